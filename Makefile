@@ -91,7 +91,7 @@ bench: $(VENV)/.dev
 figures: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures.py --jobs 2 $(FIGURES)
 
-# Refits the shipped default on the published measurements, and shows in docs/notebooks what it says then (docs/decisions/, datasets/README.md).
+# Refits the shipped default on the published measurements, (docs/decisions/, datasets/README.md).
 # It says first whether the tables are the released ones, and at the end how far the new numbers lie from the old. One thread, so that the last
 # digit does not depend on the number of cores.
 model: export OMP_NUM_THREADS := 1
@@ -104,10 +104,9 @@ model: $(VENV)/.dev
 	$(BIN)/python benchmarks/founding.py --out build/founding.csv
 	$(BIN)/epochcast fit --methods-only --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --accuracy build/founding.csv --out datasets/models/default.json
 	$(BIN)/python benchmarks/fit_ratios.py --out datasets/models/ratios.json
-	$(BIN)/python notebooks/render.py
 	$(BIN)/python benchmarks/refit_differences.py build/models_before datasets/models
 
-# Runs the notebooks, which keep no outputs, and writes what they show to docs/notebooks.
+# Runs the notebooks, which keep no outputs, and writes what they show to build/notebooks, for the site.
 notebooks: $(VENV)/.dev
 	$(BIN)/python notebooks/render.py
 

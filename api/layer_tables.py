@@ -117,6 +117,14 @@ class LayerTableIn(BaseModel):
 
 def inline_table(given: LayerTableIn) -> LayerTable:
     """A layer table as sent, checked row by row; SchemaError names the row and what contradicts what."""
+    try:
+        return _table(given)
+    except SchemaError as error:
+        error.about("layer_table")
+        raise
+
+
+def _table(given: LayerTableIn) -> LayerTable:
     layers = tuple(_layer(row, position) for position, row in enumerate(given.layers))
     size = given.image_size or _image_size(layers)
     table = LayerTable(

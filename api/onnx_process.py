@@ -64,8 +64,10 @@ def read_onnx(content: bytes, name: str, image_size: int | None, cpu_s: int = 2)
     if process.returncode == -_OUT_OF_TIME:
         raise _too_long(name, cpu_s)
     if process.returncode == _REFUSED:
-        kind, _, message = process.stderr.decode("utf-8", "replace").rpartition("\x1e")[2].partition("\x1f")
-        raise _ERRORS.get(kind, SchemaError)(message)
+        kind, option, message = (
+            process.stderr.decode("utf-8", "replace").rpartition("\x1e")[2].split("\x1f", 2)
+        )
+        raise _ERRORS.get(kind, SchemaError)(message).about(option)
     if process.returncode or len(process.stdout) > _MOST_OUTPUT:
         raise SchemaError(f"{name} is damaged, or too large to read: reading it was stopped.")
     return _table(json.loads(process.stdout), name)
@@ -110,7 +112,8 @@ def _main(name: str, image_size: int, cpu_s: int) -> int:
         said = (
             str(error) if isinstance(error, EpochcastError) else f"{name} is too large or too deep to read."
         )
-        sys.stderr.write(f"\x1e{type(error).__name__}\x1f{said}")
+        option = getattr(error, "option", None) or "onnx"
+        sys.stderr.write(f"\x1e{type(error).__name__}\x1f{option}\x1f{said}")
         return _REFUSED
     sys.stdout.write(json.dumps(asdict(table)))
     return 0

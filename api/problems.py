@@ -178,7 +178,9 @@ async def _epochcast_error(_: Request, error: Exception) -> Response:
         return problem(status, _NO_STORE, headers, error="StoreError")
     if isinstance(error, InvalidFieldsError):
         return problem(status, str(error), headers, error="SchemaError", errors=error.errors)
-    return problem(status, str(error), headers, error=type(error).__name__)
+    option = error.option if isinstance(error, EpochcastError) else None
+    at_fault = {"errors": [{"field": option, "detail": str(error)}]} if option and status < 500 else {}
+    return problem(status, str(error), headers, error=type(error).__name__, **at_fault)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -250,9 +250,9 @@ class PredictionQuestion(_Predicted):
     precisions: Annotated[list[_Precision], Field(min_length=1, max_length=len(PRECISIONS))] | None = Field(
         None, description=f"Null: {options_of(Question)['precision'].usual}."
     )
-    memory_formats: Annotated[list[_MemoryFormat], Field(min_length=1, max_length=len(MEMORY_FORMATS))] = (
-        Field([options_of(Question)["memory_format"].default])
-    )
+    memory_formats: (
+        Annotated[list[_MemoryFormat], Field(min_length=1, max_length=len(MEMORY_FORMATS))] | None
+    ) = Field(None, description=f"Null: {options_of(Question)['memory_format'].usual}.")
     form: Literal["rows", "columns"] = Field(
         "rows", description="Rows, or columns: smaller and faster where there are many."
     )

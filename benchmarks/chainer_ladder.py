@@ -7,6 +7,8 @@ talk leaves unsaid is assumed: half precision is `mixed16`, and steps keep what 
 """
 
 import argparse
+import csv
+import json
 import random
 import sys
 import time
@@ -18,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ladder import Budget, Rows
 from machine import machine
 
 from predictor.catalogue.modes import Mode
@@ -105,17 +106,49 @@ class Images:
         return image.astype(self.dtype, copy=False), self.labels[index]
 
 
+class Rows:
+    """Rows of one ladder, written to FILE.csv and, with what they were measured on, to FILE.json after each.
+
+    Parameters
+    ----------
+    path : Path
+        Without or with the suffix .csv.
+    about : dict
+        The environment.
+    """
+
+    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._path = path.with_suffix(".csv")
+        self._about = about
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Keep a row, write all, and print it."""
+        self.rows.append(row)
+        names = list(dict.fromkeys(name for each in self.rows for name in each))
+        with self._path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(self.rows)
+        text = json.dumps({"environment": self._about, "rows": self.rows}, indent=1, default=str)
+        self._path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+        print(
+            "  ".join(f"{name} {value}" for name, value in row.items() if value not in (None, "")), flush=True
+        )
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     install()
     gpu = None if options.device == "cpu" else CupyDevice(int(options.device.partition(":")[2] or 0))
     plans = _plans() if gpu else None
-    budget, rows = Budget(options.budget), Rows(options.out, _about(gpu, plans))
+    end, rows = time.perf_counter() + options.budget, Rows(options.out, _about(gpu, plans))
     for step in STEPS:
         if options.step and step.name not in options.step:
             continue
         row = _described(step, options)
-        if budget.left_s < options.seconds:
+        if end - time.perf_counter() < options.seconds:
             rows.add(row | {"error": "the budget is over"})
             continue
         try:

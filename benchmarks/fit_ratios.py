@@ -55,7 +55,6 @@ def main(arguments: list[str] | None = None) -> int:
 def fitted(traces: Path | None = None) -> dict[str, Ratios]:
     """Every entry of the file, fitted on the measurements of this checkout."""
     model = Model.load()
-    loader, start = fit_epochs()
     published = published_readings(traces) if traces else ()
     data_parallel = DATA_PARALLEL.shipped(team_pairs(own_tables("ddp")))
     norms = {"sync_norm_ms": sync_norm_ms(own_tables("ddp_synchronised"))}
@@ -63,8 +62,7 @@ def fitted(traces: Path | None = None) -> dict[str, Ratios]:
         "compile": COMPILE.shipped(compiled_pairs(own_tables("compiled"), model)),
         "chainer": CHAINER.shipped(chainer_pairs(model)),
         "data_parallel": replace(data_parallel, numbers={**data_parallel.numbers, **norms}),
-        "loader": loader,
-        "start": start,
+        **fit_epochs(),
         "power": shipped_ratios(own_readings(), published),
     }
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import real_epochs
 from claims import asked_claims, claims
-from real_epochs import CASES, Task, table_of
+from numpy.typing import NDArray
+from real_epochs import ALL, Task, table_of
+from scipy.optimize import least_squares
 
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import find_gpu, precisions_of
@@ -33,7 +34,7 @@ from predictor.evaluation.splits import LIBRARIES
 from predictor.files import data_root, published_data_root
 from predictor.measurements.features import feature_table
 from predictor.measurements.table import read_measurements
-from predictor.models.epoch_start import grouped_shapes, shapes
+from predictor.models.epoch_start import compiled_shapes
 from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_measurements
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
 from predictor.models.layer_times.files import LayerModels
@@ -251,30 +252,36 @@ def _model_without(*cnns: str) -> Model:
 
 
 def of_chainer(_: Asked) -> pd.DataFrame:
-    """Chainer's GPU time in fp32 and TF32 from PyTorch's, each CNN and all proxies left out."""
-    rows = []
-    for group in sorted({pair.group for pair in chainer_pairs(Model.load())}):
-        pairs = chainer_pairs(_model_without(group))
-        ratios = CHAINER.fitted([pair for pair in pairs if pair.group != group])
-        for pair in (pair for pair in pairs if pair.group == group):
+    """Chainer's GPU time in fp32 and TF32 from PyTorch's, each family of CNNs and all proxies left out."""
+    known, rows = chainer_pairs(Model.load()), []
+    for group in sorted({pair.group for pair in known}):
+        cnns = {pair.cnn for pair in known if pair.group == group}
+        ratios = CHAINER.fitted([pair for pair in known if pair.group != group])
+        for pair in chainer_pairs(_model_without(*cnns)):
+            if pair.group != group or not math.isfinite(pair.gpu_ms):
+                continue
             time_ms, within = pair.predicted_ms(ratios), math.exp(ratios.spread)
             found = {"measured": pair.gpu_ms, "predicted": time_ms}
             ends = {"low": time_ms / within, "high": time_ms * within}
-            rows.append({"gpu": "NVIDIA H200", "precision": pair.precision, "cnn": group} | found | ends)
+            rows.append({"gpu": pair.gpu, "precision": pair.precision, "cnn": pair.cnn} | found | ends)
     return pd.DataFrame(rows)
 
 
 def of_several_gpus(asked: Asked) -> pd.DataFrame:
-    """Iterations of several GPUs from that of one as measured, CNNs left out, where the GPU is the bottleneck.
+    """Iterations of several GPUs from that of one as measured, CNNs left out.
 
-    The scenario is ``iteration``, or ``added``: what several GPUs add to it.
+    The scenario is ``iteration`` where the GPU is the bottleneck, ``added``: what several GPUs add to it; ``small``:
+    iterations of 2 to 32 images on each of two GPUs, which no fit reads.
     """
-    pairs, rows = team_pairs(own_tables("ddp")), []
-    without = DATA_PARALLEL.held_out(pairs)
-    for pair in (pair for pair in pairs if pair.gpu_bound):
+    fitted = team_pairs(own_tables("ddp"))
+    of_small = asked.scenario == "small"
+    pairs = team_pairs(own_tables("ddp_small")) if of_small else [pair for pair in fitted if pair.gpu_bound]
+    without, rows = DATA_PARALLEL.held_out(fitted), []
+    for pair in pairs:
         one_ms = pair.one_ms if asked.scenario == "added" else 0.0
-        time_ms = pair.predicted_ms(without[pair.cnn])
-        within = without[pair.cnn].spread * (time_ms - pair.one_ms)
+        ratios = without.get(pair.cnn) or DATA_PARALLEL.fitted(fitted)
+        time_ms = pair.predicted_ms(ratios)
+        within = ratios.spread * (time_ms - pair.one_ms)
         rows.append(
             {
                 "gpu": pair.gpu.name,
@@ -367,6 +374,7 @@ _EPOCHS = {
     "": ("real_epochs_forecast.csv", ("real_epochs_h200.csv", "real_epochs_h100.csv")),
     "new": ("real_epochs_forecast_2.csv", ("real_epochs_h100_2.csv",)),
     "strangers": ("real_epochs_forecast_3.csv", ("real_epochs_h100_3.csv",)),
+    "more strangers": ("real_epochs_forecast_4.csv", ("real_epochs_h200_4.csv",)),
 }
 """Forecasts that were committed first, and the epochs trained after."""
 
@@ -408,78 +416,95 @@ def of_epochs(asked: Asked) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def of_starts(asked: Asked) -> pd.DataFrame:
-    """The same epochs by a host beside a loader and a start that were refitted without the CNN.
-
-    The scenario is the ``first`` epoch or a ``later`` one.
-    """
+def of_starts(_: Asked) -> pd.DataFrame:
+    """Starts of trainings, without the first mini-batch, by numbers that were fitted without the CNN."""
     epochs = _pytorch_epochs()
     tables = []
     for cnn, rows in epochs.groupby("cnn"):
-        loader, start = fit_epochs(epochs[epochs["cnn"] != cnn])
-        loading_ms = 1000 * rows["one_worker_s"] / rows["workers"]
-        host_ms = loader["host"] * rows["host_time_ms"]
-        time_ms = np.maximum(np.maximum(rows["training_time_ms"], host_ms), loading_ms)
-        predicted, measured = time_ms * rows["iterations"] / 1000, rows["later_s"]
-        if asked.scenario == "first":
-            calls_s = start["shape_s"] * rows["shapes"] + 2 * start["grouped_shape_s"] * rows["grouped"]
-            predicted, measured = predicted + rows["one_worker_s"] + calls_s, rows["epoch_s"]
-        tables.append(rows[["gpu", "cnn"]].assign(measured=measured, predicted=predicted))
+        start = fit_start(epochs[epochs["cnn"] != cnn])
+        seconds = _designs(rows) @ np.array(list(start.values()))
+        within = math.exp(ratios_of("start").spread)
+        own = {"measured": rows["start_s"], "predicted": seconds}
+        tables.append(rows[["gpu", "cnn"]].assign(**own, low=seconds / within, high=seconds * within))
     return pd.concat(tables)
 
 
-def fit_epochs(epochs: pd.DataFrame | None = None) -> tuple[Ratios, Ratios]:
-    """Entries ``loader`` and ``start`` of the ratios, fitted on whole epochs of PyTorch; spreads as shipped.
+def fit_epochs() -> dict[str, Ratios]:
+    """Entries ``host``, ``loader`` and ``start`` of the ratios, fitted on whole epochs of PyTorch.
 
     Notes
     -----
-    Geometric means of what was measured over what is counted: the host's factor over epochs that the host decided;
-    seconds over shapes; seconds over grouped shapes: the median.
+    The spread of a host's file: the 0.9 quantile of iterations without a loader over those forecast by it, of epochs
+    that the host decided. `host` of a loader: geometric mean of these epochs' iterations over those without a loader;
+    its spread as shipped. `workers_s`: median of what an epoch with new workers takes beside its iterations and its
+    first mini-batch. The spread of the start is the 0.9 quantile of CNNs left out.
     """
-    rows = _pytorch_epochs() if epochs is None else epochs
+    rows = _pytorch_epochs()
     loading_ms = 1000 * rows["one_worker_s"] / rows["workers"]
-    of_host = (
+    decided = rows[
         (rows["host_time_ms"] > 0.8 * rows["gpu_time_ms"])
         & (1000 * rows["waited_s"] / rows["iterations"] < 1)
         & (loading_ms < 0.7 * rows["middle_ms"])
         & (rows["n_gpus"] == 1)
+    ]
+    alone = abs(np.log(decided["alone_ms"] / decided["training_time_ms"]))
+    host = round(float(np.exp(np.log(decided["middle_ms"] / decided["alone_ms"]).mean())), 1)
+    anew_s = rows["anew_whole_s"] - rows["iterations"] * rows["anew_middle_ms"] / 1000 - rows["one_worker_s"]
+    judged = of_starts(Asked(()))
+    spread = np.quantile(abs(np.log(judged["predicted"] / judged["measured"])), 0.9)
+    loader = {"host": host, "workers_s": round(float(anew_s.median()), 2)}
+    start = {name: round(seconds, 2) for name, seconds in fit_start(rows).items()}
+    return {
+        "host": replace(ratios_of("host"), host_spread=round(float(np.quantile(alone, 0.9)), 2)),
+        "loader": replace(ratios_of("loader"), numbers=loader),
+        "start": replace(ratios_of("start"), numbers=start, spread=round(float(spread), 2)),
+    }
+
+
+def fit_start(epochs: pd.DataFrame) -> dict[str, float]:
+    """Numbers of the entry ``start``: least squares of the ln of seconds, with a soft-L1 loss."""
+    designs, measured = _designs(epochs), np.log(epochs["start_s"])
+    solution = least_squares(
+        lambda numbers: np.log(designs @ numbers) - measured,
+        np.ones(designs.shape[1]),
+        bounds=(1e-3, np.inf),
+        loss="soft_l1",
+        f_scale=0.3,
     )
-    decided, plain, grouped = rows[of_host], rows[rows["grouped"] == 0], rows[rows["grouped"] > 0]
-    shape_s = _geometric_mean(plain["calls_s"] / plain["shapes"])
-    once = (grouped["calls_s"] - shape_s * grouped["shapes"]) / grouped["grouped"]
-    again = grouped["end_s"] / grouped["grouped"]
-    grouped_s = float(np.median([*once, *again])) if len(grouped) else 0.0
-    host = round(_geometric_mean(decided["middle_ms"] / decided["alone_ms"]), 1)
-    seconds = {"shape_s": round(shape_s, 2), "grouped_shape_s": round(grouped_s, 2)}
-    return replace(ratios_of("loader"), numbers={"host": host}), replace(ratios_of("start"), numbers=seconds)
+    return dict(zip(("first_calls_s", "jpeg_s", "depthwise_shape_s"), map(float, solution.x), strict=True))
+
+
+def _designs(epochs: pd.DataFrame) -> NDArray[np.float64]:
+    return np.column_stack([np.ones(len(epochs)), epochs["from_files"], 2 * epochs["depthwise"]])
 
 
 def _pytorch_epochs() -> pd.DataFrame:
-    """Measured epochs of PyTorch beside what their forecasts say of training alone."""
-    forecast, measured = _EPOCHS[""]
-    forecasts = pd.read_csv(HERE / forecast).drop_duplicates(["case", "gpu"])
+    """Measured eager epochs of PyTorch beside what their forecasts say of training alone.
+
+    `start_s` is what the first iteration takes beside an iteration and the wait for its mini-batch; with the end of the
+    epoch where kernels are compiled for its last mini-batch.
+    """
     names = ["case", "gpu", "training_time_ms", "host_time_ms", "gpu_time_ms"]
-    rows = pd.concat([pd.read_csv(HERE / name) for name in measured])
-    rows = rows[rows["error"].isna()].merge(forecasts[names], on=["case", "gpu"])
-    cases = {case.name: case for case in CASES if case.framework == "pytorch"}
-    rows = rows[rows["case"].isin(list(cases))].reset_index(drop=True)
+    sets = []
+    for forecast, measured in _EPOCHS.values():
+        forecasts = pd.read_csv(HERE / forecast).drop_duplicates(["case", "gpu"])[names]
+        sets += [pd.read_csv(HERE / name).merge(forecasts, on=["case", "gpu"]) for name in measured]
+    rows = pd.concat(sets)
+    cases = {case.name: case for case in ALL if case.framework == "pytorch" and case.mode.capture == "eager"}
+    rows = rows[rows["error"].isna() & rows["case"].isin(list(cases))].reset_index(drop=True)
     of_rows = [cases[name] for name in rows["case"]]
-    tables = {cnn: table_of(cnn) for cnn in {case.cnn for case in of_rows}}
     middle_s = rows["middle_ms"] / 1000
-    iterations_s = rows["iterations"] * middle_s
+    depthwise = np.array([len(compiled_shapes(table_of(case.cnn), case.mode)) for case in of_rows])
+    one_worker_s = np.array([case.local_batch_size * _image_s(case.task) for case in of_rows])
+    end_s = rows["epoch_s"] - (rows["first_iteration_s"] - middle_s) - rows["iterations"] * middle_s
     return rows.assign(
         cnn=[case.cnn for case in of_rows],
         n_gpus=[case.n_gpus for case in of_rows],
         workers=[case.task.workers for case in of_rows],
-        one_worker_s=[case.local_batch_size * _image_s(case.task) for case in of_rows],
-        shapes=[len(shapes(tables[case.cnn])) for case in of_rows],
-        grouped=[
-            len(grouped_shapes(tables[case.cnn])) * (case.mode.memory_format == "channels_last")
-            for case in of_rows
-        ],
-        later_s=rows["second_epoch_s"].fillna(iterations_s),
-        calls_s=rows["first_iteration_s"] - rows["first_wait_s"] - middle_s,
-        end_s=rows["epoch_s"] - (rows["first_iteration_s"] - middle_s) - iterations_s,
+        from_files=[float(case.task.from_files) for case in of_rows],
+        one_worker_s=one_worker_s,
+        depthwise=depthwise,
+        start_s=rows["first_iteration_s"] - middle_s - one_worker_s + np.where(depthwise > 0, end_s, 0.0),
     )
 
 
@@ -494,10 +519,6 @@ def _image_s(task: Task) -> float:
     data_set = find_training_set(task.data_set)
     loader = find_loader("torchvision", data_set.stored)
     return loader.sample_us(data_set, task.image_size) / loader.vcpu_share / 1e6
-
-
-def _geometric_mean(values: Any) -> float:
-    return float(np.exp(np.log(values).mean()))
 
 
 JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {

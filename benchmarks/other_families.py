@@ -120,6 +120,9 @@ def main() -> None:
             for size in {int(row["image_size"]), _SIZE_OF_EPOCHS}:
                 table = named_table(f"{here}:{row['cnn']}@{size}")
                 layers.writestr(f"{row['family']}/{table.cnn}@{size}.csv", _as_csv(table))
+        for cnn in ("own_cnn", "own_plain_cnn"):
+            table = named_table(f"{here.with_name(cnn)}.py:make_model@{_SIZE_OF_EPOCHS}")
+            layers.writestr(f"own/{table.cnn}@{_SIZE_OF_EPOCHS}.csv", _as_csv(table))
 
 
 def _as_csv(table: Any) -> str:

@@ -32,10 +32,10 @@ from typing import Any, NamedTuple
 
 from epoch_training import OTHER_FAMILIES, OWN, Job, train
 
-from predictor.answers.loading import STARTS
+from predictor.answers.loading import ENDS, STARTS
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.zoo import zoo_cnn
+from predictor.models.ratios_fit import measured_cnn
 from proxy_cnns.pictures import write_images
 
 _HERE = Path(__file__).parent
@@ -165,7 +165,7 @@ FOURTH_CASES = tuple(
 )
 """Eight more of such families, for an H200."""
 
-_ALL = (*CASES, *SECOND_CASES, *THIRD_CASES, *FOURTH_CASES)
+ALL = (*CASES, *SECOND_CASES, *THIRD_CASES, *FOURTH_CASES)
 
 _MEASURED = (
     "case", "gpu", "gpus", "iterations", "epoch_s", "whole_s", "second_epoch_s", "second_whole_s", "second_wait_s",
@@ -203,12 +203,12 @@ def _forecast(options: argparse.Namespace) -> None:
 def _asked(patterns: str) -> list[Case]:
     """Cases in the order of the patterns that they match, joined by commas."""
     return list(
-        dict.fromkeys(case for pattern in patterns.split(",") for case in _ALL if fnmatch(case.name, pattern))
+        dict.fromkeys(case for pattern in patterns.split(",") for case in ALL if fnmatch(case.name, pattern))
     )
 
 
 def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
-    """An epoch of the task's images: as many iterations of those that the answer has for an epoch of its data set."""
+    """An epoch of the task's images: as many iterations more or less than an epoch of the answer's data set has."""
     import epochcast
     from predictor.catalogue.data_sets import find_training_set
     from predictor.catalogue.offers import Offer
@@ -238,7 +238,10 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
     found = answers[0]
     of_answer = -(-find_training_set(task.data_set).samples // batch_size)
     n = -(-task.samples // batch_size)
-    seconds = {name: n / of_answer * found[name] for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")}
+    seconds = {
+        epoch: found[epoch] + (n - of_answer) * found[end] / 1000
+        for epoch, end in zip(("epoch_time_s", "epoch_low_s", "epoch_high_s"), ENDS, strict=True)
+    }
     times = seconds | {"validation_s": answers[1]["epoch_time_s"] - found["epoch_time_s"]}
     times |= {name: found[name] for name in (*STARTS, *_OF_ITERATION)}
     return {
@@ -262,14 +265,9 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
 @lru_cache
 def table_of(cnn: str) -> LayerTable:
     """The layers of a case's CNN at the size of its task."""
-    from proxy_cnns.user_cnns import named_table
-
     image_size = TASKS[cnn].image_size
-    return (
-        named_table(f"{_HERE / OWN[cnn][0]}.py:{OWN[cnn][1]}", image_size)
-        if cnn in OWN
-        else zoo_cnn(cnn, image_size)
-    )
+    module, function = OWN.get(cnn, ("", cnn))
+    return measured_cnn(f"{module}.{function}" if module else cnn, image_size)[0]
 
 
 _LINK = "nvlink4"
@@ -460,7 +458,7 @@ def _report(options: argparse.Namespace) -> None:
     _print_row(
         ("CNN", "batch", "mode", *(cell for column in columns for cell in (column, *_OF_GPU[1:]))), rule=True
     )
-    for case in _ALL:
+    for case in ALL:
         found = [judged.get((case.name, gpu)) for gpu in gpus]
         if any(found):
             batch = f"{case.n_gpus} x " * (case.n_gpus > 1) + str(case.local_batch_size)
@@ -542,7 +540,7 @@ class Judged:
         later = [float(forecast[name]) for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")]
         starts = [float(forecast.get(name) or 0.0) for name in STARTS]
         return cls(
-            next(case for case in _ALL if case.name == row["case"]),
+            next(case for case in ALL if case.name == row["case"]),
             Ends(*later),
             Ends(*map(sum, zip(later, starts, strict=True))),
             epoch_s=float(row["epoch_s"]),

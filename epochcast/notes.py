@@ -275,11 +275,14 @@ def _start(records: Records, question: "Question", where: str) -> str:
         return f"The start of the first epoch is not counted: {_no_start(question)}." if epochs else ""
     least, most = (duration(pick(row["start_s"] for row in known)) for pick in (min, max))
     low, high = min(row["start_low_s"] for row in known), max(row["start_high_s"] for row in known)
-    waits = "" if question.workers == 0 else "the GPU waits for the first mini-batch, and "
+    why = (
+        "it is compiled, again for a smaller last mini-batch"
+        if question.capture == "compile"
+        else "PyTorch loads its kernels, and cuDNN compiles those of depthwise convolutions in channels-last or fp16"
+    )
     return (
         f"The first epoch takes {least if least == most else f'{least} to {most}'} longer ({span(low, high, low)}), "
-        f"{where}: {waits}PyTorch chooses a kernel for each layer, or compiles it (grouped convolutions in "
-        "channels-last or fp16)."
+        f"{where}: {why}."
     )
 
 
@@ -287,11 +290,7 @@ def _no_start(question: "Question") -> str:
     """Why no start is known."""
     if question.framework != "pytorch":
         return f"not measured with --framework {question.framework}"
-    if question.capture == "compile":
-        from predictor.answers.scope import compiling_in_words
-
-        return f"not measured with --capture compile; compiling takes {compiling_in_words(question)}"
-    if question.capture != "eager":
+    if question.capture not in ("eager", "compile"):
         return f"not measured with --capture {question.capture}"
     if question.autotune:
         return "not measured with --autotune"

@@ -20,8 +20,8 @@ __all__ = ["Seen", "Team", "TorchDevice", "images_in", "is_module", "layers_of",
 class Seen:
     """What the first batch shows of a training.
 
-    `precision` is None where it is the framework's default, `capture` where it is unknown; ``partly`` says that parts
-    of the module are compiled.
+    `precision` and `float32_matmul_precision` are None where they are the framework's default, `capture` where it is
+    unknown; ``partly`` says that parts of the module are compiled.
     """
 
     batch_size: int
@@ -32,6 +32,7 @@ class Seen:
     memory_format: str = "nchw"
     autotune: bool | None = None
     capture: str | None = None
+    float32_matmul_precision: str | None = None
 
     @classmethod
     def of(cls, images: Any, **mode: Any) -> Seen:
@@ -128,6 +129,10 @@ def _capture(module: torch.nn.Module) -> str:
     return "partly" if any(map(is_compiled, cnn.modules())) else "eager"
 
 
+_FIRST_TF32 = (8, 0)
+"""Compute capability from which there is TF32."""
+
+
 class TorchDevice:
     """The device of a module."""
 
@@ -192,7 +197,17 @@ class TorchDevice:
             memory_format="channels_last" if last else "nchw",
             autotune=bool(torch.backends.cudnn.benchmark),
             capture=capture,
+            float32_matmul_precision=self._float32_matmul_precision(images),
         )
+
+    def _float32_matmul_precision(self, images: Any) -> str | None:
+        """``high`` where TF32 is the default precision and matrix products were switched to it, too; else None."""
+        import torch
+
+        if not self._is_cuda or self._precision(images) is not None:
+            return None
+        switched = torch.get_float32_matmul_precision() != "highest"
+        return "high" if switched and torch.cuda.get_device_capability(self._device) >= _FIRST_TF32 else None
 
     def _precision(self, images: Any) -> str | None:
         """The word for the arithmetic of this moment; None for the framework's default."""

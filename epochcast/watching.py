@@ -24,7 +24,7 @@ _WARM_UP = 5  # iterations that are not counted: workers start, algorithms are c
 _WAITS = 0.1  # share of the time in which an idle device waits for the loader, from which it is a reason
 _PLACE = (
     *("gpu", "cnn", "image_size", "batch_size", "precision", "memory_format"),
-    *("framework", "autotune", "capture", "optimizer", "n_gpus"),
+    *("framework", "autotune", "capture", "optimizer", "n_gpus", "float32_matmul_precision"),
 )
 """Columns by which a measurement replaces an earlier one."""
 _NEAR = 1.1  # actual / predicted up to which the two agree
@@ -297,6 +297,7 @@ class Watch:
         team = team_of(self.model)
         of_batch = {
             "precision": seen.precision,
+            "float32_matmul_precision": seen.float32_matmul_precision,
             "memory_format": seen.memory_format,
             "autotune": seen.autotune,
             "image_size": seen.height,
@@ -382,6 +383,7 @@ class Watch:
             "batch_size": row.batch_size,
             "samples_per_epoch": self.samples,
             "precision": row.precision,
+            "float32_matmul_precision": ran.get("float32_matmul_precision"),
             "memory_format": row.memory_format,
             "autotune": ran.get("autotune"),
             "optimizer": ran.get("optimizer"),

@@ -1,7 +1,7 @@
-"""Runs each notebook and writes what a reader sees to docs/notebooks: `make notebooks`.
+"""Runs each notebook and writes what a reader sees to build/notebooks: `make notebooks`.
 
-Notebooks keep no outputs in git; their rendered copies do. A copy names the sources that it was made of, and a test
-compares them with the notebook. Tables become Markdown, pictures files beside it.
+Neither notebooks nor git keep outputs. The site shows the copy of the notebook as it is now; where there is none, its
+cells alone. Tables become Markdown, pictures files beside it.
 """
 
 import base64
@@ -15,10 +15,10 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-__all__ = ["NOTEBOOKS", "RENDERED", "digest", "main", "render"]
+__all__ = ["NOTEBOOKS", "RENDERED", "digest", "main", "page", "render"]
 
 NOTEBOOKS = Path(__file__).parent
-RENDERED = NOTEBOOKS.parent / "docs" / "notebooks"
+RENDERED = NOTEBOOKS.parent / "build" / "notebooks"
 _NEVER = 300  # seconds that no cell takes
 
 
@@ -35,9 +35,16 @@ def render(path: Path, folder: Path = RENDERED) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{path.stem}-*.png"):
         old.unlink()
+    target = folder / f"{path.stem}.md"
+    target.write_text(page(notebook, path, folder), encoding="utf-8")
+    return target
+
+
+def page(notebook: Any, path: Path, folder: Path) -> str:
+    """A notebook as Markdown, with the outputs that it has; their pictures are written into `folder`."""
     parts = [
         f"<!-- Made by `make notebooks` from notebooks/{path.name}, sources {digest(notebook)}. -->",
-        f"[The notebook](../../notebooks/{path.name}) to run with your own CNN.",
+        f"[The notebook]({path.name}) to run with your own CNN.",
     ]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -46,9 +53,7 @@ def render(path: Path, folder: Path = RENDERED) -> Path:
             parts.append(f"```python\n{cell.source}\n```")
             picture = folder / f"{path.stem}-{cell.id}.png"
             parts += [_shown(output, picture) for output in _joined(cell.outputs)]
-    target = folder / f"{path.stem}.md"
-    target.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
-    return target
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _joined(outputs: list[Any]) -> list[Any]:

@@ -6,6 +6,7 @@ A message gives the offending value, the valid range or the nearest valid names,
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Self
 
 __all__ = [
     "ArtifactError",
@@ -28,7 +29,17 @@ __all__ = [
 
 
 class EpochcastError(Exception):
-    """Root of the tree: catch this to catch everything that epochcast refuses."""
+    """Root of the tree: catch this to catch everything that epochcast refuses.
+
+    `option` names the option of a question that is at fault, where one is.
+    """
+
+    option: str | None = None
+
+    def about(self, option: str) -> Self:
+        """The same error, at fault this option of a question unless another is named already."""
+        self.option = self.option or option
+        return self
 
     def __str__(self) -> str:  # LookupError's children would print their message quoted
         return str(self.args[0]) if self.args else ""
@@ -45,9 +56,13 @@ class SchemaError(DataError, ValueError):
 class UnknownGpuError(DataError, LookupError):
     """No GPU, or more than one, goes by this name."""
 
+    option = "gpus"
+
 
 class UnknownCnnError(DataError, LookupError):
     """No CNN goes by this name."""
+
+    option = "cnn"
 
 
 class ModelError(EpochcastError):

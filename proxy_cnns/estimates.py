@@ -76,7 +76,7 @@ def _is_half(mode: Mode) -> bool:
     return mode.precision.startswith(("amp", "fp16"))
 
 
-def _operators(subject: Subject) -> dict[Operator, int]:
+def _operators(subject: Subject) -> dict[Operator, float]:
     return {subject.operator: 1} if subject.operator is not None else _of_table(_table(subject))
 
 
@@ -87,8 +87,8 @@ def _table(subject: Subject) -> LayerTable:
 
 
 @lru_cache(maxsize=256)
-def _of_table(table: LayerTable) -> dict[Operator, int]:
-    return {operator: round(count) for operator, count in operators_of(table).items()}
+def _of_table(table: LayerTable) -> dict[Operator, float]:
+    return operators_of(table)
 
 
 def _map_elements(operator: Operator) -> float:

@@ -231,7 +231,11 @@ def modes_of(request: Request) -> list[str]:
     """The modes of a request in words, as they identify its run."""
     modes = {configuration.mode for configuration in request.configurations}
     return sorted(
-        f"{mode.precision} {mode.memory_format} {mode.capture}" + " autotune" * mode.autotune
+        " ".join(
+            (mode.precision, mode.memory_format, mode.capture)
+            + ("autotune",) * mode.autotune
+            + ((mode.matmul_setting,) if mode.matmul_setting else ())
+        )
         for mode in modes
     )
 

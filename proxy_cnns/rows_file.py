@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, ProfilingError, SchemaError
 from predictor.files import replace_file
 from predictor.measurements.schema import COLUMNS, FORMAT_VERSION
@@ -117,7 +118,7 @@ def measurement_row(
         **_subject_columns(configuration),
         "image_size": configuration.subject.image_size,
         "batch_size": configuration.global_batch_size,
-        **asdict(configuration.mode),
+        **_mode_columns(configuration.mode),
         **_replica_columns(configuration),
         "loader_workers": 0,
         **_time_columns(measured),
@@ -125,6 +126,14 @@ def measurement_row(
         "notes": "; ".join(measured.notes),
     }
     return {name: value for name, value in row.items() if value not in (None, "")}
+
+
+def _mode_columns(mode: Mode) -> dict[str, Any]:
+    """Columns of a mode; those that do nothing in it are left out."""
+    found = asdict(mode)
+    if (mode.framework, mode.precision) != ("pytorch", "tf32"):
+        del found["float32_matmul_precision"]
+    return found
 
 
 def repeats_of(measured: Measured, kind: str) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _image_size(text: bytes) -> int:
         return int(text)
     raise SchemaError(
         f"image_size is {text[:80].decode('utf-8', 'replace')!r}. Valid: 1 to {MAX_IMAGE_SIZE:,} pixels."
-    )
+    ).about("image_size")
 
 
 def _sized(file: bytes) -> bytes:

@@ -92,11 +92,12 @@ def _check(parts: Sequence[Question], rows: int) -> None:
 
 def _parts(posted: PredictionQuestion, question: Question) -> tuple[list[Question], list[dict[str, str]]]:
     """A question for each precision and memory format, and the GPUs that lack one of several precisions."""
-    several: list[str | None] = [*dict.fromkeys(posted.precisions)] if posted.precisions else [None]
+    several = [*dict.fromkeys(posted.precisions)] if posted.precisions else [question.precision]
+    formats = [*dict.fromkeys(posted.memory_formats)] if posted.memory_formats else [question.memory_format]
     chosen, left_out = _gpus([str(gpu) for gpu in as_list(question.gpus)], several, question.capture)
     parts = [
         replace(question, gpus=chosen[precision], precision=precision, memory_format=memory_format)
-        for precision, memory_format in product(several, dict.fromkeys(posted.memory_formats))
+        for precision, memory_format in product(several, formats)
         if chosen[precision]
     ]
     return parts, left_out

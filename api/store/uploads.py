@@ -52,7 +52,11 @@ _SPREADS = (
 MAX_TEXT = 300
 _LONGER = {"conv_algorithms": 100_000, "notes": 2_000}
 _AT_MOST = {"batch_size": MAX_BATCH_SIZE, "image_size": MAX_IMAGE_SIZE}
-_FILLED = ("format_version", "device_kind")  # by the check, where they are missing
+_FILLED = (
+    "format_version",
+    "device_kind",
+    "float32_matmul_precision",
+)  # by the check, where they are missing
 _FORMULA = ("=", "+", "-", "@")
 
 

@@ -4,12 +4,7 @@
  */
 import { byId } from "./dom.js";
 
-const FIELD_OF = {
-  precisions: "precision", memory_formats: "memory_format", onnx: "file", layer_table: "file", batch_size: "batch_sizes",
-  gpu: "gpus", "data set": "data_set", epoch_time_s: "samples",
-};
-const ABOUT_QUESTION = new Set([404, 413, 422]);
-const OF_ERROR = { UnknownGpuError: "gpus", UnknownCnnError: "cnn" };
+const FIELD_OF = { precisions: "precision", memory_formats: "memory_format", onnx: "file", layer_table: "file", gpu: "gpus" };
 
 /**
  * Show a refusal.
@@ -20,7 +15,7 @@ const OF_ERROR = { UnknownGpuError: "gpus", UnknownCnnError: "cnn" };
 export function showProblem(problem, usual) {
   const faults = problem.errors?.length ? problem.errors : [{ field: "", detail: problem.detail }];
   return faults.map(({ field, detail }) => {
-    const name = fieldOf(field) ?? OF_ERROR[problem.error] ?? (ABOUT_QUESTION.has(problem.status) ? (fieldIn(detail) ?? usual) : null);
+    const name = fieldOf(field) ?? (problem.status < 500 ? usual : null);
     return name ? showError(name, name === "file" && field ? `${field}: ${detail}` : detail) : showGeneral(detail);
   });
 }
@@ -76,13 +71,4 @@ function fieldOf(field) {
   const name = field.replace(/[[.].*/, "");
   const known = FIELD_OF[name] ?? name;
   return known && byId(`${known}-error`) ? known : null;
-}
-
-/** The field that a message speaks of first. */
-function fieldIn(detail) {
-  if (/ has no (fp|tf|amp)/.test(detail)) return "precision"; // such as "Tesla T4 ... has no tf32"
-  const names = [...Object.keys(FIELD_OF), ...[...document.querySelectorAll("[data-field]")].map((each) => each.dataset.field)];
-  const found = names.map((name) => [detail.search(new RegExp(`\\b${name}\\b`)), name]).filter(([at]) => at >= 0);
-  found.sort(([a, first], [b, second]) => a - b || second.length - first.length);
-  return found.length ? (FIELD_OF[found[0][1]] ?? found[0][1]) : null;
 }

@@ -91,6 +91,7 @@ export default {
   loader_usual: "the usual one",
   loader_none: "none: loading is left out",
   samples_per_worker_second: "Images a second of one worker",
+  images_per_second: "Images a second of all workers of a machine",
   data_source: "Images are read from",
   data_source_usual: "anything faster than decoding",
   validation_samples: "Validation samples of an epoch",

@@ -91,6 +91,7 @@ export default {
   loader_usual: "通常のもの",
   loader_none: "なし（読み込みを含めない）",
   samples_per_worker_second: "ワーカー 1 つの画像枚数（毎秒）",
+  images_per_second: "マシンの全ワーカーの画像枚数（毎秒）",
   data_source: "画像の読み込み元",
   data_source_usual: "デコードより速いもの",
   validation_samples: "1 エポックの検証サンプル数",

@@ -1,7 +1,8 @@
 """What mkdocs does beside its own work: pages that are made when the site is built, and links that lead out of docs/.
 
 References are made from the parser, the docstrings and the OpenAPI document. Pages that stand beside docs/
-(CONTRIBUTING.md, CHANGELOG.md, datasets/README.md) are shown, too, and notebooks can be downloaded.
+(CONTRIBUTING.md, CHANGELOG.md, datasets/README.md) are shown, too, and so are notebooks: with what they print where
+`make notebooks` ran them as they are now, else their cells alone.
 """
 
 import re
@@ -10,13 +11,15 @@ from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
+import nbformat
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent), str(ROOT / "notebooks")]
 
 from command_reference import commands_page  # noqa: E402
 from python_reference import python_page  # noqa: E402
+from render import RENDERED, digest, page  # noqa: E402
 from rest_reference import rest_page  # noqa: E402
 
 _BESIDE = {
@@ -40,14 +43,27 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made, those that stand beside docs/, and the notebooks."""
     for name, make in _MADE.items():
         files.append(File.generated(config, name, content=make()))
-    for source, page in _BESIDE.items():
-        if files.get_file_from_path(page) is None:
-            files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
-    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
-        files.append(
-            File.generated(config, f"notebooks/{notebook.name}", content=notebook.read_text(encoding="utf-8"))
-        )
+    for source, name in _BESIDE.items():
+        if files.get_file_from_path(name) is None:
+            files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        _add_notebook(files, path, config)
     return files
+
+
+def _add_notebook(files: Files, path: Path, config: Any) -> None:
+    """Add a notebook to download and its page, with pictures where it was run as it is now."""
+    text = path.read_text(encoding="utf-8")
+    notebook = nbformat.reads(text, as_version=4)
+    copy = RENDERED / f"{path.stem}.md"
+    shown = copy.read_text(encoding="utf-8") if copy.exists() else ""
+    if digest(notebook) in shown:
+        for picture in RENDERED.glob(f"{path.stem}-*.png"):
+            files.append(File.generated(config, f"notebooks/{picture.name}", content=picture.read_bytes()))
+    else:
+        shown = page(notebook, path, RENDERED)
+    files.append(File.generated(config, f"notebooks/{path.name}", content=text))
+    files.append(File.generated(config, f"notebooks/{path.stem}.md", content=shown))
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
@@ -70,4 +86,4 @@ def _page_of(target: str) -> str | None:
         return _BESIDE[target]
     if target.startswith("docs/"):
         return target.removeprefix("docs/")
-    return target if target.startswith("notebooks/") else None
+    return target.replace(".ipynb", ".md") if target.startswith("notebooks/") else None

@@ -20,7 +20,7 @@ from predictor.catalogue.devices import short_name
 
 if TYPE_CHECKING:
     from predictor.answers.bounds import Switch
-    from predictor.answers.explain import Explanation
+    from predictor.answers.explain import Explanation, OtherMode
 
 __all__ = ["explain_command"]
 
@@ -183,7 +183,7 @@ def _show_all(found: "Sequence[Explanation]", scope: str, verbose: bool) -> None
 
 
 def _show(explanation: "Explanation", verbose: bool) -> None:
-    about = [explanation.precision, explanation.memory_format, explanation.capture]
+    about = [_arithmetic(explanation), explanation.memory_format, explanation.capture]
     about += ["autotune"] * explanation.autotune
     title = (
         f"{explanation.cnn}, {explanation.image_size} x {explanation.image_size} px, "
@@ -250,7 +250,7 @@ def _columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -
 def _mode_records(explanation: "Explanation") -> list[Record]:
     return [
         {
-            "mode": f"{other.precision}, {other.memory_format}",
+            "mode": f"{_arithmetic(other)}, {other.memory_format}",
             "factor": other.factor,
             "low": other.low[-1],
             "high": other.high[-1],
@@ -258,6 +258,12 @@ def _mode_records(explanation: "Explanation") -> list[Record]:
         }
         for other in explanation.other_modes
     ]
+
+
+def _arithmetic(mode: "Explanation | OtherMode") -> str:
+    """Precision, and PyTorch's setting for matrix products where it is not the default."""
+    setting = mode.float32_matmul_precision
+    return mode.precision if setting in (None, "highest") else f"{mode.precision} ({setting})"
 
 
 def _mode_columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -> list[Column]:

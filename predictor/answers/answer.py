@@ -24,6 +24,7 @@ from predictor.answers.loading import (
     ENDS,
     LOADING_TIMES,
     STARTS,
+    WAITS,
     feed_of_rentals,
     loading_in_words,
     starts,
@@ -520,7 +521,7 @@ class OfferRows:
             "added_ms": training_ms - iterations.one_ms,
             "scaling_efficiency": iterations.one_ms / training_ms,
             **loaded,
-            **starts(feed, sizes, working, table, modes, device),
+            **starts(feed, sizes.shape, table, modes, device),
             "batch_size": iterations.batch_size,
             "local_batch_size": sizes,
             "gpus_used": n_gpus,
@@ -654,13 +655,13 @@ def epochs(
     """
     known, sizes = np.where(np.asarray(samples) > 0, 1.0, math.nan), numbers["batch_size"]
 
-    def seconds(end: str, loading: str) -> _Floats:
+    def seconds(end: str, loading: str, wait: str) -> _Floats:
         time_ms, loading_ms = numbers[end], numbers[loading]
         return known * epoch_times_s(
-            time_ms, sizes, samples, validation_samples, model, mode, loading_ms, between
+            time_ms, sizes, samples, validation_samples, model, mode, loading_ms, between, numbers[wait]
         )
 
-    time_s, low_s, high_s = map(seconds, ENDS, LOADING_TIMES)
+    time_s, low_s, high_s = map(seconds, ENDS, LOADING_TIMES, WAITS)
     spread, n_gpus = numbers["power_spread"], numbers["gpus_used"]
     joules = n_gpus * numbers["power_w"] * time_s
     low = joules * np.exp(-np.hypot(np.log(time_s / low_s), spread))

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from predictor.catalogue.devices import LAUNCH_MS, Gpu, Rates, is_cpu, rates_of
 from predictor.cnns.layer_table import LayerTable
+from predictor.models.layer_times.law import counted_operators
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.operators.kernels import OPERATOR_CLASS_OF_KERNELS
-from predictor.operators.operators import Operator, operators_of
+from predictor.operators.operators import Operator, is_product, operators_of
 from predictor.operators.work import operator_class, operator_work
 
 __all__ = [
@@ -57,7 +58,12 @@ def operator_classes_of(class_ms: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def bounding_ms(
-    table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array, class_ms: Mapping[str, Array] | None
+    table: LayerTable,
+    gpu: Gpu,
+    precision: str,
+    batch_sizes: Array,
+    class_ms: Mapping[str, Array] | None,
+    fp32_products: bool = False,
 ) -> dict[str, Array]:
     """GPU time by what bounds it, each of shape (n_batches,), in ms; empty for a CPU, whose peak rates are unknown.
 
@@ -69,6 +75,8 @@ def bounding_ms(
     batch_sizes : ndarray, shape (n_batches,)
     class_ms : mapping of arrays, optional
         Time of each operator class; without it, the roofline time.
+    fp32_products : bool
+        As of `Mode`.
 
     Raises
     ------
@@ -83,7 +91,8 @@ def bounding_ms(
     """
     if is_cpu(gpu.name):
         return {}
-    least = _least_ms(table, rates_of(gpu, precision), np.asarray(batch_sizes, dtype=float))
+    rates = rates_of(gpu, precision, fp32_products)
+    least = _least_ms(table, rates, np.asarray(batch_sizes, dtype=float))
     if class_ms is None:
         return {name: sum(by[i] for by in least.values()) for i, name in enumerate(GPU_BOUNDS)}
     found = {name: np.zeros(len(batch_sizes)) for name in GPU_BOUNDS}
@@ -140,6 +149,7 @@ def _parts_ms(operator: Operator, rates: Rates, batches: Array) -> Array:
     """Time of launches, arithmetic and memory traffic of one operator; shape (3, n_batches)."""
     flops, elements, fixed, fixed_bytes, wide, launches = operator_work(operator)
     rate = rates.flop_per_ms if operator_class(operator) in _MATRIX_CLASSES else rates.fp32_flop_per_ms
+    rate = rates.product_flop_per_ms if is_product(operator) else rate
     widening = wide * max(0.0, _FP32_BYTES - rates.element_bytes)
     moved = (elements * batches + fixed) * rates.element_bytes + fixed_bytes + widening * batches
     return np.array(
@@ -171,7 +181,10 @@ class Switch:
 
 
 def switches_of_library(
-    library: OperatorLibrary, table: LayerTable, gpu_time_ms: Mapping[float, float]
+    library: OperatorLibrary,
+    table: LayerTable,
+    gpu_time_ms: Mapping[float, float],
+    fp32_products: bool = False,
 ) -> tuple[Switch, ...]:
     """Jumps of the measured times of a CNN's operators, largest change of the iteration time first.
 
@@ -182,6 +195,8 @@ def switches_of_library(
         Operators that the library lacks are skipped.
     gpu_time_ms : mapping
         The iteration's GPU time at the library's batch sizes; changes below 0.5 % of it are left out.
+    fp32_products : bool
+        As of `Mode`.
 
     Notes
     -----
@@ -190,7 +205,7 @@ def switches_of_library(
     """
     place = {operator: i for i, operator in enumerate(library.operators)}
     found: list[tuple[float, Switch]] = []
-    for operator, count in operators_of(table).items():
+    for operator, count in zip(*counted_operators(table, fp32_products), strict=True):
         if operator not in place or operator.type == "optimizer":
             continue
         times = np.exp(library.log_ms[place[operator]])

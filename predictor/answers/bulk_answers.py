@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from predictor.answers.answer import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
 from predictor.answers.coded import Coded, distinct
 from predictor.answers.knowledge import Knowledge, OwnMeasurements, load_model
-from predictor.answers.loading import LOADING_TIMES, STARTS
+from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
 from predictor.answers.options import check_read, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
@@ -65,6 +65,7 @@ _OF_OFFERS = (
     *(name for name in NUMBERS if name not in (*EPOCH_TIMES, "cost_usd", *ENERGIES)),
     *(
         *LOADING_TIMES[1:],
+        *WAITS,
         "batch_size",
         "gpus_used",
         "usd_per_hour",

@@ -209,7 +209,7 @@ class Comparer:
         if samples is None:
             raise SchemaError(
                 f"compare needs the samples of an epoch. Pass {named('samples')}, or a data set such as 'imagenet'."
-            )
+            ).about("samples")
         known, [table] = Knowledge.of(question), question.layer_tables()
         loading_asked(question)  # refuses options that contradict each other
         question = replace(
@@ -321,7 +321,7 @@ class Comparer:
             return {}
         gpus: dict[tuple[str, str], list[Gpu]] = {}
         for gpu in usual.gpus:
-            mode = fast_mode_of(gpu, question.framework, question.memory_format)
+            mode = fast_mode_of(gpu, question.framework, question.memory_format or "nchw")
             if mode is not None:
                 gpus.setdefault(mode, []).append(gpu)
         columns: Columns = {}
@@ -355,7 +355,7 @@ class Comparer:
         if self.question.capture != "eager" or best.link is not None:
             return None
         question, gpu = replace(self.question, capture="compile"), device_of(best.gpu)
-        fast_format = best.fast_memory_format or question.memory_format
+        fast_format = best.fast_memory_format or question.memory_format or "nchw"
 
         def row_in(mode: Question) -> ComparisonRow:
             rows = _rows(self.columns(self.in_another_mode(mode, [gpu], usual, shared=False)))

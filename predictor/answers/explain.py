@@ -27,7 +27,7 @@ from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.answers.unknown_operators import split_traffic, with_shares
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
-from predictor.catalogue.modes import MEMORY_FORMATS, Mode, chainer_lacks
+from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
@@ -65,6 +65,7 @@ _ABOUT = (
     "image_size",
     "gpu",
     "precision",
+    "float32_matmul_precision",
     "memory_format",
     "framework",
     "autotune",
@@ -92,14 +93,15 @@ class SmallBatchLaw:
 
 @dataclass(frozen=True, slots=True)
 class OtherMode:
-    """Times in another precision or memory format, relative to the question's mode, at each batch size.
+    """Times in another precision, memory format or `float32_matmul_precision`, at each batch size.
 
-    `factor` is the ratio of iteration times, other mode / question's mode; `low` to `high` is its 90 % interval (NaN
-    if both were measured); `gpu_factor` is the ratio of GPU times. NaN: not measured. `extrapolates` lists the reasons
-    for caution that the question's mode does not have.
+    Relative to the question's mode: `factor` is the ratio of iteration times, `low` to `high` its 90 % interval (NaN if
+    both were measured), `gpu_factor` the ratio of GPU times. NaN: not measured. `extrapolates` lists the reasons for
+    caution that the question's mode does not have. `float32_matmul_precision` is None where it does nothing.
     """
 
     precision: str
+    float32_matmul_precision: str | None
     memory_format: str
     factor: Numbers
     low: Numbers
@@ -126,6 +128,7 @@ class Explanation:
     image_size: int
     gpu: str
     precision: str
+    float32_matmul_precision: str | None
     memory_format: str
     framework: str
     autotune: bool
@@ -285,6 +288,7 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         table.image_size,
         gpu.name,
         mode.precision,
+        mode.matmul_setting,
         mode.memory_format,
         mode.framework,
         mode.autotune,
@@ -342,7 +346,12 @@ def _by_bound(
     asked: _Asked, gpu: Gpu, sizes: Sequence[int] | Array, forecast: IterationForecast
 ) -> dict[str, Array]:
     return bounding_ms(
-        asked.table, gpu, asked.mode.precision, np.asarray(sizes, dtype=float), _classes(forecast)
+        asked.table,
+        gpu,
+        asked.mode.precision,
+        np.asarray(sizes, dtype=float),
+        _classes(forecast),
+        asked.mode.fp32_products,
     )
 
 
@@ -370,7 +379,8 @@ def _switches(asked: _Asked, gpu: Gpu) -> tuple[Switch, ...]:
         return ()
     sizes = known.batch_sizes
     busy = replace(asked, anchors=(), method="auto").forecast(gpu, sizes).gpu_time_ms
-    return switches_of_library(known, asked.table, dict(zip(sizes.tolist(), busy.tolist(), strict=True)))
+    gpu_time_ms = dict(zip(sizes.tolist(), busy.tolist(), strict=True))
+    return switches_of_library(known, asked.table, gpu_time_ms, asked.mode.fp32_products)
 
 
 def _other_modes(asked: _Asked, gpu: Gpu, sizes: list[int]) -> tuple[OtherMode, ...]:
@@ -378,11 +388,14 @@ def _other_modes(asked: _Asked, gpu: Gpu, sizes: list[int]) -> tuple[OtherMode, 
         return ()
     mode = asked.mode
     here = (mode.precision, mode.memory_format)
-    others = (
+    others = [
         replace(mode, precision=precision, memory_format=memory_format)
         for precision, memory_format in product(precisions_of(gpu), MEMORY_FORMATS)
         if (precision, memory_format) != here
-    )
+    ]
+    if mode.matmul_setting is not None:
+        settings = (each for each in FLOAT32_MATMUL_PRECISIONS if each != mode.matmul_setting)
+        others = [*(replace(mode, float32_matmul_precision=each) for each in settings), *others]
     return tuple(
         _other_mode(asked, gpu, sizes, other)
         for other in others
@@ -397,6 +410,7 @@ def _other_mode(asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode) -> OtherM
     width = _half_width_of_ratio(here, there)
     return OtherMode(
         mode.precision,
+        mode.matmul_setting,
         mode.memory_format,
         _plain(factor),
         _plain(factor * np.exp(-width)),

@@ -24,7 +24,7 @@ from predictor.answers.bounds import (
 from predictor.answers.explain import MEASURED_METHOD, Explanation, Numbers, OtherMode, small_batch_law
 from predictor.answers.notes import REMEDIES, Reason
 from predictor.catalogue.devices import device_of
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.modes import Mode, products_in_fp32
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, EpochcastError, SchemaError
@@ -72,7 +72,11 @@ def zoo_layers(cnn: str, image_size: int) -> LayerTable | None:
 
 
 def measured_classes(
-    table: LayerTable | None, library: OperatorLibrary | None, sizes: Array, busy: Array
+    table: LayerTable | None,
+    library: OperatorLibrary | None,
+    sizes: Array,
+    busy: Array,
+    fp32_products: bool = False,
 ) -> MeasuredClasses:
     """Time of each class, scaled to the measured GPU time, and the switches of the CNN's operators.
 
@@ -82,11 +86,13 @@ def measured_classes(
         None if the layers are unknown, or the table has no operators of this device and mode.
     sizes, busy : ndarray, shape (n_batches,)
         Batch sizes, and the GPU's time in ms; NaN where not measured.
+    fp32_products : bool
+        As of `Mode`.
     """
     if table is None or library is None:
         return MeasuredClasses({}, "", (), ())
-    sums = layer_sums(library, table, np.asarray(sizes, dtype=float))
-    switches = switches_of_library(library, table, _alone_ms(library, table))
+    sums = layer_sums(library, table, np.asarray(sizes, dtype=float), fp32_products)
+    switches = switches_of_library(library, table, _alone_ms(library, table, fp32_products))
     strange, near = _worst(sums, strange=True), _worst(sums, strange=False)
     if strange > 1.0 - _LEAST_KNOWN:
         left_out = f"left out, since {100 * strange:.0f} % of the time is of operators unlike any measured"
@@ -110,9 +116,9 @@ def _reason(kind: Kind, text: str) -> Reason:
     return Reason(kind, text, REMEDIES[kind])
 
 
-def _alone_ms(library: OperatorLibrary, table: LayerTable) -> dict[float, float]:
+def _alone_ms(library: OperatorLibrary, table: LayerTable, fp32_products: bool) -> dict[float, float]:
     """Sum of the operators' times measured alone, by the library's batch sizes."""
-    alone = layer_sums(library, table, library.batch_sizes).class_ms.sum(axis=0)
+    alone = layer_sums(library, table, library.batch_sizes, fp32_products).class_ms.sum(axis=0)
     return dict(zip(library.batch_sizes.tolist(), alone.tolist(), strict=True))
 
 
@@ -123,14 +129,19 @@ def _worst(sums: OperatorTotals, *, strange: bool) -> float:
 
 
 def measured_bounds(
-    table: LayerTable | None, mode: DeviceMode, sizes: Array, busy: Array, classes: dict[str, Array]
+    table: LayerTable | None,
+    mode: DeviceMode,
+    sizes: Array,
+    busy: Array,
+    classes: dict[str, Array],
+    fp32_products: bool,
 ) -> dict[str, Array]:
     """GPU time by what bounds it: from the classes' times, else from scaled roofline times."""
     if table is None:
         return {}
     gpu = device_of(mode.gpu)
     try:
-        found = bounding_ms(table, gpu, mode.precision, sizes, classes or None)
+        found = bounding_ms(table, gpu, mode.precision, sizes, classes or None, fp32_products)
     except EpochcastError:  # a precision without rates, such as fp32_or_tf32
         return {}
     total = sum(found.values(), np.zeros(len(sizes)))
@@ -138,7 +149,7 @@ def measured_bounds(
 
 
 _SERIES = ("gpu", "framework", "cnn", "image_size", "autotune", "capture", "optimizer", "host")
-_MODE = ("precision", "memory_format")
+_MODE = ("precision", "memory_format", "float32_matmul_precision")
 _TIMES = ("iteration_time_ms", "gpu_time_ms", "host_time_ms")
 
 
@@ -242,7 +253,7 @@ def _whole_cnns(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(
         **{
             name: rows[name].fillna(getattr(usual, name))
-            for name in ("framework", "precision", "memory_format", "autotune", "capture", "optimizer")
+            for name in ("framework", *_MODE, "autotune", "capture", "optimizer")
         }
     )
     return rows.assign(autotune=rows["autotune"].astype(bool), host=rows["host"].fillna(""))
@@ -274,14 +285,17 @@ def _series(
     times = by_size[list(_TIMES)].median()
     sizes = np.array(times.index, dtype=int)
     wall, busy, host = (times[name].to_numpy(dtype=float) for name in _TIMES)
-    gpu, framework, precision, memory_format = (str(first[name]) for name in ("gpu", "framework", *_MODE))
+    gpu, framework, precision, memory_format, setting = (
+        str(first[name]) for name in ("gpu", "framework", *_MODE)
+    )
     mode = DeviceMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
+    fp32_products = products_in_fp32(framework, precision, setting)
     table = zoo_layers(str(first["cnn"]), int(first["image_size"]))
     library = (
         None if first["capture"] == "compile" else libraries.get(mode)
     )  # of operators that are not fused
-    known = measured_classes(table, library, sizes, busy)
-    by_bound = measured_bounds(table, mode, sizes, busy, known.classes)
+    known = measured_classes(table, library, sizes, busy, fp32_products)
+    by_bound = measured_bounds(table, mode, sizes, busy, known.classes, fp32_products)
     bound = bounds_of(busy, host, by_bound, wall)
     algorithms = by_size["conv_algorithms"].last().tolist()
     noisy = noise_by_batch_size(rows)
@@ -292,6 +306,7 @@ def _series(
         int(first["image_size"]),
         mode.gpu,
         mode.precision,
+        setting if (framework, precision) == ("pytorch", "tf32") else None,
         mode.memory_format,
         mode.framework,
         mode.autotune,
@@ -335,6 +350,7 @@ def _other_modes(one: Explanation, all_: Sequence[Explanation]) -> tuple[OtherMo
     return tuple(
         OtherMode(
             other.precision,
+            other.float32_matmul_precision,
             other.memory_format,
             _ratios(one, other, "iteration_time_ms"),
             (math.nan,) * len(one.batch_sizes),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from predictor.answers.question import ANCHOR_FIELDS, Question
 from predictor.catalogue.devices import Gpu, check_precision, device_of, find_gpu
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.modes import Mode, products_in_fp32
 from predictor.checks import MAX_BATCH_SIZE, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
@@ -263,7 +263,12 @@ def _in_mode(row: Mapping[Any, Any], mode: Mode) -> bool:
     """Whether a row was measured in this mode; a missing value counts as the default."""
     usual = Mode()
     words = ("framework", "precision", "memory_format", "autotune", "optimizer", "xla")
-    return all(str(_known(row.get(word), getattr(usual, word))) == str(getattr(mode, word)) for word in words)
+    if not all(
+        str(_known(row.get(word), getattr(usual, word))) == str(getattr(mode, word)) for word in words
+    ):
+        return False
+    setting = _known(row.get("float32_matmul_precision"), usual.float32_matmul_precision)
+    return products_in_fp32(mode.framework, mode.precision, setting) == mode.fp32_products
 
 
 def _measured_ms(row: Mapping[Any, Any], mode: Mode) -> float | None:

@@ -16,6 +16,7 @@ from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
 from predictor.models.epoch_start import first_calls_s, has_known_start, start_factor
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
+from predictor.models.ratios import ratios_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +33,7 @@ __all__ = [
     "LOADING_OPTIONS",
     "LOADING_TIMES",
     "STARTS",
+    "WAITS",
     "data_exceeded",
     "feed_of_offers",
     "feed_of_rentals",
@@ -43,7 +45,14 @@ __all__ = [
     "with_loading",
 ]
 
-LOADING_OPTIONS = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
+LOADING_OPTIONS = (
+    "workers",
+    "loader",
+    "samples_per_worker_second",
+    "images_per_second",
+    "data_source",
+    "input",
+)
 """Options of a question, any of which has its answer count loading; ``loader="none"`` leaves it out."""
 
 ENDS = ("iteration_time_ms", "low_ms", "high_ms")
@@ -51,10 +60,13 @@ ENDS = ("iteration_time_ms", "low_ms", "high_ms")
 
 LOADING_TIMES = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 
+WAITS = ("first_wait_s", "first_wait_low_s", "first_wait_high_s")
+"""What a pass over a data set waits for its workers and their first mini-batch, and the ends of its interval."""
+
 STARTS = ("start_s", "start_low_s", "start_high_s")
 """What the first epoch takes longer than later ones, and the ends of its interval."""
 
-_OF_RATES = ("loader", "samples_per_worker_second", "input")
+_OF_RATES = ("loader", "samples_per_worker_second", "input", "images_per_second")
 _MEASURED_SPREAD = 1.15
 """Factor within which a rate holds that was measured: judged by repeats on a busy machine."""
 _GB_PER_GIB = 2**30 / 1e9
@@ -80,10 +92,19 @@ def loading_asked(question: Question) -> bool:
     given = [name for name in LOADING_OPTIONS if getattr(question, name) is not None]
     if question.loader == "none" and len(given) > 1:
         other = next(name for name in given if name != "loader")
-        raise SchemaError(f"loader 'none' leaves loading out, and {other} is given, too. Pass one of them.")
+        raise SchemaError(
+            f"loader 'none' leaves loading out, and {other} is given, too. Pass one of them."
+        ).about("loader")
     rates = [name for name in _OF_RATES if name in given]
     if len(rates) > 1:
-        raise SchemaError(f"{' and '.join(rates)} say each how fast a worker is. Pass one of them.")
+        raise SchemaError(
+            f"{' and '.join(rates)} say each how fast images are loaded. Pass one of them."
+        ).about(rates[0])
+    if "workers" in given and "images_per_second" in given:
+        raise SchemaError(
+            "images_per_second is the rate of all workers, and workers is given, too. Pass one of them, or "
+            f"{named('samples_per_worker_second')} with workers."
+        ).about("images_per_second")
     return bool(given) and question.loader != "none"
 
 
@@ -106,6 +127,8 @@ def feed_of_rentals(question: Question, image_size: int, offers: Sequence[Offer 
     """
     if not loading_asked(question):
         return None
+    if question.images_per_second is not None:
+        return _feed(question, image_size, math.inf)
     if question.workers is not None:
         return _feed_of_workers(question, image_size)
     vcpus = []
@@ -118,7 +141,7 @@ def feed_of_rentals(question: Question, image_size: int, offers: Sequence[Offer 
             )
             raise SchemaError(
                 f"workers is missing, and {what} to take them from. Pass workers, those of each GPU."
-            )
+            ).about("workers")
         vcpus.append(offer.vcpus)
     return _feed(question, image_size, np.array(vcpus))
 
@@ -131,7 +154,7 @@ def feed_of_offers(question: Question, image_size: int, offers: Sequence[Offer |
     """
     if not (loading_asked(question) or is_bound_by_default(question)):
         return None
-    unknown = math.nan if question.workers is None else math.inf
+    unknown = math.nan if question.workers is None and question.images_per_second is None else math.inf
     vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
     return None if np.isnan(vcpus).all() else _feed(question, image_size, vcpus)
 
@@ -170,6 +193,9 @@ def _rate_in_words(question: Question, image_size: int, by_offer: bool) -> str:
     measured = None if by_offer else _measured_together(question)
     if measured is not None:
         return _measured_in_words(question, image_size, measured)
+    if question.images_per_second is not None:
+        rate = f"{question.images_per_second:,.0f} images/s on each machine as given"
+        return f"data loading is included ({rate}, within a factor of {_MEASURED_SPREAD:g})"
     feed = _feed(question, image_size, 1.0)
     workers = "workers" if question.workers is None else f"{question.workers} workers for each GPU"
     bound = " where the vCPUs of the offer are known, which bound it" if by_offer else ""
@@ -212,8 +238,8 @@ def with_loading(
     Returns
     -------
     dict of str to ndarray, shape (n_rows,)
-        `ENDS` with loading, `LOADING_TIMES`, `bottleneck`, and `workers_needed`: workers of each GPU that would make
-        loading no bottleneck. NaN where loading is not counted, or no number of workers helps.
+        `ENDS` with loading, `LOADING_TIMES`, `WAITS`, `bottleneck`, and `workers_needed`: workers of each GPU that
+        would make loading no bottleneck. NaN (waits: 0) where loading is not counted, or no number of workers helps.
     """
     gpu_ms, host_ms, ends = times["gpu_time_ms"], times["host_time_ms"], tuple(times[name] for name in ENDS)
     unknown = np.full(gpu_ms.shape, math.nan)
@@ -226,7 +252,7 @@ def with_loading(
     # a method may predict whole iterations alone
     bounds = np.where(np.isnan(gpu_ms), "unknown", np.where(host_ms >= gpu_ms, "host", "gpu"))
     if feed is None or loading is None:
-        columns = dict.fromkeys(LOADING_TIMES, unknown)
+        columns = dict.fromkeys(LOADING_TIMES, unknown) | dict.fromkeys(WAITS, np.zeros(gpu_ms.shape))
         return {
             **dict(zip(ENDS, ends, strict=True)),
             **columns,
@@ -236,8 +262,10 @@ def with_loading(
     waits = loading.time_ms > ends[0]
     helps = (waits | loading.between) & ~loading.is_reading
     needed = feed.workers_needed(local_batch_sizes, ends[0]) if helps.any() else unknown
+    wait_s = np.nan_to_num(feed.first_mini_batch_s(local_batch_sizes, n_gpus))
     return {
         **dict(zip(ENDS, loading.joined_ms(*ends), strict=True)),
+        **dict(zip(WAITS, (wait_s, wait_s / feed.spread, wait_s * feed.spread), strict=True)),
         **dict(zip(LOADING_TIMES, loading.ends_ms, strict=True)),
         "bottleneck": np.where(waits, np.where(loading.is_reading, "reading", "loading"), bounds),
         "workers_needed": np.where(helps, needed, math.nan),
@@ -246,18 +274,19 @@ def with_loading(
 
 def starts(
     feed: Feed | None,
-    local_batch_sizes: NDArray[np.int64],
-    n_gpus: NDArray[np.int64],
+    shape: tuple[int, ...],
     table: LayerTable,
     modes: Sequence[Mode],
     device: NDArray[np.int64],
 ) -> dict[str, Array]:
-    """Columns `STARTS` of so many images of each GPU; NaN where loading is not counted or no start was measured.
+    """Columns `STARTS`; NaN where loading is not counted or no start was measured.
 
     Parameters
     ----------
-    feed, local_batch_sizes, n_gpus
+    feed
         As of `with_loading`.
+    shape : tuple of int
+        (n_rows,)
     table : LayerTable
     modes : sequence of Mode
         Of a question's GPUs.
@@ -266,12 +295,12 @@ def starts(
 
     Notes
     -----
-    Images of a GPU / rate of one worker + `predictor.models.epoch_start.first_calls_s`.
+    `predictor.models.epoch_start.first_calls_s` + `jpeg_s` where workers decode JPEGs on the same vCPUs.
     """
     if feed is None or not has_known_start(modes[0]):
-        return dict.fromkeys(STARTS, np.full(local_batch_sizes.shape, math.nan))
-    first_calls = np.array([first_calls_s(table, mode) for mode in modes])[device]
-    start_s = feed.first_mini_batch_s(local_batch_sizes, n_gpus) + first_calls
+        return dict.fromkeys(STARTS, np.full(shape, math.nan))
+    start_s = np.array([first_calls_s(table, mode) for mode in modes])[device]
+    start_s = start_s + (feed.decodes and not feed.between) * ratios_of("start")["jpeg_s"]
     start_s = np.where(np.isnan(feed.vcpus), math.nan, start_s)
     return dict(zip(STARTS, (start_s, start_s / start_factor(), start_s * start_factor()), strict=True))
 
@@ -305,14 +334,24 @@ def _feed_of_workers(question: Question, image_size: int) -> Feed:
 
 
 def _feed(question: Question, image_size: int, vcpus: float | Array) -> Feed:
-    measured = question.input_measurement()
-    rates = _rates(question, image_size, measured)
-    reading = _reading(question, measured)
-    return Feed(rates.per_worker, rates.per_vcpu, question.workers, vcpus, reading, rates.spread)
+    measured, data_set = question.input_measurement(), question.training_set()
+    rates, reading = _rates(question, image_size, measured), _reading(question, measured)
+    return Feed(
+        rates.per_worker,
+        rates.per_vcpu,
+        question.workers,
+        vcpus,
+        reading,
+        rates.spread,
+        decodes=data_set is None or data_set.stored == "jpeg",
+        in_all=question.images_per_second or math.inf,
+    )
 
 
 def _rates(question: Question, image_size: int, measured: InputMeasurement | None) -> _Rates:
-    """Rates as given, else as measured, else those of the tables."""
+    """Rates as given, else as measured, else those of the tables; infinite where that of all workers is given."""
+    if question.images_per_second is not None:
+        return _Rates(math.inf, math.inf, _MEASURED_SPREAD)
     data_set = question.training_set()
     name = question.loader or USUAL_LOADER
     share = find_loader(name, "jpeg" if data_set is None else data_set.stored).vcpu_share
@@ -329,9 +368,9 @@ def _rates(question: Question, image_size: int, measured: InputMeasurement | Non
     if data_set is None:
         raise SchemaError(
             "how fast a worker loads these images is not known. Pass "
-            f"{named('samples_per_worker_second')}, {named('input')} (the file of `epochcast profile input`), or a "
-            "data set."
-        )
+            f"{named('samples_per_worker_second')}, {named('images_per_second')}, {named('input')} (the file of "
+            "`epochcast profile input`), or a data set."
+        ).about("samples_per_worker_second")
     return _of_tables(question, image_size, data_set, name)
 
 
@@ -356,4 +395,4 @@ def _reading(question: Question, measured: InputMeasurement | None) -> float:
     raise SchemaError(
         f"{named('data_source')} {question.data_source!r}: how large an image is stored is not known. Pass a data set, "
         f"or {named('input')} (the file of `epochcast profile input`)."
-    )
+    ).about("data_source")

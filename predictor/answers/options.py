@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from predictor.checks import positive_number, whole_number, yes_or_no
-from predictor.errors import SchemaError, nearest
+from predictor.errors import EpochcastError, SchemaError, nearest
 
 __all__ = ["ANSWERS", "Option", "check_read", "named_by_flags", "option", "options_of"]
 
@@ -39,8 +39,8 @@ class Option:
 
     `kind` is ``whole``, ``number``, ``hours``, ``usd``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low`
     and `high` bound numbers, `choices` lists words. `flag` holds the names on the command line if they differ from
-    `name`; `usual` describes a default of None. `remote` is False if a service uses its own value. `answers` are the
-    words of `ANSWERS` that it changes; all others refuse it.
+    `name`; `usual` describes a default of None, `hint` what to pass instead of a word that is no choice. `remote` is
+    False if a service uses its own value. `answers` are the words of `ANSWERS` that it changes; all others refuse it.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Option:
     choices: tuple[str, ...] = ()
     flag: str = ""
     usual: str = ""
+    hint: str = ""
     remote: bool = True
     answers: tuple[str, ...] = ()
 
@@ -76,7 +77,11 @@ class Option:
         """
         if value is None or (isinstance(value, str) and not value.strip()):
             return self.default
-        return _CHECKS[self.kind](self, value)
+        try:
+            return _CHECKS[self.kind](self, value)
+        except EpochcastError as error:
+            error.about(self.name)
+            raise
 
 
 def _whole(known: Option, value: Any) -> int:
@@ -126,7 +131,7 @@ def _choice(known: Option, value: Any) -> str:
     if word not in known.choices:
         raise SchemaError(
             f"{known.shown} {value!r} is not known. Nearest: {nearest(word, known.choices)}; "
-            f"known: {', '.join(known.choices)}."
+            f"known: {', '.join(known.choices)}.{known.hint and f' {known.hint}'}"
         )
     return word
 

@@ -20,6 +20,7 @@ from predictor.catalogue.devices import (
     all_gpus,
     check_precision,
     compiles,
+    default_memory_format,
     default_precision,
     device_of,
     precisions_of,
@@ -28,6 +29,7 @@ from predictor.catalogue.links import find_link
 from predictor.catalogue.loading_rates import LOADERS, SOURCES
 from predictor.catalogue.modes import (
     CAPTURES,
+    FLOAT32_MATMUL_PRECISIONS,
     FRAMEWORKS,
     MEMORY_FORMATS,
     OPTIMIZERS,
@@ -178,14 +180,18 @@ class Question:
         usual="what the framework does: tf32 where the GPU has it, else fp32",
         answers=_MEMORY,
     )  # fmt: skip
-    memory_format: str = option(
-        "nchw",
-        f"{', '.join(MEMORY_FORMATS)}.",
-        "choice",
-        _TRAINING,
-        choices=MEMORY_FORMATS,
+    float32_matmul_precision: str | None = option(
+        None,
+        "PyTorch's matrix products in tf32: highest computes them in fp32, high in TF32.",
+        "choice", _TRAINING, choices=FLOAT32_MATMUL_PRECISIONS,
+        usual="highest, as PyTorch does", hint="On a GPU, PyTorch computes medium as high. Pass high.",
         answers=_TIMES,
-    )
+    )  # fmt: skip
+    memory_format: str | None = option(
+        None, f"{', '.join(MEMORY_FORMATS)}.", "choice", _TRAINING, choices=MEMORY_FORMATS,
+        usual="what the framework does: channels_last in TensorFlow's AMP, else nchw",
+        answers=_TIMES,
+    )  # fmt: skip
     framework: str = option(
         "pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", _TRAINING, choices=FRAMEWORKS, answers=_TIMES
     )
@@ -243,13 +249,19 @@ class Question:
         answers=_LOADED,
     )  # fmt: skip
     loader: str | None = option(
-        None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out.", "choice", _LOADING,
+        None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.",
+        "choice", _LOADING,
         choices=(*LOADERS, "none"), usual="torchvision",
         answers=_LOADED,
     )  # fmt: skip
     samples_per_worker_second: float | None = option(
         None, "Images that one worker reads, decodes and augments in a second.", "number", _LOADING,
         usual="by the loader and the data set",
+        answers=_LOADED,
+    )  # fmt: skip
+    images_per_second: float | None = option(
+        None, "Images that all workers of a machine deliver in a second, however many they are.", "number", _LOADING,
+        usual="by the workers",
         answers=_LOADED,
     )  # fmt: skip
     data_source: str | None = option(
@@ -305,7 +317,15 @@ class Question:
             raise SchemaError(
                 f"{named('validation_samples')} {self.validation_samples} needs an epoch to follow. "
                 f"Pass {named('samples')} or a data set, too."
-            )
+            ).about("validation_samples")
+        if self.float32_matmul_precision is not None:
+            if self.framework != "pytorch" or self.precision not in (None, "tf32"):
+                raise SchemaError(
+                    f"{named('float32_matmul_precision')} {self.float32_matmul_precision!r} decides what PyTorch "
+                    f"multiplies matrices in in tf32, and does nothing in {self.framework} with precision "
+                    f"{self.precision or 'of its own'}. Leave it out, or ask for PyTorch's tf32."
+                )
+            object.__setattr__(self, "precision", "tf32")
 
     @property
     def step(self) -> Step | None:
@@ -373,22 +393,22 @@ class Question:
                 f"{named('method')} {self.method!r} predicts an iteration on one GPU, and {named('n_gpus')} is "
                 f"{self.n_gpus}. "
                 "Leave the method out: several GPUs need the GPU's time apart from the host's."
-            )
+            ).about("method")
         if self.n_gpus % self.nodes:
             raise OutOfRangeError(
                 f"{named('n_gpus')} {self.n_gpus} cannot be spread evenly over {named('nodes')} {self.nodes}. "
                 "Pass a multiple."
-            )
+            ).about("n_gpus")
         if self.link is not None:
             find_link(self.link, "gpu" if self.nodes == 1 else "node")
             if self.n_gpus == 1:
                 raise SchemaError(
                     f"{named('link')} {self.link!r} joins several GPUs, and {named('n_gpus')} is 1. Pass both."
-                )
+                ).about("link")
         if self.sync_batch_norm and self.n_gpus == 1:
             raise SchemaError(
                 f"{named('sync_batch_norm')} joins several GPUs, and {named('n_gpus')} is 1. Pass both."
-            )
+            ).about("sync_batch_norm")
         for size in self.batch_sizes:
             check_share(size, self.n_gpus)
 
@@ -415,11 +435,19 @@ class Question:
 
     def mode_on(self, gpu: Gpu) -> Mode:
         """Training mode on a GPU; without a given precision, the framework's default on that GPU."""
-        return self.mode_in(self.precision or default_precision(gpu, self.framework), self.memory_format)
+        return self.mode_in(self.precision or default_precision(gpu, self.framework))
 
-    def mode_in(self, precision: str, memory_format: str) -> Mode:
-        """Training mode in a precision and memory format, all else as asked."""
-        return _mode(self.framework, precision, memory_format, self.autotune, self.capture, self.optimizer)
+    def mode_in(self, precision: str) -> Mode:
+        """Training mode in a precision, all else as asked or as the framework does."""
+        return _mode(
+            self.framework,
+            precision,
+            self.memory_format or default_memory_format(self.framework, precision),
+            self.autotune,
+            self.capture,
+            self.optimizer,
+            float32_matmul_precision=self.float32_matmul_precision or FLOAT32_MATMUL_PRECISIONS[0],
+        )
 
     def machine(self) -> str | HostMeasurement | None:
         """The host by its name, or as measured: a name that ends in ``.json`` is the file of `epochcast host`."""
@@ -556,7 +584,7 @@ def check_share(batch_size: int, n_gpus: int) -> None:
         raise OutOfRangeError(
             f"{named('batch_size')} {batch_size} is that of all GPUs, and {n_gpus} GPUs cannot share it evenly. "
             f"Nearest: {near}."
-        )
+        ).about("batch_sizes")
 
 
 def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
@@ -591,7 +619,9 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
             check_precision(found, precision)
         chosen[found.name] = found
     if not chosen:
-        raise SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.")
+        raise SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.").about(
+            "gpus"
+        )
     return list(chosen.values())
 
 

@@ -11,6 +11,7 @@ from predictor.operators.memory import memory_estimate_validated
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
+    from predictor.catalogue.modes import Mode
     from predictor.models.served import Model
 
 __all__ = ["SCOPE_COLUMNS", "compiling_in_words", "scope_of"]
@@ -49,8 +50,10 @@ def scope_of(
     loading : str
         What is said of loading (`predictor.answers.loading.loading_in_words`).
     """
-    precisions = " or ".join(dict.fromkeys(columns["precision"]))
-    words = [question.framework, precisions, question.memory_format, question.capture, question.optimizer]
+    modes = [question.mode_in(precision) for precision in dict.fromkeys(columns["precision"])]
+    precisions = " or ".join(map(_arithmetic, modes))
+    formats = " or ".join(dict.fromkeys(mode.memory_format for mode in modes))
+    words = [question.framework, precisions, formats, question.capture, question.optimizer]
     sentences = [
         f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
@@ -64,6 +67,13 @@ def scope_of(
         *([_COMPILED_MEMORY] if question.capture == "compile" else []),
     ]
     return " ".join(sentences)
+
+
+def _arithmetic(mode: Mode) -> str:
+    """Precision, and that of PyTorch's matrix products in TF32."""
+    if (mode.framework, mode.precision) != ("pytorch", "tf32"):
+        return mode.precision
+    return f"tf32 (matrix products in {'fp32' if mode.fp32_products else 'tf32, too'})"
 
 
 def _gpus(question: Question) -> str:
@@ -96,7 +106,8 @@ def _compiling(question: Question) -> list[str]:
     if question.capture != "compile":
         return []
     return [
-        f"Compiling, once, is in no time: {compiling_in_words(question)} on the hosts where it was measured."
+        f"Compiling takes {compiling_in_words(question)} on the hosts where it was measured: no epoch includes it, the "
+        "start of a training does where loading is counted."
     ]
 
 

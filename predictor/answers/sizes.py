@@ -81,7 +81,7 @@ def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpu
     """
     holding = [size for size in largest if size is not None]
     if not holding:
-        raise OutOfRangeError(NOT_ONE_IMAGE)
+        raise OutOfRangeError(NOT_ONE_IMAGE).about("gpus")
     most = min(max(holding), samples or _LARGEST_TRIED, _LARGEST_TRIED)
     return [n_gpus * 2**i for i in range(max(1, most // n_gpus).bit_length())]
 

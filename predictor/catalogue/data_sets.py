@@ -63,7 +63,7 @@ class TrainingSet:
             raise OutOfRangeError(
                 f"samples {samples:,} lies outside 1..{self.samples:,}, the training images of {self.name}. Pass "
                 "fewer, or leave the data set out."
-            )
+            ).about("samples")
         share = samples / self.samples
         return replace(
             self, samples=samples, disk_gb=share * self.disk_gb, decoded_gb=share * self.decoded_gb
@@ -107,7 +107,7 @@ def find_training_set(name: str) -> TrainingSet:
         raise SchemaError(
             f"no known data set is called {name!r}. Nearest: {nearest(name, known)}. "
             f"Known: {', '.join(known)}. For any other, pass its number of samples."
-        )
+        ).about("data_set")
     return found
 
 

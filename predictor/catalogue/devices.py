@@ -29,6 +29,7 @@ __all__ = [
     "check_precision",
     "compiles",
     "cpu_device",
+    "default_memory_format",
     "default_precision",
     "design_of",
     "device_of",
@@ -444,10 +445,22 @@ def default_precision(gpu: Gpu, framework: str) -> str:
 
     Notes
     -----
-    PyTorch computes convolutions in TF32 by default (`torch.backends.cudnn.allow_tf32`), TensorFlow convolutions and
-    products from 2.4 on (its RFC 287); Chainer's CuPy computes in fp32 (`CUPY_TF32` is off).
+    PyTorch computes convolutions in TF32 by default (`torch.backends.cudnn.allow_tf32`) and, since 1.12, matrix
+    products in fp32 (`torch.set_float32_matmul_precision`); TensorFlow computes both in TF32 from 2.4 on (its RFC 287),
+    Chainer's CuPy in fp32 (`CUPY_TF32` is off).
     """
     return "tf32" if framework in _TF32_BY_DEFAULT and "tf32" in precisions_of(gpu) else "fp32"
+
+
+def default_memory_format(framework: str, precision: str) -> str:
+    """What a framework lays maps out in unless its user chooses: channels-last in TensorFlow's AMP, else NCHW.
+
+    Notes
+    -----
+    TensorFlow's layout optimizer lays half-precision convolutions out channels-last, which its tensor core kernels
+    need, whatever the layout that the user writes.
+    """
+    return "channels_last" if framework == "tensorflow" and precision.startswith("amp_") else "nchw"
 
 
 def check_precision(gpu: Gpu, precision: str) -> None:
@@ -457,7 +470,7 @@ def check_precision(gpu: Gpu, precision: str) -> None:
         raise OutOfRangeError(
             f"{gpu.name} (compute capability {gpu.compute_capability}) has no {precision}. "
             f"It has: {', '.join(available)}."
-        )
+        ).about("precision")
 
 
 COMPILES_FROM = 7.0
@@ -517,11 +530,12 @@ _DATA_CENTRE_CHIPS = ("Tesla", "NVIDIA A", "NVIDIA H", "NVIDIA L", "NVIDIA B", "
 class Rates:
     """Sustained rates of one GPU at one precision.
 
-    `flop_per_ms` is what convolutions and matrix products run against, `fp32_flop_per_ms` what everything outside
-    the tensor cores does; `tensor` says whether the two differ.
+    `flop_per_ms` is what convolutions run against, `product_flop_per_ms` what matrix products do, `fp32_flop_per_ms`
+    what everything outside the tensor cores does; `tensor` says whether the first and the last differ.
     """
 
     flop_per_ms: float
+    product_flop_per_ms: float
     fp32_flop_per_ms: float
     bytes_per_ms: float
     element_bytes: int
@@ -529,8 +543,8 @@ class Rates:
 
 
 @lru_cache(maxsize=4096)
-def rates_of(gpu: Gpu, precision: str) -> Rates:
-    """Sustained rates of `gpu` at `precision`.
+def rates_of(gpu: Gpu, precision: str, fp32_products: bool = False) -> Rates:
+    """Sustained rates of `gpu` at `precision`, its matrix products in fp32 if `fp32_products`.
 
     Raises
     ------
@@ -553,8 +567,10 @@ def rates_of(gpu: Gpu, precision: str) -> Rates:
     )
     fp32 = gpu.peak_fp32_tflop_per_s * 1e9 * clock
     peak = _tensor_peak(gpu, precision)
+    flop_per_ms = fp32 if peak is None else peak * 1e9 * clock
     return Rates(
-        flop_per_ms=fp32 if peak is None else peak * 1e9 * clock,
+        flop_per_ms=flop_per_ms,
+        product_flop_per_ms=fp32 if fp32_products else flop_per_ms,
         fp32_flop_per_ms=fp32,
         bytes_per_ms=gpu.memory_bandwidth_gb_per_s * 1e6 * memory,
         element_bytes=ELEMENT_BYTES[precision],

@@ -84,7 +84,7 @@ def find_link(name: str, joins: str | None = None) -> Link:
         between = {"gpu": " between GPUs of one machine", "node": " between machines", None: ""}[joins]
         raise SchemaError(
             f"no link{between} is called {name!r}. Nearest: {nearest(word, links)}; known: {', '.join(links)}."
-        )
+        ).about("link")
     return links[word]
 
 
@@ -107,7 +107,9 @@ def usual_link(gpu: Gpu, offers: Iterable[Offer]) -> Link:
     if name in _links():
         return find_link(name)
     known = ", ".join(link.name for link in all_links() if link.joins == "gpu")
-    raise SchemaError(f"it is not known what joins several {gpu.name}. Pass link, one of {known}.")
+    raise SchemaError(f"it is not known what joins several {gpu.name}. Pass link, one of {known}.").about(
+        "link"
+    )
 
 
 @lru_cache(maxsize=1)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CAPTURES",
     "CHAINER",
+    "FLOAT32_MATMUL_PRECISIONS",
     "FRAMEWORKS",
     "MEMORY_FORMATS",
     "MODE_COLUMNS",
@@ -22,6 +23,7 @@ __all__ = [
     "Mode",
     "chainer_lacks",
     "mode_words",
+    "products_in_fp32",
 ]
 
 FRAMEWORKS = ("pytorch", "tensorflow", "chainer")
@@ -29,6 +31,9 @@ PRECISIONS = ("fp32", "tf32", "fp16", "amp_fp16", "amp_bf16")
 MEMORY_FORMATS = ("nchw", "channels_last")
 CAPTURES = ("eager", "graph", "static_graph", "compile")
 OPTIMIZERS = ("sgd", "momentum", "adam")
+FLOAT32_MATMUL_PRECISIONS = ("highest", "high")
+"""Values of `torch.set_float32_matmul_precision`: fp32 (the default since PyTorch 1.12) and TF32. ``medium`` is TF32 on
+a GPU, too."""
 
 CHAINER = {
     "precision": ("fp32", "tf32", "fp16", "amp_fp16"),
@@ -43,12 +48,15 @@ _CHOICES = {
     "memory_format": MEMORY_FORMATS,
     "capture": CAPTURES,
     "optimizer": OPTIMIZERS,
+    "float32_matmul_precision": FLOAT32_MATMUL_PRECISIONS,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
     """One way to train; every field is checked against the words that measurement tables use.
+
+    `float32_matmul_precision` decides in PyTorch's TF32 alone (`fp32_products`).
 
     Raises
     ------
@@ -63,6 +71,18 @@ class Mode:
     capture: str = "eager"
     optimizer: str = "momentum"
     xla: bool = False
+    float32_matmul_precision: str = FLOAT32_MATMUL_PRECISIONS[0]
+
+    @property
+    def fp32_products(self) -> bool:
+        """Whether matrix products are computed in fp32 beside convolutions in TF32."""
+        return products_in_fp32(self.framework, self.precision, self.float32_matmul_precision)
+
+    @property
+    def matmul_setting(self) -> str | None:
+        """`float32_matmul_precision` in PyTorch's TF32, where alone it decides anything; None elsewhere."""
+        decides = (self.framework, self.precision) == ("pytorch", "tf32")
+        return self.float32_matmul_precision if decides else None
 
     @property
     def replays(self) -> bool:
@@ -77,6 +97,14 @@ class Mode:
                     f"{field.name} {value!r} is not known. Nearest: {nearest(str(value), known)}; "
                     f"known: {', '.join(known)}."
                 )
+
+
+def products_in_fp32(framework: str, precision: str, float32_matmul_precision: object) -> bool:
+    """Whether matrix products are computed in fp32 beside convolutions in TF32, as PyTorch does unless told otherwise.
+
+    TensorFlow and Chainer compute both alike.
+    """
+    return framework == "pytorch" and precision == "tf32" and float32_matmul_precision != "high"
 
 
 def chainer_lacks(mode: Mode) -> str | None:

@@ -179,14 +179,14 @@ def _fix_image(graph: Any, image_size: int | None, path: Any, batch: int) -> tup
         dims[0].dim_value = batch
     for dim in dims[2:4] if not _is_channels_last(dims) else dims[1:3]:
         if not dim.dim_value and image_size is None:
-            raise SchemaError(f"{path} takes images of any size: image_size is needed.")
+            raise SchemaError(f"{path} takes images of any size: image_size is needed.").about("image_size")
         if not dim.dim_value:
             dim.dim_value = image_size
         elif image_size not in (None, dim.dim_value) and dim.dim_value > 1:
             raise OutOfRangeError(
                 f"image_size {image_size}: {path} is for {dim.dim_value} pixels. Leave image_size out, or "
                 "export with that size or with dynamic axes."
-            )
+            ).about("image_size")
     if not dims[1].dim_value:
         raise SchemaError(f"{path} does not say how many channels its images have.")
     del graph.value_info[:]  # sizes of the export, which may be another batch's

@@ -76,7 +76,7 @@ def _of_size(table: LayerTable, image_size: int | None) -> LayerTable:
         raise OutOfRangeError(
             f"image_size {image_size}: the layer table of {table.cnn} is for {table.image_size} pixels. "
             f"Leave image_size out, or give a table made at {image_size}."
-        )
+        ).about("image_size")
     return table
 
 

@@ -57,8 +57,13 @@ def judge_served(paths: Sequence[Path], model: Model) -> pd.DataFrame:
 
 def _judged(rows: pd.DataFrame, model: Model) -> pd.DataFrame:
     first = rows.iloc[0]
+    setting = first["float32_matmul_precision"] or Mode().float32_matmul_precision
     mode = Mode(
-        str(first["framework"]), str(first["precision"]), str(first["memory_format"]), capture="graph"
+        str(first["framework"]),
+        str(first["precision"]),
+        str(first["memory_format"]),
+        capture="graph",
+        float32_matmul_precision=str(setting),
     )
     found = model.forecast(first["layer_table"], find_gpu(first["gpu"]), mode, rows["batch_size"].to_numpy())
     return rows[[*_SERIES, "batch_size"]].assign(

@@ -124,7 +124,7 @@ class HostMeasurement:
             raise OutOfRangeError(
                 f"the host {self.host!r} was not measured with {mode.framework} and a GPU. "
                 f"Measure it with `epochcast host --framework {mode.framework} --out host.json`."
-            )
+            ).about("host")
         asked = (mode.precision, mode.memory_format)
         own = [each for each in known if (each.precision, each.memory_format) == asked] or known
         ratios = [log(each.host_time_ms / predicted_ms(*each.subject)) for each in own]

@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from predictor.catalogue.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, PRECISIONS
+from predictor.catalogue.modes import (
+    CAPTURES,
+    FLOAT32_MATMUL_PRECISIONS,
+    FRAMEWORKS,
+    MEMORY_FORMATS,
+    PRECISIONS,
+)
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
 
@@ -31,8 +37,10 @@ __all__ = [
     "text_column",
 ]
 
-FORMAT_VERSION = 1
-"""Version of the measurement table; a table of another version is refused."""
+FORMAT_VERSION = 2
+"""Version of the measurement table; rows of version 1 are read, too, and rows of another one refused.
+
+Version 1 lacks `float32_matmul_precision`: its profiler computed matrix products of PyTorch's TF32 in TF32."""
 
 KINDS = ("proxy", "operator", "target", "all_reduce")
 PASSES = ("training", "forward_backward", "forward", "backward_input", "backward_weight")
@@ -90,6 +98,12 @@ COLUMNS = (
     Column("optimizer", "word", "the optimizer of the training pass", words=OPTIMIZERS),
     Column("xla", "flag", "compiled by XLA"),
     Column("precision", "word", "arithmetic", words=(*PRECISIONS, "fp32_or_tf32"), required=True),
+    Column(
+        "float32_matmul_precision",
+        "word",
+        "PyTorch's setting of that name: matrix products of TF32 in fp32 (highest, its default) or in TF32 (high)",
+        words=FLOAT32_MATMUL_PRECISIONS,
+    ),
     Column("memory_format", "word", "order of the tensors' dimensions in memory", words=MEMORY_FORMATS),
     Column("cudnn", "text", "cuDNN's version"),
     Column("autotune", "flag", "convolution algorithms chosen by trying them"),

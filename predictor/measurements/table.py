@@ -263,8 +263,7 @@ def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:
         checked[entry.name] = (
             CHECKS[entry.form](frame[entry.name], entry, rows) if there else missing_column(entry, len(frame))
         )
-    checked["format_version"] = checked["format_version"].fillna(FORMAT_VERSION).astype("int64")
-    checked |= _devices(checked, rows) | _noise_of_old_notes(checked)
+    checked |= _upgraded(checked) | _devices(checked, rows) | _noise_of_old_notes(checked)
     own = {str(name): frame[name] for name in frame.columns if column(str(name)) is None}
     return pd.DataFrame(checked | own)
 
@@ -275,11 +274,23 @@ def _check_version(frame: pd.DataFrame, rows: RowNames) -> None:
         return
     for position, given in enumerate(frame["format_version"]):
         version = str(given).strip().removesuffix(".0")
-        if version not in ("", "nan", "None", "<NA>", str(FORMAT_VERSION)):
+        if version not in ("", "nan", "None", "<NA>", "1", str(FORMAT_VERSION)):
             raise SchemaError(
                 f"{rows.name(position)}: a measurement table of format version {version!r}; this epochcast "
                 f"reads version {FORMAT_VERSION}. Install the epochcast that wrote it, or import again."
             )
+
+
+def _upgraded(checked: dict[str, pd.Series]) -> dict[str, pd.Series]:
+    """Rows of version 1 as rows of this version; a row without a version is of this one."""
+    old = checked["format_version"] == 1
+    of_pytorch = checked["framework"].fillna("pytorch") == "pytorch"
+    known = checked["float32_matmul_precision"]
+    both_tf32 = old & of_pytorch & (checked["precision"] == "tf32") & known.isna()
+    return {
+        "format_version": old.astype("int64") * 0 + FORMAT_VERSION,
+        "float32_matmul_precision": known.mask(both_tf32, "high"),
+    }
 
 
 def _check_columns(frame: pd.DataFrame, label: str) -> None:

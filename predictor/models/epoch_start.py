@@ -6,14 +6,15 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from predictor.models.compiled import compile_seconds
 from predictor.models.ratios import ratios_of
-from predictor.operator_types import OPERATOR_TYPES
+from predictor.operators.operators import is_depthwise
 
 if TYPE_CHECKING:
     from predictor.catalogue.modes import Mode
     from predictor.cnns.layer_table import Layer, LayerTable
 
-__all__ = ["first_calls_s", "grouped_shapes", "has_known_start", "shapes", "start_factor"]
+__all__ = ["compiled_shapes", "first_calls_s", "has_known_start", "start_factor"]
 
 _BATCHES_OF_TWO_SIZES = 2
 
@@ -24,45 +25,38 @@ def start_factor() -> float:
 
 
 def has_known_start(mode: Mode) -> bool:
-    """Whether starts were measured: PyTorch's eager mode without autotuning, on H100 and H200."""
-    return mode.framework == "pytorch" and mode.capture == "eager" and not mode.autotune
+    """Whether starts were measured: PyTorch without autotuning and graphs, on H100 and H200."""
+    return mode.framework == "pytorch" and mode.capture in ("eager", "compile") and not mode.autotune
 
 
 @lru_cache(maxsize=256)
 def first_calls_s(table: LayerTable, mode: Mode) -> float:
-    """Seconds that a framework takes longer when it meets the shapes of a CNN for the first time.
+    """Seconds that PyTorch takes longer when it meets a CNN for the first time.
 
     Notes
     -----
-    `shape_s` x distinct shapes of convolutions and linear layers, whose kernels are loaded and chosen. In
-    channels-last, and in fp16, beside that 2 x `grouped_shape_s` x distinct shapes of grouped (and depthwise)
-    convolutions, for each of which cuDNN compiles kernels at the batch size, and again at that of the smaller last
-    mini-batch; without a smaller one the second time is not spent. Fitted on 37 whole epochs of three CNNs on H100
-    and H200, one of which has grouped convolutions (`benchmarks/real_epochs.py`); single ones took 0.5 to 1.9 s when
-    operators were measured.
+    `first_calls_s`, in which libraries and kernels are loaded, whatever the number of layers. In channels-last, and in
+    fp16, beside that 2 x `depthwise_shape_s` x distinct shapes of depthwise convolutions, for each of which cuDNN
+    compiles kernels at the batch size, and again at that of the smaller last mini-batch. Grouped convolutions of
+    several channels have none. A compiled CNN is compiled at both sizes. Without a smaller last mini-batch the second
+    time is not spent.
     """
-    compiles = mode.memory_format == "channels_last" or mode.precision in ("fp16", "amp_fp16")
     ratios = ratios_of("start")
-    again = compiles * _BATCHES_OF_TWO_SIZES * ratios["grouped_shape_s"] * len(grouped_shapes(table))
-    return ratios["shape_s"] * len(shapes(table)) + again
+    if mode.capture == "compile":
+        return ratios["first_calls_s"] + _BATCHES_OF_TWO_SIZES * compile_seconds(table)
+    n = len(compiled_shapes(table, mode))
+    return ratios["first_calls_s"] + _BATCHES_OF_TWO_SIZES * ratios["depthwise_shape_s"] * n
 
 
-def shapes(table: LayerTable) -> set[tuple[object, ...]]:
-    """Distinct shapes of convolutions and linear layers."""
-    return {_shape(layer) for layer in table if layer.type == "linear" or _is_convolution(layer)}
-
-
-def grouped_shapes(table: LayerTable) -> set[tuple[object, ...]]:
-    """Distinct shapes of grouped and depthwise convolutions."""
-    return {_shape(layer) for layer in table if _is_convolution(layer) and (layer.groups or 1) > 1}
-
-
-def _is_convolution(layer: Layer) -> bool:
-    return layer.type in OPERATOR_TYPES and OPERATOR_TYPES[layer.type].is_convolution
+def compiled_shapes(table: LayerTable, mode: Mode) -> set[tuple[object, ...]]:
+    """Distinct shapes of depthwise convolutions, where cuDNN compiles kernels for them: in channels-last and fp16."""
+    if mode.memory_format != "channels_last" and mode.precision not in ("fp16", "amp_fp16"):
+        return set()
+    return {_shape(layer) for layer in table if layer.type == "conv2d" and is_depthwise(layer)}
 
 
 def _shape(layer: Layer) -> tuple[object, ...]:
     return (
-        layer.type, layer.in_channels, layer.in_height, layer.in_width, layer.out_channels, layer.kernel_height,
-        layer.kernel_width, layer.stride_height, layer.stride_width, layer.dilation, layer.groups,
+        layer.in_channels, layer.in_height, layer.in_width, layer.out_channels, layer.kernel_height,
+        layer.kernel_width, layer.stride_height, layer.stride_width, layer.dilation,
     )  # fmt: skip

@@ -58,22 +58,25 @@ def epoch_times_s(
     mode: Mode,
     loading_ms: _Floats | float = np.nan,
     between: bool = False,
+    first_wait_s: _Floats | float = 0.0,
 ) -> _Floats:
     """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass.
 
-    `iteration_time_ms` holds loading where `loading_ms` is not NaN; `between` says that the two add up.
+    `iteration_time_ms` holds loading where `loading_ms` is not NaN; `between` says that the two add up. Training and
+    validation begin with `first_wait_s`: workers begin anew, and the first mini-batch is waited for.
 
     Notes
     -----
-    model.epoch_time_s(ceil(samples / batch), t) + ceil(validation_samples / batch) t / 3; the last term is an
-    approximation, see `FORWARD_SHARE`. A validation image takes as long to load as a training image.
+    model.epoch_time_s(ceil(samples / batch), t) + ceil(validation_samples / batch) t / 3 + w per pass; the second term
+    is an approximation, see `FORWARD_SHARE`. A validation image takes as long to load as a training image.
     """
     training = model.epoch_time_s(iterations_per_epoch(samples, batch_sizes), iteration_time_ms, mode)
     loaded = np.nan_to_num(loading_ms)
     forward = FORWARD_SHARE * (iteration_time_ms - between * loaded)
     forward = forward + loaded if between else np.maximum(forward, loaded)
     validation = iterations_per_epoch(validation_samples, batch_sizes) * forward / _MS_PER_S
-    return np.asarray(training + validation, dtype=np.float64)
+    passes = 1 + (np.asarray(validation_samples) > 0)
+    return np.asarray(training + validation + passes * first_wait_s, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["BOTTLENECKS", "Feed", "Loading", "beside_workers", "host_beside_workers"]
+__all__ = ["BOTTLENECKS", "Feed", "Loading", "beside_workers", "host_beside_workers", "workers_start_s"]
 
 BOTTLENECKS = ("gpu", "host", "loading", "reading")
 """What an iteration waits for: the GPU, the host that enqueues its kernels, workers that decode images, or the source
@@ -32,6 +32,11 @@ def host_beside_workers() -> float:
     Python's lock is shared with the threads that receive mini-batches and pin them, cores with the workers.
     """
     return ratios_of("loader")["host"]
+
+
+def workers_start_s() -> float:
+    """Seconds in which workers begin: with each pass over a data set, as a DataLoader has it unless told otherwise."""
+    return ratios_of("loader")["workers_s"]
 
 
 def beside_workers(
@@ -63,6 +68,7 @@ class Feed:
     counted because they are not known. `measured` are the rates of one GPU's workers by their number, in ascending
     order, where they were measured together; they stand in place of the former. The true rates are meant to lie within
     a factor of `spread` nine times out of ten; those of workers may be `headroom` times higher beside.
+    `decodes`: images are stored as JPEGs. `in_all`: rate of all workers of a machine, which they do not exceed.
 
     Batch sizes, times and numbers of GPUs are arrays that broadcast with `vcpus`.
     """
@@ -75,6 +81,8 @@ class Feed:
     spread: float = 1.0
     measured: tuple[tuple[float, float], ...] = ()
     headroom: float = 1.0
+    decodes: bool = False
+    in_all: float = math.inf
 
     @property
     def between(self) -> bool:
@@ -90,20 +98,21 @@ class Feed:
         if self.measured and self.workers is not None:
             return np.asarray(self._measured_of(self.workers))
         own = math.inf if self.workers is None else max(1, self.workers) * self.per_worker
-        shared: Array = np.minimum(own, self.vcpus * self.per_vcpu / np.asarray(n_gpus, dtype=float))
+        in_all = np.minimum(self.in_all, self.vcpus * self.per_vcpu)
+        shared: Array = np.minimum(own, in_all / np.asarray(n_gpus, dtype=float))
         return shared
 
     def first_mini_batch_s(self, local_batch_sizes: NDArray[Any], n_gpus: int | NDArray[np.int64]) -> Array:
-        """Seconds in which one of the workers loads the first mini-batch; 0 where no workers do.
+        """Seconds in which workers begin and one of them loads the first mini-batch of a pass; 0 without workers.
 
-        Unlike later mini-batches, nothing hides it: all workers begin together, with a mini-batch each.
+        Unlike later mini-batches, nothing hides it: all workers begin together, with a mini-batch each. NaN where
+        loading is not counted.
         """
         sizes = np.asarray(local_batch_sizes, dtype=float)
         if self.workers == 0:
             return np.zeros(sizes.shape)
-        return sizes / (
-            self.per_vcpu if self.workers is None else self.decoding_of_one(n_gpus) / self.workers
-        )
+        rate = self.per_vcpu if self.workers is None else self.decoding_of_one(n_gpus) / self.workers
+        return np.where(np.isnan(self.vcpus), math.nan, workers_start_s() + sizes / rate)
 
     def loading(self, local_batch_sizes: NDArray[Any], n_gpus: int | NDArray[np.int64]) -> Loading:
         """Time to load each GPU's part of the mini-batches, while `n_gpus` of the machine work.
@@ -120,8 +129,10 @@ class Feed:
     def workers_needed(self, local_batch_sizes: NDArray[Any], iteration_time_ms: Array) -> Array:
         """Workers of each GPU at which loading takes no longer than the iteration, a vCPU for each where they share.
 
-        NaN where no measured number of workers is that fast.
+        NaN where no measured number of workers is that fast, or the rate of one is not known.
         """
+        if math.isinf(self.per_worker):
+            return np.full(np.shape(iteration_time_ms), math.nan)
         needed = 1000.0 * np.asarray(local_batch_sizes, dtype=float) / np.asarray(iteration_time_ms)
         if self.measured:
             numbers = range(1, math.floor(self.measured[-1][0]) + 1)

@@ -220,7 +220,12 @@ def _readings_of(path: Path) -> Iterator[Reading]:
 def _reading(row: dict[str, str], device: dict[str, Any]) -> Reading:
     n_gpus = int(row["n_gpus"])
     mode = Mode(
-        row["framework"], row["precision"], row["memory_format"], False, row["capture"], row["optimizer"]
+        row["framework"],
+        row["precision"],
+        row["memory_format"],
+        capture=row["capture"],
+        optimizer=row["optimizer"],
+        float32_matmul_precision=row.get("float32_matmul_precision", "high"),  # as version 1 was measured
     )
     return Reading(
         row["cnn"],

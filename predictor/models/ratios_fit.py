@@ -115,6 +115,7 @@ def own_tables(kind: str, folder: Path | None = None) -> pd.DataFrame:
     commands = {
         "compiled": "epochcast profile --preset targets --capture eager,compile",
         "ddp": "epochcast profile --preset ddp",
+        "ddp_small": "epochcast profile --preset ddp --batch-size 4,16",
         "ddp_synchronised": "epochcast profile --preset ddp",
     }
     return read_own_tables(kind, commands[kind], folder)
@@ -136,7 +137,7 @@ def measured_cnn(cnn: str, image_size: int) -> tuple[LayerTable, str]:
         If `LAYERS` lacks it.
     """
     if "." not in cnn:
-        return zoo_cnn(cnn, image_size), re.match("[a-z]*", cnn)[0]  # type: ignore[index]
+        return zoo_cnn(cnn, image_size), _zoo_family(cnn)
     with ZipFile(data_file(LAYERS)) as layers:
         member = next((name for name in layers.namelist() if name.endswith(f"/{cnn}@{image_size}.csv")), None)
         if member is None:
@@ -145,6 +146,11 @@ def measured_cnn(cnn: str, image_size: int) -> tuple[LayerTable, str]:
             )
         with TemporaryDirectory() as folder:
             return read_layer_table_csv(layers.extract(member, folder), cnn), member.partition("/")[0]
+
+
+def _zoo_family(cnn: str) -> str:
+    """First letters of a zoo name: ``vgg`` of vgg16 and vgg_cifar."""
+    return re.split("[^a-z]", cnn)[0]
 
 
 _SAME = ("gpu", "host", "cnn", "image_size", "precision", "memory_format")
@@ -203,7 +209,14 @@ def _compiled_pair(row: Mapping[Any, Any], eager: pd.DataFrame, model: Model) ->
     key = tuple(row[name] for name in (*_SAME, "batch_size"))
     table, family = measured_cnn(str(row["cnn"]), int(row["image_size"]))
     gpu, batch_size = find_gpu(str(row["gpu"])), int(row["batch_size"])
-    mode = Mode("pytorch", str(row["precision"]), str(row["memory_format"]), capture="compile")
+    setting = row["float32_matmul_precision"] or Mode().float32_matmul_precision
+    mode = Mode(
+        "pytorch",
+        str(row["precision"]),
+        str(row["memory_format"]),
+        capture="compile",
+        float32_matmul_precision=str(setting),
+    )
     known = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
     own = model.forecast(table, gpu, replace(mode, capture="eager"), [batch_size])
     beside_others = "." in table.cnn  # CNNs of other families compiled 6 to 15 at once
@@ -293,7 +306,7 @@ def _compiled_spreads(pairs: Sequence[CompiledPair], without: Mapping[str, Ratio
 COMPILE = RatioFit[CompiledPair]("compile", lambda pair: pair.family, _compiled_numbers, _compiled_spreads)
 
 
-_CNNS = ("h200_chainer_resnet50", "h200_chainer_vgg_cifar")
+_CNNS = ("h200_chainer_resnet50", "h200_chainer_vgg_cifar", "h200_chainer_more", "h100_chainer_more")
 _PROXIES = ("h200_chainer_founding_proxies", "h200_chainer_founding_more_proxies")
 _PROXIES_OF_PYTORCH = "h200_pytorch_founding_fp32_proxies"
 _HOSTS_OF_PYTORCH = "h200_pytorch_founding_proxies"  # on the host of `_PROXIES`
@@ -308,13 +321,15 @@ _LADDER = {"tf32": (1 / 21.79, 2 / 5.60), "half": (1 / 13.09, 1 / 2.34)}
 class ChainerPair:
     """A GPU time of Chainer in fp32 or TF32, and PyTorch's in fp32 by kind of operators, in ms.
 
-    `group` is what is held out together: a CNN, or all proxies. `pytorch_ms` is what PyTorch takes for pointwise
+    `group` is what is held out together: a family of CNNs, or all proxies. `gpu_ms` is NaN where no iteration was
+    replayed. `pytorch_ms` is what PyTorch takes for pointwise
     and for larger convolutions, matrix products and the rest: measured for proxies, whose split is predicted, and
     predicted for CNNs. `host_ratio` is Chainer's host time over PyTorch's on the same machine.
     """
 
     group: str
     cnn: str
+    gpu: str
     batch_size: int
     precision: str
     gpu_ms: float
@@ -338,13 +353,14 @@ def _table(name: str) -> pd.DataFrame:
 
 
 def chainer_pairs(model: Model) -> list[ChainerPair]:
-    """Chainer's rows of the project's tables of an H200 that have one of PyTorch beside them."""
+    """Chainer's rows in fp32 and TF32 of the project's own tables: CNNs, and proxies with a row of PyTorch."""
     key = ["cnn", "batch_size"]
     beside = _table(_PROXIES_OF_PYTORCH).drop_duplicates(key).set_index(key)["gpu_time_ms"]
     hosts = _table(_HOSTS_OF_PYTORCH).drop_duplicates(key).set_index(key)["host_time_ms"]
     pairs = []
     for name in (*_CNNS, *_PROXIES):
-        for row in _table(name).to_dict("records"):
+        rows = _table(name)
+        for row in rows[rows["precision"].isin(["fp32", "tf32"])].to_dict("records"):
             is_proxy, cnn, size = row["kind"] == "proxy", str(row["cnn"]), int(row["batch_size"])
             if is_proxy and (cnn, size) not in beside.index:
                 continue
@@ -356,10 +372,16 @@ def chainer_pairs(model: Model) -> list[ChainerPair]:
             host_ms = hosts.get((cnn, size), math.nan) if is_proxy else _host_ms(model, table, gpu, precision)
             pairs.append(
                 ChainerPair(
-                    "proxies" if is_proxy else cnn, cnn, size, precision, float(row["gpu_time_ms"]),
-                    tuple(parts.tolist()), float(row["host_time_ms"]) / host_ms,
+                    "proxies" if is_proxy else _zoo_family(cnn),
+                    cnn,
+                    gpu.name,
+                    size,
+                    precision,
+                    float(row["gpu_time_ms"]),
+                    tuple(parts.tolist()),
+                    float(row["host_time_ms"]) / host_ms,
                 )
-            )  # fmt: skip
+            )
     return pairs
 
 
@@ -422,7 +444,10 @@ def _chainer_numbers(pairs: Sequence[ChainerPair]) -> dict[str, float]:
 
     def loss(windowed: float) -> float:
         tried = replace(shipped, numbers={**shipped.numbers, "rest": rest, "windowed": windowed})
-        return sum(float(np.mean([pair.log_error(tried) ** 2 for pair in own])) for own in groups.values())
+        errors = ([pair.log_error(tried) for pair in own] for own in groups.values())
+        return sum(
+            float(np.mean(np.square(own)[np.isfinite(own)])) for own in errors if np.isfinite(own).any()
+        )
 
     windowed = minimize_scalar(loss, bounds=(0.5, 5.0), method="bounded").x
     hosts = [_log_host(own) for name, own in groups.items() if name != "proxies"]
@@ -437,11 +462,15 @@ def _chainer_numbers(pairs: Sequence[ChainerPair]) -> dict[str, float]:
 
 
 def _chainer_spreads(pairs: Sequence[ChainerPair], without: Mapping[str, Ratios]) -> tuple[float, float]:
-    """The largest 0.9 quantile of |ln(predicted / measured)| of a group held out; of a host's median, the largest."""
+    """The 0.9 quantile of |ln(predicted / measured)| of groups held out; of the medians of their hosts, the largest."""
     groups = _by_group(pairs)
-    errors = [[abs(pair.log_error(without[name])) for pair in own] for name, own in groups.items()]
-    hosts = [abs(_log_host(own) - math.log(without[name]["host"])) for name, own in groups.items()]
-    return round(max(float(np.quantile(group, 0.9)) for group in errors), 2), round(max(hosts), 2)
+    errors = np.abs([pair.log_error(without[pair.group]) for pair in pairs])
+    hosts = [
+        abs(_log_host(own) - math.log(without[name]["host"]))
+        for name, own in groups.items()
+        if name != "proxies"
+    ]
+    return round(float(np.nanquantile(errors, 0.9)), 2), round(max(hosts), 2)
 
 
 CHAINER = RatioFit[ChainerPair](

@@ -205,7 +205,7 @@ _LAYER_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}
 _ITSELF = "the CNN of the question"
 
 _SHORT_OF_MEMORY = 0.1
-"""Variance of ln time that belongs to the batch size alone where memory is short (docs/decisions/033)."""
+"""Variance of ln time that belongs to the batch size alone where memory is short (docs/decisions/008)."""
 
 
 def is_of(anchor: Anchor, gpu: Gpu) -> bool:

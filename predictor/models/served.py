@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from predictor.catalogue.devices import Gpu, check_precision, find_gpu, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
+from predictor.errors import ArtifactError, EpochcastError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.base import Case, Measuring, check_image_size
@@ -31,8 +31,8 @@ from predictor.models.extrapolation import Ranges
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.served import (
-    HOST_DRIFT,
     forecast_by_layers,
+    host_drift,
     small_host_ms,
     too_little_measured,
 )
@@ -143,14 +143,20 @@ class Model(Epochs):
             If the method is unknown, or a layer lacks its shape.
         """
         if method not in METHODS:
-            raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.")
+            raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.").about(
+                "method"
+            )
         for gpu, mode in devices:
             check_precision(gpu, mode.precision)
             if mode.framework == "chainer":
                 check_chainer(mode)
         batches = np.asarray(batch_sizes, dtype=float)
         if method in WHOLE_METHODS:
-            return self.named_methods().forecasts(method, table, devices, batches, anchors)
+            try:
+                return self.named_methods().forecasts(method, table, devices, batches, anchors)
+            except EpochcastError as error:
+                error.about("method")
+                raise
         if method == "anchored" and not anchors:
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
@@ -279,7 +285,7 @@ class Model(Epochs):
         if host not in (None, layers.library.host):
             other = self.roofline.host_ms(replace(case, measuring=self._on_host(host)))
         is_known = host is not None or layers.library.host_mode in self.layers.given
-        spread = HOST_DRIFT if is_known else self.roofline.law_.calibration.host_half_width(COVERAGE)
+        spread = host_drift() if is_known else self.roofline.law_.calibration.host_half_width(COVERAGE)
         return forecast_by_layers(layers, case, sums, host, other, spread)
 
     def _by_specifications(

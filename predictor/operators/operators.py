@@ -21,8 +21,10 @@ __all__ = [
     "Operator",
     "Operators",
     "has_bias",
+    "in_fp32",
     "is_channel_shuffle",
     "is_depthwise",
+    "is_product",
     "is_view",
     "layer_inputs",
     "layer_operators",
@@ -56,7 +58,8 @@ class Operator:
     ``forward_backward``, or ``forward`` for an operator that runs only in the backward pass: an ``add`` that sums the
     gradients of a tensor read twice, a ``concat`` that joins those of a split one. A ``permute`` with `groups` shuffles
     channels, one without changes the layout in memory. `wide_input`: under automatic
-    mixed precision the input arrives in float32. `repeats` is as of `Layer`.
+    mixed precision the input arrives in float32. `fp32_product`: its matrix product is computed in fp32 in a mode of
+    TF32 (`in_fp32`). `repeats` is as of `Layer`.
     """
 
     type: str
@@ -81,6 +84,7 @@ class Operator:
     input_gradient: bool = True
     in_place: bool = False
     wide_input: bool = False
+    fp32_product: bool = False
     repeats: int = 1
 
     @property
@@ -110,6 +114,7 @@ class Operator:
             "first": not self.input_gradient,
             "inplace": self.in_place,
             "wide": self.wide_input,
+            "fp32": self.fp32_product,
         }
 
 
@@ -142,6 +147,19 @@ def operators_of(table: LayerTable) -> dict[Operator, float]:
     counted[Operator("loss", in_channels=classes, in_height=1, in_width=1)] = 1
     counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] = 1
     return counted
+
+
+def is_product(operator: Layer | Operator) -> bool:
+    """Whether it is a matrix product, whose arithmetic PyTorch's `float32_matmul_precision` decides.
+
+    Fused attention is none: on an H200 it takes as long in either.
+    """
+    return OPERATOR_TYPES[operator.type].product in ("linear", "matmul")
+
+
+def in_fp32(operator: Operator) -> Operator:
+    """The operator as it runs in TF32 with matrix products in fp32."""
+    return replace(operator, fp32_product=True) if is_product(operator) else operator
 
 
 def pass_weights(layer: Layer) -> tuple[float, float, float]:
@@ -226,6 +244,7 @@ def is_view(operator: Operator, framework: str) -> bool:
 def operator_row(operator: Operator) -> dict[str, Any]:
     """Columns of the measurement table that identify the operator; unset fields are left out."""
     row = {key: value for key, value in asdict(operator).items() if value is not None}
+    del row["fp32_product"]  # the row's mode says it
     if operator.repeats == 1:
         del row["repeats"]
     kind = row.pop("kind", None)

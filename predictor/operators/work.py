@@ -298,7 +298,9 @@ SHAPE_COLUMNS = (
 )
 """Columns of `shape_columns`."""
 
-_CPU_RATES = Rates(1e8, 1e8, 2e7, 4, False)  # 0.1 TFLOP/s and 20 GB/s: an arbitrary scale, which cancels out
+_CPU_RATES = Rates(
+    1e8, 1e8, 1e8, 2e7, 4, False
+)  # 0.1 TFLOP/s and 20 GB/s: an arbitrary scale, which cancels out
 _MOMENTUM_TRAFFIC = 5.0  # reads weight, gradient and momentum, writes weight and momentum
 _FP32_BYTES = 4.0
 _LOSS_PASSES = 8.0
@@ -372,9 +374,11 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     """
     work = _operator_work(operators)
     flops, launches = work[:, :1], work[:, 5:]
+    in_fp32 = np.array([[each.fp32_product] for each in operators], dtype=bool).reshape(-1, 1)
+    flop_per_ms = np.where(in_fp32, rates.fp32_flop_per_ms, rates.flop_per_ms)
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
     moved = _moved(work, batch_sizes, rates.element_bytes)
-    compute, memory = flops * batches / rates.flop_per_ms, moved / rates.bytes_per_ms
+    compute, memory = flops * batches / flop_per_ms, moved / rates.bytes_per_ms
     least: Array = np.maximum(compute, memory) + launches * LAUNCH_MS
     return least
 

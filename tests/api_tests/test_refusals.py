@@ -225,3 +225,25 @@ def test_a_damaged_new_model_is_reported_while_the_old_one_answers(client, monke
     found = client.get("/readyz")
     assert (found.status_code, found.json()["model_problem"]) == (200, "the file is damaged. Refit it.")
     assert client.get("/healthz").text == "ok\n"
+
+
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [
+        ({"gpus": ["T5"]}, "gpus"),
+        ({"cnn": "resnet51"}, "cnn"),
+        ({"precisions": ["tf32"]}, "precision"),
+        ({"data_set": "imagenit"}, "data_set"),
+        ({"data_set": "mnist", "samples": 10**6}, "samples"),
+        ({"host": "8088"}, "host"),
+        ({"method": "proxy-times"}, "method"),
+        ({"n_gpus": 4, "batch_sizes": [6]}, "batch_sizes"),
+        ({"n_gpus": 4, "link": "rope"}, "link"),
+        ({"validation_samples": 5}, "validation_samples"),
+        ({"layer_table": {"layers": [{"type": "activation"}]}, "cnn": None}, "layer_table"),
+    ],
+)
+def test_a_refusal_of_the_core_names_the_field_at_fault_as_data(client, question, field):
+    asked = {"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [8], **question}
+    refusal = client.post("/v1/predictions", json=asked).json()
+    assert refusal["errors"] == [{"field": field, "detail": refusal["detail"]}]

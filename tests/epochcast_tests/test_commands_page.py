@@ -10,9 +10,10 @@ from epochcast.command import build_app
 
 PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
 EXAMPLES = [
-    block.text.removeprefix("$ ").split("\n")[0]
+    line.removeprefix("$ ")
     for block in blocks("docs/commands.md")
     if block.language in ("console", "sh")
+    for line in block.text.splitlines()
 ]
 
 

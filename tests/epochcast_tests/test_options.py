@@ -34,6 +34,7 @@ EXAMPLES = {
     "workers": 8,
     "loader": "pillow_simd",
     "samples_per_worker_second": 250.0,
+    "images_per_second": 4000.0,
     "data_source": "nfs",
     "input": "input.json",
     "offers": "prices.csv",

@@ -44,6 +44,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "workers": {"data_set": "imagenet"},
     "loader": LOADED,
     "samples_per_worker_second": LOADED,
+    "images_per_second": {"data_set": "imagenet"},
     "data_source": LOADED,
     "input": LOADED,
     "offers": EPOCH,
@@ -57,6 +58,7 @@ EXAMPLES: dict[str, Any] = {
     "samples": 1000,
     "validation_samples": 40_000,
     "precision": "amp_fp16",
+    "float32_matmul_precision": "high",
     "memory_format": "channels_last",
     "framework": "tensorflow",
     "autotune": True,
@@ -70,6 +72,7 @@ EXAMPLES: dict[str, Any] = {
     "workers": 1,
     "loader": "pillow_simd",
     "samples_per_worker_second": 10.0,
+    "images_per_second": 40.0,
     "data_source": "nfs",
     "input": "input.json",
     "offers": PRICES[1:],
@@ -83,7 +86,7 @@ EXAMPLES: dict[str, Any] = {
     "deadline_h": 0.001,
     "trials": 30,
     "setup_minutes": 10.0,
-    "relative_to": "T4",
+    "relative_to": "L4",
     "rank_by": "time",
     "all_offers": True,
 }
@@ -96,7 +99,7 @@ def predicted(options, _folder):
 
 def compared(options, _folder):
     epoch = {} if {"samples", "data_set"} & set(options) else EPOCH
-    return epochcast.compare(CNN, [GPU, "T4"], BATCH, **epoch, **options).to_dict("records")
+    return epochcast.compare(CNN, [GPU, "L4"], BATCH, **epoch, **options).to_dict("records")
 
 
 def in_a_table(options, folder, cells=None):

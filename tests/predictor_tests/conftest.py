@@ -137,7 +137,7 @@ class MadeUpGpu:
         rows: list[dict[str, Any]] = []
         for cnn in cnns:
             table = zoo_cnn(cnn)
-            host = self.host_ms_of_operator * operators_of(table).total()
+            host = self.host_ms_of_operator * sum(operators_of(table).values())
             busy = self.target_ms(table, batch_sizes, weights or {})
             rows += [
                 {"gpu": "NVIDIA H200", "source": "made up", "kind": "target", "cnn": cnn, "batch_size": size}

@@ -31,6 +31,7 @@ def _columns(rows: pd.DataFrame) -> dict[str, Any]:
         "source": rows["source"].map(_SOURCES).fillna(rows["source"]),
         "cnn": "pytorch/" + rows["cnn"].replace(_CNNS),
         "autotune": tuned.astype("boolean").where(tuned),
+        "float32_matmul_precision": (rows["precision"] == "tf32").map({True: "high"}),
         "copies_input": copies.astype("boolean").where(copies),
         "waits_for_loader": waits.astype("boolean").where(waits),
         "n_repeats": rows["n_samples"].where(rows["source"] == "pytorch_gpu_benchmark"),
@@ -43,6 +44,8 @@ def _oddities(table: pd.DataFrame) -> list[str]:
     real = table["input_data"] != "synthetic"
     small = table["pass"].eq("forward_backward")
     return [
+        "TF32 is that of matrix products, too (float32_matmul_precision high): NVIDIA's containers switch it on, and "
+        "PyTorch before 1.12 did, whose age is that of the other two projects",
         f"{int(copied.sum())} rows include the copy of the images to the GPU",
         f"{int(small.sum())} rows are forward and backward without optimizer at batch 12, which is "
         "host-bound on fast GPUs: give them little weight",

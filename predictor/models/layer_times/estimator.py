@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.catalogue.modes import MEMORY_FORMATS, products_in_fp32
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.schema import is_set
 from predictor.models.base import Case, Floats, Predictor, times_of
@@ -20,15 +21,14 @@ from predictor.models.layer_times.ladder import with_bases
 from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.times import DeviceMode, OperatorSource
-from predictor.operators.operators import Operator, operator_from_row
+from predictor.operators.operators import Operator, in_fp32, is_product, operator_from_row
 from predictor.operators.work import operator_class
 
-__all__ = ["LayerTimes", "libraries_of", "modes_of"]
+__all__ = ["LayerTimes", "fp32_products_of", "libraries_of", "modes_of"]
 
 _WHOLE_PASSES = ("forward_backward", "training")
 _OPERATOR_COLUMNS = {"kind", "activation_kind", "pass"} | {entry.name for entry in fields(Operator)} | {"cnn"}
-_SAME_BUT_FOR_PRODUCTS = {"fp32": "tf32", "tf32": "fp32"}
-_PRODUCTS = ("convolution", "depthwise", "linear")
+_ON_TENSOR_CORES = ("convolution", "depthwise", "linear")
 _ANSWERS = ("iteration_time_ms", "gpu_time_ms")
 
 
@@ -144,7 +144,8 @@ class LayerTimes(Predictor):
     def _is_run_of(self, run: Case, case: Case) -> bool:
         """Whether a run was made on the case's GPU in its mode."""
         same = library_mode(run.gpu, run.mode) == library_mode(case.gpu, case.mode)
-        return same and run.mode.replays == case.mode.replays
+        alike = (run.mode.replays, run.mode.fp32_products) == (case.mode.replays, case.mode.fp32_products)
+        return same and alike
 
     def coefficients(self) -> dict[str, float]:
         """Weights by ``gpu framework precision memory format: name``."""
@@ -184,8 +185,8 @@ class LayerTimes(Predictor):
         host_ms = _numbers(chosen, "host_time_ms")
         if host is not None and "host" in chosen:
             host_ms = np.where((chosen["host"] == host).to_numpy(dtype=bool), host_ms, np.nan)
-        tables = list(chosen["layer_table"])
-        return LayerRows(tables, chosen["batch_size"].to_numpy(dtype=float), busy, host_ms)
+        tables, batches = list(chosen["layer_table"]), chosen["batch_size"].to_numpy(dtype=float)
+        return LayerRows(tables, batches, busy, host_ms, fp32_products_of(chosen))
 
     def _model(self, mode: DeviceMode) -> LayerModel:
         model = self.models_.find(mode)
@@ -212,29 +213,48 @@ def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
         operators = operators[whole | operators["type"].isin(("add", "concat"))]
     if operators.empty:
         return {}
-    measured = _operators_of_rows(operators)
+    plain, in_fp32_ = _operators_of_rows(operators), fp32_products_of(operators).tolist()
+    flagged = {id(each): in_fp32(each) for each in plain}  # rows share their operators
+    measured = [flagged[id(each)] if fp32 else each for each, fp32 in zip(plain, in_fp32_, strict=True)]
     busy, wall = _numbers(operators, "gpu_time_ms"), _numbers(operators, "iteration_time_ms")
     batches, host_ms = _numbers(operators, "batch_size"), _numbers(operators, "host_time_ms")
     times = np.column_stack([batches, np.where(np.isfinite(busy), busy, wall), host_ms])
     machines = operators["host"].tolist() if "host" in operators else [None] * len(operators)
-    rows: dict[DeviceMode, list[int]] = {}
-    for i, mode in enumerate(modes_of(operators)):
-        rows.setdefault(mode, []).append(i)
-    rows = {mode: at + _of_the_same_kernels(mode, rows, measured) for mode, at in rows.items()}
+    modes = modes_of(operators)
+    rows: dict[DeviceMode, list[tuple[int, Operator]]] = {mode: [] for mode in modes}
+    for i, mode in enumerate(modes):
+        rows[mode].append((i, measured[i]))
+    for i, mode in enumerate(modes):
+        for other, operator in _same_kernels(mode, measured[i]):
+            if other in rows:
+                rows[other].append((i, operator))
     return {
-        mode: OperatorLibrary.of_times(mode, [measured[i] for i in at], times[at], {machines[i] for i in at})
-        for mode, at in rows.items()
+        mode: OperatorLibrary.of_times(
+            mode,
+            [operator for _, operator in found],
+            times[[i for i, _ in found]],
+            {machines[i] for i, _ in found},
+        )
+        for mode, found in rows.items()
     }
 
 
-def _of_the_same_kernels(
-    mode: DeviceMode, rows: Mapping[DeviceMode, list[int]], measured: list[Operator]
-) -> list[int]:
-    """Positions of fp32 rows that are valid in TF32, or the reverse: all operators but matrix products."""
-    other = mode._replace(precision=_SAME_BUT_FOR_PRODUCTS.get(mode.precision, mode.precision))
-    if other == mode:
-        return []
-    return [i for i in rows.get(other, ()) if operator_class(measured[i]) not in _PRODUCTS]
+def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[DeviceMode, Operator]]:
+    """The operator of fp32 in TF32, or the reverse, where it runs the same kernels; a matrix product in any layout.
+
+    All do but convolutions, and matrix products in TF32.
+    """
+    if mode.precision not in ("fp32", "tf32"):
+        return
+    others = {"fp32": "tf32", "tf32": "fp32"}
+    other = mode._replace(precision=others[mode.precision])
+    if operator_class(operator) not in _ON_TENSOR_CORES:
+        yield other, operator
+    elif mode.framework == "pytorch" and operator.fp32_product:
+        yield other, replace(operator, fp32_product=False)
+    elif mode.framework == "pytorch" and mode.precision == "fp32" and is_product(operator):
+        for memory_format in MEMORY_FORMATS:
+            yield other._replace(memory_format=memory_format), in_fp32(operator)
 
 
 def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
@@ -260,6 +280,19 @@ def modes_of(frame: pd.DataFrame) -> list[DeviceMode]:
     rows = list(zip(*columns, strict=True))
     made = {row: DeviceMode(*row) for row in set(rows)}
     return [made[row] for row in rows]
+
+
+def fp32_products_of(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows were measured in TF32 with matrix products in fp32, (n_rows,); unknown is PyTorch's default."""
+    names = ("framework", "precision", "float32_matmul_precision")
+    usual = DeviceMode("")
+    words = (
+        [value if isinstance(value, str) and value else getattr(usual, name, "") for value in frame[name]]
+        if name in frame
+        else [getattr(usual, name, "")] * len(frame)
+        for name in names
+    )
+    return np.array([products_in_fp32(*row) for row in zip(*words, strict=True)], dtype=bool)
 
 
 def _is_operator(frame: pd.DataFrame) -> NDArray[np.bool_]:

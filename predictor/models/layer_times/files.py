@@ -35,9 +35,10 @@ from predictor.operators.operators import Operator
 __all__ = ["LayerModel", "LayerModels", "library_mode", "most_similar"]
 
 FORMAT_VERSION = 2
-_FLAGS = ("input_gradient", "in_place", "wide_input")
+_FLAGS = ("input_gradient", "in_place", "wide_input", "fp32_product")
 _WORDS = ("type", "kind", "passes")
 _DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
+_SELDOM = "fp32_product"  # left out of a file where no operator has it
 _STORED = tuple(entry for entry in fields(Operator) if entry.name != "repeats")  # which is 1 if measured
 
 
@@ -50,7 +51,7 @@ class LayerModel:
 
     def sums(self, case: Case) -> OperatorTotals:
         """Totals of the operators of a case's CNN at its batch sizes; errors as of `layer_sums`."""
-        return layer_sums(self.library, table_of(case), case.batch_sizes)
+        return layer_sums(self.library, table_of(case), case.batch_sizes, case.mode.fp32_products)
 
     def to_json(self) -> dict[str, Any]:
         """Operators, times and weights as plain lists and dicts; of a base its mode alone.
@@ -95,7 +96,7 @@ class LayerModel:
         KeyError, TypeError, ValueError, AttributeError
             If it is damaged, or its base is unknown.
         """
-        columns = [found["operators"][entry.name] for entry in _STORED]
+        columns = _stored_columns(found["operators"])
         _check_columns(columns)
         operators = tuple(Operator(*row) for row in zip(*columns, strict=True))
         sizes = np.array(found["batch_sizes"], dtype=float)
@@ -316,7 +317,17 @@ def _likeness(library: OperatorLibrary | CarriedOver, mode: DeviceMode) -> tuple
 
 def _columns(operators: Iterable[Operator]) -> dict[str, list[Any]]:
     rows = [asdict(operator) for operator in operators]
-    return {entry.name: [row[entry.name] for row in rows] for entry in _STORED}
+    columns = {entry.name: [row[entry.name] for row in rows] for entry in _STORED}
+    return {name: values for name, values in columns.items() if name != _SELDOM or any(values)}
+
+
+def _stored_columns(found: Mapping[str, list[Any]]) -> list[list[Any]]:
+    """Columns of `_columns`, one per field that is stored."""
+    n = len(found["type"])
+    return [
+        found.get(entry.name, [False] * n) if entry.name == _SELDOM else found[entry.name]
+        for entry in _STORED
+    ]
 
 
 def _source(

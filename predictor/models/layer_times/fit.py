@@ -19,7 +19,13 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import BackendUnavailableError
 from predictor.models.intervals import interval_factor
 from predictor.models.layer_times.files import most_similar
-from predictor.models.layer_times.interpolation import FOREST_OF, Forest, forest_features
+from predictor.models.layer_times.interpolation import (
+    FOREST_OF,
+    FP32_PRODUCT,
+    Forest,
+    forest_features,
+    forest_of,
+)
 from predictor.models.layer_times.law import (
     SIZES,
     OperatorTotals,
@@ -56,21 +62,23 @@ _N_COLUMNS = 1 + _N_SIZES + 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerRows:
-    """Whole CNNs measured in one mode: layer table, batch size, GPU time and host time of each row (NaN: unknown)."""
+    """Whole CNNs measured in one mode: layer table, batch size, GPU time and host time of each row (NaN: unknown).
+
+    `fp32_products` (n_rows,) is as of `Mode`.
+    """
 
     tables: list[LayerTable]
     batch_sizes: Array
     gpu_ms: Array
     host_ms: Array
+    fp32_products: NDArray[np.bool_]
 
-    def groups(self) -> list[tuple[LayerTable, NDArray[np.intp]]]:
-        """Rows of each CNN and image size."""
-        found: dict[int, list[int]] = {}
-        for i, table in enumerate(self.tables):
-            found.setdefault(id(table), []).append(
-                i
-            )  # rows share their CNN's table: comparing layers is slow
-        return [(self.tables[rows[0]], np.array(rows)) for rows in found.values()]
+    def groups(self) -> list[tuple[LayerTable, bool, NDArray[np.intp]]]:
+        """Rows of each CNN and image size, those with matrix products in fp32 apart."""
+        found: dict[tuple[int, bool], list[int]] = {}
+        for i, cell in enumerate(zip(map(id, self.tables), self.fp32_products.tolist(), strict=True)):
+            found.setdefault(cell, []).append(i)  # rows share their CNN's table: comparing layers is slow
+        return [(self.tables[rows[0]], cell[1], np.array(rows)) for cell, rows in found.items()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,8 +141,8 @@ def _lender(
 def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
     n = len(rows.tables)
     columns, host, blind = np.zeros((n, _N_COLUMNS)), np.zeros((n, 2, 3)), np.zeros(n)
-    for table, at in rows.groups():
-        sums = _sums(library, table, tuple(rows.batch_sizes[at].tolist()))
+    for table, fp32_products, at in rows.groups():
+        sums = _sums(library, table, tuple(rows.batch_sizes[at].tolist()), fp32_products)
         columns[at] = _columns(sums)
         host[at] = [sums.host_parts(apart=apart) for apart in (False, True)]
         blind[at] = sum(sums.shares.values())
@@ -144,9 +152,11 @@ def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
 
 
 @lru_cache(maxsize=2048)
-def _sums(library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float, ...]) -> OperatorTotals:
+def _sums(
+    library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float, ...], fp32_products: bool
+) -> OperatorTotals:
     """`layer_sums`, cached: leaving CNNs out in turn needs the same sums again and again."""
-    return layer_sums(library, table, np.array(batch_sizes))
+    return layer_sums(library, table, np.array(batch_sizes), fp32_products)
 
 
 def _columns(sums: OperatorTotals) -> Array:
@@ -270,17 +280,17 @@ def _calibrated(
     missed: list[Array] = []
     jumps: dict[bool, list[float]] = {True: [], False: []}
     hosts: list[float] = []
-    known = LayerRows(*_finite(rows))
+    known = _finite(rows)
     for name in names:
         left = _fitted(design.rows(design.cnn != name), prior, pull)
         own = {each for each, cnn in owner.items() if cnn == name}
         lesser = library if own.isdisjoint(library.operators) else library.without(list(own))
-        for table, at in known.groups():
+        for table, fp32_products, at in known.groups():
             if table.cnn != name:
                 continue
             truth = np.log(known.gpu_ms[at])
             for each in (library, lesser):
-                sums = _sums(each, table, tuple(known.batch_sizes[at].tolist()))
+                sums = _sums(each, table, tuple(known.batch_sizes[at].tolist()), fp32_products)
                 error = truth - np.log(left.gpu_ms(sums))
                 missed.append(np.column_stack([np.abs(error), sums.unmeasured(), sums.strange()]))
                 jumps[bool(sums.unmeasured().mean() < _FEW)] += _jumps(known.batch_sizes[at], error)
@@ -340,16 +350,17 @@ def _equations(columns: Array) -> Any:
     return hstack([csr_array(columns), one, -one]).tocsr()
 
 
-def _finite(rows: LayerRows) -> tuple[list[LayerTable], Array, Array, Array]:
+def _finite(rows: LayerRows) -> LayerRows:
     at = np.flatnonzero(np.isfinite(rows.gpu_ms))
-    return [rows.tables[i] for i in at], rows.batch_sizes[at], rows.gpu_ms[at], rows.host_ms[at]
+    tables = [rows.tables[i] for i in at]
+    return LayerRows(tables, rows.batch_sizes[at], rows.gpu_ms[at], rows.host_ms[at], rows.fp32_products[at])
 
 
 def own_operators(rows: LayerRows) -> dict[Operator, str]:
     """Operators that occur in only one CNN, mapped to its name."""
     having: dict[Operator, set[str]] = {}
-    for table, _ in rows.groups():
-        for operator in counted_operators(table)[0]:
+    for table, fp32_products, _ in rows.groups():
+        for operator in counted_operators(table, fp32_products)[0]:
             having.setdefault(operator, set()).add(table.cnn)
     return {operator: next(iter(cnns)) for operator, cnns in having.items() if len(cnns) == 1}
 
@@ -403,8 +414,8 @@ def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
     group = _groups(library.operators)
     expected = np.full(ratio.shape, np.nan)
     forests: dict[str, Forest] = {}
-    for name in sorted(set(FOREST_OF.values()) - {"none"}):
-        rows = np.array([FOREST_OF[operator.type] == name for operator in library.operators], dtype=bool)
+    for name in sorted({*FOREST_OF.values(), FP32_PRODUCT} - {"none"}):
+        rows = np.array([forest_of(operator) == name for operator in library.operators], dtype=bool)
         if rows.sum() >= _LEAST_OPERATORS:
             learned = np.where(seldom, np.nan, ratio[rows])
             forests[name], expected[rows] = _cross_fitted(features[rows], learned, group[rows], seed)

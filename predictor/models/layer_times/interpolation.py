@@ -23,6 +23,7 @@ from predictor.operators.work import (
 __all__ = [
     "FAR",
     "FOREST_OF",
+    "FP32_PRODUCT",
     "N_NEIGHBOURS",
     "N_TILE_COLUMNS",
     "Curves",
@@ -31,6 +32,7 @@ __all__ = [
     "Neighbourhood",
     "between",
     "forest_features",
+    "forest_of",
     "needed",
     "neighbourhoods",
     "tile_columns",
@@ -302,7 +304,7 @@ def neighbourhoods(asked: Sequence[Operator], known: KnownShapes) -> Neighbourho
 def _by_type(operators: Sequence[Operator]) -> dict[str, NDArray[np.intp]]:
     found: dict[str, list[int]] = {}
     for i, operator in enumerate(operators):
-        found.setdefault(operator.type, []).append(i)
+        found.setdefault(f"{operator.type} in fp32" if operator.fp32_product else operator.type, []).append(i)
     return {type_: np.array(rows, dtype=np.intp) for type_, rows in found.items()}
 
 
@@ -339,6 +341,16 @@ FOREST_OF = {
 """Type of an operator -> the forest that predicts it; ``other`` distinguishes types and activations by flags.
 
 Permutes are excluded: many are views that take no time, and log(0) is undefined."""
+
+FP32_PRODUCT = "fp32_product"
+"""The forest of matrix products in fp32 in a mode of TF32."""
+
+
+def forest_of(operator: Operator) -> str:
+    """The forest that predicts an operator; ``none`` without one."""
+    forest = FOREST_OF.get(operator.type, "none")
+    return FP32_PRODUCT if operator.fp32_product and forest != "none" else forest
+
 
 _TYPES = tuple(type_ for type_, forest in FOREST_OF.items() if forest == "other")
 _LEAF = -1
@@ -470,7 +482,7 @@ def forest_features(
     by_batch = np.stack([np.broadcast_to(batch, (n, m)), computed, moved, computed - moved, least], axis=2)
     by_shape = np.concatenate([shapes, flags], axis=1)
     tiles = tile_columns(operators, batch_sizes, sm_count)
-    tiles[[i for i, each in enumerate(operators) if FOREST_OF[each.type] != "convolution"]] = 0.0
+    tiles[[i for i, each in enumerate(operators) if forest_of(each) != "convolution"]] = 0.0
     joined: Array = np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)
     return joined
 

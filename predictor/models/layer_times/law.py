@@ -23,7 +23,7 @@ from predictor.models.layer_times.times import (
     OperatorSource,
 )
 from predictor.operator_types import OPERATOR_CLASSES
-from predictor.operators.operators import Operator, Operators, operators_of
+from predictor.operators.operators import Operator, Operators, in_fp32, operators_of
 from predictor.operators.work import (
     device_cache_bytes,
     device_rates,
@@ -231,15 +231,17 @@ class SummingLaw:
         return law
 
 
-def layer_sums(library: OperatorSource, table: LayerTable, batch_sizes: Array) -> OperatorTotals:
-    """Add up a CNN's operators by class.
+def layer_sums(
+    library: OperatorSource, table: LayerTable, batch_sizes: Array, fp32_products: bool = False
+) -> OperatorTotals:
+    """Add up a CNN's operators by class; `fp32_products` is as of `Mode`.
 
     Raises
     ------
     SchemaError
         If an operator lacks the shape from which its work is computed; the message names it.
     """
-    operators, counts = counted_operators(table)
+    operators, counts = counted_operators(table, fp32_products)
     batch_sizes = batch_sizes / table.parts
     times = library.times(operators, batch_sizes)
     weighted = counts[:, None] * times.gpu_ms
@@ -299,10 +301,11 @@ def _shares_by_size(
 
 
 @lru_cache(maxsize=256)
-def counted_operators(table: LayerTable) -> tuple[Operators, Array]:
-    """Distinct operators of a CNN and how often each runs; cached."""
+def counted_operators(table: LayerTable, fp32_products: bool = False) -> tuple[Operators, Array]:
+    """Distinct operators of a CNN and how often each runs; cached. `fp32_products` is as of `Mode`."""
     counted = operators_of(table)
-    return Operators(counted), np.array(list(counted.values()), dtype=float)
+    operators = map(in_fp32, counted) if fp32_products else counted
+    return Operators(operators), np.array(list(counted.values()), dtype=float)
 
 
 def _reason(kind: int, names: Sequence[str]) -> Reason:

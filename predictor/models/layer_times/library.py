@@ -19,13 +19,13 @@ from predictor.catalogue.devices import Rates
 from predictor.errors import SchemaError
 from predictor.models.layer_times.interpolation import (
     FAR,
-    FOREST_OF,
     Curves,
     Forest,
     KnownShapes,
     Neighbourhood,
     between,
     forest_features,
+    forest_of,
     needed,
     neighbourhoods,
 )
@@ -347,8 +347,14 @@ class OperatorLibrary:
         for i in np.flatnonzero(near.distance == np.inf):
             # A base knows the type; what corrects other types says nothing of this one.
             operator = asked.operators[int(asked.new[i])]
-            log_ratio[i] = self._typical(operator, batches) if self.base is None else 0.0
             host[i], sureness[i] = usual, UNKNOWN
+            if operator.fp32_product:  # none was measured: as far from its roofline as in TF32
+                plain = [replace(operator, fp32_product=False)]
+                known = self.times(plain, batches)
+                host[i], sureness[i] = known.host_ms[0], np.maximum(known.sureness[0], FARAWAY)
+                log_ratio[i] = np.log(known.gpu_ms[0] / self._base_ms(plain, batches)[0])
+            else:
+                log_ratio[i] = self._typical(operator, batches) if self.base is None else 0.0
         return log_ratio, host, sureness
 
     def _by_trees(
@@ -433,7 +439,7 @@ def _asked(library: OperatorLibrary, operators: Operators) -> _Asked:
     used, at = np.unique(near.rows, return_inverse=True)
     forests = {name: number for number, name in enumerate(library.forests)}
     forest = [
-        _NO_FOREST if (number := forests.get(FOREST_OF.get(each.type, ""))) is None
+        _NO_FOREST if (number := forests.get(forest_of(each))) is None
         else _HIDDEN if each in library.hidden else number
         for each in operators
     ]  # fmt: skip

@@ -23,19 +23,15 @@ from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals, layer_sums
 from predictor.models.layer_times.times import FARAWAY, UNKNOWN
 from predictor.models.layer_times.transfer import CarriedOver
+from predictor.models.ratios import ratios_of
 from predictor.models.residuals import far_anchors, is_of, kriged, layer_variances
 from predictor.models.roofline.terms import join_host
 
-__all__ = ["HOST_DRIFT", "forecast_by_layers", "small_host_ms", "too_little_measured"]
+__all__ = ["forecast_by_layers", "host_drift", "small_host_ms", "too_little_measured"]
 
 Array = NDArray[np.float64]
 
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
-HOST_DRIFT = 0.47
-"""90 % half width of ln(speed of a machine when measured / its speed now).
-
-In 17 sessions two virtual machines enqueued ResNet-18's iteration in TF32 in 5.1 to 9.0 ms, a standard deviation of
-0.20, and 1.41 times that between two sessions."""
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
 _MOST_STRANGE = 0.15
 """Share of the time in operators unlike any measured, above which the roofline model is used."""
@@ -51,6 +47,11 @@ class _Parts:
     below: Array
     above: Array
     gpu_half_width: Array
+
+
+def host_drift() -> float:
+    """90 % half width of ln(speed of a machine when measured / its speed, or that of another of its kind, now)."""
+    return ratios_of("host").host_spread
 
 
 def too_little_measured(sums: OperatorTotals) -> Reason | None:
@@ -74,7 +75,7 @@ def forecast_by_layers(
     sums: OperatorTotals,
     host: str | None = None,
     host_ms: float | None = None,
-    host_spread: float = HOST_DRIFT,
+    host_spread: float | None = None,
 ) -> IterationForecast:
     """Time of one training iteration at each batch size, from the operators of one library.
 
@@ -87,8 +88,9 @@ def forecast_by_layers(
         `model.sums(case)`.
     host, host_ms : str, float, optional
         A host other than the library's, and its time to enqueue an iteration.
-    host_spread : float
-        90 % half width of the ln of the host's speed, beside what its time differs from CNN to CNN.
+    host_spread : float, optional
+        90 % half width of the ln of the host's speed, beside what its time differs from CNN to CNN; by default
+        `host_drift`.
 
     Raises
     ------
@@ -96,6 +98,7 @@ def forecast_by_layers(
         If an eager iteration is asked for and its host time was not measured, or an anchor has another image size.
     """
     table, gpu, mode, batches = table_of(case), case.gpu, case.mode, case.batch_sizes
+    host_spread = host_drift() if host_spread is None else host_spread
     parts = _parts(model, sums, mode, host_ms, host_spread)
     why = _reasons(model, sums, table, mode)
     own = [anchor for anchor in case.anchors if is_of(anchor, gpu)]

@@ -7,6 +7,7 @@ but functions of the Python array API standard (2024.12), of `xp`: NumPy, or any
 
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +98,7 @@ def kernel_base_ms(
     ndarray
         Of the shape that the arguments broadcast to.
     """
-    compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
+    compute, memory = _compute_and_memory_ms(family, columns, batch_size, rates)
     if family in ("element", "depthwise"):
         return memory + LAUNCH_MS
     joined: Array = xp.sqrt(compute**2 + memory**2) + LAUNCH_MS
@@ -116,10 +117,10 @@ def kernel_features(
 ) -> dict[str, Array]:
     """Features of the kernels of one class, by name; each broadcasts with the arguments."""
     family = FAMILY_OF[name]
-    compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
+    compute, memory = _compute_and_memory_ms(family, columns, batch_size, rates)
     if family == "conv":
         features = _conv_features(name, columns, batch_size, compute / memory, xp)
-        return {**features, "tensor_gain": _tensor_gain(rates, xp)}
+        return {**features, "tensor_gain": _tensor_gain(family, rates, xp)}
     if family == "depthwise":
         return {
             "one": xp.ones(1),
@@ -135,24 +136,27 @@ def kernel_features(
             "compute_bound": xp.tanh(xp.log2(compute / memory) / 2),
             "narrow": _above(7, xp.log2(columns["out_channels"]), xp),
             "small_batch": _above(6, xp.log2(batch_size * columns["positions"]), xp),
-            "tensor_gain": _tensor_gain(rates, xp),
+            "tensor_gain": _tensor_gain(family, rates, xp),
         }
     return {"one": xp.ones(1), "launch_bound": _above(3, xp.log2(memory / LAUNCH_MS), xp) / 3}
 
 
-def _tensor_gain(rates: Rates, xp: ModuleType) -> Array:
+def _tensor_gain(family: str, rates: Rates, xp: ModuleType) -> Array:
     """Log2 of the tensor cores' peak over the fp32 peak; kernels reach only part of this gain."""
-    found: Array = xp.log2(xp.asarray(rates.flop_per_ms / rates.fp32_flop_per_ms))
+    found: Array = xp.log2(xp.asarray(_flop_per_ms(family, rates) / rates.fp32_flop_per_ms))
     return found
 
 
+def _flop_per_ms(family: str, rates: Rates) -> Any:
+    return rates.product_flop_per_ms if family == "product" else rates.flop_per_ms
+
+
 def _compute_and_memory_ms(
-    columns: Mapping[str, Array], batch_size: Array, rates: Rates
+    family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates
 ) -> tuple[Array, Array]:
     elements = columns["elements"] * batch_size + columns["elements_fixed"]
-    return columns[
-        "flops"
-    ] * batch_size / rates.flop_per_ms, rates.element_bytes * elements / rates.bytes_per_ms
+    compute = columns["flops"] * batch_size / _flop_per_ms(family, rates)
+    return compute, rates.element_bytes * elements / rates.bytes_per_ms
 
 
 def _conv_features(

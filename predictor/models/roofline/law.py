@@ -164,7 +164,7 @@ class RooflineLaw:
             raise OutOfRangeError(
                 f"host {host!r} was not measured. Nearest: {nearest(host, found)}; "
                 f"measured: {', '.join(found) or 'none by name'}. Leave --host out for the usual one."
-            )
+            ).about("host")
         return found[host]
 
     def with_host(self, host: HostMeasurement, mode: Mode) -> RooflineLaw:
@@ -306,7 +306,7 @@ _PLACES = _places()
 
 def _rates_of_all(contexts: Sequence[KernelContext], xp: ModuleType) -> Rates:
     """Peak rates of all GPUs and modes, each an array of shape (n_contexts, 1, 1)."""
-    rates = [rates_of(each.gpu, each.precision) for each in contexts]
+    rates = [rates_of(each.gpu, each.precision, each.fp32_products) for each in contexts]
     columns: dict[str, Any] = {
         each.name: xp.asarray([[[float(getattr(found, each.name))]] for found in rates])
         for each in fields(Rates)

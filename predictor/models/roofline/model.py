@@ -345,12 +345,13 @@ class Anchored(Roofline):
 
 def _context(case: Case, anchor: Anchor | None = None) -> KernelContext:
     """GPU and mode of a case's kernels, or of those of its anchor."""
-    mode = case.mode
-    gpu, precision = case.gpu, mode.precision
+    gpu, mode = case.gpu, case.mode
     if anchor is not None:
-        gpu, precision = find_gpu(anchor.gpu), anchor.precision or precision
+        gpu, mode = find_gpu(anchor.gpu), replace(mode, precision=anchor.precision or mode.precision)
     forward = case.measuring.passes == _FORWARD
-    return KernelContext(gpu, precision, mode.framework, mode.memory_format, mode.xla, forward)
+    return KernelContext(
+        gpu, mode.precision, mode.framework, mode.memory_format, mode.xla, forward, mode.fp32_products
+    )
 
 
 def _kernels_of(case: Case) -> Kernels:

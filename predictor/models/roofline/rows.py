@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Rates, find_gpu, rates_of
+from predictor.catalogue.modes import products_in_fp32
 from predictor.cnns.layer_table import Layer
 from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_set
@@ -36,7 +37,7 @@ _NOT_SHAPE = ("index", "name", "type", "kind", "inputs", "repeats")
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
 _READ = {
     *("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table", "pass", "type"),
-    *("source", "host", "framework", "memory_format", *_SHAPE_COLUMNS),
+    *("source", "host", "framework", "memory_format", "float32_matmul_precision", *_SHAPE_COLUMNS),
 }
 
 
@@ -162,8 +163,11 @@ def _kernels_of(row: dict[Any, Any]) -> Kernels:
 
 def _context(row: dict[Any, Any], xla: bool) -> KernelContext:
     framework, memory_format = _word(row, "framework", "pytorch"), _word(row, "memory_format", "nchw")
-    forward = _word(row, "pass", "training") == _FORWARD
-    return KernelContext(find_gpu(row["gpu"]), str(row["precision"]), framework, memory_format, xla, forward)
+    forward, precision = _word(row, "pass", "training") == _FORWARD, str(row["precision"])
+    fp32_products = products_in_fp32(framework, precision, row.get("float32_matmul_precision"))
+    return KernelContext(
+        find_gpu(row["gpu"]), precision, framework, memory_format, xla, forward, fp32_products
+    )
 
 
 def _word(row: dict[Any, Any], column: str, default: str) -> str:
@@ -266,7 +270,9 @@ def _parts(class_of: NDArray[np.int64]) -> list[tuple[str, slice]]:
 
 
 def _rates(contexts: Sequence[KernelContext], row: NDArray[np.intp]) -> Rates:
-    found = {context: rates_of(context.gpu, context.precision) for context in set(contexts)}
+    found = {
+        context: rates_of(context.gpu, context.precision, context.fp32_products) for context in set(contexts)
+    }
     columns: dict[str, Any] = {
         field.name: np.array([getattr(found[context], field.name) for context in contexts])[row]
         for field in fields(Rates)

@@ -90,7 +90,10 @@ _FIRST = "maxwell"  # older generations have levels of their own, later ones ste
 
 @dataclass(frozen=True, slots=True)
 class KernelContext:
-    """GPU and mode of a kernel time; single layers timed alone have no `framework`, and `forward` is a pass alone."""
+    """GPU and mode of a kernel time; single layers timed alone have no `framework`, and `forward` is a pass alone.
+
+    `fp32_products` is as of `Mode`.
+    """
 
     gpu: Gpu
     precision: str
@@ -98,6 +101,7 @@ class KernelContext:
     memory_format: str = "nchw"
     xla: bool = False
     forward: bool = False
+    fp32_products: bool = False
 
 
 def conditions_of(context: KernelContext) -> list[tuple[str, str]]:

@@ -51,14 +51,13 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
 
 
 def switch_precision(mode: Mode) -> None:
-    """Set PyTorch's global switches: TF32 and cuDNN's autotuning."""
+    """Set PyTorch's global switches: TF32 of convolutions and of matrix products, and cuDNN's autotuning."""
     import torch
 
-    tf32 = mode.precision != "fp32"
     with warnings.catch_warnings():  # newer names for the same switches exist; these set all of them at once
         warnings.simplefilter("ignore")
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cuda.matmul.allow_tf32 = mode.precision == "tf32" and not mode.fp32_products
+        torch.backends.cudnn.allow_tf32 = mode.precision != "fp32"
     torch.backends.cudnn.benchmark = mode.autotune
 
 

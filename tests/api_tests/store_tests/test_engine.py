@@ -1,14 +1,17 @@
 """The store opens from nothing, keeps its schema up to date, and says what is wrong with an address."""
 
+import json
 import threading
+from hashlib import sha256
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
-from api.store.engine import open_store, reading, writing
-from api.store.tables import metadata
+from api.store.engine import migrate, open_store, reading, writing
+from api.store.measurements import find_rows, store_rows
+from api.store.tables import measurements, metadata
 from predictor.errors import SchemaError, StoreError
 
 
@@ -74,3 +77,22 @@ def test_a_store_of_a_newer_epochcast_is_an_error_that_says_so(store_url, store)
     ) as refused:
         open_store(store_url)
     assert "Traceback" not in str(refused.value)
+
+
+def test_rows_of_format_version_1_are_upgraded_and_come_again_as_duplicates(store, key_id, make_rows):
+    asked = {"framework": "pytorch", "precision": "tf32", "gpu": "NVIDIA H200"}
+    old = make_rows(3, format_version=1, **asked)
+    store_rows(store, old, key_id)
+    with writing(store) as connection:  # as an epochcast before version 2 left them
+        for row in old:
+            before = json.loads(row.content) | {"format_version": 1}
+            del before["float32_matmul_precision"]
+            content = json.dumps(before, sort_keys=True, separators=(",", ":"))
+            changed = {"content": content, "content_sha256": sha256(content.encode()).hexdigest()}
+            connection.execute(
+                measurements.update().where(measurements.c.content_sha256 == row.sha256).values(changed)
+            )
+        connection.execute(text("UPDATE alembic_version SET version_num = '0002'"))
+    migrate(store)
+    assert {found.content for found in find_rows(store, {}).rows} == {row.content for row in old}
+    assert store_rows(store, old, key_id).duplicates == 3

@@ -9,8 +9,12 @@ from predictor.answers.answer import answer, predict
 from predictor.answers.compare import compare
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.offers import Offer, load_offers
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
 from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_input
+from predictor.models.compiled import compile_seconds
+from predictor.models.input_pipeline import host_beside_workers, workers_start_s
+from predictor.models.ratios import ratios_of
 
 IMAGENET = {"data_set": "imagenet", "precision": "amp_fp16"}
 FAST = ("resnet50", "H100 SXM", 256)
@@ -57,8 +61,8 @@ def test_too_few_workers_bound_an_epoch_and_the_named_number_frees_it():
 def test_epoch_cost_and_throughput_follow_the_slower_one():
     few, free = one(workers=2), one()
     ratio = few.iteration_time_ms / free.iteration_time_ms
-    assert few.epoch_time_s / free.epoch_time_s == pytest.approx(ratio)
-    assert few.cost_usd / free.cost_usd == pytest.approx(ratio)
+    assert few.epoch_time_s / free.epoch_time_s == pytest.approx(ratio, rel=1e-3)
+    assert few.cost_usd / few.epoch_time_s == pytest.approx(free.cost_usd / free.epoch_time_s)
     assert few.throughput_samples_per_s * ratio == pytest.approx(free.throughput_samples_per_s)
 
 
@@ -70,13 +74,29 @@ def test_without_workers_loading_and_training_add_up():
 def test_the_images_of_a_validation_pass_are_loaded_as_well():
     passes = [one(samples=25_600, data_set=None, workers=1, samples_per_worker_second=256.0, validation_samples=n)
               for n in (0, 2_560)]  # fmt: skip
-    assert passes[1].epoch_time_s - passes[0].epoch_time_s == pytest.approx(10 * 1.0)
+    assert passes[1].epoch_time_s - passes[0].epoch_time_s == pytest.approx(
+        10 * 1.0 + 1.0 + workers_start_s()
+    )
 
 
 def test_a_given_rate_is_that_of_one_worker():
     row = one(workers=4, samples_per_worker_second=64.0)
     assert row.loading_time_ms == pytest.approx(1000.0)
     assert row.workers_needed == pytest.approx(256 / row.training_time_ms * 1000 / 64, abs=1)
+
+
+def test_a_given_rate_of_all_workers_is_shared_by_the_gpus_of_a_machine():
+    alone, team = one(images_per_second=2560.0), one(n_gpus=2, batch_size=512, images_per_second=2560.0)
+    assert alone.loading_time_ms == pytest.approx(100.0)
+    assert team.loading_time_ms == pytest.approx(200.0)
+    assert (alone.bottleneck, alone.workers_needed) == ("loading", None)
+    assert one(images_per_second=1e5).bottleneck == "gpu"
+    [row] = compared(images_per_second=2560.0, offers=(offer(None),)).rows
+    assert row.loading_time_ms == pytest.approx(100.0)
+    assert (
+        "500 images/s on each machine as given"
+        in answer(Question("resnet50", "H100 SXM", 256, **IMAGENET, images_per_second=500.0)).scope
+    )
 
 
 def test_each_gpu_of_a_team_has_its_own_workers():
@@ -156,7 +176,11 @@ def test_the_scope_names_the_measured_rate_of_the_workers(tmp_path):
             {"loader": "dali", "samples_per_worker_second": 9.0},
             "loader and samples_per_worker_second say each",
         ),
-        ({"workers": 4, "data_set": None, "samples": 1000}, "Pass samples_per_worker_second, input"),
+        ({"workers": 4, "images_per_second": 9.0}, "the rate of all workers, and workers is given"),
+        (
+            {"workers": 4, "data_set": None, "samples": 1000},
+            "Pass samples_per_worker_second, images_per_second, input",
+        ),
         (
             {"workers": 1, "samples_per_worker_second": 9.0, "data_set": None, "data_source": "nfs"},
             "data_source 'nfs'",
@@ -240,7 +264,7 @@ def test_a_part_of_a_data_set_loads_as_the_whole_in_its_share_of_the_time():
     some, every = (best(offers=(offer(8.0),), samples=samples) for samples in (128_128, None))
     assert some.loading_time_ms == every.loading_time_ms
     assert some.iteration_time_ms == every.iteration_time_ms
-    assert some.epoch_time_s == pytest.approx(every.epoch_time_s * 128_128 / 1_281_167, rel=0.01)
+    assert some.epoch_time_s == pytest.approx(every.epoch_time_s * 128_128 / 1_281_167, rel=0.03)
 
 
 def test_a_part_of_a_data_set_is_stored_in_its_share_of_the_room():
@@ -261,7 +285,7 @@ def test_the_host_is_slower_beside_workers_but_not_where_the_training_process_lo
     alone, beside = one(**HOST_BOUND), one(**HOST_BOUND, workers=8)
     assert (alone.bottleneck, beside.bottleneck) == ("host", "host")
     assert beside.training_time_ms == alone.iteration_time_ms
-    assert beside.iteration_time_ms == pytest.approx(1.3 * beside.host_time_ms)
+    assert beside.iteration_time_ms == pytest.approx(host_beside_workers() * beside.host_time_ms)
     between = one(**HOST_BOUND, workers=0)
     assert between.iteration_time_ms == pytest.approx(alone.iteration_time_ms + between.loading_time_ms)
 
@@ -286,9 +310,21 @@ def test_arrays_are_loaded_slower_the_more_bytes_pass_through_shared_memory():
 def test_the_start_is_answered_with_loading_alone():
     known, excluded = one(workers=16), one()
     assert known.start_low_s < known.start_s < known.start_high_s
-    assert known.start_s == pytest.approx(16 * known.loading_time_ms / 1000 + 24 * 0.07)
+    seconds = ratios_of("start")
+    assert known.start_s == pytest.approx(seconds["first_calls_s"] + seconds["jpeg_s"])
+    assert one(workers=16, capture="compile").start_s > 2 * compile_seconds(zoo_cnn("resnet50"))
     assert (excluded.start_s, excluded.start_low_s, excluded.start_high_s) == (None, None, None)
     assert one(workers=16, framework="chainer", precision="fp32").start_s is None
+
+
+def test_every_epoch_and_validation_pass_waits_for_workers_and_their_first_mini_batch():
+    few = one(workers=16, samples=64_000)
+    many = one(workers=16, samples=128_000)
+    wait_s = 2 * few.epoch_time_s - many.epoch_time_s
+    assert wait_s == pytest.approx(workers_start_s() + 16 * few.loading_time_ms / 1000)
+    validated = one(workers=16, samples=64_000, validation_samples=64)
+    forward_s = max(few.training_time_ms / 3, few.loading_time_ms) / 1000
+    assert validated.epoch_time_s - few.epoch_time_s == pytest.approx(wait_s + forward_s, rel=0.2)
 
 
 def test_a_training_is_its_epochs_and_one_start():

@@ -179,9 +179,9 @@ class TestBadInputIsRefused:
         with pytest.raises(UnknownGpuError, match="row 1: 'V100' fits several"):
             check_measurements(table(gpu="V100"), "mine")
 
-    @pytest.mark.parametrize("version", [2, "2", "1.1"])
+    @pytest.mark.parametrize("version", [3, "3", "1.1"])
     def test_another_format_version(self, version: object) -> None:
-        with pytest.raises(SchemaError, match=f"format version '{version}'; this epochcast reads version 1"):
+        with pytest.raises(SchemaError, match=f"format version '{version}'; this epochcast reads version 2"):
             check_measurements(table(format_version=version), "mine")
 
     def test_how_many_rows_share_the_fault(self) -> None:

@@ -36,14 +36,18 @@ def pairs(model):
     return chainer_pairs(model)
 
 
+@pytest.mark.slow
 def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
     same_ratios(CHAINER.shipped(pairs), SHIPPED)
 
 
-def test_a_cnn_held_out_is_within_a_third_of_its_gpu_time(pairs):
+@pytest.mark.slow
+def test_cnns_of_families_held_out_are_within_a_fifth_of_their_gpu_time_and_nine_in_ten_inside(pairs):
     laws = CHAINER.held_out(pairs)
-    wrong = [np.expm1(p.log_error(laws[p.group])) for p in pairs if p.group != "proxies"]
-    assert np.max(np.abs(wrong)) < 0.35
+    cnns = [pair for pair in pairs if pair.group != "proxies" and np.isfinite(pair.gpu_ms)]
+    wrong = np.array([pair.log_error(laws[pair.group]) for pair in cnns])
+    assert np.mean(np.abs(np.expm1(wrong))) < 0.20
+    assert np.mean(np.abs(wrong) < SHIPPED.spread) > 0.85
 
 
 def test_tensor_cores_help_pytorch_alone(model):

@@ -46,6 +46,7 @@ def gpu_ms():
     return found
 
 
+@pytest.mark.slow
 def test_a_card_with_more_bandwidth_or_clock_is_never_slower_than_another_of_its_chip(gpu_ms):
     swapped = {
         (cnn, name, faster, slower): round(float(worst), 3)
@@ -75,7 +76,7 @@ def test_the_faster_mode_of_one_card_is_the_faster_one_of_the_others(gpu_ms):
             for size, bad in zip(SIZES, clear & ((here - 1) * (there - 1) < 0), strict=True)
             if bad
         ]
-    assert swapped == [("lenet5", 512)]  # both within a tenth of each other on the H100, in kernels of 10 us
+    assert swapped == []
 
 
 def test_two_rungs_that_answer_the_same_question_differ_by_less_than_their_intervals():

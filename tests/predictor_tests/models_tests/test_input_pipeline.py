@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
+from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers, workers_start_s
 
 ONE_MS = np.array([100.0]), np.array([90.0]), np.array([110.0])
 
@@ -72,11 +72,15 @@ def test_beside_workers_the_host_takes_longer_and_a_busy_gpu_hides_it():
         assert [float(ms[0]) for ms in free] == [100.0, 90.0, 110.0]
 
 
-def test_one_worker_loads_the_first_mini_batch():
-    def first_s(**changed):
+def test_a_pass_waits_for_its_workers_and_the_first_mini_batch_of_one_of_them():
+    def wait_s(**changed):
         return float(feed(**changed).first_mini_batch_s(np.array([64]), 1)[0])
 
-    assert first_s() == first_s(workers=8) == pytest.approx(0.64)
-    assert first_s(workers=8, vcpus=4.0) == pytest.approx(64 / 30)
-    assert first_s(workers=None, vcpus=4.0) == pytest.approx(64 / 60)
-    assert first_s(workers=0) == 0
+    def loading_s(**changed):
+        return wait_s(**changed) - workers_start_s()
+
+    assert loading_s() == loading_s(workers=8) == pytest.approx(0.64)
+    assert loading_s(workers=8, vcpus=4.0) == pytest.approx(64 / 30)
+    assert loading_s(workers=None, vcpus=4.0) == pytest.approx(64 / 60)
+    assert wait_s(workers=0) == 0
+    assert np.isnan(wait_s(workers=None, vcpus=np.array([np.nan])))

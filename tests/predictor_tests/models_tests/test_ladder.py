@@ -152,7 +152,7 @@ def test_a_card_whose_chip_was_measured_is_answered_from_its_operators(h200):
     law = SummingLaw(1.2, spread=0.04)
     model = replace(Model.load(), layers=LayerModels().with_more([LayerModel(h200, law)]))
     modes = [
-        (find_gpu(name), Mode(precision="tf32"))
+        (find_gpu(name), Mode(precision="tf32", float32_matmul_precision="high"))
         for name in ("H200", "H100 SXM", "H100 PCIe", "A100-SXM4-40GB")
     ]
     found = model.forecasts(zoo_cnn("resnet50"), modes, [32])

@@ -22,7 +22,7 @@ from predictor.operators.operators import operators_of
 
 SIZES = (16, 64, 256)
 MODE = DeviceMode("NVIDIA H200", "pytorch", "tf32")
-TF32 = Mode(precision="tf32")
+TF32 = Mode(precision="tf32", float32_matmul_precision="high")
 H200 = find_gpu("H200")
 RESNET = zoo_cnn("resnet18")
 
@@ -147,7 +147,9 @@ def test_auto_prefers_measured_layers_and_says_so(model):
 def test_the_gpu_time_is_the_weighted_sum(model, made_up_gpu):
     weighted = 1.2 * made_up_gpu.target_ms(RESNET, SIZES, {})
     found = model.forecast(RESNET, H200, TF32, SIZES)
-    np.testing.assert_allclose(found.gpu_time_ms, weighted + 0.001 * operators_of(RESNET).total(), rtol=1e-6)
+    np.testing.assert_allclose(
+        found.gpu_time_ms, weighted + 0.001 * sum(operators_of(RESNET).values()), rtol=1e-6
+    )
     np.testing.assert_allclose(sum(found.class_ms.values()), weighted, rtol=1e-6)
 
 
@@ -243,7 +245,7 @@ def test_a_batch_size_beyond_the_measured_ones_is_named(model):
 
 
 def test_another_optimizer_is_named(model):
-    adam = model.forecast(RESNET, H200, Mode(precision="tf32", optimizer="adam"), [64])
+    adam = model.forecast(RESNET, H200, replace(TF32, optimizer="adam"), [64])
     assert adam.extrapolates[0][0].kind == "optimizer"
 
 
@@ -267,7 +269,7 @@ def test_an_unknown_host_widens_an_iteration_that_waits_for_it_alone(model, laye
         found = model.forecast(RESNET, H200, mode, [batch_size], host=host)
         return np.log(found.high_ms / found.low_ms)[0]
 
-    assert width(shipped, 1) > 1.2 * width(shipped, 1, host=known)
+    assert width(shipped, 1) > 1.1 * width(shipped, 1, host=known)
     assert width(model, 1) == pytest.approx(width(shipped, 1, host=known), rel=1e-3)
     assert width(shipped, 512) == pytest.approx(width(model, 512), rel=0.01)
     graph = replace(TF32, capture="graph")

@@ -1,0 +1,184 @@
+"""PyTorch's TF32 computes convolutions in TF32 and matrix products in fp32, unless told otherwise."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import epochcast
+from predictor.answers.question import Question
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.measurements.features import feature_table
+from predictor.measurements.table import check_measurements
+from predictor.models.layer_times.estimator import LayerTimes, libraries_of
+from predictor.models.layer_times.times import DeviceMode
+from predictor.models.served import Model
+from predictor.operators.operators import in_fp32, is_product, operators_of
+
+H200 = "NVIDIA H200"
+VGG = zoo_cnn("vgg11_bn")
+DEFAULT, HIGH = Mode(precision="tf32"), Mode(precision="tf32", float32_matmul_precision="high")
+SIZES = (16, 64, 256)
+
+
+@pytest.fixture(scope="module")
+def operator_rows(made_up_gpu):
+    """All operators of a VGG in TF32, products twice as long in fp32."""
+    operators = list(operators_of(VGG))
+    rows = made_up_gpu.operator_rows(operators, SIZES, precision="tf32")
+    rows = [{**row, "float32_matmul_precision": "high"} for row in rows]
+    of_products = made_up_gpu.operator_rows([each for each in operators if is_product(each)], SIZES)
+    return rows + [
+        {**row, "precision": "fp32"} | {name: 2 * row[name] for name in ("iteration_time_ms", "gpu_time_ms")}
+        for row in of_products
+    ]
+
+
+def product_ms(rows):
+    """Iteration times of the VGG in both settings, and what its products take in TF32."""
+    table = feature_table(pd.DataFrame(rows))
+    fitted = LayerTimes(trees=False, calibrate=False).fit(table, table["iteration_time_ms"])
+    library = fitted.models_.given[DeviceMode(H200, "pytorch", "tf32")].library
+    products = [each for each in operators_of(VGG) if is_product(each)]
+    batches = np.array([64.0])
+    in_tf32 = library.times(products, batches)
+    in_fp32_ = library.times([in_fp32(each) for each in products], batches)
+    return in_tf32, in_fp32_
+
+
+def test_products_of_fp32_are_measured_operators_of_pytorchs_default_tf32(operator_rows):
+    in_tf32, in_fp32_ = product_ms(operator_rows)
+    np.testing.assert_allclose(in_fp32_.gpu_ms, 2 * in_tf32.gpu_ms, rtol=1e-9)
+    assert (in_fp32_.sureness == 0).all()
+
+
+def test_products_of_the_default_are_those_of_fp32_too(operator_rows):
+    default = [
+        {**row, "precision": "tf32", "float32_matmul_precision": "highest"}
+        if row["precision"] == "fp32"
+        else row
+        for row in operator_rows
+    ]
+    in_tf32, in_fp32_ = product_ms(default)
+    np.testing.assert_allclose(in_fp32_.gpu_ms, 2 * in_tf32.gpu_ms, rtol=1e-9)
+
+
+def test_products_do_not_depend_on_the_layout_of_maps(operator_rows):
+    last = [{**row, "memory_format": "channels_last"} for row in operator_rows if row["precision"] == "tf32"]
+    libraries = libraries_of(pd.DataFrame(operator_rows + last))
+    products = {in_fp32(each) for each in operators_of(VGG) if is_product(each)}
+    for memory_format in ("nchw", "channels_last"):
+        assert products <= set(libraries[DeviceMode(H200, "pytorch", "tf32", memory_format)].operators)
+
+
+def test_products_never_measured_in_fp32_are_unsure_and_slower_than_in_tf32(operator_rows):
+    in_tf32, in_fp32_ = product_ms([row for row in operator_rows if row["precision"] == "tf32"])
+    large = in_tf32.gpu_ms.argmax()
+    assert in_fp32_.gpu_ms[large] > 1.5 * in_tf32.gpu_ms[large]
+    assert (in_fp32_.sureness > in_tf32.sureness).all()
+
+
+def test_cnns_measured_in_either_setting_are_predicted_by_their_own(operator_rows, made_up_gpu):
+    targets = made_up_gpu.target_rows(["vgg11_bn"], SIZES, {})
+    both = [{**row, "float32_matmul_precision": word} for row in targets for word in ("high", "highest")]
+    asked = feature_table(pd.DataFrame(both))
+    table = feature_table(pd.DataFrame(operator_rows))
+    fitted = LayerTimes(trees=False, calibrate=False).fit(table, table["iteration_time_ms"])
+    predicted = pd.Series(fitted.predict(asked)).groupby(asked["float32_matmul_precision"]).mean()
+    assert predicted["highest"] > 1.01 * predicted["high"]
+
+
+@pytest.mark.parametrize("method", ["auto", "roofline"])
+def test_a_cnn_of_matrix_products_takes_longer_by_default_than_with_tf32_products(method):
+    convnext, gpu, model = zoo_cnn("convnext_base"), find_gpu(H200), Model.load()
+    default, high = (model.forecast(convnext, gpu, mode, [64], (), method) for mode in (DEFAULT, HIGH))
+    assert default.gpu_time_ms[0] > 1.2 * high.gpu_time_ms[0]
+    assert default.host_time_ms[0] == pytest.approx(high.host_time_ms[0], rel=0.1)
+
+
+def test_convnext_base_on_an_h200_takes_what_was_measured():
+    """One run, batch 64: 247 ms by default."""
+    found = Model.load().forecast(zoo_cnn("convnext_base"), find_gpu(H200), DEFAULT, [64])
+    assert found.low_ms[0] < 247 < found.high_ms[0]
+
+
+def test_the_setting_changes_nothing_in_other_frameworks_and_precisions():
+    assert not any(
+        mode.fp32_products
+        for mode in (
+            HIGH,
+            replace(DEFAULT, framework="tensorflow"),
+            replace(DEFAULT, framework="chainer"),
+            replace(DEFAULT, precision="fp32"),
+            replace(DEFAULT, precision="amp_bf16"),
+        )
+    )
+    assert DEFAULT.fp32_products
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"precision": "amp_bf16"},
+        {"precision": "fp32"},
+        {"precision": "fp16"},
+        {"framework": "tensorflow"},
+        {"framework": "chainer", "precision": "tf32"},
+    ],
+)
+def test_the_option_is_refused_where_it_does_nothing(options):
+    with pytest.raises(SchemaError, match=r"float32_matmul_precision 'high' decides .* Leave it out"):
+        Question("resnet50", H200, 64, float32_matmul_precision="high", **options)
+
+
+def test_a_gpu_without_tf32_is_refused_and_left_out_of_all():
+    with pytest.raises(OutOfRangeError, match=r"Tesla T4 .* has no tf32"):
+        epochcast.predict("resnet18", "T4", 64, float32_matmul_precision="highest")
+    found = epochcast.predict("resnet18", "all", 64, float32_matmul_precision="high")
+    assert set(found["precision"]) == {"tf32"}
+
+
+def test_medium_is_refused_with_what_to_pass():
+    with pytest.raises(SchemaError, match=r"float32_matmul_precision 'medium' .* Pass high"):
+        Question("resnet50", H200, 64, float32_matmul_precision="medium")
+
+
+def test_an_answer_says_what_matrix_products_are_computed_in():
+    by_setting = {
+        word: epochcast.predict("resnet18", H200, 64, float32_matmul_precision=word).attrs["covers"]
+        for word in (None, "high")
+    }
+    assert "tf32 (matrix products in fp32)" in by_setting[None]
+    assert "tf32 (matrix products in tf32, too)" in by_setting["high"]
+
+
+@pytest.mark.parametrize(
+    ("version", "framework", "precision", "known"),
+    [
+        (1, "pytorch", "tf32", "high"),
+        (1, None, "tf32", "high"),
+        (1, "tensorflow", "tf32", None),
+        (1, "pytorch", "amp_bf16", None),
+        (2, "pytorch", "tf32", None),
+        (None, "pytorch", "tf32", None),
+    ],
+)
+def test_rows_of_version_1_were_measured_with_both_in_tf32(version, framework, precision, known):
+    row = {"gpu": H200, "cnn": "resnet18", "image_size": 224, "batch_size": 64, "iteration_time_ms": 9.0}
+    row |= {"format_version": version, "framework": framework, "precision": precision}
+    (found,) = check_measurements(pd.DataFrame([row]), "mine").to_dict("records")
+    assert (found["float32_matmul_precision"], found["format_version"]) == (known, 2)
+
+
+def test_tensorflows_amp_is_channels_last_unless_told_otherwise():
+    asked = Question("resnet50", "V100-SXM2-16GB", 64, framework="tensorflow", precision="amp_fp16")
+    assert asked.devices()[0][1].memory_format == "channels_last"
+    assert replace(asked, memory_format="nchw").devices()[0][1].memory_format == "nchw"
+    assert replace(asked, precision="fp32").devices()[0][1].memory_format == "nchw"
+    assert replace(asked, framework="pytorch").devices()[0][1].memory_format == "nchw"
+    found = epochcast.predict("resnet50", "V100-SXM2-16GB", 64, framework="tensorflow", precision="amp_fp16")
+    assert "channels_last" in found.attrs["covers"]
