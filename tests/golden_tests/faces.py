@@ -154,9 +154,9 @@ def _posted(client: Any, question: Question, cnn: str) -> list[Record]:
     if "measurements" in body:
         body["measurements"] = _measurement_columns(Path(body["measurements"]))
     if cnn.endswith(".onnx"):
-        body["layer_table"] = client.post("/v1/cnns", files={"onnx": (cnn, Path(cnn).read_bytes())}).json()[
-            "layer_table"
-        ]
+        read = client.post("/v1/cnns", files={"onnx": (cnn, Path(cnn).read_bytes())})
+        assert read.status_code == 200, (question.name, read.text)
+        body["layer_table"] = read.json()["layer_table"]
     else:
         body["cnn"] = cnn
     path = {"predict": "predictions", "compare": "comparisons", "explain": "explanations"}[question.verb]

@@ -36,10 +36,12 @@ def pairs(model):
     return chainer_pairs(model)
 
 
+@pytest.mark.slow
 def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
     same_ratios(CHAINER.shipped(pairs), SHIPPED)
 
 
+@pytest.mark.slow
 def test_cnns_of_families_held_out_are_within_a_fifth_of_their_gpu_time_and_nine_in_ten_inside(pairs):
     laws = CHAINER.held_out(pairs)
     cnns = [pair for pair in pairs if pair.group != "proxies" and np.isfinite(pair.gpu_ms)]

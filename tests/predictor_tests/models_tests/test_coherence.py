@@ -46,6 +46,7 @@ def gpu_ms():
     return found
 
 
+@pytest.mark.slow
 def test_a_card_with_more_bandwidth_or_clock_is_never_slower_than_another_of_its_chip(gpu_ms):
     swapped = {
         (cnn, name, faster, slower): round(float(worst), 3)

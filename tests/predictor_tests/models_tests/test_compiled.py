@@ -57,6 +57,7 @@ def pairs(model):
     return compiled_pairs(own_tables("compiled"), model)
 
 
+@pytest.mark.slow
 def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
     same_ratios(COMPILE.shipped(pairs), SHIPPED)
 

@@ -31,6 +31,15 @@ def counts(table: LayerTable) -> dict[str, float]:
     return found
 
 
+@pytest.mark.parametrize("groups", [1, 4])
+def test_the_matrix_products_of_all_passes_are_the_convolution_s_multiply_adds(groups):
+    kernels = kernels_of(LayerTable("two", 8, (conv(0, (IMAGE,), 16, 16), conv(1, (0,), 16, 32, groups))))
+    products = kernels["gemm_m"] * kernels["gemm_n"] * kernels["gemm_k"] * kernels["groups"]
+    of_layer = kernels["out_channels"] == 32
+    assert of_layer.sum() == len(PASSES)
+    np.testing.assert_allclose(2 * products[of_layer], kernels["flops"][of_layer])
+
+
 def test_equal_layers_are_counted_not_repeated():
     table = LayerTable("twins", 8, (conv(0, (IMAGE,), 16, 16), conv(1, (0,), 16, 16), conv(2, (1,), 16, 16)))
     kernels = kernels_of(table)

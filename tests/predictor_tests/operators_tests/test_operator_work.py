@@ -27,6 +27,15 @@ def _ms(operator, batch_size=64, rates=H200):
     return float(roofline_ms([operator], np.array([batch_size]), rates)[0, 0])
 
 
+def test_channels_are_uneven_where_a_group_has_no_multiple_of_eight():
+    shapes = [
+        replace(CONVOLUTION, in_channels=64, out_channels=out, groups=n)
+        for out, n in ((64, 8), (64, 16), (60, 1))
+    ]
+    uneven = shape_columns(shapes)[:, SHAPE_COLUMNS.index("uneven_out")]
+    assert uneven.tolist() == [0, 1, 1]
+
+
 def test_a_large_convolution_is_bound_by_its_multiply_adds():
     large = Operator(
         "conv2d", None, 1024, 64, 64, 1024, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, parameters=9 * 1024**2

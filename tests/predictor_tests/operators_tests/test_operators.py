@@ -84,9 +84,10 @@ def test_names_are_unique():
     assert len({operator.name for operator in operators}) == len(operators)
 
 
-def test_a_row_of_a_target_is_refused():
+@pytest.mark.parametrize(("kind", "type_"), [("target", None), ("target", "conv2d"), ("operator", None)])
+def test_a_row_of_a_target_or_without_a_type_is_refused(kind, type_):
     with pytest.raises(SchemaError, match="no operator"):
-        operator_from_row({"kind": "target", "cnn": "resnet50", "type": None})
+        operator_from_row({"kind": kind, "cnn": "resnet50", "type": type_})
 
 
 def test_a_layer_of_unknown_inputs_reads_the_layer_before():
