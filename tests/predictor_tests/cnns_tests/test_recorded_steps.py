@@ -178,7 +178,8 @@ def test_an_accumulated_step_is_its_parts_one_after_the_other(torch, network):
     rows = [answer(Question(seen, "H200")).rows()[0] for seen in (one, four)]
     assert rows[1].batch_size == 16
     assert 3.5 * rows[0].gpu_time_ms < rows[1].gpu_time_ms < 4 * rows[0].gpu_time_ms  # one update
-    assert rows[1].peak_memory_gib == pytest.approx(rows[0].peak_memory_gib)
+    more_gib = rows[1].peak_memory_gib - rows[0].peak_memory_gib  # gradients of the parts before
+    assert 0 < more_gib <= 4 * four.parameters / 2**30
     with pytest.raises(OutOfRangeError, match=r"18 is that of a whole step, whose 4 parts.*Nearest: 16"):
         Question(four, "H200", 18)
 
