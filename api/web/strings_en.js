@@ -14,7 +14,7 @@ export default {
   cnn_name: "Name",
   cnn_about: "{parameters} M parameters, {flops} GFLOP per image in training",
   file: "ONNX file, or layer table (CSV, JSON)",
-  file_hint: "Of an ONNX file, weights stay on your computer: only the shapes are sent. epochcast.record writes a layer table of any training step of your own.",
+  file_hint: "Of an ONNX file, weights stay on your computer: only the shapes are sent.",
   file_onnx: "{name}: {sent} of {size} to send, weights left out",
   file_layers: "{name}: {n} layers",
   n_layers: "{n} layers",

@@ -14,7 +14,7 @@ export default {
   cnn_name: "名前",
   cnn_about: "パラメータ {parameters} M、学習 1 画像あたり {flops} GFLOP",
   file: "ONNX ファイル、または層の表（CSV、JSON）",
-  file_hint: "ONNX ファイルの重みは送信されません。送るのは形状だけです。epochcast.record は自分の学習ステップから層の表を書き出します。",
+  file_hint: "ONNX ファイルの重みは送信されません。送るのは形状だけです。",
   file_onnx: "{name}：重みを除いた {sent}（全体 {size}）を送ります",
   file_layers: "{name}：{n} 層",
   n_layers: "{n} 層",
