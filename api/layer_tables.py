@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from predictor.checks import MAX_IMAGE_SIZE
-from predictor.cnns.layer_table import Layer, LayerTable, TableWarning, layer_complaint, table_complaint
+from predictor.catalogue.modes import MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE
+from predictor.cnns.layer_table import Layer, LayerTable, Step, TableWarning, layer_complaint, table_complaint
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
@@ -88,6 +89,18 @@ class WarningIn(BaseModel):
     about: Annotated[str, Field(max_length=300)]
 
 
+class StepIn(BaseModel):
+    """The training step that the table was recorded from; batch size and mode of the question follow from it."""
+
+    model_config = STRICT
+
+    batch_size: Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
+    parts: Annotated[int, Field(ge=1, le=10_000)] = 1
+    precision: Literal[PRECISIONS] | None = None  # type: ignore[valid-type]
+    memory_format: Literal[MEMORY_FORMATS] = "nchw"  # type: ignore[valid-type]
+    optimizer: Literal[OPTIMIZERS] | None = None  # type: ignore[valid-type]
+
+
 class LayerTableIn(BaseModel):
     """A CNN as its layers, as `epochcast cnn show FILE --format json` prints them."""
 
@@ -99,6 +112,7 @@ class LayerTableIn(BaseModel):
     warnings: Annotated[list[WarningIn], Field(max_length=20)] = Field(
         [], description="Why an answer about it extrapolates, as the reader of the CNN found."
     )
+    step: StepIn | None = None
 
 
 def inline_table(given: LayerTableIn) -> LayerTable:
@@ -119,6 +133,7 @@ def _table(given: LayerTableIn) -> LayerTable:
         layers,
         source="api",
         warnings=tuple(TableWarning(warning.kind, warning.about) for warning in given.warnings),
+        step=None if given.step is None else Step(**given.step.model_dump()),
     )
     complaint = table_complaint(table)
     if complaint is not None:
@@ -131,6 +146,7 @@ def as_sent(table: LayerTable) -> dict[str, Any]:
     """The table as `inline_table` takes it, to send with other questions; what is unknown is left out."""
     layers = [{name: value for name, value in asdict(layer).items() if value is not None} for layer in table]
     sent = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
+    sent |= {"step": asdict(table.step)} if table.step is not None else {}
     return sent | ({"warnings": [asdict(warning) for warning in table.warnings]} if table.warnings else {})
 
 

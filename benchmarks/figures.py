@@ -12,7 +12,7 @@ import csv
 import hashlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"figures: {error}", file=sys.stderr)
         return 1
     print(f"figures | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n\n{_HEAD}", flush=True)
-    state, missing = state_of(options.published), 0
+    state, missing, values = state_of(options.published), 0, {}
     for group in _groups(figures):
         judged = kept(group, options.kept_in, state)
         if judged is None and not options.kept:
@@ -78,9 +78,25 @@ def main(arguments: list[str] | None = None) -> int:
         for figure in group:
             value = None if judged is None else value_of(figure, judged)
             print(line(figure, value), flush=True)
+            values[figure["name"]] = value
             if judged is not None and options.by:
                 print(parts(figure, judged, options.by), flush=True)
+    if options.write:
+        write(values)
     return int(missing > 0)
+
+
+def write(values: Mapping[str, Value | None]) -> None:
+    """Commit judged values to figures.csv."""
+    figures = chosen_figures()
+    for figure in figures:
+        if value := values.get(figure["name"]):
+            numbers = {"committed": value.error, "inside": value.inside, "width": value.width}
+            figure |= {name: "" if np.isnan(x) else f"{x:.4f}" for name, x in numbers.items()}
+    with FIGURES.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.DictWriter(file, list(figures[0]), lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(figures)
 
 
 def chosen_figures(names: Sequence[str] | None = None, *, readme: bool = False) -> list[Figure]:
@@ -230,6 +246,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--readme", action="store_true", help="those that the README quotes")
     parser.add_argument("--by", action="append", help="repeatable; such as cnn, gpu or precision")
+    parser.add_argument("--write", action="store_true", help="commit what was judged to figures.csv")
     parser.add_argument("--kept", action="store_true", help="judge nothing, show what was")
     parser.add_argument(
         "--kept-in", type=Path, default=ROOT / "build" / "figures", help="folder (build/figures)"

@@ -317,7 +317,7 @@ def forecast(options: argparse.Namespace) -> None:
         writer.writeheader()
         for name, make in _chosen(options):
             start = time.perf_counter()
-            seen = epochcast.record(make(options.place), name)
+            seen = epochcast.record(make(options.place), name=name)
             took_s = time.perf_counter() - start
             (row,) = epochcast.predict(seen, options.gpu).to_dict("records")
             row |= {"step": name, "optimizer": seen.step.optimizer}
@@ -496,7 +496,7 @@ def report(options: argparse.Namespace) -> None:
             busy, said = float(seen["gpu_time_ms"]), float(row["gpu_time_ms"])
             inside = float(row["low_ms"]) <= float(seen["wall_ms"]) <= float(row["high_ms"])
             off.append(abs(said / busy - 1))
-            context = float(seen["reserved_gib"]) + 0.5
+            context = float(seen["allocated_gib"]) + 0.5  # GiB of the CUDA context, which answers count
             print(
                 f"{row['step']:40} {busy:8.2f} {said:9.2f} {said / busy - 1:6.0%} {inside!s:>7} "
                 f"{float(seen['wall_ms']):7.1f} {context:6.2f} {float(row['peak_memory_gib']):9.2f} "

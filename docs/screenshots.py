@@ -26,7 +26,7 @@ PICTURES: dict[str, tuple[tuple[int, int], str, str, str, str]] = {
     "web-explanation": (DESKTOP, "light", "en-US", LIMITS, "#why-title"),
     "web-dark": (DESKTOP, "dark", "en-US", "#cnn=efficientnet_b0", ".top"),
     "web-japanese": (DESKTOP, "light", "ja-JP", f"{LIMITS}&lang=ja", ".top"),
-    "web-phone": (PHONE, "light", "en-US", LIMITS, "#time-title"),
+    "web-phone": (PHONE, "light", "en-US", LIMITS, ".top"),
     "web-phone-form": (PHONE, "light", "en-US", LIMITS, ".top"),
     "web-phone-japanese": (PHONE, "dark", "ja-JP", f"{LIMITS}&lang=ja", "#cost-title"),
 }
@@ -54,8 +54,10 @@ def main() -> None:
 
 def _take(page: Any, address: str, top: str, path: Path) -> None:
     page.goto(address)
-    page.wait_for_selector("#results:not(.empty, .busy) #cost-chart svg")
-    page.wait_for_selector("#why[aria-busy=false] #why-chart svg")
+    page.wait_for_selector("#results:not(.empty, .busy)")
+    page.wait_for_selector("#why[aria-busy=false]", state="attached")
+    if not top.startswith(".top"):  # on a phone parts are folded
+        page.evaluate("top => { document.querySelector(top).closest('details').open = true }", top)
     if path.stem == "web-phone-form":
         page.click("#fold")
     page.evaluate("top => document.querySelector(top).closest('.card, .top').scrollIntoView()", top)

@@ -337,7 +337,9 @@ def _cnn_to_send(cnn: object, question: Question) -> dict[str, Any]:
     """The name of a zoo CNN as it is, everything else as its layers."""
     from predictor.cnns.zoo import zoo_names
 
-    if isinstance(cnn, str) and (cnn in zoo_names() or not cnn.casefold().endswith((".csv", ".onnx"))):
+    if isinstance(cnn, str) and (
+        cnn in zoo_names() or not (cnn.casefold().endswith((".csv", ".onnx")) or ":" in cnn)
+    ):
         return {"cnn": cnn} | ({"image_size": question.image_size} if question.image_size is not None else {})
     from predictor.cnns.resolve import resolve_cnn
 
@@ -358,6 +360,7 @@ def _layers(table: "LayerTable") -> dict[str, Any]:
             row["inputs"] = [position_of[index] for index in layer.inputs]
         layers.append(row)
     sent: dict[str, Any] = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
+    sent |= {"step": asdict(table.step)} if table.step is not None else {}
     return sent | ({"warnings": [asdict(warning) for warning in table.warnings]} if table.warnings else {})
 
 

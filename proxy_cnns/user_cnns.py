@@ -89,9 +89,16 @@ def make_model(builder: Builder) -> Any:
 def user_table(builder: Builder, image_size: int | None = None, usual_size: int | None = None) -> LayerTable:
     """Layer table of the user's CNN, a torch.nn.Module, keras.Model or chainer.Chain, under its `user_name`.
 
-    Without `image_size` its own; a CNN that has none gets `usual_size`, or 224 pixels.
+    Without `image_size` its own; a CNN that has none gets `usual_size`, or 224 pixels. A function may return a module
+    and its inputs, ``(module, images)`` or ``(module, (images, labels))``, or what `epochcast.record` returns.
     """
     model = make_model(builder)
+    if isinstance(model, tuple) and len(model) == 2:
+        from predictor.cnns.torch_step import record
+
+        module, inputs = model
+        given = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+        model = record(module, *given, name=user_name(builder))
     if image_size is None and not has_own_image_size(model):
         image_size = usual_size or _USER_IMAGE_SIZE
     return replace(resolve_cnn(model, image_size), cnn=user_name(builder))

@@ -21,7 +21,7 @@ export function drawAsked(state, image_size, stale) {
     t("pixels", { size: image_size }),
     [state.data_set, state.samples.trim() && t("n_samples", { samples: count(typed(state.samples)) })].filter(Boolean).join(": "),
     state.precision ? t(`precision_${state.precision}`) : `${t("precision")}: ${t("precision_usual")}`,
-    t(`memory_format_${state.memory_format}`),
+    state.memory_format && t(`memory_format_${state.memory_format}`),
     ...MODE.filter((name) => state[name] !== FIRST[name]).map((name) => word(name, state[name])),
     state.n_gpus && t("together", { n: count(typed(state.n_gpus)) }),
     state.host,

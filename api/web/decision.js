@@ -1,13 +1,12 @@
 /**
  * The decision in large type: which GPU to rent, hours and dollars with their intervals; what would change it most, applied
  * by one click; what else would do. Whoever extrapolates says so where it is named, beside the best that was measured.
- * Called by main.js; calls columns, dom, format, i18n and question.
+ * Called by main.js; calls columns, dom, format and i18n.
  */
 import { extrapolationMark } from "./columns.js";
 import { byId, make } from "./dom.js";
 import { count, dollars, duration, durations, epochCount, number, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
-import { FIRST } from "./question.js";
 
 const MOST_CHANGES = 3;
 const WORTH_IT = 0.95; // of time or cost, what a change leaves at most to be worth a button
@@ -101,7 +100,7 @@ function changesOf(verdict, row) {
 const weight = (choice) => choice.total_cost_usd ?? choice.total_time_h;
 const modeOf = ({ precision, memory_format }) => ({ precision, memory_format });
 const modeName = ({ precision, memory_format }) =>
-  [t(`precision_${precision}`), memory_format === FIRST.memory_format ? "" : t(`memory_format_${memory_format}`)].filter(Boolean).join(", ");
+  [t(`precision_${precision}`), memory_format === "nchw" ? "" : t(`memory_format_${memory_format}`)].filter(Boolean).join(", ");
 
 /** The same offer at its fastest batch size: times and costs in the ratio of the epochs. */
 function faster(best, row) {

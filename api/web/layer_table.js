@@ -34,7 +34,9 @@ export function fromJson(text, name) {
   const layers = Array.isArray(found) ? found : (found?.layers ?? found?.rows);
   if (!Array.isArray(layers) || !layers.length) throw new Error("it has no list layers");
   const table = { name: String(found.cnn ?? found.name ?? name).slice(0, 200), layers: layers.map(jsonLayer) };
-  if (found.image_size !== undefined) table.image_size = found.image_size;
+  for (const said of ["image_size", "step"]) { // a recorded step brings its batch size and mode
+    if (found[said] !== undefined && found[said] !== null) table[said] = found[said];
+  }
   return table;
 }
 

@@ -63,7 +63,7 @@ def show_command(
             records, output, records[0], cnn=table.cnn, image_size=table.image_size, batch_size=size
         )
         return
-    print_table(records, _layer_columns(), _title(table, size), _notes(table, records))
+    print_table(records, _layer_columns(), _title(table, size), _notes(table, records, size))
 
 
 def _layer_record(layer: "Layer", batch_size: int) -> dict[str, Any]:
@@ -86,14 +86,29 @@ def _title(table: "LayerTable", batch_size: int) -> str:
     return f"{table.cnn}, {side} x {side} px, batch {batch_size}: {size}"
 
 
-def _notes(table: "LayerTable", records: list[dict[str, Any]]) -> list[str]:
+def _notes(table: "LayerTable", records: list[dict[str, Any]], batch_size: int) -> list[str]:
     flops = sum(record["training_flops"] for record in records)
     forward = sum(record["forward_flops"] for record in records)
     moved = sum(record["training_bytes"] for record in records)
     return [
         f"Forward {number(forward / 1e9)} GFLOP (a multiply-add counts as 2), training "
         f"{number(flops / 1e9)} GFLOP and {number(moved / 1e9)} GB read and written in fp32.",
+        *_beside_trained_whole(table, flops / batch_size),
         *(f"Beware: {warning}" for warning in table.warnings),
+    ]
+
+
+def _beside_trained_whole(table: "LayerTable", flops: float) -> list[str]:
+    """What frozen parts save, and recomputed and repeated ones cost."""
+    from predictor.operators.work import cnn_flops
+
+    whole = table.trained_whole()
+    if whole is table:
+        return []
+    usual = cnn_flops(whole, 1)
+    return [
+        f"Trained whole, with every layer once, an image takes {number(usual / 1e9)} GFLOP: frozen, recomputed and "
+        f"repeated parts make it {number(flops / usual)} x."
     ]
 
 
@@ -119,10 +134,19 @@ def _layer_columns() -> list[Column]:
         Column("stride", lambda r: _pair(r, "stride"), left=True, rank=1),
         Column("groups", lambda r: str(r["groups"]) if (r["groups"] or 1) > 1 else "", rank=1),
         Column("parameters", lambda r: f"{r['parameters']:,}" if r["parameters"] else "", rank=1),
+        Column("passes", _passes, left=True, rank=1),
         Column("MFLOP", lambda r: number(r["training_flops"] / 1e6)),
         Column("MB", lambda r: number(r["training_bytes"] / 1e6)),
         Column("FLOP/byte", lambda r: number(r["forward_arithmetic_intensity"]), rank=3),
     ]
+
+
+def _passes(record: Record) -> str:
+    """Passes of a layer that does not run as where all is trained."""
+    if record["forwards"] is None:
+        return ""
+    gradients = record["input_gradients"] + record["weight_gradients"]
+    return f"{record['forwards']} forward, {gradients} back{', again' * bool(record['recomputed'])}"
 
 
 def _shape(record: Record, side: str) -> str:

@@ -34,7 +34,10 @@ __all__ = [
     "write_figure",
 ]
 
-CNN_HELP = "a zoo name, a layer-table CSV, an ONNX or Keras file, or FILE.py:make_model, which is run"
+CNN_HELP = (
+    "a zoo name, a layer-table CSV, an ONNX or Keras file, timm:NAME, torchvision:NAME, hf:FOLDER, or "
+    "FILE.py:make_model, which is run"
+)
 
 BatchSizes = Annotated[
     list[str] | None,

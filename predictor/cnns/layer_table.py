@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import ceil, prod
 from operator import attrgetter
@@ -165,6 +165,16 @@ class LayerTable:
     def parameters(self) -> int:
         """Trained parameters of the whole CNN."""
         return sum(layer.parameters for layer in self.layers if not layer.is_frozen)
+
+    def trained_whole(self) -> LayerTable:
+        """The CNN where all is trained and every layer runs once; the table itself, if it is so already."""
+        if all(layer.forwards is None for layer in self.layers):
+            return self
+        usual = tuple(
+            replace(layer, forwards=None, input_gradients=None, weight_gradients=None, recomputed=None)
+            for layer in self.layers
+        )
+        return replace(self, layers=usual, step=None)
 
     @property
     def parts(self) -> int:

@@ -23,7 +23,8 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     ----------
     cnn : str, path, LayerTable, torch.nn.Module, keras.Model or chainer.Chain
         A name of the zoo, whatever its case and dashes; a path ending in ``.csv`` (a layer table), ``.onnx`` or
-        ``.keras``; or the CNN itself.
+        ``.keras``; ``timm:NAME``, ``torchvision:NAME`` or ``hf:FOLDER/config.json`` of an installed library; or the
+        CNN itself.
     image_size : int, optional
         Height and width of the images, in pixels. By default the zoo's usual size, or the size that a table,
         file or Keras model was made for; a module or chain needs it.
@@ -93,6 +94,10 @@ def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
         from predictor.cnns.keras_model import from_keras_file
 
         return from_keras_file(name, image_size)
+    if name.partition(":")[0] in ("timm", "torchvision", "hf"):
+        from predictor.cnns.library_names import from_library
+
+        return from_library(name, image_size)
     if ".py" in (ending, ending.partition(":")[0]):
         raise UnknownCnnError(
             f"{name!r} is Python code, which only the epochcast commands run. Give the torch.nn.Module, "

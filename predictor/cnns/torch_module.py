@@ -6,13 +6,13 @@ memory. A second forward pass at another batch size tells which dimensions grow 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.layer_table import LayerTable, TableWarning
 from predictor.cnns.recorder import Recorder, tensors_of
-from predictor.cnns.torch_step import StepReader
+from predictor.cnns.torch_step import StepReader, run_backward
 from predictor.cnns.torch_trace import Trace, first_line, import_torch, traced
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 
@@ -139,7 +139,7 @@ def read_runs(
     torch = import_torch()
     image = torch.empty(recorder.batch_size, *shape, device="meta")
     larger = torch.empty(recorder.other_batch_size, *shape, device="meta")
-    trace = _run(run, image, recorder.path, name, _backward)
+    trace = _run(run, image, recorder.path, name, run_backward)
     again = _run(run, larger, recorder.path, name).events
     recorder.image(image, channel_dim)
     forward = trace.events[: trace.n_forward]
@@ -158,23 +158,6 @@ def read_runs(
     if not recorder.rows:
         raise SchemaError(f"{name} runs no operator on its image.")
     return reader
-
-
-def _backward(result: object) -> None:
-    """Run the backward pass of every output, whatever structure it has."""
-    torch = import_torch()
-    outputs = [tensor for tensor in _outputs(result) if tensor.requires_grad]
-    if outputs:
-        torch.autograd.backward(outputs, [torch.empty_like(tensor) for tensor in outputs])
-
-
-def _outputs(result: object) -> list[Any]:
-    if hasattr(result, "is_contiguous"):
-        return [result]
-    parts = result.values() if isinstance(result, Mapping) else getattr(result, "__dict__", {}).values()
-    if isinstance(result, list | tuple):
-        parts = result
-    return [tensor for part in parts for tensor in _outputs(part)]
 
 
 def _unwrapped(module: Any) -> Any:

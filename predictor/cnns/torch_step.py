@@ -6,9 +6,12 @@ losses need not be said. A module without its step is read the same way (`predic
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -18,7 +21,7 @@ from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, first
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import OPERATOR_TYPES
 
-__all__ = ["StepReader", "record"]
+__all__ = ["StepReader", "record", "run_backward"]
 
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _ATTENTIONS = (
@@ -36,7 +39,9 @@ _OPTIMIZERS = {"SGD": "sgd", "Adam": "adam", "AdamW": "adam", "NAdam": "adam", "
 _AUTOCAST = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}
 
 
-def record(step: Callable[[], object], name: str | None = None, batch_size: int | None = None) -> LayerTable:
+def record(
+    step: Callable[..., object], *inputs: Any, name: str | None = None, batch_size: int | None = None
+) -> LayerTable:
     """What a training step runs, as a CNN to ask about.
 
     Parameters
@@ -44,6 +49,10 @@ def record(step: Callable[[], object], name: str | None = None, batch_size: int 
     step : callable
         Does one iteration: forward, loss, backward, optimizer. Parameters, buffers and the state of optimizers are
         left as they were, gradients as after `zero_grad`; what it assigns otherwise has no numbers afterwards.
+        A module is run forward and backward from all that it returns.
+    *inputs
+        What the step or module takes: images of any shape, several of them, labels, tuples. A dict of a module's
+        arguments is given by their names.
     name : str, optional
         Name of the CNN; by default the class of the module that runs first.
     batch_size : int, optional
@@ -74,20 +83,22 @@ def record(step: Callable[[], object], name: str | None = None, batch_size: int 
     >>> record(step).step.batch_size
     4
     """
-    import_torch()
     if not callable(step):
         raise SchemaError(
             f"record takes a function that does one training step, not a {type(step).__name__}: "
             "epochcast.record(lambda: train_step(model, optimizer, images, labels))."
         )
-    if any(base.__module__.startswith("torch.nn") for base in type(step).__mro__):
+    torch, path = import_torch(), list[tuple[str, bool]]()
+    is_module = isinstance(step, torch.nn.Module)
+    if is_module and not inputs:
         raise SchemaError(
-            "record takes a function that does one training step, not a module. Give the module itself to predict, "
-            "compare or explain, or record(lambda: train_step(module, ...))."
+            "record takes a module with its inputs, such as record(module, images), or a function that does one "
+            "training step. Give the module itself to predict, compare or explain, with an image_size."
         )
-    path: list[tuple[str, bool]] = []
+    run, then = (_forward_of(step, inputs), run_backward) if is_module else (partial(step, *inputs), None)
     try:
-        trace = traced(step, path=path, follow=True)
+        with _training(step) if is_module else nullcontext():
+            trace = traced(run, then, path, follow=True)
     except EpochcastError as error:
         raise type(error)(f"module {path[-1][0]!r}: {error}" if path else str(error)) from error
     except Exception as error:  # the user's own code may raise anything
@@ -97,7 +108,52 @@ def record(step: Callable[[], object], name: str | None = None, batch_size: int 
         ) from error
     reader = StepReader(Recorder(batch_size or _first_batch(trace.events)))
     reader.read(trace.events)
-    return reader.step_table(trace, name)
+    table = reader.step_table(trace, name)
+    return table if trace.updates or is_module else _without_update(table)
+
+
+def run_backward(result: object) -> None:
+    """Run the backward pass of every output of a module, in any structure; of its loss only, if it has one."""
+    torch = import_torch()
+    loss = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", None)
+    outputs = [tensor for tensor in _outputs(result if loss is None else loss) if tensor.requires_grad]
+    if outputs:
+        torch.autograd.backward(outputs, [torch.empty_like(tensor) for tensor in outputs])
+
+
+def _outputs(result: object) -> list[Any]:
+    if hasattr(result, "is_contiguous"):
+        return [result]
+    parts = result.values() if isinstance(result, Mapping) else getattr(result, "__dict__", {}).values()
+    if isinstance(result, list | tuple):
+        parts = result
+    return [tensor for part in parts for tensor in _outputs(part)]
+
+
+def _forward_of(module: Any, inputs: tuple[Any, ...]) -> Callable[[], object]:
+    """The forward pass; the one dict of `inputs` holds arguments by name where all its keys are such names."""
+    names = inspect.signature(module.forward).parameters
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping) and set(inputs[0]) <= set(names):
+        return partial(module, **inputs[0])
+    return partial(module, *inputs)
+
+
+@contextmanager
+def _training(module: Any) -> Iterator[None]:
+    """Put a module that is in evaluation mode into training mode meanwhile."""
+    modes = {part: part.training for part in module.modules()}
+    if not module.training:
+        module.train()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def _without_update(table: LayerTable) -> LayerTable:
+    doubt = "the step updates no parameters by an optimizer; momentum's update is counted"
+    return replace(table, warnings=(*table.warnings, TableWarning("cnn", doubt)))
 
 
 @dataclass(slots=True)
@@ -420,7 +476,7 @@ def _side(layers: Sequence[Layer]) -> int:
 def _optimizer(updates: Sequence[Update]) -> tuple[str | None, list[str]]:
     """The optimizer that updates most numbers, in the words of answers, and what is to be said of it."""
     if not updates:
-        return None, ["the step updates no parameters by an optimizer; momentum's update is counted"]
+        return None, []
     largest = max(updates, key=lambda update: update.parameters)
     word = _OPTIMIZERS.get(largest.optimizer)
     if word == "sgd" and largest.has_momentum:

@@ -143,7 +143,11 @@ class TrainingData:
         others, layers = _of_no_instrument(own), own
         if uploaded is not None:
             others, layers = (pd.concat([each, uploaded], ignore_index=True) for each in (others, own))
-        parts = [published_features(published, sources), feature_table(_without_layers(others))]
+        parts = [
+            published_features(published, sources),
+            feature_table(_without_layers(others)),
+            feature_table(_sample_of_operators(own)),
+        ]
         provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
         features = pd.concat(parts, ignore_index=True)
         return cls(features, layers, own_measurements(_OF_PROXIES), provenance)
@@ -291,6 +295,30 @@ def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
     """
     measured = own.loc[_of_libraries(own), "source"].unique()
     return own[~own["source"].isin(measured)].reset_index(drop=True)
+
+
+_SAMPLED_TYPES = (
+    "conv2d", "activation", "batch_norm", "add", "concat", "avg_pool", "multiply", "max_pool", "linear", "permute",
+    "dropout", "layer_norm", "group_norm", "matmul", "mean",
+)  # fmt: skip
+_OF_EACH_TYPE, _LEAST_MS = 100, 0.05  # shorter operators run from the L2 cache, as they do not in a CNN
+
+
+def _sample_of_operators(own: pd.DataFrame) -> pd.DataFrame:
+    """Operators of each type, GPU and mode: they tell the law of specifications how a GPU's time divides among kernels.
+
+    Whole iterations cannot: every CNN has activations and batch norms in pairs.
+    """
+    chosen = own[
+        _of_libraries(own)
+        & (own["pass"] == "forward_backward")  # noqa: S105
+        & ~own["autotune"].fillna(False).astype(bool)
+        & own["type"].isin(_SAMPLED_TYPES)
+        & (own["iteration_time_ms"] > _LEAST_MS)
+    ]
+    shuffled = chosen.sample(frac=1.0, random_state=0)
+    kinds = ["gpu", "precision", "memory_format", "type"]
+    return shuffled.groupby(kinds).head(_OF_EACH_TYPE).sort_index().reset_index(drop=True)
 
 
 def _without_layers(frame: pd.DataFrame) -> pd.DataFrame:

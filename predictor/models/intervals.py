@@ -45,6 +45,8 @@ _LOG_SPREAD = 1.0  # standard deviation of ln of a part of the variance around `
 _N_GROUPS = {"cnn": 4, "gpu": 6}
 _PLAIN, _NEW_CNN = "specifications", "new-cnn"
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
+_CAMPAIGN = 0.12
+"""Standard deviation of ln time between campaigns that ran the same code on the same GPU."""
 
 
 class Shares(NamedTuple):
@@ -202,10 +204,14 @@ def interval_factor(
 
 
 class Predicted(NamedTuple):
-    """Times of all rows in ms, by a law fitted without some, and their shares as for known machines."""
+    """Times of all rows in ms, by a law fitted without some, and their shares as for known machines.
+
+    `is_known` says where the law has deviations of the GPU in the mode.
+    """
 
     times: Array
     shares: Shares
+    is_known: NDArray[np.bool_]
 
 
 Refit = Callable[[NDArray[np.intp]], Predicted]
@@ -238,12 +244,19 @@ class Calibration:
                 "error elsewhere can be estimated. Add measurements of another CNN or GPU."
             )
 
-    def half_widths(self, gpus: Sequence[Gpu], shares: Shares, coverage: float) -> Array:
-        """Half widths of the intervals of ln time, nowhere less than of a new CNN on a measured GPU and machine.
+    def half_widths(
+        self, gpus: Sequence[Gpu], is_known: Sequence[bool], shares: Shares, coverage: float
+    ) -> Array:
+        """Half widths of the intervals of ln time.
+
+        Where deviations of the GPU answer, those of new CNNs in one campaign joined with what campaigns differ in;
+        elsewhere nowhere less, and joined with what GPUs never measured, and their generations, differ in.
 
         Parameters
         ----------
         gpus : sequence of Gpu
+        is_known : sequence of bool
+            Whether the law has deviations of each GPU in its mode.
         shares : Shares
             Arrays of shape (n_gpus, ...).
         coverage : float
@@ -256,11 +269,12 @@ class Calibration:
         measured, wider = set(self.gpus), (slice(None), *[None] * (shares.host.ndim - 1))
         is_new = np.array([gpu.name not in measured for gpu in gpus])[wider]
         steps = generations_from(gpus, self.generations)[wider]
-        of_gpu = self._factor(_PLAIN, coverage) * np.sqrt(self.spread.variance(is_new, steps, shares))
-        of_cnn = self._factor(_NEW_CNN, coverage) * np.sqrt(
-            self.cnn_spread.variance(False, 0.0, shares._replace(new_host=np.zeros(1)))
-        )
-        return np.maximum(of_gpu, of_cnn)
+        factor = self._factor(_PLAIN, coverage)
+        within = self._factor(_NEW_CNN, coverage) * np.sqrt(self.cnn_spread.variance(False, 0.0, shares))
+        of_cnn = np.hypot(within, factor * _CAMPAIGN)
+        measured_gpu = np.maximum(of_cnn, factor * np.sqrt(self.spread.variance(False, 0.0, shares)))
+        of_new_gpu = factor * np.sqrt(is_new * (self.spread.gpu + self.spread.generation * steps))
+        return np.where(np.array(is_known)[wider], of_cnn, np.hypot(measured_gpu, of_new_gpu))
 
     def host_half_width(self, coverage: float) -> float:
         """Half width of the interval of the ln of a host's speed, on a machine that was never measured."""
@@ -380,11 +394,12 @@ def calibrate(
     whole = _Parts.joined([each.parts for each in everything])
     without = whole.shares._replace(kernel=np.zeros(whole.residual.size))
     spread = replace(fit_spread(*whole._replace(shares=without)), kernel=0.0)
-    cnn_spread = fit_spread(*_Parts.joined([each.parts for each in held["cnn"] or everything]))
+    of_known = [each.of_known() for each in held["cnn"] if each.is_known.any()] or held["cnn"] or everything
+    cnn_spread = fit_spread(*_Parts.joined([each.parts for each in of_known]))
     variances: dict[str, dict[str, float]] = {}
     factors = {
         _PLAIN: _factors([each.plain(spread) for each in everything]),
-        _NEW_CNN: _factors([each.plain(cnn_spread) for each in held["cnn"] or everything]),
+        _NEW_CNN: _factors([each.plain(cnn_spread) for each in of_known]),
     }
     for kind, parts in held.items():
         if not parts:
@@ -432,6 +447,15 @@ class _LeftOut:
     kept: NDArray[np.intp]
     kept_residual: Array
     parts: _Parts
+    is_known: NDArray[np.bool_]
+
+    def of_known(self) -> _LeftOut:
+        """The rows where deviations answered."""
+        here = self.is_known
+        parts = self.parts
+        shares = Shares(*(each[here] for each in parts.shares))
+        some = _Parts(parts.is_new[here], parts.steps[here], shares, parts.residual[here], parts.weight[here])
+        return replace(self, group=self.group[here], parts=some, is_known=here[here])
 
     def plain(self, spread: Spread) -> _Score:
         """Scores of predictions from specifications alone."""
@@ -465,7 +489,7 @@ def _left_out(
         residual[group],
         np.array([weight[machines[i]] for i in group]),
     )
-    return _LeftOut(group, kept, residual[kept], parts)
+    return _LeftOut(group, kept, residual[kept], parts, predicted.is_known[group])
 
 
 def _factors(scores: list[_Score]) -> dict[str, float]:

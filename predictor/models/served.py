@@ -272,10 +272,9 @@ class Model(Epochs):
     ) -> IterationForecast | Reason:
         """The forecast from operators measured on this GPU, or a reason to use specifications."""
         sums = layers.sums(case)
-        if method != "layer-times" and not is_cpu(
-            case.gpu.name
-        ):  # CPUs have no specifications to fall back on
-            doubt = too_little_measured(sums)
+        if method != "layer-times" and not is_cpu(case.gpu.name):  # no specification of a CPU is known
+            plain = replace(case, mode=replace(case.mode, autotune=False), anchors=())
+            doubt = too_little_measured(layers, sums, lambda: self.roofline.forecasts([plain])[0])
             if doubt is not None:
                 return doubt
         if isinstance(host, HostMeasurement):

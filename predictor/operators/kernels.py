@@ -148,7 +148,7 @@ def forward_kernels_of(table: LayerTable) -> Kernels:
     SchemaError
         As of `kernels_of`.
     """
-    whole = kernels_of(table, optimizer=False)
+    whole = kernels_of(table.trained_whole(), optimizer=False)
     names = np.array([KERNEL_CLASSES[number] for number in whole.kernel_class])
     kept = ~np.isin(names, _NO_FORWARD)
     names = names[kept]

@@ -180,6 +180,8 @@ def _law(table: LayerTable, mode: Mode) -> _Law:
     weight = _weight_bytes(mode.precision)
     parameters = np.array([0.0 if layer.is_frozen else float(layer.parameters) for layer in table])
     gone_through = np.cumsum(parameters[::-1])[::-1]
+    if table.parts > 1:  # gradients of the parts before stay
+        gone_through = np.full(len(table), parameters.sum())
     copies = 2.0 * np.cumsum(parameters) if mode.precision.startswith("amp") else np.zeros(len(table))
     buffers = sum(8.0 * (layer.out_channels or 0) for layer in table if layer.type == "batch_norm")
     images = (

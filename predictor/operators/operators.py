@@ -167,10 +167,13 @@ def pass_weights(layer: Layer) -> tuple[float, float, float]:
 
     Notes
     -----
-    The passes of a matrix product have equal work, attention's backward pass 2.5 x that of its forward pass; all others
-    take the time in which they read and write memory.
+    The passes of a convolution as 14 shapes in two modes took them on an H200 (`benchmarks/passes_h200.csv`), where
+    that of the weights takes longest. Those of other products have equal work, attention's backward pass 2.5 x that
+    of its forward pass; all others take the time in which they read and write memory.
     """
     entry = OPERATOR_TYPES[layer.type]
+    if entry.is_convolution:
+        return (0.24, 0.40, 0.36) if is_depthwise(layer) else (0.30, 0.31, 0.39)
     if entry.product is not None:
         return (1.0, 2.5, 0.0) if entry.product == "attention" else (1.0, 1.0, 1.0)
     work = entry.work_with_weights if entry.work_with_weights and layer.parameters else entry.work

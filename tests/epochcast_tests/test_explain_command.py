@@ -45,7 +45,7 @@ def test_json_has_the_whole_explanation(epochcast):
     [row] = found["rows"]
     assert row["batch_sizes"] == [1, 64]
     assert sum(ms[0] for ms in row["classes"].values()) == pytest.approx(row["gpu_time_ms"][0])
-    assert len(row["other_modes"]) == 9
+    assert len(row["other_modes"]) == 10
     assert row["small_batch_law"]["k_s"] is None
 
 

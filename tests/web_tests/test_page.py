@@ -525,7 +525,7 @@ def test_one_batch_size_and_one_gpu_make_an_answer(open_page):
 
 def test_an_answer_says_what_it_is_to_and_that_the_question_has_changed(page):
     asked = page.locator("#asked")
-    mode = "Precision: the framework's default · NCHW"
+    mode = "Precision: the framework's default"
     expect(asked).to_contain_text(f"resnet50 · 224 px · imagenet · {mode}")
     expect(asked.locator(".badge")).to_have_count(0)
     page.select_option("#cnn", "alexnet")

@@ -236,3 +236,12 @@ def test_a_damaged_onnx_file_is_refused_beside_its_field(page, large_onnx, tmp_p
 def test_a_link_to_a_file_says_that_the_file_is_needed_again(open_page):
     page = open_page("#source=file&file=mine.onnx", wait="#file-error:not(:empty)")
     expect(page.locator("#file-about")).to_contain_text("mine.onnx")
+
+
+def test_a_recorded_step_keeps_what_it_says_of_itself(page):
+    step = {"batch_size": 8, "parts": 2, "precision": None, "memory_format": "nchw", "optimizer": "sgd"}
+    script = """async step => {
+        const { fromJson } = await import("./web/layer_table.js");
+        return fromJson(JSON.stringify({ cnn: "mine", image_size: 8, layers: [{ type: "flatten" }], step }), "mine");
+    }"""
+    assert page.evaluate(script, step)["step"] == step

@@ -18,6 +18,7 @@ from predictor.models.forecast import IterationForecast
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.fit import LayerRows, fit_laws, with_forests
 from predictor.models.layer_times.ladder import with_bases
+from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.times import DeviceMode, OperatorSource
@@ -121,7 +122,7 @@ class LayerTimes(Predictor):
             rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
         priors = {mode: law for mode in libraries if (law := known.nearest_law(mode)) is not None}
         laws = fit_laws(based, rows, priors, self.pull, calibrate=self.calibrate)
-        return [LayerModel(based[mode], laws[mode]) for mode in libraries]
+        return [LayerModel(based[mode], _for_library(laws[mode], based[mode])) for mode in libraries]
 
     def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
         """As of `Predictor`; runs on a case's own GPU correct it.
@@ -197,6 +198,13 @@ class LayerTimes(Predictor):
                 "Measure some with `epochcast profile --preset quick`."
             )
         return model
+
+
+def _for_library(law: SummingLaw, library: OperatorLibrary) -> SummingLaw:
+    """The law with the width that strange shapes have where too few operators for trees are all that is known."""
+    if library.forests or library.base is not None:
+        return law
+    return replace(law, spread_strange=max(law.spread_strange, SummingLaw().spread_strange))
 
 
 def _n_bases(library: OperatorSource) -> int:

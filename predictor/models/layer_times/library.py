@@ -51,6 +51,7 @@ _CLIFF = 0.3  # residuals of ln time are clipped here: larger ones mean that the
 _NO_FOREST, _HIDDEN = -1, -2  # instead of a forest's number: none, or its predictions are those of `hidden`
 _BATCH_FREE = ("optimizer",)
 _COMPUTE_CLASSES = ("convolution", "linear")
+_FEW = 12  # operators of a class below which its median says little
 OPERATOR_KEYS = (
     "cnn",
     "type",
@@ -271,8 +272,8 @@ class OperatorLibrary:
         return np.array([operator.type in _BATCH_FREE for operator in self.operators], dtype=bool)
 
     @cached_property
-    def _computes(self) -> NDArray[np.bool_]:
-        return np.array([operator_class(each) in _COMPUTE_CLASSES for each in self.operators], dtype=bool)
+    def _classes(self) -> NDArray[np.str_]:
+        return np.array([operator_class(each) for each in self.operators], dtype=np.str_)
 
     @cached_property
     def _curves(self) -> Curves:
@@ -403,8 +404,14 @@ class OperatorLibrary:
         return clipped
 
     def _typical(self, operator: Operator, batches: Array) -> Array:
-        """Median of ln(time / base) over operators bound like this one, by arithmetic or by memory."""
-        alike = np.flatnonzero(self._computes == (operator_class(operator) in _COMPUTE_CLASSES))
+        """Median of ln(time / base) over operators of its class; where few are, over those bound like it.
+
+        Arithmetic or memory bounds them.
+        """
+        kind = operator_class(operator)
+        alike = np.flatnonzero(self._classes == kind)
+        if alike.size < _FEW:
+            alike = np.flatnonzero(np.isin(self._classes, _COMPUTE_CLASSES) == (kind in _COMPUTE_CLASSES))
         efficiency, _ = self._measured(alike if alike.size else np.arange(len(self)), batches)
         chosen: Array = np.median(efficiency, axis=0)
         return chosen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -33,8 +33,8 @@ Array = NDArray[np.float64]
 
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
-_MOST_STRANGE = 0.15
-"""Share of the time in operators unlike any measured, above which the roofline model is used."""
+_STRANGE = 0.15
+"""Share of the time in operators unlike any measured, above which the interval from specifications may be narrower."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,19 +54,26 @@ def host_drift() -> float:
     return ratios_of("host").host_spread
 
 
-def too_little_measured(sums: OperatorTotals) -> Reason | None:
+def too_little_measured(
+    model: LayerModel, sums: OperatorTotals, specified: Callable[[], IterationForecast]
+) -> Reason | None:
     """The reason to use specifications although operators were measured on the GPU; None if layer-times applies.
 
-    The largest share over batch sizes decides for all of them: one curve never mixes two methods.
+    The source with the narrower interval of the GPU's time answers; the widest over batch sizes decides for all of
+    them: one curve never mixes two methods.
     """
     strange = float(np.max(sums.shares[FARAWAY] + sums.shares[UNKNOWN]))
-    if strange > _MOST_STRANGE:
-        return Reason(
-            "layers",
-            f"layer-times not used: {100 * strange:.0f} % of this CNN's time is in operators unlike any measured on "
-            "this GPU; specifications are used instead",
-        )
-    return None
+    if strange <= _STRANGE:
+        return None
+    by_specifications = specified()
+    width = np.log(by_specifications.gpu_high_ms / by_specifications.gpu_time_ms)
+    if np.max(model.law.half_width(sums)) <= np.max(width):
+        return None
+    return Reason(
+        "layers",
+        f"layer-times not used: {100 * strange:.0f} % of this CNN's time is in operators unlike any measured on "
+        "this GPU; specifications, whose interval is narrower, are used instead",
+    )
 
 
 def forecast_by_layers(

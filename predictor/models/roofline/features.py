@@ -20,8 +20,10 @@ __all__ = [
     "FAMILIES",
     "FAMILY_OF",
     "FEATURES_OF_FAMILY",
+    "is_gaining",
     "kernel_base_ms",
     "kernel_features",
+    "kernel_gain",
     "like",
 ]
 
@@ -44,6 +46,8 @@ DEPTHWISE = tuple(name for name, family in FAMILY_OF.items() if family == "depth
 _SUMS_OVER_THE_BATCH = (
     "conv_backward_weight"  # its product's inner size grows with the batch, not its outer one
 )
+
+_FP32_BYTES = 4
 
 FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
     "conv": (
@@ -79,7 +83,7 @@ FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
 def kernel_base_ms(
     family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates, xp: ModuleType = np
 ) -> Array:
-    """Roofline time of kernels of one family, in ms: work over sustained rate, smoothly joined, plus the launch.
+    """Roofline time of kernels of one family in fp32, in ms: work over sustained rate, joined, plus the launch.
 
     Parameters
     ----------
@@ -98,7 +102,33 @@ def kernel_base_ms(
     ndarray
         Of the shape that the arguments broadcast to.
     """
-    compute, memory = _compute_and_memory_ms(family, columns, batch_size, rates)
+    return _roofline_ms(family, *_compute_and_memory_ms(columns, batch_size, rates), xp)
+
+
+def kernel_gain(
+    family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates, xp: ModuleType = np
+) -> Array:
+    """Ln of a kernel's roofline time in fp32 over that in a mode: what the mode gains if its rates are sustained."""
+    compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
+    in_mode = _roofline_ms(
+        family,
+        compute * rates.fp32_flop_per_ms / _flop_per_ms(family, rates),
+        memory * rates.element_bytes / _FP32_BYTES,
+        xp,
+    )
+    gain: Array = xp.log(_roofline_ms(family, compute, memory, xp) / in_mode)
+    return gain
+
+
+def is_gaining(family: str, rates: Rates) -> Any:
+    """Whether a mode computes or moves kernels of a family otherwise than fp32 does; of the shape of the rates."""
+    narrower = rates.element_bytes < _FP32_BYTES
+    if family in ("element", "depthwise"):
+        return narrower
+    return narrower | (_flop_per_ms(family, rates) != rates.fp32_flop_per_ms)
+
+
+def _roofline_ms(family: str, compute: Array, memory: Array, xp: ModuleType) -> Array:
     if family in ("element", "depthwise"):
         return memory + LAUNCH_MS
     joined: Array = xp.sqrt(compute**2 + memory**2) + LAUNCH_MS
@@ -117,14 +147,14 @@ def kernel_features(
 ) -> dict[str, Array]:
     """Features of the kernels of one class, by name; each broadcasts with the arguments."""
     family = FAMILY_OF[name]
-    compute, memory = _compute_and_memory_ms(family, columns, batch_size, rates)
+    compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
     if family == "conv":
         features = _conv_features(name, columns, batch_size, compute / memory, xp)
         return {**features, "tensor_gain": _tensor_gain(family, rates, xp)}
     if family == "depthwise":
         return {
             "one": xp.ones(1),
-            "issue_bound": xp.log(8 * compute * rates.flop_per_ms / (rates.fp32_flop_per_ms * memory)),
+            "issue_bound": xp.log(8 * compute / memory),
             "side": xp.log2(columns["positions"]) / 2 - 4,
             "is_strided": _one_if(columns["stride"] > 1, xp),
             "small_batch": _above(6, xp.log2(batch_size), xp),
@@ -152,11 +182,12 @@ def _flop_per_ms(family: str, rates: Rates) -> Any:
 
 
 def _compute_and_memory_ms(
-    family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates
+    columns: Mapping[str, Array], batch_size: Array, rates: Rates
 ) -> tuple[Array, Array]:
+    """Least times by FLOPs and by bytes in fp32, whatever the mode."""
     elements = columns["elements"] * batch_size + columns["elements_fixed"]
-    compute = columns["flops"] * batch_size / _flop_per_ms(family, rates)
-    return compute, rates.element_bytes * elements / rates.bytes_per_ms
+    compute = columns["flops"] * batch_size / rates.fp32_flop_per_ms
+    return compute, _FP32_BYTES * elements / rates.bytes_per_ms
 
 
 def _conv_features(

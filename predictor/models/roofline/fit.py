@@ -11,9 +11,22 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from predictor.models.intervals import Predicted, Shares
+from predictor.models.roofline.deviations import Iterations, fit_deviations
 from predictor.models.roofline.features import DEPTHWISE
-from predictor.models.roofline.rows import Rows
-from predictor.models.roofline.terms import BY_GPU, LAW, Term, TermTable, expected_of, join_host, ridge_of
+from predictor.models.roofline.rows import Items, Rows
+from predictor.models.roofline.terms import (
+    BY_GPU,
+    GAIN,
+    GAIN_BY_GPU,
+    LAW,
+    Term,
+    TermTable,
+    expected_of,
+    gained,
+    join_host,
+    known_as,
+    ridge_of,
+)
 from predictor.operators.kernels import KERNEL_CLASSES
 
 __all__ = ["Coefficients", "Measured", "Objective", "Strengths"]
@@ -32,16 +45,14 @@ _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e6
 class Strengths:
     """Ridge strengths, each for coefficients in units of ln time.
 
-    `law` multiplies those of `ridge_of`; `source` is of each source's level in a precision, `gpu` of each GPU's level
-    while the law is fitted, `by_gpu` of what a measured GPU differs in afterwards, `machine` of each machine's host,
-    `pass_source` of each source of single passes in a precision; `first_guess` pulls hosts and copies to the usual
-    ones.
+    `law` multiplies those of `ridge_of`; `source` is of each source's level, `gpu` of each GPU's while the law is
+    fitted, `machine` of each machine's host, `pass_source` of each source of single passes; `first_guess` pulls hosts
+    and copies to the usual ones.
     """
 
     law: float = 1.0
     source: float = 5.0
     gpu: float = 5.0
-    by_gpu: float = 0.3
     machine: float = 0.2
     pass_source: float = 0.1
     first_guess: float = 0.1
@@ -49,12 +60,16 @@ class Strengths:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """Times of rows, in ms: of whole iterations, and of the GPU's part (NaN where it was not timed apart)."""
+    """Times of rows, in ms: of whole iterations, and of the GPU's part (NaN where it was not timed apart).
+
+    `cnns` name the CNN of each row alike in all sources; single passes need none.
+    """
 
     rows: Rows
     time_ms: Array
     gpu_time_ms: Array
     weight: Array
+    cnns: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +86,6 @@ _Residuals = tuple[
     Array, Array, Array, float
 ]  # ln(predicted / measured), gradients, weights, bend of the loss
 _DEPTHWISE = [KERNEL_CLASSES.index(name) for name in DEPTHWISE]
-_BLOCKS = ("law", "by_gpu", "source", "gpu", "host", "machine", "feed", "pass_source")
 
 
 class Objective:
@@ -84,7 +98,7 @@ class Objective:
     passes : Measured, optional
         Single passes, of single layers or whole CNNs; each of their sources has a level of its own in each precision.
     strengths : Strengths, optional
-    law, by_gpu : tables of terms
+    law : table of terms
     """
 
     def __init__(
@@ -93,66 +107,77 @@ class Objective:
         passes: Measured | None = None,
         strengths: Strengths | None = None,
         law: TermTable = LAW,
-        by_gpu: TermTable = BY_GPU,
     ) -> None:
         self.whole, self.passes = whole, passes
         self.items = whole.rows.items()
-        terms, self.law = self.items.matrix(law)
+        terms = [term for table in (law, GAIN) for term in self.items.matrix(table)[0]]
         if passes is not None:  # they may have terms of their own: a generation, or a pass forward
             self.pass_items = passes.rows.items()
-            terms = list(dict.fromkeys([*terms, *self.pass_items.matrix(law)[0]]))
-            self.pass_law, self.law = (each.matrix(law, terms)[1] for each in (self.pass_items, self.items))
-        gpu_terms, self.by_gpu = self.items.matrix(by_gpu)
-        self.terms = (terms, gpu_terms)
+            of_passes = [term for table in (law, GAIN) for term in self.pass_items.matrix(table)[0]]
+            terms = list(dict.fromkeys([*terms, *of_passes]))
+            self.pass_law = _Kernels.of(self.pass_items, law, terms)
+        self.law = _Kernels.of(self.items, law, terms)
+        self.terms = terms
         rows = whole.rows
         self.frameworks, self.framework = _numbered(context.framework for context in rows.contexts)
         self.machines, self.machine = _numbered(rows.machines)
         sources, self.source = _numbered(rows.levels)
         gpus, self.gpu = _numbered(context.gpu.name for context in rows.contexts)
         self.counts, self.megabytes = rows.kernel_counts(), rows.image_megabytes()
-        of_passes: list[str] = []
+        pass_sources: list[str] = []
         if passes is not None:
-            of_passes, self.pass_source = _numbered(passes.rows.levels)
+            pass_sources, self.pass_source = _numbered(passes.rows.levels)
         s = strengths or Strengths()
         self.blocks = _Blocks()
         self.blocks.add("law", [expected_of(t) for t in terms], [s.law * ridge_of(t) for t in terms])
-        self.blocks.add("by_gpu", [0.0] * len(gpu_terms), s.by_gpu)
         self.blocks.add("source", [0.0] * len(sources), s.source)
         self.blocks.add("gpu", [0.0] * len(gpus), s.gpu)
         self.blocks.add("host", [*np.log(_START_HOST_MS)] * len(self.frameworks), s.first_guess)
         self.blocks.add("machine", [0.0] * len(self.machines), s.machine)
         self.blocks.add("feed", [*np.log(_START_FEED_MS)], s.first_guess)
-        self.blocks.add("pass_source", [0.0] * len(of_passes), s.pass_source)
+        self.blocks.add("pass_source", [0.0] * len(pass_sources), s.pass_source)
 
     def solve(
         self, gone: NDArray[np.bool_] | None = None, passes_gone: NDArray[np.bool_] | None = None
     ) -> Array:
-        """Coefficients fitted from nothing, without the rows that are gone.
-
-        The law and all levels are fitted first; then, with these frozen and the GPUs' levels at 0, what each measured
-        GPU differs in: fitted together, such terms harmed GPUs that were not measured.
-        """
+        """The law's coefficients fitted from nothing, without the rows that are gone."""
         weight = self.whole.weight if gone is None else np.where(gone, 0.0, self.whole.weight)
         of_passes = np.empty(0) if self.passes is None else self.passes.weight
         if passes_gone is not None:
             of_passes = np.where(passes_gone, 0.0, of_passes)
-        x = self.blocks.expected.copy()
-        law = self.blocks.chosen(*(name for name in _BLOCKS if name != "by_gpu"))
-        x = _minimised(lambda y: self._of_law(y, weight, of_passes), x, law, self.blocks)
-        x[self.blocks["gpu"]] = 0.0
-        chosen = self.blocks.chosen("by_gpu")
-        frozen = self.items.base_ms * np.exp(self.law @ x[self.blocks["law"]])
-        return _minimised(lambda y: self._of_gpus(y, frozen, weight), x, chosen, self.blocks)
+        return _minimised(lambda y: self._of_law(y, weight, of_passes), self.blocks.expected, self.blocks)
+
+    def deviations(self, x: Array, gone: NDArray[np.bool_] | None = None) -> dict[Term, float]:
+        """What known GPUs differ in from the law of these coefficients, without the rows that are gone."""
+        law = x[self.blocks["law"]]
+        parts = self._parts(x, self.items.sums @ self.law.at(law))
+        known = Iterations(
+            self.items,
+            self.law.fp32_ms(law),
+            self.law.gain(law),
+            parts.host,
+            parts.feeds.sum(axis=1),
+            self.whole.time_ms,
+        )
+        kept = np.ones(parts.host.size, dtype=bool) if gone is None else ~gone
+        return fit_deviations(known, self.whole.cnns, kept)
 
     def times(self, x: Array) -> Array:
-        """Times of the whole iterations in ms, as for a source that was never measured."""
-        return self._parts(x, self.items.sums @ self._ms(x)).total
+        """Times of the whole iterations in ms by the law, as for a source and a GPU that were never measured."""
+        return self._parts(x, self.items.sums @ self.law.at(x[self.blocks["law"]])).total
 
     def predicted(
         self, x: Array, gone: NDArray[np.bool_] | None = None, passes_gone: NDArray[np.bool_] | None = None
     ) -> Predicted:
         """The same with the shares on which intervals depend, of coefficients fitted without the rows gone."""
-        ms = self._ms(x)
+        deviations = self.deviations(x, gone)
+        values = np.array(list(deviations.values()))
+        in_fp32, in_gain = (
+            self.items.matrix(table, list(deviations))[1] @ values for table in (BY_GPU, GAIN_BY_GPU)
+        )
+        law = x[self.blocks["law"]]
+        gain, _ = gained(self.law.gain(law) + in_gain)
+        ms = self.law.fp32_ms(law) * np.exp(in_fp32 - self.law.faster * gain)
         device = self.items.sums @ ms
         parts, kept = self._parts(x, device), np.ones(device.size) if gone is None else 1.0 * ~gone
         measured = self.items.class_of[(kept @ self.items.sums) > 0]
@@ -168,22 +193,17 @@ class Objective:
         )
         host = parts.by_host * parts.host
         kernel = np.array([1.0 / each.count.size for each in self.whole.rows.kernels])
-        return Predicted(parts.total, Shares(host, np.zeros(host.size), depthwise, unmeasured, kernel))
-
-    def _ms(self, x: Array) -> Array:
-        """Times of all kernels of whole iterations."""
-        law, by_gpu = (
-            matrix @ x[self.blocks[name]] for name, matrix in (("law", self.law), ("by_gpu", self.by_gpu))
-        )
-        ms: Array = self.items.base_ms * np.exp(law + by_gpu)
-        return ms
+        known = {condition for _, _, condition in deviations}
+        is_known = np.array([":".join(known_as(each) or ()) in known for each in self.whole.rows.contexts])
+        shares = Shares(host, np.zeros(host.size), depthwise, unmeasured, kernel)
+        return Predicted(parts.total, shares, is_known)
 
     def coefficients(self, x: Array) -> Coefficients:
         """The coefficients by name."""
         pairs = x[self.blocks["host"]].reshape(-1, 2)
-        values = zip([*self.terms[0], *self.terms[1]], x[: self.blocks["by_gpu"].stop], strict=True)
+        law = dict(zip(self.terms, map(float, x[self.blocks["law"]]), strict=True))
         return Coefficients(
-            {term: float(value) for term, value in values},
+            law | self.deviations(x),
             {name: (float(a), float(b)) for name, (a, b) in zip(self.frameworks, pairs, strict=True)},
             dict(zip(self.machines, map(float, x[self.blocks["machine"]]), strict=True)),
             tuple(map(float, x[self.blocks["feed"]])),
@@ -191,28 +211,18 @@ class Objective:
 
     def _of_law(self, x: Array, weight: Array, of_passes: Array) -> list[_Residuals]:
         """Residuals under the law, without what differs by GPU."""
-        ms = self.items.base_ms * np.exp(self.law @ x[self.blocks["law"]])
-        found = self._iterations(x, ms, self.law, "law", weight)
+        found = self._iterations(x, *self.law.summed(x[self.blocks["law"]]), weight)
         if self.passes is not None and of_passes.any():
             found.append(self._single_passes(x, of_passes))
         return found
 
-    def _of_gpus(self, x: Array, frozen: Array, weight: Array) -> list[_Residuals]:
-        """Residuals under the frozen law and what differs by GPU."""
-        return self._iterations(
-            x, frozen * np.exp(self.by_gpu @ x[self.blocks["by_gpu"]]), self.by_gpu, "by_gpu", weight
-        )
-
-    def _iterations(
-        self, x: Array, ms: Array, matrix: sp.csr_matrix, block: str, weight: Array
-    ) -> list[_Residuals]:
-        device = self.items.sums @ ms
-        of_terms = self.items.weighted(ms, matrix) / device[:, None]
+    def _iterations(self, x: Array, device: Array, slopes: Array, weight: Array) -> list[_Residuals]:
+        of_terms = slopes / device[:, None]
         device = device * np.exp(x[self.blocks["source"]][self.source] + x[self.blocks["gpu"]][self.gpu])
         parts = self._parts(x, device)
         here = np.arange(device.size)
         gradient = np.zeros((device.size, x.size))
-        self._to_device(gradient, here, of_terms, block)
+        self._to_device(gradient, here, of_terms)
         of_device = gradient[:, : self.blocks["host"].start]
         timed = np.flatnonzero(np.isfinite(self.whole.gpu_time_ms))
         of_gpu = gradient[timed]
@@ -229,8 +239,8 @@ class Objective:
             found.append((residual, of_gpu, 0.5 * weight[timed], _HUBER))
         return found
 
-    def _to_device(self, gradient: Array, here: NDArray[np.intp], of_terms: Array, block: str) -> None:
-        gradient[:, self.blocks[block]] = of_terms
+    def _to_device(self, gradient: Array, here: NDArray[np.intp], of_terms: Array) -> None:
+        gradient[:, self.blocks["law"]] = of_terms
         gradient[here, self.blocks["source"].start + self.source] = 1.0
         gradient[here, self.blocks["gpu"].start + self.gpu] = 1.0
 
@@ -250,13 +260,45 @@ class Objective:
 
     def _single_passes(self, x: Array, weight: Array) -> _Residuals:
         assert self.passes is not None  # noqa: S101 - the caller has looked
-        ms = self.pass_items.base_ms * np.exp(self.pass_law @ x[self.blocks["law"]])
-        total = self.pass_items.sums @ ms
+        total, slopes = self.pass_law.summed(x[self.blocks["law"]])
         gradient = np.zeros((total.size, x.size))
-        gradient[:, self.blocks["law"]] = self.pass_items.weighted(ms, self.pass_law) / total[:, None]
+        gradient[:, self.blocks["law"]] = slopes / total[:, None]
         gradient[np.arange(total.size), self.blocks["pass_source"].start + self.pass_source] = 1.0
         level = x[self.blocks["pass_source"]][self.pass_source]
         return np.log(total / self.passes.time_ms) + level, gradient, weight, _PASS_HUBER
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kernels:
+    """Times of kernels by the law: base x exp(fp32 . x) over what their mode gains, which `mode` . x adds to."""
+
+    items: Items
+    fp32: sp.csr_matrix
+    mode: sp.csr_matrix
+    faster: Array
+
+    @classmethod
+    def of(cls, items: Items, law: TermTable, terms: Sequence[Term]) -> _Kernels:
+        return cls(items, items.matrix(law, terms)[1], items.matrix(GAIN, terms)[1], items.faster())
+
+    def fp32_ms(self, x: Array) -> Array:
+        """Times in fp32."""
+        return np.asarray(self.items.base_ms * np.exp(self.fp32 @ x))
+
+    def gain(self, x: Array) -> Array:
+        """By how much their modes would gain, of which `gained` makes what they do."""
+        return np.asarray(self.items.gain + self.mode @ x)
+
+    def at(self, x: Array) -> Array:
+        """Times in ms."""
+        return np.asarray(self.fp32_ms(x) * np.exp(-self.faster * gained(self.gain(x))[0]))
+
+    def summed(self, x: Array) -> tuple[Array, Array]:
+        """Sums of the times of the rows' kernels in ms, and their slopes, of shape (n_rows, n_terms)."""
+        gain, slope = gained(self.gain(x))
+        ms = self.fp32_ms(x) * np.exp(-self.faster * gain)
+        slopes = self.items.weighted(ms, self.fp32) - self.items.weighted(ms * self.faster * slope, self.mode)
+        return self.items.sums @ ms, slopes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -290,29 +332,20 @@ class _Blocks:
     def __getitem__(self, name: str) -> slice:
         return self.place[name]
 
-    def chosen(self, *names: str) -> NDArray[np.bool_]:
-        mask = np.zeros(self.expected.size, dtype=bool)
-        for name in names:
-            mask[self.place[name]] = True
-        return mask
-
 
 def _numbered(names: object) -> tuple[list[str], NDArray[np.intp]]:
     found, number = np.unique(list(names), return_inverse=True)  # type: ignore[call-overload]
     return [str(name) for name in found], number
 
 
-def _minimised(
-    residuals: Callable[[Array], list[_Residuals]], x: Array, free: NDArray[np.bool_], blocks: _Blocks
-) -> Array:
-    """Levenberg-Marquardt steps over the free coefficients until the loss no longer falls."""
+def _minimised(residuals: Callable[[Array], list[_Residuals]], x: Array, blocks: _Blocks) -> Array:
+    """Levenberg-Marquardt steps until the loss no longer falls."""
     damping = 1e-3
-    value, gradient, curvature = _loss(residuals(x), x, free, blocks)
+    value, gradient, curvature = _loss(residuals(x), x, blocks)
     for _ in range(_MOST_STEPS):
-        step = np.zeros_like(x)
         damped = curvature + damping * np.diag(np.diag(curvature))
-        step[free] = cho_solve(cho_factor(damped, lower=True), -gradient)
-        tried = _loss(residuals(x + step), x + step, free, blocks)
+        step = cho_solve(cho_factor(damped, lower=True), -gradient)
+        tried = _loss(residuals(x + step), x + step, blocks)
         if tried[0] >= value:
             damping *= 8
             if damping > _MOST_DAMPING:
@@ -325,19 +358,15 @@ def _minimised(
     return x
 
 
-def _loss(
-    residuals: list[_Residuals], x: Array, free: NDArray[np.bool_], blocks: _Blocks
-) -> tuple[float, Array, Array]:
-    """Huber's loss and the ridge; their gradient, and curvature by Gauss and Newton, over the free coefficients."""
+def _loss(residuals: list[_Residuals], x: Array, blocks: _Blocks) -> tuple[float, Array, Array]:
+    """Huber's loss and the ridge; their gradient, and curvature by Gauss and Newton."""
     off = x - blocks.expected
     value = 0.5 * float(blocks.strength @ off**2)
-    gradient = (blocks.strength * off)[free]
-    curvature = np.diag(blocks.strength[free])
+    gradient, curvature = blocks.strength * off, np.diag(blocks.strength)
     for residual, jacobian, weight, bend in residuals:
         size = np.abs(residual)
         value += float(weight @ np.where(size < bend, 0.5 * residual**2, bend * (size - 0.5 * bend)))
         robust = weight * np.minimum(1.0, bend / np.maximum(size, 1e-12))
-        of_free = jacobian[:, free]
-        gradient = gradient + of_free.T @ (robust * residual)
-        curvature = curvature + (of_free * robust[:, None]).T @ of_free
+        gradient = gradient + jacobian.T @ (robust * residual)
+        curvature = curvature + (jacobian * robust[:, None]).T @ jacobian
     return value, gradient, curvature

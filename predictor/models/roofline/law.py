@@ -23,17 +23,23 @@ from predictor.models.roofline.features import (
     DEPTHWISE,
     FAMILY_OF,
     FEATURES_OF_FAMILY,
+    is_gaining,
     kernel_base_ms,
     kernel_features,
+    kernel_gain,
     like,
 )
 from predictor.models.roofline.terms import (
     BY_GPU,
+    GAIN,
+    GAIN_BY_GPU,
     LAW,
     KernelContext,
     Term,
     conditions_of,
+    gained,
     join_host,
+    known_as,
     terms_under,
 )
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
@@ -48,8 +54,7 @@ class IterationTimes:
     """Times of one CNN's iterations, in ms; arrays of shape (n_contexts, n_batches).
 
     `class_ms` splits the GPU's time by class of kernels, `unmeasured_ms` is that of classes that no training row has;
-    `host_share` and `device_share` are the shares of a relative change of the host's and of the GPU's time that the
-    iteration's time follows; `n_kernels` counts the CNN's distinct kernels.
+    `n_kernels` counts the CNN's distinct kernels.
     """
 
     iteration_ms: Array
@@ -57,13 +62,12 @@ class IterationTimes:
     host_ms: Array
     class_ms: dict[str, Array]
     unmeasured_ms: Array
-    host_share: Array
-    device_share: Array
     n_kernels: int
 
-    def shares(self, *, is_new_host: bool) -> Shares:
-        """Shares on which the width of the iteration's interval depends, of shape (n_contexts, n_batches)."""
-        return self._shares(self.host_share, self.host_share * is_new_host, self.device_share)
+    def shares_of_host(self, *, is_new_host: bool) -> Shares:
+        """Shares on which the width of the interval of the host's time depends, of shape (n_contexts, n_batches)."""
+        all_of_it, nothing = np.ones(self.device_ms.shape), np.zeros(self.device_ms.shape)
+        return self._shares(all_of_it, all_of_it * is_new_host, nothing)
 
     def shares_of_gpu(self) -> Shares:
         """The same of the GPU's time, which no host changes."""
@@ -142,12 +146,14 @@ class RooflineLaw:
         host = np.broadcast_to(alone, device.shape)
         busy = join_host(device, host)
         total = busy + self._feed_ms(kernels, batches, waits) if copies or waits else busy
-        follows = busy**2 * total
         unmeasured = (ms for name, ms in class_ms.items() if name not in self._measured)
         return IterationTimes(
-            total, device, host, class_ms, sum(unmeasured, np.zeros(device.shape)),
-            host**3 / follows, device**3 / follows, kernels.count.size,
-        )  # fmt: skip
+            total, device, host, class_ms, sum(unmeasured, np.zeros(device.shape)), kernels.count.size
+        )
+
+    def knows(self, context: KernelContext) -> bool:
+        """Whether the law has deviations of the context's GPU in its mode."""
+        return ":".join(known_as(context) or ()) in self._known
 
     def machine_of(self, host: str | None) -> str | None:
         """The machine of a host's name; None, the middle of the known ones, for no name.
@@ -222,9 +228,15 @@ class RooflineLaw:
         for group in _groups(kernels, xp):
             values = kernel_features(group.name, group.columns, sizes, rates, xp)
             features = [values[each] for each in _features_of(group.name)]
-            times = _weighted(group.weights_of_each(weights), number, features, xp)
+            times = _weighted(group.weights_of_each(weights[:, 0]), number, features, xp)
+            shape = FAMILY_OF[group.name], group.columns, sizes, rates, xp
+            faster = is_gaining(FAMILY_OF[group.name], rates)
+            if xp.any(faster):
+                gain = _weighted(group.weights_of_each(weights[:, 1]), number, features, xp)
+                gained_by, _ = gained(gain + kernel_gain(*shape), xp)
+                times -= xp.where(faster, gained_by, 0.0)
             times = xp.exp(times)
-            times *= kernel_base_ms(FAMILY_OF[group.name], group.columns, sizes, rates, xp)
+            times *= kernel_base_ms(*shape)
             times *= group.count
             for name, rows in group.classes.items():
                 found[name] = xp.sum(times[:, rows, :], axis=1)
@@ -243,20 +255,20 @@ class RooflineLaw:
     def _weights_in(self, context: KernelContext) -> Array:
         """Weights in one context; contexts of equal weights share them."""
         conditions = conditions_of(context)
-        weights = np.concatenate([self._weights_of(name, conditions) for name in KERNEL_CLASSES])
+        weights = np.concatenate([self._weights_of(name, conditions) for name in KERNEL_CLASSES], axis=1)
         weights = self._shared_weights.setdefault(weights.tobytes(), weights)
         self._known_weights[context] = weights
         return weights
 
     def _weights_of(self, name: str, conditions: Sequence[tuple[str, str]]) -> Array:
-        """Weight of each feature of a kernel class where these conditions hold."""
+        """Weights of each feature of a kernel class where these conditions hold, in fp32 and of its mode's gain."""
         features = _features_of(name)
-        total = np.zeros(len(features))
+        total = np.zeros((2, len(features)))
         for kind, label in conditions:
-            for table in (LAW, BY_GPU):
+            for row, table in ((0, LAW), (0, BY_GPU), (1, GAIN), (1, GAIN_BY_GPU)):
                 for kernels, feature in terms_under(table, name, kind):
                     term = (kernels, feature, f"{kind}:{label}" if kind else "")
-                    total[features.index(feature)] += self.terms.get(term, 0.0)
+                    total[row, features.index(feature)] += self.terms.get(term, 0.0)
         return total
 
     @cached_property
@@ -265,6 +277,10 @@ class RooflineLaw:
         return frozenset(
             kernels for kernels, feature, condition in self.terms if (feature, condition) == ("one", "")
         )
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(condition for _, _, condition in self.terms)
 
     @cached_property
     def _known_weights(self) -> dict[KernelContext, Array]:

@@ -19,7 +19,7 @@ from predictor.models.extrapolation import Ranges, ranges_of, reasons, with_froz
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, widening
 from predictor.models.intervals import Calibration, Predicted, Refit, calibrate, sites_of
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
-from predictor.models.roofline.terms import KernelContext
+from predictor.models.roofline.terms import KernelContext, join_host
 from predictor.operators.kernels import Kernels, forward_kernels_of, kernels_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Anchored", "Roofline"]
 
 _ORDER = ("gpu", "cnn", "image_size", "batch_size", "precision", "pass", "iteration_time_ms")
-_FORWARD = "forward"
+_FORWARD, _BOTH_PASSES = "forward", "forward_backward"
+_KINDS = ("gpu", "precision", "memory_format", "type")
 _FULL_WEIGHT = 30
 """Rows of one source on one GPU that count in full; more of them count n^-1/2 each, for their errors are shared."""
 
@@ -49,6 +50,8 @@ class Roofline(Predictor):
         Weight of a pass of a single layer, relative to a whole iteration.
     forward_weight : float
         Weight of a whole CNN's forward pass, relative to a whole iteration.
+    type_weight : float
+        Weight of all operators of one type on one GPU in one mode, forward and backward, relative to a whole iteration.
     calibrate : bool
         Whether to calibrate intervals, which refits the law ten times, from nothing, without groups of rows.
     random_state : int
@@ -73,12 +76,14 @@ class Roofline(Predictor):
         strengths: Strengths | None = None,
         operator_weight: float = 0.0005,
         forward_weight: float = 0.1,
+        type_weight: float = 0.3,
         calibrate: bool = True,
         random_state: int = 0,
     ) -> None:
         self.strengths = strengths
         self.operator_weight = operator_weight
         self.forward_weight = forward_weight
+        self.type_weight = type_weight
         self.calibrate = calibrate
         self.random_state = random_state
 
@@ -134,12 +139,12 @@ class Roofline(Predictor):
         table, batches = table_of(first), first.batch_sizes
         times = self._law_times(first, [_context(case) for case in cases], batches)
         gpus, is_new_host = [case.gpu for case in cases], first.measuring.machine not in law.host_offset
-        of_all, of_gpu = times.shares(is_new_host=is_new_host), times.shares_of_gpu()
-        widths, gpu_widths = (
-            law.calibration.half_widths(gpus, each, COVERAGE)
+        is_known = [law.knows(_context(case)) for case in cases]
+        host_widths, widths = (
+            law.calibration.half_widths(gpus, is_known, each, COVERAGE)
             if law.calibration.variances
             else np.full(times.device_ms.shape, np.nan)
-            for each in (of_all, of_gpu)
+            for each in (times.shares_of_host(is_new_host=is_new_host), times.shares_of_gpu())
         )
         why = reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches)
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
@@ -151,15 +156,17 @@ class Roofline(Predictor):
                 mean[i], width, far = law.calibration.anchored(
                     table, case.gpu, batches, case.anchors, found[id(case.anchors)], COVERAGE
                 )
-                widths[i] = gpu_widths[i] = width
+                widths[i] = host_widths[i] = width
                 wider[i] *= math.prod(reason.widens for reason in far)
                 why[i] = tuple((*each, *far) for each in why[i]) if far else why[i]
         corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
         middle, busy, host_ms = (
             ms * corrected for ms in (times.iteration_ms, times.device_ms, times.host_ms)
         )
-        low, high = (middle * np.exp(sign * widths * wider) for sign in (-1, 1))
-        gpu_low, gpu_high = (busy * np.exp(sign * gpu_widths * wider) for sign in (-1, 1))
+        gpu_low, gpu_high = (busy * np.exp(sign * widths * wider) for sign in (-1, 1))
+        host_low, host_high = (host_ms * np.exp(sign * host_widths * wider) for sign in (-1, 1))
+        feed_ms = middle - join_host(busy, host_ms)
+        low, high = join_host(gpu_low, host_low) + feed_ms, join_host(gpu_high, host_high) + feed_ms
         host = f"average {first.mode.framework} host of the training data"
         if first.measuring.machine is not None and not is_new_host:
             host = first.measuring.machine.split(": ", 1)[-1]
@@ -253,6 +260,7 @@ class Roofline(Predictor):
         return passes, whole[known]
 
     def _objective(self, whole: pd.DataFrame, passes: pd.DataFrame) -> Objective:
+        from predictor.measurements.groups import cnns_of
         from predictor.models.roofline.fit import Measured, Objective
         from predictor.models.roofline.rows import pass_rows_of, rows_of
 
@@ -260,18 +268,27 @@ class Roofline(Predictor):
         gpu_times = np.full(len(whole), np.nan)
         if "gpu_time_ms" in whole:
             gpu_times = whole["gpu_time_ms"].to_numpy(dtype=float)
-        measured = Measured(rows_of(whole), times, gpu_times, _weights(whole))
+        measured = Measured(rows_of(whole), times, gpu_times, _weights(whole), cnns_of(whole).tolist())
         if passes.empty:
             return Objective(measured, strengths=self.strengths)
         alone = passes["iteration_time_ms"].to_numpy(dtype=float)
-        of_layers = (
-            (passes["kind"] == "operator").to_numpy()
-            if "kind" in passes
-            else np.zeros(len(passes), dtype=bool)
-        )
-        weight = np.where(of_layers, self.operator_weight, self.forward_weight * _weights(passes))
-        single = Measured(pass_rows_of(passes), alone, np.full(len(passes), np.nan), weight)
+        weight = self._pass_weights(passes)
+        single = Measured(pass_rows_of(passes), alone, np.full(len(passes), np.nan), weight, [])
         return Objective(measured, single, self.strengths)
+
+    def _pass_weights(self, passes: pd.DataFrame) -> Floats:
+        of_layers = (passes["kind"] == "operator").to_numpy()
+        weight = np.where(of_layers, self.operator_weight, self.forward_weight * _weights(passes))
+        both = (passes["pass"] == _BOTH_PASSES).to_numpy()
+        if both.any():  # operators of all types weigh the same, however many were measured
+            n = (
+                passes[both]
+                .groupby(list(_KINDS), dropna=False)["gpu"]
+                .transform("size")
+                .to_numpy(dtype=float)
+            )
+            weight[both] = self.type_weight / n
+        return weight
 
     def _calibrated(self, objective: Objective, whole: pd.DataFrame) -> Calibration:
         if not self.calibrate:

@@ -15,8 +15,21 @@ from predictor.catalogue.modes import products_in_fp32
 from predictor.cnns.layer_table import Layer
 from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_set
-from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features
-from predictor.models.roofline.terms import KernelContext, Term, TermTable, conditions_of, terms_under
+from predictor.models.roofline.features import (
+    FAMILY_OF,
+    FEATURES_OF_FAMILY,
+    is_gaining,
+    kernel_base_ms,
+    kernel_features,
+    kernel_gain,
+)
+from predictor.models.roofline.terms import (
+    KernelContext,
+    Term,
+    TermTable,
+    conditions_of,
+    terms_under,
+)
 from predictor.operators.kernels import (
     KERNEL_CLASSES,
     Kernels,
@@ -33,7 +46,11 @@ __all__ = ["Items", "Rows", "pass_rows_of", "rows_of", "single_passes", "whole_i
 Array = NDArray[np.float64]
 
 _FORWARD, _PASSES = "forward", ("forward", "backward_input", "backward_weight")
-_NOT_SHAPE = ("index", "name", "type", "kind", "inputs", "repeats")
+_BOTH_PASSES = "forward_backward"  # how a framework's operators are timed
+_NOT_SHAPE = (
+    *("index", "name", "type", "kind", "inputs", "repeats"),
+    *("forwards", "input_gradients", "weight_gradients", "recomputed"),
+)
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
 _READ = {
     *("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table", "pass", "type"),
@@ -45,7 +62,7 @@ _READ = {
 class Rows:
     """Measured iterations, or single layers, one entry per row of the feature table that they came from.
 
-    `machines` name the source and the host (the GPU where no host is named), `levels` the source and the precision;
+    `machines` name the source and the host (the GPU where no host is named), `levels` the source;
     `copies` and `waits` say whether an iteration copies its images, and waits for a loader.
     """
 
@@ -96,7 +113,9 @@ def pass_rows_of(X: pd.DataFrame) -> Rows:
         for row, single in zip(records, alone, strict=True)
     ]
     contexts = [
-        KernelContext(find_gpu(row["gpu"]), str(row["precision"]), "") if single else _context(row, False)
+        KernelContext(find_gpu(row["gpu"]), str(row["precision"]), "")
+        if single and row["pass"] != _BOTH_PASSES
+        else _context(row, False)
         for row, single in zip(records, alone, strict=True)
     ]
     nothing = np.zeros(len(records), dtype=bool)
@@ -113,7 +132,7 @@ def single_passes(X: pd.DataFrame) -> pd.DataFrame:
     """Rows that time one pass: of single layers, whose whole steps update their inputs, too, or of whole CNNs."""
     if "pass" not in X:
         return X.iloc[:0]
-    return X[X["pass"].isin(_PASSES)]
+    return X[X["pass"].isin(_PASSES) | (_of_layers(X) & (X["pass"] == _BOTH_PASSES))]
 
 
 def _of_layers(X: pd.DataFrame) -> NDArray[np.bool_]:
@@ -143,7 +162,7 @@ def _rows(
             f"{_word(row, 'source', '')}: {_word(row, 'host', gpu)}"
             for row, gpu in zip(records, gpus, strict=True)
         ],
-        [f"{_word(row, 'source', '')}|{row['precision']}" for row in records],
+        [_word(row, "source", "") for row in records],
         copies,
         waits,
     )
@@ -197,6 +216,7 @@ class Items:
     batch_size: Array
     rates: Rates
     base_ms: Array
+    gain: Array
     sums: sp.csr_matrix
 
     @classmethod
@@ -212,13 +232,19 @@ class Items:
         columns = {name: np.concatenate([k[name] for k in rows.kernels])[order] for name in names}
         batch = np.array(rows.batch_sizes, dtype=float)[row]
         rates = _rates(rows.contexts, row)
-        base = np.empty(row.size)
+        base, gain = np.empty((2, row.size))
         for name, part in _parts(class_of):
-            base[part] = kernel_base_ms(
-                FAMILY_OF[name], {k: v[part] for k, v in columns.items()}, batch[part], _cut(rates, part)
-            )
+            cut = {k: v[part] for k, v in columns.items()}, batch[part], _cut(rates, part)
+            base[part], gain[part] = (of(FAMILY_OF[name], *cut) for of in (kernel_base_ms, kernel_gain))
         sums = sp.csr_matrix((count, (row, np.arange(row.size))), (len(rows), row.size))
-        return cls(rows, row, class_of, columns, batch, rates, base, sums)
+        return cls(rows, row, class_of, columns, batch, rates, base, gain, sums)
+
+    def faster(self) -> Array:
+        """1 for items in a mode that gains over fp32, else 0."""
+        found = np.zeros(self.row.size)
+        for name, part in _parts(self.class_of):
+            found[part] = is_gaining(FAMILY_OF[name], _cut(self.rates, part))
+        return found
 
     def weighted(self, ms: Array, matrix: sp.csr_matrix) -> Array:
         """Sum over each row's kernels of their time x their terms, shape (n_rows, n_terms)."""
@@ -246,8 +272,29 @@ class Items:
                     if used.size and (known is None or term in place):
                         column = place.setdefault(term, len(place))
                         parts.append((part.start + used, np.full(used.size, column), value[used]))
+        if not parts:
+            return list(place), sp.csr_matrix((self.row.size, len(place)))
         rows_at, places, values = (np.concatenate(each) for each in zip(*parts, strict=True))
         return list(place), sp.csr_matrix((values, (rows_at, places)), (self.row.size, len(place)))
+
+    def every_feature(self, used: NDArray[np.intp]) -> tuple[list[tuple[str, str]], sp.csr_matrix]:
+        """All features of the kernels `used`, once of their class and once of their family, and their values."""
+        place: dict[tuple[str, str], int] = {}
+        parts: list[tuple[NDArray[np.intp], int, Array]] = []
+        for name, part in _parts(self.class_of):
+            columns = {key: values[part] for key, values in self.columns.items()}
+            features = kernel_features(name, columns, self.batch_size[part], _cut(self.rates, part))
+            here = np.flatnonzero((used >= part.start) & (used < part.stop))
+            for feature in FEATURES_OF_FAMILY[FAMILY_OF[name]]:
+                value = np.broadcast_to(features[feature], part.stop - part.start)[used[here] - part.start]
+                for kernels in dict.fromkeys((name, FAMILY_OF[name])):
+                    if value.any():
+                        column = place.setdefault((kernels, feature), len(place))
+                        parts.append((here, column, value))
+        rows = np.concatenate([here for here, _, _ in parts])
+        columns_of = np.concatenate([np.full(here.size, column) for here, column, _ in parts])
+        values = np.concatenate([value for _, _, value in parts])
+        return list(place), sp.csr_matrix((values, (rows, columns_of)), (used.size, len(place)))
 
     def _conditions(self) -> dict[tuple[str, str], NDArray[np.bool_]]:
         """The rows under which each condition holds, shape (n_rows,)."""

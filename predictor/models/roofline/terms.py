@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,18 @@ from predictor.operators.kernels import KERNEL_CLASSES
 
 __all__ = [
     "BY_GPU",
+    "GAIN",
+    "GAIN_BY_GPU",
     "LAW",
     "KernelContext",
     "Term",
     "TermTable",
     "conditions_of",
     "expected_of",
+    "gained",
+    "is_faster",
     "join_host",
+    "known_as",
     "ridge_of",
     "terms_under",
 ]
@@ -38,8 +44,20 @@ TermTable = Mapping[str, Mapping[str, tuple[str, ...]]]
 LAW: TermTable = {
     "": {
         **dict.fromkeys(KERNEL_CLASSES, _LEVEL),
-        **{family: tuple(f for f in FEATURES_OF_FAMILY[family] if f != "one") for family in FAMILIES},
+        **{
+            family: tuple(f for f in FEATURES_OF_FAMILY[family] if f not in ("one", "tensor_gain"))
+            for family in FAMILIES
+        },
     },
+    "xla": _OF_FAMILIES,
+    "framework": _OF_FAMILIES,
+    "forward": _OF_FAMILIES,
+    "since": {"conv": _LEVEL, "element": _LEVEL},
+    "generation": {"conv": _LEVEL, "element": _LEVEL},
+}
+"""The law's terms in fp32, as they apply to every GPU: one efficiency of a kernel, which its modes share."""
+
+GAIN: TermTable = {
     "tensor": {
         "conv": (
             "one",
@@ -51,7 +69,9 @@ LAW: TermTable = {
             "compute_bound",
             "is_grouped",
             "is_stem",
-        )
+            "tensor_gain",
+        ),
+        "product": ("tensor_gain",),
     },
     "amp": {
         "conv": ("one", "is_1x1", "is_3x3", "is_grouped", "in_channels_below_128"),
@@ -59,27 +79,15 @@ LAW: TermTable = {
         "element": _LEVEL,
     },
     "amp_framework": {"conv": _LEVEL, "element": _LEVEL},
-    "half": {"element": _LEVEL},
-    "xla": _OF_FAMILIES,
     "channels_last": _OF_FAMILIES,
-    "framework": _OF_FAMILIES,
-    "forward": _OF_FAMILIES,
-    "since": {"conv": _LEVEL, "element": _LEVEL},
-    "generation": {"conv": _LEVEL, "element": _LEVEL},
 }
-"""The law's terms, as they apply to every GPU."""
+"""Terms of what a mode gains over fp32, by which `gained` divides a kernel's time: no mode is slower."""
 
-BY_GPU: TermTable = {
-    "gpu": {
-        "conv": ("one", "is_1x1", "is_3x3", "below_160_tiles", "compute_bound"),
-        "conv_backward_input": _LEVEL,
-        "conv_backward_weight": _LEVEL,
-        "depthwise": _LEVEL,
-        "product": _LEVEL,
-        "element": ("one", "launch_bound"),
-    }
-}
-"""What a measured GPU may differ in, fitted on what the law leaves; an unknown GPU has none of it."""
+_EVERY_FEATURE = {name: FEATURES_OF_FAMILY[family] for name, family in FAMILY_OF.items()}
+BY_GPU: TermTable = {"gpu": _EVERY_FEATURE}
+GAIN_BY_GPU: TermTable = {"gpu_mode": _EVERY_FEATURE}
+"""What a known GPU differs in from the law (`deviations.py`): in fp32, which its other modes share, and in what a mode
+gains; an unknown GPU has none of it."""
 
 # Experiments found a depthwise convolution's time proportional to the square root of the peak, between a bandwidth and
 # an issue bound. One CNN on one GPU cannot determine the exponent.
@@ -104,20 +112,38 @@ class KernelContext:
     fp32_products: bool = False
 
 
+def known_as(context: KernelContext) -> tuple[str, str] | None:
+    """Kind and label of the deviations of a context's GPU, None where none are fitted: forward passes, and XLA.
+
+    Half precision throughout shares those of AMP, for nothing says that it is slower.
+    """
+    if context.xla or context.forward or not context.framework:
+        return None
+    label = f"{design_of(context.gpu)}, {context.framework}"
+    if not is_faster(context):
+        return "gpu", label
+    precision = "amp_fp16" if context.precision == "fp16" else context.precision
+    return "gpu_mode", f"{label} {precision} {context.memory_format}"
+
+
 def conditions_of(context: KernelContext) -> list[tuple[str, str]]:
     """Kind and label of every condition that holds in a context; the first, without either, holds in all."""
     tensor = rates_of(context.gpu, context.precision).tensor
     generation, order = context.gpu.generation, generations()
     steps = order[order.index(_FIRST) + 1 : order.index(generation) + 1]
-    found = [("", ""), ("gpu", design_of(context.gpu)), *(("since", step) for step in steps)]
+    found = [
+        ("", ""),
+        *(("since", step) for step in steps),
+    ]
+    known = known_as(context)
+    if known is not None:
+        found += dict.fromkeys([("gpu", f"{design_of(context.gpu)}, {context.framework}"), known])
     if order.index(generation) < order.index(_FIRST):
         found.append(("generation", generation))
     if tensor:
         found.append(("tensor", "yes"))
-    if context.precision.startswith("amp_"):
+    if context.precision.startswith("amp_") or context.precision == "fp16":
         found += [("amp", "yes"), ("amp_framework", context.framework)]
-    if context.precision == "fp16":
-        found.append(("half", "yes"))
     if context.forward:
         found.append(("forward", "yes"))
     if context.xla:
@@ -127,6 +153,12 @@ def conditions_of(context: KernelContext) -> list[tuple[str, str]]:
     if context.framework not in ("", _USUAL_FRAMEWORK):
         found.append(("framework", context.framework))
     return found
+
+
+def is_faster(context: KernelContext) -> bool:
+    """Whether a context's precision gains over fp32: by tensor cores, or by narrower elements."""
+    rates = rates_of(context.gpu, context.precision)
+    return rates.tensor or rates.element_bytes < rates_of(context.gpu, "fp32").element_bytes
 
 
 def terms_under(table: TermTable, name: str, kind: str) -> Iterator[tuple[str, str]]:
@@ -146,6 +178,18 @@ def ridge_of(term: Term) -> float:
     _, feature, condition = term
     free = condition.startswith("generation:") or (not condition and feature == "one")
     return 0.01 if free else 0.5
+
+
+_SHARPNESS = 4.0
+
+
+def gained(gain: Array, xp: ModuleType = np) -> tuple[Array, Array]:
+    """Ln of what a mode gains over fp32, at least 0, and its slope, by the gain z that roofline and terms give.
+
+    ln(1 + e^(4 z)) / 4: z where it is large, 0 where it is far below 0.
+    """
+    power = _SHARPNESS * gain
+    return xp.maximum(gain, 0.0) + xp.log1p(xp.exp(-xp.abs(power))) / _SHARPNESS, 1 / (1 + xp.exp(-power))
 
 
 def join_host(device_ms: Array, host_ms: Array) -> Array:

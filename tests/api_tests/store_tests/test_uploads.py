@@ -37,7 +37,7 @@ def test_the_content_is_canonical_json_of_what_is_known():
         "batch_size": 32,
         "cnn": "resnet50",
         "device_kind": "gpu",
-        "format_version": 1,
+        "format_version": 2,
         "gpu": "Tesla T4",
         "image_size": 224,
         "iteration_time_ms": 310.5,

@@ -178,7 +178,8 @@ def test_an_accumulated_step_is_its_parts_one_after_the_other(torch, network):
     rows = [answer(Question(seen, "H200")).rows()[0] for seen in (one, four)]
     assert rows[1].batch_size == 16
     assert 3.5 * rows[0].gpu_time_ms < rows[1].gpu_time_ms < 4 * rows[0].gpu_time_ms  # one update
-    assert rows[1].peak_memory_gib == pytest.approx(rows[0].peak_memory_gib)
+    more_gib = rows[1].peak_memory_gib - rows[0].peak_memory_gib  # gradients of the parts before
+    assert 0 < more_gib <= 4 * four.parameters / 2**30
     with pytest.raises(OutOfRangeError, match=r"18 is that of a whole step, whose 4 parts.*Nearest: 16"):
         Question(four, "H200", 18)
 
@@ -219,6 +220,30 @@ def test_frozen_and_checkpointed_steps_take_other_times_and_memory(torch, networ
     assert rows[0].peak_memory_gib < rows[2].peak_memory_gib <= rows[1].peak_memory_gib
 
 
-def test_a_module_is_asked_about_as_such(torch, network):
-    with pytest.raises(SchemaError, match="takes a function that does one training step, not a module"):
-        record(network)
+def test_a_module_is_recorded_with_inputs_of_any_shape_and_structure(torch):
+    nn = torch.nn
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.colour, self.depth = nn.Conv2d(3, 8, 3), nn.Conv2d(1, 8, 3)
+            self.head = nn.Linear(16, 5)
+
+        def forward(self, colour, depth, labels=None):
+            maps = torch.cat([self.colour(colour), self.depth(depth)], 1)
+            scores = self.head(maps.mean((2, 3)))
+            loss = None if labels is None else nn.functional.cross_entropy(scores, labels)
+            return {"scores": scores, "loss": loss}
+
+    module = Two().eval()
+    colour, depth, labels = torch.zeros(4, 3, 48, 32), torch.zeros(4, 1, 48, 32), torch.zeros(4).long()
+    for inputs in ((colour, depth), ({"colour": colour, "depth": depth, "labels": labels},)):
+        seen = record(module, *inputs)
+        shapes = [(row.in_channels, row.in_height, row.in_width) for row in seen if row.type == "conv2d"]
+        assert shapes == [(3, 48, 32), (1, 48, 32)]
+        assert passes(seen, "conv2d") == [(1, 0, 1)] * 2
+    assert not module.training
+    with pytest.raises(
+        SchemaError, match=r"takes a module with its inputs, such as record\(module, images\)"
+    ):
+        record(module)

@@ -93,6 +93,21 @@ def test_a_figure_that_became_worse_is_marked(figures):
     assert figures.line(ANY, None).endswith("-")
 
 
+def test_what_was_judged_is_committed_and_other_figures_stay(figures, tmp_path, monkeypatch):
+    copy = tmp_path / "figures.csv"
+    copy.write_bytes(figures.FIGURES.read_bytes())
+    monkeypatch.setattr(figures, "FIGURES", copy)
+    before = {row["name"]: row for row in figures.chosen_figures()}
+    figures.write({"chips": figures.value_of(ANY, JUDGED), "memory": None})
+    after = {row["name"]: row for row in figures.chosen_figures()}
+    assert [name for name in before if before[name] != after[name]] == ["chips"]
+    assert [after["chips"][name] for name in ("committed", "inside", "width")] == [
+        "0.1250",
+        "0.7500",
+        "0.1438",
+    ]
+
+
 def test_what_was_judged_in_other_code_or_data_is_not_used_again(figures, tmp_path):
     group = figures.chosen_figures(["chips"])
     figures.keep(JUDGED, group, tmp_path, "a state", 1.0)

@@ -116,7 +116,8 @@ def test_calibration_leaves_out_whole_cnns_and_then_whole_gpus():
 
     def refit(group):
         left_out.append(group)
-        return Predicted(times * 1.1, Shares(*np.zeros((5, len(times)))))
+        known = np.zeros(len(times), dtype=bool)
+        return Predicted(times * 1.1, Shares(*np.zeros((5, len(times)))), known)
 
     calibrated(table, times, refit)
     for group in left_out:

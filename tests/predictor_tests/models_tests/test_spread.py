@@ -33,22 +33,28 @@ def shares(host=0.0, new_host=0.0, depthwise=0.0, unmeasured=0.0, kernel=0.0, sh
     return Shares(*(np.broadcast_to(np.asarray(each), shape) for each in given))
 
 
-def width(gpu=T4, coverage=0.9, **of) -> float:
-    return float(calibration().half_widths([gpu], shares(**of), coverage)[0])
+def width(gpu=T4, coverage=0.9, known=False, **of) -> float:
+    return float(calibration().half_widths([gpu], [known], shares(**of), coverage)[0])
 
 
-def test_a_measured_gpu_on_a_measured_machine_has_the_cnns_part_alone():
-    assert width() == pytest.approx(1.8 * 0.1)
+def test_where_deviations_answer_the_width_is_of_a_new_cnn_and_another_campaign():
+    assert width(known=True) == pytest.approx(np.hypot(1.8 * 0.1, 1.6 * 0.12))
+    assert width(P4) > width(known=True)
 
 
 def test_a_new_gpu_never_has_a_narrower_interval_than_a_new_cnn_on_a_measured_one():
-    assert width(P4) == pytest.approx(1.6 * np.sqrt(0.01 + 0.02 + 2 * 0.03))
+    of_cnn = np.hypot(1.8 * 0.1, 1.6 * 0.12)
+    assert width(P4) == pytest.approx(np.hypot(of_cnn, 1.6 * np.sqrt(0.02 + 2 * 0.03)))
     nearly = replace(calibration(), spread=Spread(cnn=0.01, gpu=0.0001), cnn_spread=Spread(cnn=0.01))
-    assert nearly.half_widths([P4], shares(), 0.9)[0] == pytest.approx(1.8 * 0.1)
+    known, new = nearly.half_widths([P4, P4], [True, False], shares(shape=(2,)), 0.9)
+    assert known == pytest.approx(of_cnn)
+    assert new == pytest.approx(np.hypot(of_cnn, 1.6 * 0.01))
 
 
 def test_a_new_gpu_a_far_generation_a_host_and_depthwise_convolutions_each_widen_the_interval():
-    known, new, far, newest = calibration().half_widths([T4, RTX, H200, B200], shares(shape=(4,)), 0.9)
+    known, new, far, newest = calibration().half_widths(
+        [T4, RTX, H200, B200], [False] * 4, shares(shape=(4,)), 0.9
+    )
     assert known < new < far < newest
     assert width() < width(host=0.5) < width(host=0.5, new_host=0.5)
     assert width() < width(depthwise=0.5)
@@ -64,7 +70,7 @@ def test_a_cnn_of_few_kernels_has_a_wider_interval():
 
 def test_half_widths_have_the_shape_of_the_shares():
     share = np.array([[0.0, 0.1, 0.9], [0.0, 0.0, 0.0]])
-    found = calibration().half_widths([T4, P4], shares(share, share, shape=share.shape), 0.9)
+    found = calibration().half_widths([T4, P4], [False] * 2, shares(share, share, shape=share.shape), 0.9)
     assert found.shape == (2, 3)
     assert (np.diff(found[0]) > 0).all()
 
@@ -111,10 +117,10 @@ def test_every_machine_weighs_the_same_in_a_factor():
 def test_a_calibration_read_from_its_json_is_the_same():
     again = Calibration.from_json(calibration().to_json())
     share = np.array([0.0, 0.3, 0.6])
-    asked = ([T4, P4, B200], Shares(*[share] * 5), 0.9)
+    asked = ([T4, P4, B200], [True, False, False], Shares(*[share] * 5), 0.9)
     assert again.half_widths(*asked).tolist() == calibration().half_widths(*asked).tolist()
 
 
 def test_without_anything_held_out_no_interval_is_given():
     with pytest.raises(OutOfRangeError, match=r"has one CNN \(a\) on one chip \(Tesla T4\)"):
-        Calibration(("Tesla T4",), ("a",)).half_widths([T4], shares(), 0.9)
+        Calibration(("Tesla T4",), ("a",)).half_widths([T4], [False], shares(), 0.9)

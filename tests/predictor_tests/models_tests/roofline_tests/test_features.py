@@ -13,6 +13,7 @@ from predictor.models.roofline.features import (
     FEATURES_OF_FAMILY,
     kernel_base_ms,
     kernel_features,
+    kernel_gain,
 )
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
 
@@ -70,7 +71,7 @@ def test_no_kernel_is_faster_than_its_launch_its_arithmetic_or_its_traffic(cnn):
         columns, rates = columns_of(kernels, name), RATES[0]
         base = kernel_base_ms(FAMILY_OF[name], columns, BATCH_SIZES, rates)
         traffic = columns["elements"] * BATCH_SIZES + columns["elements_fixed"]
-        memory = rates.element_bytes * traffic / rates.bytes_per_ms
+        memory = 4 * traffic / rates.bytes_per_ms
         compute = columns["flops"] * BATCH_SIZES / rates.flop_per_ms
         if FAMILY_OF[name] in ("conv", "product"):
             assert (base >= compute + LAUNCH_MS * 0.999).all(), name
@@ -95,11 +96,9 @@ def test_the_tensor_gain_is_zero_where_no_tensor_core_runs():
         assert (with_["tensor_gain"] > 1).all()
 
 
-def test_half_the_bytes_take_half_the_time_where_memory_is_what_limits():
-    kernels = kernels_of(zoo_cnn("resnet50"))
-    columns = columns_of(kernels, "batch_norm")
-    full, half = (
-        kernel_base_ms("element", columns, BATCH_SIZES, rates_of(find_gpu("T4"), precision)) - LAUNCH_MS
-        for precision in ("fp32", "amp_fp16")
-    )
-    assert np.allclose(half, full / 2)
+def test_half_the_bytes_gain_a_factor_of_two_where_memory_is_what_limits():
+    columns = columns_of(kernels_of(zoo_cnn("resnet50")), "batch_norm")
+    large = np.array([[4096.0]])
+    gain = kernel_gain("element", columns, large, rates_of(find_gpu("T4"), "amp_fp16"))
+    assert np.allclose(gain, np.log(2), rtol=0.01)
+    assert not kernel_gain("element", columns, large, rates_of(find_gpu("T4"), "fp32")).any()

@@ -1,0 +1,192 @@
+"""What known GPUs differ from the law: deviations by kernel class and feature in one mode, shrunk towards the law.
+
+With the law frozen, ln(kernel time) = law + features . (a + b), a ~ N(0, (0.1 s)^2) common to the mode's GPUs and
+b ~ N(0, (0.05 s)^2) of each GPU; s is larger for levels. A mode has deviations only where they predict CNNs left out
+better than the law does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from predictor.models.roofline.features import FAMILY_OF
+from predictor.models.roofline.rows import Items, Rows
+from predictor.models.roofline.terms import BY_GPU, Term, gained, join_host, known_as
+
+__all__ = ["Iterations", "fit_deviations"]
+
+Array = NDArray[np.float64]
+
+_LEAST_CNNS = 8
+"""CNNs measured on a GPU in a mode from which deviations are fitted; six of Lambda's left the law better."""
+_OF_MODE, _OF_GPU = 0.1, 0.05
+_SCALES = {"class": 10.0, "family": 2.0}
+"""Standard deviations of levels of classes and families, relative to those of other features."""
+_SIGMA, _BEND = 0.3, 3.0  # of a row's residual; where the loss turns linear, in standard deviations
+_STEPS, _FOLDS = 5, 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterations:
+    """Iterations under the frozen law, in ms: kernels in fp32, host, copies of images; and the gains of kernels."""
+
+    items: Items
+    fp32_ms: Array
+    gain: Array
+    host_ms: Array
+    feed_ms: Array
+    time_ms: Array
+
+
+def fit_deviations(known: Iterations, cnns: Sequence[str], kept: NDArray[np.bool_]) -> dict[Term, float]:
+    """Deviations of known GPUs, by term of `BY_GPU` and `GAIN_BY_GPU`; none where they would not help.
+
+    Those in fp32 come first: the other modes of a GPU gain over them.
+
+    Parameters
+    ----------
+    known : Iterations
+    cnns : sequence of str
+        Of each row; the same CNN bears one name in all sources.
+    kept : ndarray of bool
+        Rows that may be read.
+    """
+    found: dict[Term, float] = {}
+    names = np.array(cnns, dtype=np.str_)
+    for kind in ("gpu", "gpu_mode"):
+        for rows in _modes(known.items.rows, names, kept, kind):
+            stage = _Stage.of(known, rows, kind)
+            if _helps(stage, names[rows]):
+                found |= stage.terms(stage.solved(np.ones(rows.size)))
+        if kind == "gpu" and found:
+            more = known.items.matrix(BY_GPU, list(found))[1] @ np.array(list(found.values()))
+            known = replace(known, fp32_ms=known.fp32_ms * np.exp(more))
+    return found
+
+
+def _modes(
+    rows: Rows, cnns: NDArray[np.str_], kept: NDArray[np.bool_], kind: str
+) -> Iterator[NDArray[np.intp]]:
+    """Rows of each mode on GPUs on which enough CNNs were measured in it."""
+    labels = [known_as(context) for context in rows.contexts]
+    label = np.array([each[1] if each and each[0] == kind else "" for each in labels], dtype=np.str_)
+    mode = np.array([each.rpartition(", ")[2] for each in label], dtype=np.str_)
+    for of_mode in sorted(set(mode) - {""}):
+        here = kept & (mode == of_mode)
+        enough = [
+            each for each in sorted(set(label[here])) if len(set(cnns[here & (label == each)])) >= _LEAST_CNNS
+        ]
+        if enough:
+            yield np.flatnonzero(here & np.isin(label, enough))
+
+
+def _helps(stage: _Stage, cnns: NDArray[np.str_]) -> bool:
+    """Whether deviations fitted without some CNNs bring the times of these closer than the law does."""
+    off = np.abs(stage.state(np.zeros(stage.scale.size))[0])
+    place = np.unique(cnns, return_inverse=True)[1] % _FOLDS
+    better = np.empty(off.size)
+    for fold in range(_FOLDS):
+        out = place == fold
+        better[out] = np.abs(stage.state(stage.solved(1.0 * ~out))[0])[out]
+    return bool(np.mean([np.mean((better - off)[cnns == cnn]) for cnn in sorted(set(cnns))]) < 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stage:
+    """Deviations of one mode: coefficients of the mode, then of each of its GPUs."""
+
+    kind: str
+    iterations: Iterations
+    rows: NDArray[np.intp]
+    names: list[tuple[str, str]]
+    features: sp.csr_matrix
+    sums: sp.csr_matrix
+    fp32_ms: Array
+    gain: Array
+    gpus: list[str]
+    gpu: NDArray[np.intp]
+    gpu_of_item: NDArray[np.intp]
+    scale: Array
+
+    @classmethod
+    def of(cls, iterations: Iterations, rows: NDArray[np.intp], kind: str) -> _Stage:
+        """The stage of these rows."""
+        sums = iterations.items.sums[rows]
+        used = np.unique(sums.indices)
+        sums = sums[:, used].tocsr()
+        names, features = iterations.items.every_feature(used)
+        labels = [(known_as(iterations.items.rows.contexts[row]) or ("", ""))[1] for row in rows]
+        gpus, gpu = np.unique(labels, return_inverse=True)
+        per_item = sums.tocsc()
+        item = gpu[per_item.indices[per_item.indptr[:-1]]]
+        wide = [
+            1.0 if feature != "one" else _SCALES["class" if kernels in FAMILY_OF else "family"]
+            for kernels, feature in names
+        ]
+        scale = np.concatenate([_OF_MODE * np.array(wide), *[_OF_GPU * np.array(wide)] * len(gpus)])
+        fp32_ms, gain = iterations.fp32_ms[used], iterations.gain[used]
+        return cls(
+            kind, iterations, rows, names, features, sums, fp32_ms, gain, gpus.tolist(), gpu, item, scale
+        )
+
+    def of_gpus(self, x: Array) -> Array:
+        """Coefficients of each GPU, of shape (n_gpus, n_features)."""
+        parts = x.reshape(-1, len(self.names))
+        return np.asarray(parts[0] + parts[1:])
+
+    def state(self, x: Array) -> tuple[Array, Array]:
+        """ln(predicted / measured) of each row, and its slopes by the coefficients of the row's GPU."""
+        of_gpus = self.features @ self.of_gpus(x).T
+        off = of_gpus[np.arange(of_gpus.shape[0]), self.gpu_of_item]
+        if self.kind == "gpu":
+            ms, slope = self.fp32_ms * np.exp(off), np.ones(off.size)
+        else:
+            gain, slope = gained(self.gain - off)
+            ms = self.fp32_ms * np.exp(-gain)
+        device = self.sums @ ms
+        host, feed = self.iterations.host_ms[self.rows], self.iterations.feed_ms[self.rows]
+        busy = join_host(device, host)
+        weighted = self.sums.copy()
+        weighted.data = weighted.data * (ms * slope)[weighted.indices]
+        slopes = (weighted @ self.features).toarray() * (device**2 / busy**2 / (busy + feed))[:, None]
+        return np.log((busy + feed) / self.iterations.time_ms[self.rows]), slopes
+
+    def solved(self, weight: Array) -> Array:
+        """The coefficients of largest posterior, by steps of Gauss and Newton; `weight` is of each row."""
+        n, x = len(self.names), np.zeros(self.scale.size)
+        for _ in range(_STEPS):
+            residual, slopes = self.state(x)
+            robust = weight / _SIGMA**2 * np.minimum(1, _BEND * _SIGMA / np.maximum(np.abs(residual), 1e-9))
+            curvature, gradient = np.diag(1 / self.scale**2), x / self.scale**2
+            for number in range(len(self.gpus)):
+                here = self.gpu == number
+                some = slopes[here] * robust[here][:, None]
+                square, slope = some.T @ slopes[here], some.T @ residual[here]
+                own = slice(n * (number + 1), n * (number + 2))
+                for a, b in ((slice(n), slice(n)), (own, own), (slice(n), own), (own, slice(n))):
+                    curvature[a, b] += square
+                gradient[:n] += slope
+                gradient[own] += slope
+            x = x + cho_solve(cho_factor(curvature), -gradient)
+        return x
+
+    def terms(self, x: Array) -> dict[Term, float]:
+        """The coefficients by term: those of a family are added to each of its classes."""
+        found: dict[Term, float] = {}
+        of_classes, sign = BY_GPU["gpu"], 1.0 if self.kind == "gpu" else -1.0
+        for label, values in zip(self.gpus, self.of_gpus(x), strict=True):
+            by_name = dict(zip(self.names, values.tolist(), strict=True))
+            for kernels in sorted({kernels for kernels, _ in self.names if kernels in FAMILY_OF}):
+                for feature in of_classes[kernels]:
+                    value = by_name.get((kernels, feature), 0.0) + by_name.get(
+                        (FAMILY_OF[kernels], feature), 0.0
+                    )
+                    if value:
+                        found[kernels, feature, f"{self.kind}:{label}"] = round(sign * value, 5)
+        return found

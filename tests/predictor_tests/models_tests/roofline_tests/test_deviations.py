@@ -1,0 +1,83 @@
+"""Deviations of known GPUs: fitted where they predict CNNs left out, and nowhere else."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.catalogue.devices import find_gpu
+from predictor.cnns.zoo import zoo_cnn
+from predictor.measurements.features import feature_table
+from predictor.models.roofline.fit import Measured, Objective
+from predictor.models.roofline.law import RooflineLaw
+from predictor.models.roofline.rows import rows_of
+from predictor.models.roofline.terms import KernelContext
+from predictor.operators.kernels import kernels_of
+
+CNNS = (
+    "lenet5", "alexnet", "resnet18", "resnet34", "squeezenet1_1", "vgg11", "mobilenet_v2", "densenet121", "googlenet",
+)  # fmt: skip
+GPUS, BATCHES = ("Tesla T4", "Tesla P4"), (32, 128)
+T4 = "gpu:TU104, 40 SMs, 1.59 GHz, pytorch"
+
+
+def objective_of(cnns, factor) -> Objective:
+    """Times by a law without coefficients, x `factor` of the row."""
+    law = RooflineLaw({}, {"pytorch": (-3.0, -6.0)}, {}, (-9.0,) * 4)
+    rows = []
+    for cnn, gpu, batch in product(cnns, GPUS, BATCHES):
+        context = KernelContext(find_gpu(gpu), "fp32", "pytorch")
+        ms = float(law.times(kernels_of(zoo_cnn(cnn)), [context], [batch]).iteration_ms[0, 0])
+        row = {"gpu": gpu, "cnn": cnn, "image_size": zoo_cnn(cnn).image_size, "batch_size": batch}
+        rows.append(row | {"precision": "fp32", "iteration_time_ms": ms * factor(cnn, gpu)})
+    frame = feature_table(pd.DataFrame(rows).assign(framework="pytorch"))
+    times = frame["iteration_time_ms"].to_numpy(float)
+    none = np.full(len(frame), np.nan)
+    return Objective(Measured(rows_of(frame), times, none, np.ones(len(frame)), frame["cnn"].tolist()))
+
+
+def of_law_without_coefficients(objective: Objective) -> np.ndarray:
+    x = objective.blocks.expected.copy()
+    x[objective.blocks["law"]] = 0.0
+    x[objective.blocks["host"]] = -3.0, -6.0
+    return x
+
+
+def test_a_gpu_on_which_all_cnns_take_longer_has_levels_that_say_so():
+    objective = objective_of(CNNS, lambda _, gpu: 1.4 if gpu == "Tesla T4" else 1.0)
+    found = objective.deviations(of_law_without_coefficients(objective))
+    levels = [value for (_, feature, where), value in found.items() if where == T4 and feature == "one"]
+    assert np.mean(levels) > 0.05
+    ratio = objective.predicted(of_law_without_coefficients(objective)).times / objective.whole.time_ms
+    assert np.abs(np.log(ratio)).mean() < 0.1
+
+
+def test_too_few_cnns_give_no_deviations():
+    objective = objective_of(CNNS[:5], lambda _, gpu: 1.4 if gpu == "Tesla T4" else 1.0)
+    assert objective.deviations(of_law_without_coefficients(objective)) == {}
+
+
+def test_where_cnns_left_out_do_not_gain_there_are_none():
+    strange = {name: 2.0 if number % 2 else 0.5 for number, name in enumerate(CNNS)}
+    objective = objective_of(CNNS, lambda cnn, _: strange[cnn] if cnn != "lenet5" else 1.0)
+    exact = objective_of(CNNS, lambda *_: 1.0)
+    assert exact.deviations(of_law_without_coefficients(exact)) == {}
+    assert not any("V100" in term[2] for term in objective.deviations(of_law_without_coefficients(objective)))
+
+
+def test_rows_that_are_gone_are_not_read():
+    objective = objective_of(CNNS, lambda _, gpu: 1.4 if gpu == "Tesla T4" else 1.0)
+    on_t4 = np.array([context.gpu.name == "Tesla T4" for context in objective.whole.rows.contexts])
+    found = objective.deviations(of_law_without_coefficients(objective), on_t4)
+    assert not any(where == T4 for _, _, where in found)
+
+
+@pytest.mark.parametrize("precision", ["amp_fp16", "fp16"])
+def test_half_precision_shares_the_deviations_of_amp(precision):
+    law = RooflineLaw(
+        {("batch_norm", "one", "gpu_mode:TU104, 40 SMs, 1.59 GHz, pytorch amp_fp16 nchw"): -0.5}, {"pytorch": (0, 0)},
+        {}, (0.0,) * 4,
+    )  # fmt: skip
+    assert law.knows(KernelContext(find_gpu("T4"), precision, "pytorch"))
+    assert not law.knows(KernelContext(find_gpu("T4"), "fp32", "pytorch"))

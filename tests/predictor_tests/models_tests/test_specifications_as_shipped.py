@@ -1,0 +1,81 @@
+"""What holds of all answers from specifications that the shipped model gives."""
+
+import numpy as np
+import pytest
+
+from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.models.base import Case
+from predictor.models.served import Model
+
+CNNS = (
+    "alexnet",
+    "vgg16",
+    "resnet50",
+    "densenet121",
+    "mobilenet_v2",
+    "efficientnet_b0",
+    "convnext_tiny",
+    "regnet_y_400mf",
+)
+FASTER = (("tf32", "fp32"), ("amp_fp16", "fp32"), ("amp_bf16", "fp32"), ("fp16", "amp_fp16"))
+SIZES = np.array([8.0, 16.0, 32.0, 64.0, 128.0, 256.0])
+"""Within the measured ones: outside, that reason widens the interval."""
+
+
+@pytest.fixture(scope="module")
+def roofline():
+    return Model.load().roofline
+
+
+def asked(roofline, cnn, gpus, precision, memory_format="nchw", framework="pytorch"):
+    table = zoo_cnn(cnn)
+    cases = [
+        Case(cnn, table.image_size, table, gpu, Mode(framework, precision, memory_format), SIZES)
+        for gpu in gpus
+    ]
+    return dict(zip((gpu.name for gpu in gpus), roofline.forecasts(cases), strict=True))
+
+
+@pytest.mark.parametrize("cnn", CNNS)
+def test_no_faster_precision_is_answered_slower_on_any_gpu(roofline, cnn):
+    of = {
+        precision: asked(
+            roofline, cnn, [gpu for gpu in all_gpus() if precision in precisions_of(gpu)], precision
+        )
+        for precision in ("fp32", "tf32", "amp_fp16", "amp_bf16", "fp16")
+    }
+    slower = [
+        (gpu, fast)
+        for fast, slow in FASTER
+        for gpu in of[fast]
+        if (of[fast][gpu].iteration_time_ms > of[slow][gpu].iteration_time_ms * (1 + 1e-9)).any()
+    ]
+    assert slower == []
+
+
+@pytest.mark.parametrize("cnn", CNNS)
+def test_the_upper_end_does_not_fall_as_the_batch_grows(roofline, cnn):
+    falls = {
+        name: answer.high_ms.tolist()
+        for name, answer in asked(roofline, cnn, list(all_gpus()), "fp32").items()
+        if (np.diff(answer.high_ms) < -1e-3 * answer.high_ms[1:]).any()
+    }
+    assert falls == {}
+
+
+def test_a_gpu_never_measured_has_a_wider_interval_than_every_measured_one_of_its_generation(roofline):
+    measured = set(roofline.law_.calibration.gpus)
+    names = ("RTX 2080 Ti", "T4", "RTX 2060", "GTX 1080 Ti", "GTX 1060 6GB", "Tesla P100-PCIE-16GB")
+    gpus = [find_gpu(name) for name in names]
+    answers = asked(roofline, "resnet50", gpus, "fp32")
+    ratio = {gpu: answers[gpu.name].gpu_high_ms[-1] / answers[gpu.name].gpu_time_ms[-1] for gpu in gpus}
+    narrow = [
+        (new.name, known.name)
+        for new in gpus
+        for known in gpus
+        if new.generation == known.generation and new.name not in measured and known.name in measured
+        if ratio[new] <= ratio[known]
+    ]
+    assert narrow == []
