@@ -84,7 +84,9 @@ lint: $(VENV)/.dev $(REDOCLY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" REDOCLY_TELEMETRY=off $(REDOCLY) lint --max-problems 20 build/openapi.json
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/run_all.py
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/loading.py
+	$(BIN)/python benchmarks/service.py
 
 # Every judged figure beside its goal and its committed value: hours of one core, kept in build/figures.
 # FIGURES="--figure same-chip --figure chips" asks for some of them.

@@ -21,6 +21,7 @@ EXAMPLES = {
     "samples": 1000,
     "validation_samples": 500,
     "precision": "amp_fp16",
+    "float32_matmul_precision": "high",
     "memory_format": "channels_last",
     "framework": "tensorflow",
     "autotune": True,
@@ -245,10 +246,11 @@ def test_a_rows_cell_and_the_option_give_what_predict_gives(epochcast, tmp_path)
     different = []
     for name in set(OF_QUESTION) - {"offers", "spot", "model"}:
         value = str(files[name]) if name in files else EXAMPLES[name]
-        expected = numbers(face.predict("resnet18", "T4", 16, **{name: value, **needs(name)}))
+        gpu = "A10G" if name == "float32_matmul_precision" else "T4"  # which has TF32
+        expected = numbers(face.predict("resnet18", gpu, 16, **{name: value, **needs(name)}))
         option = [f"--{name}", value] if name in files else words(name)
         extra = [word for need in needs(name) for word in words(need)]
-        base = ("cnn", "gpu", "batch_size"), ("resnet18", "T4", 16)
+        base = ("cnn", "gpu", "batch_size"), ("resnet18", gpu, 16)
         run, row = predicted(epochcast, tmp_path, *base, *option, *extra)
         if run.code or numbers_of_a_row(row) != pytest.approx(expected, rel=1e-12):
             different.append(("option", name))

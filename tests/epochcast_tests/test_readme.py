@@ -1,4 +1,4 @@
-"""README.md answers first and stays short; README.ja.md says the same. test_pages.py runs what they show."""
+"""README.md answers first and stays short; README.ja.md has its first screen. test_pages.py runs what they show."""
 
 import argparse
 import re
@@ -12,8 +12,8 @@ from page_runner import ROOT, blocks, lines_of
 README, JAPANESE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.ja.md"))
 
 
-def test_the_readme_has_at_most_700_words_beside_its_examples():
-    assert len(re.sub(r"```.*?```|<!--.*?-->", "", README, flags=re.DOTALL).split()) <= 700
+def test_the_readme_has_at_most_600_words():
+    assert len(re.sub(r"<!--.*?-->", "", README, flags=re.DOTALL).split()) <= 600
 
 
 def test_the_answer_comes_first_and_fits_half_a_screen():
@@ -22,34 +22,14 @@ def test_the_answer_comes_first_and_fits_half_a_screen():
     assert len(first.splitlines()) <= 23
 
 
-def test_the_japanese_readme_shows_the_same_commands_and_what_they_print():
+def test_the_japanese_readme_has_the_same_first_screen_and_leads_on():
     shown = [(block.language, block.text) for block in blocks("README.md")]
-    assert [(block.language, block.text) for block in blocks("README.ja.md")] == shown
-
-
-def test_the_japanese_readme_links_to_the_same_files():
-    files = r"\]\(([^)]+)\)"
-    assert re.findall(files, JAPANESE)[1:] == re.findall(files, README)[1:]
+    assert [(block.language, block.text) for block in blocks("README.ja.md")] == shown[:2]
+    assert re.findall(r"!\[[^]]*\]\(([^)]+)\)", JAPANESE) == re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
     assert "[日本語](README.ja.md)" in README
-    assert "[English](README.md)" in JAPANESE
-
-
-def test_the_japanese_readme_has_the_same_figures():
-    def rows(text):
-        return [
-            re.findall(r"\d+(?:\.\d+)? %|[\d.]+ / [\d.]+ %", line)
-            for line in text.splitlines()
-            if line[:2] == "| "
-        ]
-
-    assert rows(JAPANESE) == rows(README)
-
-
-def test_the_japanese_readme_has_the_same_sections():
-    def sections(text):
-        return re.findall(r"^#+ ", text, re.MULTILINE)
-
-    assert sections(JAPANESE) == sections(README)
+    assert {"[English](README.md)", "[英語版](README.md#how-sure-is-it)"} <= set(
+        re.findall(r"\[[^]]+\]\([^)]+\)", JAPANESE)
+    )
 
 
 SCRIPTS = [

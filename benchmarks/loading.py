@@ -1,12 +1,14 @@
 """Is loading the bottleneck? The default rates of loading beside published figures, and what they mean for 8 GPUs.
 
-Run it as `python benchmarks/bench_input.py [--published FOLDER]`. With the published tables
+Run it as `python benchmarks/loading.py [--published FOLDER]`. With the published tables
 ($EPOCHCAST_PUBLISHED_DATA), iterations of 8 GPUs on known machines are held against the bound.
 """
 
+import argparse
 import os
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from machine import machine
-from published_runs import efficiency_of_eight, published_runs
 
 from predictor.answers.compare import compare
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import find_training_set
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.links import usual_link
 from predictor.catalogue.loading_rates import find_loader
+from predictor.catalogue.offers import load_offers
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.models.data_parallel import Exchange, Gradients, Team, team_iteration_ms
+
+PUBLISHED = "nvidia_dle_training.csv.gz"
+ASSUMED_BATCH_SIZE = 128
+"""Of rows that do not say it; efficiency hardly depends on it."""
+
+LIKE = {"V100-SXM3-32GB": "V100-SXM2-32GB"}
+"""GPUs that the catalogue lacks, and what stands for them."""
 
 THREADS = {"DGX-1": 80, "DGX-2": 96, "DGX A100": 256}
 """Hardware threads of NVIDIA's machines: 2 Xeon E5-2698 v4, 2 Xeon Platinum 8168, 2 EPYC 7742."""
@@ -39,7 +52,7 @@ OF_EIGHT = ("V100-SXM2-16GB", "A100-SXM4-40GB", "H100 80GB HBM3", "H200")
 
 
 def main() -> int:
-    published = published_runs(__doc__)
+    published = published_runs()
     print(f"loading | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     show_rates()
     show_passing()
@@ -47,6 +60,27 @@ def main() -> int:
         show_published(published_rows(published))
     show_offers()
     return 0
+
+
+def published_runs() -> pd.DataFrame | None:
+    """The table from ``--published FOLDER``, else $EPOCHCAST_PUBLISHED_DATA; None, and a line, if it is not there."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--published", help="folder of published tables [$EPOCHCAST_PUBLISHED_DATA]")
+    path = Path(parser.parse_args().published or os.environ.get("EPOCHCAST_PUBLISHED_DATA") or ".", PUBLISHED)
+    if not path.is_file():
+        print(f"published rows: not run: {PUBLISHED} is not part of epochcast; pass --published FOLDER\n")
+        return None
+    return pd.read_csv(path)
+
+
+def efficiency_of_eight(row: Mapping[str, Any], images_per_s: float) -> float:
+    """Scaling efficiency of 8 GPUs by the law, from what one gives; of a CNN outside the zoo that of ResNet-50."""
+    gpu = find_gpu(LIKE.get(row["gpu"], row["gpu"]))
+    batch = row["batch_size_per_gpu"] if row["batch_size_per_gpu"] > 0 else ASSUMED_BATCH_SIZE
+    cnn = row["cnn"] if row["cnn"] in zoo_names() else "resnet50"
+    one_ms, team = np.array([1000 * batch / images_per_s]), Team(8, 1, usual_link(gpu, load_offers()))
+    exchange = Exchange.of(Gradients.of(zoo_cnn(cnn)), gpu, team)
+    return float((one_ms / team_iteration_ms(one_ms, np.zeros(1), exchange))[0])
 
 
 def rate_per_vcpu(loader: str = "torchvision") -> tuple[float, float]:

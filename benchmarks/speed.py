@@ -1,0 +1,427 @@
+"""How fast answers come: `python benchmarks/speed.py [answers] [bulk] [device] [start]`, all of them by default.
+
+- `answers`: processor time of questions that were never asked before, and the files of the project that they enter.
+- `bulk`: rows per second of one core, from CSV and from Parquet; at last `--rows` in a process of 2 GiB.
+- `device`: distinct questions per second on one core and on a GPU through CuPy, in the same run, and how far apart.
+- `start`: wall time of a process, beside a Python that does nothing.
+
+BLAS and Arrow are held to one thread. Best of several runs, since other work on the machine changes it least.
+"""
+
+# ruff: noqa: E402, TID253 - BLAS reads its number of threads when numpy is imported; a benchmark may need Arrow
+
+import argparse
+import csv
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from types import FrameType
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from machine import machine
+from starlette.testclient import TestClient
+
+import api
+import epochcast
+import predictor
+from api.main import create_app
+from api.settings import Settings
+from predictor.answers.bulk import predict_rows
+from predictor.catalogue.devices import all_gpus, default_precision
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import BackendUnavailableError
+from predictor.models.roofline.arrays import DEVICES, arrays_on
+from predictor.models.roofline.terms import KernelContext
+from predictor.models.served import Model
+from predictor.operators.kernels import kernels_of
+
+REPEATS = 5
+QUESTION = {"precision": "fp32", "data_set": "imagenet"}
+FRESH_CNNS = ("resnet34", "mobilenet_v2", "densenet121", "vgg16")
+COMMAND = [sys.executable, "-c", "from epochcast.command import main; main()"]
+CNNS = ("resnet18", "resnet50", "vgg16", "mobilenet_v2", "densenet121")
+GPUS = ("K80", "M60", "T4", "V100-SXM2-16GB", "P100-PCIE-16GB", "RTX 2080 Ti", "RTX 3090", "A100-SXM4-40GB")
+BATCH_SIZES = range(1, 513)
+OF_A_BATCH = 500_000
+MOST_GIB = 2
+MOST_APART = 1e-12
+
+Floats = np.ndarray
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="what to measure [all]")
+    parser.add_argument(
+        "--rows", type=int, default=10_000_000, help="rows of the last bulk measurement [10 million]"
+    )
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    if options.child:
+        return in_little_memory(*options.child)
+    failed = 0
+    for part in options.parts or PARTS:
+        print(
+            f"{part} | {datetime.now(UTC):%Y-%m-%d} | {machine()} | load {os.getloadavg()[0]:.1f}\n",
+            flush=True,
+        )
+        failed += PARTS[part](options.rows)
+        print(flush=True)
+    return int(failed > 0)
+
+
+def answers(_rows: int) -> int:
+    print(f"{'question, never asked before':48}{'CPU ms':>10}{'rows':>9}")
+    for name, milliseconds, rows in questions():
+        print(f"{name:48}{milliseconds:10.1f}{rows:9,}")
+    print(f"\n{'compare of every offer over predict of all GPUs x 10':48}{'x CPU':>12}")
+    of_every_offer()  # reads measured layers, once a process
+    for cnn in FRESH_CNNS:
+        print(f"{cnn + ', neither asked before':48}{compared_to_predict(cnn):12.1f}")
+    print(f"\n{'files of the project entered, asked twice before':48}{'files':>10}")
+    for name, ask in (
+        ("predict, 1 GPU x 2 batch sizes", on_two_sizes),
+        ("compare, every offer", of_every_offer),
+        ("REST, a new question of 1 GPU x 2 batch sizes", new_question_to_service()),
+    ):
+        print(f"{name:48}{files_entered(ask):10}")
+    return 0
+
+
+def start(_rows: int) -> int:
+    cases = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "epochcast --help": [*COMMAND, "--help"],
+        "epochcast predict resnet50 -g T4 -b 64": [*COMMAND, "predict", "resnet50", "-g", "T4", "-b", "64"],
+        "make predict": make_predict_command(),
+    }
+    print(f"{'start of a process':48}{'wall ms':>10}{'x bare':>9}")
+    bare = None
+    for name, command in cases.items():
+        milliseconds = best_start_ms(command)
+        bare = bare or milliseconds
+        print(f"{name:48}{milliseconds:10.0f}{milliseconds / bare:9.1f}", flush=True)
+    return 0
+
+
+def make_predict_command() -> list[str]:
+    """The command of the Makefile's `predict` target, run by this Python."""
+    text = (Path(__file__).parents[1] / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    demo = re.search(r"^DEMO := (.*)$", text, re.MULTILINE)
+    assert demo is not None, "the Makefile no longer has the arguments of `make predict` in DEMO"
+    return [*COMMAND, *shlex.split(demo[1])]
+
+
+def compared_to_predict(cnn: str) -> float:
+    """Processor time of a comparison of every offer over that of a prediction on every GPU at ten batch sizes."""
+    started = time.process_time()
+    epochcast.predict(cnn, "all", list(range(1, 500, 50)), **QUESTION)
+    between = time.process_time()
+    epochcast.compare(cnn, all_offers=True, data_set="imagenet")
+    return (time.process_time() - between) / (between - started)
+
+
+def on_two_sizes() -> None:
+    epochcast.predict("resnet50", "T4", [64, 128], **QUESTION)
+
+
+def of_every_offer() -> None:
+    epochcast.compare("resnet50", all_offers=True, data_set="imagenet")
+
+
+def new_question_to_service() -> Callable[[], None]:
+    """A function that asks a service in this process what it was not asked before, so that no kept answer is sent."""
+    client, sizes = TestClient(create_app(Settings())), fresh_batch_sizes()
+
+    def ask() -> None:
+        question = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": next(sizes)[:2], "data_set": "imagenet"}
+        client.post("/v1/predictions", json=question).raise_for_status()
+
+    return ask
+
+
+def files_entered(ask: Callable[[], None]) -> int:
+    """Distinct files of the project with a function that a question calls, when it was asked twice before.
+
+    Threads count that begin while it is asked, as those of a service do.
+    """
+    packages = tuple(str(Path(str(package.__file__)).parent) for package in (api, epochcast, predictor))
+    entered: set[str] = set()
+    counting = False
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if counting and event == "call" and frame.f_code.co_filename.startswith(packages):
+            entered.add(frame.f_code.co_filename)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        ask()
+        ask()
+        counting = True
+        ask()
+    finally:
+        counting = False
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    return len(entered)
+
+
+def questions() -> Iterator[tuple[str, float, int]]:
+    """Each question's name, best processor time in ms and rows; the first answer loads the model and is not timed."""
+    sizes = fresh_batch_sizes()
+    epochcast.predict("resnet50", "all", next(sizes), **QUESTION)
+
+    def on_one_gpu() -> int:
+        return len(epochcast.predict("resnet50", "T4", next(sizes), **QUESTION))
+
+    def on_every_gpu() -> int:
+        return len(epochcast.predict("resnet50", "all", next(sizes), **QUESTION))
+
+    def of_layers() -> int:
+        return len(epochcast.predict("resnet50", "H200", next(sizes), **QUESTION | {"precision": "tf32"}))
+
+    def of_all_offers() -> int:
+        return len(epochcast.compare("resnet50", batch_size=next(sizes), all_offers=True, **QUESTION))
+
+    for name, ask in (
+        ("predict, 1 GPU x 10 batch sizes", on_one_gpu),
+        ("predict, 1 GPU with measured layers x 10", of_layers),
+        ("predict, all GPUs x 10 batch sizes", on_every_gpu),
+        ("compare, every offer x 10 batch sizes", of_all_offers),
+    ):
+        yield name, *best_ms(ask)
+
+
+def fresh_batch_sizes() -> Iterator[list[int]]:
+    """Ten batch sizes at a time, none of them twice."""
+    first = 1
+    while True:
+        yield list(range(first, first + 500, 50))
+        first += 1
+        assert first <= 50, "no fresh batch sizes are left: ask fewer questions"
+
+
+def best_ms(work: Callable[[], int]) -> tuple[float, int]:
+    """Least processor time of several runs in ms, and the rows answered."""
+    times, rows = [], 0
+    for _ in range(REPEATS):
+        started = time.process_time()
+        rows = work()
+        times.append(1000 * (time.process_time() - started))
+    return min(times), rows
+
+
+def best_start_ms(command: list[str]) -> float:
+    """Least wall time of a process in ms."""
+    times = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        times.append(1000 * (time.perf_counter() - started))
+    return min(times)
+
+
+def bulk(n_rows: int) -> int:
+    print(f"{'what':52}{'rows':>12}{'CPU s':>9}{'rows/s':>12}{'MiB at most':>13}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, n, seconds in measurements(Path(folder)):
+            show(name, n, seconds)
+        asked, answered = Path(folder) / "rows.parquet", Path(folder) / "predictions.parquet"
+        write_parquet(asked, n_rows)
+        command = [sys.executable, __file__, "--child", str(asked), str(answered)]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        if found.returncode:
+            print(found.stderr, file=sys.stderr)
+            return 1
+        seconds, mib = map(float, found.stdout.split())
+        show(f"predict_rows, Parquet, at most {MOST_GIB} GiB, with the start", n_rows, seconds, mib)
+    return 0
+
+
+def measurements(folder: Path) -> Iterator[tuple[str, int, float]]:
+    """Each measurement's name, rows, and least processor time in s."""
+    table, parquet = (
+        (folder / "rows.csv", folder / "out.csv"),
+        (folder / "rows.parquet", folder / "out.parquet"),
+    )
+    write_csv(table[0], 100_000)
+    yield "csv: read and write as many rows", 100_000, best_s(lambda: copy(*table))
+    yield "predict_rows, CSV", 100_000, best_s(lambda: predict_rows(*table))
+    write_csv(table[0], 1_000_000)
+    yield "predict_rows, CSV", 1_000_000, best_s(lambda: predict_rows(*table))
+    for n_rows in (100_000, 1_000_000):
+        write_parquet(parquet[0], n_rows)
+        yield "predict_rows, Parquet", n_rows, best_s(lambda: predict_rows(*parquet))
+    cells = list(product(range(len(CNNS)), range(len(GPUS)), range(len(BATCH_SIZES))))
+    pq.write_table(as_table(*np.array(cells).T), parquet[0])
+    yield "predict_rows, Parquet, distinct", len(cells), best_s(lambda: predict_rows(*parquet))
+
+
+def show(name: str, n_rows: int, seconds: float, mib: float | None = None) -> None:
+    memory = "" if mib is None else f"{mib:,.0f}"
+    print(f"{name:52}{n_rows:12,}{seconds:9.2f}{n_rows / seconds:12,.0f}{memory:>13}", flush=True)
+
+
+def in_little_memory(asked: str, answered: str) -> int:
+    """Answer a file with a bound on this process's addresses; print its processor time in s and its peak in MiB."""
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_GIB * 2**30, MOST_GIB * 2**30))
+    predict_rows(asked, answered)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+    return 0
+
+
+def drawn(n_rows: int, seed: int = 0) -> Iterator[np.ndarray]:
+    """Indices of CNN, GPU and batch size of each row."""
+    draw = np.random.default_rng(seed)
+    return (draw.integers(len(each), size=n_rows) for each in (CNNS, GPUS, BATCH_SIZES))
+
+
+def write_csv(path: Path, n_rows: int) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["cnn", "image_size", "gpu", "batch_size", "precision", "samples"])
+        writer.writerows(
+            [CNNS[cnn], 224, GPUS[gpu], BATCH_SIZES[size], "fp32", 1_281_167]
+            for cnn, gpu, size in zip(*drawn(n_rows), strict=True)
+        )
+
+
+def write_parquet(path: Path, n_rows: int) -> None:
+    with pq.ParquetWriter(path, as_table(*drawn(1)).schema) as writer:
+        for start in range(0, n_rows, OF_A_BATCH):
+            writer.write_table(as_table(*drawn(min(OF_A_BATCH, n_rows - start), seed=start)))
+
+
+def as_table(cnn: np.ndarray, gpu: np.ndarray, size: np.ndarray) -> pa.Table:
+    n_rows = len(cnn)
+    return pa.table(
+        {
+            "cnn": pa.array(np.array(CNNS, dtype=object)[cnn]),
+            "image_size": np.full(n_rows, 224),
+            "gpu": pa.array(np.array(GPUS, dtype=object)[gpu]),
+            "batch_size": np.array(BATCH_SIZES)[size],
+            "precision": pa.array(["fp32"] * n_rows),
+            "samples": np.full(n_rows, 1_281_167),
+        }
+    )
+
+
+def copy(asked: Path, answered: Path) -> None:
+    with asked.open(newline="") as source, answered.open("w", newline="") as target:
+        csv.writer(target).writerows(
+            [*row, *["1.2345678901234"] * 11, "true", "pytorch", "roofline", "", ""]
+            for row in csv.reader(source)
+        )
+
+
+def best_s(work: Callable[[], object]) -> float:
+    """Least processor time of several runs, in s."""
+    times = []
+    for _ in range(REPEATS):
+        started = time.process_time()
+        work()
+        times.append(time.process_time() - started)
+    return min(times)
+
+
+def device(_rows: int) -> int:
+    devices, missing = list(DEVICES), None
+    try:
+        print(gpu_name())
+    except BackendUnavailableError as error:
+        devices, missing = ["cpu"], error
+    print(f"{'what':24}{'device':8}{'questions':>12}{'first s':>10}{'s':>9}{'questions/s':>14}{'apart':>10}")
+    apart = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        for what, ask in (("the law alone", by_the_law()), ("predict_rows, Parquet", by_rows(Path(folder)))):
+            expected = None
+            for name in devices:
+                first_s, s, found = timed(lambda name=name, ask=ask: ask(name))
+                expected = found if expected is None else expected
+                gap = float(np.nanmax(np.abs(found / expected - 1.0)))
+                apart = max(apart, gap)
+                n = found.shape[-1]
+                print(f"{what:24}{name:8}{n:12,}{first_s:10.2f}{s:9.3f}{n / s:14,.0f}{gap:10.1e}", flush=True)
+    if missing is not None:
+        print(f"The GPU was left out: {missing}")
+    return int(apart > MOST_APART)
+
+
+def gpu_name() -> str:
+    """CuPy's version and the driver's name of its GPU."""
+    cupy = arrays_on("cuda").xp
+    return f"CuPy {cupy.__version__}, {cupy.cuda.runtime.getDeviceProperties(0)['name'].decode()}"
+
+
+def by_the_law() -> Callable[[str], Floats]:
+    """Iteration times of CNNs on all GPUs at all batch sizes, of shape (n_questions,), by device."""
+    law = Model.load().roofline.law_
+    kernels = [kernels_of(zoo_cnn(cnn)) for cnn in CNNS]
+    contexts = [KernelContext(gpu, default_precision(gpu, "pytorch"), "pytorch") for gpu in all_gpus()]
+    sizes = np.arange(1, 513)
+
+    def ask(device: str) -> Floats:
+        asked, n = replace(law, arrays=arrays_on(device)), 8 if device == "cpu" else len(contexts)
+        parts = [contexts[start : start + n] for start in range(0, len(contexts), n)]
+        found = [asked.times(cnn, part, sizes).iteration_ms for cnn in kernels for part in parts]
+        return np.concatenate([each.ravel() for each in found])
+
+    return ask
+
+
+def by_rows(folder: Path) -> Callable[[str], Floats]:
+    """Numbers of the answers to a table of rows, of shape (n_columns, n_questions), by device."""
+    sizes = np.arange(1, 2049)
+    cells = np.array(list(product(range(len(CNNS)), range(len(GPUS)), range(len(sizes)))))
+    cnn, gpu, size = cells.T
+    asked = as_table(cnn, gpu, np.zeros_like(size))
+    place = asked.schema.get_field_index("batch_size")
+    asked = asked.set_column(place, "batch_size", pa.array(sizes[size]))
+    pq.write_table(asked, folder / "rows.parquet")
+
+    def ask(device: str) -> Floats:
+        answered = folder / f"{device}.parquet"
+        if predict_rows(folder / "rows.parquet", answered, device=device):
+            raise RuntimeError("rows failed; see the column error of their answers.")
+        found = pq.read_table(answered)
+        numbers = [name for name in found.column_names if name.endswith(("_ms", "_s", "_usd", "watt_hours"))]
+        return np.stack([found[name].to_numpy().astype(float) for name in numbers])
+
+    return ask
+
+
+def timed(work: Callable[[], Floats]) -> tuple[float, float, Floats]:
+    """Seconds of the first call, the least of the later ones, and what they give."""
+    times = []
+    for _ in range(1 + REPEATS):
+        started = time.perf_counter()
+        found = work()
+        times.append(time.perf_counter() - started)
+    return times[0], min(times[1:]), found
+
+
+PARTS: dict[str, Callable[[int], int]] = {"answers": answers, "bulk": bulk, "device": device, "start": start}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
