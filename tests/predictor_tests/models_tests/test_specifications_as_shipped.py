@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import epochcast
 from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
@@ -79,3 +80,12 @@ def test_a_gpu_never_measured_has_a_wider_interval_than_every_measured_one_of_it
         if ratio[new] <= ratio[known]
     ]
     assert narrow == []
+
+
+@pytest.mark.parametrize("gpu", ["GH200 480GB", "GH200 144GB"])
+def test_a_card_that_was_never_measured_has_a_wider_interval_than_those_of_its_chip(gpu):
+    def width(name):
+        [row] = epochcast.predict("resnet50", name, 64).to_dict("records")
+        return row["gpu_high_ms"] / row["gpu_low_ms"]
+
+    assert width(gpu) > max(width("H100 SXM"), width("H200"))
