@@ -37,8 +37,8 @@ CNNs' error on an H100 stays within 0.2 points."""
 
 
 _ALIKE, _OTHER = 1.5, 3.0
-"""Factors on the half width of the GPU's time: the H200's operators miss CNNs on an H100 by 1.3 (TF32) and 1.8 times (AMP
-channels-last) what the H100's own do; cards that differ in more were not judged."""
+"""Factors on the half width of the GPU's time: the H200's operators miss CNNs on an H100 by 1.3 (TF32) and 1.8 times
+(AMP channels-last) what the H100's own do; cards that differ in more were not judged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
