@@ -54,7 +54,8 @@ def test_half_precision_sends_half_as_much(ways):
 def test_one_process_for_all_gpus_is_as_slow_as_programs_of_the_study_were():
     """Just under 3 times one GPU for the CIFAR VGG and 2 for DCGAN, on 4 GPUs; their batch sizes are not known.
 
-    At half the batch size, both come out over a third higher: the bounds hold the study within 1.3 either way.
+    At half the batch size, the VGG comes out a fifth higher and DCGAN two fifths: the bounds of DCGAN are 3/4 and 1.3
+    of what the study saw.
     """
     of = {"gpu": "V100-SXM2-16GB", "framework": "chainer", "precision": "fp32"}
     vgg = ways_of("vgg_cifar", batch_size=256, **of)["channels"]
