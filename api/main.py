@@ -171,7 +171,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Watch the model's file while the service runs; close the store at its end."""
     with logging_json(app.state.settings.log_level), _threads_take_short_turns():
         await asyncio.to_thread(_warm_up, app.state.serving)
-        app.state.document.begin()
         gc.freeze()  # what is loaded by now stays: the collector need not look at it again and again
         watch = asyncio.create_task(app.state.serving.model.watch())
         yield

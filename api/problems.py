@@ -170,7 +170,7 @@ def add_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http_error)
 
 
-async def _epochcast_error(_: Request, error: Exception) -> Response:
+async def _epochcast_error(request: Request, error: Exception) -> Response:
     status = next(status for kind, status in STATUS_OF.items() if isinstance(error, kind))
     headers = {"Retry-After": "5"} if status == 503 else {}
     if isinstance(error, StoreError):
@@ -179,6 +179,8 @@ async def _epochcast_error(_: Request, error: Exception) -> Response:
     if isinstance(error, InvalidFieldsError):
         return problem(status, str(error), headers, error="SchemaError", errors=error.errors)
     option = error.option if isinstance(error, EpochcastError) else None
+    if request.method == "GET" and request.path_params and option not in request.query_params:
+        option = None  # what a path names is no field
     at_fault = {"errors": [{"field": option, "detail": str(error)}]} if option and status < 500 else {}
     return problem(status, str(error), headers, error=type(error).__name__, **at_fault)
 

@@ -132,7 +132,7 @@ def compare(
     >>> ranking["total_cost_usd"].is_monotonic_increasing
     True
     >>> print(ranking.attrs["verdict"].sentence)
-    Rent aws g4dn.xlarge (1 x Tesla T4): 90 epochs take ...
+    Rent 1x T4 at aws g4dn.xlarge: ...
     """
     from predictor.answers.compare import compare as compare_gpus
 

@@ -651,7 +651,7 @@ def epochs(
     Notes
     -----
     The interval of the energy joins those of time and power in quadrature; no GPU exceeds its limit for the longest
-    epoch.
+    epoch. While a pass waits for its first images, the GPUs idle.
     """
     known, sizes = np.where(np.asarray(samples) > 0, 1.0, math.nan), numbers["batch_size"]
 
@@ -663,7 +663,9 @@ def epochs(
 
     time_s, low_s, high_s = map(seconds, ENDS, LOADING_TIMES, WAITS)
     spread, n_gpus = numbers["power_spread"], numbers["gpus_used"]
-    joules = n_gpus * numbers["power_w"] * time_s
+    passes = 1 + (np.asarray(validation_samples) > 0)
+    idle_s, idle_w = passes * numbers[WAITS[0]], ratios_of("power").numbers["idle"] * numbers["power_limit_w"]
+    joules = n_gpus * (numbers["power_w"] * (time_s - idle_s) + idle_w * idle_s)
     low = joules * np.exp(-np.hypot(np.log(time_s / low_s), spread))
     high = joules * np.exp(np.hypot(np.log(high_s / time_s), spread))
     most = n_gpus * numbers["power_limit_w"] * high_s

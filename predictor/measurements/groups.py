@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import device_of
+from predictor.operator_types import OPERATOR_TYPES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,6 @@ _SHAPE = (
     "type", "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width",
     "kernel_height", "kernel_width", "stride_height", "stride_width", "groups",
 )  # fmt: skip
-_TYPES = frozenset({"conv2d", "conv_transpose2d", "linear", "batch_norm", "layer_norm", "group_norm"})
 
 
 def chips_of(rows: pd.DataFrame) -> NDArray[np.str_]:
@@ -63,5 +63,6 @@ def cnns_of(features: pd.DataFrame) -> NDArray[np.str_]:
 
 def _contents(table: LayerTable) -> tuple[object, ...]:
     """What tells a CNN at an image size from others, whatever the order of its layers."""
-    layers = (tuple(getattr(layer, name) or 0 for name in _SHAPE) for layer in table if layer.type in _TYPES)
+    trained = (layer for layer in table if OPERATOR_TYPES[layer.type].weights)
+    layers = (tuple(getattr(layer, name) or 0 for name in _SHAPE) for layer in trained)
     return table.image_size, *sorted(layers, key=str)

@@ -44,7 +44,7 @@ UNCHANGED = ("loss", "optimizer")
 
 _SMALL = 64  # channels
 _NORMS_AND_POOLS = ("layer_norm", "pooling", "avg_pool", "max_pool")
-_OPERATORS_OF_THESE = ("group_norm", "instance_norm", "layer_norm", "avg_pool", "max_pool")
+_OPERATORS_OF_THESE = ("group_norm", "layer_norm", "avg_pool", "max_pool")
 
 
 def check_compiles(gpu: Gpu, mode: Mode) -> None:

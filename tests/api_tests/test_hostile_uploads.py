@@ -56,7 +56,7 @@ def test_hostile_uploads_get_a_4xx_run_nothing_and_leave_memory_bounded(service,
     wrong, count = [], 0
     with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         client.post("/v1/predictions", json=QUESTION).raise_for_status()
-        client.get("/openapi.json").raise_for_status()  # it is made as the service starts
+        client.get("/openapi.json").raise_for_status()  # it is made when it is first asked for
         before = most_memory_mib(process)
         for name, (method, path, headers, body) in hostile_requests(trace, onnx_file):
             count += 1

@@ -247,3 +247,8 @@ def test_a_refusal_of_the_core_names_the_field_at_fault_as_data(client, question
     asked = {"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [8], **question}
     refusal = client.post("/v1/predictions", json=asked).json()
     assert refusal["errors"] == [{"field": field, "detail": refusal["detail"]}]
+
+
+@pytest.mark.parametrize("path", ["/v1/gpus/T5", "/v1/cnns/resnet51"])
+def test_what_a_path_names_is_no_field(client, path):
+    assert "errors" not in refused(client.get(path), 404)

@@ -19,6 +19,7 @@ import epochcast as face
 from epochcast.command import COMMANDS, build_app
 from predictor.answers.notes import Priority
 from predictor.catalogue.devices import all_gpus, find_gpu, short_name
+from predictor.models.input_pipeline import host_beside_workers
 
 QUESTION = ("vgg_cifar", "--dataset", "cifar100", "--gpu", "T4", "--gpu", "V100-SXM2-16GB", "-b", "32,64")
 MEASUREMENTS = """gpu,cnn,image_size,batch_size,precision,iteration_time_ms
@@ -391,7 +392,9 @@ def test_where_the_start_matters_compare_shows_epoch_and_start(more, epochcast):
     out = epochcast("compare", *CIFAR, *SLOW_START, *more).out
     assert "epoch" in lines_of_table(out)[0].split()
     assert FIRST_EPOCH in out
-    assert "which each time holds once: the GPU waits for the first mini-batch" in " ".join(out.split())
+    assert "which each time holds once: PyTorch loads its kernels, and cuDNN compiles" in " ".join(
+        out.split()
+    )
 
 
 def test_where_the_start_does_not_matter_compare_says_nothing_of_it(epochcast):
@@ -401,7 +404,7 @@ def test_where_the_start_does_not_matter_compare_says_nothing_of_it(epochcast):
 
 def test_with_0_workers_no_worker_is_told_of_and_workers_are_what_helps(epochcast):
     out = " ".join(epochcast("predict", *CIFAR, "--workers", 0).out.split())
-    assert "once in a training: PyTorch chooses a kernel" in out
+    assert "once in a training: PyTorch loads its kernels, and cuDNN compiles" in out
     assert "with 0 workers the GPUs wait" in out
     assert "More vCPUs" not in out
 
@@ -429,7 +432,14 @@ def test_a_start_that_is_not_known_is_said_where_loading_is_counted(command, mod
 @pytest.mark.parametrize("command", ["predict", "compare"])
 def test_the_seconds_of_compiling_are_said_without_being_asked(command, epochcast):
     out = " ".join(epochcast(command, *CIFAR, "--capture", "compile").out.split())
-    assert "not measured with --capture compile; compiling takes about" in out
+    assert "known only where loading is counted (--workers); compiling takes about" in out
+
+
+def test_the_seconds_of_compiling_are_in_the_first_epoch_where_loading_is_counted(epochcast):
+    out = " ".join(epochcast("predict", *CIFAR, "--capture", "compile", "--workers", 8).out.split())
+    assert FIRST_EPOCH in out
+    assert "once in a training: it is compiled" in out
+    assert "not counted" not in out
 
 
 def test_without_loading_the_start_is_said_not_to_be_counted_where_epochs_are_told(epochcast):
@@ -445,7 +455,7 @@ def test_host_bound_rows_say_that_workers_slow_the_host(epochcast):
     beside, alone = (
         " ".join(epochcast("predict", *CIFAR, *more).out.split()) for more in (("--workers", 8), ())
     )
-    assert "1.3 times as long beside workers as without" in beside
+    assert f"{host_beside_workers():g} times as long beside workers as without" in beside
     assert "Host-bound: the host takes longer" in alone
     assert "beside workers" not in alone
 
@@ -453,7 +463,9 @@ def test_host_bound_rows_say_that_workers_slow_the_host(epochcast):
 def test_an_anchor_far_from_the_model_is_remarked_on_without_being_asked(epochcast):
     anchor = ("--anchor-gpu", "T4", "--anchor-batch-size", 32, "--anchor-iteration-time-ms", 5000)
     out = " ".join(epochcast("predict", "resnet50", "-g", "T4", "-b", 64, *anchor).out.split())
-    assert "Beware: the anchor is 17 times the model's own time on Tesla T4 at batch 32" in out
+    beware = re.search(r"Beware: the anchor is (\d+) times the model's own time on Tesla T4 at batch 32", out)
+    assert beware
+    assert 10 < int(beware[1]) < 30  # 5,000 ms, where runs measured about 300
 
 
 def test_host_bound_rows_are_marked_with_what_helps(epochcast):

@@ -37,7 +37,7 @@ def test_the_same_value_is_refused_by_its_name_in_python():
         (("--sync-batch-norm",), ("--sync-batch-norm", "--n-gpus is 1")),
         (("--nodes", "2", "--n-gpus", "4"), ("--nodes 2: pass --link",)),
         (("--n-gpus", "12"), ("--n-gpus 12", "--nodes and --link")),
-        (("--workers", "2"), ("Pass --samples-per-worker-second, --input",)),
+        (("--workers", "2"), ("Pass --samples-per-worker-second, --images-per-second, --input",)),
         (("--anchor-gpu", "T4"), ("lacks --anchor-batch-size",)),
         (("--anchor-gpu", "T4", "--anchor-batch-size", "x"), ("--anchor-batch-size 'x'",)),
         (("-b", "x"), ("--batch-size 'x'",)),

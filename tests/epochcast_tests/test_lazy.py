@@ -66,6 +66,7 @@ def test_the_public_face_is_these_names():
         "load_measurements",
         "predict",
         "profile",
+        "record",
     ]
     watches = ["lightning_callback", "trainer_callback", "watch"]
     assert sorted(epochcast.__all__) == sorted(["Client", "NetBuilder", *verbs, *watches])

@@ -119,7 +119,9 @@ def test_one_measurement_is_singular(epochcast, fake, monkeypatch, tmp_path):
 def test_a_cpu_measures_small_and_large_batches_in_turn():
     request, _ = request_for(ProfileRequest("quick", device="cpu"), "x.csv")
     first = request.configurations[:30]
-    assert len({each.subject for each in first}) == 30
+    assert (
+        len({each.subject for each in first}) >= 27
+    )  # one that tells much comes again at another batch size
     assert {each.batch_size for each in first} >= {4, 16, 32}
 
 
@@ -267,7 +269,7 @@ def test_layers_of_no_known_type_are_pointed_to_whole_cnns_before_and_after(
 ):
     monkeypatch.chdir(tmp_path)
     Path("odd.py").write_text(
-        "from torch import nn\n\ndef make_model():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Mish())\n"
+        "from torch import nn\n\ndef make_model():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Hardshrink())\n"
     )
     asked = ("profile", "--preset", "cnn:odd.py:make_model@32", "--device", "cpu", "--allow-noise", "-b", "2")
     what = "Measure the CNN whole: --preset targets:FILE.py:make_model"

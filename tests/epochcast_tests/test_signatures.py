@@ -72,8 +72,13 @@ def test_a_function_shows_the_options_that_it_takes(name):
 
 
 def test_an_option_shows_its_default_and_what_holds_without_it():
-    shown = inspect.signature(epochcast.predict).parameters["memory_format"]
-    assert (shown.default, shown.annotation) == ("nchw", "str")
+    shown = inspect.signature(epochcast.predict).parameters
+    assert (shown["capture"].default, shown["capture"].annotation) == ("eager", "str")
+    assert (shown["memory_format"].default, shown["memory_format"].annotation) == (None, "str | None")
+    assert (
+        "by default what the framework does: channels_last in TensorFlow's AMP, else nchw"
+        in epochcast.predict.__doc__
+    )
     assert "by default the shipped prices" in epochcast.predict.__doc__
 
 

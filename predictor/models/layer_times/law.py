@@ -63,15 +63,16 @@ class OperatorTotals:
     `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes is split between them by
     linear interpolation. `support_ms`, of shape (supports, len(CLASSES), n_batches), splits the time of each class by
     support. `host_ms` is the host time of all operators (NaN if the library has none), `n_operators` their number;
-    `named` names two operators with `BEYOND` or `FARAWAY`, and types with `UNKNOWN`. `gradient_host_ms` and
-    `n_gradients` are the parts of `host_ms` and `n_operators` that sum gradients in the backward pass.
+    `named` names, for each batch size, two operators with `BEYOND` or `FARAWAY`, and types with `UNKNOWN`.
+    `gradient_host_ms` and `n_gradients` are the parts of `host_ms` and `n_operators` that sum gradients in the backward
+    pass.
     """
 
     sized_ms: Array
     support_ms: Array
     host_ms: float
     n_operators: float
-    named: dict[int, tuple[str, ...]]
+    named: dict[int, tuple[tuple[str, ...], ...]]
     gradient_host_ms: float = 0.0
     n_gradients: float = 0.0
 
@@ -127,12 +128,16 @@ class OperatorTotals:
 
     def reasons(self) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution at each batch size."""
-        told = {kind: _reason(kind, self.named[kind]) for kind in _UNSURE if self.named.get(kind)}
         every = [
-            tuple(kind for kind in told if self.shares[kind][i] > 0) for i in range(self.sized_ms.shape[2])
+            tuple(
+                (kind, self.named[kind][i])
+                for kind in _UNSURE
+                if kind in self.named and self.shares[kind][i] > 0
+            )
+            for i in range(self.sized_ms.shape[2])
         ]
-        found = {kinds: tuple(told[kind] for kind in kinds) for kinds in every}
-        return tuple(found[kinds] for kinds in every)  # batch sizes alike share their tuple
+        found = {told: tuple(_reason(kind, names) for kind, names in told) for told in every}
+        return tuple(found[told] for told in every)  # batch sizes alike share their tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +262,7 @@ def layer_sums(
         float(counts @ times.host_ms),
         float(counts.sum()),
         {
-            kind: _named(
-                kind, [operators[int(i)] for i in np.flatnonzero((times.sureness == kind).any(axis=1))]
-            )
+            kind: _named_each(kind, operators, times.sureness == kind)
             for kind in _UNSURE
             if support[kind].any()
         },
@@ -316,6 +319,17 @@ def _reason(kind: int, names: Sequence[str]) -> Reason:
     if word == "shape":
         return Reason(word, f"no measured operator has a shape near that of {some}")
     return Reason(word, f"{some} beyond the measured batch sizes")
+
+
+def _named_each(kind: int, operators: Operators, which: NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
+    """What `_named` says of each batch size; those alike, which are most, are named once."""
+    columns = [column.tobytes() for column in which.T]
+    named = {
+        key: _named(kind, [operators[int(i)] for i in np.flatnonzero(which[:, place])])
+        for place, key in enumerate(columns)
+        if columns.index(key) == place
+    }
+    return tuple(named[key] for key in columns)
 
 
 def _named(kind: int, operators: Sequence[Operator]) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ def test_another_question_about_the_same_rows_needs_no_other_fit(http, app, prof
         ({"stored": {"gpu": "H2O0"}}, 404, "Nearest"),
         ({"stored": {}}, 422, "stored.gpu"),
         ({"stored": {"gpu": "T4", "table": "api_keys"}}, 422, "stored.table"),
-        ({"cnn": "resnet19", "stored": {"gpu": GPU}}, 404, "Nearest: 'resnet18'"),
+        ({"cnn": "resnet19", "stored": {"gpu": GPU}}, 404, "Nearest: 'resnet9', 'resnet18'"),
         ({"cnn": "/etc/passwd.csv", "stored": {"gpu": GPU}}, 404, "no CNN is called"),
         ({"batch_sizes": [], "stored": {"gpu": GPU}}, 422, "batch_sizes"),
         ({"batch_sizes": [10**9], "stored": {"gpu": GPU}}, 422, "batch_sizes[0]"),

