@@ -445,12 +445,13 @@ def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[Re
     A batch size is beyond the measured ones in both, whichever operators the two name.
     """
     pairs = zip(there.extrapolates, here.extrapolates, strict=True)
-    more = (why for one, other in pairs for why in one if why not in other and not _is_shared(why, other))
+    more = (
+        why
+        for one, other in pairs
+        for why in one
+        if why not in other and not (why.kind == "batch" and any(known.kind == "batch" for known in other))
+    )
     return as_answered(dict.fromkeys(more))
-
-
-def _is_shared(why: Reason, others: Sequence[Reason]) -> bool:
-    return why.kind == "batch" and any(other.kind == "batch" for other in others)
 
 
 def _half_width_of_ratio(here: IterationForecast, there: IterationForecast) -> Array:
