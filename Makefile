@@ -93,7 +93,7 @@ bench: $(VENV)/.dev
 figures: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures.py --jobs 2 $(FIGURES)
 
-# Refits the shipped default on the published measurements, (docs/decisions/, datasets/README.md).
+# Refits the shipped default on the published measurements (docs/decisions/, datasets/README.md).
 # It says first whether the tables are the released ones, and at the end how far the new numbers lie from the old. One thread, so that the last
 # digit does not depend on the number of cores.
 model: export OMP_NUM_THREADS := 1

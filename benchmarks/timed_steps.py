@@ -280,15 +280,7 @@ class UNet(nn.Module):
 
 def segmentation_per_pixel(at: Place) -> Step:
     module, x = at.put(UNet(classes=21)), at.images(32, side=256)
-    y = torch.randint(21, (len(x), *x.shape[2:]), device=at.device)
-    optimizer = sgd(module)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(module(x), y).backward()
-        optimizer.step()
-
-    return step
+    return supervised(module, x, torch.randint(21, (len(x), *x.shape[2:]), device=at.device))
 
 
 STEPS: dict[str, Callable[[Place], Step]] = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from epochcast.tables import duration, print_notes, span
 from predictor.answers.notes import Note, Priority, Reason, notes_of, remedy_of
 from predictor.catalogue.devices import short_name
+from predictor.catalogue.modes import mode_in_words
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
@@ -58,7 +59,9 @@ def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[No
     """
     first = records[0]
     modes = [first["framework"]] if first["framework"] != "pytorch" else []
-    modes += [" or ".join(dict.fromkeys(words(row) for row in records))]
+    modes += [
+        " or ".join(dict.fromkeys(mode_in_words(row["precision"], row["memory_format"]) for row in records))
+    ]
     loading = [] if any(row["loading_time_ms"] is not None for row in records) else ["without image loading"]
     dates = (
         [price_dates(records)] if not any(row["priced_on"] for row in records) and _is_priced(records) else []
@@ -69,13 +72,6 @@ def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[No
     if texts:
         print()
     print_notes(texts)
-
-
-def words(record: Record) -> str:
-    """A mode as people write it: ``TF32``, ``AMP bf16 channels-last``."""
-    precision = record["precision"]
-    text = precision.replace("amp_", "AMP ") if precision.startswith("amp_") else precision.upper()
-    return f"{text} channels-last" if record["memory_format"] == "channels_last" else text
 
 
 def _is_priced(records: Records) -> bool:
@@ -185,7 +181,7 @@ def _meanings(records: Records, verbose: bool) -> list[str]:
     """What the mark ~ and the column of the fastest mode mean."""
     kinds = dict.fromkeys(reason.kind.replace("_", " ") for row in records for reason in guesses(row))
     fast = {
-        words({"precision": row["fast_precision"], "memory_format": row["fast_memory_format"]}): None
+        mode_in_words(row["fast_precision"], row["fast_memory_format"]): None
         for row in records
         if row.get("fast_precision")
     }

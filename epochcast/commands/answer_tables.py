@@ -6,13 +6,22 @@ from typing import Any
 
 import typer
 
+from epochcast.notes import guesses
 from epochcast.tables import Column, Format, Record, duration, number, print_records, write_records
 from predictor.answers.notes import Reason
 from predictor.answers.quantities import energy
 from predictor.catalogue.devices import short_name
 from predictor.table_files import STANDARD
 
-__all__ = ["columns_of", "notes_column", "print_answer", "title", "write_answer"]
+__all__ = [
+    "columns_of",
+    "gpus_column",
+    "gpus_in_words",
+    "notes_column",
+    "print_answer",
+    "title",
+    "write_answer",
+]
 
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
@@ -59,6 +68,17 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
 def notes_column(letters: Mapping[Reason, str]) -> Column:
     """The letters of the reasons why a row extrapolates, as `epochcast.notes.legend` explains them."""
     return Column("notes", lambda r: ",".join(letters[reason] for reason in r["extrapolates"]), left=True)
+
+
+def gpus_in_words(record: Record) -> str:
+    """The GPUs that work: ``T4``, or ``4x T4``."""
+    several = f"{record['gpus_used']}x " if record["gpus_used"] > 1 else ""
+    return f"{several}{short_name(record['gpu'])}"
+
+
+def gpus_column(*, marked: bool) -> Column:
+    """The GPUs that work; `marked` with ``~`` where a row extrapolates."""
+    return Column("GPU", lambda r: f"{gpus_in_words(r)}{' ~' * (marked and bool(guesses(r)))}", left=True)
 
 
 def _if_it_varies(records: Sequence[Record], name: str, rank: int) -> Column:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.commands.answer_tables import columns_of, notes_column, print_answer, write_answer
+from epochcast.commands.answer_tables import columns_of, gpus_column, notes_column, print_answer, write_answer
 from epochcast.notes import (
     amp_waits,
     comparison_notes,
-    guesses,
     legend,
     limited_by,
     price_dates,
@@ -20,10 +19,9 @@ from epochcast.notes import (
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table
 from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.options import options_of
-from predictor.answers.quantities import duration_estimate, energy, estimate, percent
+from predictor.answers.quantities import duration_estimate, energy, estimate, percent, rounded_duration
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import short_offer
-from predictor.catalogue.devices import short_name
 
 if TYPE_CHECKING:
     from predictor.answers.compare import Comparison
@@ -124,9 +122,8 @@ def _training(records: Sequence[Record], plan: Plan, question: Question) -> list
 def _short_columns(records: Sequence[Record], plan: Plan) -> list[Column]:
     """What decides between the rows, within 100 columns."""
     shared = columns_of(records)
-    gpus = {id(record): _gpus(record) for record in records}
     return [
-        Column("GPU", lambda r: f"{gpus[id(r)]}{' ~' * bool(guesses(r))}", left=True),
+        gpus_column(marked=True),
         Column("offer", _offer_and_price, left=True, rank=4),
         *(
             []
@@ -182,12 +179,6 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) 
     ]
 
 
-def _gpus(record: Record) -> str:
-    """The GPUs that work: ``T4``, or ``4x T4``."""
-    several = f"{record['gpus_used']}x " if record["gpus_used"] > 1 else ""
-    return f"{several}{short_name(record['gpu'])}"
-
-
 def _offer_and_price(record: Record) -> str:
     if record["usd_per_hour"] is None:
         return str(record["offer"])
@@ -225,9 +216,7 @@ def _with_amp(record: Record) -> str:
     """Time in the fastest common mode, and whether image loading limits that."""
     if record["fast_time_h"] is None:
         return ""
-    seconds = 3600.0 * record["fast_time_h"]
-    time, _, _ = duration_estimate(seconds, seconds, 2 * seconds).partition(" (")
-    return f"{time}{', loading-bound' * amp_waits(record)}"
+    return f"{rounded_duration(3600.0 * record['fast_time_h'])}{', loading-bound' * amp_waits(record)}"
 
 
 def _but(record: Record) -> str:

@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.commands.answer_tables import columns_of, notes_column, print_answer, title, write_answer
-from epochcast.notes import guesses, legend, limited_by, prediction_notes, price_dates, print_notes_below
+from epochcast.commands.answer_tables import (
+    columns_of,
+    gpus_column,
+    gpus_in_words,
+    notes_column,
+    print_answer,
+    title,
+    write_answer,
+)
+from epochcast.notes import legend, limited_by, prediction_notes, price_dates, print_notes_below
 from epochcast.tables import Column, Format, Record, counted, print_notes, print_table
 from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.quantities import duration_estimate, estimate
 from predictor.answers.question import Question
-from predictor.catalogue.devices import device_of, short_name
+from predictor.catalogue.devices import device_of
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -165,7 +173,7 @@ def _verdict(records: Sequence[Record], question: Question, server: str | None) 
     best = min((r for r in fitting if r["best_batch"]), default=fitting[0], key=_rank)
     several = len({record["gpu"] for record in records}) > 1
     role = ("Fastest: " if best["cost_usd"] is None else "Cheapest: ") if several else ""
-    return f"{role}{_gpu(best)} at batch {best['batch_size']:,}: {_took(best)}."
+    return f"{role}{gpus_in_words(best)} at batch {best['batch_size']:,}: {_took(best)}."
 
 
 def _what_fits(records: Sequence[Record], question: Question, server: str | None) -> str:
@@ -173,8 +181,8 @@ def _what_fits(records: Sequence[Record], question: Question, server: str | None
     first = min(records, key=lambda r: r["batch_size"])
     gib = device_of(first["gpu"]).memory_gib
     text = (
-        f"Does not fit: batch {first['batch_size']:,} needs {first['peak_memory_gib']:.1f} GiB, a {_gpu(first)} has "
-        f"{gib:g}."
+        f"Does not fit: batch {first['batch_size']:,} needs {first['peak_memory_gib']:.1f} GiB, "
+        f"a {gpus_in_words(first)} has {gib:g}."
     )
     roomiest = max(records, key=lambda r: r["largest_batch_size"] or 0)
     size = roomiest["largest_batch_size"]
@@ -186,7 +194,7 @@ def _what_fits(records: Sequence[Record], question: Question, server: str | None
 
 
 def _on(record: Record, first: Record) -> str:
-    return "" if record["gpu"] == first["gpu"] else f" on a {_gpu(record)}"
+    return "" if record["gpu"] == first["gpu"] else f" on a {gpus_in_words(record)}"
 
 
 def _rank(record: Record) -> tuple[float, ...]:
@@ -201,19 +209,13 @@ def _took(record: Record) -> str:
     return f"{_epoch(record)} an epoch{cost}"
 
 
-def _gpu(record: Record) -> str:
-    several = f"{record['gpus_used']}x " if record["gpus_used"] > 1 else ""
-    return f"{several}{short_name(record['gpu'])}"
-
-
 def _columns(
     records: Sequence[Record], letters: dict[Reason, str] | None, question: Question
 ) -> list[Column]:
     shared = columns_of(records)
     searched = [Column("", _named(records), left=True)] if question.batch_sizes is None else []
-    brief = letters is None
     return [
-        Column("GPU", lambda r: f"{_gpu(r)}{' ~' * (brief and bool(guesses(r)))}", left=True),
+        gpus_column(marked=letters is None),
         Column("batch", lambda r: f"{r['batch_size']:,}"),
         *searched,
         *(_TEAM_COLUMNS if records[0]["gpus_used"] > 1 else ()),

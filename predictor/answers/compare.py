@@ -406,13 +406,12 @@ class Comparer:
             answers.iterations.rows(places), machines.offers, machine, trainings
         ).with_epochs()
 
-    def best_on(self, machines: Machines, answers: GpuAnswers) -> OfferRows:
-        """A row for each machine: as many of its GPUs as train fastest; one where that takes minutes."""
+    def best_on(self, machines: Machines, answers: GpuAnswers, one_h: Array) -> OfferRows:
+        """A row for each machine: as many of its GPUs as train fastest; one where `one_h`, its hours, are minutes."""
         n_gpus, nodes = answers.iterations.n_gpus, self.question.nodes
         most = [math.inf if offer is None else offer.gpu_count * nodes for offer in machines.offers.offers]
         firsts = [answers.compared[gpu][0] for gpu in machines.gpus]
-        one = self.rows_on(machines, answers, np.arange(len(firsts)), firsts)
-        shares = self.total_h(machines, one.numbers)[0] >= _SHARED_FROM_H
+        shares = one_h >= _SHARED_FROM_H
         usable = [
             (machine, place)
             for machine, gpu in enumerate(machines.gpus)
@@ -429,7 +428,6 @@ class Comparer:
         """The fields of rows but rank and front: each GPU on each of its offers."""
         plan, question, machines = self.plan, self.question, self.machines(answers.gpus)
         offers, every = machines.offers.offers, np.arange(len(machines.gpus))
-        rows = self.best_on(machines, answers)
         one, fastest = (
             self.rows_on(machines, answers, every, places)
             for places in (
@@ -437,10 +435,12 @@ class Comparer:
                 [answers.fastest[gpu] for gpu in machines.gpus],
             )
         )
+        one_h = self.total_h(machines, one.numbers)[0]
+        rows = self.best_on(machines, answers, one_h)
         numbers, per_hour = rows.numbers, machines.offers.usd_per_hour
         time_h, low_h, high_h = self.total_h(machines, numbers)
         is_one = numbers["gpus_used"] == one.numbers["gpus_used"]
-        one_h = np.where(is_one, math.nan, self.total_h(machines, one.numbers)[0])
+        one_h = np.where(is_one, math.nan, one_h)
         working = numbers["gpus_used"] * np.minimum(plan.trials, machines.at_once)
         n, data_set = len(offers), question.training_set()
         hours, usd = time_h.tolist(), plain(time_h * per_hour)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["duration", "duration_estimate", "energy", "estimate", "number", "percent", "span", "usd"]
+__all__ = [
+    "duration",
+    "duration_estimate",
+    "energy",
+    "estimate",
+    "number",
+    "percent",
+    "rounded",
+    "rounded_duration",
+    "span",
+    "usd",
+]
 
 _SHARP = 1.05  # upper / lower end of an interval up to which a third digit means something
 
@@ -19,12 +30,23 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def rounded(value: float, digits: int = 2) -> str:
+    """`value` rounded to so many significant digits: ``120`` for 123.4."""
+    return number(float(f"{value:.{digits}g}"), digits)
+
+
 def duration(seconds: float | None) -> str:
     """Seconds as ``12.3 s``, ``4.56 min`` or ``7.89 h``; empty for None."""
     if seconds is None:
         return ""
     unit, size = _unit(seconds)
     return f"{number(seconds / size)} {unit}"
+
+
+def rounded_duration(seconds: float) -> str:
+    """Seconds with two significant digits, in the unit of `duration`."""
+    unit, size = _unit(seconds)
+    return f"{rounded(seconds / size)} {unit}"
 
 
 def span(low: float | None, high: float | None, like: float | None) -> str:
@@ -44,20 +66,20 @@ def duration_estimate(seconds: float, low: float, high: float) -> str:
     '17 h (16-19)'
     """
     unit, size = _unit(seconds)
-    middle, *ends = _rounded(low, high, seconds / size, low / size, high / size)
+    middle, *ends = _meant(low, high, seconds / size, low / size, high / size)
     return f"{middle} {unit} ({'-'.join(ends)})"
 
 
 def estimate(value: float, low: float, high: float) -> str:
     """A quantity with its interval, as `duration_estimate`: ``120 (94-160)``."""
-    middle, *ends = _rounded(low, high, value, low, high)
+    middle, *ends = _meant(low, high, value, low, high)
     return f"{middle} ({'-'.join(ends)})"
 
 
-def _rounded(low: float, high: float, *values: float) -> list[str]:
+def _meant(low: float, high: float, *values: float) -> list[str]:
     """Values with two significant digits; with three where the interval is sharp."""
     digits = 3 if high <= _SHARP * low else 2
-    return [number(float(f"{value:.{digits}g}"), digits) for value in values]
+    return [rounded(value, digits) for value in values]
 
 
 def energy(watt_hours: float | None) -> str:

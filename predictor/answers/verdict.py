@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from predictor.answers.notes import MEASURE_IT, Note, Priority, Reason, notes_of, remedy_of
-from predictor.answers.quantities import duration, duration_estimate, estimate, number, percent
+from predictor.answers.quantities import duration, duration_estimate, estimate, percent, rounded
 from predictor.answers.question import Plan
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_key, short_offer
 from predictor.catalogue.devices import short_name
+from predictor.catalogue.modes import mode_in_words
 from predictor.models.compiled import measured_where
 
 __all__ = ["Choice", "Compiled", "Verdict", "verdict_of"]
@@ -117,9 +118,8 @@ def verdict_of(
     binding, freed = _binding(rows, best, plan)
     changed = next((row for row in fast_rows if place_of(row) == place_of(best)), None)
     if_fast = fast_rows[0] if fast_rows and fast_rows[0].fits_in_memory else None
-    measured = next((row for row in fitting if not _never_measured(row)), None)
-    if not _never_measured(best):
-        measured = None
+    measured_rows = (row for row in fitting if not _never_measured(row))
+    measured = next(measured_rows, None) if _never_measured(best) else None
     words = _Words(best, plan, roles, measured, binding, freed, changed, if_fast, compiled)
     return Verdict(
         sentence=words.sentence(),
@@ -288,7 +288,7 @@ class _Words:
         if row is None or row.loading_time_ms is None:
             return ""
         loaded, trained = (_images_per_s(row, ms) for ms in (row.loading_time_ms, row.training_time_ms))
-        limited = "training" if row is self.best else _mode(row)
+        limited = "training" if row is self.best else mode_in_words(row.precision, row.memory_format)
         if row.bottleneck == "reading":
             return f"The source gives {loaded} images/s, {limited} takes {trained}."
         cpus = "" if row.vcpus is None else f" on {row.vcpus:g} vCPUs"
@@ -368,7 +368,7 @@ def _brief(row: ComparisonRow) -> str:
 
 
 def _usd(value: float) -> str:
-    return f"US$ {number(float(f'{value:.2g}'), 2)}"
+    return f"US$ {rounded(value)}"
 
 
 def _where(row: ComparisonRow) -> str:
@@ -411,11 +411,6 @@ def _images_per_s(row: ComparisonRow, time_ms: float) -> str:
     rate = 1000.0 * row.local_batch_size * row.gpus_used / time_ms
     digits = 1 - math.floor(math.log10(rate))
     return f"{round(rate, digits):,.0f}"
-
-
-def _mode(row: ComparisonRow) -> str:
-    words = row.precision.replace("amp_", "AMP ")
-    return f"{words} channels-last" if row.memory_format == "channels_last" else words
 
 
 def _excess(missed: float) -> str:

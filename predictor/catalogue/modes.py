@@ -22,6 +22,7 @@ __all__ = [
     "UNKNOWN",
     "Mode",
     "chainer_lacks",
+    "mode_in_words",
     "mode_words",
     "products_in_fp32",
 ]
@@ -105,6 +106,12 @@ def products_in_fp32(framework: str, precision: str, float32_matmul_precision: o
     TensorFlow and Chainer compute both alike.
     """
     return framework == "pytorch" and precision == "tf32" and float32_matmul_precision != "high"
+
+
+def mode_in_words(precision: str, memory_format: str) -> str:
+    """A mode as people write it: ``TF32``, ``AMP bf16 channels-last``."""
+    text = precision.replace("amp_", "AMP ") if precision.startswith("amp_") else precision.upper()
+    return f"{text} channels-last" if memory_format == "channels_last" else text
 
 
 def chainer_lacks(mode: Mode) -> str | None:

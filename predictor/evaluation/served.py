@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from predictor.models.served import Model
 
-__all__ = ["MODE", "held_out_tables", "judge_served", "summary_of", "summary_text"]
+__all__ = ["MODE", "held_out_tables", "judge_served", "summary_of"]
 
 MODE = ["gpu", "precision", "memory_format"]
 """Columns by which errors are told apart."""
@@ -93,10 +93,3 @@ def summary_of(judged: pd.DataFrame) -> pd.DataFrame:
         coverage=("inside", "mean"),
         width=("width", "mean"),
     ).reset_index()
-
-
-def summary_text(summary: pd.DataFrame) -> str:
-    """A table of `summary_of`, or of some of its columns, with shares in percent."""
-    shares = ("mape", "median", "p90", "coverage")
-    formats = dict.fromkeys(shares, "{:.1%}".format) | {"width": "{:.3f}".format}
-    return str(summary.to_string(index=False, formatters=formats))

@@ -5,14 +5,11 @@ One function builds it for fits, evaluations and predictions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from predictor.catalogue.devices import Gpu, find_gpu, is_cpu, peak_tflop_per_s
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.devices import find_gpu, is_cpu, peak_tflop_per_s
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.proxies import PROXY_TIME_PREFIX, proxy_counts, proxy_name, proxy_time_columns
 from predictor.errors import SchemaError, UnknownCnnError, nearest
@@ -28,7 +25,6 @@ __all__ = [
     "GPU_COLUMNS",
     "PROXY_TIME_PREFIX",
     "feature_table",
-    "grid_rows",
     "proxy_counts",
     "proxy_name",
 ]
@@ -141,43 +137,6 @@ def feature_table(measurements: pd.DataFrame, layer_table_of: LayerTableOf | Non
         proxy_time_columns(measurements),
     )
     return pd.concat(parts, axis=1)
-
-
-def grid_rows(
-    tables: Sequence[LayerTable], devices: Sequence[tuple[Gpu, Mode]], batch_sizes: Sequence[int]
-) -> pd.DataFrame:
-    """Feature table of training iterations of every CNN on every GPU at every batch size, in this order, without times.
-
-    Parameters
-    ----------
-    tables : sequence of LayerTable
-        Told apart by name and image size.
-    devices : sequence of (Gpu, Mode)
-    batch_sizes : sequence of int
-
-    Raises
-    ------
-    SchemaError
-        If two of the CNNs have the same name and image size.
-    """
-    import pandas as pd
-
-    by_name = {(table.cnn, table.image_size): table for table in tables}
-    if len(by_name) < len(tables):
-        raise SchemaError("two CNNs have the same name and image size. Rename one of them.")
-    always = {"kind": "target", "pass": "training", "n_gpus": 1}
-    rows = [
-        {
-            "gpu": gpu.name,
-            "cnn": cnn,
-            "image_size": image_size,
-            "batch_size": int(size),
-            **asdict(mode),
-            **always,
-        }
-        for (cnn, image_size), (gpu, mode), size in product(by_name, devices, batch_sizes)
-    ]
-    return feature_table(pd.DataFrame(rows), lambda cnn, image_size: by_name[cnn, image_size])
 
 
 def _check_columns(measurements: pd.DataFrame) -> None:

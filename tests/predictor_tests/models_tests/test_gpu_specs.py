@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from grid_rows import grid_rows
 
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.measurements.features import grid_rows
 from predictor.models.base import Case
 from predictor.models.founding import FOUNDING_PROXIES, GpuSpecs, proxy_work
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 import numpy as np
 import pandas as pd
 import pytest
+from grid_rows import grid_rows
 
 from predictor.answers.answer import predict
 from predictor.answers.bulk import predict_rows
@@ -20,7 +21,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import ArtifactError, DataError, OutOfRangeError, SchemaError
 from predictor.files import data_root
-from predictor.measurements.features import feature_table, grid_rows
+from predictor.measurements.features import feature_table
 from predictor.measurements.table import read_measurements
 from predictor.models.base import MEASURED, UNSEEN
 from predictor.models.named import Methods, errors_of, fit_methods

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from grid_rows import grid_rows
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.pipeline import Pipeline
@@ -23,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.errors import NotFittedError, SchemaError
-from predictor.measurements.features import feature_table, grid_rows
+from predictor.measurements.features import feature_table
 from predictor.models.registry import PREDICTORS, estimator_class, new_predictor
 from predictor.operators.operators import operators_of
 
