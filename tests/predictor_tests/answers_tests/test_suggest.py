@@ -53,7 +53,7 @@ def test_measuring_the_first_narrows_the_interval_most(cnn: tuple[str, int]) -> 
 
     def half_width(some: Sequence[Suggestion]) -> float:
         sums = layer_sums(_with(model.library, some), table, np.array([64.0]))
-        return float(model.law.half_width(sums)[0])
+        return float(model.law.half_widths(sums)[1][0])
 
     place = len(found) // 2
     first, middle, last = (half_width(found[i : i + 5]) for i in (0, place, len(found) - 5))
