@@ -8,14 +8,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from layer_csv import write_layer_table_csv
 
 from predictor.cnns.chainer_chain import from_chainer
+from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.layer_table import (
     Layer,
     LayerTable,
     layer_complaint,
-    read_layer_table_csv,
 )
 from predictor.cnns.onnx_file import INFERENCE_EXPORT, from_onnx
 from predictor.cnns.torch_module import from_torch
@@ -114,7 +113,7 @@ def test_an_export_for_inference_is_found_out(
 @pytest.mark.parametrize("name", zoo_names())
 def test_a_zoo_cnn_survives_the_way_through_csv(name: str, tmp_path: Path) -> None:
     zoo = zoo_cnn(name)
-    write_layer_table_csv(zoo, tmp_path / f"{name}.csv")
+    zoo.to_csv(tmp_path / f"{name}.csv")
     back = read_layer_table_csv(tmp_path / f"{name}.csv")
     assert back.layers == zoo.layers
     assert (back.cnn, back.image_size) == (zoo.cnn, zoo.image_size)
