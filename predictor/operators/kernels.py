@@ -191,7 +191,7 @@ def _launched(layer: Layer) -> float:
 
 
 def _counted_kernels(table: LayerTable, position: int, layer: Layer) -> Iterator[tuple[_Kernel, float]]:
-    """Kernels of a layer trained whole, each as often as its passes run, or the share of the layer's time that they take.
+    """Kernels of a layer, each as often as its passes run, or the share of the layer's time that they take.
 
     All passes of a product have the same count: the law was fitted to whole iterations, which show their sum, not its
     split.
