@@ -1,13 +1,16 @@
 """A training step is recorded without running: every pass that runs, and no other; what it touches stays as it was."""
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from api.layer_tables import LayerTableIn, as_sent, inline_table
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
+from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.layer_table import Step, trained_whole
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.torch_step import record
@@ -51,6 +54,18 @@ def network_of(torch, width):
     return nn.Sequential(
         blocks(torch, width=width), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 5)
     )
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_habit_written_to_csv_or_sent_as_json_is_read_again_as_it_was(torch, habits, tmp_path):
+    changed = []
+    for name in habits.HABITS.keys() - REFUSED:
+        seen = record(habits.HABITS[name]().step, name=name)
+        seen.to_csv(tmp_path / f"{name}.csv")
+        sent = json.loads(json.dumps(as_sent(seen)))
+        again = (read_layer_table_csv(tmp_path / f"{name}.csv"), inline_table(LayerTableIn(**sent)))
+        changed += [name for each in again if replace(each, source=seen.source) != seen]
+    assert changed == []
 
 
 def step_of(torch, module, forward=None, optimizer=None):

@@ -175,3 +175,24 @@ def test_a_forward_pass_has_no_gradients_and_less_of_the_rest():
     assert work[1] == pytest.approx(work[0] / 3, rel=0.02)
     moved = [float(kernels["elements"] @ kernels.count) for kernels in (whole, forward)]
     assert moved[1] < 0.45 * moved[0]
+
+
+@pytest.mark.parametrize(
+    ("runs", "share"), [((1, 0, 0), 0.30), ((2, 1, 1), 1.30), ((1, 1, 0), 0.61), ((1, 1, 1), 1.0)]
+)
+def test_every_pass_of_a_product_counts_as_the_share_of_the_passes_that_run(runs, share):
+    forwards, of_input, of_weights = runs
+    layer = replace(
+        conv(1, (0,), 16, 16), forwards=forwards, input_gradients=of_input, weight_gradients=of_weights
+    )
+    found = counts(LayerTable("parts", 8, (conv(0, (IMAGE,), 16, 16), layer)))
+    rest = counts(LayerTable("stem", 8, (conv(0, (IMAGE,), 16, 16),)))
+    for pass_ in PASSES:
+        name = f"conv_{pass_}"
+        assert found[name] - rest.get(name, 0) == pytest.approx(share)
+
+
+def test_a_first_layer_that_runs_as_usual_has_the_kernels_of_a_cnn_trained_whole():
+    usual = conv(0, (IMAGE,), 3, 16)
+    said = replace(usual, forwards=1, input_gradients=0, weight_gradients=1)
+    assert counts(LayerTable("said", 8, (said,))) == counts(LayerTable("usual", 8, (usual,)))
