@@ -153,9 +153,7 @@ def test_a_filter_that_makes_no_sense_is_422(http, query):
 
 
 def client_of(url, secret):
-    return httpx.Client(
-        base_url=url, timeout=PATIENCE_S, headers={"Authorization": f"Bearer {secret}"}
-    )
+    return httpx.Client(base_url=url, timeout=PATIENCE_S, headers={"Authorization": f"Bearer {secret}"})
 
 
 def test_uploads_of_the_same_rows_at_once_store_them_once(app, serve, secret):
