@@ -1,7 +1,7 @@
 """The order in which a CPU measures, which has time for few configurations: those first that teach most in a second.
 
-A measured operator is used for shapes like its own, the less the further they lie. Every next operator is the one that
-adds most, for its cost, to the share of the zoo's time, at usual image sizes and at 32 pixels, that is close to something
+A measured operator serves shapes like its own, the less the further they lie. Every next operator is the one that adds
+most, for its cost, to the share of the zoo's time, at usual image sizes and at 32 pixels, that is close to something
 measured. So shapes that resemble those before come late.
 """
 
