@@ -91,15 +91,15 @@ def passes(seen, type_):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_work_of_a_habit_is_that_of_its_step(habits):
-    found = {
-        name: habits.outcome_of(make())
-        for name, make in habits.HABITS.items()
-        if name not in COUNTED_OTHERWISE
-    }
+    found = {name: habits.outcome_of(make()) for name, make in habits.HABITS.items()}
+    assert len(found) == 40
     assert {name for name, each in found.items() if each.outcome == "refused"} == REFUSED
+    assert [name for name, each in found.items() if each.outcome == "traceback" or "\n" in each.text] == []
     off = {name: each.share for name, each in found.items() if each.share and abs(each.share - 1) > 0.001}
-    assert (off, [name for name, each in found.items() if each.outcome == "traceback"]) == ({}, [])
+    assert off.keys() <= COUNTED_OTHERWISE
+    assert found["tokens_of_maps_in_a_transformer"].outcome == "answered"  # near enough
 
 
 def test_a_step_of_a_module_has_the_modules_layers(torch, network):
