@@ -331,7 +331,7 @@ class WholePredictor(Predictor):
             name,
             self.trained_on(case),
             own,
-            "not told apart from the GPU",
+            "not distinguished from the GPU",
             lambda: (parts, {}),
         )
 
