@@ -362,13 +362,18 @@ class StepReader:
         rows = []
         for index, old in enumerate(kept):
             row = self._rows[old]
-            read = tuple(new[numbers.get(source, source)] for source in row.sources if self._is_read(source))
+            read = tuple(
+                new[numbers.get(each, each)] for source in row.sources for each in self._read(source)
+            )
             rows.append(replace(row, layer=replace(row.layer, index=index, inputs=read)))
         usual = trained_whole([row.layer for row in rows])
         return tuple(map(_with_columns, rows, usual)), parts
 
-    def _is_read(self, source: int) -> bool:
-        return source == IMAGE or self._rows[source].forwards > 0
+    def _read(self, source: int) -> tuple[int, ...]:
+        """The row that is read; of one left out, those that it reads."""
+        if source == IMAGE or self._rows[source].forwards:
+            return (source,)
+        return tuple(each for before in self._rows[source].sources for each in self._read(before))
 
     def _count_passes(self) -> None:
         """Passes of layers whose backward operators do not say which gradients they compute."""

@@ -35,6 +35,7 @@ __all__ = [
     "operators_of",
     "parameter_tensors",
     "pass_weights",
+    "share_of_passes",
 ]
 
 _SHAPE = tuple(
@@ -143,7 +144,7 @@ def operators_of(table: LayerTable) -> dict[Operator, float]:
     """
     counted: dict[Operator, float] = {}
     for position, operator in layer_operators(table).items():
-        share = _share_of_passes(table.layers[position], operator.input_gradient)
+        share = share_of_passes(table.layers[position], operator.input_gradient)
         counted[operator] = counted.get(operator, 0) + share
     for operator, count in _gradient_operators(table).items():
         counted[operator] = counted.get(operator, 0) + count
@@ -217,8 +218,8 @@ def pass_weights(layer: Layer) -> tuple[float, float, float]:
     return forward, of_input, of_weights if layer.parameters else 0.0
 
 
-def _share_of_passes(layer: Layer, input_gradient: bool) -> float:
-    """Time of the passes that run over that of all passes, once each."""
+def share_of_passes(layer: Layer, input_gradient: bool) -> float:
+    """Time of the passes that run over that of all passes, once each; without `input_gradient`, of the other two."""
     if layer.forwards is None:
         return 1
     runs = (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)
