@@ -144,7 +144,7 @@ def test_a_plot_of_a_table_may_be_svg(epochcast, table, tmp_path):
         (("TABLE", "--method", "roofline"), "method has no meaning for a measurement table"),
         (("TABLE", "--measurements", "TABLE"), "measurements has no meaning for a measurement table"),
         (("resnet50", "-g", "T4", "--plot", "a.pdf"), "a.pdf ends in '.pdf'. Give a file ending in .png or .svg."),
-        (("lenet5", *NINE, "-b", "8", "--plot", "a.png"), "9 CNNs, GPUs and modes are too many for one picture; it holds 8"),
+        (("lenet5", *NINE, "-b", "8", "--plot", "a.png"), "9 CNNs, GPUs and modes are too many for one picture"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_that_says_what_to_do(epochcast, table, arguments, message):
