@@ -48,7 +48,7 @@ class _Given:
 @router.post(
     "",
     operation_id="create_calibration",
-    summary="Predict from one's own measurements",
+    summary="Predict from your own measurements",
     response_model=CalibrationAnswer,
     openapi_extra={"requestBody": question_body(CalibrationQuestion)},
 )
