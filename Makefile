@@ -61,6 +61,9 @@ apt:
 	  else echo "Missing Debian packages; type: sudo apt-get install -y" $$missing; exit 1; fi; \
 	fi
 
+# Without the bytecode that some environments forbid, each of a thousand processes compiles the product and its tests anew.
+test check: export PYTHONDONTWRITEBYTECODE :=
+
 test: apt $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from math import ceil, prod
 from operator import attrgetter
 from os import PathLike
-from typing import Literal
+from typing import Any, Literal, cast
 
 from predictor.operator_types import OPERATOR_TYPES
 
@@ -45,7 +45,8 @@ class Layer:
     `forwards`, `input_gradients` and `weight_gradients` are how often a training step runs the passes of the layer;
     unknown as a rule: as in a CNN that is trained whole (`trained_whole`). A frozen layer has no gradient of its
     weights; `parameters` counts these all the same. `recomputed` is the number, from 1, of the part of the CNN that
-    gradient checkpointing runs again in the backward pass.
+    gradient checkpointing runs again in the backward pass. `backward_after` is the index of the last layer that runs
+    before the backward pass of this one begins; unknown where that is the last of all.
     """
 
     index: int
@@ -73,6 +74,7 @@ class Layer:
     input_gradients: int | None = None
     weight_gradients: int | None = None
     recomputed: int | None = None
+    backward_after: int | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -164,11 +166,10 @@ class LayerTable:
 
     def trained_whole(self) -> LayerTable:
         """The CNN where all is trained and every layer runs once; the table itself, if it is so already."""
-        if all(layer.forwards is None for layer in self.layers):
+        if not any(any(_PASSES(layer)) for layer in self.layers):
             return self
         usual = tuple(
-            replace(layer, forwards=None, input_gradients=None, weight_gradients=None, recomputed=None)
-            for layer in self.layers
+            replace(layer, **cast(dict[str, Any], dict.fromkeys(PASS_COLUMNS))) for layer in self.layers
         )
         return replace(self, layers=usual, step=None)
 
@@ -201,7 +202,7 @@ class LayerTable:
         return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
 
-PASS_COLUMNS = ("forwards", "input_gradients", "weight_gradients", "recomputed")
+PASS_COLUMNS = ("forwards", "input_gradients", "weight_gradients", "recomputed", "backward_after")
 _PASSES = attrgetter(*PASS_COLUMNS)
 _VALUES = attrgetter(*(field.name for field in fields(Layer) if field.name not in PASS_COLUMNS))
 _DIMENSIONS = ("height", "width")
@@ -371,6 +372,10 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
     another shape, also as several maps per image (a view); or an equal part of them where another layer reads them, too
     (a split). Rows are numbered by their position, as in a table that was sent or read from a file.
     """
+    for position, layer in enumerate(table):
+        if layer.backward_after is not None and not position <= layer.backward_after < len(table):
+            why = f"it is {layer.backward_after}, but names this row or one that runs later, up to {len(table) - 1}."
+            return position, "backward_after", why
     complaints = ((position, *found) for position, found in _edge_complaints(table))
     return next((each for each in complaints if each[0] == 0 or not _is_flat(table)), None)
 

@@ -111,3 +111,11 @@ def test_an_inconsistent_csv_is_refused_by_row_and_column(tmp_path):
     changed(1, in_height=33, out_height=33).to_csv(tmp_path / "mine.csv")
     with pytest.raises(SchemaError, match=r"mine.csv, row 2, column in_height: .* reads 33, but row 0"):
         read_layer_table_csv(tmp_path / "mine.csv")
+
+
+def test_a_backward_pass_that_begins_before_its_layer_ran_is_refused():
+    layers = zoo_cnn("lenet5").layers
+    early = replace(layers[3], backward_after=1)
+    found = table_complaint(LayerTable("mine", 28, (*layers[:3], early, *layers[4:])))
+    assert found is not None
+    assert found[:2] == (3, "backward_after")

@@ -57,7 +57,7 @@ def test_repeats_are_written_where_one_is_not_1_and_read_back(tmp_path: Path) ->
 
 
 def test_passes_of_recorded_layers_are_written_and_read_back(tmp_path: Path) -> None:
-    frozen = replace(CONV, forwards=2, input_gradients=0, weight_gradients=0, recomputed=1)
+    frozen = replace(CONV, forwards=2, input_gradients=0, weight_gradients=0, recomputed=1, backward_after=2)
     table = replace(TABLE, layers=(frozen, *TABLE.layers[1:]))
     path = tmp_path / f"{TABLE.cnn}.csv"
     table.to_csv(path)

@@ -15,6 +15,7 @@ from predictor.cnns.layer_table import Step, trained_whole
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.torch_step import record
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.operators.memory import peak_memory
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
@@ -241,6 +242,45 @@ def test_frozen_and_checkpointed_steps_take_other_times_and_memory(torch):
         assert 0.25 < times[0] < 0.45
         assert 1.2 < times[2] < 1.45
     assert rows[0].peak_memory_gib < rows[2].peak_memory_gib <= rows[1].peak_memory_gib
+
+
+def test_what_one_backward_pass_frees_is_not_held_in_the_next(torch):
+    one, two, images = network_of(torch, 64), network_of(torch, 64), torch.zeros(256, 3, 32, 32)
+
+    def one_after_the_other():
+        one(images).sum().backward()
+        two(images).sum().backward()
+
+    def together():
+        (one(images).sum() + two(images).sum()).backward()
+
+    def single():
+        one(images).sum().backward()
+
+    alone, after, both = (
+        peak_memory(record(step), 256).activations for step in (single, one_after_the_other, together)
+    )
+    assert after == pytest.approx(alone, rel=0.01)
+    assert both > 1.9 * alone
+
+
+def test_a_forward_pass_without_gradients_holds_a_map_until_its_last_reader(torch):
+    nn = torch.nn
+
+    def of(skips):
+        convs = [nn.Conv2d(16, 16, 3, padding=1).requires_grad_(False) for _ in range(4)]
+        head, images = nn.Linear(16, 2), torch.zeros(64, 16, 32, 32)
+
+        def step():
+            maps = first = convs[0](images)
+            for conv in convs[1:]:
+                maps = conv(maps)
+            head((maps + first if skips else maps).mean((2, 3))).sum().backward()
+
+        return peak_memory(record(step), 64)
+
+    map_bytes = 4 * 64 * 16 * 32 * 32
+    assert of(skips=True).activation_gradients - of(skips=False).activation_gradients == map_bytes
 
 
 def test_a_module_is_recorded_with_inputs_of_any_shape_and_structure(torch):
