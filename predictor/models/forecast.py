@@ -132,7 +132,7 @@ class IterationForecast:
 
 
 def widening(extrapolates: Sequence[tuple[Reason, ...]], *kinds: str) -> tuple[list[float], list[float]]:
-    """Factors of the reasons on the half widths below and above, at each batch size; of these kinds, if any are given."""
+    """Factors of the reasons, of these kinds if given, on the half widths below and above at each batch size."""
     keys = list(map(id, extrapolates))  # batch sizes share their tuples
     reasons = dict(zip(keys, extrapolates, strict=True))
 

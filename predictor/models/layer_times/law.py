@@ -74,10 +74,10 @@ class OperatorTotals:
 
     `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes is split between them by
     linear interpolation. `beyond_ms`, of shape (3, supports, len(CLASSES), n_batches), splits the time of each class by
-    `OperatorTimes.beyond`, its place in the first axis, and `shape`. `host_ms` is the host time of all operators (NaN if the library has none), `n_operators` their number;
-    `named` names, for each batch size, two operators with `BEYOND` or `FARAWAY`, and types with `UNKNOWN`.
-    `gradient_host_ms` and `n_gradients` are the parts of `host_ms` and `n_operators` that sum gradients in the backward
-    pass.
+    `OperatorTimes.beyond`, its place in the first axis, and `shape`. `host_ms` is the host time of all operators (NaN
+    if the library has none), `n_operators` their number; `named` names, for each batch size, two operators with
+    `BEYOND` or `FARAWAY`, and types with `UNKNOWN`. `gradient_host_ms` and `n_gradients` are the parts of `host_ms` and
+    `n_operators` that sum gradients in the backward pass.
     """
 
     sized_ms: Array
@@ -291,7 +291,9 @@ def layer_sums(
     cell = class_of[:, None] * weighted.shape[1] + np.arange(weighted.shape[1])
     sized = _added(cell[:, :, None] * len(SIZES) + np.arange(len(SIZES)), shares, (len(CLASSES),))
     place = times.beyond.astype(np.intp) % 3 * len(RUNG_OF) + times.shape
-    beyond = _added(cell + place * len(CLASSES) * weighted.shape[1], weighted, (3, len(RUNG_OF), len(CLASSES)))
+    beyond = _added(
+        cell + place * len(CLASSES) * weighted.shape[1], weighted, (3, len(RUNG_OF), len(CLASSES))
+    )
     sureness = times.sureness
     return OperatorTotals(
         sized.transpose(0, 2, 1),

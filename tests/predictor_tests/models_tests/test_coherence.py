@@ -81,7 +81,9 @@ def test_the_faster_mode_of_one_card_is_the_faster_one_of_the_others(gpu_ms):
 @pytest.mark.slow
 def test_no_upper_bound_falls_as_the_batch_grows_where_the_time_does_not():
     model, sizes = Model.load(), 2 ** np.arange(11)
-    cards = [find_gpu(name) for name in ("T4", "RTX 3090", "RTX 4090", "B200", "H200", "H200 NVL", "H100 PCIe")]
+    cards = [
+        find_gpu(name) for name in ("T4", "RTX 3090", "RTX 4090", "B200", "H200", "H200 NVL", "H100 PCIe")
+    ]
     modes = (Mode(), Mode(precision="amp_fp16", memory_format="channels_last"))
     falling = []
     for cnn, mode in product(ZOO, modes):

@@ -25,7 +25,9 @@ def sums(**shares):
         beyond[*places[name], 0] = share
     sized = np.full((len(CLASSES), len(SIZES), 1), 1.0 / len(SIZES))
     found = OperatorTotals(sized, beyond, 1.0, 10.0, {}, 0.1, 4.0)
-    names = {kind: (("permute",) if found.support_ms[kind].any() else (),) for kind in range(NEAR, len(RUNG_OF))}
+    names = {
+        kind: (("permute",) if found.support_ms[kind].any() else (),) for kind in range(NEAR, len(RUNG_OF))
+    }
     return replace(found, named=names)
 
 
