@@ -3,6 +3,7 @@
 from dataclasses import astuple
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from predictor.catalogue.modes import Mode
 from predictor.errors import DataError
 from predictor.models.epochs import Epochs, epoch_times_s, fit_epoch_overhead, iterations_per_epoch
+from predictor.models.fit import between_iterations
 
 
 def test_the_last_smaller_batch_is_an_iteration_too():
@@ -49,3 +51,17 @@ def test_a_fit_finds_the_overhead_that_made_the_epochs(share, per_iteration, per
 def test_epochs_that_were_not_timed_do_not_count():
     with pytest.raises(DataError, match="2 measured epochs are too few"):
         fit_epoch_overhead([1.0, 2.0, np.nan], [1.0, 2.0, 3.0], 1000, 10, 32)
+
+
+def test_an_epoch_whose_validation_is_unknown_counts_as_one_without():
+    """Of one to six iterations with half a millisecond before the next one."""
+    samples, batch_size = np.array([100, 200, 60, 300]), np.array([100, 50, 10, 100])
+    epoch_ms = samples / batch_size * (np.array([2.0, 3.0, 5.0, 7.0]) + 0.5)
+    rows = pd.DataFrame(
+        {
+            "framework": "tensorflow", "iteration_time_ms": [2.0, 3.0, 5.0, 7.0], "samples_per_epoch": samples,
+            "batch_size": batch_size, "image_size": 32, "epoch_time_s": epoch_ms / 1000,
+            "validation_samples": [np.nan, np.nan, np.nan, 0.0],
+        }
+    )  # fmt: skip
+    assert between_iterations(rows)["tensorflow"] == pytest.approx(0.5)

@@ -88,6 +88,10 @@ def test_what_the_other_card_knows_is_carried_over_and_what_it_does_not_know_sta
     assert found.sureness[:, 0].tolist() == [CARRIED, UNKNOWN]
 
 
+def test_what_is_carried_over_counts_as_many_measured_times_as_its_source(h200):
+    assert CarriedOver(h200, H100).n_measured == h200.n_measured == len(RESNET) * len(SIZES)
+
+
 def test_an_operator_measured_here_keeps_its_time_whatever_the_base_says(h200, made_up_gpu):
     own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[:5], SIZES))
     found = replace(own, base=CarriedOver(h200, H100)).times(RESNET[:5], np.array(SIZES, dtype=float))

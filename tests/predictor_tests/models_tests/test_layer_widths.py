@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from predictor.cnns.zoo import zoo_cnn
 from predictor.models.fit import _with_noise
-from predictor.models.layer_times.fit import _half_widths, _jumps
+from predictor.models.layer_times.fit import LayerRows, _finite, _half_widths, _jumps
 from predictor.models.layer_times.law import SummingLaw
 
 
@@ -46,3 +47,11 @@ def test_noise_widens_intervals_that_were_not_judged_on_the_same_table():
     noisy = pd.DataFrame({"median_precision": [0.2, 0.2], "disturbed": [False, False]})
     assert _with_noise(law, noisy, judged=True) == law
     assert _with_noise(law, noisy, judged=False).spread == pytest.approx(np.hypot(0.04, 0.2))
+
+
+def test_rows_whose_gpu_time_is_unknown_are_not_judged():
+    tables, numbers = [zoo_cnn(name) for name in ("lenet5", "alexnet", "resnet18")], np.arange(3.0)
+    rows = LayerRows(tables, numbers, np.array([1.0, np.nan, 2.0]), numbers, np.zeros(3, dtype=bool))
+    known = _finite(rows)
+    assert [table.cnn for table in known.tables] == ["lenet5", "resnet18"]
+    assert (known.batch_sizes.tolist(), known.gpu_ms.tolist()) == ([0.0, 2.0], [1.0, 2.0])
