@@ -340,12 +340,9 @@ def has_peer_access(gpu: Gpu) -> bool:
     Notes
     -----
     NVIDIA's drivers allow it on no GeForce card from Turing on (github.com/NVIDIA/nccl-tests, issue 117), nor on TITAN
-    RTX without its bridge.
+    RTX without its bridge. Of older GeForce cards it is not assumed: four GTX 1080 Ti exchanged 2.2 GB/s (links.csv).
     """
-    return gpu.compute_capability < _TURING or not gpu.name.startswith(_WITHOUT_PEER_ACCESS)
-
-
-_TURING = 7.5
+    return not gpu.name.startswith(_WITHOUT_PEER_ACCESS)
 
 
 def is_cpu(name: str) -> bool:
