@@ -178,7 +178,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     tables, devices = question.layer_tables(), question.devices()
     if len(tables) != 1 or len(devices) != 1:
         raise SchemaError(
-            "largest_batch_size is of one CNN on one GPU. Ask once for each, or predict without one."
+            "largest_batch_size is of one CNN on one GPU. Ask once for each GPU, or predict without one."
         )
     largest = largest_of(tables[0], *devices[0])
     if largest is None:

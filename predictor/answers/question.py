@@ -45,7 +45,7 @@ from predictor.checks import (
     batch_sizes_of,
 )
 from predictor.cnns.layer_table import LayerTable, Step
-from predictor.cnns.resolve import has_own_image_size, resolve_cnn
+from predictor.cnns.resolve import has_own_image_size, is_layer_csv, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
@@ -306,6 +306,11 @@ class Question:
     def __post_init__(self) -> None:
         for name, known in options_of(type(self)).items():
             object.__setattr__(self, name, known.checked(getattr(self, name)))
+        if any(
+            map(is_layer_csv, as_list(self.cnn))
+        ):  # it may hold a recorded step, which options follow from
+            tables = [resolve_cnn(cnn) if is_layer_csv(cnn) else cnn for cnn in as_list(self.cnn)]
+            object.__setattr__(self, "cnn", tables)
         if self.step is not None:
             self._follow(self.step)
         if self.batch_sizes is not None:

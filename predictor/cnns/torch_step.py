@@ -7,6 +7,7 @@ losses need not be said. A module without its step is read the same way (`predic
 from __future__ import annotations
 
 import inspect
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -171,12 +172,15 @@ class _Row:
     weight_gradients: int = 0
     part: int = 0  # of those that gradient checkpointing runs again
     recomputes: bool = False  # it is such a run
+    backward_after: int | None = None  # the last row that ran before its backward pass began
 
     def add(self, other: _Row) -> None:
         """Add the passes of another run of the same layer."""
         self.forwards += other.forwards
         self.input_gradients += other.input_gradients
         self.weight_gradients += other.weight_gradients
+        if other.backward_after is not None:
+            self.backward_after = max(self.backward_after or 0, other.backward_after)
 
 
 class StepReader:
@@ -188,7 +192,7 @@ class StepReader:
         self._row_of_node: dict[int, int] = {}
         self._weights: dict[int, Any] = {}
         self._made: set[int] = set()  # tensors that an operator of the step made
-        self._stretch, self._went_back = 0, False
+        self._stretch, self._went_back, self._last_forward = 0, False, 0
         self._images: dict[int, set[int]] = {}  # by stretch: tensors that the first layers read
         self._precisions: Counter[str | None] = Counter()
         self._memory_formats: Counter[str] = Counter()
@@ -288,6 +292,8 @@ class StepReader:
         row = _Row(layer, self._stretch, sources, len(event.made) > 0, trains, key)
         row.part, row.recomputes = event.checkpoint, event.recomputed
         self._rows.append(row)
+        if not event.recomputed:
+            self._last_forward = len(self._rows) - 1
         self._row_of_node.update(dict.fromkeys(event.made, len(self._rows) - 1))
 
     def _note_mode(self, arguments: dict[str, Any]) -> None:
@@ -320,6 +326,7 @@ class StepReader:
             return
         self._row_of_node.update(dict.fromkeys(event.made, number))  # the gradient of a gradient
         row = self._rows[number]
+        row.backward_after = self._last_forward
         if operator in _MASKED:
             mask = event.arguments["output_mask"]
             row.input_gradients += bool(mask[0])
@@ -362,13 +369,20 @@ class StepReader:
         rows = []
         for index, old in enumerate(kept):
             row = self._rows[old]
-            read = tuple(new[numbers.get(source, source)] for source in row.sources if self._is_read(source))
+            n_before = len(kept) if row.backward_after is None else bisect_right(kept, row.backward_after)
+            row.backward_after = n_before - 1 if n_before < len(kept) else None
+            read = tuple(
+                new[numbers.get(each, each)] for source in row.sources for each in self._read(source)
+            )
             rows.append(replace(row, layer=replace(row.layer, index=index, inputs=read)))
         usual = trained_whole([row.layer for row in rows])
         return tuple(map(_with_columns, rows, usual)), parts
 
-    def _is_read(self, source: int) -> bool:
-        return source == IMAGE or self._rows[source].forwards > 0
+    def _read(self, source: int) -> tuple[int, ...]:
+        """The row that is read; of one left out, those that it reads."""
+        if source == IMAGE or self._rows[source].forwards:
+            return (source,)
+        return tuple(each for before in self._rows[source].sources for each in self._read(before))
 
     def _count_passes(self) -> None:
         """Passes of layers whose backward operators do not say which gradients they compute."""
@@ -426,13 +440,14 @@ def _with_columns(row: _Row, usual: tuple[int, int, int]) -> Layer:
     passes = row.forwards, row.input_gradients, row.weight_gradients
     is_first = row.layer.index == 0 or row.layer.inputs == (IMAGE,)
     if (passes, row.part) == (usual, 0) and usual[1] != is_first:
-        return row.layer
+        return replace(row.layer, backward_after=row.backward_after) if row.backward_after else row.layer
     return replace(
         row.layer,
         forwards=row.forwards,
         input_gradients=row.input_gradients,
         weight_gradients=row.weight_gradients,
         recomputed=row.part or None,
+        backward_after=row.backward_after,
     )
 
 

@@ -332,7 +332,7 @@ class WholePredictor(Predictor):
             name,
             self.trained_on(case),
             own,
-            "not told apart from the GPU",
+            "not distinguished from the GPU",
             lambda: (parts, {}),
         )
 

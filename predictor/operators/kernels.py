@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
-from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors, pass_weights
+from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors, share_of_passes
 from predictor.operators.work import multiply_adds
 
 __all__ = [
@@ -191,25 +191,25 @@ def _launched(layer: Layer) -> float:
 
 
 def _counted_kernels(table: LayerTable, position: int, layer: Layer) -> Iterator[tuple[_Kernel, float]]:
-    """Kernels of a layer and how often each runs; of one for both passes, the share of it that runs."""
+    """Kernels of a layer, each as often as its passes run, or the share of the layer's time that they take.
+
+    All passes of a product have the same count: the law was fitted to whole iterations, which show their sum, not its
+    split.
+    """
     if layer.forwards is None:
         yield from ((kernel, 1.0) for kernel in _layer_kernels(table, position, layer))
         return
-    runs = (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)
-    weights = pass_weights(layer)
-    share = sum(count * weight for count, weight in zip(runs, weights, strict=True)) / (sum(weights) or 1.0)
-    whole = replace(layer, inputs=(0,), forwards=None, input_gradients=None, weight_gradients=None)
-    product = OPERATOR_TYPES[layer.type].product
-    for place, kernel in enumerate(_layer_kernels(table, max(position, 1), whole)):
+    if layer.type in VIEW_TYPES:
+        return
+    has_input_gradient = layer.inputs != (IMAGE,) or bool(layer.input_gradients)
+    whole = replace(layer, inputs=(0,) if has_input_gradient else (IMAGE,))
+    share = share_of_passes(layer, has_input_gradient)
+    for kernel in _layer_kernels(table, max(position, 1), whole):
         name = kernel.kernel_class
-        if name == "bias":
-            count = (2.0 * runs[0] + runs[2]) / 3.0
-        elif name == "fan_out":
-            count = float(runs[1])
-        elif product is not None:  # one kernel a pass, in this order
-            count = float(runs[place])
+        if name == "bias":  # an addition reads and writes, its gradient reads
+            count = (2.0 * layer.forwards + (layer.weight_gradients or 0)) / 3.0
         else:
-            count = share
+            count = float(layer.input_gradients or 0) if name == "fan_out" else share
         if count:
             yield kernel, count
 

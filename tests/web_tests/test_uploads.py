@@ -7,7 +7,6 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from layer_csv import write_layer_table_csv
 from page_parts import downloaded, predict
 from playwright.sync_api import expect
 
@@ -173,7 +172,7 @@ def test_random_bytes_are_refused_or_stripped_but_never_hang(first_visit):
 def test_a_layer_table_gets_the_answer_of_its_cnn(page, service, ask, tmp_path, form):
     table = zoo_cnn("alexnet", 224)
     if form == "csv":
-        write_layer_table_csv(table, tmp_path / "written.csv")
+        table.to_csv(tmp_path / "written.csv")
         content = (tmp_path / "written.csv").read_bytes()
     elif form == "json":  # as `epochcast cnn show --format json` writes it
         rows = [asdict(layer) | {"forward_flops": 1.0} for layer in table]

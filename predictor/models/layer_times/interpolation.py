@@ -31,6 +31,7 @@ __all__ = [
     "KnownShapes",
     "Neighbourhood",
     "between",
+    "closeness",
     "forest_features",
     "forest_of",
     "needed",
@@ -297,8 +298,17 @@ def neighbourhoods(asked: Sequence[Operator], known: KnownShapes) -> Neighbourho
         rows[at, : order.shape[1]] = known.positions[type_][order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
         nearest[at] = near[:, 0]
-    closeness = 1.0 / (1.0 + (nearest / _REACH) ** 2)
-    return Neighbourhood(rows, weights, nearest, closeness)
+    return Neighbourhood(rows, weights, nearest, _shrinkage(nearest))
+
+
+def closeness(asked: Sequence[Operator], known: Sequence[Operator]) -> Array:
+    """Factor from 0 to 1 by which a residual of one operator is shrunk for another, (n_asked, n_known), of one type."""
+    return _shrinkage(_distances(_Shapes.of(asked), _Shapes.of(known)))
+
+
+def _shrinkage(distance: Array) -> Array:
+    shrunk: Array = 1.0 / (1.0 + (distance / _REACH) ** 2)
+    return shrunk
 
 
 def _by_type(operators: Sequence[Operator]) -> dict[str, NDArray[np.intp]]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.catalogue.devices import ELEMENT_BYTES, is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Kind, Reason
 from predictor.models.layer_times.times import (
@@ -20,18 +21,29 @@ from predictor.models.layer_times.times import (
     NEAR,
     RUNG_OF,
     UNKNOWN,
+    DeviceMode,
     OperatorSource,
 )
 from predictor.operator_types import OPERATOR_CLASSES
-from predictor.operators.operators import Operator, Operators, in_fp32, operators_of
+from predictor.operators.operators import Operator, Operators, as_run, in_fp32, operators_of
 from predictor.operators.work import (
+    copies_ms,
     device_cache_bytes,
     device_rates,
     moved_bytes,
     operator_class,
 )
 
-__all__ = ["CLASSES", "SIZED", "SIZES", "OperatorTotals", "SummingLaw", "counted_operators", "layer_sums"]
+__all__ = [
+    "CLASSES",
+    "SIZED",
+    "SIZES",
+    "OperatorTotals",
+    "SummingLaw",
+    "counted_operators",
+    "layer_sums",
+    "operators_in",
+]
 
 Array = NDArray[np.float64]
 
@@ -248,8 +260,9 @@ def layer_sums(
     """
     operators, counts = counted_operators(table, fp32_products)
     batch_sizes = batch_sizes / table.parts
-    times = library.times(operators, batch_sizes)
-    weighted = counts[:, None] * times.gpu_ms
+    running = operators_in(operators, library.mode)
+    times = library.times(running, batch_sizes)
+    weighted = counts[:, None] * (times.gpu_ms + _copies_ms(library, operators, batch_sizes))
     class_of, gradients = _classes_of(operators)
     shares = weighted[:, :, None] * _size_shares(library, operators, batch_sizes)
     cell = class_of[:, None] * weighted.shape[1] + np.arange(weighted.shape[1])
@@ -261,14 +274,25 @@ def layer_sums(
         support,
         float(counts @ times.host_ms),
         float(counts.sum()),
-        {
-            kind: _named_each(kind, operators, times.sureness == kind)
-            for kind in _UNSURE
-            if support[kind].any()
-        },
+        {kind: _named_each(kind, running, times.sureness == kind) for kind in _UNSURE if support[kind].any()},
         float(counts[gradients] @ times.host_ms[gradients]),
         float(counts[gradients].sum()),
     )
+
+
+@lru_cache(maxsize=256)
+def operators_in(operators: Operators, mode: DeviceMode) -> Operators:
+    """The operators as they run, and are measured, in a mode, in their order; cached. See `as_run`."""
+    narrow = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
+    return Operators(as_run(each, mode.framework, mode.memory_format, narrow=narrow) for each in operators)
+
+
+def _copies_ms(library: OperatorSource, operators: Operators, batch_sizes: Array) -> Array | float:
+    mode = library.mode
+    if mode.framework != "pytorch" or is_cpu(mode.gpu):
+        return 0.0
+    rates = device_rates(mode.gpu, mode.precision)
+    return copies_ms(operators, batch_sizes, rates, mode.memory_format)
 
 
 def _added(cell: NDArray[np.intp], values: Array, groups: tuple[int, ...]) -> Array:
