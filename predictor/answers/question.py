@@ -248,6 +248,11 @@ class Question:
         usual="loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy",
         answers=_LOADED,
     )  # fmt: skip
+    machine_workers: int | None = option(
+        None, "Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs.", "whole", _LOADING,
+        low=1, high=MAX_WORKERS, usual="by the workers of each GPU",
+        answers=_LOADED,
+    )  # fmt: skip
     loader: str | None = option(
         None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.",
         "choice", _LOADING,
