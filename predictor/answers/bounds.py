@@ -14,7 +14,6 @@ from predictor.catalogue.devices import LAUNCH_MS, Gpu, Rates, is_cpu, rates_of
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.layer_times.law import counted_operators
 from predictor.models.layer_times.library import OperatorLibrary
-from predictor.operators.kernels import OPERATOR_CLASS_OF_KERNELS
 from predictor.operators.operators import Operator, is_product, operators_of
 from predictor.operators.work import operator_class, operator_work
 
@@ -25,7 +24,6 @@ __all__ = [
     "Switch",
     "bounding_ms",
     "bounds_of",
-    "operator_classes_of",
     "switches_of_algorithms",
     "switches_of_library",
     "switches_of_times",
@@ -46,15 +44,6 @@ OVERHEAD = "overhead"
 _MATRIX_CLASSES = ("convolution", "linear")  # whose products run on tensor cores
 _FP32_BYTES = 4.0
 _BUSY = 1.15  # ratio of iteration time to GPU time up to which the GPU bounds the iteration
-
-
-def operator_classes_of(class_ms: Mapping[str, Array]) -> dict[str, Array]:
-    """Times by operator class, longest first; classes of kernels are mapped to operator classes."""
-    found: dict[str, Array] = {}
-    for name, ms in class_ms.items():
-        known = OPERATOR_CLASS_OF_KERNELS.get(name, name)
-        found[known] = found[known] + ms if known in found else np.asarray(ms, dtype=float)
-    return dict(sorted(found.items(), key=lambda each: -float(each[1].sum())))
 
 
 def bounding_ms(

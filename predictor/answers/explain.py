@@ -17,7 +17,6 @@ from predictor.answers.bounds import (
     Switch,
     bounding_ms,
     bounds_of,
-    operator_classes_of,
     switches_of_library,
 )
 from predictor.answers.knowledge import Knowledge
@@ -33,6 +32,7 @@ from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.times import RUNGS
+from predictor.operators.kernels import operator_classes_of
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question

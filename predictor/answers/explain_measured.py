@@ -16,7 +16,6 @@ from predictor.answers.bounds import (
     Switch,
     bounding_ms,
     bounds_of,
-    operator_classes_of,
     switches_of_algorithms,
     switches_of_library,
     switches_of_times,
@@ -33,6 +32,7 @@ from predictor.models.forecast import Kind
 from predictor.models.layer_times.law import CLASSES, OperatorTotals, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import NEAR, DeviceMode
+from predictor.operators.kernels import operator_classes_of
 from predictor.table_files import STANDARD, SUFFIXES, open_table
 
 if TYPE_CHECKING:

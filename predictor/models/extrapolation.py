@@ -137,10 +137,8 @@ def reasons(
 ) -> list[tuple[tuple[Reason, ...], ...]]:
     """Reasons for caution, for each GPU with its mode, at each batch size."""
     low, high = ranges.batch_size
-    # A smaller mini-batch takes no longer, and a larger one no less, than those measured.
-    smaller, larger = (
-        Reason("batch", f"measured from {low} to {high}", towards=(end,)) for end in ("low", "high")
-    )
+    larger = Reason("batch", f"measured from {low} to {high}")
+    smaller = replace(larger, towards=("low",))  # it takes no longer than those measured
     outside = [(smaller,) * (n < low) + (larger,) * (n > high) for n in batch_sizes.tolist()]
     of_cnn = (*_of_cnn(ranges, table), *of_table(table))
     measured = _Measured(ranges.gpus, ranges.generations, ranges.gpu_modes, ranges.modes)

@@ -30,18 +30,21 @@ from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
+from predictor.models.layer_times.law import OperatorTotals
 from predictor.models.layer_times.served import (
     forecast_by_layers,
     host_drift,
     small_host_ms,
     too_little_measured,
 )
+from predictor.models.layer_times.times import UNKNOWN
 from predictor.models.named import Methods
 from predictor.models.ratios import Way
 from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import is_of
 from predictor.models.roofline.arrays import arrays_on
 from predictor.models.roofline.model import Roofline
+from predictor.operators.kernels import operator_classes_of
 
 __all__ = ["Anchor", "IterationForecast", "Model"]
 
@@ -271,14 +274,14 @@ class Model(Epochs):
         self, layers: LayerModel, case: Case, method: str, host: str | HostMeasurement | None
     ) -> IterationForecast | Reason:
         """The forecast from operators measured on this GPU, or a reason to use specifications."""
-        sums = layers.sums(case)
+        measured, sums = layers.sums(case), layers.sums
         if method != "layer-times" and not is_cpu(case.gpu.name):  # no specification of a CPU is known
-            plain = replace(case, mode=replace(case.mode, autotune=False), anchors=())
-            doubt = too_little_measured(layers, sums, lambda: self.roofline.forecasts([plain])[0])
+            doubt = too_little_measured(layers, measured, lambda: self._specified(case))
             if doubt is not None:
                 return doubt
+            sums = partial(self._sums, layers)
         if isinstance(host, HostMeasurement):
-            own_ms = layers.law.host_ms(sums) * host.slowness(case.mode, partial(small_host_ms, layers))
+            own_ms = layers.law.host_ms(measured) * host.slowness(case.mode, partial(small_host_ms, layers))
             return forecast_by_layers(layers, case, sums, host.host, own_ms)
         other = None
         if host not in (None, layers.library.host):
@@ -286,6 +289,18 @@ class Model(Epochs):
         is_known = host is not None or layers.library.host_mode in self.layers.given
         spread = host_drift() if is_known else self.roofline.law_.calibration.host_half_width(COVERAGE)
         return forecast_by_layers(layers, case, sums, host, other, spread)
+
+    def _specified(self, case: Case) -> IterationForecast:
+        """The forecast of the case from specifications alone, without autotuning."""
+        plain = replace(case, mode=replace(case.mode, autotune=False), anchors=())
+        return self.roofline.forecasts([plain])[0]
+
+    def _sums(self, layers: LayerModel, case: Case) -> OperatorTotals:
+        """Totals of a case's operators: types never measured take what specifications say of their class."""
+        sums = layers.sums(case)
+        if not sums.shares[UNKNOWN].any():
+            return sums
+        return sums.with_specified(operator_classes_of(self._specified(case).class_ms))
 
     def _by_specifications(
         self,

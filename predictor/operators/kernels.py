@@ -21,11 +21,11 @@ from predictor.operators.work import multiply_adds
 
 __all__ = [
     "KERNEL_CLASSES",
-    "OPERATOR_CLASS_OF_KERNELS",
     "Kernels",
     "forward_kernels_of",
     "kernels_of",
     "kernels_of_operator",
+    "operator_classes_of",
 ]
 
 KERNEL_CLASSES = (
@@ -63,6 +63,15 @@ OPERATOR_CLASS_OF_KERNELS = {
     "fan_out": "add",
 }
 """Class of kernels -> class of the operators that run them; biases belong to operators of several classes."""
+
+
+def operator_classes_of(class_ms: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    """Times by operator class, longest first; classes of kernels are mapped to operator classes."""
+    found: dict[str, NDArray[np.float64]] = {}
+    for name, ms in class_ms.items():
+        known = OPERATOR_CLASS_OF_KERNELS.get(name, name)
+        found[known] = found[known] + ms if known in found else np.asarray(ms, dtype=float)
+    return dict(sorted(found.items(), key=lambda each: -float(each[1].sum())))
 
 
 class _Kernel(NamedTuple):

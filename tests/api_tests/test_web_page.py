@@ -9,11 +9,11 @@ import pytest
 
 from api.pages import FOLDERS, POLICY
 from api.questions import is_served
-from predictor.answers.bounds import BOUNDS, OVERHEAD, operator_classes_of
+from predictor.answers.bounds import BOUNDS, OVERHEAD
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
 from predictor.models.layer_times.law import CLASSES
-from predictor.operators.kernels import KERNEL_CLASSES
+from predictor.operators.kernels import KERNEL_CLASSES, operator_classes_of
 
 _FOLDER = FOLDERS["web"]
 _MODULES = sorted(_FOLDER.glob("*.js"))

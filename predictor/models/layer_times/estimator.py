@@ -139,7 +139,7 @@ class LayerTimes(Predictor):
             if self.answers == "gpu_time_ms":  # as of an iteration that waits for no host
                 case = replace(case, mode=replace(case.mode, capture="graph"))
             model = self._model(library_mode(case.gpu, case.mode))
-            found.append(forecast_by_layers(model, case, model.sums(case)))
+            found.append(forecast_by_layers(model, case, model.sums))
         return found
 
     def _is_run_of(self, run: Case, case: Case) -> bool:

@@ -111,6 +111,22 @@ class OperatorTotals:
             found[rung] += self.support_ms[kind] / total
         return {rung: share for rung, share in found.items() if share.any()}
 
+    def with_specified(self, class_ms: Mapping[str, Array]) -> OperatorTotals:
+        """The totals where operators of types never measured take the share of their class's time given here.
+
+        `class_ms` has times of (n_batches,) by class; one that it lacks keeps its own.
+        """
+        ratio, share = np.ones(self.class_ms.shape), np.zeros(self.class_ms.shape)
+        for place, name in enumerate(CLASSES):
+            if name in class_ms and self.support_ms[UNKNOWN, place].any():
+                ratio[place] = class_ms[name] / self.class_ms[place]
+                share[place] = self.support_ms[UNKNOWN, place] / self.class_ms[place]
+        beyond = self.beyond_ms.copy()
+        beyond[:, UNKNOWN] *= ratio
+        return replace(
+            self, sized_ms=self.sized_ms * (1.0 + share * (ratio - 1.0))[:, None], beyond_ms=beyond
+        )
+
     @property
     def class_ms(self) -> Array:
         """Times by class alone, (len(CLASSES), n_batches)."""
@@ -136,11 +152,11 @@ class OperatorTotals:
         found: Array = shares[FARAWAY] + shares[BEYOND] / 2
         return found
 
-    def at_measured_batch_sizes(self, beyond: int) -> OperatorTotals:
-        """The totals as if batch sizes `beyond` the measured ones (-1: smaller, 1: larger) were among these."""
+    def of_smallest_measured(self) -> OperatorTotals:
+        """The totals as if batch sizes smaller than the measured ones were among these."""
         moved = self.beyond_ms.copy()
-        moved[0] += moved[beyond]
-        moved[beyond] = 0.0
+        moved[0] += moved[-1]
+        moved[-1] = 0.0
         return replace(self, beyond_ms=moved)
 
     def host_parts(self, *, apart: bool) -> tuple[float, float, float]:
@@ -236,11 +252,9 @@ class SummingLaw:
     def half_widths(self, sums: OperatorTotals) -> tuple[Array, Array]:
         """90 % half widths of the ln of GPU time, below and above; they grow with the share of time not measured.
 
-        A mini-batch smaller than all measured ones takes no longer, and a larger one no less, than these: each widens
-        the interval to its side alone.
+        A mini-batch smaller than all measured ones takes no longer than these: it widens the lower side alone.
         """
-        below, above = (self._half_width(sums.at_measured_batch_sizes(beyond)) for beyond in (1, -1))
-        return below, above
+        return self._half_width(sums), self._half_width(sums.of_smallest_measured())
 
     def _half_width(self, sums: OperatorTotals) -> Array:
         near = (self.spread_near - self.spread) * np.sqrt(sums.unmeasured())

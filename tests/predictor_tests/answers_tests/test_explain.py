@@ -11,7 +11,6 @@ from predictor.answers.bounds import (
     BOUNDS,
     bounding_ms,
     bounds_of,
-    operator_classes_of,
     switches_of_algorithms,
     switches_of_library,
     switches_of_times,
@@ -28,6 +27,7 @@ from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
+from predictor.operators.kernels import operator_classes_of
 from predictor.operators.operators import operators_of
 
 SIZES = [1, 8, 64, 512]

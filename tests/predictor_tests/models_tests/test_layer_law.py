@@ -48,16 +48,26 @@ def test_whatever_was_not_measured_widens_the_interval(share):
     assert min(width(**{share: 0.1})) > 0.03
 
 
-def test_a_batch_size_beyond_the_measured_ones_widens_the_interval_to_its_own_side():
+def test_a_batch_size_below_the_measured_ones_widens_the_lower_side_alone():
     below, above = width(smaller=0.5)
     assert below > above == pytest.approx(0.03)
     below, above = width(larger=0.5)
-    assert above > below == pytest.approx(width(near=0.5)[0])
+    assert below == above > width(near=0.5)[0]
 
 
 def test_an_operator_of_unknown_type_is_named_and_widens_by_its_whole_share():
     assert width(unknown=0.2) == pytest.approx([each + 0.2 for each in width(near=0.2)])
     assert "permute never measured" in sums(unknown=0.2).reasons()[0][0].text
+
+
+def test_an_operator_of_unknown_type_takes_the_time_that_specifications_give_its_class():
+    before = sums(unknown=0.25)
+    after = before.with_specified({CLASSES[0]: 3.0 * before.class_ms[0], "another class": np.ones(1)})
+    assert after.class_ms[0] == pytest.approx((0.75 + 0.25 * 3.0) * before.class_ms[0])
+    assert after.class_ms[1:].tolist() == before.class_ms[1:].tolist()
+    assert after.shares[UNKNOWN][0] == pytest.approx(0.75 / 1.5)
+    near = sums(near=0.25)
+    assert near.with_specified({CLASSES[0]: np.full(1, 9.0)}).class_ms.tolist() == near.class_ms.tolist()
 
 
 def test_measurements_of_a_cnn_leave_the_roughness_between_batch_sizes():
