@@ -40,6 +40,7 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
             "link",
             "sync_batch_norm",
             "workers",
+            "machine_workers",
             "loader",
             "samples_per_worker_second",
             "images_per_second",
