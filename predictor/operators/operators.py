@@ -151,7 +151,8 @@ def operators_of(table: LayerTable) -> dict[Operator, float]:
     tensors, parameters = sum(map(parameter_tensors, table)), table.parameters
     classes = table.layers[-1].out_channels
     counted[Operator("loss", in_channels=classes, in_height=1, in_width=1)] = 1
-    counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] = 1
+    if parameters:
+        counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] = 1
     return counted
 
 
