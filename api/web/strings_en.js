@@ -90,6 +90,7 @@ export default {
   link: "What joins them (such as nvlink4)",
   together: "{n} GPUs together",
   workers: "Loader workers of each GPU",
+  machine_workers: "Loader workers of a whole machine",
   loader: "Decoder of images",
   loader_usual: "the usual one",
   loader_none: "none: loading is left out",

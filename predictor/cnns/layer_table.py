@@ -188,6 +188,16 @@ class LayerTable:
         return 1 if self.step is None else self.step.parts
 
     @cached_property
+    def has_gradients(self) -> bool:
+        """Whether a training step computes a gradient in any layer."""
+        return any(
+            of_input or of_weights
+            if layer.forwards is None
+            else layer.input_gradients or layer.weight_gradients
+            for layer, (_, of_input, of_weights) in zip(self, trained_whole(self.layers), strict=True)
+        )
+
+    @cached_property
     def has_unknown_edges(self) -> bool:
         """Whether no row says what it reads, and some cannot read the row before: there are branches."""
         return _is_flat(self) and any(_edge_complaints(self))

@@ -103,14 +103,26 @@ def record(
     except EpochcastError as error:
         raise type(error)(f"module {path[-1][0]!r}: {error}" if path else str(error)) from error
     except Exception as error:  # the user's own code may raise anything
+        where = f" in module {path[-1][0]!r}" if path else ""
         raise SchemaError(
-            f"the step does not run without numbers: {type(error).__name__}: {first_line(error)}. Record a step "
-            "without what depends on them, and give a measured iteration as an anchor, which corrects the answer."
+            f"the step fails{where}: {type(error).__name__}: {first_line(error)}. Check that it runs by itself. Its "
+            "tensors have no numbers here: leave out what needs them, and give a measured iteration as an anchor, "
+            "which corrects the answer."
         ) from error
-    reader = StepReader(Recorder(batch_size or _first_batch(trace.events)))
+    _refuse_several_iterations(trace.updates)
+    reader = StepReader(Recorder(batch_size or _first_batch(trace.events, inputs)))
     reader.read(trace.events)
     table = reader.step_table(trace, name)
     return table if trace.updates or is_module else _without_update(table)
+
+
+def _refuse_several_iterations(updates: Sequence[Update]) -> None:
+    """SchemaError where one optimizer updates several times, as in an epoch; a GAN's optimizers differ."""
+    if len(updates) > 1 and len({update.by for update in updates}) == 1:
+        raise SchemaError(
+            f"the step updates its parameters {len(updates)} times: it is {len(updates)} iterations. Record one, such "
+            "as the body of the loop over mini-batches."
+        )
 
 
 def run_backward(result: object) -> None:
@@ -133,9 +145,10 @@ def _outputs(result: object) -> list[Any]:
 
 def _forward_of(module: Any, inputs: tuple[Any, ...]) -> Callable[[], object]:
     """The forward pass; the one dict of `inputs` holds arguments by name where all its keys are such names."""
-    names = inspect.signature(module.forward).parameters
-    if len(inputs) == 1 and isinstance(inputs[0], Mapping) and set(inputs[0]) <= set(names):
-        return partial(module, **inputs[0])
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+        names = inspect.signature(module.forward).parameters
+        if set(inputs[0]) <= set(names):
+            return partial(module, **inputs[0])
     return partial(module, *inputs)
 
 
@@ -347,7 +360,7 @@ class StepReader:
         """The table of a whole step."""
         layers, parts = self.layers()
         if not any(layer.type in OPERATOR_TYPES and OPERATOR_TYPES[layer.type].product for layer in layers):
-            raise SchemaError("the step runs no convolution and no linear layer.")
+            raise _nothing_runs()
         optimizer, doubts = _optimizer(trace.updates)
         step = Step(
             self.recorder.batch_size * parts, parts, self._precision(), self._memory_format(), optimizer
@@ -470,15 +483,26 @@ def _saves_for_backward(event: Event, following: Event) -> bool:
     return following.result is event.arguments["self"]
 
 
-def _first_batch(events: Sequence[Event]) -> int:
+def _first_batch(events: Sequence[Event], inputs: Sequence[Any]) -> int:
+    """Images of what the first convolution reads; without one of the first input, else of the first dense layer's."""
     for event in events:
         if event.operator in CONVOLUTIONS:
             return event.shapes[id(event.arguments["input"])][0]
+    for tensor in tensors_of(inputs):
+        if tensor.ndim > 1:
+            return int(tensor.shape[0])
     for event in events:
-        if event.operator in _PRODUCTS and event.part_of is None:
+        if event.operator in ("mm", "addmm", "linear", "matmul") and event.part_of is None:
             first, _ = _factors(event.operator, tensors_of(event.arguments.values()))
             return event.shapes[id(first)][0]
-    raise SchemaError("the step runs no convolution and no linear layer.")
+    raise _nothing_runs()
+
+
+def _nothing_runs() -> SchemaError:
+    return SchemaError(
+        "the step runs no convolution and no linear layer. Give a function that trains when it is called, such as "
+        "lambda: train_step(model, optimizer, images, labels)."
+    )
 
 
 def _side(layers: Sequence[Layer]) -> int:

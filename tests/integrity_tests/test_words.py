@@ -22,7 +22,7 @@ REFUSED = {
     r"anew": "again, from scratch",
     r"surer": "a narrower interval",
     r"one's own": "your own",
-    r"nine times out of ten": "90 %",
+    r"nine times out of ten|meant to (?:lie|hold)": "the 90 % interval",
     rf"each (?:{_VERBS})": "each GPU is, each row has",
     r"(?:of|for|by|with|in|on) each(?=[,.;:)])": "of each GPU",
 }

@@ -140,22 +140,22 @@ class Curves:
 
     def along(
         self, rows: NDArray[np.intp], values: Array, batch_sizes: Array
-    ) -> tuple[Array, NDArray[np.bool_]]:
-        """Values of some operators at these batch sizes, and whether these lie beyond the measured ones.
+    ) -> tuple[Array, NDArray[np.int8]]:
+        """Values of some operators at these batch sizes; -1 where these are below the measured ones, 1 where above.
 
         `values` (n_rows, n_batches) holds the measured values. A curve is constant beyond its ends; it is 0 for an
         operator without measurements.
         """
         asked, member = np.log(batch_sizes), self.member[rows]
         found = np.zeros((rows.size, asked.size))
-        beyond = np.zeros(found.shape, dtype=bool)
+        beyond = np.zeros(found.shape, dtype=np.int8)
         for number in np.flatnonzero(np.bincount(member, minlength=len(self.patterns))):
             alike, known = np.flatnonzero(member == number), np.flatnonzero(self.patterns[number])
             if not known.size:
                 continue
             own = self.at[known]
             found[alike] = between(own, asked, values[np.ix_(alike, known)])
-            beyond[alike] = (asked < own[0] - _ROUNDING) | (asked > own[-1] + _ROUNDING)
+            beyond[alike] = 1 * (asked > own[-1] + _ROUNDING) - (asked < own[0] - _ROUNDING)
         return found, beyond
 
 

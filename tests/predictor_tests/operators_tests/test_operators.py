@@ -4,11 +4,14 @@ import dataclasses
 
 import pytest
 
+from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
 from predictor.measurements.table import check_measurements
+from predictor.models.ratios_fit import measured_cnn
 from predictor.operators.operators import (
     Operator,
+    as_run,
     is_view,
     layer_operators,
     operator_from_row,
@@ -60,6 +63,39 @@ def test_layer_scale_and_residual_stream_of_convnext_are_wide_under_mixed_precis
     adds = [o for o in operators_of(table) if o.type == "add" and o.passes == "forward_backward"]
     assert adds
     assert all(add.wide_input for add in adds)
+
+
+def _behind_a_group_norm() -> LayerTable:
+    table, _ = measured_cnn("other_families.group_norm_se", 64)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("memory_format", "narrow", "wide"),
+    [
+        ("nchw", False, False),
+        ("nchw", True, False),
+        ("channels_last", False, False),
+        ("channels_last", True, True),
+    ],
+)
+def test_a_convolution_behind_a_group_norm_reads_what_the_mode_makes_of_its_nchw_map(
+    memory_format, narrow, wide
+):
+    convolutions = [
+        o for o in operators_of(_behind_a_group_norm()) if o.type == "conv2d" and o.after_group_norm
+    ]
+    assert convolutions
+    for operator in convolutions:
+        running = as_run(operator, "pytorch", memory_format, narrow=narrow)
+        assert (running.wide_input, running.after_group_norm) == (wide, False)
+
+
+def test_a_sum_of_float32_gradients_is_a_wide_sum_of_maps_in_half_precision():
+    sums = [o for o in operators_of(zoo_cnn("convnext_tiny")) if o.passes == "forward" and o.wide_input]
+    half, full = (as_run(sums[0], "pytorch", "nchw", narrow=narrow) for narrow in (True, False))
+    assert (half.wide_input, half.passes) == (True, "forward_backward")
+    assert (full.wide_input, full.passes) == (False, "forward")
 
 
 def test_an_operator_survives_the_measurement_table(operators_of_the_zoo):
