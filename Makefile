@@ -13,7 +13,7 @@ SAY_SIZE_OF_CUDA = case "$$(uname) $(TORCH)" in Linux*cpu*) ;; Linux*) \
   $(BIN)/python -m pip index versions torch 2>/dev/null | grep -qF '$(patsubst torch==%,%,$(TORCH))+cpu' || \
   echo "Installing PyTorch with CUDA, 5.4 GB; a CPU build is enough: make setup PIP_EXTRA_INDEX_URL=<index with $(TORCH)+cpu>";; esac
 
-.PHONY: predict setup check test lint bench figures model notebooks docs containers clean apt skypilot
+.PHONY: predict setup check test lint bench figures model notebooks docs containers release clean apt skypilot
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
 DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
@@ -60,6 +60,9 @@ apt:
 	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq $$missing >/dev/null; \
 	  else echo "Missing Debian packages; type: sudo apt-get install -y" $$missing; exit 1; fi; \
 	fi
+
+# Without the bytecode that some environments forbid, each of a thousand processes compiles the product and its tests anew.
+test check: export PYTHONDONTWRITEBYTECODE :=
 
 test: apt $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
@@ -120,6 +123,10 @@ docs: $(VENV)/.dev
 # Builds and runs the service's image without a container engine, as root on Linux: for changes of its Dockerfile.
 containers: $(VENV)/.dev
 	$(BIN)/python tests/container_tests/steps.py
+
+# Builds sdist and wheel into dist/, and asks the first question of them in clean environments of every supported Python here.
+release:
+	.ci/release
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

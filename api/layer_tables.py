@@ -8,7 +8,15 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.catalogue.modes import MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE
-from predictor.cnns.layer_table import Layer, LayerTable, Step, TableWarning, layer_complaint, table_complaint
+from predictor.cnns.layer_table import (
+    Layer,
+    LayerTable,
+    Step,
+    TableWarning,
+    image_side,
+    layer_complaint,
+    table_complaint,
+)
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
@@ -126,7 +134,9 @@ def inline_table(given: LayerTableIn) -> LayerTable:
 
 def _table(given: LayerTableIn) -> LayerTable:
     layers = tuple(_layer(row, position) for position, row in enumerate(given.layers))
-    size = given.image_size or _image_size(layers)
+    size = given.image_size or image_side(layers)
+    if not size:
+        raise SchemaError("layer_table.image_size: it is missing, and so is the first layer's in_height.")
     table = LayerTable(
         given.name,
         size,
@@ -172,11 +182,3 @@ def _layer(given: LayerIn, position: int) -> Layer:
     if complaint:
         raise SchemaError(f"{where}: {given.type} {given.name!r}: {complaint}.")
     return layer
-
-
-def _image_size(layers: tuple[Layer, ...]) -> int:
-    first, last = layers[0], layers[-1]
-    size = last.out_height if first.in_height == 1 else first.in_height
-    if not size:
-        raise SchemaError("layer_table.image_size: it is missing, and so is the first layer's in_height.")
-    return size

@@ -1,6 +1,7 @@
-"""From a request to its answer: the body as a checked question, its CNN as a layer table, its measurements fitted."""
+"""From a request to its answer: the body as a checked question, its measurements fitted."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -11,7 +12,6 @@ from pydantic_core import from_json, to_json
 
 from api.bodies import LARGER_TABLES, read_body
 from api.caching import accepts_gzip, file_response
-from api.layer_tables import inline_table
 from api.problems import InvalidFieldsError
 from api.questions import (
     MAX_COLUMN_ROWS,
@@ -19,28 +19,27 @@ from api.questions import (
     ComparisonQuestion,
     ExplanationQuestion,
     PredictionQuestion,
+    core_question,
 )
 from api.serving import ServingState, client_of, serving_of
 from api.store.uploads import parsed_json, rows_of, table_sent
-from predictor.answers.knowledge import OwnMeasurements
+from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.question import Question
 from predictor.catalogue.offers import Offer
-from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.resolve import resolve_cnn
-from predictor.cnns.zoo import ZOO
-from predictor.errors import SchemaError, UnknownCnnError, nearest
+from predictor.errors import SchemaError
 from predictor.models.served import Model
 
 __all__ = [
     "MAX_JSON_BYTES",
     "Answering",
+    "Asked",
     "Q",
     "answered",
     "example_answer",
     "examples_of",
-    "fitted",
     "json_of",
     "question_of",
+    "with_measurements",
 ]
 
 MAX_JSON_BYTES = 8 * 2**20
@@ -56,10 +55,10 @@ _COLUMNS_OR_STORE = (
     f"Measurements, up to {MAX_COLUMN_ROWS:,}, take least room as columns: "
     f'"measurements": {{"gpu": ["NVIDIA L40S", ...], "batch_size": [32, ...], ...}}. {LARGER_TABLES}'
 )
-_Asked = PredictionQuestion | ComparisonQuestion | ExplanationQuestion
+Asked = PredictionQuestion | ComparisonQuestion | ExplanationQuestion
 Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion)
-Answering = Callable[[Q, LayerTable, Model, Sequence[Offer]], bytes]
-"""From a checked question to its answer in JSON."""
+Answering = Callable[[Q, Question], bytes]
+"""From a checked question, as posted and as the core takes it, to its answer in JSON."""
 
 
 async def json_of(request: Request) -> bytes:
@@ -96,14 +95,10 @@ async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Res
 
 
 def _from_body(
-    body: bytes,
-    kind: type[Q],
-    answer: Answering[Q],
-    model: Model,
-    offers: Sequence[Offer],
+    body: bytes, kind: type[Q], answer: Answering[Q], model: Model, offers: Sequence[Offer]
 ) -> bytes:
-    question, table = question_of(body, kind)
-    return answer(question, table, model, offers)
+    posted = question_of(body, kind)
+    return answer(posted, core_question(posted, posted.gpus, model, offers))
 
 
 def examples_of(kind: type[BaseModel]) -> list[Any]:
@@ -119,27 +114,21 @@ def example_answer(kind: type[Q], answer: Answering[Q], serving: ServingState) -
     return from_json(_from_body(body, kind, answer, serving.model.current, serving.offers))
 
 
-def fitted(question: _Asked, model: Model) -> OwnMeasurements | None:
-    """The measurements of a question, fitted on top of the model; None if it has none.
+def with_measurements(question: Question, posted: Asked) -> Question:
+    """The question with its measurements, fitted on top of the model.
 
     Raises
     ------
     DataError, SchemaError, UnknownGpuError
         If a row is wrong, which the message names, or they hold nothing to predict from.
     """
-    if not question.measurements:
-        return None
-    frame, _ = rows_of(table_sent(question.measurements))
-    return OwnMeasurements.of(frame, model)
+    if not posted.measurements:
+        return question
+    frame, _ = rows_of(table_sent(posted.measurements))
+    return replace(question, measurements=OwnMeasurements.of(frame, load_model(question.model)))
 
 
-def question_of(body: bytes, kind: type[Q]) -> tuple[Q, LayerTable]:
-    """The question and its CNN; EpochcastError where one of them makes no sense."""
-    question = _validated(body, kind)
-    return question, _table(question)
-
-
-def _validated(body: bytes, kind: type[Q]) -> Q:
+def question_of(body: bytes, kind: type[Q]) -> Q:
     """A body in JSON as a model; SchemaError where it is too much, no JSON or not of this kind."""
     keys, lists = sum(map(body.count, _AFTER_KEYS)), body.count(b"[") + body.count(b"{")
     most_keys = getattr(kind, "most_keys", _MOST_KEYS)
@@ -154,23 +143,3 @@ def _validated(body: bytes, kind: type[Q]) -> Q:
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
         raise InvalidFieldsError.of(errors[:_MOST_ERRORS], len(errors), kind) from None
-
-
-def _table(question: _Asked) -> LayerTable:
-    """The CNN of a question: named, or as layers."""
-    if (question.cnn is None) == (question.layer_table is None):
-        raise SchemaError("Give one CNN: as cnn (a name) or as layer_table.")
-    if question.layer_table is not None:
-        return resolve_cnn(inline_table(question.layer_table), question.image_size)
-    return _zoo_table(str(question.cnn), question)
-
-
-def _zoo_table(name: str, question: _Asked) -> LayerTable:
-    """A CNN of the zoo; a name is never a path, which the core's `resolve_cnn` would take."""
-    if name not in ZOO:
-        raise UnknownCnnError(
-            f"no CNN is called {name!r}. Nearest: {nearest(name, ZOO)}. `GET /v1/cnns` lists all; send any "
-            "other as layer_table."
-        )
-    sized = Question(name, (), 1, image_size=question.image_size, data_set=question.data_set)
-    return sized.layer_tables()[0]

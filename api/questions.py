@@ -18,15 +18,16 @@ from pydantic import (
     model_validator,
 )
 
-from api.layer_tables import STRICT, LayerTableIn, Name
-from predictor.answers.knowledge import OwnMeasurements
+from api.layer_tables import STRICT, LayerTableIn, Name, inline_table
+from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.options import Option, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import OutOfRangeError, SchemaError
+from predictor.cnns.zoo import ZOO
+from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
 from predictor.models.layer_times.law import counted_operators
 from predictor.models.served import Model
 
@@ -199,12 +200,6 @@ class _CnnQuestion(BaseModel):
         data_set: str | None
         anchors: list[_Anchor]
 
-    @model_validator(mode="after")
-    def _one_cnn(self) -> "_CnnQuestion":
-        if self.cnn is not None and self.layer_table is not None:
-            raise ValueError("cnn and layer_table are given. Give one of them.")
-        return self
-
 
 if TYPE_CHECKING:
     _Predicted = _CnnQuestion
@@ -372,26 +367,15 @@ def plan_of(posted: ComparisonQuestion) -> Plan:
     return Plan(**{name: getattr(posted, name) for name in options_of(Plan)})
 
 
-def core_question(
-    posted: _CnnQuestion,
-    table: LayerTable,
-    gpus: object,
-    known: OwnMeasurements | None,
-    served: Model,
-    offers: Sequence[Offer],
-) -> Question:
-    """The core's question: this CNN on these GPUs with every option that was asked.
-
-    Parameters
-    ----------
-    known : OwnMeasurements, optional
-        The measurements of the question, fitted on top of the served model.
+def core_question(posted: _CnnQuestion, gpus: object, served: Model, offers: Sequence[Offer]) -> Question:
+    """The core's question with every option that was asked, but without the question's measurements.
 
     Raises
     ------
-    SchemaError, OutOfRangeError
-        If options contradict each other.
+    SchemaError, OutOfRangeError, UnknownCnnError
+        If options contradict each other, or the CNN makes no sense.
     """
+    cnn = _cnn_of(posted)
     options = {
         name: getattr(posted, name) for name in options_of(Question) if name in type(posted).model_fields
     }
@@ -400,27 +384,37 @@ def core_question(
             f"host {options['host']!r} is a file, which a service does not read. Give a host's name, or ask locally."
         )
     own = {
-        "image_size": None,  # the table has its own
         "anchors": [anchor.model_dump(exclude_none=True) for anchor in posted.anchors],
-        "measurements": known,
+        "measurements": None,
         "model": served,
         "offers": offers,
     }
     read = {name: value for name, value in own.items() if posted.answer in options_of(Question)[name].answers}
-    return Question(table, gpus, posted.batch_sizes, **{**options, **read})
+    return Question(cnn, gpus, posted.batch_sizes, **{**options, **read})
 
 
-def check_work(
-    table: LayerTable, model: Model, gpus: int, modes: int, sizes: int, rows: int = 0, repeats: int = 1
-) -> None:
+def _cnn_of(posted: _CnnQuestion) -> str | LayerTable:
+    """The CNN, by its name in the zoo or as layers; a name is never a path, which the core would take."""
+    if (posted.cnn is None) == (posted.layer_table is None):
+        given = "no CNN is" if posted.cnn is None else "cnn and layer_table are"
+        raise SchemaError(f"{given} given. Give one CNN: as cnn (a name) or as layer_table.").about("cnn")
+    if posted.layer_table is not None:
+        return inline_table(posted.layer_table)
+    if posted.cnn not in ZOO:
+        raise UnknownCnnError(
+            f"no CNN is called {posted.cnn!r}. Nearest: {nearest(str(posted.cnn), ZOO)}. `GET /v1/cnns` lists all; "
+            "send any other as layer_table."
+        )
+    return str(posted.cnn)
+
+
+def check_work(question: Question, gpus: float, modes: int = 1, *, rows: int = 0, repeats: int = 1) -> None:
     """Refuse a question that would work longer than about a second.
 
     Parameters
     ----------
-    gpus, modes : int
-        GPUs, and precisions x memory formats asked of them.
-    sizes : int
-        Batch sizes.
+    gpus, modes : float, int
+        GPUs of a mode, and precisions x memory formats asked of them.
     rows : int
         Rows of the answer.
     repeats : int
@@ -436,12 +430,14 @@ def check_work(
     Layers of one shape are computed once and count once. A GPU with measured operators counts as 300 batch sizes more:
     layers that were not measured are searched for among those that were.
     """
-    layers = len(counted_operators(table)[0])
+    known, sizes = question.measurements, len(question.batch_sizes or SEARCHED)
+    model = known.model if isinstance(known, OwnMeasurements) else load_model(question.model)
+    layers = len(counted_operators(question.layer_tables()[0])[0])
     measured = min(gpus, model.layers.n_gpus())
     work = layers * modes * repeats * (gpus * sizes + measured * _MEASURED) + rows * _ROW
     if work > MOST_WORK:
         raise OutOfRangeError(
-            f"{layers:,} different layers x {gpus:,} GPUs x {modes} modes x {sizes:,} batch sizes are too much work "
+            f"{layers:,} different layers x {gpus:,.0f} GPUs x {modes} modes x {sizes:,} batch sizes are too much work "
             f"for one answer ({work / MOST_WORK:.1f} times the bound). Ask in several parts: fewer GPUs, precisions or "
             "batch sizes."
         )

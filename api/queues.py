@@ -8,7 +8,7 @@ import contextvars
 import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -71,10 +71,21 @@ class Queue:
         else:
             await self._turn(client)
         loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
-        future = self._threads.submit(partial(context.run, partial(call, *args, **kwargs)))
-        future.add_done_callback(lambda _: _soon(loop, partial(self._ended, client)))
-        return await asyncio.wrap_future(future)
+        running = self._threads.submit(partial(context.run, partial(call, *args, **kwargs)))
+        running.add_done_callback(lambda done: _soon(loop, partial(self._hand_over, client, done, answer)))
+        return await answer
+
+    def _hand_over(self, client: Hashable, done: "Future[T]", answer: "asyncio.Future[T]") -> None:
+        """Give a call's result to its request, and its place to the next: one wake of the event loop for both."""
+        self._ended(client)
+        if answer.done():
+            return  # the client went
+        if (error := done.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(done.result())
 
     def _runs_at_once(self, client: Hashable) -> bool:
         return self._may_run(client) and not any(map(self._may_run, self._turns))

@@ -7,6 +7,7 @@ starts `epochcast serve` for itself, on Linux.
 """
 
 import asyncio
+import gc
 import gzip
 import http.client
 import itertools
@@ -165,39 +166,63 @@ def latencies(answers: list[tuple[int, float]]) -> str:
 
 
 def speed() -> None:
-    """Answers per second over 16 connections beside those that one core could compute; CPU time beside the core's."""
+    """Answers to new questions over 16 connections beside the core's own answers, in turns of a few seconds.
+
+    The rates have the same other work beside them, if the machine has any; processor times hold under any load.
+    """
     for gpus, form in ((["T4"], "rows"), (["all"], "rows"), (["all"], "columns")):
-        core_s = core_seconds(gpus)
+        core, answers, service_s, cpu_s = CoreAnswers(gpus, form), list[tuple[int, float]](), 0.0, 0.0
         with Service(**UNBOUNDED) as service:
             ask = partial(asked_anew, service.port, gpus, form)
             ask(2, until(2))
-            cpu_s, began = service.cpu_s(), time.perf_counter()
-            answers = ask(CONNECTIONS, until(SECONDS / 2), first=10**5)
-            rate = len(answers) / (time.perf_counter() - began)
-            service_s = (service.cpu_s() - cpu_s) / len(answers)
+            for turn in range(1, 6):
+                core.compute(until(SECONDS / 20))
+                cpu_before, began = service.cpu_s(), time.perf_counter()
+                answers += ask(CONNECTIONS, until(SECONDS / 10), first=turn * 10**5)
+                service_s += time.perf_counter() - began
+                cpu_s += service.cpu_s() - cpu_before
+        rate, core_rate = len(answers) / service_s, core.count / core.seconds
+        service_ms, core_ms = 1e3 * cpu_s / len(answers), 1e3 * core.cpu_s / core.count
         print(
-            f"speed, {gpus[0]} x 10 as {form}, new: {rate:.0f}/s, {rate * core_s:.2f} of one core's limit; CPU time of "
-            f"an answer {1e3 * service_s:.1f} ms, of it the core's {1e3 * core_s:.1f} ms ({core_s / service_s:.2f}); "
-            f"{latencies(answers)}",
+            f"speed, {gpus[0]} x 10 as {form}, new: {rate:.0f}/s, the core by itself {core_rate:.0f}/s: share "
+            f"{rate / core_rate:.2f}; processor time of an answer {service_ms:.1f} ms, the core's {core_ms:.1f} ms: "
+            f"share {core_ms / service_ms:.2f}; {latencies(answers)}",
             flush=True,
         )
 
 
-def core_seconds(gpus: list[str]) -> float:
-    """Median CPU time of the core's own answer, its rows included."""
-    from predictor.answers.answer import answer
-    from predictor.answers.question import Question
-    from predictor.models.served import Model
+class CoreAnswers:
+    """The core's own answers to new questions in this process, on one core: how many, and what they took."""
 
-    model, seconds = Model.load(), []
-    for number in range(60):
-        asked = new_question(gpus, number + 10**6)
-        began = time.thread_time()
-        answer(
-            Question(asked["cnn"], gpus, asked["batch_sizes"], samples=asked["samples"], model=model)
-        ).records()
-        seconds.append(time.thread_time() - began)
-    return statistics.median(seconds)
+    def __init__(self, gpus: list[str], form: str) -> None:
+        from predictor.models.served import Model
+
+        self.gpus, self.form, self.model = gpus, form, Model.load()
+        self.count, self.seconds, self.cpu_s = 0, 0.0, 0.0
+        self._answer(0)
+        gc.collect()
+        gc.freeze()  # as the service does
+
+    def compute(self, more: Callable[[], bool]) -> None:
+        """Answer on and on."""
+        began, cpu_began = time.perf_counter(), time.thread_time()
+        while more():
+            self.count += 1
+            self._answer(self.count)
+        self.seconds += time.perf_counter() - began
+        self.cpu_s += time.thread_time() - cpu_began
+
+    def _answer(self, number: int) -> None:
+        from predictor.answers.answer import answer
+        from predictor.answers.question import Question
+
+        asked = new_question(self.gpus, number + 10**7)
+        found = answer(
+            Question(
+                asked["cnn"], self.gpus, asked["batch_sizes"], samples=asked["samples"], model=self.model
+            )
+        )
+        _ = found.records() if self.form == "rows" else found.columns
 
 
 def asked_anew(

@@ -178,7 +178,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     tables, devices = question.layer_tables(), question.devices()
     if len(tables) != 1 or len(devices) != 1:
         raise SchemaError(
-            "largest_batch_size is of one CNN on one GPU. Ask once for each, or predict without one."
+            "largest_batch_size is of one CNN on one GPU. Ask once for each GPU, or predict without one."
         )
     largest = largest_of(tables[0], *devices[0])
     if largest is None:
@@ -198,8 +198,8 @@ def explain(
         CNNs as for `predict`; or measurement tables, for which nothing is predicted, with the names of their CNNs to
         explain (all by default).
     gpu, batch_size
-        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default, or that of a recorded step. Of a table: all by default. Of the options it
-        takes `image_size`, `samples` or `data_set`, and those of the mode.
+        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default, or that of a recorded step. Of a table: all by
+        default. Of the options it takes `image_size`, `samples` or `data_set`, and those of the mode.
     **options
         Those of `predictor.answers.question.Question`.
 
@@ -207,8 +207,9 @@ def explain(
     -------
     DataFrame
         A row per CNN, GPU, mode and batch size: times in ms, `bound`, a column ``<class>_ms`` for each class of
-        operators, ``<bound>_bound_ms`` for each bound and ``<pass>_pass_ms`` for each pass; each of the three adds up to
-        `gpu_time_ms`. ``attrs["explanations"]`` holds all else (`predictor.answers.explain.Explanation`), ``attrs["covers"]`` what the answer covers.
+        operators, ``<bound>_bound_ms`` for each bound, ``<pass>_pass_ms`` for each pass, which each add up to
+        `gpu_time_ms`. ``attrs["explanations"]`` holds all else (`predictor.answers.explain.Explanation`),
+        ``attrs["covers"]`` what the answer covers.
 
     Raises
     ------

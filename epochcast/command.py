@@ -23,7 +23,7 @@ except ImportError:
 __all__ = ["COMMANDS", "build_app", "main"]
 
 COMMANDS = {
-    "compare": "Say which GPU to rent: time and cost of a training on each, ranked, and a verdict.",
+    "compare": "Say which GPU to rent: time and cost of a training on each GPU, ranked, and a verdict.",
     "predict": "Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory.",
     "explain": "Show what the time of an iteration is made of, what bounds it, and what another mode would give.",
     "evaluate": "Judge every predictor on measurements that its fit never saw, scenario by scenario.",

@@ -194,7 +194,7 @@ class Fleet:
     def _gone(self) -> ServiceError:
         return ServiceError(
             f"the scheduler at {self.address} is gone. Start it again (dask scheduler) with its workers, and repeat "
-            "the command: measurements that have arrived here are kept, answers to rows are begun anew."
+            "the command: measurements that have arrived here are kept, answers to rows start again."
         )
 
     def _without_workers(self, resource: str) -> str:

@@ -1,5 +1,6 @@
 """From `epochcast profile --suggest` to the operators that would narrow an answer most."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,10 @@ def suggested_request(options: ProfileRequest, suggestions: "list[Suggestion]", 
     from proxy_cnns.presets import operator_subjects
 
     configurations = [
-        Configuration(operator_subjects([each.operator])[0], each.mode, each.batch_size)
+        # A run's mode says in which precision it multiplies matrices.
+        Configuration(
+            operator_subjects([replace(each.operator, fp32_product=False)])[0], each.mode, each.batch_size
+        )
         for each in suggestions
     ]
     return measuring_request("suggest:" + ",".join(options.suggest), configurations, options, out)

@@ -1,20 +1,23 @@
-"""The order in which a CPU measures, which has time for few configurations: those first that tell most in a second.
+"""The order in which a CPU measures, which has time for few configurations: those first that teach most in a second.
 
-An operator tells of the shapes to which it is the nearest in the list. It is worth the share of their time that the
-zoo's CNNs spend in these shapes, at their usual image sizes and at 32 pixels.
+A measured operator serves shapes like its own, the less the further they lie. Every next operator is the one that adds
+most, for its cost, to the share of the zoo's time, at usual image sizes and at 32 pixels, that is close to something
+measured. So shapes that resemble those before come late.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn, zoo_names
+from predictor.models.layer_times.interpolation import closeness
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.backends.operators import CPU_CACHE_BYTES, n_copies
 from proxy_cnns.configuration import Configuration, Subject
@@ -24,56 +27,88 @@ __all__ = ["most_telling_first"]
 
 _SMALL_SIZE, _BATCH_SIZE = 32, 32
 _LEAST_COST_MS = 20.0  # building an operator costs time, too
-_LEAST_WORTH = 1e-4
-_WORTH_POWER = 0.7  # below 1, so that many kinds of operators come early
-_SAME_SHAPE = 0.3  # worth of a shape at another batch size, x that at the first
+_BEYOND = 0.5  # a time at another batch size counts half, as in the intervals of sums
+_LEAST_GAIN = 1e-9  # of operators in no CNN of the zoo, and of shapes covered already: the cheapest first
 
-Kind = tuple[object, ...]
+Array = NDArray[np.float64]
 
 
 def most_telling_first(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """The same configurations in another order, by worth and cost.
+    """The same configurations in another order, by gain and cost.
 
     The order decides what `--limit` takes; while they are measured, the CPU's own speed decides what is short.
     """
-    worths = _worths(dict.fromkeys(each.subject for each in configurations))
+    coverage = _Coverage(dict.fromkeys(each.subject for each in configurations))
     costs_ms = [_cost_ms(each) for each in configurations]
-    n_before: Counter[tuple[Subject, Mode]] = Counter()
-    keys: list[tuple[float, int]] = []
-    for place in sorted(range(len(configurations)), key=costs_ms.__getitem__):
-        subject, mode = configurations[place].subject, configurations[place].mode
-        worth = max(_LEAST_WORTH, worths[subject]) * _SAME_SHAPE ** n_before[subject, mode]
-        n_before[subject, mode] += 1
-        keys.append((max(_LEAST_COST_MS, costs_ms[place]) / worth**_WORTH_POWER, place))
-    return [configurations[place] for _, place in sorted(keys)]
+
+    def by_cost(place: int) -> float:
+        return -coverage.gain(configurations[place]) / costs_ms[place]
+
+    # A gain only shrinks while others are taken: who is still ahead of the next one's old gain is the best.
+    waiting = [(by_cost(place), place) for place in range(len(configurations))]
+    heapq.heapify(waiting)
+    ordered = []
+    while waiting:
+        _, place = heapq.heappop(waiting)
+        now = by_cost(place)
+        if waiting and now > waiting[0][0]:
+            heapq.heappush(waiting, (now, place))
+            continue
+        coverage.take(configurations[place])
+        ordered.append(configurations[place])
+    return ordered
+
+
+class _Coverage:
+    """How close each shape of the zoo is to an operator measured at most, and at least, at its batch size."""
+
+    def __init__(self, subjects: Iterable[Subject]) -> None:
+        shares = _shares()
+        wanted: defaultdict[str, list[Operator]] = defaultdict(list)
+        for operator in shares:
+            wanted[operator.type].append(operator)
+        self._shares = {name: np.array([shares[each] for each in some]) for name, some in wanted.items()}
+        self._covered = {name: np.zeros((2, len(some))) for name, some in wanted.items()}
+        offered: defaultdict[str, list[Operator]] = defaultdict(list)
+        for subject in subjects:
+            if subject.operator is not None and subject.operator.type in wanted:
+                offered[subject.operator.type].append(subject.operator)
+        self._close: dict[Operator, Array] = {}
+        for name, some in offered.items():
+            self._close.update(zip(some, closeness(some, wanted[name]), strict=True))
+
+    def gain(self, configuration: Configuration) -> float:
+        """Share of the zoo's time that a measurement brings close; never 0, so that costs order the rest."""
+        operator = configuration.subject.operator
+        if operator is None or operator not in self._close:
+            return _LEAST_GAIN
+        added = self._with(operator, configuration.batch_size) - self._covered[operator.type]
+        return _LEAST_GAIN + float(added.mean(axis=0) @ self._shares[operator.type])
+
+    def take(self, configuration: Configuration) -> None:
+        """Count a configuration as measured."""
+        operator = configuration.subject.operator
+        if operator is not None and operator in self._close:
+            self._covered[operator.type] = self._with(operator, configuration.batch_size)
+
+    def _with(self, operator: Operator, batch_size: int) -> Array:
+        at_most, at_least = batch_size <= _BATCH_SIZE, batch_size >= _BATCH_SIZE
+        sides = np.array([1.0 if at_most else _BEYOND, 1.0 if at_least else _BEYOND])
+        covered: Array = np.maximum(self._covered[operator.type], np.outer(sides, self._close[operator]))
+        return covered
 
 
 def _cost_ms(configuration: Configuration) -> float:
     """Time of one iteration on a CPU, of an operator of all its copies."""
     subject, batch_size = configuration.subject, configuration.batch_size
     one_ms, operator = estimated_ms(subject, batch_size, configuration.mode, on_cpu=True), subject.operator
-    if operator is None or operator.in_channels is None:
-        return one_ms
-    return one_ms * n_copies(operator, batch_size, 4, CPU_CACHE_BYTES)
+    if operator is not None and operator.in_channels is not None:
+        one_ms *= n_copies(operator, batch_size, 4, CPU_CACHE_BYTES)
+    return max(_LEAST_COST_MS, one_ms)
 
 
-def _worths(subjects: Iterable[Subject]) -> dict[Subject, float]:
-    """Share of the time of the zoo's CNNs, a mean over them, in shapes to which each operator is the nearest."""
-    shares, of_kind = _shares_by_kind(), defaultdict(list)
-    worths: defaultdict[Subject, float] = defaultdict(float)
-    for subject in subjects:
-        if subject.operator is not None:
-            of_kind[_kind(subject.operator)].append(subject)
-    for kind, some in of_kind.items():
-        places = np.array([_place(each.operator) for each in some if each.operator is not None])
-        for place, share in shares.get(kind, ()):
-            worths[some[int(np.argmin(((places - place) ** 2).sum(axis=1)))]] += share
-    return worths
-
-
-@lru_cache(maxsize=1)
-def _shares_by_kind() -> dict[Kind, list[tuple[tuple[float, ...], float]]]:
-    """Place of each operator of the zoo, and its share of the time of an iteration on a CPU, by kind."""
+def _shares() -> dict[Operator, float]:
+    """Share of each operator in the time of an iteration on a CPU, a mean over the zoo's CNNs."""
     mode, tables = Mode(), [*_tables()]
     shares: defaultdict[Operator, float] = defaultdict(float)
     for table in tables:
@@ -83,10 +118,7 @@ def _shares_by_kind() -> dict[Kind, list[tuple[tuple[float, ...], float]]]:
             times_ms[operator] = count * estimated_ms(subject, _BATCH_SIZE, mode, on_cpu=True)
         for operator, time_ms in times_ms.items():
             shares[operator] += time_ms / sum(times_ms.values()) / len(tables)
-    by_kind = defaultdict(list)
-    for operator, share in shares.items():
-        by_kind[_kind(operator)].append((_place(operator), share))
-    return by_kind
+    return shares
 
 
 def _tables() -> Iterator[LayerTable]:
@@ -94,16 +126,3 @@ def _tables() -> Iterator[LayerTable]:
         yield zoo_cnn(name)
         if minimum_image_size(name) <= _SMALL_SIZE:
             yield zoo_cnn(name, _SMALL_SIZE)
-
-
-def _kind(operator: Operator) -> Kind:
-    """What operators have in common whose times resemble each other."""
-    window, grouped = (operator.kernel_height, operator.stride_height), (operator.groups or 1) > 1
-    return operator.type, operator.kind, operator.passes, *window, grouped
-
-
-def _place(operator: Operator) -> tuple[float, ...]:
-    """Shape as a point, in logarithms; an optimizer's by its tensors and parameters."""
-    if operator.type == "optimizer":
-        return tuple(np.log([operator.n_tensors, operator.parameters, 1]))
-    return tuple(np.log([operator.in_channels or 1, operator.out_channels or 1, operator.in_height or 1]))

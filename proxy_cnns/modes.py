@@ -84,10 +84,10 @@ def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:
     """Refuse operators with a capture that only whole CNNs have; SchemaError."""
     captures = {each.mode.capture for each in configurations if each.subject.kind == "operator"}
     if "static_graph" in captures:
-        raise SchemaError("an operator alone has no static graph: measure operators with --capture eager.")
+        raise SchemaError("a single operator has no static graph: measure operators with --capture eager.")
     if "compile" in captures:
         raise SchemaError(
-            "an operator alone is not compiled, since compiling joins operators: measure operators with --capture "
+            "a single operator is not compiled, since compiling joins operators: measure operators with --capture "
             "eager, whole CNNs with --preset targets:NAME --capture compile."
         )
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from predictor.catalogue.devices import ELEMENT_BYTES
 from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError, nearest
 from predictor.operator_types import OPERATOR_TYPES
-from predictor.operators.operators import Operator, is_view
+from predictor.operators.operators import Operator, as_run, is_view
 from proxy_cnns.configuration import Configuration, Replicas, Subject
 from proxy_cnns.designs import COMMON_CNNS, LIBRARY_CNNS, common_operators, designed_operators
 from proxy_cnns.estimates import estimated_memory_gib, estimated_ms
@@ -165,9 +166,26 @@ def configurations(
     )
     kept: list[Configuration] = []
     left_out: list[Configuration] = []
-    for configuration in wanted:
+    for configuration in dict.fromkeys(map(_as_run, wanted)):
         (kept if _affordable(chosen, configuration) else left_out).append(configuration)
     return kept, left_out
+
+
+def _as_run(configuration: Configuration) -> Configuration:
+    """An operator behind a group norm is another one in each mode."""
+    operator, mode = configuration.subject.operator, configuration.mode
+    if operator is None:
+        return configuration
+    running = as_run(
+        operator,
+        mode.framework,
+        mode.memory_format,
+        narrow=ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"],
+    )
+    if running == operator:
+        return configuration
+    subject = replace(configuration.subject, name=running.name, operator=running)
+    return replace(configuration, subject=subject)
 
 
 def _of_grid(

@@ -305,7 +305,7 @@ def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Pa
             entry = json.loads(line)
         except ValueError as error:
             raise SchemaError(
-                f"{path}, line {number} is not JSON: {error}. Move the file away to measure anew."
+                f"{path}, line {number} is not JSON: {error}. Move the file away to start again."
             ) from error
         if "run" in entry:
             _check_identity(entry["run"], identity, out)

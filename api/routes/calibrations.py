@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ class _Given:
 @router.post(
     "",
     operation_id="create_calibration",
-    summary="Predict from one's own measurements",
+    summary="Predict from your own measurements",
     response_model=CalibrationAnswer,
     openapi_extra={"requestBody": question_body(CalibrationQuestion)},
 )
@@ -71,13 +71,13 @@ def example(state: Any) -> Any:
 
 
 def _answer(body: bytes, state: Any) -> File:
-    posted, table = question_of(body, CalibrationQuestion)
+    posted = question_of(body, CalibrationQuestion)
     serving: ServingState = state.serving
     snapshot = serving.model.snapshot
     given = _stored(posted.stored, state.store) if posted.stored else _sent(posted.measurements)
     gpus = posted.gpus or sorted(set(given.frame["gpu"]))
-    fitted = _fitted(given, snapshot)
-    question = core_question(posted, table, gpus, fitted, snapshot.model, serving.offers)
+    question = core_question(posted, gpus, snapshot.model, serving.offers)
+    question = replace(question, measurements=_fitted(given, snapshot))
     kinds = Counter(given.frame["kind"].fillna("target"))
     measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": given.keys}
     content = predicted(posted, question, state.settings.max_rows) | {"measured": measured}

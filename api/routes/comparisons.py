@@ -1,18 +1,14 @@
 """`POST /v1/comparisons`: which GPU to rent, ranked, with the Pareto front of time and cost."""
 
-from collections.abc import Sequence
-
 from fastapi import APIRouter, Request, Response
 
 from api.answers import ComparisonAnswer
 from api.caching import in_json
 from api.openapi import question_body
-from api.parsing import answered, fitted
-from api.questions import SEARCHED, ComparisonQuestion, check_work, core_question, plan_of
+from api.parsing import answered, with_measurements
+from api.questions import ComparisonQuestion, check_work, plan_of
 from predictor.answers.compare import compare
-from predictor.catalogue.offers import Offer
-from predictor.cnns.layer_table import LayerTable
-from predictor.models.served import Model
+from predictor.answers.question import Question
 
 __all__ = ["answer_to", "router"]
 
@@ -36,16 +32,11 @@ async def comparisons(request: Request) -> Response:
     return await answered(request, ComparisonQuestion, answer_to)
 
 
-def answer_to(posted: ComparisonQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+def answer_to(posted: ComparisonQuestion, question: Question) -> bytes:
     """The answer in JSON."""
-    question = core_question(posted, table, posted.gpus, None, model, offers)
-    gpus = len(question.devices()) if posted.gpus else len({offer.gpu for offer in offers})
-    sizes = len(question.batch_sizes or SEARCHED)
-    check_work(
-        table, model, gpus, 1, sizes, repeats=2
-    )  # in its mode and the fastest; before measurements are fitted
-    question = core_question(posted, table, posted.gpus, fitted(posted, model), model, offers)
-    comparison = compare(question, plan_of(posted))
+    gpus = len(question.devices() if posted.gpus else {offer.gpu for offer in question.prices()})
+    check_work(question, gpus, repeats=2)  # its mode and the fastest; before measurements are fitted
+    comparison = compare(with_measurements(question, posted), plan_of(posted))
     content = {
         "verdict": comparison.verdict,
         "covers": comparison.scope,

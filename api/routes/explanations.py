@@ -1,23 +1,19 @@
 """`POST /v1/explanations`: what the time of an iteration is made of, what bounds it, what another mode would give."""
 
-from collections.abc import Sequence
-
 from fastapi import APIRouter, Request, Response
 
 from api.answers import ExplanationAnswer
 from api.caching import in_json
 from api.openapi import question_body
-from api.parsing import answered, fitted
-from api.questions import MAX_EXPLAINED_GPUS, SEARCHED, ExplanationQuestion, check_work, core_question
+from api.parsing import answered, with_measurements
+from api.questions import MAX_EXPLAINED_GPUS, ExplanationQuestion, check_work
 from predictor.answers.explain import explain
+from predictor.answers.knowledge import load_model
 from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.catalogue.devices import precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
-from predictor.catalogue.offers import Offer
-from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.models.served import Model
 
 __all__ = ["answer_to", "router"]
 
@@ -42,16 +38,15 @@ async def explanations(request: Request) -> Response:
     return await answered(request, ExplanationQuestion, answer_to)
 
 
-def answer_to(posted: ExplanationQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+def answer_to(posted: ExplanationQuestion, question: Question) -> bytes:
     """The answer in JSON."""
-    question = core_question(posted, table, posted.gpus, None, model, offers)
-    _check_work(question, table, model)  # before measurements are fitted
-    question = core_question(posted, table, posted.gpus, fitted(posted, model), model, offers)
+    _check_work(question)  # before measurements are fitted
+    question = with_measurements(question, posted)
     gpu_explanations, scope = explain(question)
     covers = [
         scope_of(
             question,
-            model,
+            load_model(question.model),
             {name: [getattr(explanation, name)] for name in SCOPE_COLUMNS},
         )
         for explanation in gpu_explanations
@@ -64,7 +59,7 @@ def answer_to(posted: ExplanationQuestion, table: LayerTable, model: Model, offe
     return in_json(content)
 
 
-def _check_work(question: Question, table: LayerTable, model: Model) -> None:
+def _check_work(question: Question) -> None:
     """Refuse what would work too long: every mode of each GPU is answered."""
     gpus = [gpu for gpu, _ in question.devices()]
     if len(gpus) > MAX_EXPLAINED_GPUS:
@@ -72,4 +67,4 @@ def _check_work(question: Question, table: LayerTable, model: Model) -> None:
             f"{len(gpus)} GPUs are too many: at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
         )
     modes = max((len(precisions_of(gpu)) * len(MEMORY_FORMATS) for gpu in gpus), default=1)
-    check_work(table, model, len(gpus), modes, len(question.batch_sizes or SEARCHED), repeats=_REPEATS)
+    check_work(question, len(gpus), modes, repeats=_REPEATS)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from math import ceil
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -12,17 +11,13 @@ from fastapi import APIRouter, Request, Response
 from api.answers import TEXT_COLUMNS, PredictionAnswer, coded
 from api.caching import in_json
 from api.openapi import question_body
-from api.parsing import answered, fitted
-from api.questions import SEARCHED, PredictionQuestion, check_work, core_question
+from api.parsing import answered, with_measurements
+from api.questions import PredictionQuestion, check_work
 from predictor.answers.answer import COLUMNS, Answer, answer
-from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.question import Question, gpus_of
 from predictor.catalogue.devices import Gpu, precisions_of
-from predictor.catalogue.offers import Offer
 from predictor.checks import as_list
-from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.models.served import Model
 
 __all__ = ["answer_to", "predicted", "router"]
 
@@ -49,12 +44,9 @@ async def predictions(request: Request) -> Response:
     return await answered(request, PredictionQuestion, answer)
 
 
-def answer_to(
-    posted: PredictionQuestion, table: LayerTable, model: Model, offers: Sequence[Offer], max_rows: int
-) -> bytes:
+def answer_to(posted: PredictionQuestion, question: Question, max_rows: int) -> bytes:
     """The answer in JSON, of at most so many rows."""
-    question = core_question(posted, table, posted.gpus, fitted(posted, model), model, offers)
-    return in_json(predicted(posted, question, max_rows))
+    return in_json(predicted(posted, with_measurements(question, posted), max_rows))
 
 
 def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> dict[str, Any]:
@@ -68,30 +60,22 @@ def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> 
         As of `predictor.answers.answer.answer`.
     """
     parts, left_out = _parts(posted, question)
-    rows = len(question.batch_sizes or _SEARCHED) * sum(len(as_list(part.gpus)) for part in parts)
+    gpus = sum(len(part.devices()) for part in parts)
+    rows = len(question.batch_sizes or _SEARCHED) * gpus
     if rows > max_rows:
         raise OutOfRangeError(
             f"{rows:,} rows are asked for; at most {max_rows:,} are answered at once. Ask in several parts."
         )
-    _check(parts, rows)
+    check_work(question, gpus / len(parts), len(parts), rows=rows)
     answers = [answer(part) for part in parts]
     content = _rows(answers) if posted.form == "rows" else _columns(answers)
     return {"covers": [part.scope for part in answers], "left_out": left_out, **content}
 
 
-def _check(parts: Sequence[Question], rows: int) -> None:
-    """Refuse what would work too long, all parts together."""
-    if not parts:
-        return
-    one = parts[0]
-    sizes = len(one.batch_sizes or SEARCHED)
-    gpus = ceil(sum(len(as_list(part.gpus)) for part in parts) / len(parts))
-    model = one.measurements.model if isinstance(one.measurements, OwnMeasurements) else load_model(one.model)
-    check_work(one.layer_tables()[0], model, gpus, len(parts), sizes, rows)
-
-
 def _parts(posted: PredictionQuestion, question: Question) -> tuple[list[Question], list[dict[str, str]]]:
     """A question for each precision and memory format, and the GPUs that lack one of several precisions."""
+    if posted.precisions is None and posted.memory_formats is None:
+        return [question], []
     several = [*dict.fromkeys(posted.precisions)] if posted.precisions else [question.precision]
     formats = [*dict.fromkeys(posted.memory_formats)] if posted.memory_formats else [question.memory_format]
     chosen, left_out = _gpus([str(gpu) for gpu in as_list(question.gpus)], several, question.capture)

@@ -90,6 +90,7 @@ export default {
   link: "GPU 間の接続（例：nvlink4）",
   together: "GPU {n} 台で並列",
   workers: "GPU ごとの読み込みワーカー数",
+  machine_workers: "マシン全体の読み込みワーカー数",
   loader: "画像のデコーダー",
   loader_usual: "通常のもの",
   loader_none: "なし（読み込みを含めない）",

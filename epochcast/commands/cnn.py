@@ -50,29 +50,31 @@ def show_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Show a CNN's layers, with the work of a training pass."""
+    from dataclasses import asdict
+
     from predictor.checks import MAX_BATCH_SIZE, whole_number
+    from predictor.cnns.layer_csv import csv_rows
     from predictor.cnns.resolve import resolve_cnn
 
     size = whole_number("--batch-size", batch_size, high=MAX_BATCH_SIZE)
     table = resolve_cnn(o.cnn_or_layers(cnn, {"image_size": image_size}), image_size)
-    records = [_layer_record(layer, size) for layer in table]
-    if output is Format.csv:  # a layer table separates the rows that a layer reads by spaces
-        records = [row | {"inputs": " ".join(map(str, row["inputs"] or ()))} for row in records]
-    if output is not Format.table:
-        print_records(
-            records, output, records[0], cnn=table.cnn, image_size=table.image_size, batch_size=size
-        )
+    work = [_work(layer, size) for layer in table]
+    if output is Format.csv:
+        records = [row | more for row, more in zip(csv_rows(table), work, strict=True)]
+        print_records(records, output, records[0])
+        return
+    records = [asdict(layer) | more for layer, more in zip(table, work, strict=True)]
+    if output is Format.json:
+        about = {"cnn": table.cnn, "image_size": table.image_size, "batch_size": size, "step": table.step}
+        print_records(records, output, records[0], **about, warnings=table.warnings)
         return
     print_table(records, _layer_columns(), _title(table, size), _notes(table, records, size))
 
 
-def _layer_record(layer: "Layer", batch_size: int) -> dict[str, Any]:
-    from dataclasses import asdict
-
+def _work(layer: "Layer", batch_size: int) -> dict[str, Any]:
     from predictor.operators.work import PASSES, arithmetic_intensity, layer_bytes, layer_flops
 
     return {
-        **asdict(layer),
         "forward_flops": layer_flops(layer, "forward", batch_size),
         "training_flops": sum(layer_flops(layer, each, batch_size) for each in PASSES),
         "training_bytes": sum(layer_bytes(layer, each, batch_size) for each in PASSES),

@@ -47,7 +47,7 @@ def compare_command(
     out: o.Out = None,
     verbose: o.Verbose = False,
     sky: Annotated[
-        bool, typer.Option("--sky", help="Print the choice as the resources of a SkyPilot task, alone.")
+        bool, typer.Option("--sky", help="Print only the choice, as the resources of a SkyPilot task.")
     ] = False,
     output: o.OutputFormat = Format.table,
     *,

@@ -35,7 +35,7 @@ def fit_command(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Fit on measurements uploaded to this store, too or alone: sqlite:///FILE or postgresql://...",
+            help="Fit on measurements uploaded to this store, also without a table: sqlite:///FILE or postgresql://...",
             show_default=False,
         ),
     ] = None,
@@ -43,7 +43,7 @@ def fit_command(
         bool,
         typer.Option(
             "--methods-only",
-            help="Fit gpu-specs, proxy-times and flops-ratio of the model in --out alone; leave the rest of it.",
+            help="Fit gpu-specs, proxy-times and flops-ratio of the model in --out; keep the rest of it.",
         ),
     ] = False,
     output: o.OutputFormat = Format.table,

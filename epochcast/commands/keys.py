@@ -26,7 +26,7 @@ _DEFAULT = "sqlite:///epochcast.db"
 _Days = Annotated[
     float | None,
     typer.Option(
-        "--days", min=0.001, max=36_500, help="Valid for so many days.", show_default="until revoked"
+        "--days", min=0.001, max=36_500, help="Days for which it is valid.", show_default="until revoked"
     ),
 ]
 

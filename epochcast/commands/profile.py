@@ -112,7 +112,7 @@ def profile_command(
     ] = False,
     limit: Annotated[
         int | None,
-        typer.Option(help="Measure the first N configurations alone.", min=1, rich_help_panel=_WHAT),
+        typer.Option(help="Measure only the first N configurations.", min=1, rich_help_panel=_WHAT),
     ] = None,
     device: Annotated[str, typer.Option(help="cuda, cuda:N or cpu.")] = "cuda",
     gpus: Annotated[

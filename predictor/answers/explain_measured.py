@@ -104,7 +104,7 @@ def measured_classes(
     guessed = near + strange
     return MeasuredClasses(
         operator_classes_of(classes),
-        f"; classes from {len(library)} operators, which alone add up to {ratio:.2f} x the GPU time",
+        f"; classes from {len(library)} operators, whose own times add up to {ratio:.2f} x the GPU time",
         (_reason("classes", f"{100 * guessed:.0f} % of the time is of operators near to those measured"),)
         if guessed > _NEGLIGIBLE
         else (),

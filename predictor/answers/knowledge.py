@@ -44,7 +44,7 @@ class Knowledge:
         own = _fitted(question.measurements, model)
         if own is not None and own.proxies_alone and not question.method == "proxy-times":
             raise DataError(
-                "the measurements hold proxies alone, neither operators nor trained CNNs, which only --method "
+                "the measurements hold only proxies, neither operators nor trained CNNs, which only --method "
                 "proxy-times uses. Ask for it, or measure operators with `epochcast profile --preset quick`."
             )
         return cls(own.model if own else model, anchors, own)

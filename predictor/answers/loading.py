@@ -47,6 +47,7 @@ __all__ = [
 
 LOADING_OPTIONS = (
     "workers",
+    "machine_workers",
     "loader",
     "samples_per_worker_second",
     "images_per_second",
@@ -67,6 +68,7 @@ STARTS = ("start_s", "start_low_s", "start_high_s")
 """What the first epoch takes longer than later ones, and the ends of its interval."""
 
 _OF_RATES = ("loader", "samples_per_worker_second", "input", "images_per_second")
+_OF_NUMBERS = ("workers", "machine_workers", "images_per_second")
 _MEASURED_SPREAD = 1.15
 """Factor within which a rate holds that was measured: judged by repeats on a busy machine."""
 _GB_PER_GIB = 2**30 / 1e9
@@ -100,11 +102,13 @@ def loading_asked(question: Question) -> bool:
         raise SchemaError(
             f"{' and '.join(rates)} say each how fast images are loaded. Pass one of them."
         ).about(rates[0])
-    if "workers" in given and "images_per_second" in given:
+    numbers = [name for name in _OF_NUMBERS if name in given]
+    if len(numbers) > 1:
         raise SchemaError(
-            "images_per_second is the rate of all workers, and workers is given, too. Pass one of them, or "
-            f"{named('samples_per_worker_second')} with workers."
-        ).about("images_per_second")
+            f"{' and '.join(numbers)} are given: workers are those of each GPU, machine_workers those of a machine, "
+            "images_per_second the rate of all. Pass one of them, or "
+            f"{named('samples_per_worker_second')} with either number of workers."
+        ).about(numbers[-1])
     return bool(given) and question.loader != "none"
 
 
@@ -129,7 +133,7 @@ def feed_of_rentals(question: Question, image_size: int, offers: Sequence[Offer 
         return None
     if question.images_per_second is not None:
         return _feed(question, image_size, math.inf)
-    if question.workers is not None:
+    if question.workers is not None or question.machine_workers is not None:
         return _feed_of_workers(question, image_size)
     vcpus = []
     for offer in offers:
@@ -154,7 +158,7 @@ def feed_of_offers(question: Question, image_size: int, offers: Sequence[Offer |
     """
     if not (loading_asked(question) or is_bound_by_default(question)):
         return None
-    unknown = math.nan if question.workers is None and question.images_per_second is None else math.inf
+    unknown = math.nan if all(getattr(question, name) is None for name in _OF_NUMBERS) else math.inf
     vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
     return None if np.isnan(vcpus).all() else _feed(question, image_size, vcpus)
 
@@ -197,7 +201,7 @@ def _rate_in_words(question: Question, image_size: int, by_offer: bool) -> str:
         rate = f"{question.images_per_second:,.0f} images/s on each machine as given"
         return f"data loading is included ({rate}, within a factor of {_MEASURED_SPREAD:g})"
     feed = _feed(question, image_size, 1.0)
-    workers = "workers" if question.workers is None else f"{question.workers} workers for each GPU"
+    workers = _workers_in_words(question)
     bound = " where the vCPUs of the offer are known, which bound it" if by_offer else ""
     return (
         f"data loading is included{bound} ({workers}, {feed.per_worker:,.0f} images/s each, {feed.per_vcpu:,.0f} on a "
@@ -307,7 +311,8 @@ def starts(
 
 def _measured_together(question: Question) -> InputMeasurement | None:
     """What several workers were measured to load together, where the question asks for workers."""
-    measured = None if question.workers is None else question.input_measurement()
+    given = question.workers is not None or question.machine_workers is not None
+    measured = question.input_measurement() if given else None
     return measured if measured is not None and measured.most_workers > 1 else None
 
 
@@ -316,10 +321,16 @@ def _measured_in_words(question: Question, image_size: int, measured: InputMeasu
     rate = float(feed.decoding_of_one(question.gpus_per_node))
     beyond = f", {feed.headroom:.3g} times more at most where vCPUs were idle" if feed.headroom > 1 else ""
     return (
-        f"data loading is included ({question.workers} workers for each GPU, {rate:,.0f} images/s for each GPU as "
+        f"data loading is included ({_workers_in_words(question)}, {rate:,.0f} images/s for each GPU as "
         f"measured on {measured.host} with up to {measured.most_workers} workers together, within a factor of "
         f"{feed.spread:g}{beyond})"
     )
+
+
+def _workers_in_words(question: Question) -> str:
+    if question.machine_workers is not None:
+        return f"{question.machine_workers} workers on each machine"
+    return "workers" if question.workers is None else f"{question.workers} workers for each GPU"
 
 
 def _feed_of_workers(question: Question, image_size: int) -> Feed:
@@ -328,7 +339,7 @@ def _feed_of_workers(question: Question, image_size: int) -> Feed:
     if measured is None:
         return feed
     n_gpus = question.gpus_per_node
-    busy = min(max(1, question.workers or 0) * n_gpus, measured.vcpus)
+    busy = min(question.machine_workers or max(1, question.workers or 0) * n_gpus, measured.vcpus)
     headroom = max(1.0, busy / measured.most_workers)
     return replace(feed, measured=measured.rates_of_each(n_gpus), headroom=headroom)
 
@@ -345,6 +356,7 @@ def _feed(question: Question, image_size: int, vcpus: float | Array) -> Feed:
         rates.spread,
         decodes=data_set is None or data_set.stored == "jpeg",
         in_all=question.images_per_second or math.inf,
+        machine_workers=question.machine_workers,
     )
 
 
@@ -361,7 +373,7 @@ def _rates(question: Question, image_size: int, measured: InputMeasurement | Non
     if measured is not None:
         busy = (
             measured.samples_per_vcpu_second
-            if question.workers is None
+            if question.workers is None and question.machine_workers is None
             else share * measured.samples_per_worker_second
         )
         return _Rates(measured.samples_per_worker_second, busy, _MEASURED_SPREAD)

@@ -45,7 +45,7 @@ from predictor.checks import (
     batch_sizes_of,
 )
 from predictor.cnns.layer_table import LayerTable, Step
-from predictor.cnns.resolve import has_own_image_size, resolve_cnn
+from predictor.cnns.resolve import has_own_image_size, is_layer_csv, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
@@ -248,6 +248,11 @@ class Question:
         usual="loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy",
         answers=_LOADED,
     )  # fmt: skip
+    machine_workers: int | None = option(
+        None, "Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs.", "whole", _LOADING,
+        low=1, high=MAX_WORKERS, usual="by the workers of each GPU",
+        answers=_LOADED,
+    )  # fmt: skip
     loader: str | None = option(
         None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.",
         "choice", _LOADING,
@@ -306,6 +311,11 @@ class Question:
     def __post_init__(self) -> None:
         for name, known in options_of(type(self)).items():
             object.__setattr__(self, name, known.checked(getattr(self, name)))
+        if any(
+            map(is_layer_csv, as_list(self.cnn))
+        ):  # it may hold a recorded step, which options follow from
+            tables = [resolve_cnn(cnn) if is_layer_csv(cnn) else cnn for cnn in as_list(self.cnn)]
+            object.__setattr__(self, "cnn", tables)
         if self.step is not None:
             self._follow(self.step)
         if self.batch_sizes is not None:
@@ -324,7 +334,7 @@ class Question:
                     f"{named('float32_matmul_precision')} {self.float32_matmul_precision!r} decides what PyTorch "
                     f"multiplies matrices in in tf32, and does nothing in {self.framework} with precision "
                     f"{self.precision or 'of its own'}. Leave it out, or ask for PyTorch's tf32."
-                )
+                ).about("float32_matmul_precision")
             object.__setattr__(self, "precision", "tf32")
 
     @property
@@ -363,7 +373,7 @@ class Question:
                 raise SchemaError(
                     f"{named(name)} {given!r}: the recorded step trains in {does or 'float32'}. Leave it out, or "
                     "record the step as it is to be trained."
-                )
+                ).about(name)
             object.__setattr__(self, name, does)
         if self.batch_sizes is None:
             object.__setattr__(self, "batch_sizes", [step.batch_size * self.n_gpus])
@@ -376,7 +386,7 @@ class Question:
                 raise OutOfRangeError(
                     f"{named('batch_size')} {size} is that of a whole step, whose {parts} parts cannot share it "
                     f"evenly. Nearest: {near}."
-                )
+                ).about("batch_sizes")
 
     def check_team(self) -> None:
         """Refuse GPUs or mini-batches that cannot be shared evenly, and a link that joins nothing here.
@@ -491,7 +501,14 @@ class Question:
 
     def layer_tables(self) -> list[LayerTable]:
         """Layer table of each CNN at the image size given, else the data set's, else its own."""
-        return [resolve_cnn(each, self.image_size_of(each)) for each in as_list(self.cnn)]
+        tables = [resolve_cnn(each, self.image_size_of(each)) for each in as_list(self.cnn)]
+        for table in tables:
+            if not table.has_gradients:
+                raise SchemaError(
+                    f"{table.cnn} computes no gradients: nothing in it is trainable, or it runs without gradients. "
+                    "What is predicted is training: give it as it is trained, with loss.backward()."
+                )
+        return tables
 
     def prices(self) -> tuple[Offer, ...]:
         """The offers themselves, those of a price file, or the shipped ones."""

@@ -21,8 +21,8 @@ SCOPE_COLUMNS = ("precision", "host", "method", "trained_on")
 
 _COPIES = "An iteration includes the copy of its images to the GPU, as in this framework's measurements."
 _MEMORY = {
-    True: "Peak memory is summed layer by layer; half of the peaks measured lie within 2 % of the estimate, one in "
-    "twenty is over 10 % higher.",
+    True: "Peak memory is summed layer by layer; for half of the measurements it is within 2 %, for one in twenty "
+    "more than 10 % too low.",
     False: "Peak memory is summed layer by layer by PyTorch's rules; no peak of this framework was measured.",
 }
 

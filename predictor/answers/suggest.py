@@ -134,7 +134,7 @@ def _add_up(
     batch_sizes: Sequence[int],
     n_tables: int,
 ) -> None:
-    operators, counts = counted_operators(table)
+    operators, counts = counted_operators(table, mode.fp32_products)
     sizes = np.array(batch_sizes, dtype=float)
     times, sureness = _times(operators, model, gpu, mode, sizes)
     shares = counts[:, None] * times

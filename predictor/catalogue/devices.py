@@ -188,7 +188,8 @@ def find_gpu(name: str) -> Gpu:
     ----------
     name : str
         A canonical name or an alias, such as a driver reports or a cloud writes. Case, spaces, dashes and the
-        words NVIDIA, Tesla, GeForce and Quadro do not matter; a memory size may follow (``"T4 16GB"``).
+        words NVIDIA, Tesla, GeForce and Quadro do not matter, nor GTX and RTX of a GeForce (``"4090"``); a memory
+        size may follow (``"T4 16GB"``).
 
     Returns
     -------
@@ -228,10 +229,14 @@ def find_gpu(name: str) -> Gpu:
     )
 
 
+_SERIES = "?tx"
+"""Stands for GTX or RTX of a GeForce, where a name leaves it out: "1650 mobile", "4090"."""
+
+
 def _candidates(name: str) -> tuple[Gpu, ...]:
     """GPUs that a name may mean; where it ends in a memory size, those with that memory."""
     exact, bare = _index()
-    found = exact.get(_key(name)) or bare.get(_bare_key(name), ())
+    found = exact.get(_key(name)) or bare.get(_bare_key(name)) or bare.get(_SERIES + _bare_key(name), ())
     if found:
         return found
     match = _MEMORY_SUFFIX.match(name.strip())
@@ -249,6 +254,8 @@ def _index() -> tuple[Mapping[str, tuple[Gpu, ...]], Mapping[str, tuple[Gpu, ...
         for label in (gpu.name, *gpu.aliases):
             _add(exact, _key(label), gpu)
             _add(bare, _bare_key(label), gpu)
+            if gpu.name.startswith("GeForce"):
+                _add(bare, re.sub("^[gr]tx(?=[0-9])", _SERIES, _bare_key(label)), gpu)
         for label in gpu.shared_names:
             _add(bare, _bare_key(label), gpu)
     return exact, bare
@@ -333,12 +340,9 @@ def has_peer_access(gpu: Gpu) -> bool:
     Notes
     -----
     NVIDIA's drivers allow it on no GeForce card from Turing on (github.com/NVIDIA/nccl-tests, issue 117), nor on TITAN
-    RTX without its bridge.
+    RTX without its bridge. Of older GeForce cards it is not assumed: four GTX 1080 Ti exchanged 2.2 GB/s (links.csv).
     """
-    return gpu.compute_capability < _TURING or not gpu.name.startswith(_WITHOUT_PEER_ACCESS)
-
-
-_TURING = 7.5
+    return not gpu.name.startswith(_WITHOUT_PEER_ACCESS)
 
 
 def is_cpu(name: str) -> bool:

@@ -1,10 +1,8 @@
-"""The layer table, into which every CNN is read: its rows, the checks that hold them together, and its CSV form."""
+"""The layer table, into which every CNN is read: its rows, and the checks that hold them together."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,21 +10,19 @@ from functools import cached_property
 from math import ceil, prod
 from operator import attrgetter
 from os import PathLike
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
-from predictor.errors import DataError, SchemaError, nearest
-from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
+from predictor.operator_types import OPERATOR_TYPES
 
 __all__ = [
     "IMAGE",
-    "LAYER_TABLE_COLUMNS",
+    "PASS_COLUMNS",
     "Layer",
     "LayerTable",
     "Step",
     "TableWarning",
+    "image_side",
     "layer_complaint",
-    "read_layer_table_csv",
     "table_complaint",
     "trained_whole",
 ]
@@ -49,7 +45,8 @@ class Layer:
     `forwards`, `input_gradients` and `weight_gradients` are how often a training step runs the passes of the layer;
     unknown as a rule: as in a CNN that is trained whole (`trained_whole`). A frozen layer has no gradient of its
     weights; `parameters` counts these all the same. `recomputed` is the number, from 1, of the part of the CNN that
-    gradient checkpointing runs again in the backward pass.
+    gradient checkpointing runs again in the backward pass. `backward_after` is the index of the last layer that runs
+    before the backward pass of this one begins; unknown where that is the last of all.
     """
 
     index: int
@@ -77,6 +74,7 @@ class Layer:
     input_gradients: int | None = None
     weight_gradients: int | None = None
     recomputed: int | None = None
+    backward_after: int | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -168,11 +166,10 @@ class LayerTable:
 
     def trained_whole(self) -> LayerTable:
         """The CNN where all is trained and every layer runs once; the table itself, if it is so already."""
-        if all(layer.forwards is None for layer in self.layers):
+        if not any(any(_PASSES(layer)) for layer in self.layers):
             return self
         usual = tuple(
-            replace(layer, forwards=None, input_gradients=None, weight_gradients=None, recomputed=None)
-            for layer in self.layers
+            replace(layer, **cast(dict[str, Any], dict.fromkeys(PASS_COLUMNS))) for layer in self.layers
         )
         return replace(self, layers=usual, step=None)
 
@@ -211,10 +208,29 @@ class LayerTable:
             trained.append(layer)
         return replace(self, layers=tuple(trained))
 
+    def to_csv(self, path: str | PathLike[str]) -> None:
+        """Write the table to a CSV file that stands wherever a CNN is asked for, with the same answer.
+
+        A recorded step's batch size, precision, memory format and optimizer are columns, too.
+        """
+        from predictor.cnns.layer_csv import write_layer_table_csv
+
+        write_layer_table_csv(self, path)
+
     @property
     def parts(self) -> int:
         """Parts of a mini-batch that an iteration runs one after the other."""
         return 1 if self.step is None else self.step.parts
+
+    @cached_property
+    def has_gradients(self) -> bool:
+        """Whether a training step computes a gradient in any layer."""
+        return any(
+            of_input or of_weights
+            if layer.forwards is None
+            else layer.input_gradients or layer.weight_gradients
+            for layer, (_, of_input, of_weights) in zip(self, trained_whole(self.layers), strict=True)
+        )
 
     @cached_property
     def has_unknown_edges(self) -> bool:
@@ -231,9 +247,9 @@ class LayerTable:
         return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
 
-_PASS_COLUMNS = ("forwards", "input_gradients", "weight_gradients", "recomputed")
-_PASSES = attrgetter(*_PASS_COLUMNS)
-_VALUES = attrgetter(*(field.name for field in fields(Layer) if field.name not in _PASS_COLUMNS))
+PASS_COLUMNS = ("forwards", "input_gradients", "weight_gradients", "recomputed", "backward_after")
+_PASSES = attrgetter(*PASS_COLUMNS)
+_VALUES = attrgetter(*(field.name for field in fields(Layer) if field.name not in PASS_COLUMNS))
 _DIMENSIONS = ("height", "width")
 
 
@@ -351,6 +367,15 @@ def _same_shape_complaint(layer: Layer) -> str | None:
     return None
 
 
+def _permute_complaint(layer: Layer) -> str | None:
+    """Channels may become positions (a pixel shuffle), but no number is lost."""
+    sizes = [[getattr(layer, f"{end}_{side}") for side in _SIDES] for end in ("in", "out")]
+    if any(None in shape for shape in sizes) or prod(sizes[0]) == prod(sizes[1]):
+        return None
+    given, made = ("x".join(map(str, shape)) for shape in sizes)
+    return f"it writes {made}, not as many numbers as the {given} that it reads"
+
+
 def _flatten_complaint(layer: Layer) -> str | None:
     sizes = (layer.in_channels, layer.in_height, layer.in_width, layer.out_channels)
     if None in sizes or (layer.out_height, layer.out_width) != (1, 1):
@@ -366,177 +391,20 @@ _CHECKS: dict[str, Callable[[Layer], str | None]] = {
     "conv_transpose2d": _transposed_complaint,
     "max_pool": _pool_complaint,
     "avg_pool": _pool_complaint,
-    "flatten": _flatten_complaint,
     **{name: _same_shape_complaint for name, entry in OPERATOR_TYPES.items() if entry.same_shape},
+    "flatten": _flatten_complaint,
+    "permute": _permute_complaint,
 }
 
 
-LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
-"""The columns of a layer table, in the order in which they are written; `repeats` only where one is not 1."""
-
-_TEXT_COLUMNS = ("name", "type", "kind")
-_OPTIONAL_COLUMNS = ("inputs", "repeats", *_PASS_COLUMNS)
-_COMPUTED_COLUMNS = ("forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity")
-_USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name not in ("repeats", *_PASS_COLUMNS))
-_WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
-
-
-def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> LayerTable:
-    """Read a layer table from CSV and check it row by row.
-
-    Parameters
-    ----------
-    path : str or path
-        CSV with the columns `LAYER_TABLE_COLUMNS`, in any order. Without `repeats` each is 1; without `inputs`
-        layers read the one before, or, where they cannot, what is unknown. The work of layers, which
-        `epochcast cnn show --format csv` adds, is computed again.
-    cnn : str, optional
-        Name of the CNN; the file's name without its ending by default.
-
-    Returns
-    -------
-    LayerTable
-        Its image size is the input height of the first layer; where that is 1 (a CNN that makes images from a
-        vector) the output height of the last.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read.
-    SchemaError
-        If a column is missing or unknown, a value is no number or no known word, or the columns of a row or of a row
-        and the one that it reads contradict each other; the message gives the line or row.
-    """
-    path = Path(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            layers = tuple(_layers(file, path))
-    except OSError as error:
-        raise DataError(f"cannot read the layer table {path}: {error.strerror or error}.") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise SchemaError(f"{path} is not a CSV file in UTF-8: {error}.") from error
-    if not layers:
-        raise SchemaError(f"{path} has a header but no layers. Give one row per layer.")
-    table = LayerTable(cnn or path.stem, _image_size(layers, path), layers, source="csv")
-    complaint = table_complaint(table)
-    if complaint is not None:
-        position, column, why = complaint
-        raise SchemaError(f"{path}, row {position + 1}, column {column}: {why}")
-    return table
-
-
-def _layers(file: Iterator[str], path: Path) -> Iterator[Layer]:
-    reader = csv.reader(file, strict=True)
-    header = [name.strip() for name in next(reader, [])]
-    _check_header(header, path)
-    index = 0
-    for values in reader:
-        if not any(value.strip() for value in values):
-            continue
-        where = f"{path}, line {reader.line_num}"
-        if len(values) != len(header):
-            raise SchemaError(f"{where}: {len(values)} values under {len(header)} columns.")
-        row = dict(zip(header, map(str.strip, values), strict=True))
-        yield _layer({name: row[name] for name in row if name not in _COMPUTED_COLUMNS}, index, where)
-        index += 1
-
-
-def _check_header(header: list[str], path: Path) -> None:
-    if not any(header):
-        raise SchemaError(
-            f"{path} is empty. A layer table begins with the columns {','.join(_USUAL_COLUMNS)}."
-        )
-    missing = [name for name in LAYER_TABLE_COLUMNS if name not in header and name not in _OPTIONAL_COLUMNS]
-    if missing:
-        raise SchemaError(
-            f"{path}, line 1: missing column{'s' * (len(missing) > 1)} {', '.join(missing)}. "
-            f"A layer table has the columns {','.join(_USUAL_COLUMNS)}."
-        )
-    for name in header:
-        if name not in (*LAYER_TABLE_COLUMNS, *_COMPUTED_COLUMNS):
-            close = nearest(name, LAYER_TABLE_COLUMNS)
-            raise SchemaError(f"{path}, line 1: unknown column {name!r}. Nearest: {close}.")
-        if header.count(name) > 1:
-            raise SchemaError(f"{path}, line 1: column {name!r} is given twice.")
-
-
-def _layer(row: dict[str, str], index: int, where: str) -> Layer:
-    if row["index"] != str(index):
-        raise SchemaError(f"{where}: index is {row['index']!r}, but rows count from 0, so {index} is due.")
-    _check_words(row, where)
-    numbers = {
-        name: _number(row[name], name, where) for name in row if name not in (*_TEXT_COLUMNS, "inputs")
-    }
-    if numbers["parameters"] is None and OPERATOR_TYPES[row["type"]].weights:
-        raise SchemaError(
-            f"{where}: parameters is empty; a {row['type']} must say how many it trains (or 0)."
-        )
-    if numbers.get("repeats", 1) is None:
-        numbers["repeats"] = 1
-    numbers |= {"index": index, "parameters": numbers["parameters"] or 0}
-    layer = Layer(
-        name=row["name"],
-        type=row["type"],
-        kind=row["kind"] or None,
-        inputs=_inputs(row.get("inputs", ""), index, where),
-        **numbers,  # type: ignore[arg-type]  # index and parameters are never None
-    )
-    complaint = layer_complaint(layer)
-    if complaint:
-        raise SchemaError(f"{where}: {row['type']} {row['name']!r}: {complaint}.")
-    return layer
-
-
-def _check_words(row: dict[str, str], where: str) -> None:
-    if row["type"] not in LAYER_TYPES:
-        close = nearest(row["type"], LAYER_TYPES)
-        raise SchemaError(
-            f"{where}: unknown type {row['type']!r}. Nearest: {close}; all: {', '.join(LAYER_TYPES)}."
-        )
-    if row["type"] == "activation":
-        if row["kind"] not in ACTIVATION_KINDS:
-            close = nearest(row["kind"], ACTIVATION_KINDS)
-            raise SchemaError(
-                f"{where}: unknown kind of activation {row['kind']!r}. Nearest: {close}; "
-                f"all: {', '.join(ACTIVATION_KINDS)}."
-            )
-    elif row["kind"]:
-        raise SchemaError(f"{where}: kind {row['kind']!r} is given, but only an activation has one.")
-
-
-def _number(text: str, column: str, where: str) -> int | None:
-    if not text:
-        return None
-    if not _WHOLE.fullmatch(text):
-        raise SchemaError(
-            f"{where}: {column} is {text!r}, not a whole number of at least 0 (empty = unknown)."
-        )
-    return int(text)
-
-
-def _inputs(text: str, index: int, where: str) -> tuple[int, ...] | None:
-    if not text:
-        return None
-    words = text.split()
-    if not all(word == str(IMAGE) or _WHOLE.fullmatch(word) for word in words):
-        raise SchemaError(
-            f"{where}: inputs is {text!r}, not indices of rows separated by spaces (-1: the image)."
-        )
-    inputs = tuple(map(int, words))
-    if max(inputs) >= index:
-        raise SchemaError(f"{where}: inputs names row {max(inputs)}, which does not run before row {index}.")
-    return inputs
-
-
-def _image_size(layers: tuple[Layer, ...], path: Path) -> int:
+def image_side(layers: Sequence[Layer]) -> int | None:
+    """Height that the first layer reads; where that is 1 (images made from a vector), that which the last writes."""
     first, last = layers[0], layers[-1]
-    size = last.out_height if first.in_height == 1 else first.in_height
-    if size is None:
-        raise SchemaError(f"{path}: the first layer's in_height is empty, so the image size is unknown.")
-    return size
+    return last.out_height if first.in_height == 1 else first.in_height
 
 
 _SIDES = ("channels", "height", "width")
+_JOINS = ("add", "multiply", "concat", "clamp")  # they read what broadcasts or joins to their columns
 _RESHAPES = ("other", "permute", "pad")  # their output shape may differ from their columns
 
 
@@ -549,6 +417,10 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
     another shape, also as several maps per image (a view); or an equal part of them where another layer reads them, too
     (a split). Rows are numbered by their position, as in a table that was sent or read from a file.
     """
+    for position, layer in enumerate(table):
+        if layer.backward_after is not None and not position <= layer.backward_after < len(table):
+            why = f"it is {layer.backward_after}, but names this row or one that runs later, up to {len(table) - 1}."
+            return position, "backward_after", why
     complaints = ((position, *found) for position, found in _edge_complaints(table))
     return next((each for each in complaints if each[0] == 0 or not _is_flat(table)), None)
 
@@ -564,7 +436,8 @@ def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]
     ]
     readers = Counter(each for read in inputs for each in read)
     for position, (layer, read) in enumerate(zip(table, inputs, strict=True)):
-        if len(read) != 1:
+        several_images = read == (IMAGE,) and table.step is not None
+        if len(read) != 1 or several_images or (layer.type in _JOINS and table.step is not None):
             continue
         found = (
             _image_complaint(layer, table.image_size)

@@ -13,7 +13,7 @@ from typing import Any
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
 
-__all__ = ["has_own_image_size", "resolve_cnn"]
+__all__ = ["has_own_image_size", "is_layer_csv", "resolve_cnn"]
 
 
 def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
@@ -60,6 +60,11 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     )
 
 
+def is_layer_csv(cnn: Any) -> bool:
+    """Whether it is the path of a layer table's CSV."""
+    return isinstance(cnn, str | PathLike) and fspath(cnn).casefold().endswith(".csv")
+
+
 def has_own_image_size(cnn: Any) -> bool:
     """Whether a CNN is made for one image size: a layer table, a file, or a Keras model with an input of that size."""
     if isinstance(cnn, LayerTable) or str(cnn).casefold().endswith((".csv", ".onnx", ".keras")):
@@ -82,8 +87,8 @@ def _of_size(table: LayerTable, image_size: int | None) -> LayerTable:
 
 def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
     ending = Path(name).suffix.casefold()
-    if ending == ".csv":
-        from predictor.cnns.layer_table import read_layer_table_csv
+    if is_layer_csv(name):
+        from predictor.cnns.layer_csv import read_layer_table_csv
 
         return _of_size(read_layer_table_csv(name), image_size)
     if ending == ".onnx":

@@ -73,8 +73,12 @@ def from_torch(
     module = _unwrapped(module)
     if not isinstance(module, torch.nn.Module):
         raise SchemaError(f"{type(module).__name__} is not a torch.nn.Module.")
-    if isinstance(module, torch.jit.ScriptModule):
-        raise SchemaError("a scripted module cannot be read: give the torch.nn.Module that it was made of.")
+    for part_name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            which = f"module {part_name!r}" if part_name else "the module"
+            raise SchemaError(
+                f"{which} is scripted and cannot be read: give the torch.nn.Module that it was made of."
+            )
     if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1:
         raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
     name = cnn or type(module).__name__
@@ -96,7 +100,12 @@ def from_torch(
             raise
         reader = read_runs(recorder, copy, (channels, image_size, image_size), name)
     layers, _ = reader.layers()
-    return LayerTable(name, image_size, layers, "torch", _warnings(recorder))
+    halves = {str(parameter.dtype) for parameter in module.parameters()} & {"torch.float16", "torch.bfloat16"}
+    doubts = [
+        TableWarning("cnn", f"its parameters are {half}, taken as in the precision of the question")
+        for half in halves
+    ]
+    return LayerTable(name, image_size, layers, "torch", (*_warnings(recorder), *doubts))
 
 
 def _channels_read(
@@ -187,6 +196,8 @@ def _on_meta(module: Any, name: str) -> Any:
     """Copy a module with meta tensors for its parameters and buffers: its numbers are never copied."""
     torch = import_torch()
     memo: dict[int, Any] = {}
+    if any(parameter.dtype == torch.float64 for parameter in module.parameters()):
+        raise SchemaError(f"{name} computes in float64, which is not counted. Give it as module.float().")
     try:
         for parameter in module.parameters():
             empty = torch.empty(parameter.shape, dtype=_dtype(parameter), device="meta")
@@ -195,7 +206,10 @@ def _on_meta(module: Any, name: str) -> Any:
             memo[id(buffer)] = torch.empty(buffer.shape, dtype=_dtype(buffer), device="meta")
         return deepcopy(module, memo)
     except (RuntimeError, TypeError, ValueError) as error:
-        raise SchemaError(f"{name} cannot be copied: {first_line(error)}.") from error
+        raise SchemaError(
+            f"{name} cannot be copied: {first_line(error)}. Give epochcast.record(module, images), which copies "
+            "nothing."
+        ) from error
 
 
 def _dtype(tensor: Any) -> Any:
@@ -228,7 +242,8 @@ def _run(
         raise type(error)(f"{name}, module {path[-1][0] if path else ''!r}: {error}") from error
     except Exception as error:  # the user's own code may raise anything
         size = "x".join(map(str, image.shape))
-        text = f"{name} does not run on a batch of {size}: {first_line(error)}"
+        where = f" in module {path[-1][0]!r}" if path and path[-1][0] else ""
+        text = f"{name} does not run on a batch of {size}{where}: {first_line(error)}"
         if any(words in str(error).casefold() for words in _TOO_SMALL):
             raise OutOfRangeError(f"{text}. Give a larger image_size.") from error
         raise SchemaError(f"{text}. {_next_step(module)}") from error

@@ -7,6 +7,7 @@ losses need not be said. A module without its step is read the same way (`predic
 from __future__ import annotations
 
 import inspect
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -102,14 +103,26 @@ def record(
     except EpochcastError as error:
         raise type(error)(f"module {path[-1][0]!r}: {error}" if path else str(error)) from error
     except Exception as error:  # the user's own code may raise anything
+        where = f" in module {path[-1][0]!r}" if path else ""
         raise SchemaError(
-            f"the step does not run without numbers: {type(error).__name__}: {first_line(error)}. Record a step "
-            "without what depends on them, and give a measured iteration as an anchor, which corrects the answer."
+            f"the step fails{where}: {type(error).__name__}: {first_line(error)}. Check that it runs by itself. Its "
+            "tensors have no numbers here: leave out what needs them, and give a measured iteration as an anchor, "
+            "which corrects the answer."
         ) from error
-    reader = StepReader(Recorder(batch_size or _first_batch(trace.events)))
+    _refuse_several_iterations(trace.updates)
+    reader = StepReader(Recorder(batch_size or _first_batch(trace.events, inputs)))
     reader.read(trace.events)
     table = reader.step_table(trace, name)
     return table if trace.updates or is_module else _without_update(table)
+
+
+def _refuse_several_iterations(updates: Sequence[Update]) -> None:
+    """SchemaError where one optimizer updates several times, as in an epoch; a GAN's optimizers differ."""
+    if len(updates) > 1 and len({update.by for update in updates}) == 1:
+        raise SchemaError(
+            f"the step updates its parameters {len(updates)} times: it is {len(updates)} iterations. Record one, such "
+            "as the body of the loop over mini-batches."
+        )
 
 
 def run_backward(result: object) -> None:
@@ -132,9 +145,10 @@ def _outputs(result: object) -> list[Any]:
 
 def _forward_of(module: Any, inputs: tuple[Any, ...]) -> Callable[[], object]:
     """The forward pass; the one dict of `inputs` holds arguments by name where all its keys are such names."""
-    names = inspect.signature(module.forward).parameters
-    if len(inputs) == 1 and isinstance(inputs[0], Mapping) and set(inputs[0]) <= set(names):
-        return partial(module, **inputs[0])
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+        names = inspect.signature(module.forward).parameters
+        if set(inputs[0]) <= set(names):
+            return partial(module, **inputs[0])
     return partial(module, *inputs)
 
 
@@ -171,12 +185,15 @@ class _Row:
     weight_gradients: int = 0
     part: int = 0  # of those that gradient checkpointing runs again
     recomputes: bool = False  # it is such a run
+    backward_after: int | None = None  # the last row that ran before its backward pass began
 
     def add(self, other: _Row) -> None:
         """Add the passes of another run of the same layer."""
         self.forwards += other.forwards
         self.input_gradients += other.input_gradients
         self.weight_gradients += other.weight_gradients
+        if other.backward_after is not None:
+            self.backward_after = max(self.backward_after or 0, other.backward_after)
 
 
 class StepReader:
@@ -188,7 +205,7 @@ class StepReader:
         self._row_of_node: dict[int, int] = {}
         self._weights: dict[int, Any] = {}
         self._made: set[int] = set()  # tensors that an operator of the step made
-        self._stretch, self._went_back = 0, False
+        self._stretch, self._went_back, self._last_forward = 0, False, 0
         self._images: dict[int, set[int]] = {}  # by stretch: tensors that the first layers read
         self._precisions: Counter[str | None] = Counter()
         self._memory_formats: Counter[str] = Counter()
@@ -288,6 +305,8 @@ class StepReader:
         row = _Row(layer, self._stretch, sources, len(event.made) > 0, trains, key)
         row.part, row.recomputes = event.checkpoint, event.recomputed
         self._rows.append(row)
+        if not event.recomputed:
+            self._last_forward = len(self._rows) - 1
         self._row_of_node.update(dict.fromkeys(event.made, len(self._rows) - 1))
 
     def _note_mode(self, arguments: dict[str, Any]) -> None:
@@ -320,6 +339,7 @@ class StepReader:
             return
         self._row_of_node.update(dict.fromkeys(event.made, number))  # the gradient of a gradient
         row = self._rows[number]
+        row.backward_after = self._last_forward
         if operator in _MASKED:
             mask = event.arguments["output_mask"]
             row.input_gradients += bool(mask[0])
@@ -340,7 +360,7 @@ class StepReader:
         """The table of a whole step."""
         layers, parts = self.layers()
         if not any(layer.type in OPERATOR_TYPES and OPERATOR_TYPES[layer.type].product for layer in layers):
-            raise SchemaError("the step runs no convolution and no linear layer.")
+            raise _nothing_runs()
         optimizer, doubts = _optimizer(trace.updates)
         step = Step(
             self.recorder.batch_size * parts, parts, self._precision(), self._memory_format(), optimizer
@@ -362,13 +382,20 @@ class StepReader:
         rows = []
         for index, old in enumerate(kept):
             row = self._rows[old]
-            read = tuple(new[numbers.get(source, source)] for source in row.sources if self._is_read(source))
+            n_before = len(kept) if row.backward_after is None else bisect_right(kept, row.backward_after)
+            row.backward_after = n_before - 1 if n_before < len(kept) else None
+            read = tuple(
+                new[numbers.get(each, each)] for source in row.sources for each in self._read(source)
+            )
             rows.append(replace(row, layer=replace(row.layer, index=index, inputs=read)))
         usual = trained_whole([row.layer for row in rows])
         return tuple(map(_with_columns, rows, usual)), parts
 
-    def _is_read(self, source: int) -> bool:
-        return source == IMAGE or self._rows[source].forwards > 0
+    def _read(self, source: int) -> tuple[int, ...]:
+        """The row that is read; of one left out, those that it reads."""
+        if source == IMAGE or self._rows[source].forwards:
+            return (source,)
+        return tuple(each for before in self._rows[source].sources for each in self._read(before))
 
     def _count_passes(self) -> None:
         """Passes of layers whose backward operators do not say which gradients they compute."""
@@ -431,13 +458,14 @@ def _with_columns(row: _Row, usual: tuple[int, int, int]) -> Layer:
     passes = row.forwards, row.input_gradients, row.weight_gradients
     is_first = row.layer.index == 0 or row.layer.inputs == (IMAGE,)
     if (passes, row.part) == (usual, 0) and usual[1] != is_first:
-        return row.layer
+        return replace(row.layer, backward_after=row.backward_after) if row.backward_after else row.layer
     return replace(
         row.layer,
         forwards=row.forwards,
         input_gradients=row.input_gradients,
         weight_gradients=row.weight_gradients,
         recomputed=row.part or None,
+        backward_after=row.backward_after,
     )
 
 
@@ -460,15 +488,26 @@ def _saves_for_backward(event: Event, following: Event) -> bool:
     return following.result is event.arguments["self"]
 
 
-def _first_batch(events: Sequence[Event]) -> int:
+def _first_batch(events: Sequence[Event], inputs: Sequence[Any]) -> int:
+    """Images of what the first convolution reads; without one of the first input, else of the first dense layer's."""
     for event in events:
         if event.operator in CONVOLUTIONS:
             return event.shapes[id(event.arguments["input"])][0]
+    for tensor in tensors_of(inputs):
+        if tensor.ndim > 1:
+            return int(tensor.shape[0])
     for event in events:
-        if event.operator in _PRODUCTS and event.part_of is None:
+        if event.operator in ("mm", "addmm", "linear", "matmul") and event.part_of is None:
             first, _ = _factors(event.operator, tensors_of(event.arguments.values()))
             return event.shapes[id(first)][0]
-    raise SchemaError("the step runs no convolution and no linear layer.")
+    raise _nothing_runs()
+
+
+def _nothing_runs() -> SchemaError:
+    return SchemaError(
+        "the step runs no convolution and no linear layer. Give a function that trains when it is called, such as "
+        "lambda: train_step(model, optimizer, images, labels)."
+    )
 
 
 def _side(layers: Sequence[Layer]) -> int:

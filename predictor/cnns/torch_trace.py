@@ -67,6 +67,7 @@ class Update:
     optimizer: str
     has_momentum: bool
     parameters: int
+    by: int  # the optimizer's number, from 0
 
 
 @dataclass(slots=True)
@@ -88,8 +89,9 @@ def import_torch() -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """What an exception of somebody else's code says, in one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    """What an exception of somebody else's code says, in one sentence of at most 200 characters."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0].rstrip(".")
+    return line if len(line) <= 200 else f"{line[:197]}..."
 
 
 def traced(
@@ -384,6 +386,7 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     # Functions written in Python call these without this mode.
     inner = ((functional, "linear"), (functional, "scaled_dot_product_attention"), (torch, "instance_norm"))
     usual = [(torch.autocast, "__init__", torch.autocast.__init__)]
+    usual += [(torch.cuda, "synchronize", torch.cuda.synchronize)]
     usual += [(module, name, getattr(module, name)) for module, name in inner]
     moves = (torch.Tensor.to, torch.Tensor.pin_memory)
 
@@ -396,6 +399,12 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
             kwargs, name = kwargs or {}, getattr(func, "__name__", "")
             if name in RECURRENT:  # before it runs position by position
                 raise recurrent_refusal(name.partition("_")[0].upper())
+            transforms = torch._C._functorch.get_interpreter_stack() or ()
+            if any(each.key() == torch._C._functorch.TransformType.Grad for each in transforms):
+                raise SchemaError(
+                    "gradients by torch.func (grad, vjp, per-sample gradients) are not followed. Record the step with "
+                    "loss.backward(), and give a measured iteration of it as it is as an anchor."
+                )
             if not on_meta and not torch.cuda.is_available():
                 if func is torch.Tensor.cuda:
                     return args[0]
@@ -415,10 +424,11 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
 
     with _ONE_AT_A_TIME:
         try:
-            for module, name, function in usual[1:]:
+            for module, name, function in usual[2:]:
                 setattr(module, name, partial(whole, function))
             if not torch.cuda.is_available():
                 torch.autocast.__init__ = on_processor
+                torch.cuda.synchronize = lambda *_, **__: None
             with Around():
                 yield
         finally:
@@ -440,7 +450,10 @@ def _kept_state() -> Iterator[list[Update]]:
         groups = optimizer.param_groups
         trained = [p for group in groups for p in group["params"] if p.grad is not None]
         has_momentum = any(group.get("momentum") for group in groups)
-        updates.append(Update(type(optimizer).__name__, has_momentum, sum(p.numel() for p in trained)))
+        number = [*states].index(id(optimizer))
+        updates.append(
+            Update(type(optimizer).__name__, has_momentum, sum(p.numel() for p in trained), number)
+        )
 
     handle = register_optimizer_step_pre_hook(before)
     try:

@@ -117,7 +117,7 @@ SCENARIOS: dict[str, Scenario] = {
     "unseen-batch-size": Scenario(
         name="unseen-batch-size",
         title="A batch size at which no CNN was measured",
-        question="How long does an iteration take at batch 64, where CNNs were measured at other batch sizes alone?",
+        question="How long does an iteration take at batch 64, where CNNs were measured only at other batch sizes?",
         sources=("profet",),
         group="cnn",
         goal=0.055,

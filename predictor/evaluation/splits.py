@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.modes import MODE_COLUMNS
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.groups import chips_of, cnns_of
+from predictor.models.layer_times.law import counted_operators, operators_in
 from predictor.operators.operators import operator_from_row, operators_of
 
 if TYPE_CHECKING:
@@ -390,9 +391,9 @@ def _layers_are_measured(features: pd.DataFrame, rows: Positions, operators: Pos
         table = features["layer_table"].iloc[i]
         cell = (modes[i], id(table))
         if cell not in shares:
-            counted = operators_of(table)
-            known = sum(n for operator, n in counted.items() if operator.name in measured[modes[i]])
-            shares[cell] = known / sum(counted.values())
+            counted, counts = counted_operators(table)
+            named = [each.name in measured[modes[i]] for each in operators_in(counted, modes[i])]
+            shares[cell] = float(counts @ np.array(named)) / float(counts.sum())
     return np.array(
         [shares[modes[i], id(features["layer_table"].iloc[i])] >= _WHOLE for i in rows], dtype=bool
     )

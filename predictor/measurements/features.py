@@ -156,7 +156,7 @@ def _check_columns(measurements: pd.DataFrame) -> None:
     taken = sorted(made & set(measurements.columns))
     if taken:
         raise SchemaError(
-            f"columns {', '.join(taken)} are made by the feature table; pass measurements alone."
+            f"columns {', '.join(taken)} are made by the feature table; pass only measurements."
         )
 
 

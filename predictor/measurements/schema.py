@@ -75,7 +75,7 @@ class Column:
 
 COLUMNS = (
     Column("format_version", "count", f"version of this table's form, {FORMAT_VERSION}"),
-    Column("source", "text", "a published data set, or the name of one's own campaign"),
+    Column("source", "text", "a published data set, or the name of your own campaign"),
     Column("framework", "word", "the framework that trained the CNN", words=(*FRAMEWORKS, "cudnn")),
     Column("framework_version", "text", "its version as the source gives it"),
     Column("gpu", "text", "the GPU's canonical name, or cpu:<model>", required=True),
@@ -84,7 +84,7 @@ COLUMNS = (
     Column(
         "kind",
         "word",
-        "a whole single-convolution CNN, one layer alone, a CNN as trained, or a sum over GPUs alone",
+        "a whole single-convolution CNN, a single layer, a CNN as trained, or only a sum over GPUs",
         words=KINDS,
     ),
     Column("cnn", "text", "the CNN's name, with its source where it is not a zoo CNN", required=True),
@@ -164,7 +164,10 @@ COLUMNS = (
     # An operator's shape: the layer table's columns; `kind` is taken, so its activation is `activation_kind`.
     Column("type", "word", "operator: its layer type", words=tuple(OPERATOR_TYPES)),
     Column(
-        "activation_kind", "word", "operator: the activation run, alone or with it", words=ACTIVATION_KINDS
+        "activation_kind",
+        "word",
+        "operator: the activation run, by itself or with it",
+        words=ACTIVATION_KINDS,
     ),
     *(
         Column(f"{side}_{part}", "count", f"operator: {side}put {part}")

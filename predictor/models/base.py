@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -20,7 +19,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import NotFittedError, OutOfRangeError, SchemaError, nearest
 from predictor.measurements.groups import chips_of
 from predictor.measurements.schema import is_set
-from predictor.models.forecast import Anchor, IterationForecast, Reason
+from predictor.models.forecast import Anchor, IterationForecast, Reason, widening
 from predictor.models.registry import name_of
 
 if TYPE_CHECKING:
@@ -319,20 +318,20 @@ class WholePredictor(Predictor):
                 f"{name} gives {time_ms[bad[0]]:.4g} ms for {case.cnn} on {case.gpu.name} at batch_size "
                 f"{case.batch_sizes[bad[0]]:.0f}, which is not a time. {INSTEAD}, or ask at another batch size."
             )
-        width = self.half_width(case) * np.array([prod(reason.widens for reason in each) for each in own])
+        below, above = self.half_width(case) * np.array(widening(own))
         nothing = np.full(time_ms.size, np.nan)
         return IterationForecast(
             time_ms,
             nothing,
             nothing,
-            time_ms * np.exp(-width),
-            time_ms * np.exp(width),
+            time_ms * np.exp(-below),
+            time_ms * np.exp(above),
             nothing,
             nothing,
             name,
             self.trained_on(case),
             own,
-            "not told apart from the GPU",
+            "not distinguished from the GPU",
             lambda: (parts, {}),
         )
 

@@ -163,11 +163,11 @@ def _reasons(ratios: Ratios, gpu: Gpu, mode: Mode, batch_sizes: Array) -> tuple[
     """Reasons for caution at each batch size: what of torch.compile was not measured."""
     common = []
     if not ratios.measured_on(gpu):  # the width of another GPU is in the interval
-        common.append(Reason("capture", "compile was measured on an H100 and an H200 alone", 1.0))
+        common.append(Reason("capture", "compile was measured only on an H100 and an H200", 1.0))
     if mode.precision not in ratios.precisions:
-        common.append(Reason("capture", f"compile was measured in {' and '.join(ratios.precisions)} alone"))
+        common.append(Reason("capture", f"compile was measured only in {' and '.join(ratios.precisions)}"))
     least, most = ratios.batch_sizes
-    beyond = (*common, Reason("capture", f"compile was measured at batch sizes {least} to {most} alone"))
+    beyond = (*common, Reason("capture", f"compile was measured only at batch sizes {least} to {most}"))
     return tuple(tuple(common) if least <= size <= most else beyond for size in batch_sizes.tolist())
 
 

@@ -137,15 +137,18 @@ def reasons(
 ) -> list[tuple[tuple[Reason, ...], ...]]:
     """Reasons for caution, for each GPU with its mode, at each batch size."""
     low, high = ranges.batch_size
-    beyond = Reason("batch", f"measured from {low} to {high}")
-    inside = ((low <= batch_sizes) & (batch_sizes <= high)).tolist()
+    # A smaller mini-batch takes no longer, and a larger one no less, than those measured.
+    smaller, larger = (
+        Reason("batch", f"measured from {low} to {high}", towards=(end,)) for end in ("low", "high")
+    )
+    outside = [(smaller,) * (n < low) + (larger,) * (n > high) for n in batch_sizes.tolist()]
     of_cnn = (*_of_cnn(ranges, table), *of_table(table))
     measured = _Measured(ranges.gpus, ranges.generations, ranges.gpu_modes, ranges.modes)
     found = []
     for of_device in _of_devices(measured, tuple(devices)):
         within = (*of_device, *of_cnn)
-        both = ((*within, beyond), within)
-        found.append(tuple([both[each] for each in inside]))
+        told = {each: (*within, *each) for each in dict.fromkeys(outside)}  # batch sizes share their tuples
+        found.append(tuple([told[each] for each in outside]))
     return found
 
 

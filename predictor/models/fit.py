@@ -327,7 +327,7 @@ def _without_layers(frame: pd.DataFrame) -> pd.DataFrame:
     kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu") & alone]
     if kept.empty:
         raise DataError(
-            "the table holds no CNN on a GPU, which a fit needs. Operators alone need no fit: "
+            "the table holds no CNN on a GPU, which a fit needs. Operators need no fit: "
             "`epochcast predict --measurements FILE` uses them at once."
         )
     return kept.reset_index(drop=True)

@@ -52,17 +52,21 @@ Kind = Literal[
 ]
 """What a reason is about. Answers have a remedy for each (`predictor.answers.notes.REMEDIES`)."""
 
+End = Literal["low", "high"]
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:
     """A reason why a prediction extrapolates.
 
-    `text` explains it, and `widens` is the factor on the half width of the roofline model's interval.
+    `text` explains it, and `widens` is the factor on the half width of the roofline model's interval, towards the ends
+    in `towards` alone: fewer images take no longer than more.
     """
 
     kind: Kind
     text: str
     widens: float = WIDENS
+    towards: tuple[End, ...] = ("low", "high")
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}"
@@ -127,11 +131,19 @@ class IterationForecast:
         return {} if self.split is None else self.split()[1]
 
 
-def widening(extrapolates: Sequence[tuple[Reason, ...]], *kinds: str) -> list[float]:
-    """Product of the reasons' factors at each batch size; of these kinds alone, if any are given."""
+def widening(extrapolates: Sequence[tuple[Reason, ...]], *kinds: str) -> tuple[list[float], list[float]]:
+    """Factors of the reasons, of these kinds if given, on the half widths below and above at each batch size."""
     keys = list(map(id, extrapolates))  # batch sizes share their tuples
-    factor = {
-        key: prod((reason.widens for reason in each if not kinds or reason.kind in kinds), start=1.0)
-        for key, each in dict(zip(keys, extrapolates, strict=True)).items()
-    }
-    return [factor[key] for key in keys]
+    reasons = dict(zip(keys, extrapolates, strict=True))
+
+    def towards(end: End) -> list[float]:
+        factor = {
+            key: prod(
+                (why.widens for why in each if end in why.towards and (not kinds or why.kind in kinds)),
+                start=1.0,
+            )
+            for key, each in reasons.items()
+        }
+        return [factor[key] for key in keys]
+
+    return towards("low"), towards("high")

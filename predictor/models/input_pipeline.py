@@ -69,6 +69,7 @@ class Feed:
     order, where they were measured together; they stand in place of the former. The true rates are meant to lie within
     a factor of `spread` nine times out of ten; those of workers may be `headroom` times higher beside.
     `decodes`: images are stored as JPEGs. `in_all`: rate of all workers of a machine, which they do not exceed.
+    `machine_workers`: their number, where they are no whole number for each GPU; `workers` is None then.
 
     Batch sizes, times and numbers of GPUs are arrays that broadcast with `vcpus`.
     """
@@ -83,6 +84,7 @@ class Feed:
     headroom: float = 1.0
     decodes: bool = False
     in_all: float = math.inf
+    machine_workers: int | None = None
 
     @property
     def between(self) -> bool:
@@ -95,12 +97,17 @@ class Feed:
 
     def decoding_of_one(self, n_gpus: int | NDArray[np.int64]) -> Array:
         """Samples per second that are decoded for each of `n_gpus` GPUs of the machine."""
-        if self.measured and self.workers is not None:
-            return np.asarray(self._measured_of(self.workers))
-        own = math.inf if self.workers is None else max(1, self.workers) * self.per_worker
+        workers = self._workers_of_one(n_gpus)
+        if self.measured and workers is not None:
+            return np.asarray(self._measured_of(workers))
+        own = math.inf if workers is None else np.where(workers > 0, workers, 1) * self.per_worker
         in_all = np.minimum(self.in_all, self.vcpus * self.per_vcpu)
         shared: Array = np.minimum(own, in_all / np.asarray(n_gpus, dtype=float))
         return shared
+
+    def _workers_of_one(self, n_gpus: int | NDArray[np.int64]) -> float | Array | None:
+        """Workers of each of `n_gpus` GPUs of the machine; None for as many as keep every vCPU busy."""
+        return self.workers if self.machine_workers is None else self.machine_workers / np.asarray(n_gpus)
 
     def first_mini_batch_s(self, local_batch_sizes: NDArray[Any], n_gpus: int | NDArray[np.int64]) -> Array:
         """Seconds in which workers begin and one of them loads the first mini-batch of a pass; 0 without workers.
@@ -111,7 +118,8 @@ class Feed:
         sizes = np.asarray(local_batch_sizes, dtype=float)
         if self.workers == 0:
             return np.zeros(sizes.shape)
-        rate = self.per_vcpu if self.workers is None else self.decoding_of_one(n_gpus) / self.workers
+        workers = self._workers_of_one(n_gpus)
+        rate = self.per_vcpu if workers is None else self.decoding_of_one(n_gpus) / workers
         return np.where(np.isnan(self.vcpus), math.nan, workers_start_s() + sizes / rate)
 
     def loading(self, local_batch_sizes: NDArray[Any], n_gpus: int | NDArray[np.int64]) -> Loading:
@@ -145,10 +153,10 @@ class Feed:
         workers: Array = np.ceil(needed / np.where(np.isinf(self.vcpus), self.per_worker, sharing))
         return workers
 
-    def _measured_of(self, workers: int) -> float:
+    def _measured_of(self, workers: float | Array) -> Array:
         """Samples per second of so many workers of a GPU, linear between the measured numbers."""
         numbers, rates = zip(*self.measured, strict=True)
-        return float(np.interp(workers, numbers, rates))
+        return np.asarray(np.interp(workers, numbers, rates))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

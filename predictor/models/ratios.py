@@ -226,11 +226,11 @@ def scale_by_ratios(known: IterationForecast, change: Change) -> IterationForeca
         low, high = _half_widths(known.low_ms, known.iteration_time_ms, known.high_ms)
     else:
         own = _half_widths(known.gpu_low_ms, known.gpu_time_ms, known.gpu_high_ms)
-        gpu_low, gpu_high = (np.hypot(width, wider * change.spread) for width in own)
-        factor = np.exp(np.hypot(known.host_spread, wider * change.host_spread))
+        gpu_low, gpu_high = np.hypot(own, wider * change.spread)
+        slower = np.hypot(known.host_spread, wider * change.host_spread)
         low, high = (
-            np.hypot((busy / time_ms) ** 3 * width, np.log(join_host(busy, end) / time_ms))
-            for width, end in ((gpu_low, host / factor), (gpu_high, host * factor))
+            np.hypot((busy / time_ms) ** 3 * width, np.log(join_host(busy, host * np.exp(end)) / time_ms))
+            for width, end in ((gpu_low, -slower[0]), (gpu_high, slower[1]))
         )
 
     def scaled(class_ms: dict[str, Array]) -> dict[str, Array]:

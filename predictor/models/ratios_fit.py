@@ -22,7 +22,8 @@ from predictor.catalogue.devices import Gpu, find_gpu
 from predictor.catalogue.links import usual_link
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import load_offers
-from predictor.cnns.layer_table import LayerTable, read_layer_table_csv
+from predictor.cnns.layer_csv import read_layer_table_csv
+from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError

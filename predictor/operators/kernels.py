@@ -122,7 +122,7 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
         for kernel, count in _counted_kernels(table, position, layer):
             counted[kernel] = counted.get(kernel, 0.0) + count
     parameters = float(table.parameters)
-    if optimizer:
+    if optimizer and parameters:
         counted[_Kernel("optimizer", elements_fixed=3.0 * parameters)] = 1.0
     return _as_arrays(
         counted,

@@ -18,6 +18,7 @@ fitted to them. The workspace of the algorithm that cuDNN selects is not predict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,42 +201,94 @@ def _law(table: LayerTable, mode: Mode) -> _Law:
 
 
 def _kept(table: LayerTable, precision: str) -> Bytes:
-    """Bytes per image of activations kept for a layer or those before it, (n_layers,).
+    """Bytes per image of activations that are kept while a layer runs its last pass, (n_layers,).
 
     Of a part that is computed again, only what it reads is kept, until the backward pass has come to it.
     """
     sizes, element = _tensor_elements(table), _element_bytes(precision)
-    part = np.array([layer.recomputed or 0 for layer in table], dtype=int)
-    own = np.array([_extra_bytes(layer, precision) if _learns(layer) else 0.0 for layer in table])
-    kept = np.zeros(len(table))
-    for number in np.unique(part):
-        here = np.where(part == number, own, 0.0)
-        for tensor, first in _kept_tensors(table, int(number)).items():
-            here[first] += element * sizes[tensor]
-        kept += np.cumsum(here) if number == 0 else np.where(part == number, np.cumsum(here), 0.0)
-    return kept
+    ends, learns = _ends(table), np.array(list(map(_learns, table)), dtype=bool)
+    entries: dict[int, list[_Kept]] = {0: []}
+    for position, layer in enumerate(table):
+        if learns[position]:
+            kept = _Kept(position, int(ends[position]), _extra_bytes(layer, precision))
+            entries.setdefault(layer.recomputed or 0, []).append(kept)
+    for (part, tensor), (first, end) in _kept_tensors(table, ends).items():
+        entries.setdefault(part, []).append(_Kept(first, end, element * sizes[tensor]))
+    held = _held(entries.pop(0), ends, learns)
+    parts = np.array([layer.recomputed or 0 for layer in table], dtype=int)
+    for part, some in entries.items():
+        held += np.where(parts == part, np.cumsum(_placed(some, len(table))), 0.0)
+    return held
+
+
+class _Kept(NamedTuple):
+    """Bytes per image, kept from the layer at `first` until the backward pass that begins after `end` comes to it."""
+
+    first: int
+    end: int
+    bytes: float
+
+
+def _ends(table: LayerTable) -> NDArray[np.int64]:
+    """Position of the last layer that runs before each layer's backward pass begins, (n_layers,)."""
+    last = len(table) - 1
+    return np.array([last if layer.backward_after is None else layer.backward_after for layer in table], int)
+
+
+def _placed(kept: Sequence[_Kept], n: int) -> Bytes:
+    placed = np.zeros(n)
+    np.add.at(placed, [each.first for each in kept], [each.bytes for each in kept])
+    return placed
+
+
+def _held(kept: Sequence[_Kept], ends: NDArray[np.int64], learns: NDArray[np.bool_]) -> Bytes:
+    """Bytes held while each layer runs its last pass, (n_layers,).
+
+    In its backward pass, what is kept by layers that ran before this began and that it has not gone through yet; in
+    the forward pass of a layer that has no other, what layers before keep for a backward pass to come.
+    """
+    n = len(ends)
+    changes = _placed(kept, n + 1)
+    np.subtract.at(changes, [each.end + 1 for each in kept], [each.bytes for each in kept])
+    held = np.cumsum(changes)[:n]
+    until = np.array([each.end for each in kept], dtype=int)
+    for end in np.unique(ends[learns]):
+        later = sum(each.bytes for each in kept if each.end > end and each.first <= end)
+        own = np.cumsum(_placed([kept[place] for place in np.flatnonzero(until == end).tolist()], n))
+        here = learns & (ends == end)
+        held[here] = later + own[here]
+    return held
 
 
 def _gradients(table: LayerTable, precision: str) -> Bytes:
     """Bytes per image of activations' gradients by layer, (n_layers,): from a tensor's last reader to its writer.
 
-    Of a layer without a backward pass, what its forward pass reads and writes.
+    Of layers without a backward pass, their own maps from the layer that writes one to the last that reads it.
     """
     by_index = {layer.index: layer for layer in table}
     position = {layer.index: i for i, layer in enumerate(table)}
-    last_reader = {table.layers[-1].index: len(table) - 1} if len(table) else {}
-    for i in range(len(table)):
-        for source in _inputs(table, i) if table.layers[i].input_gradients != 0 else ():
-            tensor = _stored_as(by_index, source)
-            last_reader[tensor] = max(i, last_reader.get(tensor, i))
-    alive = np.zeros(len(table))
-    sizes = _tensor_elements(table)
-    for tensor, last in last_reader.items():
-        if tensor != IMAGE:
-            alive[position[tensor] : last + 1] += _element_bytes(precision) * sizes[tensor]
+    learns, ends = np.array(list(map(_learns, table)), dtype=bool), _ends(table)
+    last_reader: dict[int, int] = {}
+    last_gradient = {table.layers[-1].index: len(table) - 1} if len(table) else {}
     for i, layer in enumerate(table):
-        if not _learns(layer):
-            alive[i] += _element_bytes(precision) * (_input_elements(layer) + _output_elements(layer))
+        for source in _inputs(table, i):
+            tensor = _stored_as(by_index, source)
+            last_reader[tensor] = i
+            if layer.input_gradients != 0:
+                last_gradient[tensor] = i
+    alive = np.zeros(len(table))
+    sizes, element = _tensor_elements(table), _element_bytes(precision)
+    for tensor, last in last_gradient.items():
+        if tensor != IMAGE:
+            here = slice(position[tensor], last + 1)
+            alive[here] += np.where(learns[here] & (ends[here] == ends[last]), element * sizes[tensor], 0.0)
+    for i in np.flatnonzero(~learns).tolist():
+        tensor = _stored_as(by_index, table.layers[i].index)
+        if tensor != IMAGE and not learns[position[tensor]]:
+            here = slice(i, max(i, last_reader.get(tensor, i)) + 1)
+            alive[here] += np.where(learns[here], 0.0, element * sizes[tensor])
+    if IMAGE not in {tensor for _, tensor in _kept_tensors(table, ends)}:
+        alive += np.where(learns, 0.0, element * sizes[IMAGE])
     return alive
 
 
@@ -247,23 +300,30 @@ def _workspace(table: LayerTable, precision: str) -> Bytes:
     return _element_bytes(precision) * np.array(convolutions)
 
 
-def _kept_tensors(table: LayerTable, part: int = 0) -> dict[int, int]:
-    """Layers whose outputs are kept for the backward pass (IMAGE: the CNN's input), and the first that keeps each.
+def _kept_tensors(table: LayerTable, ends: NDArray[np.int64]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Outputs that are kept for the backward pass: the first layer that keeps each, and the end until which it is.
 
-    Kept by layers of this recomputed part alone; 0: by those of none, and at the beginning of each part what it reads.
+    By recomputed part and index of the layer that wrote it (IMAGE: the CNN's input). Part 0 are layers of none, and
+    what each part reads at its beginning.
     """
     by_index = {layer.index: layer for layer in table}
-    kept: dict[int, int] = {}
+    kept: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def keep(part: int, tensor: int, place: int) -> None:
+        first, end = kept.get((part, tensor), (place, 0))
+        kept[part, tensor] = first, max(end, int(ends[place]))
+
     for position, layer in enumerate(table):
         keeps_input, keeps_output = _keeps(layer)
-        inside = layer.recomputed or 0
-        if keeps_output and inside == part:
-            kept.setdefault(layer.index, position)
+        part = layer.recomputed or 0
+        if keeps_output:
+            keep(part, layer.index, position)
         for source in _inputs(table, position):
             before = by_index.get(source)
-            enters = inside > 0 and (before is None or before.recomputed != inside)
-            if enters if part == 0 and inside else keeps_input and inside == part and not enters:
-                kept.setdefault(_stored_as(by_index, source), position)
+            if part and (before is None or before.recomputed != part):
+                keep(0, _stored_as(by_index, source), position)
+            elif keeps_input:
+                keep(part, _stored_as(by_index, source), position)
     return kept
 
 

@@ -2,7 +2,8 @@
 
 `proxy_cnns` measures operators alone and `layer-times` sums their times, so both use this definition. Computed from a
 layer table. An operator holds every input of its time besides batch size and mode: its shape, whether it runs in
-place, whether its input needs a gradient, and whether its input is float32 under automatic mixed precision.
+place, whether its input needs a gradient, and whether its input is float32 under automatic mixed precision. What a
+layer behind a group norm is as an operator depends on the mode (`as_run`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
 __all__ = [
     "Operator",
     "Operators",
+    "as_run",
     "has_bias",
     "in_fp32",
     "is_channel_shuffle",
@@ -59,8 +61,9 @@ class Operator:
     ``forward_backward``, or ``forward`` for an operator that runs only in the backward pass: an ``add`` that sums the
     gradients of a tensor read twice, a ``concat`` that joins those of a split one. A ``permute`` with `groups` shuffles
     channels, one without changes the layout in memory. `wide_input`: under automatic
-    mixed precision the input arrives in float32. `fp32_product`: its matrix product is computed in fp32 in a mode of
-    TF32 (`in_fp32`). `repeats` is as of `Layer`.
+    mixed precision the input arrives in float32; unless it is the image, it lies channels-last in memory, as a layer
+    norm leaves it. `after_group_norm`: a group norm left it in NCHW (`as_run`). `fp32_product`: its matrix product is
+    computed in fp32 in a mode of TF32 (`in_fp32`). `repeats` is as of `Layer`.
     """
 
     type: str
@@ -87,6 +90,7 @@ class Operator:
     wide_input: bool = False
     fp32_product: bool = False
     repeats: int = 1
+    after_group_norm: bool = False
 
     @property
     def name(self) -> str:
@@ -115,6 +119,7 @@ class Operator:
             "first": not self.input_gradient,
             "inplace": self.in_place,
             "wide": self.wide_input,
+            "nchw": self.after_group_norm,
             "fp32": self.fp32_product,
         }
 
@@ -146,7 +151,8 @@ def operators_of(table: LayerTable) -> dict[Operator, float]:
     tensors, parameters = sum(map(parameter_tensors, table)), table.parameters
     classes = table.layers[-1].out_channels
     counted[Operator("loss", in_channels=classes, in_height=1, in_width=1)] = 1
-    counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] = 1
+    if parameters:
+        counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] = 1
     return counted
 
 
@@ -161,6 +167,29 @@ def is_product(operator: Layer | Operator) -> bool:
 def in_fp32(operator: Operator) -> Operator:
     """The operator as it runs in TF32 with matrix products in fp32."""
     return replace(operator, fp32_product=True) if is_product(operator) else operator
+
+
+def as_run(operator: Operator, framework: str, memory_format: str, *, narrow: bool) -> Operator:
+    """The operator without `after_group_norm`, as it runs, and is measured, in a mode; `narrow`: of half precision.
+
+    Notes
+    -----
+    PyTorch's group norm gives a map in NCHW, and in float32 under automatic mixed precision. In full precision the next
+    layer is that of any other map. In half precision it works in float32, in which the memory format hardly matters;
+    a convolution narrows its input first and runs in the memory format of the mode, in channels-last as behind a
+    layer norm. `predictor.operators.work.copies_ms` has what converting the maps takes. A sum of gradients in float32
+    is one of maps, whose backward pass is free.
+    """
+    if operator.passes == "forward" and operator.wide_input:
+        return replace(operator, passes="forward_backward") if narrow else replace(operator, wide_input=False)
+    if not operator.after_group_norm:
+        return operator
+    wide = narrow and (not _narrows(operator) or memory_format == "channels_last" or framework != "pytorch")
+    return replace(operator, after_group_norm=False, wide_input=wide)
+
+
+def _narrows(operator: Operator) -> bool:
+    return OPERATOR_TYPES[operator.type].product is not None
 
 
 def pass_weights(layer: Layer) -> tuple[float, float, float]:
@@ -204,21 +233,22 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
     """Operator of each layer that costs time, by the layer's position."""
     inputs = layer_inputs(table)
     readers = Counter(source for sources in inputs for source in sources)
-    wide: dict[int, bool] = {IMAGE: True}
+    wide, in_nchw = _wide_outputs(table)
     learns: dict[int, bool] = {IMAGE: False}
     found: dict[int, Operator] = {}
     for position, layer in enumerate(table.layers):
         sources = inputs[position]
-        wide_input = any(wide[source] for source in sources)
         input_gradient = any(learns[source] for source in sources)
         if layer.forwards is not None:  # where neither gradient is computed, as in a CNN that is trained
             input_gradient = bool(layer.input_gradients) or not layer.weight_gradients
-        wide[position] = _wide_output(layer, wide_input)
         learns[position] = input_gradient or layer.parameters > 0
         if layer.type not in VIEW_TYPES:
             alone = sources != (IMAGE,) and all(readers[source] == 1 for source in sources)
-            operator = _operator(layer, len(sources), input_gradient, alone, wide_input)
+            float32 = [source for source in sources if wide[source]]
+            operator = _operator(layer, len(sources), input_gradient, alone, bool(float32))
+            behind = bool(float32) and all(in_nchw[source] for source in float32)
             shuffles = layer.type == "permute" and is_channel_shuffle(table, position)
+            operator = replace(operator, after_group_norm=behind)
             found[position] = replace(operator, groups=2) if shuffles else operator
     return found
 
@@ -245,7 +275,7 @@ def is_view(operator: Operator, framework: str) -> bool:
 def operator_row(operator: Operator) -> dict[str, Any]:
     """Columns of the measurement table that identify the operator; unset fields are left out."""
     row = {key: value for key, value in asdict(operator).items() if value is not None}
-    del row["fp32_product"]  # the row's mode says it
+    del row["fp32_product"], row["after_group_norm"]  # the row's mode says them
     if operator.repeats == 1:
         del row["repeats"]
     kind = row.pop("kind", None)
@@ -303,9 +333,24 @@ def _wide_output(layer: Layer, wide_input: bool) -> bool:
     return wide_input or scales  # a float32 parameter widens the product
 
 
+def _wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:
+    """Whether each layer's output, by its position, is float32 under autocast, and in NCHW behind a group norm."""
+    wide, in_nchw = {IMAGE: True}, {IMAGE: False}
+    for position, (layer, sources) in enumerate(zip(table.layers, layer_inputs(table), strict=True)):
+        float32 = [source for source in sources if wide[source]]
+        wide[position] = _wide_output(layer, bool(float32))
+        behind = bool(float32) and all(in_nchw[source] for source in float32)
+        in_nchw[position] = wide[position] and (layer.type == "group_norm" or behind)
+    return wide, in_nchw
+
+
 def _gradient_operators(table: LayerTable) -> Counter[Operator]:
-    """Operators of the backward pass alone: sums of gradients of tensors read twice, joins of those of split ones."""
+    """Operators of the backward pass alone: sums of gradients of tensors read twice, joins of those of split ones.
+
+    Gradients of float32 maps are float32.
+    """
     found: Counter[Operator] = Counter()
+    wide, _ = _wide_outputs(table)
     readers: dict[int, list[Layer]] = {}
     for layer, sources in zip(table.layers, layer_inputs(table), strict=True):
         for source in sources if layer.input_gradients != 0 else ():
@@ -323,7 +368,8 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
             layer.type != "concat" and (layer.in_channels or 0) < (of.out_channels or 0) for layer in layers
         )
         kind, count = ("concat", 1) if split else ("add", len(layers) - 1)
-        found[Operator(kind, **shape, n_tensors=2 if split else 1, passes="forward")] += count
+        sums = Operator(kind, **shape, n_tensors=2 if split else 1, passes="forward")
+        found[replace(sums, wide_input=wide[source] and not split)] += count
     return found
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "SHAPE_COLUMNS",
     "arithmetic_intensity",
     "cnn_flops",
+    "copies_ms",
     "device_cache_bytes",
     "device_rates",
     "device_sm_count",
@@ -304,6 +305,41 @@ _CPU_RATES = Rates(
 _MOMENTUM_TRAFFIC = 5.0  # reads weight, gradient and momentum, writes weight and momentum
 _FP32_BYTES = 4.0
 _LOSS_PASSES = 8.0
+
+
+_LAYOUT_COPY = 0.31
+"""Share of the sustained bandwidth that copies between NCHW and channels-last reach.
+
+0.34 on an H100, 0.28 on an H200: what group norms of more than ten million numbers, which copy a float32 map, take
+longer in channels-last than in NCHW."""
+
+
+def copies_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, memory_format: str) -> Array:
+    """Time in which PyTorch converts maps before and behind group norms, in ms; shape (n_operators, n_batches).
+
+    Those that a group norm measured alone makes itself are no part of it.
+
+    Notes
+    -----
+    A group norm works in NCHW, and in float32 under mixed precision. In channels-last, the convolution before it
+    copies the gradient that it gives, the one behind it copies its output in the forward pass and again in the
+    backward pass, and the group norm copies the float32 gradient of that. In NCHW and half precision, matrix products
+    behind it read and write their input and its gradient once in each precision.
+    """
+    half = rates.element_bytes < _FP32_BYTES
+    per_number = {
+        "strided": 2 * rates.element_bytes + 4 * rates.element_bytes + 2 * _FP32_BYTES,
+        "dense": 2 * (_FP32_BYTES + rates.element_bytes) if half else 0.0,
+    }
+    found = np.zeros((len(operators), np.size(batch_sizes)))
+    for i, operator in enumerate(operators):
+        numbers = math.prod(getattr(operator, f"in_{part}") or 1 for part in ("channels", "height", "width"))
+        if operator.type == "group_norm" and memory_format == "channels_last":
+            found[i] = per_number["strided"] * numbers / _LAYOUT_COPY
+        elif operator.after_group_norm and memory_format == "nchw" and OPERATOR_TYPES[operator.type].product:
+            found[i] = per_number["dense"] * numbers
+    ms: Array = found * np.asarray(batch_sizes, dtype=float) / rates.bytes_per_ms
+    return ms
 
 
 def operator_class(operator: Operator) -> str:

@@ -35,7 +35,7 @@ def made(layer: Layer | Operator, makers: "Mapping[str, Callable[[Numbers], _T]]
     """
     if layer.type not in makers:
         raise SchemaError(
-            f"layer {layer.name!r} is of type {layer.type!r}, which {framework} cannot run from a layer table alone. "
+            f"layer {layer.name!r} is of type {layer.type!r}, which {framework} cannot run from a layer table. "
             f"{MEASURE_WHOLE}"
         )
     if layer.type == "multiply" and not layer.parameters:
@@ -179,7 +179,7 @@ class Numbers:
         if not reduced or any(out != 1 for axis, _, out in sizes if axis in reduced):
             raise SchemaError(
                 f"layer {self.layer.name!r} is a mean that reduces no whole dimension of its input: it cannot be run "
-                f"from a layer table alone. {MEASURE_WHOLE}"
+                f"from a layer table. {MEASURE_WHOLE}"
             )
         return reduced
 

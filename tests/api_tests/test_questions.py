@@ -6,7 +6,6 @@ from api import questions
 from api.questions import ComparisonQuestion, ExplanationQuestion, PredictionQuestion
 from predictor.answers.options import Option, options_of
 from predictor.answers.question import Plan, Question
-from predictor.cnns.zoo import zoo_cnn
 
 LISTS = {"precision": "precisions", "memory_format": "memory_formats"}
 GIVEN = {"cnn": "lenet5", "gpus": ["T4"], "batch_sizes": [8]}
@@ -41,6 +40,7 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
             "link",
             "sync_batch_norm",
             "workers",
+            "machine_workers",
             "loader",
             "samples_per_worker_second",
             "images_per_second",
@@ -56,7 +56,7 @@ def test_every_option_reaches_the_core():
             continue
         samples = {"samples": 5} if option.name == "validation_samples" else {}
         asked = PredictionQuestion.model_validate(GIVEN | samples | {option.name: another(option)})
-        core = questions.core_question(asked, zoo_cnn("lenet5"), asked.gpus, None, None, ())
+        core = questions.core_question(asked, asked.gpus, None, ())
         if getattr(core, option.name) != another(option):
             lost.append(option.name)
     assert lost == []

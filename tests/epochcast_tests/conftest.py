@@ -35,6 +35,12 @@ def epochcast(monkeypatch, capsys) -> Callable[..., Run]:
     return run
 
 
+@pytest.fixture
+def epochcast_command(epochcast: Callable[..., Run]) -> Callable[..., Run]:
+    """As `epochcast`, for tests that import the package, too."""
+    return epochcast
+
+
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A service with a store of its own."""

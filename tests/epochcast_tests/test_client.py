@@ -1,10 +1,10 @@
 """A service answers what the local core answers, field by field: through the client, over real HTTP."""
 
+import json
 import sys
 
 import pandas as pd
 import pytest
-from layer_csv import write_layer_table_csv
 
 import epochcast
 from api.store.keys import add_key
@@ -61,7 +61,7 @@ def test_several_cnns_are_several_questions(client):
 def test_a_cnn_of_ones_own_is_sent_as_its_layers(client, own_cnn, tmp_path):
     assert_same(client.predict(own_cnn, GPUS, 64), epochcast.predict(own_cnn, GPUS, 64))
     path = tmp_path / "file.csv"
-    write_layer_table_csv(zoo_cnn("resnet18", 64), path)
+    zoo_cnn("resnet18", 64).to_csv(path)
     assert_same(client.predict(path, GPUS, 64), epochcast.predict(path, GPUS, 64))
     assert_same(client.predict(str(path), GPUS, 64), epochcast.predict(str(path), GPUS, 64))
 
@@ -71,6 +71,34 @@ def test_a_pytorch_module_is_sent_as_its_layers(client, torch):
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 30 * 30, 10))
     options = {"data_set": "cifar10"}
     assert_same(client.predict(module, "T4", 64, **options), epochcast.predict(module, "T4", 64, **options))
+
+
+def test_a_recorded_step_in_a_csv_is_answered_alike_by_python_command_line_and_service(
+    client, torch, epochcast_command, tmp_path
+):
+    nn = torch.nn
+    backbone, head = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8), nn.ReLU()), nn.Linear(8, 5)
+    backbone.requires_grad_(False)
+    images, labels = torch.zeros(64, 4, 32, 24), torch.zeros(64).long()
+    optimizer = torch.optim.AdamW(head.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(head(backbone(images).mean((2, 3))), labels).backward()
+        optimizer.step()
+
+    seen, path = epochcast.record(step, name="mine"), tmp_path / "mine.csv"
+    seen.to_csv(path)
+    expected = epochcast.predict(seen, GPUS)
+    assert_same(epochcast.predict(path, GPUS), expected)
+    assert_same(client.predict(path, GPUS), expected)
+    gpus = [word for gpu in GPUS for word in ("--gpu", gpu)]
+    rows = json.loads(epochcast_command("predict", path, *gpus, "--format", "json").out)["rows"]
+    columns = ["batch_size", "iteration_time_ms", "high_ms", "peak_memory_gib", "largest_batch_size"]
+    assert [[row[name] for name in columns] for row in rows] == expected[columns].to_numpy().tolist()
+    shown = epochcast_command("cnn", "show", path, "--format", "csv").out
+    path.write_text(shown, encoding="utf-8")
+    assert_same(epochcast.predict(path, GPUS), expected)
 
 
 def test_measurements_of_ones_own_go_along(client):

@@ -101,7 +101,7 @@ def test_predict_says_what_its_answer_covers(what, epochcast):
 
 def test_predict_says_how_well_memory_was_validated(epochcast):
     out = epochcast("predict", *QUESTION, "--verbose").out
-    assert "half of the peaks measured lie within" in " ".join(out.split())
+    assert "for half of the measurements it is within 2 %" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])

@@ -10,6 +10,7 @@ import pytest
 import epochcast as face
 
 ASKED = ("resnet50", "-g", "H200", "--precision", "tf32", "-b", "1,64")
+NINE = [f"--gpu={name}" for name in ("K80", "M60", "P4", "T4", "L4", "L40S", "A10G", "H200", "B200")]
 HEADER = (
     "gpu,cnn,image_size,batch_size,precision,samples_per_epoch,iteration_time_ms,gpu_time_ms,host_time_ms"
 )
@@ -143,7 +144,7 @@ def test_a_plot_of_a_table_may_be_svg(epochcast, table, tmp_path):
         (("TABLE", "--method", "roofline"), "method has no meaning for a measurement table"),
         (("TABLE", "--measurements", "TABLE"), "measurements has no meaning for a measurement table"),
         (("resnet50", "-g", "T4", "--plot", "a.pdf"), "a.pdf ends in '.pdf'. Give a file ending in .png or .svg."),
-        (("lenet5", "-g", "all", "-b", "8", "--plot", "a.png"), "are too many for one picture; it holds 8"),
+        (("lenet5", *NINE, "-b", "8", "--plot", "a.png"), "9 CNNs, GPUs and modes are too many for one picture"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_that_says_what_to_do(epochcast, table, arguments, message):

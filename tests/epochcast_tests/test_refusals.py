@@ -40,7 +40,6 @@ PREDICT = ("predict", "resnet18", "--gpu", "T4")
         (("cnn", "show", "resnet18", "-b", 0), "--batch-size 0 lies outside"),
         (("data", "import", "profit", "."), "there is no importer 'profit'. Nearest: 'profet'"),
         (("data", "show", "none.csv"), "none.csv"),
-        (("evaluate", "--published", "/no/such/folder"), "/no/such/folder is not a folder"),
         (("fit", "mine.csv"), "--out is missing"),
         (("fit", "--out", "model.json"), "fit needs measurements, a folder"),
     ],

@@ -5,7 +5,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from epochcast.command import build_app
-from predictor.cnns.layer_table import read_layer_table_csv
+from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.zoo import zoo_cnn
 
 

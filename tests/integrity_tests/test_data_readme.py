@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from predictor.cnns.layer_table import LAYER_TABLE_COLUMNS
+from predictor.cnns.layer_csv import LAYER_TABLE_COLUMNS
 
 DATASETS = Path(__file__).parents[2] / "datasets"
 SECTIONS = {

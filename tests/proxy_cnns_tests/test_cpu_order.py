@@ -51,12 +51,12 @@ def test_what_most_cnns_consist_of_is_among_the_first(quick):
 
 def test_large_operators_do_not_come_first(quick):
     dear = sorted(map(_time_ms, quick))[-len(quick) // 4]
-    assert max(map(_time_ms, quick[:100])) < dear
+    assert max(map(_time_ms, quick[:40])) < dear
 
 
 def test_a_minute_measures_many_and_narrows_resnet_18_to_a_factor_of_two(quick, tmp_path):
     done = _in_a_minute(quick)
-    assert len(done) > 150
+    assert len(done) >= 100
     rows = []
     for configuration in done:
         times_ms = tuple(share * _time_ms(configuration) for share in (0.99, 1, 1, 1, 1, 1.01))
@@ -65,6 +65,9 @@ def test_a_minute_measures_many_and_narrows_resnet_18_to_a_factor_of_two(quick, 
         writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), restval="")
         writer.writeheader()
         writer.writerows(rows)
-    about = {"gpu": "cpu:fake", "image_size": 32, "batch_size": 32, "precision": "fp32"}
-    row = epochcast.predict("resnet18", **about, measurements=tmp_path / "minute.csv").iloc[0]
-    assert row["high_ms"] < 2 * row["iteration_time_ms"]
+    about = {"gpu": "cpu:fake", "batch_size": 32, "precision": "fp32"}
+    for image_size in (32, 224):
+        row = epochcast.predict(
+            "resnet18", **about, image_size=image_size, measurements=tmp_path / "minute.csv"
+        ).iloc[0]
+        assert row["high_ms"] < 2 * row["iteration_time_ms"], image_size

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from predictor.operators.operators import operators_of
 from proxy_cnns.configuration import Builder, Subject
 from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.modes import modes_of_gpu
-from proxy_cnns.presets import PRESETS, SAMPLED_MODES, configurations, in_modes, preset
+from proxy_cnns.presets import PRESETS, SAMPLED_MODES, configurations, in_modes, operator_subjects, preset
 
 
 def test_every_preset_has_subjects_batch_sizes_and_modes_each_once():
@@ -206,6 +207,18 @@ def test_the_first_fiftieth_of_a_preset_holds_most_types_of_operator():
     subjects = preset("library").subjects
     types = {subject.operator.type for subject in subjects}
     assert len({subject.operator.type for subject in subjects[: len(subjects) // 50]}) > len(types) / 2
+
+
+def test_operators_behind_a_group_norm_are_measured_as_the_mode_runs_them():
+    convolution = next(
+        o for o in operators_of(zoo_cnn("resnet18")) if o.type == "conv2d" and o.input_gradient
+    )
+    behind = replace(convolution, wide_input=True, after_group_norm=True)
+    chosen = replace(preset("cnn:lenet5"), subjects=operator_subjects([behind]), blocks=())
+    half = Mode(precision="amp_bf16", memory_format="channels_last")
+    kept, _ = configurations(chosen, [4], [Mode(precision="tf32"), half])
+    measured = [(each.subject.operator.wide_input, each.subject.operator.after_group_norm) for each in kept]
+    assert measured == [(False, False), (True, False)]
 
 
 def test_an_unknown_preset_names_the_nearest():

@@ -39,7 +39,8 @@ _FLAGS = ("input_gradient", "in_place", "wide_input", "fp32_product")
 _WORDS = ("type", "kind", "passes")
 _DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
 _SELDOM = "fp32_product"  # left out of a file where no operator has it
-_STORED = tuple(entry for entry in fields(Operator) if entry.name != "repeats")  # which is 1 if measured
+_AS_MEASURED = ("repeats", "after_group_norm")  # 1 and False
+_STORED = tuple(entry for entry in fields(Operator) if entry.name not in _AS_MEASURED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

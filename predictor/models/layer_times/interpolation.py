@@ -31,6 +31,7 @@ __all__ = [
     "KnownShapes",
     "Neighbourhood",
     "between",
+    "closeness",
     "forest_features",
     "forest_of",
     "needed",
@@ -139,22 +140,22 @@ class Curves:
 
     def along(
         self, rows: NDArray[np.intp], values: Array, batch_sizes: Array
-    ) -> tuple[Array, NDArray[np.bool_]]:
-        """Values of some operators at these batch sizes, and whether these lie beyond the measured ones.
+    ) -> tuple[Array, NDArray[np.int8]]:
+        """Values of some operators at these batch sizes; -1 where these are below the measured ones, 1 where above.
 
         `values` (n_rows, n_batches) holds the measured values. A curve is constant beyond its ends; it is 0 for an
         operator without measurements.
         """
         asked, member = np.log(batch_sizes), self.member[rows]
         found = np.zeros((rows.size, asked.size))
-        beyond = np.zeros(found.shape, dtype=bool)
+        beyond = np.zeros(found.shape, dtype=np.int8)
         for number in np.flatnonzero(np.bincount(member, minlength=len(self.patterns))):
             alike, known = np.flatnonzero(member == number), np.flatnonzero(self.patterns[number])
             if not known.size:
                 continue
             own = self.at[known]
             found[alike] = between(own, asked, values[np.ix_(alike, known)])
-            beyond[alike] = (asked < own[0] - _ROUNDING) | (asked > own[-1] + _ROUNDING)
+            beyond[alike] = 1 * (asked > own[-1] + _ROUNDING) - (asked < own[0] - _ROUNDING)
         return found, beyond
 
 
@@ -297,8 +298,17 @@ def neighbourhoods(asked: Sequence[Operator], known: KnownShapes) -> Neighbourho
         rows[at, : order.shape[1]] = known.positions[type_][order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
         nearest[at] = near[:, 0]
-    closeness = 1.0 / (1.0 + (nearest / _REACH) ** 2)
-    return Neighbourhood(rows, weights, nearest, closeness)
+    return Neighbourhood(rows, weights, nearest, _shrinkage(nearest))
+
+
+def closeness(asked: Sequence[Operator], known: Sequence[Operator]) -> Array:
+    """Factor from 0 to 1 by which a residual of one operator is shrunk for another, (n_asked, n_known), of one type."""
+    return _shrinkage(_distances(_Shapes.of(asked), _Shapes.of(known)))
+
+
+def _shrinkage(distance: Array) -> Array:
+    shrunk: Array = 1.0 / (1.0 + (distance / _REACH) ** 2)
+    return shrunk
 
 
 def _by_type(operators: Sequence[Operator]) -> dict[str, NDArray[np.intp]]:

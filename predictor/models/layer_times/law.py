@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.catalogue.devices import ELEMENT_BYTES, is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Kind, Reason
 from predictor.models.layer_times.times import (
@@ -20,18 +21,29 @@ from predictor.models.layer_times.times import (
     NEAR,
     RUNG_OF,
     UNKNOWN,
+    DeviceMode,
     OperatorSource,
 )
 from predictor.operator_types import OPERATOR_CLASSES
-from predictor.operators.operators import Operator, Operators, in_fp32, operators_of
+from predictor.operators.operators import Operator, Operators, as_run, in_fp32, operators_of
 from predictor.operators.work import (
+    copies_ms,
     device_cache_bytes,
     device_rates,
     moved_bytes,
     operator_class,
 )
 
-__all__ = ["CLASSES", "SIZED", "SIZES", "OperatorTotals", "SummingLaw", "counted_operators", "layer_sums"]
+__all__ = [
+    "CLASSES",
+    "SIZED",
+    "SIZES",
+    "OperatorTotals",
+    "SummingLaw",
+    "counted_operators",
+    "layer_sums",
+    "operators_in",
+]
 
 Array = NDArray[np.float64]
 
@@ -61,20 +73,28 @@ class OperatorTotals:
     """Summed times of one CNN's operators, in ms; arrays over batch sizes.
 
     `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes is split between them by
-    linear interpolation. `support_ms`, of shape (supports, len(CLASSES), n_batches), splits the time of each class by
-    support. `host_ms` is the host time of all operators (NaN if the library has none), `n_operators` their number;
-    `named` names, for each batch size, two operators with `BEYOND` or `FARAWAY`, and types with `UNKNOWN`.
-    `gradient_host_ms` and `n_gradients` are the parts of `host_ms` and `n_operators` that sum gradients in the backward
-    pass.
+    linear interpolation. `beyond_ms`, of shape (3, supports, len(CLASSES), n_batches), splits the time of each class by
+    `OperatorTimes.beyond`, its place in the first axis, and `shape`. `host_ms` is the host time of all operators (NaN
+    if the library has none), `n_operators` their number; `named` names, for each batch size, two operators with
+    `BEYOND` or `FARAWAY`, and types with `UNKNOWN`. `gradient_host_ms` and `n_gradients` are the parts of `host_ms` and
+    `n_operators` that sum gradients in the backward pass.
     """
 
     sized_ms: Array
-    support_ms: Array
+    beyond_ms: Array
     host_ms: float
     n_operators: float
     named: dict[int, tuple[tuple[str, ...], ...]]
     gradient_host_ms: float = 0.0
     n_gradients: float = 0.0
+
+    @cached_property
+    def support_ms(self) -> Array:
+        """Times by support, `BEYOND` where the batch size is, and class, (supports, len(CLASSES), n_batches)."""
+        found: Array = self.beyond_ms.sum(axis=0)
+        found[:BEYOND] = self.beyond_ms[0, :BEYOND]
+        found[BEYOND] = self.beyond_ms[1:, :BEYOND].sum(axis=(0, 1))
+        return found
 
     @cached_property
     def shares(self) -> dict[int, Array]:
@@ -115,6 +135,13 @@ class OperatorTotals:
         shares = self.shares
         found: Array = shares[FARAWAY] + shares[BEYOND] / 2
         return found
+
+    def at_measured_batch_sizes(self, beyond: int) -> OperatorTotals:
+        """The totals as if batch sizes `beyond` the measured ones (-1: smaller, 1: larger) were among these."""
+        moved = self.beyond_ms.copy()
+        moved[0] += moved[beyond]
+        moved[beyond] = 0.0
+        return replace(self, beyond_ms=moved)
 
     def host_parts(self, *, apart: bool) -> tuple[float, float, float]:
         """Host time of the operators, of gradient sums (0 unless `apart`), and the number of the former operators."""
@@ -206,8 +233,16 @@ class SummingLaw:
         weighted: Array = np.einsum("cs,csb->cb", factors, sums.sized_ms)
         return weighted
 
-    def half_width(self, sums: OperatorTotals) -> Array:
-        """90 % half width of the ln of GPU time; it grows with the share of time that was not measured."""
+    def half_widths(self, sums: OperatorTotals) -> tuple[Array, Array]:
+        """90 % half widths of the ln of GPU time, below and above; they grow with the share of time not measured.
+
+        A mini-batch smaller than all measured ones takes no longer, and a larger one no less, than these: each widens
+        the interval to its side alone.
+        """
+        below, above = (self._half_width(sums.at_measured_batch_sizes(beyond)) for beyond in (1, -1))
+        return below, above
+
+    def _half_width(self, sums: OperatorTotals) -> Array:
         near = (self.spread_near - self.spread) * np.sqrt(sums.unmeasured())
         width: Array = self.spread + near + self.spread_strange * sums.strange() + sums.shares[UNKNOWN]
         return width
@@ -248,27 +283,46 @@ def layer_sums(
     """
     operators, counts = counted_operators(table, fp32_products)
     batch_sizes = batch_sizes / table.parts
-    times = library.times(operators, batch_sizes)
-    weighted = counts[:, None] * times.gpu_ms
+    running = operators_in(operators, library.mode)
+    times = library.times(running, batch_sizes)
+    weighted = counts[:, None] * (times.gpu_ms + _copies_ms(library, operators, batch_sizes))
     class_of, gradients = _classes_of(operators)
     shares = weighted[:, :, None] * _size_shares(library, operators, batch_sizes)
     cell = class_of[:, None] * weighted.shape[1] + np.arange(weighted.shape[1])
     sized = _added(cell[:, :, None] * len(SIZES) + np.arange(len(SIZES)), shares, (len(CLASSES),))
-    cell = cell + times.sureness.astype(np.intp) * len(CLASSES) * weighted.shape[1]
-    support = _added(cell, weighted, (len(RUNG_OF), len(CLASSES)))
+    place = times.beyond.astype(np.intp) % 3 * len(RUNG_OF) + times.shape
+    beyond = _added(
+        cell + place * len(CLASSES) * weighted.shape[1], weighted, (3, len(RUNG_OF), len(CLASSES))
+    )
+    sureness = times.sureness
     return OperatorTotals(
         sized.transpose(0, 2, 1),
-        support,
+        beyond,
         float(counts @ times.host_ms),
         float(counts.sum()),
         {
-            kind: _named_each(kind, operators, times.sureness == kind)
+            kind: _named_each(kind, running, sureness == kind)
             for kind in _UNSURE
-            if support[kind].any()
+            if weighted[sureness == kind].any()
         },
         float(counts[gradients] @ times.host_ms[gradients]),
         float(counts[gradients].sum()),
     )
+
+
+@lru_cache(maxsize=256)
+def operators_in(operators: Operators, mode: DeviceMode) -> Operators:
+    """The operators as they run, and are measured, in a mode, in their order; cached. See `as_run`."""
+    narrow = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
+    return Operators(as_run(each, mode.framework, mode.memory_format, narrow=narrow) for each in operators)
+
+
+def _copies_ms(library: OperatorSource, operators: Operators, batch_sizes: Array) -> Array | float:
+    mode = library.mode
+    if mode.framework != "pytorch" or is_cpu(mode.gpu):
+        return 0.0
+    rates = device_rates(mode.gpu, mode.precision)
+    return copies_ms(operators, batch_sizes, rates, mode.memory_format)
 
 
 def _added(cell: NDArray[np.intp], values: Array, groups: tuple[int, ...]) -> Array:

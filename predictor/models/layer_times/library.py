@@ -30,7 +30,6 @@ from predictor.models.layer_times.interpolation import (
     neighbourhoods,
 )
 from predictor.models.layer_times.times import (
-    BEYOND,
     FARAWAY,
     MEASURED,
     NEAR,
@@ -218,25 +217,28 @@ class OperatorLibrary:
         asked = _asked(self, operators)
         known, rows = asked.known, asked.rows
         log_ratio = np.empty((len(operators), batches.size))
-        sureness = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
+        shape = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
+        beyond = np.zeros(log_ratio.shape, dtype=np.int8)
         host = np.full(len(operators), np.nan)
-        log_ratio[known], beyond = self._measured(rows, batches)
-        log_ratio[known] += self._drift(asked, batches, beyond)
-        sureness[known] = np.where(beyond, BEYOND, MEASURED)
+        log_ratio[known], beyond[known] = self._measured(rows, batches)
+        log_ratio[known] += self._drift(asked, batches, beyond[known])
         host[known] = self.host_ms[rows]
         if asked.new.size:
-            log_ratio[asked.new], host[asked.new], sureness[asked.new] = self._interpolated(asked, batches)
+            new = asked.new
+            log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(asked, batches)
         if self.base is None:
             base_ms = roofline_ms(operators, batches, self._rates())
         else:
             base = self.base.times(operators, batches)
-            base_ms, carried = base.gpu_ms, np.minimum(sureness, base.sureness)
+            base_ms = base.gpu_ms
             if self.mode.autotune:  # which algorithm runs takes no host time
                 host = base.host_ms.copy()
-            sureness = np.where(sureness == MEASURED, MEASURED, carried).astype(np.int8)
+            surer = base.surer_than(OperatorTimes(base_ms, host, shape, beyond))
+            shape, beyond = np.where(surer, base.shape, shape), np.where(surer, base.beyond, beyond)
         gpu_ms = base_ms * np.exp(log_ratio)
-        gpu_ms[asked.views], host[asked.views], sureness[asked.views] = 0.0, 0.0, MEASURED
-        return OperatorTimes(gpu_ms, host, sureness)
+        gpu_ms[asked.views], host[asked.views] = 0.0, 0.0
+        shape[asked.views], beyond[asked.views] = MEASURED, 0
+        return OperatorTimes(gpu_ms, host, shape, beyond)
 
     def _base_ms(self, operators: Sequence[Operator], batch_sizes: Array) -> Array:
         """Times that measurements are compared with, of shape (n_operators, n_batches)."""
@@ -248,13 +250,14 @@ class OperatorLibrary:
         """Times of operators that run `repeats` times per image, computed at `repeats` x the batch size."""
         gpu_ms = np.empty((len(operators), batches.size))
         host_ms = np.empty(len(operators))
-        sureness = np.empty(gpu_ms.shape, dtype=np.int8)
+        shape, beyond = np.empty((2, *gpu_ms.shape), dtype=np.int8)
         for repeats in {operator.repeats for operator in operators}:
             rows = [i for i, operator in enumerate(operators) if operator.repeats == repeats]
             single = [replace(operators[i], repeats=1) for i in rows]
             found = self.times(single, repeats * batches)
-            gpu_ms[rows], host_ms[rows], sureness[rows] = found.gpu_ms, found.host_ms, found.sureness
-        return OperatorTimes(gpu_ms, host_ms, sureness)
+            gpu_ms[rows], host_ms[rows] = found.gpu_ms, found.host_ms
+            shape[rows], beyond[rows] = found.shape, found.beyond
+        return OperatorTimes(gpu_ms, host_ms, shape, beyond)
 
     def _rates(self) -> Rates:
         return device_rates(self.mode.gpu, self.mode.precision)
@@ -309,12 +312,12 @@ class OperatorLibrary:
         sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
         return sizes
 
-    def _measured(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.bool_]]:
-        """ln(time / base) of measured operators, and whether a batch size lies outside their measured range."""
+    def _measured(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.int8]]:
+        """ln(time / base) of measured operators; -1 and 1 where a batch size is below and above their measured ones."""
         curves, beyond = self._curves.along(rows, self._log_ratio(rows), batches)
-        return curves, beyond & ~self._batch_free[rows, None]
+        return curves, beyond * ~self._batch_free[rows, None]
 
-    def _drift(self, asked: _Asked, batches: Array, beyond: NDArray[np.bool_]) -> Array:
+    def _drift(self, asked: _Asked, batches: Array, beyond: NDArray[np.int8]) -> Array:
         """Change of ln(time / base) beyond an operator's measured batch sizes, by the trees; 0 within them."""
         drift = np.zeros(beyond.shape)
         out = np.flatnonzero(beyond.any(axis=1))
@@ -335,7 +338,9 @@ class OperatorLibrary:
         last = known.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
         return np.stack([self.batch_sizes[known.argmax(axis=1)], self.batch_sizes[last]], axis=1)
 
-    def _interpolated(self, asked: _Asked, batches: Array) -> tuple[Array, Array, NDArray[np.int8]]:
+    def _interpolated(
+        self, asked: _Asked, batches: Array
+    ) -> tuple[Array, Array, NDArray[np.int8], NDArray[np.int8]]:
         near, used = asked.near, asked.used
         efficiency, beyond = self._measured(used, batches)
         usual = _median(self.host_ms)
@@ -343,20 +348,22 @@ class OperatorLibrary:
         grown, general = self._by_trees(asked, asked.new, batches)
         log_ratio[grown] = general + near.shrunk(grown, self._out_of_fold_residual(used, batches))
         host = near.mean(np.where(np.isfinite(self.host_ms[used]), self.host_ms[used], usual))
-        sureness = np.where(near.mean(beyond.astype(float)) > 0.5, BEYOND, NEAR).astype(np.int8)
-        sureness[near.distance > FAR] = FARAWAY
+        share = near.mean(beyond.astype(float))
+        beyond = np.where(np.abs(share) > 0.5, np.sign(share), 0).astype(np.int8)
+        shape = np.full(beyond.shape, NEAR, dtype=np.int8)
+        shape[near.distance > FAR] = FARAWAY
         for i in np.flatnonzero(near.distance == np.inf):
             # A base knows the type; what corrects other types says nothing of this one.
             operator = asked.operators[int(asked.new[i])]
-            host[i], sureness[i] = usual, UNKNOWN
+            host[i], shape[i] = usual, UNKNOWN
             if operator.fp32_product:  # none was measured: as far from its roofline as in TF32
                 plain = [replace(operator, fp32_product=False)]
                 known = self.times(plain, batches)
-                host[i], sureness[i] = known.host_ms[0], np.maximum(known.sureness[0], FARAWAY)
+                host[i], shape[i] = known.host_ms[0], np.maximum(known.shape[0], FARAWAY)
                 log_ratio[i] = np.log(known.gpu_ms[0] / self._base_ms(plain, batches)[0])
             else:
                 log_ratio[i] = self._typical(operator, batches) if self.base is None else 0.0
-        return log_ratio, host, sureness
+        return log_ratio, host, shape, beyond
 
     def _by_trees(
         self, asked: _Asked, places: NDArray[np.intp], batches: Array
@@ -461,7 +468,7 @@ def _asked(library: OperatorLibrary, operators: Operators) -> _Asked:
 def _times(library: OperatorLibrary, operators: Operators, batch_sizes: tuple[float, ...]) -> OperatorTimes:
     """The library's answer, cached: each card of its chip, and each library based on it, asks for the same times."""
     found = library._times(operators, np.array(batch_sizes))
-    for each in (found.gpu_ms, found.host_ms, found.sureness):
+    for each in (found.gpu_ms, found.host_ms, found.shape, found.beyond):
         each.flags.writeable = False
     return found
 

@@ -39,14 +39,15 @@ _STRANGE = 0.15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
-    """Times in ms; how far ln time may lie below and above its total, and half the width of that of the GPU's."""
+    """Times in ms; how far ln time may lie below and above its total, and below and above that of the GPU's."""
 
     gpu_ms: Array
     host_ms: Array
     total_ms: Array
     below: Array
     above: Array
-    gpu_half_width: Array
+    gpu_below: Array
+    gpu_above: Array
 
 
 def host_drift() -> float:
@@ -67,7 +68,7 @@ def too_little_measured(
         return None
     by_specifications = specified()
     width = np.log(by_specifications.gpu_high_ms / by_specifications.gpu_time_ms)
-    if np.max(model.law.half_width(sums)) <= np.max(width):
+    if np.max(model.law.half_widths(sums)) <= np.max(width):
         return None
     return Reason(
         "layers",
@@ -106,12 +107,11 @@ def forecast_by_layers(
     """
     table, gpu, mode, batches = table_of(case), case.gpu, case.mode, case.batch_sizes
     host_spread = host_drift() if host_spread is None else host_spread
-    parts = _parts(model, sums, mode, host_ms, host_spread)
     why = _reasons(model, sums, table, mode)
+    parts = _parts(model, sums, mode, host_ms, host_spread, np.array(widening(why, "gpu", "edges")[1]))
     own = [anchor for anchor in case.anchors if is_of(anchor, gpu)]
-    wider = np.array(widening(why, "gpu", "edges"))
     mean = np.zeros(batches.size)
-    below, above, gpu_width = (each * wider for each in (parts.below, parts.above, parts.gpu_half_width))
+    below, above, gpu_below, gpu_above = parts.below, parts.above, parts.gpu_below, parts.gpu_above
     if own:
         residual, rough = _residual(model, case, own, host_ms), model.law.roughness
         # Each batch size by its own variance, so that no answer depends on what else is asked.
@@ -123,7 +123,7 @@ def forecast_by_layers(
                 for i, total in enumerate(found.tolist())
             ]
         )
-        below = above = gpu_width = _Z * np.sqrt(left)
+        below = above = gpu_below = gpu_above = _Z * np.sqrt(left)
         far = [far_anchors(own, residual, layer_variances(total, rough)) for total in expected.tolist()]
         why = tuple((*each, *more) for each, more in zip(why, far, strict=True))
     corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
@@ -139,8 +139,8 @@ def forecast_by_layers(
         parts.host_ms * corrected,
         middle * np.exp(-below),
         middle * np.exp(above),
-        busy * np.exp(-gpu_width),
-        busy * np.exp(gpu_width),
+        busy * np.exp(-gpu_below),
+        busy * np.exp(gpu_above),
         "layer-times, anchored" if own else "layer-times",
         f"{model.library.origin}; {model.law.trained_on}",
         why,
@@ -162,8 +162,14 @@ def small_host_ms(model: LayerModel, cnn: str, image_size: int) -> float:
 
 
 def _parts(
-    model: LayerModel, sums: OperatorTotals, mode: Mode, host_ms: float | None, host_spread: float
+    model: LayerModel,
+    sums: OperatorTotals,
+    mode: Mode,
+    host_ms: float | None,
+    host_spread: float,
+    wider: Array | float = 1.0,
 ) -> _Parts:
+    """Times, and widths: that of the GPU's is `wider` by this factor, which no host knows of."""
     busy = model.law.gpu_ms(sums)
     waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
     host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms
@@ -173,14 +179,13 @@ def _parts(
             "eager iteration is unknown. Measure host_time_ms, or pass capture graph."
         )
     total = join_host(busy, np.full(busy.size, host))
-    gpu_width = model.law.half_width(sums)
-    of_gpu = (busy / total) ** 3 * gpu_width
+    gpu_below, gpu_above = (wider * each for each in model.law.half_widths(sums))
     factor = math.exp(math.hypot(model.law.host_spread, host_spread))
     below, above = (
-        np.hypot(of_gpu, np.log(join_host(busy, np.full(busy.size, end)) / total))
-        for end in (host / factor, host * factor)
+        np.hypot((busy / total) ** 3 * width, np.log(join_host(busy, np.full(busy.size, end)) / total))
+        for width, end in ((gpu_below, host / factor), (gpu_above, host * factor))
     )
-    return _Parts(busy, np.full(busy.size, host), total, below, above, gpu_width)
+    return _Parts(busy, np.full(busy.size, host), total, below, above, gpu_below, gpu_above)
 
 
 def _reasons(

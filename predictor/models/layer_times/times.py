@@ -63,12 +63,24 @@ class OperatorTimes:
     """Times of operators over batch sizes, in ms.
 
     `gpu_ms` has shape (n_operators, n_batches), `host_ms` (n_operators,), NaN where the library has no host times;
-    `sureness` (n_operators, n_batches) holds `MEASURED`, `CARRIED`, `NEAR`, `BEYOND`, `FARAWAY` or `UNKNOWN`.
+    `shape` (n_operators, n_batches) holds `MEASURED`, `CARRIED`, `NEAR`, `FARAWAY` or `UNKNOWN`, `beyond` -1 where the
+    batch size is smaller than those measured, 1 where it is larger.
     """
 
     gpu_ms: Array
     host_ms: Array
-    sureness: NDArray[np.int8]
+    shape: NDArray[np.int8]
+    beyond: NDArray[np.int8]
+
+    @property
+    def sureness(self) -> NDArray[np.int8]:
+        """`BEYOND` beyond the measured batch sizes, unless the shape says less; else as `shape`."""
+        return np.where(self.beyond == 0, self.shape, np.maximum(self.shape, BEYOND)).astype(np.int8)
+
+    def surer_than(self, other: OperatorTimes) -> NDArray[np.bool_]:
+        """Where these times are surer than others, (n_operators, n_batches)."""
+        own, its = (each.sureness * len(RUNG_OF) + each.shape for each in (self, other))
+        return np.asarray(own < its)
 
 
 class OperatorSource(Protocol):

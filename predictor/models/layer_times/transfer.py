@@ -100,10 +100,8 @@ class CarriedOver:
         """Time of each operator at each batch size; errors as of `OperatorLibrary.times`."""
         known = self.source.times(operators, batch_sizes)
         gpu_ms = known.gpu_ms * self._ratio(operators, batch_sizes, known.gpu_ms)
-        carried = known.sureness == MEASURED
-        return OperatorTimes(
-            gpu_ms, known.host_ms, np.where(carried, CARRIED, known.sureness).astype(np.int8)
-        )
+        shape = np.where(known.shape == MEASURED, CARRIED, known.shape).astype(np.int8)
+        return replace(known, gpu_ms=gpu_ms, shape=shape)
 
     def _ratio(self, operators: Sequence[Operator], batch_sizes: Array, source_ms: Array) -> Array:
         ratio = np.ones(source_ms.shape)

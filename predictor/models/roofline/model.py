@@ -147,7 +147,7 @@ class Roofline(Predictor):
             for each in (times.shares_of_host(is_new_host=is_new_host), times.shares_of_gpu())
         )
         why = reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches)
-        wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
+        wider = np.array(widening(list(chain.from_iterable(why)))).reshape(2, *widths.shape)
         mean = np.zeros(widths.shape)
         residuals = {id(case.anchors): case for case in reversed(cases) if case.anchors}
         found = {key: self._residuals(case) for key, case in residuals.items()}
@@ -157,14 +157,15 @@ class Roofline(Predictor):
                     table, case.gpu, batches, case.anchors, found[id(case.anchors)], COVERAGE
                 )
                 widths[i] = host_widths[i] = width
-                wider[i] *= math.prod(reason.widens for reason in far)
+                wider[:, i] *= math.prod(reason.widens for reason in far)
                 why[i] = tuple((*each, *far) for each in why[i]) if far else why[i]
         corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
         middle, busy, host_ms = (
             ms * corrected for ms in (times.iteration_ms, times.device_ms, times.host_ms)
         )
-        gpu_low, gpu_high = (busy * np.exp(sign * widths * wider) for sign in (-1, 1))
-        host_low, host_high = (host_ms * np.exp(sign * host_widths * wider) for sign in (-1, 1))
+        shorter, longer = -wider[0], wider[1]
+        gpu_low, gpu_high = (busy * np.exp(widths * each) for each in (shorter, longer))
+        host_low, host_high = (host_ms * np.exp(host_widths * each) for each in (shorter, longer))
         feed_ms = middle - join_host(busy, host_ms)
         low, high = join_host(gpu_low, host_low) + feed_ms, join_host(gpu_high, host_high) + feed_ms
         host = f"average {first.mode.framework} host of the training data"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Rates, find_gpu, rates_of
 from predictor.catalogue.modes import products_in_fp32
-from predictor.cnns.layer_table import Layer
+from predictor.cnns.layer_table import PASS_COLUMNS, Layer
 from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_set
 from predictor.models.roofline.features import (
@@ -49,7 +49,7 @@ _FORWARD, _PASSES = "forward", ("forward", "backward_input", "backward_weight")
 _BOTH_PASSES = "forward_backward"  # how a framework's operators are timed
 _NOT_SHAPE = (
     *("index", "name", "type", "kind", "inputs", "repeats"),
-    *("forwards", "input_gradients", "weight_gradients", "recomputed"),
+    *PASS_COLUMNS,
 )
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
 _READ = {

@@ -100,7 +100,7 @@ class ChainerBackend(FrameworkBackend):
         if operator is None:
             return training_program(configuration, self._device)
         if mode.capture != "eager":
-            raise SchemaError("an operator alone has no static graph: measure operators with capture eager.")
+            raise SchemaError("a single operator has no static graph: measure operators with capture eager.")
         cache = CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
         return operator_program(operator, mode, configuration.batch_size, self._device, cache)
 

@@ -69,13 +69,15 @@ def test_a_store_that_cannot_be_reached_is_an_error_that_hides_its_password(url)
     assert "hidden" not in str(refused.value)
 
 
-def test_a_store_of_a_newer_epochcast_is_an_error_that_says_so(store_url, store):
+def test_a_store_of_a_newer_epochcast_is_an_error_that_says_so(empty_store_url):
+    store = open_store(empty_store_url)
     with writing(store) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '0099'"))
+    store.dispose()
     with pytest.raises(
         StoreError, match=r"another schema than this epochcast knows.*0099.*a newer one"
     ) as refused:
-        open_store(store_url)
+        open_store(empty_store_url)
     assert "Traceback" not in str(refused.value)
 
 

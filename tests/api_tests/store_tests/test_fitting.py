@@ -10,21 +10,26 @@ from predictor.models.served import Model
 from predictor.operators.operators import operator_row, operators_of
 
 
-@pytest.fixture
-def uploaded(store, key_id, make_rows):
+@pytest.fixture(scope="module")
+def rows(make_rows):
     """Two CNNs on two GPUs, every operator of one of them, and a CPU, which the model is not fitted on."""
-    for i, (gpu, cnn) in enumerate(
-        (g, c) for g in ("Tesla T4", "V100-SXM2-16GB") for c in ("resnet18", "vgg11")
-    ):
-        times = [
-            make_rows(1, gpu=gpu, cnn=cnn, batch_size=8 * 2**j, iteration_time_ms=(100 + i) * 2.0**j)[0]
-            for j in range(5)
-        ]
-        store_rows(store, times, key_id)
-    operators = [operator_row(operator) for operator in operators_of(zoo_cnn("resnet18"))]
+    cnns = [(gpu, cnn) for gpu in ("Tesla T4", "V100-SXM2-16GB") for cnn in ("resnet18", "vgg11")]
+    iterations = [
+        {"gpu": gpu, "cnn": cnn, "batch_size": 8 * 2**j, "iteration_time_ms": (100 + i) * 2.0**j}
+        for i, (gpu, cnn) in enumerate(cnns)
+        for j in range(5)
+    ]
     times = {"iteration_time_ms": 0.5, "gpu_time_ms": 0.5, "host_time_ms": 0.02}
-    store_rows(store, [make_rows(1, batch_size=64, **row, **times)[0] for row in operators], key_id)
-    store_rows(store, make_rows(1, gpu="cpu:some model", cnn="resnet18"), key_id)
+    operators = [
+        {"batch_size": 64} | operator_row(operator) | times for operator in operators_of(zoo_cnn("resnet18"))
+    ]
+    cpu = {"gpu": "cpu:some model", "cnn": "resnet18"}
+    return [made for row in (*iterations, *operators, cpu) for made in make_rows(1, **row)]
+
+
+@pytest.fixture
+def uploaded(store, key_id, rows):
+    store_rows(store, rows, key_id)
 
 
 def test_a_model_is_fitted_on_the_cnns_uploaded(uploaded, store_url, tmp_path):

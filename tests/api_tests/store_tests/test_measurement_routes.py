@@ -152,17 +152,15 @@ def test_a_filter_that_makes_no_sense_is_422(http, query):
     assert http.get(f"/v1/measurements?{query}").status_code == 422
 
 
-def client_of(service, secret):
-    return httpx.Client(
-        base_url=service.url, timeout=PATIENCE_S, headers={"Authorization": f"Bearer {secret}"}
-    )
+def client_of(url, secret):
+    return httpx.Client(base_url=url, timeout=PATIENCE_S, headers={"Authorization": f"Bearer {secret}"})
 
 
-def test_uploads_of_the_same_rows_at_once_store_them_once(service, secret):
-    answers = []
+def test_uploads_of_the_same_rows_at_once_store_them_once(app, serve, secret):
+    answers, url = [], serve(app)
 
     def send():
-        with client_of(service, secret) as client:
+        with client_of(url, secret) as client:
             answers.append(upload(client, body(300)))
 
     threads = [threading.Thread(target=send) for _ in range(8)]
@@ -179,7 +177,7 @@ def test_killing_the_service_in_the_middle_of_a_burst_loses_nothing_acknowledged
     acknowledged = []
 
     def send(sender):
-        with client_of(service, secret) as client, suppress(httpx.HTTPError):
+        with client_of(service.url, secret) as client, suppress(httpx.HTTPError):
             for part in itertools.count():
                 answer = upload(client, body(20, first=1_000_000 * sender + 20 * part))
                 assert answer.status_code == 201

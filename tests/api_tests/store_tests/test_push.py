@@ -1,4 +1,4 @@
-"""A measurement table is pushed to a real service, wholly, however often it is sent."""
+"""A measurement table is pushed to a service on a socket, wholly, however often it is sent."""
 
 import http.server
 import threading
@@ -43,32 +43,32 @@ def table(tmp_path):
     return tmp_path / "table.csv.gz"
 
 
-def test_every_row_arrives_as_it_is_in_the_table(service, store, secret, table, monkeypatch):
+def test_every_row_arrives_as_it_is_in_the_table(app, serve, store, secret, table, monkeypatch):
     monkeypatch.setattr("epochcast.client._ROWS_OF_AN_UPLOAD", 10)
-    receipt = push(table, service.url, secret)
+    receipt = push(table, serve(app), secret)
     assert (receipt.stored, receipt.duplicates, len(set(receipt.ids))) == (25, 0, 25)
     found = stored_frame(store).sort_values("batch_size", ignore_index=True)
     sent = read_measurements(table)[list(found.columns)]
     pd.testing.assert_frame_equal(found, sent)
 
 
-def test_pushing_again_stores_nothing_twice(service, store, secret, table):
-    first = push(table, service.url, secret)
-    second = push(table, service.url, secret)
+def test_pushing_again_stores_nothing_twice(app, serve, secret, table):
+    url = serve(app)
+    first, second = (push(table, url, secret) for _ in range(2))
     assert (second.stored, second.duplicates, second.ids) == (0, 25, first.ids)
 
 
-def test_the_key_may_come_from_the_environment(service, secret, table, monkeypatch):
+def test_the_key_may_come_from_the_environment(app, serve, secret, table, monkeypatch):
     monkeypatch.setenv("EPOCHCAST_API_KEY", secret)
-    assert push(table, service.url).stored == 25
+    assert push(table, serve(app)).stored == 25
 
 
-def test_a_revoked_key_is_an_error_that_says_so(service, store, secret, table):
+def test_a_revoked_key_is_an_error_that_says_so(app, serve, store, secret, table):
     revoke_key(store, "alice")
     with pytest.raises(
         ServiceError, match="refuses the upload after 0 rows: the API key of 'alice' was revoked"
     ):
-        push(table, service.url, secret)
+        push(table, serve(app), secret)
     assert find_rows(store, {}).rows == []
 
 

@@ -85,6 +85,17 @@ def test_a_given_rate_is_that_of_one_worker():
     assert row.workers_needed == pytest.approx(256 / row.training_time_ms * 1000 / 64, abs=1)
 
 
+def test_workers_of_a_machine_are_shared_by_its_gpus(tmp_path):
+    asked = {"samples_per_worker_second": 64.0, "n_gpus": 4, "batch_size": 1024}
+    assert one(machine_workers=6, **asked).loading_time_ms == pytest.approx(1000 * 256 / (1.5 * 64.0))
+    assert one(machine_workers=8, **asked) == one(workers=2, **asked)
+    path = measured_input(tmp_path, (1, 100.0), (4, 400.0), (8, 480.0), vcpus=8)
+    measured = one(machine_workers=6, input=path, n_gpus=4, batch_size=1024)
+    assert measured.loading_time_ms == pytest.approx(1000 * 256 / (440.0 / 4))
+    [row] = compared(machine_workers=6, samples_per_worker_second=64.0, offers=(offer(2),)).rows
+    assert row.loading_time_ms > one(machine_workers=6, samples_per_worker_second=64.0).loading_time_ms
+
+
 def test_a_given_rate_of_all_workers_is_shared_by_the_gpus_of_a_machine():
     alone, team = one(images_per_second=2560.0), one(n_gpus=2, batch_size=512, images_per_second=2560.0)
     assert alone.loading_time_ms == pytest.approx(100.0)
@@ -176,7 +187,8 @@ def test_the_scope_names_the_measured_rate_of_the_workers(tmp_path):
             {"loader": "dali", "samples_per_worker_second": 9.0},
             "loader and samples_per_worker_second say each",
         ),
-        ({"workers": 4, "images_per_second": 9.0}, "the rate of all workers, and workers is given"),
+        ({"workers": 4, "images_per_second": 9.0}, "workers and images_per_second are given"),
+        ({"workers": 4, "machine_workers": 6}, "workers and machine_workers are given"),
         (
             {"workers": 4, "data_set": None, "samples": 1000},
             "Pass samples_per_worker_second, images_per_second, input",

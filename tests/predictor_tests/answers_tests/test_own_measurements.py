@@ -132,7 +132,7 @@ def test_the_model_given_stays_as_it_was(operators):
 
 def test_a_table_of_proxies_alone_is_refused(with_target):
     with pytest.raises(
-        DataError, match="proxies alone, neither operators nor trained CNNs, which only --method"
+        DataError, match="only proxies, neither operators nor trained CNNs, which only --method"
     ):
         _predict("resnet18", with_target.tail(1).assign(kind="proxy", cnn="16_128_128"))
 

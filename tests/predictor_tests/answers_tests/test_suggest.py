@@ -52,13 +52,22 @@ def test_measuring_the_first_narrows_the_interval_most(cnn: tuple[str, int]) -> 
     assert model is not None
 
     def half_width(some: Sequence[Suggestion]) -> float:
-        sums = layer_sums(_with(model.library, some), table, np.array([64.0]))
-        return float(model.law.half_width(sums)[0])
+        sums = layer_sums(_with(model.library, some), table, np.array([64.0]), TF32[0].fp32_products)
+        return float(model.law.half_widths(sums)[1][0])
 
     place = len(found) // 2
     first, middle, last = (half_width(found[i : i + 5]) for i in (0, place, len(found) - 5))
     assert first < middle <= last <= half_width([])
     assert half_width(found) == pytest.approx(model.law.spread)
+
+
+def test_matrix_products_are_suggested_as_an_answer_counts_them() -> None:
+    """In fp32 by default, in TF32 where `float32_matmul_precision` is high: the other was measured or not."""
+    for mode in (*TF32, replace(TF32[0], float32_matmul_precision="high")):
+        found = suggested("NVIDIA H200", ("convnext_tiny", 64), modes=(mode,))
+        products = [each.operator for each in found if each.operator.type == "linear"]
+        assert products
+        assert {each.fp32_product for each in products} == {mode.fp32_products}
 
 
 def _with(library: Any, some: Sequence[Suggestion]) -> OperatorLibrary:

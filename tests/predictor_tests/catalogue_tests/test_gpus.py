@@ -75,6 +75,21 @@ def test_a_name_of_several_gpus_lists_them() -> None:
         find_gpu("A100")
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("1650 mobile", "GeForce GTX 1650 Mobile"),
+        ("4090", "GeForce RTX 4090"),
+        ("1080ti", "GeForce GTX 1080 Ti"),
+    ],
+)
+def test_a_geforce_may_be_written_without_gtx_or_rtx(written: str, meant: str) -> None:
+    assert find_gpu(written).name == meant
+    for shared in ("4000", "6000", "16"):
+        with pytest.raises(UnknownGpuError):
+            find_gpu(shared)
+
+
 def test_an_unknown_name_gets_the_nearest_and_the_next_step() -> None:
     with pytest.raises(
         UnknownGpuError, match=r"'H2O0'\. Nearest: 'NVIDIA H200'.*`epochcast gpu list` shows all"

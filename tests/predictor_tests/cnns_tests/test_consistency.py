@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from layer_csv import write_layer_table_csv
 
+from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.layer_table import (
     Layer,
     LayerTable,
-    read_layer_table_csv,
     table_complaint,
 )
 from predictor.cnns.zoo import ZOO, zoo_cnn
@@ -58,7 +57,7 @@ def test_layers_that_do_not_say_what_they_read_may_be_on_branches():
 
 def test_a_csv_without_inputs_is_read(tmp_path):
     path = tmp_path / "flat.csv"
-    write_layer_table_csv(zoo_cnn("resnet18", 64), path)
+    zoo_cnn("resnet18", 64).to_csv(path)
     rows = [line.split(",") for line in path.read_text().splitlines()]
     at = rows[0].index("inputs")
     path.write_text("\n".join(",".join(row[:at] + row[at + 1 :]) for row in rows))
@@ -109,6 +108,14 @@ def test_a_view_of_the_same_numbers_is_no_contradiction():
 
 
 def test_an_inconsistent_csv_is_refused_by_row_and_column(tmp_path):
-    write_layer_table_csv(changed(1, in_height=33, out_height=33), tmp_path / "mine.csv")
+    changed(1, in_height=33, out_height=33).to_csv(tmp_path / "mine.csv")
     with pytest.raises(SchemaError, match=r"mine.csv, row 2, column in_height: .* reads 33, but row 0"):
         read_layer_table_csv(tmp_path / "mine.csv")
+
+
+def test_a_backward_pass_that_begins_before_its_layer_ran_is_refused():
+    layers = zoo_cnn("lenet5").layers
+    early = replace(layers[3], backward_after=1)
+    found = table_complaint(LayerTable("mine", 28, (*layers[:3], early, *layers[4:])))
+    assert found is not None
+    assert found[:2] == (3, "backward_after")

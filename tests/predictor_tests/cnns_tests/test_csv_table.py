@@ -4,14 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from layer_csv import PASSES, write_layer_table_csv
 
+from predictor.cnns.layer_csv import LAYER_TABLE_COLUMNS, read_layer_table_csv
 from predictor.cnns.layer_table import (
     IMAGE,
-    LAYER_TABLE_COLUMNS,
+    PASS_COLUMNS,
     Layer,
     LayerTable,
-    read_layer_table_csv,
+    Step,
+    TableWarning,
 )
 from predictor.errors import DataError, SchemaError
 
@@ -27,7 +28,7 @@ TABLE = LayerTable("mine", 224, (CONV, RELU, ADD, UNKNOWN), source="csv")
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     path = tmp_path / "mine.csv"
-    write_layer_table_csv(TABLE, path)
+    TABLE.to_csv(path)
     return path
 
 
@@ -43,24 +44,24 @@ def test_a_written_table_reads_back_the_same(written: Path) -> None:
 
 
 def test_the_header_has_the_documented_columns(written: Path) -> None:
-    documented = [name for name in LAYER_TABLE_COLUMNS if name not in ("repeats", *PASSES)]
+    documented = [name for name in LAYER_TABLE_COLUMNS if name not in ("repeats", *PASS_COLUMNS)]
     assert written.read_text(encoding="utf-8").splitlines()[0] == ",".join(documented)
 
 
 def test_repeats_are_written_where_one_is_not_1_and_read_back(tmp_path: Path) -> None:
     table = replace(TABLE, layers=(replace(CONV, repeats=16), *TABLE.layers[1:]))
     path = tmp_path / f"{TABLE.cnn}.csv"
-    write_layer_table_csv(table, path)
+    table.to_csv(path)
     assert path.read_text(encoding="utf-8").splitlines()[0].endswith(",repeats")
     assert read_layer_table_csv(path).layers == table.layers
 
 
 def test_passes_of_recorded_layers_are_written_and_read_back(tmp_path: Path) -> None:
-    frozen = replace(CONV, forwards=2, input_gradients=0, weight_gradients=0, recomputed=1)
+    frozen = replace(CONV, forwards=2, input_gradients=0, weight_gradients=0, recomputed=1, backward_after=2)
     table = replace(TABLE, layers=(frozen, *TABLE.layers[1:]))
     path = tmp_path / f"{TABLE.cnn}.csv"
-    write_layer_table_csv(table, path)
-    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("," + ",".join(PASSES))
+    table.to_csv(path)
+    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("," + ",".join(PASS_COLUMNS))
     assert read_layer_table_csv(path).layers == table.layers
 
 
@@ -91,7 +92,7 @@ def test_a_generator_has_the_size_of_the_image_that_it_makes(tmp_path: Path) -> 
         0, "g", "conv_transpose2d", None, (IMAGE,), 100, 1, 1, 512, 4, 4, 4, 4, 1, 1, 0, 0, 1, 1, 819200
     )
     last = Layer(1, "t", "activation", "tanh", (0,), 512, 4, 4, 512, 4, 4)
-    write_layer_table_csv(LayerTable("generator", 4, (first, last)), tmp_path / "g.csv")
+    LayerTable("generator", 4, (first, last)).to_csv(tmp_path / "g.csv")
     assert read_layer_table_csv(tmp_path / "g.csv").image_size == 4
 
 
@@ -146,3 +147,40 @@ def test_a_binary_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
     with pytest.raises(SchemaError, match="not a CSV file"):
         read_layer_table_csv(tmp_path / "binary.csv")
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    step = Step(256, 4, "amp_bf16", "channels_last", "adam")
+    doubts = (TableWarning("operator", "fft_c2c, stft"), TableWarning("cnn", "momentum's update is counted"))
+    replace(TABLE, image_size=448, step=step, warnings=doubts).to_csv(tmp_path / "step.csv")
+    return tmp_path / "step.csv"
+
+
+def test_a_recorded_step_is_read_again_with_its_mode_and_its_warnings(recorded: Path) -> None:
+    table = read_layer_table_csv(recorded)
+    assert table.step == Step(256, 4, "amp_bf16", "channels_last", "adam")
+    assert (table.image_size, [each.about for each in table.warnings]) == (
+        448,
+        ["fft_c2c, stft", "momentum's update is counted"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("448,256,4", "448,128,4", "line 3: batch_size is '256', but '128' in the rows before"),
+        ("448,256,4", "448,0,4", "batch_size is 0. Valid: 1 to 65,536"),
+        ("448,256,4", "448,,4", "parts is '4', but batch_size is empty"),
+        ("amp_bf16", "amp_bf61", "unknown precision 'amp_bf61'. Nearest: 'amp_bf16'"),
+        ("operator: fft", "operators: fft", "warnings has 'operators: fft_c2c, stft'"),
+    ],
+)
+def test_a_wrong_word_of_a_recorded_step_is_refused(
+    recorded: Path, old: str, new: str, complaint: str
+) -> None:
+    text = recorded.read_text(encoding="utf-8")
+    recorded.write_text(text.replace(old, new, 1 if "rows before" in complaint else -1), encoding="utf-8")
+    with pytest.raises(SchemaError) as refusal:
+        read_layer_table_csv(recorded)
+    assert complaint in str(refusal.value)

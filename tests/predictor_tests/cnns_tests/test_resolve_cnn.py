@@ -6,7 +6,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from layer_csv import write_layer_table_csv
 
 from predictor.cnns.resolve import resolve_cnn
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn
@@ -29,7 +28,7 @@ def test_a_zoo_name_gives_the_zoos_table() -> None:
 
 @pytest.mark.parametrize("kind", [str, Path])
 def test_a_path_ending_in_csv_gives_the_table_of_that_file(tmp_path: Path, kind: type) -> None:
-    write_layer_table_csv(zoo_cnn("resnet18", 96), tmp_path / "mine.CSV")
+    zoo_cnn("resnet18", 96).to_csv(tmp_path / "mine.CSV")
     table = resolve_cnn(kind(tmp_path / "mine.CSV"))
     assert (table.cnn, table.layers) == ("mine", zoo_cnn("resnet18", 96).layers)
 

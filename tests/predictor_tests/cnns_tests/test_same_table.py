@@ -8,15 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from layer_csv import write_layer_table_csv
 
 from predictor.cnns.chainer_chain import from_chainer
-from predictor.cnns.layer_table import (
-    Layer,
-    LayerTable,
-    layer_complaint,
-    read_layer_table_csv,
-)
+from predictor.cnns.layer_csv import read_layer_table_csv
+from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.onnx_file import INFERENCE_EXPORT, from_onnx
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.zoo import zoo_cnn, zoo_names
@@ -111,15 +106,11 @@ def test_an_export_for_inference_is_found_out(
     assert {row[COMPARED.index("type")] for row in missing} == {"batch_norm", "conv2d"}
 
 
-@pytest.mark.parametrize("name", zoo_names())
-def test_a_zoo_cnn_survives_the_way_through_csv(name: str, tmp_path: Path) -> None:
-    zoo = zoo_cnn(name)
-    write_layer_table_csv(zoo, tmp_path / f"{name}.csv")
-    back = read_layer_table_csv(tmp_path / f"{name}.csv")
-    assert back.layers == zoo.layers
-    assert (back.cnn, back.image_size) == (zoo.cnn, zoo.image_size)
-
-
-@pytest.mark.parametrize("name", zoo_names())
-def test_no_row_of_the_zoo_contradicts_itself(name: str) -> None:
-    assert [complaint for layer in zoo_cnn(name) if (complaint := layer_complaint(layer))] == []
+def test_a_zoo_cnn_survives_the_way_through_csv(tmp_path: Path) -> None:
+    changed = []
+    for zoo in map(zoo_cnn, zoo_names()):
+        zoo.to_csv(tmp_path / f"{zoo.cnn}.csv")
+        back = read_layer_table_csv(tmp_path / f"{zoo.cnn}.csv")
+        if (back.cnn, back.image_size, back.layers) != (zoo.cnn, zoo.image_size, zoo.layers):
+            changed.append(zoo.cnn)
+    assert changed == []

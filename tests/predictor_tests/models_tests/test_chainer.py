@@ -1,5 +1,7 @@
 """The law of Chainer: PyTorch's iterations by ratios, what it says of itself, and what it leaves alone."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement, HostTime
+from predictor.models import ratios_fit
 from predictor.models.chainer import pytorch_mode, windowed_share
 from predictor.models.forecast import Anchor
 from predictor.models.ratios import ratios_of
@@ -33,7 +36,10 @@ def asked(model, cnn="resnet50", gpu=H200, precision="fp32", framework="chainer"
 
 @pytest.fixture(scope="module")
 def pairs(model):
-    return chainer_pairs(model)
+    """What ratios are fitted on; single operators, which every fit reads, are read once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ratios_fit, "_measured_rest", functools.cache(ratios_fit._measured_rest))
+        yield chainer_pairs(model)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Coherence of the shipped model: cards of one chip keep the order of their data sheets, modes theirs."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.models.layer_times.files import LayerModels, library_mode
 from predictor.models.layer_times.transfer import CarriedOver
 from predictor.models.served import Model
+
+pytestmark = pytest.mark.slow
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
 MODES = {
@@ -46,7 +50,6 @@ def gpu_ms():
     return found
 
 
-@pytest.mark.slow
 def test_a_card_with_more_bandwidth_or_clock_is_never_slower_than_another_of_its_chip(gpu_ms):
     swapped = {
         (cnn, name, faster, slower): round(float(worst), 3)
@@ -74,6 +77,23 @@ def test_the_faster_mode_of_one_card_is_the_faster_one_of_the_others(gpu_ms):
         opposite = (np.sign(here - 1) != np.sign(there - 1)) & (np.abs(np.log(there)) > np.log(1.01))
         swapped += [(cnn, size) for size, bad in zip(SIZES, clear & opposite, strict=True) if bad]
     assert swapped == []
+
+
+@pytest.mark.slow
+def test_no_upper_bound_falls_as_the_batch_grows_where_the_time_does_not():
+    model, sizes = Model.load(), 2 ** np.arange(11)
+    cards = [
+        find_gpu(name) for name in ("T4", "RTX 3090", "RTX 4090", "B200", "H200", "H200 NVL", "H100 PCIe")
+    ]
+    modes = (Mode(), Mode(precision="amp_fp16", memory_format="channels_last"))
+    falling = []
+    for cnn, mode in product(ZOO, modes):
+        forecasts = model.forecasts(zoo_cnn(cnn), [(card, mode) for card in cards], sizes)
+        for card, each in zip(cards, forecasts, strict=True):
+            middle, high = np.diff(np.log([each.iteration_time_ms, each.high_ms]), axis=1)
+            if np.min(high - np.minimum(2 * middle, 0.0)) < -0.001:
+                falling.append((cnn, card.name, mode.precision))
+    assert not falling
 
 
 def test_two_rungs_that_answer_the_same_question_differ_by_less_than_their_intervals():

@@ -5,41 +5,59 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.layer_times.law import CLASSES, SIZES, OperatorTotals, SummingLaw, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
-from predictor.models.layer_times.times import BEYOND, FARAWAY, MEASURED, NEAR, RUNG_OF, UNKNOWN, DeviceMode
+from predictor.models.layer_times.times import FARAWAY, MEASURED, NEAR, RUNG_OF, UNKNOWN, DeviceMode
+from predictor.models.ratios_fit import measured_cnn
 from predictor.models.residuals import layer_variances
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of
 
 
 def sums(**shares):
-    kinds = {"near": NEAR, "beyond": BEYOND, "far": FARAWAY, "unknown": UNKNOWN}
-    support = np.zeros((len(RUNG_OF), len(CLASSES), 1))
+    places = {"measured": (0, MEASURED), "near": (0, NEAR), "smaller": (-1, MEASURED), "larger": (1, NEAR)}
+    places |= {"far": (0, FARAWAY), "unknown": (0, UNKNOWN)}
+    beyond = np.zeros((3, len(RUNG_OF), len(CLASSES), 1))
     for name, share in ({"measured": 1.0 - sum(shares.values())} | shares).items():
-        support[({"measured": MEASURED} | kinds)[name], 0] = share
-    names = {kind: (("permute",) if support[kind].any() else (),) for kind in kinds.values()}
+        beyond[*places[name], 0] = share
     sized = np.full((len(CLASSES), len(SIZES), 1), 1.0 / len(SIZES))
-    return OperatorTotals(sized, support, 1.0, 10.0, names, 0.1, 4.0)
+    found = OperatorTotals(sized, beyond, 1.0, 10.0, {}, 0.1, 4.0)
+    names = {
+        kind: (("permute",) if found.support_ms[kind].any() else (),) for kind in range(NEAR, len(RUNG_OF))
+    }
+    return replace(found, named=names)
+
+
+def width(**shares):
+    return [float(each[0]) for each in LAW.half_widths(sums(**shares))]
 
 
 LAW = SummingLaw(spread=0.03, spread_near=0.12, spread_strange=0.5)
 
 
 def test_all_measured_has_the_narrowest_interval():
-    assert LAW.half_width(sums())[0] == pytest.approx(0.03)
+    assert width() == pytest.approx([0.03, 0.03])
 
 
-@pytest.mark.parametrize("share", ["near", "beyond", "far", "unknown"])
+@pytest.mark.parametrize("share", ["near", "far", "unknown"])
 def test_whatever_was_not_measured_widens_the_interval(share):
-    assert LAW.half_width(sums(**{share: 0.3}))[0] > LAW.half_width(sums(**{share: 0.1}))[0] > 0.03
+    assert np.all(np.array(width(**{share: 0.3})) > width(**{share: 0.1}))
+    assert min(width(**{share: 0.1})) > 0.03
+
+
+def test_a_batch_size_beyond_the_measured_ones_widens_the_interval_to_its_own_side():
+    below, above = width(smaller=0.5)
+    assert below > above == pytest.approx(0.03)
+    below, above = width(larger=0.5)
+    assert above > below == pytest.approx(width(near=0.5)[0])
 
 
 def test_an_operator_of_unknown_type_is_named_and_widens_by_its_whole_share():
-    near, unknown = sums(near=0.2), sums(unknown=0.2)
-    assert LAW.half_width(unknown)[0] == pytest.approx(LAW.half_width(near)[0] + 0.2)
-    assert "permute never measured" in unknown.reasons()[0][0].text
+    assert width(unknown=0.2) == pytest.approx([each + 0.2 for each in width(near=0.2)])
+    assert "permute never measured" in sums(unknown=0.2).reasons()[0][0].text
 
 
 def test_measurements_of_a_cnn_leave_the_roughness_between_batch_sizes():
@@ -124,3 +142,15 @@ def test_each_batch_size_names_what_lies_beyond_at_it_whatever_was_asked_beside_
         layer_sums(library, table, np.array([size]), fp32_products=True).reasons()[0] for size in sizes
     )
     assert len({tuple(each.text for each in reasons) for reasons in together}) > 1
+
+
+@pytest.mark.parametrize(
+    ("memory_format", "measured_ms"),
+    [("nchw", (2.415, 5.016, 15.377)), ("channels_last", (2.622, 5.788, 18.339))],
+)
+def test_a_cnn_of_group_norms_copies_maps_between_its_layers(memory_format, measured_ms):
+    """Its operators, measured alone on an H200, sum to 13 and 19 % less at 512 images."""
+    table, _ = measured_cnn("other_families.group_norm_se", 64)
+    mode = Mode("pytorch", "amp_bf16", memory_format)
+    forecast = Model.load().forecast(table, find_gpu("NVIDIA H200"), mode, [32, 128, 512])
+    assert forecast.gpu_time_ms == pytest.approx(measured_ms, rel=0.08)

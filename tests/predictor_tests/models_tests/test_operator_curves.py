@@ -28,7 +28,7 @@ def test_each_row_is_joined_between_the_batch_sizes_that_it_is_known_at(curves):
 
 
 def test_beyond_its_ends_a_curve_is_flat_and_says_so(curves):
-    assert _along(curves, 1, 4.0, 512.0) == ([5.0, 7.0], [True, True])
+    assert _along(curves, 1, 4.0, 512.0) == ([5.0, 7.0], [-1, 1])
 
 
 def test_where_nothing_is_known_a_curve_is_zero(curves):

@@ -4,17 +4,25 @@ import dataclasses
 
 import pytest
 
+from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
 from predictor.measurements.table import check_measurements
+from predictor.models.ratios_fit import measured_cnn
 from predictor.operators.operators import (
     Operator,
+    as_run,
     is_view,
     layer_operators,
     operator_from_row,
     operator_row,
     operators_of,
 )
+
+
+@pytest.fixture(scope="module")
+def operators_of_the_zoo():
+    return {operator for cnn in zoo_names() for operator in operators_of(zoo_cnn(cnn))}
 
 
 def test_resnet50_has_its_53_convolutions_and_161_parameter_tensors():
@@ -57,10 +65,42 @@ def test_layer_scale_and_residual_stream_of_convnext_are_wide_under_mixed_precis
     assert all(add.wide_input for add in adds)
 
 
-@pytest.mark.parametrize("cnn", zoo_names())
-def test_an_operator_survives_the_measurement_table(cnn):
-    for operator in operators_of(zoo_cnn(cnn)):
-        assert operator_from_row(operator_row(operator)) == operator
+def _behind_a_group_norm() -> LayerTable:
+    table, _ = measured_cnn("other_families.group_norm_se", 64)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("memory_format", "narrow", "wide"),
+    [
+        ("nchw", False, False),
+        ("nchw", True, False),
+        ("channels_last", False, False),
+        ("channels_last", True, True),
+    ],
+)
+def test_a_convolution_behind_a_group_norm_reads_what_the_mode_makes_of_its_nchw_map(
+    memory_format, narrow, wide
+):
+    convolutions = [
+        o for o in operators_of(_behind_a_group_norm()) if o.type == "conv2d" and o.after_group_norm
+    ]
+    assert convolutions
+    for operator in convolutions:
+        running = as_run(operator, "pytorch", memory_format, narrow=narrow)
+        assert (running.wide_input, running.after_group_norm) == (wide, False)
+
+
+def test_a_sum_of_float32_gradients_is_a_wide_sum_of_maps_in_half_precision():
+    sums = [o for o in operators_of(zoo_cnn("convnext_tiny")) if o.passes == "forward" and o.wide_input]
+    half, full = (as_run(sums[0], "pytorch", "nchw", narrow=narrow) for narrow in (True, False))
+    assert (half.wide_input, half.passes) == (True, "forward_backward")
+    assert (full.wide_input, full.passes) == (False, "forward")
+
+
+def test_an_operator_survives_the_measurement_table(operators_of_the_zoo):
+    changed = [o for o in operators_of_the_zoo if operator_from_row(operator_row(o)) != o]
+    assert changed == []
 
 
 def test_operators_pass_the_schema_and_come_back():
@@ -79,9 +119,8 @@ def test_operators_pass_the_schema_and_come_back():
     assert [operator_from_row(row) for row in checked.to_dict("records")] == operators
 
 
-def test_names_are_unique():
-    operators = {o for cnn in zoo_names() for o in operators_of(zoo_cnn(cnn))}
-    assert len({operator.name for operator in operators}) == len(operators)
+def test_names_are_unique(operators_of_the_zoo):
+    assert len({operator.name for operator in operators_of_the_zoo}) == len(operators_of_the_zoo)
 
 
 @pytest.mark.parametrize(("kind", "type_"), [("target", None), ("target", "conv2d"), ("operator", None)])

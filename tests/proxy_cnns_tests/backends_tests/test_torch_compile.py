@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from predictor.catalogue.modes import Mode
-from predictor.cnns.zoo import zoo_cnn
+from predictor.cnns.proxies import proxy_table
 from predictor.errors import ProfilingError, SchemaError
 from proxy_cnns.backends import Backend, load_backend
 from proxy_cnns.backends.torch import training
@@ -26,9 +26,10 @@ def backend(torch: ModuleType) -> Backend:
     return load_backend("pytorch", "cpu")
 
 
-def lenet(mode: Mode = COMPILED) -> Configuration:
-    table = zoo_cnn("lenet5")
-    return Configuration(Subject("target", "lenet5", table.image_size, table=table), mode, 2)
+def small(mode: Mode = COMPILED) -> Configuration:
+    """A convolution, its norm and a dense layer: each operator more is seconds of a C++ compiler."""
+    table = proxy_table("2_8_8")
+    return Configuration(Subject("target", "2_8_8", table.image_size, table=table), mode, 2)
 
 
 def test_a_compiled_cnn_trains_in_one_graph_says_its_time_of_compiling_and_leaves_nothing_behind(
@@ -43,7 +44,7 @@ def test_a_compiled_cnn_trains_in_one_graph_says_its_time_of_compiling_and_leave
     )
     counters.clear()
 
-    prepared = backend.prepare(lenet())
+    prepared = backend.prepare(small())
     prepared.run(2)
 
     assert counters["stats"]["unique_graphs"] == 1
@@ -55,7 +56,7 @@ def test_a_compiled_cnn_trains_in_one_graph_says_its_time_of_compiling_and_leave
 
 
 def test_an_eager_cnn_has_no_time_of_compiling(backend: Backend) -> None:
-    assert backend.prepare(lenet(Mode())).compile_s() is None
+    assert backend.prepare(small(Mode())).compile_s() is None
 
 
 def test_a_failure_to_compile_names_the_configuration(
@@ -69,8 +70,8 @@ def test_a_failure_to_compile_names_the_configuration(
 
     monkeypatch.setattr(training, "compiled", broken)
 
-    with pytest.raises(ProfilingError, match="lenet5 at batch size 2 in fp32, compiled: RuntimeError: no C"):
-        backend.prepare(lenet())
+    with pytest.raises(ProfilingError, match="2_8_8 at batch size 2 in fp32, compiled: RuntimeError: no C"):
+        backend.prepare(small())
 
 
 def test_a_gpu_before_volta_is_refused_with_its_compute_capability() -> None:

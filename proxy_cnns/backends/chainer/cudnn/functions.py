@@ -79,7 +79,7 @@ class CudnnConvolutions:
         """Run one pass; `shapes` are those of input, weights and output, `window` padding, stride, dilation, groups."""
         if d_layout or w_layout:
             raise SchemaError(
-                f"memory layouts {(d_layout, w_layout)}: Chainer's convolutions are measured in NCHW alone."
+                f"memory layouts {(d_layout, w_layout)}: Chainer's convolutions are measured only in NCHW."
             )
         pad, stride, dilation, groups = window
         x, w, y = (tuple(map(int, shape)) for shape in shapes)
@@ -147,7 +147,7 @@ def _pair(numbers: Sequence[int]) -> tuple[int, int]:
 
 def _layout(layout: Any) -> int:
     if layout is not None:
-        raise SchemaError(f"memory layout {layout}: Chainer's convolutions are measured in NCHW alone.")
+        raise SchemaError(f"memory layout {layout}: Chainer's convolutions are measured only in NCHW.")
     return _LAYOUT_NCHW
 
 
@@ -374,4 +374,4 @@ def _kind_of_parameters(x: Any) -> str:
 
 def _check_layout(layout: int) -> None:
     if layout:
-        raise SchemaError(f"memory layout {layout}: Chainer's batch norm is measured in NCHW alone.")
+        raise SchemaError(f"memory layout {layout}: Chainer's batch norm is measured only in NCHW.")

@@ -1,0 +1,285 @@
+"""Layer tables as CSV: what people write by hand, what `LayerTable.to_csv` writes, and the same read again."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from predictor.catalogue.modes import MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from predictor.checks import MAX_BATCH_SIZE
+from predictor.cnns.layer_table import (
+    IMAGE,
+    PASS_COLUMNS,
+    Layer,
+    LayerTable,
+    Step,
+    TableWarning,
+    image_side,
+    layer_complaint,
+    table_complaint,
+)
+from predictor.errors import DataError, SchemaError, nearest
+from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
+
+__all__ = ["LAYER_TABLE_COLUMNS", "csv_rows", "read_layer_table_csv", "write_layer_table_csv"]
+
+LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
+"""The columns of a layer's row, in the order in which they are written; optional ones only where they are needed."""
+
+_STEP_COLUMNS = tuple(field.name for field in fields(Step))
+_TABLE_COLUMNS = ("image_size", *_STEP_COLUMNS, "warnings")
+"""Columns that say something of the whole CNN, alike in all rows: of a recorded step, and where rows do not say it."""
+
+_STEP_WORDS = {"precision": PRECISIONS, "memory_format": MEMORY_FORMATS, "optimizer": OPTIMIZERS}
+_WARNING_KINDS = ("cnn", "frozen", "operator")
+_BETWEEN_WARNINGS = " | "
+_USUAL = {"repeats": 1, **dict.fromkeys(PASS_COLUMNS), **dict.fromkeys(_TABLE_COLUMNS)}
+_TEXT_COLUMNS = ("name", "type", "kind")
+_OPTIONAL_COLUMNS = ("inputs", "repeats", *PASS_COLUMNS)
+_COMPUTED_COLUMNS = ("forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity")
+_USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name not in _USUAL)
+_WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
+
+
+def write_layer_table_csv(table: LayerTable, path: str | PathLike[str]) -> None:
+    """Write a layer table, with its step if it was recorded; `read_layer_table_csv` reads the same table again.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be written.
+    """
+    rows = csv_rows(table)
+    try:
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise DataError(f"cannot write the layer table {path}: {error.strerror or error}.") from error
+
+
+def csv_rows(table: LayerTable) -> list[dict[str, Any]]:
+    """The rows of a layer table as written to CSV; columns that say nothing of this CNN are left out."""
+    about: dict[str, Any] = {name: getattr(table.step, name, None) for name in _STEP_COLUMNS}
+    about["image_size"] = None if image_side(table.layers) == table.image_size else table.image_size
+    about["warnings"] = (
+        _BETWEEN_WARNINGS.join(f"{each.kind}: {each.about}" for each in table.warnings) or None
+    )
+    rows = [{name: getattr(layer, name) for name in LAYER_TABLE_COLUMNS} | about for layer in table]
+    columns = [
+        name
+        for name in (*LAYER_TABLE_COLUMNS, *_TABLE_COLUMNS)
+        if name not in _USUAL or any(row[name] != _USUAL[name] for row in rows)
+    ]
+    return [{name: _cell(row[name]) for name in columns} for row in rows]
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else value
+
+
+def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> LayerTable:
+    """Read a layer table from CSV and check it row by row.
+
+    Parameters
+    ----------
+    path : str or path
+        CSV with the columns `LAYER_TABLE_COLUMNS`, in any order. Without `repeats` each is 1; without `inputs`
+        layers read the one before, or, where they cannot, what is unknown. A recorded step's batch size and mode are
+        columns, too. The work of layers, which `epochcast cnn show --format csv` adds, is computed again.
+    cnn : str, optional
+        Name of the CNN; the file's name without its ending by default.
+
+    Returns
+    -------
+    LayerTable
+        Its image size is the input height of the first layer; where that is 1 (a CNN that makes images from a
+        vector) the output height of the last. A column `image_size` says otherwise.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read.
+    SchemaError
+        If a column is missing or unknown, a value is no number or no known word, or the columns of a row or of a row
+        and the one that it reads contradict each other; the message gives the line or row.
+    """
+    path = Path(path)
+    about: dict[str, str] = {}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            layers = tuple(_layers(file, path, about))
+    except OSError as error:
+        raise DataError(f"cannot read the layer table {path}: {error.strerror or error}.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SchemaError(f"{path} is not a CSV file in UTF-8: {error}.") from error
+    if not layers:
+        raise SchemaError(f"{path} has a header but no layers. Give one row per layer.")
+    size = _counted(about, "image_size", path) or image_side(layers)
+    if size is None:
+        raise SchemaError(f"{path}: the first layer's in_height is empty, so the image size is unknown.")
+    table = LayerTable(
+        cnn or path.stem, size, layers, source="csv", warnings=_warnings(about, path), step=_step(about, path)
+    )
+    complaint = table_complaint(table)
+    if complaint is not None:
+        position, column, why = complaint
+        raise SchemaError(f"{path}, row {position + 1}, column {column}: {why}")
+    return table
+
+
+def _layers(file: Iterator[str], path: Path, about: dict[str, str]) -> Iterator[Layer]:
+    """The rows; `about` gets what they say of the whole CNN."""
+    reader = csv.reader(file, strict=True)
+    header = [name.strip() for name in next(reader, [])]
+    _check_header(header, path)
+    index = 0
+    for values in reader:
+        if not any(value.strip() for value in values):
+            continue
+        where = f"{path}, line {reader.line_num}"
+        if len(values) != len(header):
+            raise SchemaError(f"{where}: {len(values)} values under {len(header)} columns.")
+        row = dict(zip(header, map(str.strip, values), strict=True))
+        for name in _TABLE_COLUMNS:
+            text = row.pop(name, "")
+            if about.setdefault(name, text) != text:
+                raise SchemaError(
+                    f"{where}: {name} is {text!r}, but {about[name]!r} in the rows before. It is that of the whole "
+                    "CNN: write the same in every row."
+                )
+        yield _layer({name: row[name] for name in row if name not in _COMPUTED_COLUMNS}, index, where)
+        index += 1
+
+
+def _step(about: Mapping[str, str], path: Path) -> Step | None:
+    """The recorded step that the rows name; None where they name no batch size."""
+    batch_size = _counted(about, "batch_size", path, MAX_BATCH_SIZE)
+    said = [name for name in _STEP_COLUMNS if about[name]]
+    if batch_size is None and said:
+        raise SchemaError(
+            f"{path}: {said[0]} is {about[said[0]]!r}, but batch_size is empty. A recorded step has a batch size; "
+            "of a CNN without one leave both out."
+        )
+    if batch_size is None:
+        return None
+    words = {name: about[name] for name in _STEP_WORDS if about[name]}
+    for name, word in words.items():
+        if word not in _STEP_WORDS[name]:
+            close = nearest(word, _STEP_WORDS[name])
+            raise SchemaError(f"{path}: unknown {name} {word!r}. Nearest: {close}.")
+    return Step(batch_size, _counted(about, "parts", path) or 1, **words)
+
+
+def _warnings(about: Mapping[str, str], path: Path) -> tuple[TableWarning, ...]:
+    warnings = []
+    for text in filter(None, about["warnings"].split(_BETWEEN_WARNINGS)):
+        kind, colon, what = text.partition(": ")
+        if kind not in _WARNING_KINDS or not colon:
+            raise SchemaError(
+                f"{path}: warnings has {text!r}. One is 'KIND: what is not known', of the kinds "
+                f"{', '.join(_WARNING_KINDS)}."
+            )
+        warnings.append(TableWarning(kind, what))  # type: ignore[arg-type]  # one of the three
+    return tuple(warnings)
+
+
+def _counted(about: Mapping[str, str], name: str, path: Path, high: int = 10**6) -> int | None:
+    """A whole number from 1 that all rows agree on; None where it is empty."""
+    number = _number(about[name], name, str(path))
+    if number is not None and not 1 <= number <= high:
+        raise SchemaError(f"{path}: {name} is {number}. Valid: 1 to {high:,}.")
+    return number
+
+
+def _check_header(header: list[str], path: Path) -> None:
+    if not any(header):
+        raise SchemaError(
+            f"{path} is empty. A layer table begins with the columns {','.join(_USUAL_COLUMNS)}."
+        )
+    missing = [name for name in LAYER_TABLE_COLUMNS if name not in header and name not in _OPTIONAL_COLUMNS]
+    if missing:
+        raise SchemaError(
+            f"{path}, line 1: missing column{'s' * (len(missing) > 1)} {', '.join(missing)}. "
+            f"A layer table has the columns {','.join(_USUAL_COLUMNS)}."
+        )
+    for name in header:
+        if name not in (known := (*LAYER_TABLE_COLUMNS, *_TABLE_COLUMNS, *_COMPUTED_COLUMNS)):
+            close = nearest(name, known)
+            raise SchemaError(f"{path}, line 1: unknown column {name!r}. Nearest: {close}.")
+        if header.count(name) > 1:
+            raise SchemaError(f"{path}, line 1: column {name!r} is given twice.")
+
+
+def _layer(row: dict[str, str], index: int, where: str) -> Layer:
+    if row["index"] != str(index):
+        raise SchemaError(f"{where}: index is {row['index']!r}, but rows count from 0, so {index} is due.")
+    _check_words(row, where)
+    numbers = {
+        name: _number(row[name], name, where) for name in row if name not in (*_TEXT_COLUMNS, "inputs")
+    }
+    if numbers["parameters"] is None and OPERATOR_TYPES[row["type"]].weights:
+        raise SchemaError(
+            f"{where}: parameters is empty; a {row['type']} must say how many it trains (or 0)."
+        )
+    if numbers.get("repeats", 1) is None:
+        numbers["repeats"] = 1
+    numbers |= {"index": index, "parameters": numbers["parameters"] or 0}
+    layer = Layer(
+        name=row["name"],
+        type=row["type"],
+        kind=row["kind"] or None,
+        inputs=_inputs(row.get("inputs", ""), index, where),
+        **numbers,  # type: ignore[arg-type]  # index and parameters are never None
+    )
+    complaint = layer_complaint(layer)
+    if complaint:
+        raise SchemaError(f"{where}: {row['type']} {row['name']!r}: {complaint}.")
+    return layer
+
+
+def _check_words(row: dict[str, str], where: str) -> None:
+    if row["type"] not in LAYER_TYPES:
+        close = nearest(row["type"], LAYER_TYPES)
+        raise SchemaError(
+            f"{where}: unknown type {row['type']!r}. Nearest: {close}; all: {', '.join(LAYER_TYPES)}."
+        )
+    if row["type"] == "activation":
+        if row["kind"] not in ACTIVATION_KINDS:
+            close = nearest(row["kind"], ACTIVATION_KINDS)
+            raise SchemaError(
+                f"{where}: unknown kind of activation {row['kind']!r}. Nearest: {close}; "
+                f"all: {', '.join(ACTIVATION_KINDS)}."
+            )
+    elif row["kind"]:
+        raise SchemaError(f"{where}: kind {row['kind']!r} is given, but only an activation has one.")
+
+
+def _number(text: str, column: str, where: str) -> int | None:
+    if not text:
+        return None
+    if not _WHOLE.fullmatch(text):
+        raise SchemaError(
+            f"{where}: {column} is {text!r}, not a whole number of at least 0 (empty = unknown)."
+        )
+    return int(text)
+
+
+def _inputs(text: str, index: int, where: str) -> tuple[int, ...] | None:
+    if not text:
+        return None
+    words = text.split()
+    if not all(word == str(IMAGE) or _WHOLE.fullmatch(word) for word in words):
+        raise SchemaError(
+            f"{where}: inputs is {text!r}, not indices of rows separated by spaces (-1: the image)."
+        )
+    inputs = tuple(map(int, words))
+    if max(inputs) >= index:
+        raise SchemaError(f"{where}: inputs names row {max(inputs)}, which does not run before row {index}.")
+    return inputs
