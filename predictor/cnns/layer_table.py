@@ -185,6 +185,41 @@ class LayerTable:
         )
         return replace(self, layers=usual, step=None)
 
+    def recomputations(self, layer: Layer) -> int:
+        """How many of a layer's forward passes gradient checkpointing runs in the backward pass."""
+        if layer.recomputed is None or layer.forwards is None:
+            return 0
+        backward = max(layer.input_gradients or 0, layer.weight_gradients or 0)
+        return max(0, layer.forwards - (backward or self.parts))
+
+    def without_recomputing(self) -> LayerTable:
+        """The same step without gradient checkpointing; the table itself, if it has none."""
+        if all(layer.recomputed is None for layer in self.layers):
+            return self
+        kept = (
+            layer
+            if layer.recomputed is None or layer.forwards is None
+            else replace(layer, forwards=layer.forwards - self.recomputations(layer), recomputed=None)
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(kept))
+
+    def without_freezing(self) -> LayerTable:
+        """The same step where all parameters are trained; the table itself, if they are."""
+        if not any(layer.is_frozen for layer in self.layers):
+            return self
+        trained = []
+        for layer, (_, of_input, of_weights) in zip(self.layers, trained_whole(self.layers), strict=True):
+            if layer.forwards is not None:
+                runs = layer.forwards - self.recomputations(layer)
+                layer = replace(
+                    layer,
+                    input_gradients=max(layer.input_gradients or 0, runs * of_input),
+                    weight_gradients=max(layer.weight_gradients or 0, runs * of_weights),
+                )
+            trained.append(layer)
+        return replace(self, layers=tuple(trained))
+
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the table to a CSV file that stands wherever a CNN is asked for, with the same answer.
 
