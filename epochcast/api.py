@@ -198,8 +198,8 @@ def explain(
         CNNs as for `predict`; or measurement tables, for which nothing is predicted, with the names of their CNNs to
         explain (all by default).
     gpu, batch_size
-        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default. Of a table: all by default. Of the options it
-        takes `image_size`, `samples` or `data_set`, and those of the mode.
+        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default, or that of a recorded step. Of a table: all by
+        default. Of the options it takes `image_size`, `samples` or `data_set`, and those of the mode.
     **options
         Those of `predictor.answers.question.Question`.
 
@@ -207,8 +207,9 @@ def explain(
     -------
     DataFrame
         A row per CNN, GPU, mode and batch size: times in ms, `bound`, a column ``<class>_ms`` for each class of
-        operators, and ``<bound>_bound_ms`` for each bound; both add up to `gpu_time_ms`. ``attrs["explanations"]``
-        holds all else (`predictor.answers.explain.Explanation`), ``attrs["covers"]`` what the answer covers.
+        operators, ``<bound>_bound_ms`` for each bound, ``<pass>_pass_ms`` for each pass, which each add up to
+        `gpu_time_ms`. ``attrs["explanations"]`` holds all else (`predictor.answers.explain.Explanation`),
+        ``attrs["covers"]`` what the answer covers.
 
     Raises
     ------
@@ -639,7 +640,9 @@ def _of_cnns(
 ) -> "Explanations":
     from predictor.answers.explain import explain as explain_locally
 
-    question = Question.of(cnns, gpu, USUAL_BATCH_SIZES if batch_size is None else batch_size, options)
+    if batch_size is None and all(getattr(cnn, "step", None) is None for cnn in cnns):
+        batch_size = USUAL_BATCH_SIZES  # a recorded step has its own
+    question = Question.of(cnns, gpu, batch_size, options)
     check_read(question, "explain")
     return (ask or explain_locally)(question)
 

@@ -16,6 +16,7 @@ from predictor.answers.compare import Comparison, ComparisonRow, Verdict
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
 from predictor.answers.notes import EnergyBasis, Note, Priority, Reason
 from predictor.answers.options import options_of
+from predictor.answers.passes import PartEffect
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.answers.verdict import Choice
 from predictor.checks import as_list
@@ -426,6 +427,7 @@ def _explanation(document: Mapping[str, Any]) -> Explanation:
     law = document["small_batch_law"]
     parts = {
         "small_batch_law": None if law is None else _made(SmallBatchLaw, law),
+        "parts": tuple(_made(PartEffect, part) for part in document["parts"]),
         "switches": tuple(_made(Switch, part) for part in document["switches"]),
         "other_modes": tuple(_made(OtherMode, part) for part in document["other_modes"]),
     }

@@ -290,12 +290,7 @@ def _no_start(question: "Question") -> str:
         return f"not measured with --capture {question.capture}"
     if question.autotune:
         return "not measured with --autotune"
-    known = "it is known only where loading is counted (--workers)"
-    if question.capture == "compile":
-        from predictor.answers.scope import compiling_in_words
-
-        return f"{known}; compiling takes {compiling_in_words(question)}"
-    return known
+    return "it is known only where loading is counted (--workers)"
 
 
 def _default_precision(records: Records, question: "Question") -> str:

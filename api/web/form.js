@@ -78,14 +78,17 @@ export class Form {
   }
 
   /**
-   * The chosen GPUs that have the chosen precision, and those that lack it; all, where none has it: the service says so.
+   * The chosen GPUs that have the precision, chosen or recorded, and those that lack it; all, where none has it: the
+   * service says so.
    * @param {typeof FIRST} state
    */
   having(state) {
     const precisions = new Map(this.lists.gpus.map((each) => [each.gpu.name, each.precisions]));
-    const lacking = state.precision ? state.gpus.filter((gpu) => precisions.get(gpu) && !precisions.get(gpu).includes(state.precision)) : [];
-    const able = state.gpus.filter((gpu) => !lacking.includes(gpu));
-    return able.length ? { able, lacking } : { able: state.gpus, lacking: [] };
+    const recorded = state.source === "file" ? this.upload?.layer_table?.step?.precision : null;
+    const precision = state.precision || recorded;
+    const names = precision ? state.gpus.filter((gpu) => precisions.get(gpu) && !precisions.get(gpu).includes(precision)) : [];
+    const able = state.gpus.filter((gpu) => !names.includes(gpu));
+    return able.length ? { able, lacking: { names, precision } } : { able: state.gpus, lacking: { names: [], precision } };
   }
 
   /** Say what the service read in the file, if it is still the chosen one. */
@@ -159,6 +162,10 @@ export class Form {
       if (byId("file").files[0] !== file) return; // another one was chosen meanwhile
       this.upload = upload;
       byId("file-about").textContent = upload.about;
+      if (upload.layer_table?.step) {
+        byId("batch_sizes").value = upload.layer_table.step.batch_size; // the training itself; others may be typed
+        clearError("batch_sizes");
+      }
     } catch (error) {
       if (byId("file").files[0] !== file) return;
       clearError("file");

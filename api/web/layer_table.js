@@ -3,6 +3,8 @@
  * Called by upload.js; calls nothing. Only the form is read here: whether the layers make sense, the service says.
  */
 
+const STEP = ["batch_size", "parts", "precision", "memory_format", "optimizer"];
+const OF_WHOLE = ["image_size", ...STEP, "warnings"];
 const TEXT = new Set(["name", "type", "kind"]);
 const COMPUTED = new Set([
   "forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity",
@@ -24,8 +26,30 @@ export function fromCsv(text, name) {
   const [header, ...rows] = csvRows(text.replace(/^\ufeff/, ""));
   if (!header?.some((column) => column.trim() === "type")) throw new Error("the first line has no column type");
   const columns = header.map((column) => column.trim());
-  const layers = rows.filter((row) => row.some((cell) => cell.trim())).map((row) => csvLayer(columns, row));
-  return { name, layers };
+  const filled = rows.filter((row) => row.some((cell) => cell.trim()));
+  return { name, layers: filled.map((row) => csvLayer(columns, row)), ...ofWhole(columns, filled) };
+}
+
+/** What a recorded step's table says of the whole CNN, in columns that are the same in every row. */
+function ofWhole(columns, rows) {
+  const said = {};
+  for (const column of OF_WHOLE.filter((name) => columns.includes(name))) {
+    const [first, ...others] = rows.map((row) => (row[columns.indexOf(column)] ?? "").trim());
+    const differing = others.findIndex((cell) => cell !== first);
+    if (differing >= 0) throw new Error(`row ${differing + 2} has ${column} ${JSON.stringify(others[differing])}, row 1 ${JSON.stringify(first)}`);
+    if (first) said[column] = ["image_size", "batch_size", "parts"].includes(column) ? whole(first) : first;
+  }
+  const { image_size, warnings, ...step } = said;
+  return {
+    ...(image_size === undefined ? {} : { image_size }),
+    ...(Object.keys(step).length ? { step } : {}),
+    ...(warnings ? { warnings: warnings.split(" | ").map(warningOf) } : {}),
+  };
+}
+
+function warningOf(text) {
+  const [kind, ...about] = text.split(": ");
+  return { kind, about: about.join(": ") };
 }
 
 /** As `fromCsv`, from what `epochcast cnn show --format json` or `GET /v1/cnns/{name}` give, or a list of layers. */
@@ -34,7 +58,7 @@ export function fromJson(text, name) {
   const layers = Array.isArray(found) ? found : (found?.layers ?? found?.rows);
   if (!Array.isArray(layers) || !layers.length) throw new Error("it has no list layers");
   const table = { name: String(found.cnn ?? found.name ?? name).slice(0, 200), layers: layers.map(jsonLayer) };
-  for (const said of ["image_size", "step"]) { // a recorded step brings its batch size and mode
+  for (const said of ["image_size", "step", "warnings"]) { // a recorded step brings its batch size and mode
     if (found[said] !== undefined && found[said] !== null) table[said] = found[said];
   }
   return table;
@@ -48,7 +72,7 @@ function csvLayer(columns, cells) {
   const layer = {};
   columns.forEach((column, i) => {
     const text = (cells[i] ?? "").trim();
-    if (COMPUTED.has(column)) return;
+    if (COMPUTED.has(column) || OF_WHOLE.includes(column)) return;
     if (column === "inputs") layer.inputs = text ? text.split(/\s+/).map(whole) : null;
     else if (TEXT.has(column)) layer[column] = text || (column === "kind" ? null : "");
     else layer[column] = text ? whole(text) : null;

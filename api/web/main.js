@@ -31,7 +31,7 @@ const GROUPED = {
   best: (row) => row.best_batch,
   label: (row, n) => t("unfold", { n: count(n), gpu: shortGpu(row.gpu) }),
 };
-const shown = { state: null, upload: null, own: {}, lacking: [], answers: {} };
+const shown = { state: null, upload: null, own: {}, lacking: { names: [] }, answers: {} };
 let running = null;
 
 start();
@@ -194,7 +194,7 @@ function drawAnswer() {
   rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows, group: GROUPED });
   offersTable.draw({ caption: t("offers_title"), columns: offerColumns(), rows: comparisons.rows });
   drawStale();
-  drawDecision(comparisons, shown.asked.comparisons, { names: shown.lacking, precision: shown.state.precision }, apply);
+  drawDecision(comparisons, shown.asked.comparisons, shown.lacking, apply);
   drawCost();
   drawRequest();
   drawCovers();

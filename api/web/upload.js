@@ -61,7 +61,9 @@ async function readTable(file, ending) {
   if (ending === "csv" && isMeasurements(text)) throw new Error(t("file_measurements", { name: file.name }));
   try {
     const layer_table = ending === "csv" ? fromCsv(text, stem) : fromJson(text, stem);
-    return { name: file.name, onnx: null, layer_table, about: t("file_layers", { name: file.name, n: layer_table.layers.length }) };
+    const layers = t("file_layers", { name: file.name, n: layer_table.layers.length });
+    const about = layer_table.step ? `${layers} · ${t("batch_of", { batch: layer_table.step.batch_size })}` : layers;
+    return { name: file.name, onnx: null, layer_table, about };
   } catch (error) {
     throw new Error(t("file_no_table", { name: file.name, why: error.message }));
   }

@@ -38,9 +38,10 @@ _WAYS = (
     "one study took just under 2 (DCGAN) and 3 times (the CIFAR VGG) as long on 4 GPUs as on one."
 )
 _RANK_OF_CLASS = 2  # of the third longest class; shorter ones are left out first
-_ALWAYS_SHOWN = 3
+_ALWAYS_SHOWN = 2
 _MOST_FACTORS = 6
 _MOST_OF_NAME = 32
+_PASSES = {"forward": ("forward",), "again": ("recomputed",), "back": ("backward_input", "backward_weight")}
 _BOUNDS = {
     "host": "the host takes longer to enqueue the kernels than the GPU to run them: a larger batch, a captured graph "
     "or a faster host helps; a faster GPU does not",
@@ -200,6 +201,7 @@ def _show(explanation: "Explanation", verbose: bool) -> None:
     kinds = dict.fromkeys(reason.kind.replace("_", " ") for reason in reasons)
     guessed = [f"~: extrapolates ({', '.join(kinds)})."] if kinds and not verbose else []
     print_notes([" ".join([_method(explanation), *guessed])])
+    print_notes(_parts(explanation))
     jumps, kernels = _jumps(explanation.switches), _kernel_changes(explanation.switches)
     notes = [
         *beware(chain.from_iterable(explanation.extrapolates)),
@@ -221,6 +223,13 @@ def _records(explanation: "Explanation") -> list[Record]:
             "host": explanation.host_time_ms[i],
             "bound": explanation.bound[i],
             "shares": {name: 100.0 * ms[i] / total[i] for name, ms in explanation.classes.items()},
+            "passes": {
+                word: 100.0
+                * sum(ms[i] for name in names for ms in explanation.pass_ms.get(name, {}).values())
+                / total[i]
+                for word, names in _PASSES.items()
+                if explanation.pass_ms
+            },
             "extrapolates": explanation.extrapolates[i],
         }
         for i, size in enumerate(explanation.batch_sizes)
@@ -236,12 +245,18 @@ def _columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -
         )
         for place, name in enumerate(explanation.classes)
     ]
+    passes = [
+        Column(f"{word} %", lambda r, word=word: f"{r['passes'][word]:.0f}")  # type: ignore[misc]
+        for word, names in _PASSES.items()
+        if any(name in explanation.pass_ms for name in names)
+    ]
     return [
         Column("batch", lambda r: str(r["batch_size"])),
         Column("iter. ms", lambda r: number(r["iteration"])),
         Column("GPU ms", lambda r: number(r["gpu"])),
         Column("host ms", lambda r: number(r["host"]), rank=1),
         Column("bound", lambda r: r["bound"], left=True),
+        *passes,
         *shares,
         Column("notes", lambda r: _marks(r, letters), left=True),
     ]
@@ -314,6 +329,18 @@ def _rungs(explanation: "Explanation") -> str:
         if shares
         else ""
     )
+
+
+def _parts(explanation: "Explanation") -> list[str]:
+    """What frozen and recomputed parts save and cost, at the largest batch size."""
+    return [
+        f"{each.part.capitalize()} parts: {-each.saves_ms[-1]:+.3g} ms and {-each.saves_gib[-1]:+.2g} GiB at batch "
+        f"{explanation.batch_sizes[-1]}, beside the same step {_WITHOUT[each.part]}."
+        for each in explanation.parts
+    ]
+
+
+_WITHOUT = {"frozen": "with all parameters trained", "recomputed": "without gradient checkpointing"}
 
 
 def _law(explanation: "Explanation") -> str:

@@ -119,7 +119,8 @@ class PredictionRow:
     ``unknown`` of a method that does not tell the GPU's time from the host's), `workers_needed` the workers of each GPU
     with which it would not wait for loading; None where it does not, or no number of them helps. The first epoch takes
     `start_s` longer than later ones, in which one worker loads the first mini-batch and cuDNN meets every shape; None
-    where loading is not counted, and where no start was measured: other frameworks than PyTorch, compiled, autotuned.
+    in eager mode where loading is not counted, and where no start was measured: other frameworks than PyTorch, graphs,
+    autotuned.
     """
 
     cnn: str

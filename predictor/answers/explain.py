@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,11 @@ from predictor.answers.bounds import (
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.notes import Reason, as_answered
 from predictor.answers.options import check_read
+from predictor.answers.passes import PASSES_OF_STEP, PartEffect, passes_ms
 from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.answers.unknown_operators import split_traffic, with_shares
-from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
+from predictor.catalogue.devices import Gpu, is_cpu, precisions_of, rates_of
 from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
@@ -33,6 +34,8 @@ from predictor.measurements.hosts import HostMeasurement
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.times import RUNGS
 from predictor.operators.kernels import operator_classes_of
+from predictor.operators.memory import peak_memories_gib
+from predictor.operators.work import device_rates
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
@@ -120,6 +123,8 @@ class Explanation:
     and `classes` holds the summands of its iteration time, of which some may be below zero. `rung_ms` splits the
     classes' time by what it rests on: measured on this GPU, carried over from another card of its chip or a like mode,
     interpolated, extrapolated, specifications. It is empty where whole iterations were measured, or predicted whole.
+    `pass_ms` splits them by pass of the training step (`predictor.answers.passes.PASSES_OF_STEP`); it is empty where
+    `rung_ms` is. `parts` holds what frozen and recomputed parts save, if there are any.
     `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an iteration waits for. NaN: not measured. `method` is
     ``measured`` where a measurement table is explained.
     """
@@ -146,6 +151,8 @@ class Explanation:
     bound: tuple[str, ...]
     bound_ms: dict[str, Numbers]
     rung_ms: dict[str, dict[str, Numbers]]
+    pass_ms: dict[str, dict[str, Numbers]]
+    parts: tuple[PartEffect, ...]
     small_batch_law: SmallBatchLaw | None
     switches: tuple[Switch, ...]
     other_modes: tuple[OtherMode, ...]
@@ -194,6 +201,10 @@ def explanation_rows(explanation: Explanation) -> list[dict[str, Any]]:
         | {name: getattr(explanation, name)[i] for name in TIMES}
         | {f"{name}_ms": ms[i] for name, ms in explanation.classes.items()}
         | {f"{name}_bound_ms": ms[i] for name, ms in explanation.bound_ms.items()}
+        | {
+            f"{name}_pass_ms": sum(ms[i] for ms in of_class.values())
+            for name, of_class in explanation.pass_ms.items()
+        }
         | {name: getattr(explanation, name) for name in ("host", "method", "trained_on")}
         | {"extrapolates": explanation.extrapolates[i]}
         for i, size in enumerate(explanation.batch_sizes)
@@ -210,6 +221,7 @@ def row_columns(explanations: Sequence[Explanation]) -> list[str]:
         *TIMES,
         *(f"{name}_ms" for name in classes),
         *(f"{name}_bound_ms" for name in GPU_BOUNDS),
+        *(f"{name}_pass_ms" for name in PASSES_OF_STEP),
         "host",
         "method",
         "trained_on",
@@ -306,6 +318,8 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
         {name: _plain(ms) for name, ms in by_bound.items()},
         {} if whole else _rungs(forecast),
+        {} if whole else _passes(asked, gpu, sizes, class_ms),
+        () if whole else _parts(asked, gpu, sizes, forecast),
         None if whole else _law(asked, gpu),
         () if whole else _switches(asked, gpu),
         () if whole else _other_modes(asked, gpu, sizes),
@@ -340,6 +354,37 @@ def _rungs(forecast: IterationForecast) -> dict[str, dict[str, Numbers]]:
         rung: {name: _plain(ms) for name, ms in operator_classes_of(of_class).items()}
         for rung, of_class in by_rung.items()
     }
+
+
+def _passes(
+    asked: _Asked, gpu: Gpu, sizes: list[int], class_ms: Mapping[str, Array]
+) -> dict[str, dict[str, Numbers]]:
+    mode = asked.mode
+    rates = (
+        device_rates(gpu.name, mode.precision)
+        if is_cpu(gpu.name)
+        else rates_of(gpu, mode.precision, mode.fp32_products)
+    )
+    by_pass = passes_ms(asked.table, rates, np.asarray(sizes, dtype=float), class_ms)
+    return {name: {of: _plain(ms) for of, ms in of_class.items()} for name, of_class in by_pass.items()}
+
+
+def _parts(asked: _Asked, gpu: Gpu, sizes: list[int], forecast: IterationForecast) -> tuple[PartEffect, ...]:
+    """What frozen and recomputed parts save, by one method and without anchors, which were measured with them."""
+    table, known = asked.table, replace(asked, anchors=())
+    if asked.method == "anchored":
+        known = replace(known, method="auto")
+    found = []
+    for part, without in (("frozen", table.without_freezing()), ("recomputed", table.without_recomputing())):
+        if without is table:
+            continue
+        here, there = (replace(known, table=each).forecast(gpu, sizes) for each in (table, without))
+        factor = there.iteration_time_ms / here.iteration_time_ms
+        own, other = (np.array(peak_memories_gib(each, sizes, asked.mode)) for each in (table, without))
+        found.append(
+            PartEffect(part, _plain(forecast.iteration_time_ms * (factor - 1.0)), _plain(other - own))
+        )
+    return tuple(found)
 
 
 def _by_bound(

@@ -324,6 +324,8 @@ def _series(
         bound,
         {name: _plain(ms) for name, ms in by_bound.items()},
         {},
+        {},
+        (),
         small_batch_law(sizes, wall, bound, None if n_samples is None else lambda ms: n_samples * ms / 1e3),
         (
             *switches_of_times(str(first["cnn"]), sizes.tolist(), busy.tolist()),

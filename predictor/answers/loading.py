@@ -283,7 +283,7 @@ def starts(
     modes: Sequence[Mode],
     device: NDArray[np.int64],
 ) -> dict[str, Array]:
-    """Columns `STARTS`; NaN where loading is not counted or no start was measured.
+    """Columns `STARTS`; NaN where no start was measured, and in eager mode where loading is not counted.
 
     Parameters
     ----------
@@ -301,11 +301,14 @@ def starts(
     -----
     `predictor.models.epoch_start.first_calls_s` + `jpeg_s` where workers decode JPEGs on the same vCPUs.
     """
-    if feed is None or not has_known_start(modes[0]):
+    if not has_known_start(modes[0]):
         return dict.fromkeys(STARTS, np.full(shape, math.nan))
-    start_s = np.array([first_calls_s(table, mode) for mode in modes])[device]
-    start_s = start_s + (feed.decodes and not feed.between) * ratios_of("start")["jpeg_s"]
-    start_s = np.where(np.isnan(feed.vcpus), math.nan, start_s)
+    first_s = np.array([first_calls_s(table, mode) for mode in modes])[device]
+    without = first_s if modes[0].capture == "compile" else np.full(shape, math.nan)
+    start_s = without
+    if feed is not None:
+        loading_s = (feed.decodes and not feed.between) * ratios_of("start")["jpeg_s"]
+        start_s = np.where(np.isnan(feed.vcpus), without, first_s + loading_s)
     return dict(zip(STARTS, (start_s, start_s / start_factor(), start_s * start_factor()), strict=True))
 
 

@@ -334,7 +334,7 @@ class Question:
                     f"{named('float32_matmul_precision')} {self.float32_matmul_precision!r} decides what PyTorch "
                     f"multiplies matrices in in tf32, and does nothing in {self.framework} with precision "
                     f"{self.precision or 'of its own'}. Leave it out, or ask for PyTorch's tf32."
-                )
+                ).about("float32_matmul_precision")
             object.__setattr__(self, "precision", "tf32")
 
     @property
@@ -373,7 +373,7 @@ class Question:
                 raise SchemaError(
                     f"{named(name)} {given!r}: the recorded step trains in {does or 'float32'}. Leave it out, or "
                     "record the step as it is to be trained."
-                )
+                ).about(name)
             object.__setattr__(self, name, does)
         if self.batch_sizes is None:
             object.__setattr__(self, "batch_sizes", [step.batch_size * self.n_gpus])
@@ -386,7 +386,7 @@ class Question:
                 raise OutOfRangeError(
                     f"{named('batch_size')} {size} is that of a whole step, whose {parts} parts cannot share it "
                     f"evenly. Nearest: {near}."
-                )
+                ).about("batch_sizes")
 
     def check_team(self) -> None:
         """Refuse GPUs or mini-batches that cannot be shared evenly, and a link that joins nothing here.

@@ -107,7 +107,7 @@ def _compiling(question: Question) -> list[str]:
         return []
     return [
         f"Compiling takes {compiling_in_words(question)} on the hosts where it was measured: no epoch includes it, the "
-        "start of a training does where loading is counted."
+        "start of a training does (start_s)."
     ]
 
 

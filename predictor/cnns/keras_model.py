@@ -12,14 +12,14 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from predictor.cnns.layer_table import Layer, LayerTable, TableWarning
+from predictor.cnns.layer_table import Layer, LayerTable, TableWarning, with_frozen
 from predictor.cnns.recorder import Recorder, recurrent_refusal
 from predictor.cnns.torch_module import read_runs
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
@@ -45,7 +45,8 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
     Returns
     -------
     LayerTable
-        Frozen layers count as trained. Its warnings are those of `predictor.cnns.torch_module.from_torch`.
+        Layers that are not trainable say which passes run. Its warnings are those of
+        `predictor.cnns.torch_module.from_torch`.
 
     Raises
     ------
@@ -68,7 +69,7 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
             raise SchemaError(f"{name}, layer {layer.name!r}: {recurrent_refusal(type(layer).__name__)}")
     channels_last, shape = _image_shape(model, name, image_size)
     values = [(variable, _meta(variable)) for variable in model.variables]
-    trained = {id(variable) for layer in _layers(model) for variable in layer._trainable_variables}
+    trained = {id(each): layer.trainable for layer in _layers(model) for each in layer._trainable_variables}
 
     def run(images: Any) -> None:
         with keras.device(_Meta("meta")), keras.StatelessScope(state_mapping=values):
@@ -77,10 +78,10 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
     recorder = Recorder(2, 3, either_layout=True)
     for variable, value in values:
         if id(variable) in trained:
-            recorder.parameter(value)
+            recorder.parameter(value, frozen=not trained[id(variable)])
     with _followed(model, recorder.path):
         read_runs(recorder, run, shape, name, channel_dim=-1 if channels_last else 1)
-    rows = _with_biases(recorder.rows)
+    rows = _with_biases(with_frozen(recorder.rows, recorder.frozen_rows))
     return LayerTable(name, shape[0 if channels_last else 1], rows, "keras", _warnings(model, recorder))
 
 
@@ -322,7 +323,7 @@ def _called(model: Any, images: Any) -> None:
         raise RuntimeError(": ".join([line.rstrip(".:") for line in lines if line][:2])) from error
 
 
-def _with_biases(rows: list[Layer]) -> tuple[Layer, ...]:
+def _with_biases(rows: Sequence[Layer]) -> tuple[Layer, ...]:
     """Rows with each bias as parameters of the convolution or product that it is added to."""
     readers = Counter(index for row in rows for index in row.inputs or ())
     place = {-1: -1}  # index of a row -> index among those that are kept
@@ -351,15 +352,6 @@ def _warnings(model: Any, recorder: Recorder) -> tuple[TableWarning, ...]:
             f"{recorder.uncounted_parameters():,} parameters of {model.name} are read by no operator that can be "
             "followed. Export it to ONNX, model.export('mine.onnx', format='onnx'), and give that file."
         )
-    frozen = {
-        id(each): each
-        for layer in _layers(model)
-        if not layer.trainable
-        for each in layer._trainable_variables
-    }
-    count = sum(int(each.value.numel()) for each in frozen.values())
-    if count:
-        found.append(TableWarning("frozen", f"{count:,}"))
     return tuple(found)
 
 

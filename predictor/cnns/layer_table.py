@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import ceil, prod
@@ -25,6 +25,7 @@ __all__ = [
     "layer_complaint",
     "table_complaint",
     "trained_whole",
+    "with_frozen",
 ]
 
 IMAGE = -1
@@ -82,20 +83,31 @@ class Layer:
         return self.weight_gradients == 0 and self.parameters > 0
 
 
-def trained_whole(layers: Sequence[Layer]) -> list[tuple[int, int, int]]:
-    """Forward passes, gradients of inputs and of weights by layer, in one step that trains all parameters."""
+def trained_whole(layers: Sequence[Layer], frozen: Collection[int] = ()) -> list[tuple[int, int, int]]:
+    """Forward passes, gradients of inputs and of weights by layer, in one step that trains all but `frozen` rows."""
     learns: dict[int, bool] = {IMAGE: False}
     passes = []
     for position, layer in enumerate(layers):
         before = layers[position - 1].index if position else IMAGE
         sources = (before,) if layer.inputs is None else layer.inputs
         of_input, entry = any(learns[source] for source in sources), OPERATOR_TYPES[layer.type]
-        of_weights = layer.parameters > 0 or entry.weights == "filters"
+        of_weights = layer.index not in frozen and (layer.parameters > 0 or entry.weights == "filters")
         if entry.product == "matmul":  # its second factor is a map, too
             of_weights = of_input
         learns[layer.index] = of_input or of_weights
         passes.append((1, int(of_input), int(of_weights)))
     return passes
+
+
+def with_frozen(layers: Sequence[Layer], frozen: Collection[int]) -> tuple[Layer, ...]:
+    """The layers where those of these indices are not trained: their passes, where they differ from the usual."""
+    passes = zip(layers, trained_whole(layers), trained_whole(layers, frozen), strict=True)
+    return tuple(
+        layer
+        if usual == some
+        else replace(layer, forwards=some[0], input_gradients=some[1], weight_gradients=some[2])
+        for layer, usual, some in passes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +184,41 @@ class LayerTable:
             replace(layer, **cast(dict[str, Any], dict.fromkeys(PASS_COLUMNS))) for layer in self.layers
         )
         return replace(self, layers=usual, step=None)
+
+    def recomputations(self, layer: Layer) -> int:
+        """How many of a layer's forward passes gradient checkpointing runs in the backward pass."""
+        if layer.recomputed is None or layer.forwards is None:
+            return 0
+        backward = max(layer.input_gradients or 0, layer.weight_gradients or 0)
+        return max(0, layer.forwards - (backward or self.parts))
+
+    def without_recomputing(self) -> LayerTable:
+        """The same step without gradient checkpointing; the table itself, if it has none."""
+        if all(layer.recomputed is None for layer in self.layers):
+            return self
+        kept = (
+            layer
+            if layer.recomputed is None or layer.forwards is None
+            else replace(layer, forwards=layer.forwards - self.recomputations(layer), recomputed=None)
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(kept))
+
+    def without_freezing(self) -> LayerTable:
+        """The same step where all parameters are trained; the table itself, if they are."""
+        if not any(layer.is_frozen for layer in self.layers):
+            return self
+        trained = []
+        for layer, (_, of_input, of_weights) in zip(self.layers, trained_whole(self.layers), strict=True):
+            if layer.forwards is not None:
+                runs = layer.forwards - self.recomputations(layer)
+                layer = replace(
+                    layer,
+                    input_gradients=max(layer.input_gradients or 0, runs * of_input),
+                    weight_gradients=max(layer.weight_gradients or 0, runs * of_weights),
+                )
+            trained.append(layer)
+        return replace(self, layers=tuple(trained))
 
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the table to a CSV file that stands wherever a CNN is asked for, with the same answer.

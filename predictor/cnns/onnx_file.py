@@ -192,6 +192,15 @@ def _gated(graph: Graph, node: Node, _recorder: Recorder) -> Fused | None:
     return operator, {"self": node.inputs[0]}, [node, product]
 
 
+def _mish(graph: Graph, node: Node, _recorder: Recorder) -> Fused | None:
+    """Match x -> softplus -> tanh -> times x."""
+    tanh = graph.only_consumer(node.outputs[0])
+    product = graph.only_consumer(tanh.outputs[0]) if tanh is not None and tanh.operator == "Tanh" else None
+    if tanh is None or product is None or product.operator != "Mul" or node.inputs[0] not in product.inputs:
+        return None
+    return "mish", {"self": node.inputs[0]}, [node, tanh, product]
+
+
 def _gelu(graph: Graph, node: Node, _recorder: Recorder) -> Fused | None:
     """Match x / sqrt 2 -> erf -> + 1 -> times x -> times 1/2, the halving before or after."""
     x = node.inputs[0]
@@ -237,6 +246,7 @@ def _is_bias(value: Value | None, weight: Value, recorder: Recorder) -> bool:
 _MATCHES: dict[str, Callable[[Graph, Node, Recorder], Fused | None]] = {
     "Sigmoid": _gated,
     "HardSigmoid": _gated,
+    "Softplus": _mish,
     "Div": _gelu,
     "MatMul": _dense,
 }

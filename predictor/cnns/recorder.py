@@ -295,6 +295,8 @@ class Recorder:
     _maps: dict[int, _Map] = field(default_factory=dict)
     _owners: dict[int, dict[int, int]] = field(default_factory=dict)  # tensor -> {parameter: elements}
     _noise: set[int] = field(default_factory=set)
+    _frozen: set[int] = field(default_factory=set)  # parameters
+    frozen_rows: set[int] = field(default_factory=set)  # rows that read such parameters alone
     _counted: set[int] = field(default_factory=set)
     _names: Counter[str] = field(default_factory=Counter)
     _alive: list[Any] = field(default_factory=list)  # keeps ids unique; tensors on meta hold no memory
@@ -304,8 +306,10 @@ class Recorder:
         self._keep(tensor)
         self._maps[id(tensor)] = _Map(IMAGE, channel_dim)
 
-    def parameter(self, tensor: Any) -> None:
-        """Declare `tensor` trainable; its numbers count in the first row that reads them."""
+    def parameter(self, tensor: Any, frozen: bool = False) -> None:
+        """Declare `tensor` trainable, or frozen; its numbers count in the first row that reads them."""
+        if frozen:
+            self._frozen.add(id(tensor))
         self._keep(tensor)
         self._owners[id(tensor)] = {id(tensor): prod(tensor.shape)}
 
@@ -535,6 +539,8 @@ class Recorder:
         found = {k: v for tensor in inputs for k, v in self._owners.get(id(tensor), {}).items()}
         new = found.keys() - self._counted
         self._counted |= new
+        if found and found.keys() <= self._frozen:
+            self.frozen_rows.add(len(self.rows))
         return sum(found[key] for key in new)
 
     def _name(self, operator: str, type_: str) -> str:

@@ -420,7 +420,12 @@ class StepReader:
         for i, row in enumerate(self._rows):
             if row.recomputes and first.get(row.key):
                 numbers[i] = first[row.key].pop()
-                self._rows[numbers[i]].add(row)
+                kept = self._rows[numbers[i]]
+                if not _has_own_passes(row.layer):  # both runs note the one backward pass
+                    kept.input_gradients = max(kept.input_gradients, row.input_gradients)
+                    kept.weight_gradients = max(kept.weight_gradients, row.weight_gradients)
+                    row.input_gradients = row.weight_gradients = 0
+                kept.add(row)
         return numbers
 
     def _merge_parts(self, numbers: dict[int, int]) -> int:

@@ -21,7 +21,7 @@ from predictor.models.chainer import CONVOLUTIONS, PRODUCTS
 from predictor.models.forecast import IterationForecast, Reason
 from predictor.models.ratios import Change, Ratios, Way, ratios_of
 from predictor.operators.operators import operators_of
-from predictor.operators.work import moved_bytes
+from predictor.operators.work import moved_bytes, operator_class
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,8 +43,7 @@ UNCHANGED = ("loss", "optimizer")
 """Classes of operators that are not compiled."""
 
 _SMALL = 64  # channels
-_NORMS_AND_POOLS = ("layer_norm", "pooling", "avg_pool", "max_pool")
-_OPERATORS_OF_THESE = ("group_norm", "layer_norm", "avg_pool", "max_pool")
+_NORMS_AND_POOLS = ("layer_norm", "pooling")
 
 
 def check_compiles(gpu: Gpu, mode: Mode) -> None:
@@ -122,7 +121,7 @@ def eager_parts_ms(
 
 def _bytes_ms(table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array) -> Array:
     """Time of the bytes that norms other than batch norms, and pools, move at the GPU's bandwidth."""
-    counts = {each: n for each, n in operators_of(table).items() if each.type in _OPERATORS_OF_THESE}
+    counts = {each: n for each, n in operators_of(table).items() if operator_class(each) in _NORMS_AND_POOLS}
     moved = moved_bytes(list(counts), batch_sizes, ELEMENT_BYTES[precision])
     total: Array = np.array(list(counts.values()), dtype=float) @ moved.reshape(len(counts), -1)
     return total / (1e6 * gpu.memory_bandwidth_gb_per_s)

@@ -2,8 +2,10 @@
 
 import pytest
 
+from api.layer_tables import as_sent
 from api.problems import STATUS_OF, TITLES
 from predictor import errors
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import EpochcastError
 
 GOOD = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [32], "data_set": "imagenet"}
@@ -54,6 +56,22 @@ def test_the_field_at_fault_is_named(client, changes, field, said):
 
 
 @pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"precisions": ["fp32"]}, "precision"),
+        ({"optimizer": "adam"}, "optimizer"),
+        ({"batch_sizes": [33]}, "batch_sizes"),
+        ({"float32_matmul_precision": "high"}, "float32_matmul_precision"),
+    ],
+)
+def test_what_a_recorded_step_contradicts_is_named_as_a_field(client, changes, field):
+    step = {"batch_size": 32, "parts": 2, "precision": "amp_bf16", "optimizer": "sgd"}
+    table = as_sent(zoo_cnn("lenet5")) | {"step": step}
+    found = refusal(client, **{"cnn": None, "gpus": ["H200"], "layer_table": table} | changes)
+    assert [each["field"] for each in found["errors"]] == [field]
+
+
+@pytest.mark.parametrize(
     ("status", "changes", "said"),
     [
         (404, {"gpus": ["T5"]}, "no GPU is called 'T5'. Nearest: 'Tesla T4'"),
@@ -78,7 +96,7 @@ def test_the_field_at_fault_is_named(client, changes, field, said):
         (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"kind": "relu"}]}}, "an activation has a kind"),
         (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"parameters": None}]}}, "parameters is missing"),
         (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"in_channels": 0}]}}, "in_channels is 0"),
-        (422, {"cnn": None, "layer_table": {"image_size": 8, "layers": [{"type": "pad"}]}}, "has no"),
+        (422, {"cnn": None, "layer_table": {"image_size": 8, "layers": [{"type": "pad"}, LAYER]}}, "has no"),
     ],
 )  # fmt: skip
 def test_a_question_that_makes_no_sense_is_told_what_would(client, status, changes, said):

@@ -9,6 +9,7 @@ import pytest
 import epochcast
 from api.store.keys import add_key
 from epochcast.client import Client
+from predictor.answers.bulk import predict_rows
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import (
     BackendUnavailableError,
@@ -99,6 +100,40 @@ def test_a_recorded_step_in_a_csv_is_answered_alike_by_python_command_line_and_s
     shown = epochcast_command("cnn", "show", path, "--format", "csv").out
     path.write_text(shown, encoding="utf-8")
     assert_same(epochcast.predict(path, GPUS), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("channels", "width", "activation"),
+    [(1, 64, "ReLU"), (3, 64, "SiLU"), (3, 64, "Mish"), (4, 48, "Hardswish"), (12, 80, "GELU")],
+)
+def test_an_image_of_any_channels_and_sides_is_answered_alike_as_a_step_a_file_and_a_row(
+    client, torch, tmp_path, channels, width, activation
+):
+    pytest.importorskip("onnx", reason="ONNX files are made by it")
+    nn = torch.nn
+    layers = (
+        nn.Conv2d(channels, 16, 3),
+        nn.BatchNorm2d(16),
+        getattr(nn, activation)(),
+        nn.AdaptiveAvgPool2d(1),
+    )
+    module, images = (
+        nn.Sequential(*layers, nn.Flatten(), nn.Linear(16, 5)),
+        torch.zeros(2, channels, 64, width),
+    )
+    path, mode = tmp_path / "mine.onnx", torch.onnx.TrainingMode.PRESERVE
+    torch.onnx.export(module, images, path, training=mode, do_constant_folding=False, dynamo=False)
+    expected = epochcast.predict(epochcast.record(module, images), GPUS, 64)
+    numbers = ["iteration_time_ms", "gpu_time_ms", "low_ms", "high_ms", "peak_memory_gib"]
+    for found in (epochcast.predict(path, GPUS, 64), client.predict(path, GPUS, 64)):
+        pd.testing.assert_frame_equal(found[numbers], expected[numbers])
+    (tmp_path / "rows.csv").write_text(
+        "\n".join(["cnn,gpu,batch_size", *(f"{path},{gpu},64" for gpu in GPUS)])
+    )
+    predict_rows(tmp_path / "rows.csv", tmp_path / "out.csv")
+    rows = pd.read_csv(tmp_path / "out.csv")
+    pd.testing.assert_frame_equal(rows[numbers], expected[numbers])
 
 
 def test_measurements_of_ones_own_go_along(client):

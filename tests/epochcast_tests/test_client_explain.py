@@ -119,3 +119,22 @@ def test_an_option_without_effect_on_an_explanation_is_refused(face, option, val
 def test_an_address_below_which_no_service_is_says_so(url):
     with pytest.raises(ServiceError, match="is it an epochcast service"):
         epochcast.Client(f"{url}/elsewhere").explain("resnet50", "T4", 8)
+
+
+def test_a_recorded_step_with_frozen_layers_is_explained_at_its_own_batch_size(client, torch):
+    nn = torch.nn
+    body, head = nn.Conv2d(3, 8, 3, padding=1), nn.Sequential(nn.Flatten(), nn.Linear(2048, 10))
+    images = torch.zeros(6, 3, 16, 16)
+    optimizer = torch.optim.SGD(head.parameters(), 0.1)
+
+    def step():
+        optimizer.zero_grad()
+        head(body.requires_grad_(False)(images)).mean().backward()
+        optimizer.step()
+
+    seen = epochcast.record(step)
+    local = epochcast.explain(seen, "T4")
+    assert_same(client.explain(seen, "T4"), local)
+    [explanation] = local.attrs["explanations"]
+    assert explanation.batch_sizes == (6,)
+    assert [each.part for each in explanation.parts] == ["frozen"]

@@ -166,3 +166,20 @@ def test_ways_to_share_need_a_gpu_and_are_no_picture(epochcast, tmp_path):
     assert "no GPU is given" in epochcast("explain", "lenet5", "--parallel", "4").err
     run = epochcast("explain", "lenet5", "-g", "T4", "--parallel", "4", "--plot", tmp_path / "x.png")
     assert "leave --server and --plot out" in run.err
+
+
+def test_backward_stands_beside_forward_in_a_hundred_columns(epochcast, monkeypatch, tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed: no module is frozen")
+    monkeypatch.setenv("COLUMNS", "100")
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from torch import nn\n"
+        "def cnn():\n"
+        "    body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).requires_grad_(False)\n"
+        "    return nn.Sequential(body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))\n"
+    )
+    run = epochcast("explain", f"{file}:cnn", "-g", "T4", "-b", "64", "--image-size", "32")
+    assert run.code == 0, run.err
+    assert max(map(len, run.out.splitlines())) <= 100
+    assert "forward %  back %" in run.out
+    assert "Frozen parts: -" in run.out

@@ -19,6 +19,8 @@ from predictor.measurements.table import read_measurements
 from predictor.models.layer_times.estimator import LayerTimes
 from predictor.models.served import Model
 
+pytestmark = pytest.mark.slow
+
 H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
 FIGURES = Path(__file__).resolve().parents[2] / "benchmarks" / "figures.csv"
 with FIGURES.open(newline="", encoding="utf-8") as _file:

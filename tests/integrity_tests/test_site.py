@@ -11,6 +11,8 @@ import typer
 import epochcast
 from epochcast.command import build_app
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -487,6 +487,13 @@ def test_no_table_is_cut_off_on_a_desktop(open_page, browser, width):
     cut = "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => each.ariaLabel)"
     assert page.eval_on_selector_all(".scroll", cut) == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.click("#more > summary")
+    assert (
+        page.evaluate(
+            "(body => body.scrollWidth - body.clientWidth)(document.getElementById('question-body'))"
+        )
+        == 0
+    )
 
 
 def test_a_table_shows_all_its_rows_and_columns_by_a_button(first_visit, ask):

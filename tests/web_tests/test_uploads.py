@@ -3,14 +3,16 @@
 import csv
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from page_parts import downloaded, predict
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 
+from api.layer_tables import as_sent
 from predictor.answers.answer import predict as predict_locally
+from predictor.cnns.layer_table import Step, TableWarning
 from predictor.cnns.onnx_file import from_onnx
 from predictor.cnns.zoo import zoo_cnn
 
@@ -237,10 +239,35 @@ def test_a_link_to_a_file_says_that_the_file_is_needed_again(open_page):
     expect(page.locator("#file-about")).to_contain_text("mine.onnx")
 
 
-def test_a_recorded_step_keeps_what_it_says_of_itself(page):
-    step = {"batch_size": 8, "parts": 2, "precision": None, "memory_format": "nchw", "optimizer": "sgd"}
-    script = """async step => {
-        const { fromJson } = await import("./web/layer_table.js");
-        return fromJson(JSON.stringify({ cnn: "mine", image_size: 8, layers: [{ type: "flatten" }], step }), "mine");
-    }"""
-    assert page.evaluate(script, step)["step"] == step
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, ask, tmp_path, ending):
+    step = Step(24, 2, "amp_bf16", "channels_last", "adam")
+    table = replace(zoo_cnn("lenet5"), step=step, warnings=(TableWarning("operator", "a, b: c"),))
+    file = tmp_path / f"step.{ending}"
+    if ending == "csv":
+        table.to_csv(file)
+    else:
+        file.write_text(json.dumps(as_sent(table)))
+    page.evaluate("""() => {
+        const fetched = fetch;
+        window.sent = [];
+        window.fetch = (path, more) => { window.sent.push([path, more.body]); return fetched(path, more); };
+    }""")
+    _choose(page, file)
+    expect(page.locator("#batch_sizes")).to_have_value("24")
+    expect(page.locator("#file-about")).to_contain_text("batch size 24")
+    predict(page)
+    sent = {path: json.loads(body) for path, body in page.evaluate("window.sent")}["v1/predictions"]
+    expected = as_sent(table) | {"name": sent["layer_table"]["name"]}
+    assert sent["layer_table"]["step"] == expected["step"]
+    assert sent["layer_table"]["warnings"] == expected["warnings"]
+    rows = ask("predictions", sent | {"layer_table": expected})["rows"]
+    _same(downloaded(page, "#rows-csv"), rows)
+    assert {row["precision"] for row in rows} == {"amp_bf16"}
+    expect(page.locator("#decision")).to_contain_text("lack AMP bf16: T4, V100-SXM2-16GB")
+
+
+def test_a_recorded_table_whose_rows_differ_is_refused_with_the_row(first_visit):
+    read = """async text => (await import("./web/layer_table.js")).fromCsv(text, "x")"""
+    with pytest.raises(Error, match='row 2 has batch_size "16", row 1 "8"'):
+        first_visit.evaluate(read, "type,batch_size\nflatten,8\nflatten,16\n")

@@ -319,13 +319,17 @@ def test_arrays_are_loaded_slower_the_more_bytes_pass_through_shared_memory():
     assert (small, large) == (pytest.approx(3182, abs=1), pytest.approx(1592, abs=1))
 
 
-def test_the_start_is_answered_with_loading_alone():
+def test_the_start_is_answered_with_loading_and_of_compiled_trainings():
     known, excluded = one(workers=16), one()
     assert known.start_low_s < known.start_s < known.start_high_s
     seconds = ratios_of("start")
     assert known.start_s == pytest.approx(seconds["first_calls_s"] + seconds["jpeg_s"])
     assert one(workers=16, capture="compile").start_s > 2 * compile_seconds(zoo_cnn("resnet50"))
     assert (excluded.start_s, excluded.start_low_s, excluded.start_high_s) == (None, None, None)
+    compiled = one(capture="compile")
+    assert compiled.start_s == pytest.approx(
+        seconds["first_calls_s"] + 2 * compile_seconds(zoo_cnn("resnet50"))
+    )
     assert one(workers=16, framework="chainer", precision="fp32").start_s is None
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from predictor.answers.question import Question
 from predictor.cnns.keras_model import from_keras, from_keras_file
-from predictor.cnns.layer_table import TableWarning
 from predictor.cnns.resolve import has_own_image_size, resolve_cnn
+from predictor.cnns.torch_module import from_torch
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 from predictor.operators.work import layer_flops
@@ -122,11 +122,32 @@ def test_channels_first_is_read_alike(keras):
     assert tables[0] == [row for row in tables[1] if row[0] != "permute"]
 
 
-def test_frozen_layers_count_as_trained_and_are_told(small):
-    whole = from_keras(small).parameters
-    small.get_layer("head").trainable = False
-    table = from_keras(small)
-    assert (table.parameters, table.warnings) == (whole, (TableWarning("frozen", "90"),))
+@pytest.mark.parametrize("n_frozen", [0, 3, 6])
+def test_frozen_layers_run_the_passes_that_they_run_in_pytorch(keras, n_frozen):
+    from torch import nn
+
+    layers, first = keras.layers, {"data_format": "channels_first"}
+    theirs, ours = [keras.Input((4, 64, 64))], []
+    for read in (4, 16):
+        theirs += [
+            layers.Conv2D(16, 3, padding="same", **first),
+            layers.BatchNormalization(axis=1),
+            layers.ReLU(),
+        ]
+        ours += [nn.Conv2d(read, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
+    theirs = keras.Sequential([*theirs, layers.GlobalAveragePooling2D(**first), layers.Dense(5)])
+    ours = nn.Sequential(*ours, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5))
+    for place in range(n_frozen):
+        theirs.layers[place].trainable = False
+        ours[place].requires_grad_(False)
+
+    def rows(table):
+        passes = ("forwards", "input_gradients", "weight_gradients", "recomputed")
+        names = ("type", "in_channels", "parameters", *passes)
+        return [tuple(getattr(row, name) for name in names) for row in table if row.type != "flatten"]
+
+    assert rows(from_keras(theirs)) == rows(from_torch(ours, 64, in_channels=4))
+    assert from_keras(theirs).warnings == ()
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "SimpleRNN"])

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from own_module import own_module
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable, TableWarning, layer_complaint, table_complaint
@@ -23,14 +24,7 @@ def read(torch: ModuleType) -> Callable[..., LayerTable]:
     """Layer table of a module with this forward and these children."""
 
     def build(forward: Any, image_size: int = 32, **children: Any) -> LayerTable:
-        class Own(torch.nn.Module):  # type: ignore[misc,name-defined]
-            def __init__(self) -> None:
-                super().__init__()
-                for name, child in children.items():
-                    setattr(self, name, child)
-
-        Own.forward = lambda self, x: forward(self, x)
-        return from_torch(Own(), image_size)
+        return from_torch(own_module(torch, forward, **children), image_size)
 
     return build
 

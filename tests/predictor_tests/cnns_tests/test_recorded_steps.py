@@ -138,6 +138,24 @@ def test_checkpointed_layers_run_forward_twice(torch, network, use_reentrant):
     assert [row.recomputed for row in seen if row.type == "conv2d"] == [None, 1, 2]
 
 
+def test_the_sum_of_a_checkpointed_residual_block_goes_backward_once(torch):
+    from torch.utils.checkpoint import checkpoint
+
+    stem, head = blocks(torch, 1), torch.nn.Linear(8, 5)
+    body = torch.nn.Conv2d(8, 8, 3, padding=1)
+
+    def residual(maps):
+        return torch.relu(body(maps) + maps)
+
+    def forward(images):
+        maps = checkpoint(residual, stem(images), use_reentrant=False)
+        maps = checkpoint(residual, maps, use_reentrant=False)
+        return head(torch.nn.functional.max_pool2d(maps, 16).flatten(1))
+
+    seen = record(step_of(torch, torch.nn.ModuleList([stem, body, head]), forward))
+    assert passes(seen, "add") == [(2, 1, 0)] * 2
+
+
 def test_parameters_buffers_and_the_optimizers_state_stay_as_they_were(torch, network):
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=0.5)
     step = step_of(torch, network, optimizer=optimizer)

@@ -6,27 +6,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from own_module import own_module
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, TableWarning, layer_complaint
 from predictor.cnns.torch_module import from_torch
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
 
-def _module(torch: ModuleType, forward: Any, **children: Any) -> Any:
-    """A module of these children with this forward."""
-
-    class Own(torch.nn.Module):  # type: ignore[misc,name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            for name, child in children.items():
-                setattr(self, name, child)
-
-    Own.forward = lambda self, x: forward(self, x)
-    return Own()
-
-
 def _rows(torch: ModuleType, forward: Any, image_size: int = 16, **children: Any) -> tuple[Layer, ...]:
-    return from_torch(_module(torch, forward, **children), image_size).layers
+    return from_torch(own_module(torch, forward, **children), image_size).layers
 
 
 def _types(rows: Any) -> list[str]:
@@ -128,7 +116,7 @@ def test_a_channel_shuffle_is_one_permutation(torch: ModuleType) -> None:
         x = x.view(-1, 3, 2, 16, 16).transpose(1, 2).contiguous()
         return x.view(-1, 6, 16, 16)
 
-    (row,) = from_torch(_module(torch, forward), 16, in_channels=6).layers
+    (row,) = from_torch(own_module(torch, forward), 16, in_channels=6).layers
     assert (row.type, row.in_channels, row.in_height, row.out_width) == ("permute", 6, 16, 16)
 
 
@@ -183,7 +171,7 @@ def test_constants_that_forward_makes_are_no_layers(torch: ModuleType) -> None:
 
 
 def test_an_operator_of_unknown_cost_is_named_and_warned_of(torch: ModuleType) -> None:
-    table = from_torch(_module(torch, lambda _self, x: torch.cumsum(x, 1)), 16)
+    table = from_torch(own_module(torch, lambda _self, x: torch.cumsum(x, 1)), 16)
     assert _types(table) == ["other"]
     assert table.layers[0].name == "cumsum"
     assert table.warnings == (TableWarning("operator", "cumsum"),)
@@ -267,7 +255,7 @@ def test_parts_computed_again_in_the_backward_pass_run_forward_twice(
 
 
 def test_parameters_that_nothing_reads_are_warned_of(torch: ModuleType) -> None:
-    module = _module(torch, lambda _self, x: x.relu(), spare=torch.nn.Linear(3, 4))
+    module = own_module(torch, lambda _self, x: x.relu(), spare=torch.nn.Linear(3, 4))
     assert from_torch(module, 16).warnings == (TableWarning("cnn", "16 parameters that no operator reads"),)
 
 

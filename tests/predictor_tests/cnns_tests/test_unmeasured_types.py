@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from own_module import own_module
 
 from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint
 from predictor.cnns.onnx_file import FUSED_EXPORT, from_onnx
@@ -25,14 +26,7 @@ def rows(torch: ModuleType) -> Callable[..., tuple[Layer, ...]]:
     """Rows of a module with this forward and these children, on images of 8 channels and 16 x 16 pixels."""
 
     def build(forward: Any, **children: Any) -> tuple[Layer, ...]:
-        class Own(torch.nn.Module):  # type: ignore[misc,name-defined]
-            def __init__(self) -> None:
-                super().__init__()
-                for name, child in children.items():
-                    setattr(self, name, child)
-
-        Own.forward = lambda self, x: forward(self, x)
-        table = from_torch(Own(), 16, in_channels=8)
+        table = from_torch(own_module(torch, forward, **children), 16, in_channels=8)
         assert table.warnings == ()
         assert [complaint for layer in table if (complaint := layer_complaint(layer))] == []
         return table.layers

@@ -135,7 +135,7 @@ def test_without_published_measurements_it_says_which_figures_lack_them_and_fail
 @pytest.mark.parametrize(
     ("judge", "scenario", "limit"),
     [
-        ("compile", "family", 0.11),
+        pytest.param("compile", "family", 0.11, marks=pytest.mark.slow),
         ("several-gpus", "iteration", 0.02),
         ("energy", "cnn", 0.10),
         ("memory", "", 0.05),

@@ -13,6 +13,8 @@ from predictor.measurements.table import check_measurements
 from predictor.models.fit import TrainingData, fit_measurements
 from predictor.models.roofline.model import Roofline
 
+pytestmark = pytest.mark.slow
+
 MS_PER_IMAGE = {"T4": 3.6, "V100-SXM2-16GB": 1.2}
 CNNS = {"resnet18": 1.0, "resnet50": 2.3, "vgg11": 2.0, "alexnet": 0.4}
 SAMPLES, VALIDATION = 50_000, 10_000

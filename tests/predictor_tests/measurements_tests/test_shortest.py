@@ -110,6 +110,7 @@ def too_short(frame):
     return frame[shares < LEAST_SHARE][["gpu", "cnn", "batch_size", "precision", "iteration_time_ms"]]
 
 
+@pytest.mark.slow
 def test_no_shipped_row_is_refused():
     checked = 0
     for path in sorted((data_root() / "measurements").glob("*.csv.gz")):

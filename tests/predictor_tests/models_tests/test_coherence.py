@@ -12,6 +12,8 @@ from predictor.models.layer_times.files import LayerModels, library_mode
 from predictor.models.layer_times.transfer import CarriedOver
 from predictor.models.served import Model
 
+pytestmark = pytest.mark.slow
+
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
 MODES = {
     "tf32": Mode(precision="tf32", capture="graph"),
@@ -48,7 +50,6 @@ def gpu_ms():
     return found
 
 
-@pytest.mark.slow
 def test_a_card_with_more_bandwidth_or_clock_is_never_slower_than_another_of_its_chip(gpu_ms):
     swapped = {
         (cnn, name, faster, slower): round(float(worst), 3)
