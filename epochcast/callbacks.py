@@ -1,5 +1,6 @@
 """Callbacks that watch trainings of PyTorch Lightning and Hugging Face's Trainer, as `epochcast.watch` does a loop."""
 
+from collections.abc import Sequence
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from epochcast.signatures import takes_options
 from epochcast.watching import Watch, Watched, length_of
 from predictor.answers.question import Question
+from predictor.checks import as_list
 from predictor.errors import BackendUnavailableError
 
 __all__ = ["lightning_callback", "trainer_callback"]
@@ -52,6 +54,7 @@ def lightning_callback(
     out: str | PathLike[str] | None = None,
     report_after: int = 50,
     usd_per_hour: float | None = None,
+    on: str | Sequence[str] = (),
     **options: Any,
 ) -> Any:
     """Make a callback of PyTorch Lightning that prints predicted beside actual time, as `epochcast.watch` does.
@@ -60,7 +63,7 @@ def lightning_callback(
     ----------
     model : torch.nn.Module, optional
         The CNN inside the LightningModule. By default its child that holds all parameters, else the module itself.
-    gpu, out, report_after, usd_per_hour
+    gpu, out, report_after, usd_per_hour, on
         As for `epochcast.watch`.
     **options
         Those of `predictor.answers.question.Question`; they replace what was seen.
@@ -97,6 +100,7 @@ def lightning_callback(
                 out=out,
                 report_after=report_after,
                 usd_per_hour=usd_per_hour,
+                on=[str(name) for name in as_list(on)],
                 options=options,
             )
 
@@ -127,6 +131,7 @@ def trainer_callback(
     out: str | PathLike[str] | None = None,
     report_after: int = 50,
     usd_per_hour: float | None = None,
+    on: str | Sequence[str] = (),
     **options: Any,
 ) -> Any:
     """Make a callback of Hugging Face's `Trainer` that prints predicted beside actual time, as `epochcast.watch` does.
@@ -135,7 +140,7 @@ def trainer_callback(
     ----------
     model : torch.nn.Module, optional
         The CNN; by default the trainer's model. With gradient accumulation an iteration is one micro-batch.
-    gpu, out, report_after, usd_per_hour
+    gpu, out, report_after, usd_per_hour, on
         As for `epochcast.watch`.
     **options
         Those of `predictor.answers.question.Question`; they replace what was seen.
@@ -172,6 +177,7 @@ def trainer_callback(
                 out=out,
                 report_after=report_after,
                 usd_per_hour=usd_per_hour,
+                on=[str(name) for name in as_list(on)],
                 options=options,
             )
 

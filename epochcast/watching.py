@@ -1,7 +1,7 @@
 """Predicted beside actual: watches a training, says what is left and why it differs, and keeps a measurement."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from os import PathLike
@@ -16,9 +16,10 @@ from predictor.answers.options import check_read
 from predictor.answers.quantities import duration, number, usd
 from predictor.answers.question import Question
 from predictor.catalogue.offers import cheapest_offers, hourly_usd
+from predictor.checks import as_list
 from predictor.errors import EpochcastError
 
-__all__ = ["Watch", "Watched", "WatchedLoader", "watch"]
+__all__ = ["Elsewhere", "Watch", "Watched", "WatchedLoader", "watch"]
 
 _WARM_UP = 5  # iterations that are not counted: workers start, algorithms are chosen
 _WAITS = 0.1  # share of the time in which an idle device waits for the loader, from which it is a reason
@@ -28,6 +29,28 @@ _PLACE = (
 )
 """Columns by which a measurement replaces an earlier one."""
 _NEAR = 1.1  # actual / predicted up to which the two agree
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The watched iteration on another GPU; `why_not` says why there is no forecast.
+
+    `method` is ``anchored`` where the measured time moves the forecast; where layers of that GPU were measured, these
+    decide.
+    """
+
+    gpu: str
+    iteration_time_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    method: str | None = None
+    why_not: str | None = None
+
+    def __str__(self) -> str:
+        if self.iteration_time_ms is None:
+            return f"on {self.gpu} not forecast: {(self.why_not or '').rstrip('.')}"
+        interval = f"({number(self.low_ms)}-{number(self.high_ms)})"
+        return f"on {self.gpu} {number(self.iteration_time_ms)} ms {interval}, {self.method}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +73,7 @@ class Watched:
     why: tuple[str, ...]
     left_s: float | None
     left_usd: float | None
+    on: tuple["Elsewhere", ...] = ()
 
     def __str__(self) -> str:
         said = f"epochcast: {number(self.iteration_time_ms)} ms an iteration on {self.gpu}"
@@ -58,6 +82,7 @@ class Watched:
         elif self.not_predicted is not None:
             said += f"; not predicted: {self.not_predicted.rstrip('.')}"
         said += "".join(f"; {reason}" for reason in self.why)
+        said += "".join(f"; {each}" for each in self.on)
         if self.left_s:
             cost = "" if self.left_usd is None else f" and {usd(self.left_usd)}"
             said += f"; {duration(self.left_s)}{cost} left"
@@ -74,6 +99,7 @@ def watch(
     out: str | PathLike[str] | None = None,
     report_after: int = 50,
     usd_per_hour: float | None = None,
+    on: str | Sequence[str] = (),
     **options: Any,
 ) -> "WatchedLoader":
     """Watch a training: iterate over what this returns instead of your loader.
@@ -97,6 +123,9 @@ def watch(
         Iterations, beside the first five, after which a line is printed; one more ends each epoch.
     usd_per_hour : float, optional
         Price of the machine; by default that of the cheapest offer with this GPU.
+    on : str or list of str
+        GPUs, such as ``["H100 SXM", "T4"]``, on which the iteration is forecast, too: the measured time is an
+        anchor, so the training must run on one known GPU and not wait for its loader.
     **options
         Those of `predictor.answers.question.Question`; they replace what was seen: of a module, also whether it is
         compiled and how many GPUs train it (processes of `torch.distributed`, or DataParallel's).
@@ -131,6 +160,7 @@ def watch(
             out=out,
             report_after=report_after,
             usd_per_hour=usd_per_hour,
+            on=[str(gpu) for gpu in as_list(on)],
             options=options,
         ),
     )
@@ -180,6 +210,7 @@ class Watch:
     out: str | PathLike[str] | None = None
     report_after: int = 50
     usd_per_hour: float | None = None
+    on: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     tell: Callable[[str], None] = print
     clock: Callable[[], float] = time.perf_counter
@@ -251,6 +282,7 @@ class Watch:
             why=tuple(self._why(time_ms, waiting, row)),
             left_s=left_s,
             left_usd=None if left_s is None or price is None else left_s * price / 3600,
+            on=tuple(self._elsewhere(gpu, time_ms, waiting, row, why_not) for gpu in self.on),
         )
         self.tell(str(self.watched))
         writes = (team_of(self.model) or Team(1)).rank == 0  # one process, where several train together
@@ -291,6 +323,31 @@ class Watch:
             return answer(found).rows()[0], None
         except EpochcastError as error:
             return None, str(error)
+
+    def _elsewhere(
+        self, gpu: str, time_ms: float, waiting: float, row: PredictionRow | None, why_not: str | None
+    ) -> Elsewhere:
+        """The iteration on another GPU, anchored on the measured one."""
+        ran = {} if self.seen is None else self._ran(self.seen)
+        n_gpus = ran.get("n_gpus", 1)
+        if row is None or self.seen is None:
+            why = f"{why_not}; ask epochcast.predict, which needs no run"
+        elif n_gpus > 1:
+            why = f"{n_gpus} GPUs train together, and a run of one GPU is carried over; watch one"
+        elif waiting > _WAITS:
+            why = "the measured time is the loader's; give it more workers, or ask epochcast.predict"
+        else:
+            run = {"gpu": row.gpu, "batch_size": row.batch_size, "iteration_time_ms": time_ms}
+            ran["anchors"] = [*(ran.get("anchors") or ()), run]
+            try:
+                asked = Question.of(self._table(self.seen), gpu, row.batch_size, ran)
+                there = answer(asked).rows()[0]
+                return Elsewhere(
+                    there.gpu, there.iteration_time_ms, there.low_ms, there.high_ms, there.method
+                )
+            except EpochcastError as error:
+                why = str(error)
+        return Elsewhere(gpu, why_not=why)
 
     def _ran(self, seen: Seen) -> dict[str, Any]:
         """Options of the question: as given, else as seen; what is not known is left out."""

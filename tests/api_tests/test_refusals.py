@@ -96,7 +96,7 @@ def test_what_a_recorded_step_contradicts_is_named_as_a_field(client, changes, f
         (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"kind": "relu"}]}}, "an activation has a kind"),
         (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"parameters": None}]}}, "parameters is missing"),
         (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"in_channels": 0}]}}, "in_channels is 0"),
-        (422, {"cnn": None, "layer_table": {"image_size": 8, "layers": [{"type": "pad"}]}}, "has no"),
+        (422, {"cnn": None, "layer_table": {"image_size": 8, "layers": [{"type": "pad"}, LAYER]}}, "has no"),
     ],
 )  # fmt: skip
 def test_a_question_that_makes_no_sense_is_told_what_would(client, status, changes, said):

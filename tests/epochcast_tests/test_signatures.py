@@ -59,7 +59,7 @@ WITH_OPTIONS = {
     "parallel_ways": read_by("parallel"),
     "largest_batch_size": read_by("memory"),
     "watch": read_by("watch") - {"model", "loader"}
-    | {"epochs", "gpu", "out", "report_after", "usd_per_hour"},
+    | {"epochs", "gpu", "on", "out", "report_after", "usd_per_hour"},
     "Client.predict": QUESTION - LOCAL,
     "Client.compare": (QUESTION | PLAN) - LOCAL,
     "Client.explain": read_by("explain") - LOCAL,

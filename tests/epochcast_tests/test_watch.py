@@ -186,3 +186,35 @@ def test_a_loop_that_is_left_early_can_go_on(capsys):
     loader = epochcast.watch(range(100), report_after=1000)
     assert list(itertools.islice(loader, 3)) == [0, 1, 2]
     assert len(list(loader)) == 100
+
+
+def test_a_run_is_forecast_on_other_gpus_from_its_own_time(train, told):
+    gpus = ["A10G", "H100 SXM"]
+    slow = train(iteration_s=2 * predicted_ms() / 1000.0, on=gpus).watched
+    anchor = {"gpu": "T4", "batch_size": 64, "iteration_time_ms": slow.iteration_time_ms}
+    rows = epochcast.predict("resnet18", gpus, 64, anchors=[anchor]).to_dict("records")
+    expected = [(row["gpu"], pytest.approx(row["iteration_time_ms"]), row["method"]) for row in rows]
+    assert [(each.gpu, each.iteration_time_ms, each.method) for each in slow.on] == expected
+    anchored, _ = slow.on
+    assert anchored.method == "anchored"
+    assert (
+        anchored.iteration_time_ms > 1.2 * epochcast.predict("resnet18", "A10G", 64)["iteration_time_ms"][0]
+    )
+    assert f"; on {anchored.gpu} " in told[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"gpu": "H2OO"}, "no GPU is called 'H2OO'"),
+        ({"gpu": None}, "no gpu is given; ask epochcast.predict"),
+        ({"iteration_s": 0.1, "wait_s": 0.1}, "the measured time is the loader's"),
+        ({"options": {"n_gpus": 2}}, "2 GPUs train together"),
+        ({"on": ["T5"]}, "no GPU is called 'T5'"),
+    ],
+)
+def test_what_is_not_forecast_elsewhere_is_said_with_the_way_round(train, told, change, why):
+    [there] = train(**{"on": ["H100 SXM"], **change}).watched.on
+    assert there.iteration_time_ms is None
+    assert why in there.why_not
+    assert "not forecast: " in told[-1]

@@ -55,6 +55,15 @@ def test_a_plain_loop_is_watched_and_its_module_read(batches, tmp_path):
         assert list(epochcast.load_measurements(out)["batch_size"]) == [BATCH]
 
 
+def test_a_training_on_this_cpu_is_forecast_on_a_gpu_only_by_asking(batches):
+    model = small_cnn()
+    loader = epochcast.watch(batches, model, on="H100 SXM")
+    train(model, loader)
+    [there] = loader.watched.on
+    assert there.iteration_time_ms is None
+    assert "ask epochcast.predict" in there.why_not
+
+
 def compiled(model):
     return torch.compile(model, backend="eager")
 
