@@ -20,7 +20,7 @@ sync_api = pytest.importorskip(
 
 from page_parts import answered  # noqa: E402 - it needs playwright
 
-_PATIENCE_MS = 60_000
+_PATIENCE_MS = 1000 * PATIENCE_S
 sync_api.expect.set_options(timeout=_PATIENCE_MS)
 _REFUSED = (  # said of every refusal, and where a test cuts the service off
     "Failed to load resource: the server responded with a status of",
