@@ -139,12 +139,13 @@ class TrainingData:
 
         sources = FITTED if sources is None else sources
         uploaded = None if uploaded is None else _checked(uploaded)
+        of_others = published_features(published, sources)  # first: it says at once if they are missing
         own = own_measurements()
         others, layers = _of_no_instrument(own), own
         if uploaded is not None:
             others, layers = (pd.concat([each, uploaded], ignore_index=True) for each in (others, own))
         parts = [
-            published_features(published, sources),
+            of_others,
             feature_table(_without_layers(others)),
             feature_table(_sample_of_operators(own)),
         ]
