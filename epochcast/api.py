@@ -103,7 +103,7 @@ def predict(
 def compare(
     cnn: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
-    """Which GPU to rent: time and cost of training one CNN on each, ranked, with a verdict.
+    """Which GPU to rent: time and cost of training one CNN on each GPU, ranked, with a verdict.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ def compare_command(
     *,
     options: dict[str, Any],
 ) -> None:
-    """Say which GPU to rent: time and cost of a training on each, ranked, and a verdict."""
+    """Say which GPU to rent: time and cost of a training on each GPU, ranked, and a verdict."""
     plan = Plan(**{name: options.pop(name) for name in options_of(Plan) if name in options})
     question = Question(o.cnn_or_layers(cnn, options), gpu or None, batch_size or None, **options)
     found = _answer(server, question, plan)

@@ -47,7 +47,7 @@ class Choice:
 class Compiled:
     """The row that ranks first under torch.compile: as asked, and in its GPU's fastest common mode or None.
 
-    `compile_s` are the seconds of the first iteration, which compiles; no time of the rows includes them.
+    `compile_s` are the seconds of the first iteration, which compiles: in total times, in no epoch.
     """
 
     row: ComparisonRow

@@ -227,12 +227,12 @@ def test_bad_input_says_what_would_be_right(epochcast, tmp_path, monkeypatch, ar
             "memory_format 'channels_last': choose nchw",
         ),
         (("--framework", "chainer", "--capture", "graph"), "capture 'graph': choose eager or static_graph"),
-        (("--framework", "chainer", "--capture", "static_graph"), "an operator alone has no static graph"),
+        (("--framework", "chainer", "--capture", "static_graph"), "a single operator has no static graph"),
         (
             ("--framework", "chainer", "--capture", "compile"),
             "capture 'compile': choose eager or static_graph",
         ),
-        (("--capture", "eager,compile"), "an operator alone is not compiled"),
+        (("--capture", "eager,compile"), "a single operator is not compiled"),
         (
             ("--precision", "fp16"),
             "precision 'fp16', the whole CNN in half precision, is not measured with PyTorch",

@@ -176,9 +176,9 @@ def test_a_compiled_training_has_no_eager_start():
     assert same_time(told, next(row for row in rows if row.offer == told.offer))
 
 
-def test_torch_compile_that_saves_less_than_compiling_takes_is_data_alone():
+def test_torch_compile_that_saves_less_than_compiling_takes_is_only_data():
     verdict = shipped_verdict(samples=10**5)
-    assert verdict.compiled.total_time_h < verdict.best.total_time_h
+    assert verdict.compiled.total_time_h > verdict.best.total_time_h  # its first epoch holds compiling
     assert compile_hint(verdict) is None
 
 
@@ -203,9 +203,10 @@ def test_torch_compile_is_not_told_where_nobody_can_say_it(options):
 
 def test_the_anchor_of_an_eager_run_scales_the_compiled_one_too():
     anchor = {"gpu": "H100 SXM", "batch_size": 64, "iteration_time_ms": 45.0}
-    plain, anchored = shipped_verdict(), shipped_verdict(anchors=[anchor])
+    long = {"samples": 10**10}  # beside it, compiling takes nothing
+    plain, anchored = shipped_verdict(**long), shipped_verdict(**long, anchors=[anchor])
     ratios = [each.compiled.total_time_h / each.best.total_time_h for each in (plain, anchored)]
-    assert ratios[0] == pytest.approx(ratios[1])
+    assert ratios[0] == pytest.approx(ratios[1], rel=1e-4)
 
 
 def test_the_fastest_batch_size_is_named_apart(compared):
