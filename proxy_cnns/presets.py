@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from predictor.catalogue.devices import ELEMENT_BYTES
 from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn, zoo_names
@@ -176,12 +175,7 @@ def _as_run(configuration: Configuration) -> Configuration:
     operator, mode = configuration.subject.operator, configuration.mode
     if operator is None:
         return configuration
-    running = as_run(
-        operator,
-        mode.framework,
-        mode.memory_format,
-        narrow=ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"],
-    )
+    running = as_run(operator, mode.framework, mode.memory_format, mode.precision)
     if running == operator:
         return configuration
     subject = replace(configuration.subject, name=running.name, operator=running)

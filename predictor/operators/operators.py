@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
+from predictor.catalogue.devices import ELEMENT_BYTES
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
@@ -169,8 +170,8 @@ def in_fp32(operator: Operator) -> Operator:
     return replace(operator, fp32_product=True) if is_product(operator) else operator
 
 
-def as_run(operator: Operator, framework: str, memory_format: str, *, narrow: bool) -> Operator:
-    """The operator without `after_group_norm`, as it runs, and is measured, in a mode; `narrow`: of half precision.
+def as_run(operator: Operator, framework: str, memory_format: str, precision: str) -> Operator:
+    """The operator without `after_group_norm`, as it runs, and is measured, in a mode.
 
     Notes
     -----
@@ -180,6 +181,7 @@ def as_run(operator: Operator, framework: str, memory_format: str, *, narrow: bo
     layer norm. `predictor.operators.work.copies_ms` has what converting the maps takes. A sum of gradients in float32
     is one of maps, whose backward pass is free.
     """
+    narrow = ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"]
     if operator.passes == "forward" and operator.wide_input:
         return replace(operator, passes="forward_backward") if narrow else replace(operator, wide_input=False)
     if not operator.after_group_norm:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import ELEMENT_BYTES, is_cpu
+from predictor.catalogue.devices import is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Kind, Reason
 from predictor.models.layer_times.times import (
@@ -327,8 +327,7 @@ def layer_sums(
 @lru_cache(maxsize=256)
 def operators_in(operators: Operators, mode: DeviceMode) -> Operators:
     """The operators as they run, and are measured, in a mode, in their order; cached. See `as_run`."""
-    narrow = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
-    return Operators(as_run(each, mode.framework, mode.memory_format, narrow=narrow) for each in operators)
+    return Operators(as_run(each, mode.framework, mode.memory_format, mode.precision) for each in operators)
 
 
 def _copies_ms(library: OperatorSource, operators: Operators, batch_sizes: Array) -> Array | float:

@@ -87,13 +87,13 @@ def test_a_convolution_behind_a_group_norm_reads_what_the_mode_makes_of_its_nchw
     ]
     assert convolutions
     for operator in convolutions:
-        running = as_run(operator, "pytorch", memory_format, narrow=narrow)
+        running = as_run(operator, "pytorch", memory_format, "amp_bf16" if narrow else "tf32")
         assert (running.wide_input, running.after_group_norm) == (wide, False)
 
 
 def test_a_sum_of_float32_gradients_is_a_wide_sum_of_maps_in_half_precision():
     sums = [o for o in operators_of(zoo_cnn("convnext_tiny")) if o.passes == "forward" and o.wide_input]
-    half, full = (as_run(sums[0], "pytorch", "nchw", narrow=narrow) for narrow in (True, False))
+    half, full = (as_run(sums[0], "pytorch", "nchw", precision) for precision in ("amp_bf16", "tf32"))
     assert (half.wide_input, half.passes) == (True, "forward_backward")
     assert (full.wide_input, full.passes) == (False, "forward")
 
