@@ -60,6 +60,7 @@ __all__ = [
     "RANKINGS",
     "Plan",
     "Question",
+    "check_names",
     "check_share",
     "gpus_of",
     "named",
@@ -440,7 +441,7 @@ class Question:
     @classmethod
     def of(cls, cnn: object, gpus: object, batch_sizes: Any, options: Mapping[str, Any]) -> Question:
         """Make a question from options by name; SchemaError with the nearest names for an unknown one."""
-        _check_names(options, options_of(cls))
+        check_names(options, options_of(cls))
         return cls(cnn, gpus, batch_sizes, **options)
 
     def mode_on(self, gpu: Gpu) -> Mode:
@@ -578,7 +579,7 @@ class Plan:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
         """Split options by name into a plan and the remaining options."""
-        _check_names(options, {**options_of(Question), **options_of(Plan)})
+        check_names(options, {**options_of(Question), **options_of(Plan)})
         own = {name: value for name, value in options.items() if name in options_of(Plan)}
         return cls(**own), {name: value for name, value in options.items() if name not in own}
 
@@ -642,9 +643,15 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
     return list(chosen.values())
 
 
-def _check_names(given: Iterable[str], options: Mapping[str, Option]) -> None:
+def check_names(given: Iterable[str], options: Mapping[str, Option]) -> None:
+    """Refuse names that are no options, with the nearest that are, or with the answer that reads them."""
     known = ("cnn", "gpu", "batch_size", *options)
     for name in given:
+        if name not in known and name in options_of(Plan):
+            raise SchemaError(
+                f"{named(name)} is an option of `compare`, which answers for a whole training. "
+                "Pass it there, with the same other options."
+            )
         if name not in known:
             raise SchemaError(
                 f"no option is called {name!r}. Nearest: {nearest(name, known)}; known: {', '.join(known)}."
