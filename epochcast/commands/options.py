@@ -211,7 +211,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
     """The layers of a CNN that a Python file makes (``FILE.py:make_model[@SIZE]``); every other text as it is.
 
-    The file is run on this machine; the core and a service get the layers alone. Images are as large as the text says
+    The file is run on this machine; the core and a service get only the layers. Images are as large as the text says
     after @, else `image_size` of the options, else those of the data set, else 224 pixels.
 
     Raises

@@ -122,7 +122,7 @@ def is_bound_by_default(question: Question) -> bool:
 def feed_of_rentals(question: Question, image_size: int, offers: Sequence[Offer | None]) -> Feed | None:
     """What feeds the GPUs of a prediction on these offers; None where loading is not asked for.
 
-    The workers asked for are as fast as so many were measured together, else taken to have a vCPU each; without a
+    The workers asked for are as fast as the same number measured together, else taken to have a vCPU each; without a
     number of them, they are as many as the vCPUs of the offer keep busy.
 
     Raises
@@ -155,7 +155,7 @@ def feed_of_offers(question: Question, image_size: int, offers: Sequence[Offer |
     """What feeds the GPUs of offers in a comparison; None where loading is counted on none.
 
     Loading is counted where it is asked for, and by default where the data set is stored as JPEGs; the offer's vCPUs
-    bound it. Without known vCPUs it is counted for a given number of workers alone.
+    bound it. Without known vCPUs it is counted only for a given number of workers.
     """
     if not (loading_asked(question) or is_bound_by_default(question)):
         return None

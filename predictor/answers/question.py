@@ -136,8 +136,8 @@ class Question:
     batch_sizes : int, str, or a list of them, optional
         If None, the answer searches for them (`predictor.answers.sizes`).
     image_size, data_set, ... :
-        See each option's help; without `samples` or `data_set` there are no epoch times. With both, an epoch is so many
-        of the data set's images.
+        See each option's help; without `samples` or `data_set` there are no epoch times. With both, an epoch is
+        `samples` images of the data set.
 
     Raises
     ------
@@ -480,7 +480,7 @@ class Question:
     def devices(self) -> list[tuple[Gpu, Mode]]:
         """Each GPU with its mode; errors as of `gpus_of`.
 
-        With several GPUs ``"all"`` are those that an offer has so many of.
+        With several GPUs ``"all"`` are those of which an offer has enough.
         """
         found = gpus_of(self.gpus, self.precision, self.capture)
         if self.n_gpus > 1 and self.link is None and "all" in as_list(self.gpus):
