@@ -429,17 +429,22 @@ def forecast_and_measured(
     return [end + start for end, start in zip(ends, starts, strict=True)], float(row["epoch_s"])
 
 
-def of_starts(_: Asked) -> pd.DataFrame:
-    """Starts of trainings, without the first mini-batch, by numbers that were fitted without the CNN."""
-    epochs = _pytorch_epochs()
+def of_starts(asked: Asked) -> pd.DataFrame:
+    """Starts of trainings, without the first mini-batch, by numbers that were fitted without the CNN.
+
+    Scenario ``step``: of trainings on arrays, what their first step takes beside an iteration, its mini-batch ready.
+    """
+    epochs, step = _pytorch_epochs(), "step" in asked.scenarios
     tables = []
     for cnn, rows in epochs.groupby("cnn"):
         start = fit_start(epochs[epochs["cnn"] != cnn])
         seconds = _designs(rows) @ np.array(list(start.values()))
         within = math.exp(ratios_of("start").spread)
-        own = {"measured": rows["start_s"], "predicted": seconds}
+        waited_s = rows["first_wait_s"] - rows["one_worker_s"] if step else 0.0
+        own = {"measured": rows["start_s"] - waited_s, "predicted": seconds}
         tables.append(rows[["gpu", "cnn"]].assign(**own, low=seconds / within, high=seconds * within))
-    return pd.concat(tables)
+    judged = pd.concat(tables)
+    return judged.loc[epochs.index[epochs["from_files"] == 0]] if step else judged
 
 
 def fit_epochs() -> dict[str, Ratios]:
