@@ -1,7 +1,7 @@
 """Connections: heads of bounded size and time, and a bounded number of them, so that nobody can take all.
 
 uvicorn's own protocol waits for a head as long as it takes, however long it grows, on any number of connections. A
-reverse proxy bounds these better (docs/security.md); this is for a service that stands alone.
+reverse proxy bounds these better (docs/security.md); this is for a service without one.
 """
 
 from __future__ import annotations

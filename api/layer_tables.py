@@ -1,4 +1,4 @@
-"""CNNs of one's own that come with a question as layer tables: their schema, and the checks of what was sent."""
+"""CNNs that come with a question as layer tables: their schema, and the checks of what was sent."""
 
 from dataclasses import Field as Column
 from dataclasses import asdict, fields

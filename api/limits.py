@@ -1,8 +1,8 @@
 """How much a client may ask at once: size of a body, rate, requests in work, waiting time. Pure ASGI.
 
 What the service cannot take, it refuses at once and cheaply, with the seconds after which to ask again, so that what it
-has taken is answered in time. No address can have so much in work that others are refused: a request counts among all
-requests once its body is in, and until then among those of its address alone.
+has taken is answered in time. No address can take the whole service: a request counts among all
+requests once its body is in, and until then only among those of its address.
 """
 
 import asyncio

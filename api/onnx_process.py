@@ -1,4 +1,4 @@
-"""Reads an uploaded ONNX file in a process of its own, which may use so much memory and time and no more.
+"""Reads an uploaded ONNX file in a process of its own, whose memory and time are bounded.
 
 `python -m api.onnx_process` is that process: the file on its standard input, the
 layer table as JSON on its standard output. Whatever a hostile file does to the C++ that parses it, the service lives.

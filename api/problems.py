@@ -17,6 +17,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
 from api.bodies import LARGER_TABLES
+from predictor.answers.options import options_of
+from predictor.answers.question import Plan
 from predictor.errors import (
     ArtifactError,
     BackendUnavailableError,
@@ -252,8 +254,10 @@ def _detail(error: Mapping[str, Any]) -> str:
 
 
 def _meant(error: Mapping[str, Any], kind: type[BaseModel] | None) -> str:
-    """The fields nearest to an unknown name."""
+    """The fields nearest to an unknown name, or the route that takes it."""
     known = _fields_at(kind, error["loc"]) if kind is not None and error["type"] == "extra_forbidden" else []
+    if known and error["loc"][-1] in options_of(Plan):
+        return ". POST /v1/comparisons takes it and answers for a whole training"
     return f". Nearest: {nearest(str(error['loc'][-1])[:100], known)}" if known else ""
 
 

@@ -90,7 +90,7 @@ def _form_of(value: object) -> str | None:
 
 
 def _rows_or_columns(max_rows: int) -> Any:
-    """Type of a measurement table as a list of rows, or as columns; errors name the form that was sent alone."""
+    """Type of a measurement table as a list of rows, or as columns; errors name only the form that was sent."""
     rows = Annotated[list[_Measurement], Field(max_length=max_rows)]
     kind = Discriminator(
         _form_of, custom_error_type="measurements_form",

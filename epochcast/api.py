@@ -367,7 +367,7 @@ def fit(
     accuracy : path or list of path, optional
         `summary.csv` of evaluations, whose figures are written to the model's card, and to its named methods.
     store : str, optional
-        URL of a measurement store, whose uploaded measurements are fitted together with the others, or alone.
+        URL of a measurement store, whose uploaded measurements are fitted together with the others, or on their own.
     methods_only : bool
         Fit only the named methods (``gpu-specs``, ``proxy-times``, ``flops-ratio``) of the model in `out` again, and
         leave the rest of it.
@@ -484,7 +484,7 @@ def profile(
     longest : str
         An iteration that takes longer ends the batch sizes of its CNN.
     limit : int, optional
-        The first configurations alone.
+        Measure only this number of configurations, the first ones.
     allow_noise : bool
         Measure on a device that something else uses, too, and note it in the rows.
     refine : bool

@@ -43,7 +43,7 @@ COMMANDS = {
 
 @cache
 def build_app(called: str | None = None) -> typer.Typer:
-    """The application, with all commands; if one is called, the others have their names and help alone."""
+    """The application, with all commands; if one is called, the others have only their names and help."""
     app = typer.Typer(
         name="epochcast",
         help="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
@@ -86,7 +86,7 @@ def _add(app: typer.Typer, name: str) -> None:
 
 
 def _not_called() -> None:
-    """Stand in for a command whose help alone is printed."""
+    """Stand in for a command of which only the help is printed."""
 
 
 def _print_version(wanted: bool) -> None:

@@ -86,7 +86,7 @@ def fetch_published(
         Made if it is not there. A table in it that is the released one is kept as it is.
     source : Source, optional
     report : callable
-        Is told of each table as soon as it is done.
+        Called with every table as soon as it is done.
 
     Returns
     -------

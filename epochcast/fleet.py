@@ -38,7 +38,7 @@ _MOST_AHEAD = 8
 _CONNECT_S = 10.0
 _LOOK_S = 1.0
 _PATIENCE_S = 60.0
-"""How long no worker may offer a place: one that has died is started anew within seconds, if it is."""
+"""How long no worker may offer a place: one that has died is started again within seconds, if it is."""
 
 
 class Fleet:

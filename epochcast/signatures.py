@@ -39,7 +39,7 @@ def takes_options(
     -------
     callable
         A decorator. In the docstring the entry ``**options`` is replaced by one for each option; signature and
-        docstring alone change.
+        docstring change, nothing else.
     """
     kinds: tuple[Any, ...] = declared
     known = {

@@ -62,7 +62,7 @@ class Column:
 
 
 def print_records(records: Sequence[Record], how: Format, fields: Iterable[str], **about: object) -> None:
-    """Print records as JSON (an object with `about` and ``rows``) or as CSV (the rows alone) to stdout."""
+    """Print records as JSON (an object with `about` and ``rows``) or as CSV (only the rows) to stdout."""
     if how is Format.json:
         rows = [json_ready(record) for record in records]
         print(json.dumps({**json_ready(about), "rows": rows}, indent=2, allow_nan=False))

@@ -1,4 +1,4 @@
-"""`POST /v1/cnns`: a CNN of one's own as the layer table that every question takes, with its sums. Nothing is stored.
+"""`POST /v1/cnns`: your own CNN as the layer table that every question takes, with its sums. Nothing is stored.
 
 A client with an ONNX file sends it here once, and then its layers with each question.
 """

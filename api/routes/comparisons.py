@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1/comparisons", tags=["predictions"])
 async def comparisons(request: Request) -> Response:
     """Time and cost of training one CNN on every GPU for rent, best first.
 
-    Without batch sizes GPUs are compared at one that fits on most; of several, each keeps its best. Rows that miss
+    Without batch sizes GPUs are compared at one that fits on most; of several, every GPU keeps its best. Rows that miss
     budget or deadline follow those that hold both; what does not fit in memory comes last. `pareto` marks what nothing
     else beats in both time and cost. `verdict` says in a sentence and as data what to rent.
     """

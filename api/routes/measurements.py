@@ -214,7 +214,7 @@ async def delete(
     upload: Annotated[int, Path(ge=1, le=2**63 - 1, examples=[1])],
     key: Annotated[ApiKey, Security(_uploader)],
 ) -> Deletion:
-    """Delete an upload of this key, with the rows that it alone brought; others pass to the next upload that has them.
+    """Delete an upload of this key, with the rows that only it brought; others pass to the next upload that has them.
 
     Calibrations use them no longer from then on; a model that was fitted on them keeps what it learnt.
     """

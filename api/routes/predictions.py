@@ -45,7 +45,7 @@ async def predictions(request: Request) -> Response:
 
 
 def answer_to(posted: PredictionQuestion, question: Question, max_rows: int) -> bytes:
-    """The answer in JSON, of at most so many rows."""
+    """The answer in JSON, of at most this number of rows."""
     return in_json(predicted(posted, with_measurements(question, posted), max_rows))
 
 

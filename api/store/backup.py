@@ -56,6 +56,8 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
     DataError
         If the store is not empty, or the file is not a whole backup.
     """
+    from api.store.migrations.versions.v0003_matmul_precision import rewrite_rows
+
     counts: Counter[str] = Counter()
     with writing(engine) as connection:
         _check_empty(connection)
@@ -66,6 +68,7 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
             if len(waiting[name]) == _CHUNK:
                 _write(connection, waiting)
         _write(connection, waiting)
+        rewrite_rows(connection)  # an older epochcast's backup holds measurements of format version 1
         _number_on(connection)
     return {table.name: counts[table.name] for table in _TABLES}
 

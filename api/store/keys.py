@@ -55,7 +55,7 @@ def now(days_ahead: float = 0.0) -> str:
 
 
 def add_key(engine: Engine, name: str, days: float | None = None) -> str:
-    """Make a key of this name, valid for so many days or until it is revoked, and return it: nobody sees it again.
+    """Make a key of this name, valid for these days or until it is revoked, and return it: nobody sees it again.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def add_key(engine: Engine, name: str, days: float | None = None) -> str:
 
 
 def rotate_key(engine: Engine, name: str, days: float | None = None, keep_old_days: float = 0.0) -> str:
-    """Make another key for a name and return it; the one before is taken for so many days more, or no longer.
+    """Make another key for a name and return it; the one before is taken for these days more, or no longer.
 
     Raises
     ------

@@ -105,7 +105,7 @@ def store_rows(engine: Engine, rows: Sequence[Row], key_id: int) -> Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What became of an upload's rows: so many deleted, so many kept, since another upload brought them, too."""
+    """What became of an upload's rows: numbers deleted, and kept since another upload brought them, too."""
 
     upload: int
     deleted: int
@@ -113,7 +113,7 @@ class Deletion:
 
 
 def delete_upload(engine: Engine, upload: int, key_id: int | None = None) -> Deletion:
-    """Delete an upload with the rows that it alone brought; the others pass to the next upload that brought them.
+    """Delete an upload with the rows that only it brought; the others pass to the next upload that brought them.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An upload before it is checked: cells as text, and the line (CSV) or row (JSON, from 1) of each."""
+    """An upload before it is checked: cells as text, and the line (CSV) or row (JSON, from 1) of every row."""
 
     place: str
     numbers: list[int]

@@ -301,7 +301,7 @@ def _marks(record: Record, letters: Mapping[Reason, str] | None) -> str:
 
 
 def _spread(n: int, most: int) -> list[int]:
-    """Positions of at most so many of n, the first and the last among them."""
+    """Positions of at most `most` of n, the first and the last among them."""
     if n <= most:
         return list(range(n))
     return sorted({round(i * (n - 1) / (most - 1)) for i in range(most)})

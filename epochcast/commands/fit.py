@@ -1,4 +1,4 @@
-"""`epochcast fit`: fits a model on one's own measurements, or the shipped one again."""
+"""`epochcast fit`: fits a model on your own measurements, or the shipped one again."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

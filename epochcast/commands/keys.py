@@ -33,7 +33,7 @@ _Days = Annotated[
 
 @app.command("add")
 def add_command(name: _Name, days: _Days = None, store: _Store = _DEFAULT) -> None:
-    """Make a key and print it, once: the store keeps its hash alone."""
+    """Make a key and print it, once: the store keeps only its hash."""
     from epochcast.api import open_store
 
     engine = open_store(store)
@@ -79,7 +79,7 @@ def revoke_command(name: _Name, store: _Store = _DEFAULT) -> None:
 @app.command("list")
 @o.with_json
 def list_command(store: _Store = _DEFAULT, output: o.OutputFormat = Format.table) -> None:
-    """List the keys by name, with the first characters and the number of uploads of each."""
+    """List the keys by name, with their first characters and their numbers of uploads."""
     from epochcast.api import open_store
 
     engine = open_store(store, new=False)

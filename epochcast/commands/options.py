@@ -10,7 +10,7 @@ import typer
 
 from epochcast.tables import Format
 from predictor.answers.options import Option, named_by_flags, options_of
-from predictor.answers.question import ANCHOR_FIELDS, Question
+from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, check_names
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -131,6 +131,9 @@ def with_options(
             for name, each in ANCHOR_FIELDS.items()
             if name != "image_size"  # the command line measures no other size
         ]
+    # Options of a whole training are taken only to say which command reads them.
+    elsewhere = {} if Plan in kinds else options_of(Plan)
+    derived += [_parameter(each, each.name, each.flags, "", hidden=True) for each in elsewhere.values()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [each for each in inspect.signature(command).parameters.values() if each.name != "options"]
@@ -140,6 +143,7 @@ def with_options(
             given = {each.name: values.pop(each.name) for each in derived}
             options = _given(given)
             with named_by_flags():
+                check_names(options.keys() & elsewhere.keys(), declared)
                 for name, value in options.items():
                     declared[name].checked(
                         value
@@ -174,10 +178,12 @@ def with_json(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _parameter(known: Option, name: str, flags: tuple[str, ...], shown: str) -> inspect.Parameter:
+def _parameter(
+    known: Option, name: str, flags: tuple[str, ...], shown: str, hidden: bool = False
+) -> inspect.Parameter:
     panel = known.panel or None
     if known.kind == "flag":
-        about = typer.Option(*flags, help=known.help, rich_help_panel=panel)
+        about = typer.Option(*flags, help=known.help, rich_help_panel=panel, hidden=hidden)
         return _keyword(name, Annotated[bool, about], False)
     default = known.usual or ("" if known.default in (None, 0) else str(known.default))
     about = typer.Option(
@@ -186,6 +192,7 @@ def _parameter(known: Option, name: str, flags: tuple[str, ...], shown: str) -> 
         metavar=_METAVARS[known.kind],
         show_default=shown or default or False,
         rich_help_panel=panel,
+        hidden=hidden,
     )
     return _keyword(name, Annotated[str | None, about], None)  # the question checks it, with its own message
 
@@ -204,7 +211,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
     """The layers of a CNN that a Python file makes (``FILE.py:make_model[@SIZE]``); every other text as it is.
 
-    The file is run on this machine; the core and a service get the layers alone. Images are as large as the text says
+    The file is run on this machine; the core and a service get only the layers. Images are as large as the text says
     after @, else `image_size` of the options, else those of the data set, else 224 pixels.
 
     Raises

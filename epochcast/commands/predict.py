@@ -281,4 +281,4 @@ _TEAM_COLUMNS = (
     Column("of one", lambda r: str(r["local_batch_size"]), rank=2),
     Column("efficiency", lambda r: f"{100 * r['scaling_efficiency']:.0f} %", rank=2),
 )
-"""Of GPUs that train together: the batch size of one, and the throughput over that of so many single GPUs."""
+"""Of GPUs that train together: the batch size of one, and the throughput over that of as many single GPUs."""

@@ -49,7 +49,7 @@ def input_command(
     ] = None,
     output: o.OutputFormat = Format.table,
 ) -> None:
-    """Measure reading, decoding and augmenting images here: for each worker, and by so many of them together."""
+    """Measure reading, decoding and augmenting images here: for one worker, and for several together."""
     from epochcast.profiling import seconds as duration_s
     from predictor.checks import whole_number
     from predictor.measurements.inputs import write_input

@@ -1,4 +1,4 @@
-"""`epochcast serve`: the service, by default for this machine alone."""
+"""`epochcast serve`: the service, by default only for this machine."""
 
 import atexit
 import os

@@ -106,7 +106,7 @@ class PredictionRow:
     instance of `offer` (`nodes` of them), at its price of `priced_on`; an instance has `offer_gpu_count` GPUs, and
     `gpus_used` work in all. Each trains on `local_batch_size` of the mini-batch's `batch_size` images and needs
     `peak_memory_gib`; `link` joins them. An iteration takes `added_ms` longer than on one GPU with as many images;
-    `scaling_efficiency` is the throughput over that of so many single GPUs. `best_batch` marks the smallest batch size
+    `scaling_efficiency` is the throughput over that of as many single GPUs. `best_batch` marks the smallest batch size
     that fits and lies within 5 % of the GPU's best epoch time of those that fit. `largest_batch_size` leaves a tenth of
     the memory free; None where not even one image fits. `power_w` is the mean power of one GPU, `watt_hours` the energy
     of an epoch on all of them, without the host; `energy_basis` says whether it rests on measured power or on the
@@ -118,9 +118,8 @@ class PredictionRow:
     without loading. `bottleneck` is what an iteration waits for (``gpu``, ``host``, ``loading``, ``reading``;
     ``unknown`` of a method that does not tell the GPU's time from the host's), `workers_needed` the workers of each GPU
     with which it would not wait for loading; None where it does not, or no number of them helps. The first epoch takes
-    `start_s` longer than later ones, in which one worker loads the first mini-batch and cuDNN meets every shape; None
-    in eager mode where loading is not counted, and where no start was measured: other frameworks than PyTorch, graphs,
-    autotuned.
+    `start_s` longer than later ones, in which libraries load and cuDNN meets every shape; None where no start was
+    measured: CPUs, other frameworks than PyTorch, graphs, autotuned.
     """
 
     cnn: str
@@ -238,7 +237,7 @@ def _is_empty(column: list[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rental:
-    """The cheapest offer with enough GPUs (None: no offer) and the team of GPUs (None: one GPU alone)."""
+    """The cheapest offer with enough GPUs (None: no offer) and the team of GPUs (None: one GPU)."""
 
     offer: Offer | None
     team: Team | None
@@ -250,7 +249,7 @@ def rentals_of(question: Question, gpus: Sequence[Gpu]) -> list[Rental]:
     Raises
     ------
     OutOfRangeError
-        If they cannot share the mini-batch or the machines evenly. If offers have this GPU, but none has so many, and
+        If they cannot share the mini-batch or the machines evenly. If offers have this GPU, but none enough, and
         no `link` says how the asker's own are joined.
     SchemaError
         If it is not known what joins them.
@@ -311,7 +310,7 @@ class Iterations:
     device : ndarray of int, shape (n_rows,)
         The place of each row's GPU in `devices`.
     teams : list of Team or None
-        Of each row; None for one GPU alone.
+        Of every row; None for one GPU.
     local_batch_size : ndarray of int, shape (n_rows,)
         Images of one GPU.
     times : dict of str to ndarray, shape (n_rows,)
@@ -400,7 +399,7 @@ class Iterations:
         return replace(self, times=times, one_ms=self.one_ms * factor)
 
     def reasons(self) -> list[tuple[Reason, ...]]:
-        """Reasons for caution of each row, with the shares of unknown operators, and what of one's own is not used."""
+        """Reasons for caution of each row: shares of unknown operators, measurements of yours that are not used."""
         if self.known.own is None and not has_others(self.table):
             return self.extrapolates
         reasons, sizes = list(self.extrapolates), self.local_batch_size
@@ -506,7 +505,7 @@ class OfferRows:
     def of(
         cls, iterations: Iterations, offers: Offers, offer: _Places, trainings: int | _Places = 1
     ) -> OfferRows:
-        """Loading, start and power of iterations on these offers, where so many trainings share each machine."""
+        """Loading, start and power of iterations on these offers, where this number of trainings shares a machine."""
         question, table, times = iterations.question, iterations.table, iterations.times
         sizes, n_gpus, device = iterations.local_batch_size, iterations.n_gpus, iterations.device
         working = trainings * n_gpus // question.nodes
@@ -522,7 +521,7 @@ class OfferRows:
             "added_ms": training_ms - iterations.one_ms,
             "scaling_efficiency": iterations.one_ms / training_ms,
             **loaded,
-            **starts(feed, sizes.shape, table, modes, device),
+            **starts(feed, table, iterations.devices, device),
             "batch_size": iterations.batch_size,
             "local_batch_size": sizes,
             "gpus_used": n_gpus,

@@ -202,7 +202,7 @@ def _coded_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Columns
 def _beside(
     rows: list[list[str]], width: int, answers: Answers
 ) -> tuple[list[list[str]], list[int], list[tuple[str, ...]]]:
-    """The rows, which of the added cells each gets, and these; a row of another width is told so instead."""
+    """The rows, which of the added cells belong to which, and these; a row of another width gets a refusal."""
     which, cells = answers.which.tolist(), _texts(answers)
     for place, row in enumerate(rows):
         if len(row) != width:

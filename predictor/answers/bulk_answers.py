@@ -170,7 +170,7 @@ class _Grid:
     samples: int  # of the data set; 0 without one
 
     def at(self, places: _Indices, samples: _Indices, validation: _Indices) -> dict[str, NDArray[Any]]:
-        """The numbers at these places, with the epochs of so many samples each."""
+        """The numbers at these places, with epochs of these samples."""
         numbers = {name: values[places] for name, values in self.numbers.items()}
         samples = np.where(samples > 0, samples, self.samples)
         return numbers | epochs(numbers, samples, validation, self.model, self.mode, self.between)
@@ -350,7 +350,7 @@ class BulkAnswers:
         self._n_kept += n
 
     def _ask(self, cells: _Cells, wanted: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
-        """Ask about several GPUs at once; if that fails, about each alone, so that it fails for those at fault."""
+        """Ask about several GPUs at once; if that fails, one by one, so that only those at fault fail."""
         sizes = np.unique(np.concatenate(list(wanted.values())))
         try:
             gpus = {word: device_of(word) for word in wanted}

@@ -14,7 +14,7 @@ __all__ = ["Coded", "distinct", "unrepeated"]
 _Indices = NDArray[np.int64]
 
 _SPARSE = 4
-"""Codes are counted in a table of up to so many times the rows, else sorted."""
+"""Codes are counted in a table of at most this multiple of the rows, else sorted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,7 +348,7 @@ def _classes(forecast: IterationForecast) -> dict[str, Array]:
 
 
 def _rungs(forecast: IterationForecast) -> dict[str, dict[str, Numbers]]:
-    """GPU time of each class by rung; a forecast from specifications alone has one rung."""
+    """GPU time of each class by rung; a forecast from specifications has one rung."""
     by_rung = forecast.rung_ms or {RUNGS[-1]: forecast.class_ms}
     return {
         rung: {name: _plain(ms) for name, ms in operator_classes_of(of_class).items()}

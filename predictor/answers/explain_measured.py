@@ -117,7 +117,7 @@ def _reason(kind: Kind, text: str) -> Reason:
 
 
 def _alone_ms(library: OperatorLibrary, table: LayerTable, fp32_products: bool) -> dict[float, float]:
-    """Sum of the operators' times measured alone, by the library's batch sizes."""
+    """Sum of the operators' times, measured one by one, by the library's batch sizes."""
     alone = layer_sums(library, table, library.batch_sizes, fp32_products).class_ms.sum(axis=0)
     return dict(zip(library.batch_sizes.tolist(), alone.tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""What is known when a question is answered: a model, anchors, and measurements of one's own."""
+"""What is known when a question is answered: a model, anchors, and your own measurements."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Knowledge:
         return cls(own.model if own else model, anchors, own)
 
     def unused_on(self, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
-        """That one's own measurements of a GPU are of other modes, where they are."""
+        """Reason that your own measurements of a GPU are of other modes, where they are."""
         reason = self.own.unused_on(gpu, mode) if self.own else None
         return (reason,) if reason else ()
 

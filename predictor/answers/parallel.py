@@ -91,7 +91,7 @@ def parallel_ways(question: Question) -> list[ParallelWay]:
 def split_channels(table: LayerTable, n: int) -> LayerTable:
     """The layers of one of `n` GPUs that share the output channels of every layer.
 
-    Convolutions and linear layers read all channels and write a part of them; grouped ones read their groups alone.
+    Convolutions and linear layers read all channels and write a part of them; grouped ones read only their groups.
     All other layers work on a part.
     """
     layers = tuple(_part_of(layer, n) for layer in table)

@@ -21,7 +21,7 @@ _SHARP = 1.05  # upper / lower end of an interval up to which a third digit mean
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """`value` with so many significant digits, without exponent; empty for None and NaN."""
+    """`value` with `digits` significant digits, without exponent; empty for None and NaN."""
     if value is None or not math.isfinite(value):
         return ""
     if value == 0:
@@ -31,7 +31,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def rounded(value: float, digits: int = 2) -> str:
-    """`value` rounded to so many significant digits: ``120`` for 123.4."""
+    """`value` rounded to `digits` significant digits: ``120`` for 123.4."""
     return number(float(f"{value:.{digits}g}"), digits)
 
 

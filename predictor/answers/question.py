@@ -60,6 +60,7 @@ __all__ = [
     "RANKINGS",
     "Plan",
     "Question",
+    "check_names",
     "check_share",
     "gpus_of",
     "named",
@@ -135,8 +136,8 @@ class Question:
     batch_sizes : int, str, or a list of them, optional
         If None, the answer searches for them (`predictor.answers.sizes`).
     image_size, data_set, ... :
-        See each option's help; without `samples` or `data_set` there are no epoch times. With both, an epoch is so many
-        of the data set's images.
+        See each option's help; without `samples` or `data_set` there are no epoch times. With both, an epoch is
+        `samples` images of the data set.
 
     Raises
     ------
@@ -440,7 +441,7 @@ class Question:
     @classmethod
     def of(cls, cnn: object, gpus: object, batch_sizes: Any, options: Mapping[str, Any]) -> Question:
         """Make a question from options by name; SchemaError with the nearest names for an unknown one."""
-        _check_names(options, options_of(cls))
+        check_names(options, options_of(cls))
         return cls(cnn, gpus, batch_sizes, **options)
 
     def mode_on(self, gpu: Gpu) -> Mode:
@@ -479,7 +480,7 @@ class Question:
     def devices(self) -> list[tuple[Gpu, Mode]]:
         """Each GPU with its mode; errors as of `gpus_of`.
 
-        With several GPUs ``"all"`` are those that an offer has so many of.
+        With several GPUs ``"all"`` are those of which an offer has enough.
         """
         found = gpus_of(self.gpus, self.precision, self.capture)
         if self.n_gpus > 1 and self.link is None and "all" in as_list(self.gpus):
@@ -578,7 +579,7 @@ class Plan:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
         """Split options by name into a plan and the remaining options."""
-        _check_names(options, {**options_of(Question), **options_of(Plan)})
+        check_names(options, {**options_of(Question), **options_of(Plan)})
         own = {name: value for name, value in options.items() if name in options_of(Plan)}
         return cls(**own), {name: value for name, value in options.items() if name not in own}
 
@@ -642,9 +643,15 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
     return list(chosen.values())
 
 
-def _check_names(given: Iterable[str], options: Mapping[str, Option]) -> None:
+def check_names(given: Iterable[str], options: Mapping[str, Option]) -> None:
+    """Refuse names that are no options, with the nearest that are, or with the answer that reads them."""
     known = ("cnn", "gpu", "batch_size", *options)
     for name in given:
+        if name not in known and name in options_of(Plan):
+            raise SchemaError(
+                f"{named(name)} is an option of `compare`, which answers for a whole training. "
+                "Pass it there, with the same other options."
+            )
         if name not in known:
             raise SchemaError(
                 f"no option is called {name!r}. Nearest: {nearest(name, known)}; known: {', '.join(known)}."

@@ -59,7 +59,7 @@ def largest_batch_sizes(
 
 
 def largest_local_batch_sizes(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]) -> list[int | None]:
-    """`largest_batch_size` on each GPU: its memory and mode decide alone."""
+    """`largest_batch_size` on each GPU: only its memory and mode decide."""
     limits: dict[Mode, set[float]] = {}
     for gpu, mode in devices:
         if gpu.memory_gib is not None:

@@ -82,7 +82,7 @@ def suggest(
     modes : sequence of Mode
     batch_sizes : sequence of int
     measurements : path, optional
-        A measurement table of one's own, whose operators are known, too.
+        Your own measurement table, whose operators are known, too.
     model : optional
         The default without one.
 

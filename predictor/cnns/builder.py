@@ -57,7 +57,7 @@ def ceil_window_size(size: int, kernel: int, stride: int, padding: int) -> int:
 _Window = tuple[
     int | None, int | None, int | None, int | None, int | None, int | None, int | None, int | None
 ]
-"""Kernel, stride and padding (height, width of each), dilation, groups: the order of Layer's fields."""
+"""Kernel, stride and padding (height and width), dilation, groups: the order of Layer's fields."""
 
 _NO_WINDOW: _Window = (None, None, None, None, None, None, None, None)
 

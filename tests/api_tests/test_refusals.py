@@ -175,6 +175,7 @@ def test_a_damaged_form_is_refused(client, boundary, content, said):
         ({"gpus": []}, "`GET /v1/gpus` lists them"),
         ({"samples": 2_000_000}, "images of imagenet. Pass fewer, or leave the data set out."),
         ({"batchsizes": [1]}, "batchsizes: Extra inputs are not permitted. Nearest: 'batch_sizes'"),
+        ({"epochs": 90}, "epochs: Extra inputs are not permitted; given: 90. POST /v1/comparisons takes it"),
         ({"anchor": []}, "anchor: Extra inputs are not permitted. Nearest: 'anchors'"),
     ],
 )  # fmt: skip

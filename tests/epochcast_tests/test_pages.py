@@ -52,6 +52,12 @@ def test_what_a_page_shows_runs(page, service, tmp_path):
         pytest.skip("; ".join(missing))
 
 
+def test_what_a_page_shows_imports_epochcast_and_no_other_package_of_ours():
+    imports = re.compile(r"^(?:>>> )?(?:from|import) (predictor|proxy_cnns|api)\b", re.MULTILINE)
+    shown = [block for page in PAGES.values() for block in page if block.language == "python"]
+    assert [block.place for block in shown if imports.search(block.text)] == []
+
+
 @pytest.mark.parametrize("reason", sorted({block.reason for block in LEFT_OUT}))
 def test_a_block_that_is_not_run_says_why(reason):
     assert reason.startswith(("needs ", "takes ", "changes "))

@@ -25,6 +25,8 @@ PREDICT = ("predict", "resnet18", "--gpu", "T4")
         ((*PREDICT, "-b", 8, "--offers", "none.csv"), "there is no price file none.csv"),
         ((*PREDICT, "-b", 8, "--model", "none.json"), "none.json"),
         (("predict", "none.csv", "-g", "T4", "-b", 8), "none.csv"),
+        ((*PREDICT, "--epochs", "ninety"), "--epochs is an option of `compare`"),
+        (("explain", "resnet18", "--gpu", "T4", "--all-offers"), "--all-offers is an option of `compare`"),
         (("predict", "--rows", "rows.csv"), "--rows needs --out"),
         ((*PREDICT, "--device", "cuda"), "--device answers many rows at once"),
         (("predict", "--rows", "none.csv", "--out", "out.csv"), "none.csv cannot be read: No such file"),

@@ -1,4 +1,4 @@
-"""Pages, messages and the page's texts avoid a few words that make an English sentence hard to read."""
+"""Pages, messages, public docstrings and the page's texts avoid a few words that make a sentence hard to read."""
 
 import ast
 import json
@@ -11,6 +11,14 @@ PAGES += sorted((ROOT / "docs").rglob("*.md"))
 CODE = [
     path for wing in ("predictor", "api", "epochcast", "proxy_cnns") for path in (ROOT / wing).rglob("*.py")
 ]
+PUBLIC = (
+    "api",
+    "epochcast",
+    "predictor/answers",
+    "predictor/cnns/builder.py",
+    "predictor/cnns/torch_step.py",
+)
+"""Where the docstrings lie that `import epochcast`, `--help`, the generated reference and OpenAPI show."""
 TEXTS = [ROOT / "api/web/strings_en.js", ROOT / "api/web/index.html"]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -46,14 +54,14 @@ def prose(markdown: str) -> str:
     return re.sub(r"^```.*?^```$|`[^`\n]+`", "", markdown, flags=re.DOTALL | re.MULTILINE)
 
 
-def messages(path: Path) -> list[tuple[int, str]]:
-    """Line and text of every string constant of a module that is no docstring."""
+def strings(path: Path, docstrings: bool) -> list[tuple[int, str]]:
+    """Line and text of every string constant of a module: of its docstrings, or of all others."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     comments = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     constants = [
         node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-    return [(node.lineno, node.value) for node in constants if id(node) not in comments]
+    return [(node.lineno, node.value) for node in constants if (id(node) in comments) is docstrings]
 
 
 def test_the_list_refuses_what_it_names():
@@ -84,8 +92,19 @@ def test_messages_avoid_the_refused_words():
     assert [
         f"{path.relative_to(ROOT)}:{line}: {hit}"
         for path in sorted(CODE)
-        for line, text in messages(path)
+        for line, text in strings(path, docstrings=False)
         for hit in refusals(text)
+    ] == []
+
+
+def test_public_docstrings_avoid_the_refused_words():
+    paths = [path for path in sorted(CODE) if str(path.relative_to(ROOT)).startswith(PUBLIC)]
+    assert len(paths) > 100
+    assert [
+        f"{path.relative_to(ROOT)}:{line}: {hit}"
+        for path in paths
+        for line, text in strings(path, docstrings=True)
+        for hit in refusals(prose(text))
     ] == []
 
 

@@ -53,8 +53,8 @@ def test_its_cells_have_names_not_numbers(notebook):
     assert [cell.id for cell in notebook.cells if not re.fullmatch(r"[a-z]+(-[a-z]+)*", cell.id)] == []
 
 
-ALSO = {"04-the-founding-study": {"numpy", "pandas", "predictor"}, "05-your-own-cnn": {"torch"}}
-"""What else a notebook imports: the study fits estimators by hand, and one's own CNN is a PyTorch module."""
+ALSO = {"04-the-founding-study": {"numpy", "pandas"}, "05-your-own-cnn": {"torch"}}
+"""What else a notebook imports: the study fits its regressions by hand, and your own CNN is a PyTorch module."""
 
 
 def test_it_imports_epochcast_and_what_python_has(path, notebook):

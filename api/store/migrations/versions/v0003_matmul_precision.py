@@ -21,8 +21,13 @@ _CHUNK = 1000
 
 
 def upgrade() -> None:
+    """Rewrite the rows of the store that is upgraded."""
+    rewrite_rows(op.get_bind())
+
+
+def rewrite_rows(store: sa.Connection) -> None:
     """Write each row as the check of an upload would; one that is there already in the new form stays as it is."""
-    store, last = op.get_bind(), -1
+    last = -1
     query = sa.select(_ROWS.c.id, _ROWS.c.content).order_by(_ROWS.c.id).limit(_CHUNK)
     while rows := store.execute(query.where(_ROWS.c.id > last)).all():
         last = rows[-1][0]
