@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
-from predictor.evaluation.run import evaluate
+from predictor.evaluation.run import evaluate, registered_predictors
 from predictor.evaluation.served import held_out_tables, judge_served
 from predictor.evaluation.splits import LIBRARIES
 from predictor.files import data_root, published_data_root
@@ -39,6 +40,7 @@ from predictor.measurements.table import read_measurements
 from predictor.models.base import Case
 from predictor.models.epoch_start import compiled_shapes
 from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_measurements
+from predictor.models.forecast import IterationForecast
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
 from predictor.models.layer_times.files import LayerModels, library_mode
 from predictor.models.layer_times.fit import with_forests
@@ -57,6 +59,7 @@ from predictor.models.ratios_fit import (
     own_tables,
     team_pairs,
 )
+from predictor.models.roofline.model import Roofline
 from predictor.models.roofline.terms import join_host
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
@@ -104,8 +107,22 @@ def of_own_tables(asked: Asked) -> pd.DataFrame:
     return _evaluated(asked, own_features(asked.precisions))
 
 
+class _WithinCampaign(Roofline):
+    """The law, its intervals without what campaigns differ in: CNNs left out lie beside others of their campaign."""
+
+    def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
+        law = replace(self.law_, calibration=replace(self.law_.calibration, campaign=0.0))
+        return Roofline.of(law, self.ranges_, self.trained_on_).forecasts(cases)
+
+
+_WITHIN = "within-campaign"
+
+
 def _evaluated(asked: Asked, features: pd.DataFrame) -> pd.DataFrame:
-    result = evaluate(features, asked.scenarios, asked.predictors or None, n_jobs=asked.jobs)
+    names: Sequence[str] | dict[str, Any] = [name for name in asked.predictors if name != _WITHIN]
+    if _WITHIN in asked.predictors:  # shares its fits with the law's
+        names = registered_predictors(names) | {_WITHIN: _WithinCampaign()}
+    result = evaluate(features, asked.scenarios, names or None, n_jobs=asked.jobs)
     rows = features.iloc[result.predictions["row"].to_numpy()].reset_index(drop=True)
     machine = rows["source"].astype(str) + ": " + rows["host"].fillna(rows["gpu"]).astype(str)
     of_machines = result.predictions["scenario"] == "unseen-gpu"  # a machine counts once

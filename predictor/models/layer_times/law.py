@@ -69,8 +69,8 @@ _BY_SPECIFICATIONS = {
 }
 """Classes whose operators of types never measured, and of shapes far from all measured, take the specifications' time.
 
-Where one type or kind of convolution was left out of an H200's operators, these classes missed their time by less so
-(root mean square of ln) in each of three modes; the others by other operators (docs/decisions/009)."""
+Where one type or kind of convolution was left out of an H200's operators, these classes' own time was missed by less so
+(root mean square of ln), over three modes and over any two of them (docs/decisions/009)."""
 
 _SPECIFIED_PLACES = np.zeros((len(RUNG_OF), len(CLASSES), 1), dtype=bool)
 for _kind, _names in _BY_SPECIFICATIONS.items():
