@@ -108,6 +108,7 @@ model: $(VENV)/.dev
 	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --out datasets/models/default.json
 	$(BIN)/python benchmarks/founding.py --out build/founding.csv
 	$(BIN)/epochcast fit --methods-only --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --accuracy build/founding.csv --out datasets/models/default.json
+	$(BIN)/python benchmarks/figures.py --card
 	$(BIN)/python benchmarks/fit_ratios.py --out datasets/models/ratios.json
 	$(BIN)/python benchmarks/refit_differences.py build/models_before datasets/models
 

@@ -3,16 +3,18 @@
 Every figure is an error on groups that no fit saw, refitted from nothing; `figures.csv` says of each what is judged.
 All of them take hours of one core: what was judged is kept in build/figures as soon as it is there, and is used again
 while code and data are the same. `--figure NAME` (repeatable; a name or how it begins) asks for some, `--by cnn` shows
-what a figure is made of, `--readme` asks for those that the README quotes. Where data are missing it says which, and
-exits with 1.
+what a figure is made of, `--readme` asks for those that the README quotes, `--card` judges nothing and writes the
+committed values to the shipped model's card. Where data are missing it says which, and exits with 1.
 """
 
 import argparse
 import csv
 import hashlib
+import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +26,8 @@ from machine import machine
 
 from predictor.errors import DataError, EpochcastError, nearest
 from predictor.evaluation.scenarios import SCENARIOS
-from predictor.files import data_root
+from predictor.files import data_file, data_root
+from predictor.models.served import Model
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = Path(__file__).with_name("figures.csv")
@@ -32,6 +35,7 @@ NOISE = 0.005
 """Figures of two days differ by half a percent (docs/evaluation.md); more than that is worse."""
 
 _FILTERS = ("predictor", "gpu", "precision", "memory_format")
+_DEFAULT = "default"
 _MANY = "published"
 """The judge whose scenarios are judged together: those that leave out the same group share its fits."""
 
@@ -55,6 +59,9 @@ class Value(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    if options.card:
+        write_card()
+        return 0
     try:
         figures = chosen_figures(options.figure, readme=options.readme)
     except EpochcastError as error:
@@ -97,6 +104,29 @@ def write(values: Mapping[str, Value | None]) -> None:
         rows = csv.DictWriter(file, list(figures[0]), lineterminator="\n")
         rows.writeheader()
         rows.writerows(figures)
+
+
+def write_card() -> None:
+    """Write committed values to the shipped model's card, and the default's errors to what its named methods quote."""
+    figures = [figure for figure in chosen_figures() if figure["committed"]]
+    model, path = Model.load(), data_file("models/default.json")
+    default = {
+        figure["scenario"]: float(figure["committed"])
+        for figure in figures
+        if figure["judge"] == _MANY and not any(figure[name] for name in ("gpu", "precision", "cnn"))
+    }
+    methods = model.named_methods()
+    errors = {
+        name: tuple(replace(each, default_mape=default.get(each.scenario, each.default_mape)) for each in own)
+        for name, own in methods.errors.items()
+    }
+    numbers = {"error": "committed", "inside": "inside", "half_width": "width"}
+    judged = {
+        figure["name"]: {name: float(figure[column]) for name, column in numbers.items() if figure[column]}
+        for figure in figures
+    }
+    card = model.card | {"figures": judged, "figures_by": "benchmarks/figures.py --figure NAME"}
+    replace(model, card=card, methods=replace(methods, errors=errors)).save(path)
 
 
 def chosen_figures(names: Sequence[str] | None = None, *, readme: bool = False) -> list[Figure]:
@@ -193,12 +223,16 @@ def _asked(group: list[Figure], published: Path | None, jobs: int) -> Asked:
 def state_of(published: Path | None) -> str:
     """Digest of all that a figure depends on: the core's code, the catalogue, our tables and the published ones."""
     code = [*(ROOT / "predictor").rglob("*.py"), *Path(__file__).parent.glob("*.py")]
-    data = [*data_root().glob("*.csv"), *(data_root() / "models").rglob("*.json*")]
+    models = [*(data_root() / "models").rglob("*.json*")]
+    data = [*data_root().glob("*.csv"), *(path for path in models if not path.name.startswith(_DEFAULT))]
     tables = [
         *(data_root() / "measurements").glob("*.csv.gz"),
         *(published.glob("*.csv*") if published else ()),
     ]
     digest = hashlib.sha256()
+    default = json.loads(data_file(f"models/{_DEFAULT}.json").read_text(encoding="utf-8"))
+    judged = {name: value for name, value in default.items() if name not in ("card", "files")}
+    digest.update(json.dumps(judged).encode())  # its card quotes figures
     for path in sorted([*code, *data, *tables]):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
@@ -247,6 +281,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--readme", action="store_true", help="those that the README quotes")
     parser.add_argument("--by", action="append", help="repeatable; such as cnn, gpu or precision")
     parser.add_argument("--write", action="store_true", help="commit what was judged to figures.csv")
+    parser.add_argument("--card", action="store_true", help="write committed values to the model's card")
     parser.add_argument("--kept", action="store_true", help="judge nothing, show what was")
     parser.add_argument(
         "--kept-in", type=Path, default=ROOT / "build" / "figures", help="folder (build/figures)"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from real_epochs import ALL, Task, table_of
 from scipy.optimize import least_squares
 
+from predictor.answers.loading import STARTS
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.catalogue.loading_rates import find_loader
@@ -388,19 +389,18 @@ def of_epochs(asked: Asked) -> pd.DataFrame:
     the second set, or the third set's ``strangers``, CNNs of families that no table has.
     """
     which, _, kept = asked.scenario.partition(" ")
+    cases, rows = {case.name: case for case in ALL}, []
     forecast, measured = _EPOCHS.get(kept, _EPOCHS[""])
     forecasts: dict[tuple[str, str], dict[str, str]] = {}
-    for row in real_epochs._read(HERE / forecast):
+    for row in real_epochs.read(HERE / forecast):
         forecasts.setdefault((row["case"], row["gpu"]), row)
-    rows = []
-    for row in (row for name in measured for row in real_epochs._read(HERE / name) if not row["error"]):
-        judged = real_epochs.Judged.of(row, forecasts[row["case"], row["gpu"]])
-        case = judged.case
+    for row in (row for name in measured for row in real_epochs.read(HERE / name) if not row["error"]):
+        case = cases[row["case"]]
         if kept == "resnet50" and (case.cnn != "resnet50" or case.n_gpus > 1):
             continue
         if kept == "new" and case.cnn not in _NEW_CNNS:
             continue
-        ends, seconds = judged._pair(which == "later")
+        ends, seconds = forecast_and_measured(forecasts[row["case"], row["gpu"]], row, later=which == "later")
         rows.append(
             {
                 "gpu": row["gpu"],
@@ -408,25 +408,43 @@ def of_epochs(asked: Asked) -> pd.DataFrame:
                 "memory_format": case.mode.memory_format,
                 "cnn": case.cnn,
                 "measured": seconds,
-                "predicted": ends.time_s,
-                "low": ends.low_s,
-                "high": ends.high_s,
+                **dict(zip(("predicted", "low", "high"), ends, strict=True)),
             }
         )
     return pd.DataFrame(rows)
 
 
-def of_starts(_: Asked) -> pd.DataFrame:
-    """Starts of trainings, without the first mini-batch, by numbers that were fitted without the CNN."""
-    epochs = _pytorch_epochs()
+def forecast_and_measured(
+    forecast: dict[str, str], row: dict[str, str], *, later: bool
+) -> tuple[list[float], float]:
+    """Seconds of an epoch, forecast with both ends of the interval, and measured.
+
+    The first epoch has its start in it. A later one is the second where one was trained, else iterations as those of
+    the middle half of the first.
+    """
+    ends = [float(forecast[name]) for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")]
+    if later:
+        return ends, float(row["second_epoch_s"] or int(row["iterations"]) * float(row["middle_ms"]) / 1000)
+    starts = [float(forecast.get(name) or 0.0) for name in STARTS]
+    return [end + start for end, start in zip(ends, starts, strict=True)], float(row["epoch_s"])
+
+
+def of_starts(asked: Asked) -> pd.DataFrame:
+    """Starts of trainings, without the first mini-batch, by numbers that were fitted without the CNN.
+
+    Scenario ``step``: of trainings on arrays, what their first step takes beside an iteration, its mini-batch ready.
+    """
+    epochs, step = _pytorch_epochs(), "step" in asked.scenarios
     tables = []
     for cnn, rows in epochs.groupby("cnn"):
         start = fit_start(epochs[epochs["cnn"] != cnn])
         seconds = _designs(rows) @ np.array(list(start.values()))
         within = math.exp(ratios_of("start").spread)
-        own = {"measured": rows["start_s"], "predicted": seconds}
+        waited_s = rows["first_wait_s"] - rows["one_worker_s"] if step else 0.0
+        own = {"measured": rows["start_s"] - waited_s, "predicted": seconds}
         tables.append(rows[["gpu", "cnn"]].assign(**own, low=seconds / within, high=seconds * within))
-    return pd.concat(tables)
+    judged = pd.concat(tables)
+    return judged.loc[epochs.index[epochs["from_files"] == 0]] if step else judged
 
 
 def fit_epochs() -> dict[str, Ratios]:

@@ -1,9 +1,8 @@
-"""Real epochs: forecast by `epochcast.compare` first, then trained whole on GPUs, then put side by side.
+"""Real epochs: forecast by `epochcast.compare` first, then trained whole on GPUs; `figures.py` judges both.
 
     python benchmarks/real_epochs.py forecast --out benchmarks/real_epochs_forecast.csv
     python benchmarks/real_epochs.py pictures --folder /tmp/pictures
     python benchmarks/real_epochs.py train --gpus 0 --cases 'resnet50_*_1x*' --folder /tmp/pictures --out FILE.csv
-    python benchmarks/real_epochs.py report --measured FILE.csv ...
 
 Each case is trained in processes of its own, one for each GPU, ended after `--limit` seconds; its row is on disk before
 the next begins, and a second run goes on with what is left. `train --dry-run` takes every case once on a CPU, tiny.
@@ -14,7 +13,6 @@ import csv
 import multiprocessing
 import os
 import signal
-import statistics
 import sys
 import tempfile
 import time
@@ -28,7 +26,7 @@ from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from shutil import copyfile
-from typing import Any, NamedTuple
+from typing import Any
 
 from epoch_training import OTHER_FAMILIES, OWN, Job, train
 
@@ -423,7 +421,7 @@ def _in_process(job: Job, gpus: Sequence[int], answer: Connection) -> None:
 
 def _done(path: Path) -> set[str]:
     """Cases that have a row without an error."""
-    return {row["case"] for row in _read(path) if not row["error"]} if path.is_file() else set()
+    return {row["case"] for row in read(path) if not row["error"]} if path.is_file() else set()
 
 
 def _append(path: Path, row: dict[str, Any]) -> None:
@@ -436,153 +434,10 @@ def _append(path: Path, row: dict[str, Any]) -> None:
         writer.writerow(row)
 
 
-def _read(path: Path) -> list[dict[str, str]]:
+def read(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
-
-
-# ------------------------------------------------------------------------------------------------------------ report
-
-
-def _report(options: argparse.Namespace) -> None:
-    """Put forecasts beside measured epochs, as tables in Markdown: a row for each case, and the sums for each CNN."""
-    forecasts: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
-    for row in _read(options.forecast):
-        forecasts.setdefault((row["case"], row["gpu"]), {})[row["host"]] = row
-    judged = {}
-    for row in (row for path in options.measured for row in _read(path) if not row["error"]):
-        key = row["case"], row["gpu"]
-        judged[key] = Judged.of(row, list(forecasts[key].values())[options.without_host and -1])
-    gpus = list(dict.fromkeys(gpu for _, gpu in judged))
-    columns = [f"{_short(gpu)}: {_OF_GPU[0]}" for gpu in gpus]
-    _print_row(
-        ("CNN", "batch", "mode", *(cell for column in columns for cell in (column, *_OF_GPU[1:]))), rule=True
-    )
-    for case in ALL:
-        found = [judged.get((case.name, gpu)) for gpu in gpus]
-        if any(found):
-            batch = f"{case.n_gpus} x " * (case.n_gpus > 1) + str(case.local_batch_size)
-            cells = [cell for each in found for cell in (each.cells() if each else ("",) * len(_OF_GPU))]
-            _print_row((_words(case), batch, _mode_words(case.mode), *cells))
-    print()
-    _print_row(("", "epochs", "error", "inside", "error of a later epoch", "inside"), rule=True)
-    groups: dict[str, list[Judged]] = {}
-    for (_, gpu), each in judged.items():
-        of_case = f"{_words(each.case)}, {each.case.n_gpus} GPU" + "s" * (each.case.n_gpus > 1)
-        for group in (of_case, f"all, {_short(gpu)}", "all, both"):
-            groups.setdefault(group, []).append(each)
-    for group in sorted(groups, key=lambda group: (group.startswith("all"), group)):
-        some = groups[group]
-        cells = []
-        for later in (False, True):
-            error = statistics.fmean(abs(each.error(later=later)) for each in some)
-            cells += [f"{100 * error:.0f} %", str(sum(each.holds(later=later) for each in some))]
-        _print_row((group, str(len(some)), *cells))
-
-
-_OF_GPU = ("forecast (90 %)", "measured", "error", "start, iterations, end")
-_NAMES = {
-    "resnet50": "ResNet-50", "vgg_cifar": "VGG", "own": "our own", "mobilenet_v2": "MobileNet v2",
-    "resnet18_cifar": "ResNet-18", "own_plain": "our second own", "ghostnet_100": "GhostNet", "skresnet34": "SKNet-34",
-    "res2net50_26w_4s": "Res2Net-50", "xception41": "Xception-41", "rexnet_100": "ReXNet", "selecsls42b": "SelecSLS",
-    "resnetv2_50x1_bit": "BiT ResNet-50", "hrnet_w18_small": "HRNet small",
-}  # fmt: skip
-
-
-def _print_row(cells: Sequence[str], *, rule: bool = False) -> None:
-    print("| " + " | ".join(cells) + " |" + ("\n|" + "---|" * len(cells)) * rule)
-
-
-def _short(gpu: str) -> str:
-    return gpu.removeprefix("NVIDIA ").partition(" ")[0]
-
-
-def _words(case: Case) -> str:
-    return _NAMES.get(case.cnn, case.cnn) + ", Chainer" * (case.framework == "chainer")
-
-
-def _mode_words(mode: Mode) -> str:
-    words = {"tf32": "TF32", "amp_bf16": "AMP", "amp_fp16": "fp16"}[mode.precision]
-    return words + ", compiled" * (mode.capture == "compile")
-
-
-class Ends(NamedTuple):
-    """A forecast and its 90 % interval, in seconds."""
-
-    time_s: float
-    low_s: float
-    high_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A measured epoch beside its forecast; times in seconds or as their names say.
-
-    An epoch is its start, iterations as those of its middle half, and its end. The start is what the first iteration
-    takes longer: the processes that load, the first mini-batch, what the framework does once. The end is mostly the
-    last mini-batch, whose smaller shape is new to cuDNN. A later epoch has neither: the second where one was trained,
-    else iterations as those of the middle.
-    """
-
-    case: Case
-    forecast: Ends
-    first: Ends
-    epoch_s: float
-    start_s: float
-    iterations_s: float
-    later_s: float
-
-    @classmethod
-    def of(cls, row: dict[str, str], forecast: dict[str, str]) -> "Judged":
-        """Of a row of measurements and the forecast of the same case."""
-        middle_s = float(row["middle_ms"]) / 1000
-        iterations_s = int(row["iterations"]) * middle_s
-        later = [float(forecast[name]) for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")]
-        starts = [float(forecast.get(name) or 0.0) for name in STARTS]
-        return cls(
-            next(case for case in ALL if case.name == row["case"]),
-            Ends(*later),
-            Ends(*map(sum, zip(later, starts, strict=True))),
-            epoch_s=float(row["epoch_s"]),
-            start_s=float(row["first_iteration_s"]) - middle_s,
-            iterations_s=iterations_s,
-            later_s=float(row["second_epoch_s"] or iterations_s),
-        )
-
-    def _pair(self, later: bool) -> tuple[Ends, float]:
-        return (self.forecast, self.later_s) if later else (self.first, self.epoch_s)
-
-    def error(self, *, later: bool = False) -> float:
-        """Of the forecast of the epoch or of a later one, as a fraction of the measured time."""
-        forecast, measured_s = self._pair(later)
-        return forecast.time_s / measured_s - 1
-
-    def holds(self, *, later: bool = False) -> bool:
-        """Whether the forecast's 90 % interval does."""
-        forecast, measured_s = self._pair(later)
-        return forecast.low_s <= measured_s <= forecast.high_s
-
-    @property
-    def parts(self) -> tuple[float, float, float]:
-        """Start, iterations and end in the error, as fractions of the epoch; the start's forecast has the end in it."""
-        end_s = self.epoch_s - self.start_s - self.iterations_s
-        errors = (
-            self.first.time_s - self.forecast.time_s - self.start_s,
-            self.forecast.time_s - self.iterations_s,
-            -end_s,
-        )
-        start, iterations, end = (each / self.epoch_s for each in errors)
-        return start, iterations, end
-
-    def cells(self) -> tuple[str, ...]:
-        """Of the table."""
-        error = f"{100 * self.error():+.0f} %"
-        return (
-            f"{self.first.time_s:.3g} s ({self.first.low_s:.3g}-{self.first.high_s:.3g})",
-            f"{self.epoch_s:.3g} s",
-            error if self.holds() else f"**{error}**",
-            ", ".join(f"{100 * part:+.0f}" for part in self.parts),
-        )
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -607,11 +462,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     training.add_argument("--budget", type=float, default=240, help="seconds, after which no case begins")
     training.add_argument("--limit", type=float, default=120, help="seconds of one case")
     training.add_argument("--dry-run", action="store_true", help="every case, tiny, on a CPU")
-    report = steps.add_parser("report", help=_report.__doc__)
-    report.add_argument("--measured", type=Path, nargs="+", required=True)
-    report.add_argument("--without-host", action="store_true", help="forecasts without the host's file")
-    report.add_argument("--forecast", type=Path, default=_FORECAST)
-    for each, step in ((forecast, _forecast), (pictures, _pictures), (training, _train), (report, _report)):
+    for each, step in ((forecast, _forecast), (pictures, _pictures), (training, _train)):
         each.set_defaults(step=step)
     return parser.parse_args(arguments)
 

@@ -109,7 +109,7 @@ def beware(reasons: Iterable[Reason]) -> list[Note]:
 
 def prediction_notes(records: Records, question: "Question") -> list[Note]:
     """Notes on predictions."""
-    known = any(row["start_s"] is not None for row in records)
+    matters = any(map(start_matters, records)) or _start_is_missed(records, question)
     return [
         *beware(reason for row in records for reason in row["extrapolates"]),
         *notes_of(
@@ -120,7 +120,7 @@ def prediction_notes(records: Records, question: "Question") -> list[Note]:
         ),
         *notes_of(Priority.REMEDY, _remedy(records)),
         *notes_of(
-            Priority.DETAIL if known or _start_is_missed(records, question) else Priority.VERBOSE,
+            Priority.DETAIL if matters else Priority.VERBOSE,
             _start(records, question, "once in a training"),
         ),
         *notes_of(Priority.DETAIL, _default_precision(records, question), _idle(records)),
@@ -157,8 +157,9 @@ def amp_waits(record: Record) -> bool:
 
 
 def start_matters(record: Record) -> bool:
-    """Whether the epochs of a comparison's row do not add up to the time of its training."""
-    return bool((record["start_s"] or 0.0) > _NOTEWORTHY_START * record["epochs"] * record["epoch_time_s"])
+    """Whether the epochs of a row, one of a prediction, do not add up to the time of the training."""
+    epochs_s = record.get("epochs", 1) * (record["epoch_time_s"] or math.inf)
+    return bool((record["start_s"] or 0.0) > _NOTEWORTHY_START * epochs_s)
 
 
 _OF_LOADING = ("loading", "reading")
@@ -290,7 +291,7 @@ def _no_start(question: "Question") -> str:
         return f"not measured with --capture {question.capture}"
     if question.autotune:
         return "not measured with --autotune"
-    return "it is known only where loading is counted (--workers)"
+    return "not measured on CPUs"
 
 
 def _default_precision(records: Records, question: "Question") -> str:

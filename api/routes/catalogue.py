@@ -98,7 +98,9 @@ class ModelCard(BaseModel):
     name: str
     trained_on: str
     card: dict[str, Any] = Field(
-        description="All that was written down when it was fitted, accuracy included."
+        description="All that was written down when it was fitted. `figures`: its errors on data that no fit saw, "
+        "the share of times inside their 90 % interval and the median half width of its ln; `accuracy`: errors of "
+        "baselines."
     )
     methods: tuple[str, ...]
     hosts: list[str]

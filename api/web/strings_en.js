@@ -178,7 +178,7 @@ export default {
   batch_size: "Batch",
   iteration_time: "Iteration",
   start: "First epoch’s start",
-  start_hint: "What the first epoch takes longer than later ones, once in a training; in the time of the offers. – where loading is not counted, unless it is compiled, and where no start was measured: other frameworks than PyTorch, CUDA graphs, autotuning.",
+  start_hint: "What the first epoch takes longer than later ones, once in a training; in the time of the offers. – where no start was measured: CPUs, other frameworks than PyTorch, CUDA graphs, autotuning.",
   interval: "90 % interval",
   epoch_time: "Epoch",
   throughput: "Images/s",

@@ -118,9 +118,8 @@ class PredictionRow:
     without loading. `bottleneck` is what an iteration waits for (``gpu``, ``host``, ``loading``, ``reading``;
     ``unknown`` of a method that does not tell the GPU's time from the host's), `workers_needed` the workers of each GPU
     with which it would not wait for loading; None where it does not, or no number of them helps. The first epoch takes
-    `start_s` longer than later ones, in which one worker loads the first mini-batch and cuDNN meets every shape; None
-    in eager mode where loading is not counted, and where no start was measured: other frameworks than PyTorch, graphs,
-    autotuned.
+    `start_s` longer than later ones, in which libraries load and cuDNN meets every shape; None where no start was
+    measured: CPUs, other frameworks than PyTorch, graphs, autotuned.
     """
 
     cnn: str
@@ -522,7 +521,7 @@ class OfferRows:
             "added_ms": training_ms - iterations.one_ms,
             "scaling_efficiency": iterations.one_ms / training_ms,
             **loaded,
-            **starts(feed, sizes.shape, table, modes, device),
+            **starts(feed, table, iterations.devices, device),
             "batch_size": iterations.batch_size,
             "local_batch_size": sizes,
             "gpus_used": n_gpus,

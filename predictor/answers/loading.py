@@ -12,7 +12,6 @@ import numpy as np
 from predictor.answers.question import named
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
-from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
 from predictor.models.epoch_start import first_calls_s, has_known_start, start_factor
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from predictor.answers.question import Question
+    from predictor.catalogue.devices import Gpu
+    from predictor.catalogue.modes import Mode
     from predictor.catalogue.offers import Offer
     from predictor.cnns.layer_table import LayerTable
     from predictor.measurements.inputs import InputMeasurement
@@ -181,16 +182,14 @@ def loading_left_out(
 
 def loading_in_words(question: Question, image_size: int, by_offer: bool) -> str:
     """Whether an answer counts loading, by which rate, and where the start of a training is."""
-    counted = loading_asked(question) or (by_offer and is_bound_by_default(question))
-    if not counted:
-        return "data loading is excluded"
-    mode = Mode(question.framework, autotune=question.autotune, capture=question.capture)
     start = (
         "the first epoch takes start_s longer"
-        if has_known_start(mode)
+        if any(has_known_start(gpu, mode) for gpu, mode in question.devices())
         else "the start of a training is not counted"
     )
-    return f"{_rate_in_words(question, image_size, by_offer)}; {start}"
+    counted = loading_asked(question) or (by_offer and is_bound_by_default(question))
+    rate = _rate_in_words(question, image_size, by_offer) if counted else "data loading is excluded"
+    return f"{rate}; {start}"
 
 
 def _rate_in_words(question: Question, image_size: int, by_offer: bool) -> str:
@@ -278,37 +277,32 @@ def with_loading(
 
 def starts(
     feed: Feed | None,
-    shape: tuple[int, ...],
     table: LayerTable,
-    modes: Sequence[Mode],
+    devices: Sequence[tuple[Gpu, Mode]],
     device: NDArray[np.int64],
 ) -> dict[str, Array]:
-    """Columns `STARTS`; NaN where no start was measured, and in eager mode where loading is not counted.
+    """Columns `STARTS`; NaN where no start was measured.
 
     Parameters
     ----------
     feed
         As of `with_loading`.
-    shape : tuple of int
-        (n_rows,)
     table : LayerTable
-    modes : sequence of Mode
-        Of a question's GPUs.
+    devices : sequence of (Gpu, Mode)
+        Of a question.
     device : ndarray of int, shape (n_rows,)
-        The place of each row's mode in `modes`.
+        The place of each row's GPU in `devices`.
 
     Notes
     -----
     `predictor.models.epoch_start.first_calls_s` + `jpeg_s` where workers decode JPEGs on the same vCPUs.
     """
-    if not has_known_start(modes[0]):
-        return dict.fromkeys(STARTS, np.full(shape, math.nan))
-    first_s = np.array([first_calls_s(table, mode) for mode in modes])[device]
-    without = first_s if modes[0].capture == "compile" else np.full(shape, math.nan)
-    start_s = without
-    if feed is not None:
-        loading_s = (feed.decodes and not feed.between) * ratios_of("start")["jpeg_s"]
-        start_s = np.where(np.isnan(feed.vcpus), without, first_s + loading_s)
+    first_s = [
+        first_calls_s(table, mode) if has_known_start(gpu, mode) else math.nan for gpu, mode in devices
+    ]
+    start_s = np.array(first_s)[device]
+    if feed is not None and feed.decodes and not feed.between:
+        start_s = start_s + np.where(np.isnan(feed.vcpus), 0.0, ratios_of("start")["jpeg_s"])
     return dict(zip(STARTS, (start_s, start_s / start_factor(), start_s * start_factor()), strict=True))
 
 

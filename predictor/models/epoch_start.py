@@ -6,11 +6,13 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from predictor.catalogue.devices import is_cpu
 from predictor.models.compiled import compile_seconds
 from predictor.models.ratios import ratios_of
 from predictor.operators.operators import is_depthwise
 
 if TYPE_CHECKING:
+    from predictor.catalogue.devices import Gpu
     from predictor.catalogue.modes import Mode
     from predictor.cnns.layer_table import Layer, LayerTable
 
@@ -24,9 +26,10 @@ def start_factor() -> float:
     return math.exp(ratios_of("start").spread)
 
 
-def has_known_start(mode: Mode) -> bool:
-    """Whether starts were measured: PyTorch without autotuning and graphs, on H100 and H200."""
-    return mode.framework == "pytorch" and mode.capture in ("eager", "compile") and not mode.autotune
+def has_known_start(gpu: Gpu, mode: Mode) -> bool:
+    """Whether starts were measured: PyTorch on GPUs (H100 and H200), without autotuning and graphs."""
+    eager_or_compiled = mode.capture in ("eager", "compile") and not mode.autotune
+    return mode.framework == "pytorch" and eager_or_compiled and not is_cpu(gpu.name)
 
 
 @lru_cache(maxsize=256)

@@ -237,12 +237,17 @@ class Calibration:
     factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise OutOfRangeError if nothing could be held out."""
-        if not self.variances:
+        """Raise OutOfRangeError if no rows were left out, or none could be."""
+        if self.variances:
+            return
+        if not self.cnns:
             raise OutOfRangeError(
-                f"the fit has one CNN ({', '.join(self.cnns)}) on one chip ({', '.join(self.gpus)}), from which no "
-                "error elsewhere can be estimated. Add measurements of another CNN or GPU."
+                "the fit has no intervals: nothing was left out of it. Fit with calibrate=True, or ask for times alone."
             )
+        raise OutOfRangeError(
+            f"the fit has one CNN ({', '.join(self.cnns)}) on one chip ({', '.join(self.gpus)}), from which no "
+            "error elsewhere can be estimated. Add measurements of another CNN or GPU."
+        )
 
     def half_widths(
         self, gpus: Sequence[Gpu], is_known: Sequence[bool], shares: Shares, coverage: float
@@ -277,7 +282,9 @@ class Calibration:
         return np.where(np.array(is_known)[wider], of_cnn, np.hypot(measured_gpu, of_new_gpu))
 
     def host_half_width(self, coverage: float) -> float:
-        """Half width of the interval of the ln of a host's speed, on a machine that was never measured."""
+        """Half width of the ln of a host's speed on a machine never measured; NaN if intervals were not calibrated."""
+        if not self.variances:
+            return math.nan
         return self._factor(_PLAIN, coverage) * math.sqrt(self.spread.host)
 
     def variances_for(self, gpu: str, cnn: str = "") -> dict[str, float]:

@@ -446,13 +446,15 @@ def test_the_seconds_of_compiling_are_in_the_first_epoch(command, more, epochcas
     assert "not counted" not in out
 
 
-def test_without_loading_the_start_is_said_not_to_be_counted_where_epochs_are_told(epochcast):
-    told, iterations = (
-        epochcast("predict", "resnet50", "-g", "H200", "-b", 32, "--verbose", *more).out
-        for more in (("--data-set", "imagenet"), ())
-    )
-    assert "known only where loading is counted (--workers)" in " ".join(told.split())
-    assert "start of the first epoch is not" not in " ".join(iterations.split())
+def test_a_start_is_said_where_it_matters_or_all_is_asked_for_and_an_unknown_one_why(epochcast):
+    def told(*more):
+        return " ".join(epochcast("predict", "resnet50", "-g", "H200", "-b", 32, *more).out.split())
+
+    assert FIRST_EPOCH in told("--data-set", "cifar10")
+    assert FIRST_EPOCH not in told("--data-set", "imagenet")
+    assert FIRST_EPOCH in told("--data-set", "imagenet", "--verbose")
+    unknown = told("--data-set", "imagenet", "--capture", "graph", "--verbose")
+    assert "not counted: not measured with --capture graph" in unknown
 
 
 def test_host_bound_rows_say_that_workers_slow_the_host(epochcast):

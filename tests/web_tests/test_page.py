@@ -582,7 +582,7 @@ _ONE_EPOCH = (
 
 
 def test_an_offer_s_time_is_its_epochs_and_a_start(open_page):
-    page = open_page(f"{_ONE_EPOCH}&workers=8")
+    page = open_page(_ONE_EPOCH)
     epoch, start, total = (
         float(column(page, "#offers-table", key)[0].removesuffix(" s"))
         for key in ("epoch_time_s", "start_s", "total_time_h")
@@ -593,8 +593,8 @@ def test_an_offer_s_time_is_its_epochs_and_a_start(open_page):
 
 
 def test_a_start_that_is_not_known_and_its_heading_say_why(open_page):
-    page = open_page(_ONE_EPOCH)
-    why = re.compile("where loading is not counted")
+    page = open_page(f"{_ONE_EPOCH}&autotune=1")
+    why = re.compile("where no start was measured")
     for table in ("#rows-table", "#offers-table"):
         assert column(page, table, "start_s") == ["–"]
         expect(page.locator(f"{table} th[data-key=start_s] button")).to_have_attribute("title", why)

@@ -13,6 +13,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
 from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_input
 from predictor.models.compiled import compile_seconds
+from predictor.models.epoch_start import start_factor
 from predictor.models.input_pipeline import host_beside_workers, workers_start_s
 from predictor.models.ratios import ratios_of
 
@@ -319,13 +320,19 @@ def test_arrays_are_loaded_slower_the_more_bytes_pass_through_shared_memory():
     assert (small, large) == (pytest.approx(3182, abs=1), pytest.approx(1592, abs=1))
 
 
-def test_the_start_is_answered_with_loading_and_of_compiled_trainings():
-    known, excluded = one(workers=16), one()
-    assert known.start_low_s < known.start_s < known.start_high_s
-    seconds = ratios_of("start")
-    assert known.start_s == pytest.approx(seconds["first_calls_s"] + seconds["jpeg_s"])
+def test_the_start_is_answered_with_and_without_loading_eager_and_compiled():
+    seconds, jpegs = ratios_of("start"), {"workers": 16}
+    for more, jpeg_s in (
+        (jpegs, seconds["jpeg_s"]),
+        ({}, 0.0),
+        ({"loader": "none"}, 0.0),
+        ({"workers": 0}, 0.0),
+    ):
+        row = one(**more)
+        assert row.start_s == pytest.approx(seconds["first_calls_s"] + jpeg_s)
+        assert row.start_low_s == pytest.approx(row.start_s / start_factor())
+        assert row.start_high_s == pytest.approx(row.start_s * start_factor())
     assert one(workers=16, capture="compile").start_s > 2 * compile_seconds(zoo_cnn("resnet50"))
-    assert (excluded.start_s, excluded.start_low_s, excluded.start_high_s) == (None, None, None)
     compiled = one(capture="compile")
     assert compiled.start_s == pytest.approx(
         seconds["first_calls_s"] + 2 * compile_seconds(zoo_cnn("resnet50"))
@@ -341,6 +348,23 @@ def test_every_epoch_and_validation_pass_waits_for_workers_and_their_first_mini_
     validated = one(workers=16, samples=64_000, validation_samples=64)
     forward_s = max(few.training_time_ms / 3, few.loading_time_ms) / 1000
     assert validated.epoch_time_s - few.epoch_time_s == pytest.approx(wait_s + forward_s, rel=0.2)
+
+
+def test_images_stored_small_are_decoded_and_read_faster_and_train_alike():
+    own, small = (one(data_set=name, workers=4, data_source="nfs") for name in ("imagenet", "imagenet_256"))
+    assert small.training_time_ms == own.training_time_ms
+    assert 1.2 < own.loading_time_ms / small.loading_time_ms < 1.6
+    assert small.loading_high_ms / small.loading_time_ms == own.loading_high_ms / own.loading_time_ms
+
+
+def test_images_on_the_gpu_are_the_training_without_a_wait_or_a_slowed_host():
+    """Of `loader="none"`; arrays that workers load slow the host and have every pass wait for them."""
+    resident, loaded = one(**HOST_BOUND, loader="none"), one(**HOST_BOUND, workers=8)
+    assert resident.iteration_time_ms == resident.training_time_ms == loaded.training_time_ms
+    seconds = resident.iterations_per_epoch * resident.iteration_time_ms / 1000
+    assert resident.epoch_time_s == pytest.approx(seconds, rel=0.01)
+    assert loaded.epoch_time_s > seconds
+    assert resident.start_s == loaded.start_s
 
 
 def test_a_training_is_its_epochs_and_one_start():

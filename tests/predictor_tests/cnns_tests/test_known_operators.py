@@ -1,4 +1,4 @@
-"""Operators that popular CNNs run have a type; `benchmarks/read_cnns.py` reads the CNNs themselves."""
+"""Operators that popular CNNs run have a type."""
 
 import pytest
 

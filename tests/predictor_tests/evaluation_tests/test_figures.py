@@ -57,6 +57,16 @@ def test_an_unknown_figure_is_refused_with_the_nearest(figures):
         figures.chosen_figures(["chip-s"])
 
 
+def test_a_card_quotes_the_committed_figures_and_so_do_the_named_methods(figures, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "data_file", lambda _: tmp_path / "model.json")
+    figures.write_card()
+    model = Model.load(tmp_path / "model.json")
+    committed = {row["name"]: row["committed"] for row in figures.chosen_figures()}
+    assert model.card["figures"]["unseen-cnn-profet"]["error"] == float(committed["unseen-cnn-profet"])
+    quoted = {each.scenario: each.default_mape for each in model.named_methods().errors["flops-ratio"]}
+    assert quoted["unseen-gpu-specs"] == float(committed["specs-profet"])
+
+
 JUDGED = pd.DataFrame(
     {
         "gpu": ["T4", "T4", "T4", "K80"],

@@ -95,15 +95,15 @@ def test_a_forecast_is_what_compare_says_for_as_many_iterations(benchmark):
 
 
 def test_a_start_is_added_to_the_forecast_of_the_first_epoch_alone(benchmark):
-    measured = {"case": "own_plain_pytorch_1x128_amp", "iterations": "10", "epoch_s": "4", "second_epoch_s": "2",
-                "first_iteration_s": "1.2", "middle_ms": "200"}  # fmt: skip
+    judges = importlib.import_module("judges")
+    measured = {"iterations": "10", "epoch_s": "4", "second_epoch_s": "2", "middle_ms": "150"}
     epoch = {"epoch_time_s": "2", "epoch_low_s": "1.5", "epoch_high_s": "2.5"}
     start = {"start_s": "1", "start_low_s": "0.1", "start_high_s": "2"}
-    judged = benchmark.Judged.of(measured, epoch | start)
-    assert (judged.error(), judged.error(later=True)) == (-0.25, 0.0)
-    assert (judged.holds(), judged.holds(later=True)) == (True, True)
-    assert judged.parts == pytest.approx((0.0, 0.0, -0.25))
-    assert not benchmark.Judged.of(measured, epoch).holds()
+    assert judges.forecast_and_measured(epoch | start, measured, later=False) == ([3, 1.6, 4.5], 4)
+    assert judges.forecast_and_measured(epoch | start, measured, later=True) == ([2, 1.5, 2.5], 2)
+    assert judges.forecast_and_measured(epoch, measured, later=False) == ([2, 1.5, 2.5], 4)
+    once = measured | {"second_epoch_s": ""}
+    assert judges.forecast_and_measured(epoch, once, later=True) == ([2, 1.5, 2.5], 1.5)
 
 
 def test_cases_come_in_the_order_of_their_patterns(benchmark):
@@ -164,23 +164,3 @@ def test_what_fails_is_a_row_that_says_so_and_does_not_count_as_done(benchmark, 
     for _ in range(2):
         benchmark.main(["train", "--dry-run", "--cases", "own_pytorch_1x32_tf32", "--out", str(out)])
     assert [row["error"] for row in rows_of(out)] == ["MemoryError: too large"] * 2
-
-
-def test_a_report_puts_forecasts_beside_epochs_with_and_without_their_start(benchmark, tmp_path, capsys):
-    forecast, measured = tmp_path / "forecast.csv", tmp_path / "measured.csv"
-    forecast.write_text(
-        "case,gpu,host,epoch_time_s,epoch_low_s,epoch_high_s,training_time_ms\n"
-        f"resnet50_pytorch_1x128_amp,{H100},h100.json,18,15,19,40\n"
-        f"resnet50_pytorch_1x128_amp,{H100},not measured,9,8,10,20\n"
-    )
-    measured.write_text(
-        "case,gpu,iterations,epoch_s,second_epoch_s,first_iteration_s,middle_ms,alone_ms,waited_s,error\n"
-        f"resnet50_pytorch_1x128_amp,{H100},391,20,,2.05,50,39,5,\n"
-        f"resnet50_pytorch_1x256_amp,{H100},,,,,,,,not done after 120 s\n"
-    )
-    benchmark.main(["report", "--measured", str(measured), "--forecast", str(forecast)])
-    said = capsys.readouterr().out
-    assert "| ResNet-50 | 128 | AMP | 18 s (15-19) | 20 s | **-10 %** | -10, -8, +8 |" in said
-    assert "| ResNet-50, 1 GPU | 1 | 10 % | 0 | 8 % | 0 |" in said
-    benchmark.main(["report", "--measured", str(measured), "--forecast", str(forecast), "--without-host"])
-    assert "| 9 s (8-10) | 20 s | **-55 %** |" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from predictor.catalogue.devices import device_of, find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.compiled import compile_seconds
@@ -39,6 +40,8 @@ def test_a_compiled_training_compiles_for_both_sizes_of_mini_batches():
     assert added_s == pytest.approx(2 * compile_seconds(table))
 
 
-def test_no_start_is_known_of_other_frameworks_graphs_and_autotuned_trainings():
+def test_no_start_is_known_of_other_frameworks_graphs_autotuned_trainings_and_cpus():
+    gpu, cpu = find_gpu("H200"), device_of("cpu:AMD EPYC")
     unknown = (Mode(framework="chainer"), Mode(capture="graph"), Mode(autotune=True))
-    assert [has_known_start(mode) for mode in (TF32, AMP, *unknown)] == [True, True, False, False, False]
+    assert [has_known_start(gpu, mode) for mode in (TF32, AMP, *unknown)] == [True, True, False, False, False]
+    assert not has_known_start(cpu, Mode(precision="fp32"))

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from predictor.errors import OutOfRangeError
 from predictor.measurements.features import feature_table
 from predictor.measurements.table import check_measurements
 from predictor.models.roofline.model import Roofline, _weights
@@ -70,3 +71,11 @@ def test_an_iteration_counts_once_however_many_of_its_times_were_measured(featur
     total = parts[0][2].copy()
     total[some.to_numpy()] += parts[1][2]
     assert total.tolist() == objective.whole.weight.tolist()
+
+
+def test_times_on_an_unknown_machine_need_no_intervals(features, fitted):
+    plain = Roofline(calibrate=False).fit(features, features["iteration_time_ms"])
+    strange = features.assign(host="a stranger")
+    assert plain.predict(strange).tolist() == fitted.predict(strange).tolist()
+    with pytest.raises(OutOfRangeError, match="calibrate=True"):
+        plain.predict_interval(strange)
