@@ -358,8 +358,8 @@ def of_chainer(_: Asked) -> pd.DataFrame:
     for group in sorted({pair.group for pair in known}):
         cnns = {pair.cnn for pair in known if pair.group == group}
         ratios = CHAINER.fitted([pair for pair in known if pair.group != group])
-        for pair in chainer_pairs(_model_without(*cnns)):
-            if pair.group != group or not math.isfinite(pair.gpu_ms):
+        for pair in chainer_pairs(_model_without(*cnns), cnns):
+            if not math.isfinite(pair.gpu_ms):
                 continue
             time_ms, within = pair.predicted_ms(ratios), math.exp(ratios.spread)
             found = {"measured": pair.gpu_ms, "predicted": time_ms}

@@ -1,24 +1,26 @@
-"""Is loading the bottleneck? The default rates of loading beside published figures, and what they mean for 8 GPUs.
+"""Is loading the bottleneck? The default rates of loading beside published figures.
 
 Run it as `python benchmarks/loading.py [--published FOLDER]`. With the published tables
 ($EPOCHCAST_PUBLISHED_DATA), iterations of 8 GPUs on known machines are held against the bound.
 """
 
 import argparse
+import io
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from epoch_training import Arrays, _ByNumpy
 from machine import machine
 
-from predictor.answers.compare import compare
-from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.links import usual_link
@@ -26,6 +28,8 @@ from predictor.catalogue.loading_rates import find_loader
 from predictor.catalogue.offers import load_offers
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.models.data_parallel import Exchange, Gradients, Team, team_iteration_ms
+from proxy_cnns.pictures import write_images
+from proxy_cnns.pipelines import decode, pipeline_of
 
 PUBLISHED = "nvidia_dle_training.csv.gz"
 ASSUMED_BATCH_SIZE = 128
@@ -47,18 +51,15 @@ LOADED = (
 )
 """Published throughputs that the writer found to be bound by loading: what, vCPUs, images/s, source."""
 
-ASKED = ("alexnet", "squeezenet1_1", "resnet18", "mobilenet_v2", "resnet50", "vgg16")
-OF_EIGHT = ("V100-SXM2-16GB", "A100-SXM4-40GB", "H100 80GB HBM3", "H200")
-
 
 def main() -> int:
     published = published_runs()
     print(f"loading | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     show_rates()
+    show_small()
     show_passing()
     if published is not None:
         show_published(published_rows(published))
-    show_offers()
     return 0
 
 
@@ -100,6 +101,44 @@ def show_rates() -> None:
             f"{what}: {images:,.0f} images/s; by the rates {rate * vcpus:,.0f} ({low:,.0f}-{high:,.0f}); {source}"
         )
     print()
+
+
+def show_small() -> None:
+    """CPU time of JPEGs stored smaller than ImageNet's and of arrays, beside that of the rates, on one core."""
+    pipelines = {size: pipeline_of("pillow", size) for size in (224, 128)}
+    with tempfile.TemporaryDirectory() as folder:
+        made = [decode(path.read_bytes()) for path in write_images(Path(folder), 32)]
+    print("CPU time of an image, us: here, by the rates, and their ratio")
+    for name in ("imagenet", "imagenet_256", "imagenet_160"):
+        data_set, side = find_training_set(name), int(name.partition("_")[2] or 375)
+        files = [_jpeg(image.resize((side * 500 // 375, side))) for image in made]
+        augment = pipelines[data_set.image_size].augment
+        stored = replace(data_set, megapixels=side * (side * 500 // 375) / 1e6)
+        by_rates = find_loader("torchvision", "jpeg").sample_us(stored, data_set.image_size)
+        _show_small(
+            name, lambda files=files, augment=augment: [augment(decode(file)) for file in files], by_rates
+        )
+    for name in ("cifar10", "stl10"):
+        data_set = find_training_set(name)
+        arrays = Arrays(1024, data_set.image_size, _ByNumpy(data_set.image_size, np.float32))
+        by_rates = find_loader("torchvision", "array").sample_us(data_set, data_set.image_size)
+        _show_small(name, lambda arrays=arrays: [arrays[i] for i in range(1024)], by_rates)
+    print()
+
+
+def _jpeg(image: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+def _show_small(name: str, load: Callable[[], list[Any]], by_rates_us: float) -> None:
+    times = []
+    for _ in range(5):
+        start = time.process_time()
+        n = len(load())
+        times.append(1e6 * (time.process_time() - start) / n)
+    print(f"{name:14}{min(times):7,.0f}{by_rates_us:7,.0f}{min(times) / by_rates_us:7.2f}")
 
 
 class Ready:
@@ -205,28 +244,6 @@ def published_rows(frame: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(found)
-
-
-def show_offers() -> None:
-    """Which CNNs wait for images on offers of 8 fast GPUs, in AMP, at 256 images on each."""
-    print(
-        "offers of 8 GPUs, ImageNet, AMP in fp16, 256 images on each GPU: images/s by the GPUs and by loading"
-    )
-    print(f"{'':16}{'GPU':22}{'offer':32}{'vCPUs':>6}{'GPUs':>9}{'loading':>9}  bottleneck")
-    for cnn in ASKED:
-        question = Question(cnn, OF_EIGHT, 2048, data_set="imagenet", precision="amp_fp16", n_gpus=8)
-        for row in compare(question, Plan(all_offers=True, rank_by="time")).rows:
-            if row.loading_time_ms is None:
-                continue
-            by_gpus, loading = (
-                1000 * row.batch_size / ms for ms in (row.training_time_ms, row.loading_time_ms)
-            )
-            if row.region not in ("us-east-1", "eastus", "us-central1"):
-                continue
-            print(
-                f"{cnn:16}{row.gpu.removeprefix('NVIDIA '):22}{row.offer:32}{row.vcpus or 0:6.0f}{by_gpus:9,.0f}"
-                f"{loading:9,.0f}  {row.bottleneck}"
-            )
 
 
 if __name__ == "__main__":

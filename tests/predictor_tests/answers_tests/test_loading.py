@@ -350,6 +350,13 @@ def test_every_epoch_and_validation_pass_waits_for_workers_and_their_first_mini_
     assert validated.epoch_time_s - few.epoch_time_s == pytest.approx(wait_s + forward_s, rel=0.2)
 
 
+def test_images_stored_small_are_decoded_and_read_faster_and_train_alike():
+    own, small = (one(data_set=name, workers=4, data_source="nfs") for name in ("imagenet", "imagenet_256"))
+    assert small.training_time_ms == own.training_time_ms
+    assert 1.2 < own.loading_time_ms / small.loading_time_ms < 1.6
+    assert small.loading_high_ms / small.loading_time_ms == own.loading_high_ms / own.loading_time_ms
+
+
 def test_images_on_the_gpu_are_the_training_without_a_wait_or_a_slowed_host():
     """Of `loader="none"`; arrays that workers load slow the host and have every pass wait for them."""
     resident, loaded = one(**HOST_BOUND, loader="none"), one(**HOST_BOUND, workers=8)

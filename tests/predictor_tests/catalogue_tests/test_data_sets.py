@@ -18,6 +18,8 @@ from predictor.errors import OutOfRangeError, SchemaError
         ("imagenet", 1_281_167, 224),
         ("imagenette", 9_469, 224),
         ("imagenette2-160", 9_469, 128),
+        ("ImageNet-256", 1_281_167, 224),
+        ("imagenet 160", 1_281_167, 128),
         ("tiny_imagenet", 100_000, 64),
     ],
 )
