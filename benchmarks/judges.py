@@ -48,7 +48,7 @@ from predictor.models.layer_times.law import counted_operators, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.transfer import CarriedOver
-from predictor.models.power_fit import fit_ratios, own_readings, predicted_w
+from predictor.models.power_fit import held_out_w, own_readings
 from predictor.models.ratios import Ratios, ratios_of
 from predictor.models.ratios_fit import (
     CHAINER,
@@ -69,6 +69,7 @@ from predictor.operators.work import operator_class
 __all__ = ["JUDGES", "Asked", "fit_epochs", "own_features"]
 
 MODE = ["precision", "memory_format"]
+_COLUMNS = ["gpu", *MODE, "cnn", "measured", "predicted", "low", "high"]
 HERE = Path(__file__).parent
 
 
@@ -326,19 +327,13 @@ def of_compile(asked: Asked) -> pd.DataFrame:
             own = compiled_pairs(measured[measured["cnn"].isin(cnns)], _model_without(*cnns))
         for pair in own:
             answer = pair.forecast(ratios)
-            rows.append(
-                {
-                    "gpu": pair.gpu.name,
-                    "precision": pair.mode.precision,
-                    "memory_format": pair.mode.memory_format,
-                    "cnn": pair.cnn,
-                    "measured": pair.gpu_ms,
-                    "predicted": float(answer.gpu_time_ms[0]),
-                    "low": float(answer.gpu_low_ms[0]),
-                    "high": float(answer.gpu_high_ms[0]),
-                }
-            )
-    return pd.DataFrame(rows)
+            ends = (float(each[0]) for each in (answer.gpu_time_ms, answer.gpu_low_ms, answer.gpu_high_ms))
+            rows.append((pair.gpu.name, *_words(pair.mode), pair.cnn, pair.gpu_ms, *ends))
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _words(mode: Mode) -> tuple[str, str]:
+    return mode.precision, mode.memory_format
 
 
 @cache
@@ -362,10 +357,9 @@ def of_chainer(_: Asked) -> pd.DataFrame:
             if not math.isfinite(pair.gpu_ms):
                 continue
             time_ms, within = pair.predicted_ms(ratios), math.exp(ratios.spread)
-            found = {"measured": pair.gpu_ms, "predicted": time_ms}
-            ends = {"low": time_ms / within, "high": time_ms * within}
-            rows.append({"gpu": pair.gpu, "precision": pair.precision, "cnn": pair.cnn} | found | ends)
-    return pd.DataFrame(rows)
+            ends = time_ms, time_ms / within, time_ms * within
+            rows.append((pair.gpu, pair.precision, "nchw", pair.cnn, pair.gpu_ms, *ends))
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def of_several_gpus(asked: Asked) -> pd.DataFrame:
@@ -383,41 +377,23 @@ def of_several_gpus(asked: Asked) -> pd.DataFrame:
         ratios = without.get(pair.cnn) or DATA_PARALLEL.fitted(fitted)
         time_ms = pair.predicted_ms(ratios)
         within = ratios.spread * (time_ms - pair.one_ms)
-        rows.append(
-            {
-                "gpu": pair.gpu.name,
-                "precision": pair.precision,
-                "memory_format": pair.memory_format,
-                "cnn": pair.cnn,
-                "measured": abs(pair.team_ms - one_ms),
-                "predicted": time_ms - one_ms,
-                "low": time_ms - one_ms - within,
-                "high": time_ms - one_ms + within,
-            }
-        )
-    return pd.DataFrame(rows)
+        mode, more_ms = (pair.precision, pair.memory_format), time_ms - one_ms
+        ends = more_ms, more_ms - within, more_ms + within
+        rows.append((pair.gpu.name, *mode, pair.cnn, abs(pair.team_ms - one_ms), *ends))
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def of_energy(asked: Asked) -> pd.DataFrame:
     """Energy of iterations, time and power predicted; the scenario is what is left out: ``cnn`` or ``gpu``."""
     readings = own_readings()
     groups = {"cnn": lambda reading: reading.cnn, "gpu": lambda reading: reading.gpu.name}
-    group = groups[asked.scenario]
-    without = {
-        name: fit_ratios([reading for reading in readings if group(reading) != name])
-        for name in set(map(group, readings))
-    }
-    return pd.DataFrame(
-        {
-            "gpu": reading.gpu.name,
-            "precision": reading.mode.precision,
-            "memory_format": reading.mode.memory_format,
-            "cnn": reading.cnn,
-            "measured": reading.power_w * reading.iteration_ms,
-            "predicted": predicted_w(without[group(reading)], reading, served=True) * reading.predicted_ms[0],
-        }
+    power_w = held_out_w(readings, groups[asked.scenario], served=True)
+    rows = [
+        (reading.gpu.name, *_words(reading.mode), reading.cnn, reading.power_w * reading.iteration_ms)
         for reading in readings
-    )
+    ]
+    energy = power_w * [reading.predicted_ms[0] for reading in readings]
+    return pd.DataFrame(rows, columns=_COLUMNS[:5]).assign(predicted=energy)
 
 
 _PAIR_GPUS = ("T4", "V100-SXM2-16GB", "RTX 3060", "RTX 3090", "A100-SXM4-40GB", "RTX 4090", "L4", "L40S")
@@ -501,17 +477,8 @@ def of_epochs(asked: Asked) -> pd.DataFrame:
         if kept == "new" and case.cnn not in _NEW_CNNS:
             continue
         ends, seconds = forecast_and_measured(forecasts[row["case"], row["gpu"]], row, later=which == "later")
-        rows.append(
-            {
-                "gpu": row["gpu"],
-                "precision": case.mode.precision,
-                "memory_format": case.mode.memory_format,
-                "cnn": case.cnn,
-                "measured": seconds,
-                **dict(zip(("predicted", "low", "high"), ends, strict=True)),
-            }
-        )
-    return pd.DataFrame(rows)
+        rows.append((row["gpu"], *_words(case.mode), case.cnn, seconds, *ends))
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def forecast_and_measured(
