@@ -35,6 +35,7 @@ from predictor.evaluation.served import held_out_tables, judge_served
 from predictor.evaluation.splits import LIBRARIES
 from predictor.files import data_root, published_data_root
 from predictor.measurements.features import feature_table
+from predictor.measurements.published import published_features
 from predictor.measurements.schema import is_compiled
 from predictor.measurements.table import read_measurements
 from predictor.models.base import Case
@@ -447,6 +448,47 @@ def of_memory(_: Asked) -> pd.DataFrame:
     return frame[["gpu", *MODE, "cnn"]].assign(measured=frame["peak_memory_mib"] / 1024, predicted=predicted)
 
 
+_PROFILED = {
+    "conv_": "^Device_(_Fused)?Conv2D",
+    "depthwise": "^Device_Depthwise",
+    "matmul": "^Device_MatMul$",
+    "bias": "^Device_BiasAdd",
+    "batch_norm": "^Device_FusedBatchNorm",
+    "activation": "^Device_Relu",
+    "_pool": "^Device_(Max|Avg)Pool",
+    "add|fan_out": "^Device_Add(V2|N)$",
+    "concat": "^Device_(ConcatV2|Slice)$",
+    "optimizer": "^Device_ResourceApply",
+}
+"""Classes of kernels -> operations of TensorFlow's profiles; regular expressions."""
+
+
+def of_profiles(asked: Asked) -> pd.DataFrame:
+    """How the GPU's time of PROFET's iterations divides: predicted share of a type of kernels minus the profiled one.
+
+    No fit reads profiles. A part is a type; a fused convolution holds its bias and activation.
+    """
+    key, model, tables = ["gpu", "cnn", "image_size", "batch_size"], Model.load(), []
+    profiles = pd.read_csv(asked.published_folder / "profet_op_profile.csv.gz")
+    profiles = profiles.assign(
+        gpu=[find_gpu(name).name for name in profiles["gpu"]], cnn="profet/" + profiles["cnn"]
+    )
+    features = published_features(asked.published_folder, ("profet",)).drop_duplicates(key)
+    rows = profiles.merge(features[[*key, "layer_table"]], on=key)
+    for (gpu, cnn, size), own in rows.groupby(key[:3]):
+        table, batches = own["layer_table"].iloc[0], own["batch_size"].to_numpy(dtype=float)
+        case = Case(cnn, size, table, find_gpu(gpu), Mode("tensorflow", "fp32"), batches)
+        ms = pd.DataFrame(model.roofline.forecasts([case])[0].class_ms)
+        predicted, profiled = (
+            pd.DataFrame({name: found.filter(regex=words[name]).sum(axis=1).to_numpy() for name in _PROFILED})
+            for found, words in ((ms, {name: name for name in _PROFILED}), (own, _PROFILED))
+        )
+        shares = (found.div(found.sum(axis=1), axis=0) for found in (predicted, profiled))
+        off = next(shares) - next(shares)
+        tables.append(off.melt(var_name="part", value_name="error").assign(gpu=gpu, cnn=cnn))
+    return pd.concat(tables)
+
+
 _EPOCHS = {
     "": ("real_epochs_forecast.csv", ("real_epochs_h200.csv", "real_epochs_h100.csv")),
     "new": ("real_epochs_forecast_2.csv", ("real_epochs_h100_2.csv",)),
@@ -618,6 +660,7 @@ JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {
     "several-gpus": of_several_gpus,
     "energy": of_energy,
     "memory": of_memory,
+    "profiles": of_profiles,
     "pairs": of_pairs,
     "epochs": of_epochs,
     "starts": of_starts,
