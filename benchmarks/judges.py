@@ -35,6 +35,7 @@ from predictor.evaluation.splits import LIBRARIES
 from predictor.files import data_root, published_data_root
 from predictor.measurements.features import feature_table
 from predictor.measurements.table import read_measurements
+from predictor.models.chainer import SINGLE
 from predictor.models.epoch_start import compiled_shapes
 from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_measurements
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
@@ -252,16 +253,20 @@ def _model_without(*cnns: str) -> Model:
     return replace(Model.load(), layers=LayerModels().with_more(models))
 
 
-def of_chainer(_: Asked) -> pd.DataFrame:
-    """Chainer's GPU time in fp32 and TF32 from PyTorch's, each family of CNNs and all proxies left out."""
-    known, rows = chainer_pairs(Model.load()), []
-    for group in sorted({pair.group for pair in known}):
+def of_chainer(asked: Asked) -> pd.DataFrame:
+    """Chainer's GPU time in fp32 and TF32 from PyTorch's, each family of CNNs left out, or all proxies.
+
+    The scenario is ``cnns`` or ``proxies``, CNNs of a single convolution, whose intervals are wider.
+    """
+    known, rows, of_proxies = chainer_pairs(Model.load()), [], asked.scenario == "proxies"
+    for group in sorted({pair.group for pair in known if (pair.group == "proxies") == of_proxies}):
         cnns = {pair.cnn for pair in known if pair.group == group}
         ratios = CHAINER.fitted([pair for pair in known if pair.group != group])
         for pair in chainer_pairs(_model_without(*cnns), cnns):
             if not math.isfinite(pair.gpu_ms):
                 continue
-            time_ms, within = pair.predicted_ms(ratios), math.exp(ratios.spread)
+            time_ms = pair.predicted_ms(ratios)
+            within = math.exp(ratios.spread * (SINGLE if of_proxies else 1.0))
             found = {"measured": pair.gpu_ms, "predicted": time_ms}
             ends = {"low": time_ms / within, "high": time_ms * within}
             rows.append({"gpu": pair.gpu, "precision": pair.precision, "cnn": pair.cnn} | found | ends)
