@@ -244,7 +244,7 @@ class Calibration:
             return
         if not self.cnns:
             raise OutOfRangeError(
-                "the fit has no intervals: nothing was left out of it. Fit with calibrate=True, or ask for times alone."
+                "the fit has no intervals: nothing was left out of it. Fit with calibrate=True, or ask only for times."
             )
         raise OutOfRangeError(
             f"the fit has one CNN ({', '.join(self.cnns)}) on one chip ({', '.join(self.gpus)}), from which no "
