@@ -5,7 +5,7 @@ To add a type: one entry of `OPERATOR_TYPES`, and a function in each backend of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 __all__ = [
@@ -177,25 +177,19 @@ _REDUCTION = Work((1, 1, 0), _READ_WRITE, _READ_WRITE_BACK)
 # input is both factors together, so a half of it is read and a half is written.
 _HALF = Traffic(read_input=0.5, read_output=1, written_input=0.5)
 
+_CONVOLUTION = OperatorType(
+    operator_class="convolution",
+    kernel_class="conv",
+    work=_PRODUCT,
+    product="convolution",
+    weights="filters",
+    keeps_input=True,
+    amp_output="narrow",
+)
+
 OPERATOR_TYPES: dict[str, OperatorType] = {
-    "conv2d": OperatorType(
-        operator_class="convolution",
-        kernel_class="conv",
-        work=_PRODUCT,
-        product="convolution",
-        weights="filters",
-        keeps_input=True,
-        amp_output="narrow",
-    ),
-    "conv_transpose2d": OperatorType(
-        operator_class="convolution",
-        kernel_class="conv",
-        work=_PRODUCT,
-        product="transposed",
-        weights="filters",
-        keeps_input=True,
-        amp_output="narrow",
-    ),
+    "conv2d": _CONVOLUTION,
+    "conv_transpose2d": replace(_CONVOLUTION, product="transposed"),
     "linear": OperatorType(
         operator_class="linear",
         kernel_class="matmul",
@@ -360,16 +354,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
     ),
     # The types below were never measured: each follows the kernels of the class most like it.
     # A convolution over depth, height and width; its row holds depth x height as height.
-    "conv3d": OperatorType(
-        operator_class="convolution",
-        kernel_class="conv",
-        work=_PRODUCT,
-        product="convolution",
-        weights="filters",
-        keeps_input=True,
-        amp_output="narrow",
-        is_measured=False,
-    ),
+    "conv3d": replace(_CONVOLUTION, is_measured=False),
     # Its statistics span positions, as batch norm's do; instance norm is the one with a channel per group.
     "group_norm": OperatorType(
         operator_class="layer_norm",

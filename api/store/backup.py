@@ -89,7 +89,9 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     counts[found["table"]] += 1
                     yield found["table"], found["row"]
     except FileNotFoundError:
-        raise DataError(f"there is no file {path}.") from None
+        raise DataError(
+            f"there is no backup {path}. `epochcast store backup {path.name}` writes one."
+        ) from None
     except (OSError, EOFError, ValueError) as error:
         raise _no_backup(path, str(error)) from None
     if end != {name: counts[name] for name in (table.name for table in _TABLES)}:

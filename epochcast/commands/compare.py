@@ -1,6 +1,7 @@
 """`epochcast compare`: which GPU to rent."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -124,14 +125,14 @@ def _short_columns(records: Sequence[Record], plan: Plan) -> list[Column]:
     shared = columns_of(records)
     return [
         gpus_column(marked=True),
-        Column("offer", _offer_and_price, left=True, rank=4),
+        Column("offer", _offer_and_price, left=True, rank=2),
         *(
             []
             if len({r["batch_size"] for r in records}) == 1
             else [Column("batch", lambda r: f"{r['batch_size']:,}")]
         ),
         *(
-            [Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=3)]
+            [Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=4)]
             if any(map(start_matters, records))
             else []
         ),
@@ -146,8 +147,8 @@ def _short_columns(records: Sequence[Record], plan: Plan) -> list[Column]:
             if plan.relative_to
             else []
         ),
-        shared["precision"],
-        Column("with AMP", _with_amp, left=True, rank=2),
+        replace(shared["precision"], rank=5),
+        Column("with AMP", _with_amp, left=True, rank=3),
         Column("", _but, left=True, rank=1),
     ]
 

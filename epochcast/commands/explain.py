@@ -199,7 +199,7 @@ def _show(explanation: "Explanation", verbose: bool) -> None:
         print()
         print_table(_mode_records(explanation), _mode_columns(explanation, shown), "Another mode, x the time")
     kinds = dict.fromkeys(reason.kind.replace("_", " ") for reason in reasons)
-    guessed = [f"~: extrapolates ({', '.join(kinds)})."] if kinds and not verbose else []
+    guessed = [f"~ not measured: {', '.join(kinds)}."] if kinds and not verbose else []
     print_notes([" ".join([_method(explanation), *guessed])])
     print_notes(_parts(explanation))
     jumps, kernels = _jumps(explanation.switches), _kernel_changes(explanation.switches)

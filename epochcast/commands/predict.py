@@ -220,7 +220,7 @@ def _columns(
         *searched,
         *(_TEAM_COLUMNS if records[0]["gpus_used"] > 1 else ()),
         Column("iteration, ms", _iteration, left=True),
-        Column("epoch", _epoch, left=True),
+        *([] if records[0]["epoch_time_s"] is None else [Column("epoch", _epoch, left=True)]),
         Column("US$/epoch", _cost, left=True, rank=1),
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],

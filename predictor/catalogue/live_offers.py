@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections import Counter
@@ -175,6 +176,7 @@ def _catalogue_items(providers: Sequence[str]) -> list[CatalogueItem]:
         import gpuhunt
     except ImportError as error:
         raise BackendUnavailableError("gpuhunt is not installed: pip install 'epochcast[offers]'") from error
+    logging.getLogger("gpuhunt").addHandler(logging.NullHandler())  # what it logs comes as an error, too
     recorded = os.environ.get(_CATALOGUE_FOLDER)
     try:
         if recorded is None:

@@ -1,35 +1,22 @@
-"""Proxy CNNs of the founding study: their names, their counts in a CNN, their epoch times.
+"""Proxy CNNs of the founding study.
 
-A proxy is a CNN with a single convolution. Its name, `H_CIN_COUT`, is also the name of that convolution's
-shape, so counts of shapes in a target CNN are counts of proxies.
+A proxy is a CNN with a single convolution. Its name, `H_CIN_COUT`, is also the name of that convolution's shape.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from typing import TYPE_CHECKING
 
-from predictor.catalogue.modes import MODE_COLUMNS, mode_words
 from predictor.cnns.builder import FeatureMap, NetBuilder
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operator_types import OPERATOR_TYPES
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = [
     "PROXY_CLASSES",
-    "PROXY_TIME_PREFIX",
-    "proxy_counts",
     "proxy_name",
     "proxy_table",
-    "proxy_time_columns",
 ]
-
-PROXY_TIME_PREFIX = "proxy_epoch_time_s_"
-"""Prefix and name of a proxy make the column of its epoch time on the row's GPU at the row's batch size."""
 
 PROXY_CLASSES = 10
 
@@ -78,40 +65,6 @@ def proxy_name(layer: Layer) -> str:
         name += f"_k{kernel}_s{stride}_g{groups}"
     name += f"_d{dilation}" if dilation != 1 else ""
     return name + ("_t" if layer.type == "conv_transpose2d" else "")
-
-
-def proxy_counts(table: LayerTable) -> dict[str, int]:
-    """Count each convolution shape of a CNN: proxy name -> count, in the order of first occurrence."""
-    return dict(Counter(proxy_name(layer) for layer in table if layer.type in _CONVOLUTIONS))
-
-
-def proxy_time_columns(measurements: pd.DataFrame) -> pd.DataFrame:
-    """For every row, the epoch times of the proxies measured on its GPU, at its batch size, in its mode.
-
-    Parameters
-    ----------
-    measurements : DataFrame of n rows
-        A measurement table; proxies are its rows of kind `proxy`, named in `cnn`, with `epoch_time_s`.
-
-    Returns
-    -------
-    DataFrame of shape (n, number of proxies), of the same index
-        Columns `proxy_epoch_time_s_<proxy>`; the median where a proxy was repeated, NaN where it was not
-        measured in just that case. No column where the table has no proxies.
-    """
-    import pandas as pd
-
-    if not {"kind", "epoch_time_s", "cnn"} <= set(measurements.columns):
-        return pd.DataFrame(index=measurements.index)
-    keys = mode_words(measurements, ("gpu", "batch_size", "samples_per_epoch", *MODE_COLUMNS))
-    rows = (measurements["kind"] == "proxy") & measurements["epoch_time_s"].notna()
-    proxies = keys[rows].assign(
-        proxy=PROXY_TIME_PREFIX + measurements.loc[rows, "cnn"].astype(str),
-        epoch_time_s=measurements.loc[rows, "epoch_time_s"],
-    )
-    wide = proxies.groupby([*keys.columns, "proxy"])["epoch_time_s"].median().unstack("proxy")  # noqa: PD010
-    columns = keys.join(wide, on=list(keys.columns)).drop(columns=list(keys.columns))
-    return columns.set_axis(measurements.index, axis=0)
 
 
 def _check_convolution(layer: Layer) -> None:

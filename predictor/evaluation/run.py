@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.cnns.proxies import PROXY_TIME_PREFIX
 from predictor.errors import DataError, EpochcastError, SchemaError
 from predictor.evaluation.scenarios import SCENARIOS, Scenario, find_scenario, holds_published_rows
 from predictor.evaluation.splits import Fold, Positions
@@ -226,7 +225,7 @@ def _by_training_rows(tasks: Sequence[_Task]) -> list[list[int]]:
     """Positions of the tasks whose fits are shown the same rows and columns, together."""
     alike: dict[tuple[Any, ...], list[int]] = {}
     for place, (scenario, _, _, fold) in enumerate(tasks):
-        shown = (scenario.answer, scenario.known, scenario.proxies_known)
+        shown = (scenario.answer, scenario.known)
         alike.setdefault((fold.train.tobytes(), *shown), []).append(place)
     return list(alike.values())
 
@@ -342,10 +341,7 @@ def _shown_to_predict(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
 
 
 def _hidden(rows: pd.DataFrame, scenario: Scenario, measured: Iterable[str]) -> list[str]:
-    hidden = [column for column in measured if column in rows and column not in scenario.known]
-    if not scenario.proxies_known:
-        hidden += [str(column) for column in rows if str(column).startswith(PROXY_TIME_PREFIX)]
-    return hidden
+    return [column for column in measured if column in rows and column not in scenario.known]
 
 
 def _truth(rows: pd.DataFrame, scenario: Scenario) -> NDArray[np.float64]:

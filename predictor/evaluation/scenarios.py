@@ -33,23 +33,21 @@ class Scenario:
     `sources` are the data sets whose rows are tested, on fits of all sources; of a table without published data, such
     as a user's own, it takes every row. `group` is the column whose worst value is reported. `goal` and `start`
     (best figure known before this project) are MAPE as fractions, None where there is none. `answer` is
-    the predicted column; `known` names measured columns that predictors may read. Without
-    `proxies_known`, the proxies' times are hidden, without `host_known` the machines. `predictors` are the
-    registered names that apply, all where it is empty. One that `repeats` another on other data is left out on a table
-    without published rows.
+    the predicted column; `known` names measured columns that predictors may read. Without `host_known` the machines
+    are hidden. `predictors` are the registered names that apply, all where it is empty. One that `repeats` another on
+    other data is left out on a table without published rows.
     """
 
     name: str
     title: str
     question: str
-    sources: tuple[str, ...]
-    group: str
-    goal: float | None
-    start: float | None
     split: Split
+    sources: tuple[str, ...] = ("profet",)
+    group: str = "cnn"
+    goal: float | None = None
+    start: float | None = None
     answer: str = "iteration_time_ms"
     known: tuple[str, ...] = ()
-    proxies_known: bool = True
     host_known: bool = True
     repeats: bool = False
     predictors: tuple[str, ...] = ()
@@ -108,8 +106,6 @@ SCENARIOS: dict[str, Scenario] = {
         name="problem-scaling",
         title="Problem scaling: an unseen batch size",
         question="How long does an iteration take at a batch size between those that were measured?",
-        sources=("profet",),
-        group="cnn",
         goal=0.019,
         start=0.025,
         split=splits.problem_scaling,
@@ -118,8 +114,6 @@ SCENARIOS: dict[str, Scenario] = {
         name="unseen-batch-size",
         title="A batch size at which no CNN was measured",
         question="How long does an iteration take at batch 64, where CNNs were measured only at other batch sizes?",
-        sources=("profet",),
-        group="cnn",
         goal=0.055,
         start=0.105,
         split=splits.unseen_batch_size,
@@ -130,7 +124,6 @@ SCENARIOS: dict[str, Scenario] = {
         title="Problem scaling on a fine grid of batch sizes",
         question="With five batch sizes of the CNN, and its layers at all batch sizes, how long do the others take?",
         sources=("h200",),
-        group="cnn",
         goal=0.010,
         start=0.035,
         split=splits.fine_grid,
@@ -142,7 +135,6 @@ SCENARIOS: dict[str, Scenario] = {
         title="An unseen CNN whose layers were measured on the GPU",
         question="How long does a CNN take whose single layers, but not itself, were measured?",
         sources=("h200",),
-        group="cnn",
         goal=0.015,
         start=0.025,
         split=splits.layers_measured,
@@ -154,9 +146,7 @@ SCENARIOS: dict[str, Scenario] = {
         title="An unseen CNN, only the designed library of layers measured",
         question="How long does a CNN take on a GPU where the preset library, and nothing else, was measured?",
         sources=("h200",),
-        group="cnn",
         goal=0.04,
-        start=None,
         split=partial(splits.preset_library, largest="library"),
         answer="gpu_time_ms",
         predictors=("layer-times",),
@@ -166,9 +156,7 @@ SCENARIOS: dict[str, Scenario] = {
         title="An unseen CNN, only the quick library of layers measured",
         question="How long does a CNN take on a GPU that was measured for three minutes?",
         sources=("h200",),
-        group="cnn",
         goal=0.06,
-        start=None,
         split=partial(splits.preset_library, largest="quick"),
         answer="gpu_time_ms",
         predictors=("layer-times",),
@@ -178,7 +166,6 @@ SCENARIOS: dict[str, Scenario] = {
         title="An unseen card of a chip whose operators were measured on another card",
         question="How long does a CNN take on a card that was never measured, given another card of its chip?",
         sources=("h200", "h100"),
-        group="cnn",
         goal=0.04,
         start=0.32,
         split=splits.same_chip,
@@ -190,7 +177,6 @@ SCENARIOS: dict[str, Scenario] = {
         title="An unseen CNN on a card measured for three minutes, another card of its chip known well",
         question="How long does a CNN take that was run nowhere, where operators of both cards were measured?",
         sources=("h100",),
-        group="cnn",
         goal=0.04,
         start=0.043,
         split=splits.same_chip_quick,
@@ -201,8 +187,6 @@ SCENARIOS: dict[str, Scenario] = {
         name="unseen-cnn",
         title="An unseen CNN, only other CNNs measured on the GPU",
         question="How long does a CNN take that was never run, on GPUs where other CNNs ran?",
-        sources=("profet",),
-        group="cnn",
         goal=0.06,
         start=0.087,
         split=splits.unseen_cnn,
@@ -211,10 +195,6 @@ SCENARIOS: dict[str, Scenario] = {
         name="unseen-cnn-host-unknown",
         title="An unseen CNN on a machine of which only the GPU is known",
         question="How long does a CNN take that was never run, on a measured GPU in a machine that was not?",
-        sources=("profet",),
-        group="cnn",
-        goal=None,
-        start=None,
         split=splits.unseen_cnn,
         predictors=("roofline",),
         host_known=False,
@@ -224,8 +204,6 @@ SCENARIOS: dict[str, Scenario] = {
         name="unseen-cnn-one-run",
         title="An unseen CNN with one run of it at a middle batch size",
         question="How much does one run of the CNN on that GPU, at batch 64, help for its other batch sizes?",
-        sources=("profet",),
-        group="cnn",
         goal=0.05,
         start=0.056,
         split=splits.unseen_cnn_one_run,
@@ -234,10 +212,7 @@ SCENARIOS: dict[str, Scenario] = {
         name="unseen-cnn-run-elsewhere",
         title="An unseen CNN with one run of it on another GPU",
         question="How much does one run of the CNN at batch 64 on another GPU help, where other CNNs ran on both?",
-        sources=("profet",),
-        group="cnn",
         goal=0.11,
-        start=None,
         split=splits.unseen_cnn_run_elsewhere,
         predictors=("anchored", "flops-ratio"),
     ),
@@ -259,19 +234,16 @@ SCENARIOS: dict[str, Scenario] = {
         start=0.158,
         split=splits.unseen_gpu,
         predictors=("roofline",),
-        proxies_known=False,
         repeats=True,
     ),
     "unseen-gpu-specs": Scenario(
         name="unseen-gpu-specs",
         title="An unseen GPU from its specifications (S)",
         question="How long does a CNN, measured elsewhere, take on a GPU known by its data sheet only?",
-        sources=("profet",),
         group="gpu",
         goal=0.12,
         start=0.164,
         split=splits.unseen_gpu,
-        proxies_known=False,
     ),
     "unseen-gpu-specs-lambda": Scenario(
         name="unseen-gpu-specs-lambda",
@@ -282,37 +254,29 @@ SCENARIOS: dict[str, Scenario] = {
         goal=0.07,
         start=0.084,
         split=splits.unseen_gpu,
-        proxies_known=False,
         repeats=True,
     ),
     "unseen-gpu-anchored": Scenario(
         name="unseen-gpu-anchored",
         title="An unseen GPU, the CNN measured on other GPUs (A)",
         question="How long does a CNN new to the fit take on a new GPU, given its runs on other GPUs?",
-        sources=("profet",),
         group="gpu",
         goal=0.08,
         start=0.112,
         split=splits.unseen_gpu_anchored,
-        proxies_known=False,
     ),
     "problem-and-hardware-scaling": Scenario(
         name="problem-and-hardware-scaling",
         title="Problem and hardware scaling: an unseen GPU at an unseen batch size",
         question="How long does a CNN take on a new GPU at a batch size that was measured nowhere?",
-        sources=("profet",),
         group="gpu",
         goal=0.12,
-        start=None,
         split=splits.problem_and_hardware_scaling,
-        proxies_known=False,
     ),
     "epoch-time": Scenario(
         name="epoch-time",
         title="Epoch time from iteration time",
         question="Given an iteration's time, how long is an epoch on an unseen GPU, or of an unseen CNN?",
-        sources=("profet",),
-        group="cnn",
         goal=0.03,
         start=0.07,
         split=splits.epoch_time,

@@ -43,8 +43,6 @@ DISPATCHED = ("2_8_8", 2)
 """Proxy CNN whose iteration a CPU spends in the framework rather than in its 32 numbers an image."""
 
 _TRUST = 0.8
-_LARGEST_BATCH = 64
-"""Rows above it are not compared: their GPU falls behind, and a full queue makes the host wait."""
 
 
 @dataclass(frozen=True, slots=True)

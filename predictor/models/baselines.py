@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from predictor.catalogue.devices import Gpu, find_gpu, is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import MODE_COLUMNS, UNKNOWN, mode_words
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.measurements.features import FEATURES
 from predictor.measurements.groups import chips_of
 from predictor.models.base import (
     UNSEEN,
@@ -27,6 +26,7 @@ from predictor.models.base import (
 )
 from predictor.models.forecast import Reason
 from predictor.models.residuals import is_of
+from predictor.operators.work import cnn_flops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ class FlopsRatio(WholePredictor):
         for case, rows in cases_of(X):
             reached = times[rows] * _peak(case.gpu, case.mode.precision, SchemaError) / case.batch_sizes
             if case.table is not None:
-                flops = FEATURES["training_flops_per_image"](case.table)
+                flops = cnn_flops(case.table, 1)
                 shares.setdefault(f"precision {case.mode.precision}", []).extend(reached / flops)
             if self.by_cnn:
                 runs = map(_Run, [case.gpu.name] * len(rows), case.batch_sizes.tolist(), reached.tolist())
@@ -157,7 +157,7 @@ class FlopsRatio(WholePredictor):
                 f"has no layer table or no CNN was; "
                 f"CNNs were timed in {known}. Ask for one of these, or add a measurement or a layer table of this CNN."
             )
-        return self.per_flop_[f"precision {precision}"] * FEATURES["training_flops_per_image"](case.table)
+        return self.per_flop_[f"precision {precision}"] * cnn_flops(case.table, 1)
 
     def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
         """Chip by chip: without rows of its own a known GPU is as unknown as another."""

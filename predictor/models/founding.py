@@ -20,7 +20,6 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.proxies import proxy_name, proxy_table
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.measurements.features import FOUNDING_SPECIFICATIONS
 from predictor.models.base import (
     INSTEAD,
     MEASURED,
@@ -201,7 +200,6 @@ def _not_fitted(name: str, mode: ModeWords, fitted: Sequence[ModeWords]) -> OutO
     )
 
 
-_SPECIFICATIONS = (*FOUNDING_SPECIFICATIONS, "memory_bandwidth_gb_per_s")
 _TYPICAL = {
     "compute_capability": 7.0,
     "boost_clock_ghz": 1.5,
@@ -210,6 +208,9 @@ _TYPICAL = {
     "l2_mib": 6.0,
     "memory_bandwidth_gb_per_s": 900.0,
 }
+"""Specifications that `gpu-specs` uses, with values around which they are scaled."""
+
+_SPECIFICATIONS = tuple(_TYPICAL)
 _USUAL_EXPONENTS = {"peak_fp32_tflop_per_s": -0.5, "memory_bandwidth_gb_per_s": -0.5}
 _OF_EXPONENTS, _OF_PROXIES, _OF_MODES, _OF_ALL = 1.0, 3.0, 0.5, 0.01
 """Ridges, chosen by leaving out GPUs of Lambda's rows, and CNNs of the H200's."""

@@ -347,9 +347,17 @@ def test_the_precision_is_below_the_table_and_in_a_column_where_gpus_differ(comm
     for more, precision in (((), "TF32"), (("--precision", "fp32"), "FP32")):
         out = " ".join(epochcast(*asked, "-g", "A10G", *more).out.split())
         assert f", {precision}, without image loading" in out
+    monkeypatch.setenv("COLUMNS", "120")
     header, *lines = lines_of_table(epochcast(*asked, "-g", "A10G", "-g", "T4").out)
     assert "precision" in header
     assert {word for line in lines[:2] for word in line.split()} >= {"fp32", "tf32"}
+
+
+def test_a_narrow_comparison_keeps_the_offer_longest(epochcast, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    run = epochcast("compare", "resnet50", "--data-set", "imagenet", "--epochs", 90, "--budget", 100)
+    header, *_ = run.out.split("\n\n")[1].splitlines()
+    assert header.split() == ["GPU", "offer", "time", "US$", "within"]
 
 
 LOADS_SLOWLY = ("resnet18", "-g", "H100-SXM", "-b", 2048, "--n-gpus", 8, "--precision", "amp_bf16")

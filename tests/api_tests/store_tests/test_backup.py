@@ -111,7 +111,7 @@ def test_what_is_no_backup_is_refused(other, tmp_path, content):
 
 
 def test_a_file_that_is_not_there_is_said_so(other, tmp_path):
-    with pytest.raises(DataError, match="there is no file"):
+    with pytest.raises(DataError, match="there is no backup"):
         restore(other, tmp_path / "nothing.gz")
 
 

@@ -150,16 +150,6 @@ def test_what_else_was_measured_is_there_to_learn_from_but_not_of_the_tested_row
     assert all((column in X) == (step == "fit") for step, X, _ in spy.shown)
 
 
-def test_proxies_of_an_unseen_gpu_are_not_shown(features, spy):
-    evaluate(features.assign(proxy_epoch_time_s_16_64_64=1.0), ["unseen-gpu-specs"], {"spy": spy})
-    assert not any("proxy_epoch_time_s_16_64_64" in X for _, X, _ in spy.shown)
-
-
-def test_proxies_of_a_known_gpu_are_shown(features, spy):
-    evaluate(features.assign(proxy_epoch_time_s_16_64_64=1.0), ["unseen-cnn"], {"spy": spy})
-    assert all("proxy_epoch_time_s_16_64_64" in X for _, X, _ in spy.shown)
-
-
 def test_single_layers_are_kept_from_predictors_that_do_not_ask_for_them(features_with_operators, spy):
     evaluate(features_with_operators, ["unseen-cnn"], {"spy": spy})
     assert all(set(X["kind"]) == {"target"} for _, X, _ in spy.shown)

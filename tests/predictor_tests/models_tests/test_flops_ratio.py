@@ -1,20 +1,27 @@
 import numpy as np
 import pytest
 
+from predictor.catalogue.devices import find_gpu, peak_tflop_per_s
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.baselines import FlopsRatio
+from predictor.operators.work import cnn_flops
+
+
+def _peaks(features):
+    """Peak rate of each row's GPU at its precision, in TFLOP/s."""
+    return features["gpu"].map(lambda gpu: peak_tflop_per_s(find_gpu(gpu), "fp32"))
 
 
 def _napkin(features, efficiency=0.4):
     """Milliseconds at a share of the peak that is the same everywhere."""
-    flops = features["training_flops_per_image"] * features["batch_size"]
-    return flops / (efficiency * features["peak_tflop_per_s"] * 1e12) * 1e3
+    flops = features["layer_table"].map(lambda table: cnn_flops(table, 1)) * features["batch_size"]
+    return flops / (efficiency * _peaks(features) * 1e12) * 1e3
 
 
 def test_a_cnn_timed_on_other_gpus_scales_with_the_ratio_of_peaks(features):
     train, asked = features[features["gpu"] == "Tesla K80"], features[features["gpu"] == "Tesla T4"]
     predicted = FlopsRatio().fit(train, train["iteration_time_ms"]).predict(asked)
-    peaks = train["peak_tflop_per_s"].iloc[0] / asked["peak_tflop_per_s"].iloc[0]
+    peaks = _peaks(train).iloc[0] / _peaks(asked).iloc[0]
     np.testing.assert_allclose(predicted, train["iteration_time_ms"].to_numpy() * peaks)
 
 
@@ -23,8 +30,8 @@ def test_several_gpus_give_their_median(features):
     asked = features[(features["gpu"] == "Tesla T4") & (features["batch_size"] == 8)]
     predicted = FlopsRatio().fit(train, train["iteration_time_ms"]).predict(asked)
     rows = train[train["batch_size"] == 8]
-    reached = (rows["iteration_time_ms"] * rows["peak_tflop_per_s"]).groupby(rows["cnn"]).median()
-    np.testing.assert_allclose(predicted, reached[asked["cnn"]] / asked["peak_tflop_per_s"].to_numpy())
+    reached = (rows["iteration_time_ms"] * _peaks(rows)).groupby(rows["cnn"]).median()
+    np.testing.assert_allclose(predicted, reached[asked["cnn"]] / _peaks(asked).to_numpy())
 
 
 def test_the_gpu_itself_at_another_batch_size_counts_before_other_gpus(features):
@@ -41,7 +48,7 @@ def test_anchors_of_a_cnn_out_of_the_fit_scale_with_the_ratio_of_peaks(features)
     known, asked = deep[deep["gpu"] == "Tesla K80"], deep[deep["gpu"] == "Tesla T4"]
     fitted = FlopsRatio().fit(train, train["iteration_time_ms"])
     predicted = fitted.predict(asked, anchors=(known, known["iteration_time_ms"]))
-    peaks = known["peak_tflop_per_s"].iloc[0] / asked["peak_tflop_per_s"].iloc[0]
+    peaks = _peaks(known).iloc[0] / _peaks(asked).iloc[0]
     np.testing.assert_allclose(predicted, known["iteration_time_ms"].to_numpy() * peaks)
 
 

@@ -38,7 +38,8 @@ def test_a_law_of_its_form_is_recovered(features):
         size * sum(float(each.ratios.sum()) for each in proxy_work(table, ("32_64_64",)).values())
         for size, table in zip(features["batch_size"], features["layer_table"], strict=True)
     ]
-    speed = np.sqrt(features["peak_tflop_per_s"] * features["gpu_memory_bandwidth_gb_per_s"])
+    gpus = features["gpu"].map(find_gpu)
+    speed = [(gpu.peak_fp32_tflop_per_s * gpu.memory_bandwidth_gb_per_s) ** 0.5 for gpu in gpus]
     times = 1 + 0.1 * features["layer_table"].map(len) + np.array(work) / speed
     seen = features["gpu"] != "Tesla T4"
     predicted = GpuSpecs(("32_64_64",)).fit(features[seen], times[seen]).predict(features[~seen])
@@ -91,7 +92,7 @@ def test_a_gpu_without_a_specification_is_refused_by_name(fitted):
 
 
 def test_several_modes_are_fitted_at_once(features):
-    strict = features[features["gpu_compute_capability"] >= 8]
+    strict = features[features["gpu"].map(lambda gpu: find_gpu(gpu).compute_capability) >= 8]
     both = pd.concat([strict, strict.assign(precision="tf32")])
     times = both["iteration_time_ms"] * np.where(both["precision"] == "tf32", 0.5, 1.0)
     fitted = GpuSpecs().fit(both, times)
