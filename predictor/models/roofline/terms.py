@@ -184,20 +184,11 @@ def expected_of(term: Term) -> float:
     return _EXPECTED.get(term, 0.0)
 
 
-_STRONG = {"since", *GAIN}
-
-
 def ridge_of(term: Term) -> float:
-    """Strength of the pull to the prior mean.
-
-    It is weak on levels of classes and of far generations, strong on what few GPUs tell apart: steps of generations
-    and what modes gain. Chosen by GPUs left out among those that stay (docs/decisions/057).
-    """
+    """Strength of the pull to the prior mean: weak on levels of classes and of far generations."""
     _, feature, condition = term
-    kind = condition.partition(":")[0]
-    if kind == "generation" or (not condition and feature == "one"):
-        return 0.02
-    return 4.0 if kind in _STRONG else 1.0
+    free = condition.startswith("generation:") or (not condition and feature == "one")
+    return 0.01 if free else 0.5
 
 
 _SHARPNESS = 8.0
