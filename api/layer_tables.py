@@ -1,7 +1,7 @@
 """CNNs that come with a question as layer tables: their schema, and the checks of what was sent."""
 
 from dataclasses import Field as Column
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -20,7 +20,7 @@ from predictor.cnns.layer_table import (
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
-__all__ = ["MAX_LAYERS", "STRICT", "ImageSize", "LayerIn", "LayerTableIn", "Name", "as_sent", "inline_table"]
+__all__ = ["MAX_LAYERS", "STRICT", "ImageSize", "LayerIn", "LayerTableIn", "Name", "inline_table"]
 
 MAX_LAYERS = 10_000
 
@@ -150,14 +150,6 @@ def _table(given: LayerTableIn) -> LayerTable:
         position, column, why = complaint
         raise SchemaError(f"layer_table.layers[{position}].{column}: {why}")
     return table
-
-
-def as_sent(table: LayerTable) -> dict[str, Any]:
-    """The table as `inline_table` takes it, to send with other questions; what is unknown is left out."""
-    layers = [{name: value for name, value in asdict(layer).items() if value is not None} for layer in table]
-    sent = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
-    sent |= {"step": asdict(table.step)} if table.step is not None else {}
-    return sent | ({"warnings": [asdict(warning) for warning in table.warnings]} if table.warnings else {})
 
 
 def _layer(given: LayerIn, position: int) -> Layer:

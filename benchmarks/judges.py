@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,20 +30,26 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
-from predictor.evaluation.run import evaluate
+from predictor.evaluation.run import evaluate, registered_predictors
 from predictor.evaluation.served import held_out_tables, judge_served
 from predictor.evaluation.splits import LIBRARIES
 from predictor.files import data_root, published_data_root
 from predictor.measurements.features import feature_table
+from predictor.measurements.published import published_features
+from predictor.measurements.schema import is_compiled
 from predictor.measurements.table import read_measurements
+from predictor.models.base import Case
 from predictor.models.epoch_start import compiled_shapes
 from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_measurements
+from predictor.models.forecast import IterationForecast
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
-from predictor.models.layer_times.files import LayerModels
-from predictor.models.layer_times.law import layer_sums
+from predictor.models.layer_times.files import LayerModels, library_mode
+from predictor.models.layer_times.fit import with_forests
+from predictor.models.layer_times.law import counted_operators, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.transfer import CarriedOver
-from predictor.models.power_fit import fit_ratios, own_readings, predicted_w
+from predictor.models.power_fit import held_out_w, own_readings
 from predictor.models.ratios import Ratios, ratios_of
 from predictor.models.ratios_fit import (
     CHAINER,
@@ -53,13 +60,17 @@ from predictor.models.ratios_fit import (
     own_tables,
     team_pairs,
 )
+from predictor.models.roofline.model import Roofline
 from predictor.models.roofline.terms import join_host
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
+from predictor.operators.operators import Operator
+from predictor.operators.work import operator_class
 
 __all__ = ["JUDGES", "Asked", "fit_epochs", "own_features"]
 
 MODE = ["precision", "memory_format"]
+_COLUMNS = ["gpu", *MODE, "cnn", "measured", "predicted", "low", "high"]
 HERE = Path(__file__).parent
 
 
@@ -98,8 +109,22 @@ def of_own_tables(asked: Asked) -> pd.DataFrame:
     return _evaluated(asked, own_features(asked.precisions))
 
 
+class _WithinCampaign(Roofline):
+    """The law, its intervals without what campaigns differ in: CNNs left out lie beside others of their campaign."""
+
+    def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
+        law = replace(self.law_, calibration=replace(self.law_.calibration, campaign=0.0))
+        return Roofline.of(law, self.ranges_, self.trained_on_).forecasts(cases)
+
+
+_WITHIN = "within-campaign"
+
+
 def _evaluated(asked: Asked, features: pd.DataFrame) -> pd.DataFrame:
-    result = evaluate(features, asked.scenarios, asked.predictors or None, n_jobs=asked.jobs)
+    names: Sequence[str] | dict[str, Any] = [name for name in asked.predictors if name != _WITHIN]
+    if _WITHIN in asked.predictors:  # shares its fits with the law's
+        names = registered_predictors(names) | {_WITHIN: _WithinCampaign()}
+    result = evaluate(features, asked.scenarios, names or None, n_jobs=asked.jobs)
     rows = features.iloc[result.predictions["row"].to_numpy()].reset_index(drop=True)
     machine = rows["source"].astype(str) + ": " + rows["host"].fillna(rows["gpu"]).astype(str)
     of_machines = result.predictions["scenario"] == "unseen-gpu"  # a machine counts once
@@ -180,6 +205,83 @@ def _renamed(judged: pd.DataFrame) -> pd.DataFrame:
     return judged.rename(columns={f"{name}_ms": name for name in ("measured", "predicted", "low", "high")})
 
 
+_H200 = find_gpu("NVIDIA H200")
+_LEFT_OUT = {
+    "type": (
+        *("activation", "batch_norm", "add", "max_pool", "concat", "avg_pool", "multiply", "linear"),
+        "elementwise",  # all of activation, add, multiply, concat
+    ),
+    "convolution": ("depthwise", "1 x 1", "3 x 3", "larger"),
+}
+
+
+def of_left_out(asked: Asked) -> pd.DataFrame:
+    """GPU time on an H200 of our CNNs with a type or kind of convolution that is left out of its operators.
+
+    A part is one of these. Predictors: ``default`` as served, ``layer-times`` by the other operators, ``roofline``.
+    """
+    measured, model, tables = _graph_times(), Model.load(), []
+    for words, rows in measured.groupby(MODE, sort=False):
+        mode = Mode(**dict(zip(MODE, words, strict=True)), capture="graph", float32_matmul_precision="high")
+        layers = model.layers.measured(library_mode(_H200, mode))
+        for kind in _LEFT_OUT[asked.scenario] if layers is not None else ():
+            gone = [each for each in layers.library.operators if _is_of(each, kind)]
+            lesser = layers.library.without(gone)
+            if asked.scenario == "convolution":  # trees have seen all of them
+                lesser = with_forests(replace(lesser, base=None, forests={}, expected=None, hidden={}))
+            known = replace(layers, library=lesser)
+            serving = replace(model, layers=LayerModels().with_more([known]))
+            for (cnn, size), own in rows.groupby(["cnn", "image_size"]):
+                table, batches = zoo_cnn(cnn, int(size)), own["batch_size"].to_numpy(dtype=float)
+                if not any(_is_of(each, kind) for each in counted_operators(table)[0]):
+                    continue
+                case = Case(cnn, int(size), table, _H200, mode, batches, ())
+                answers = {
+                    "default": serving.forecast(table, _H200, mode, batches),
+                    "layer-times": forecast_by_layers(known, case, known.sums),
+                    "roofline": serving.forecast(table, _H200, mode, batches, method="roofline"),
+                }
+                tables += [
+                    own[["gpu", *MODE, "cnn"]].assign(
+                        predictor=name,
+                        part=kind,
+                        measured=own["gpu_time_ms"],
+                        predicted=answer.gpu_time_ms,
+                        low=answer.gpu_low_ms,
+                        high=answer.gpu_high_ms,
+                    )
+                    for name, answer in answers.items()
+                ]
+    return pd.concat(tables)
+
+
+def _graph_times() -> pd.DataFrame:
+    """GPU times of the H200's CNNs in PyTorch, uncompiled, in three modes; TF32 with matrix products in it."""
+    rows = own_measurements(("targets",))
+    rows = rows[(rows["gpu"] == _H200.name) & (rows["framework"] == "pytorch") & ~is_compiled(rows)]
+    rows = rows[
+        (rows["source"] == "epochcast") & rows["gpu_time_ms"].notna() & (rows["n_gpus"].fillna(1) == 1)
+    ]
+    rows = rows[~rows["autotune"].fillna(False).astype(bool)]
+    rows = rows.assign(memory_format=rows["memory_format"].fillna("nchw"))
+    in_tf32 = (rows["precision"] == "tf32") & (rows["memory_format"] == "nchw")
+    rows = rows[in_tf32 & (rows["float32_matmul_precision"] == "high") | (rows["precision"] == "amp_bf16")]
+    return rows.groupby(["gpu", *MODE, "cnn", "image_size", "batch_size"], as_index=False)[
+        "gpu_time_ms"
+    ].median()
+
+
+def _is_of(operator: Operator, kind: str) -> bool:
+    """Whether an operator is of a type, or a kind of convolution."""
+    if operator.type != "conv2d":
+        return operator.type == kind or (kind == "elementwise" and operator_class(operator) in _ELEMENTWISE)
+    if operator_class(operator) == "depthwise":
+        return kind == "depthwise"
+    return kind == {1: "1 x 1", 3: "3 x 3"}.get(operator.kernel_height, "larger")
+
+
+_ELEMENTWISE = ("activation", "add", "multiply", "concat")
+
 _LARGEST_EAGER_BATCH = 32
 
 
@@ -226,19 +328,13 @@ def of_compile(asked: Asked) -> pd.DataFrame:
             own = compiled_pairs(measured[measured["cnn"].isin(cnns)], _model_without(*cnns))
         for pair in own:
             answer = pair.forecast(ratios)
-            rows.append(
-                {
-                    "gpu": pair.gpu.name,
-                    "precision": pair.mode.precision,
-                    "memory_format": pair.mode.memory_format,
-                    "cnn": pair.cnn,
-                    "measured": pair.gpu_ms,
-                    "predicted": float(answer.gpu_time_ms[0]),
-                    "low": float(answer.gpu_low_ms[0]),
-                    "high": float(answer.gpu_high_ms[0]),
-                }
-            )
-    return pd.DataFrame(rows)
+            ends = (float(each[0]) for each in (answer.gpu_time_ms, answer.gpu_low_ms, answer.gpu_high_ms))
+            rows.append((pair.gpu.name, *_words(pair.mode), pair.cnn, pair.gpu_ms, *ends))
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _words(mode: Mode) -> tuple[str, str]:
+    return mode.precision, mode.memory_format
 
 
 @cache
@@ -258,14 +354,13 @@ def of_chainer(_: Asked) -> pd.DataFrame:
     for group in sorted({pair.group for pair in known}):
         cnns = {pair.cnn for pair in known if pair.group == group}
         ratios = CHAINER.fitted([pair for pair in known if pair.group != group])
-        for pair in chainer_pairs(_model_without(*cnns)):
-            if pair.group != group or not math.isfinite(pair.gpu_ms):
+        for pair in chainer_pairs(_model_without(*cnns), cnns):
+            if not math.isfinite(pair.gpu_ms):
                 continue
             time_ms, within = pair.predicted_ms(ratios), math.exp(ratios.spread)
-            found = {"measured": pair.gpu_ms, "predicted": time_ms}
-            ends = {"low": time_ms / within, "high": time_ms * within}
-            rows.append({"gpu": pair.gpu, "precision": pair.precision, "cnn": pair.cnn} | found | ends)
-    return pd.DataFrame(rows)
+            ends = time_ms, time_ms / within, time_ms * within
+            rows.append((pair.gpu, pair.precision, "nchw", pair.cnn, pair.gpu_ms, *ends))
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def of_several_gpus(asked: Asked) -> pd.DataFrame:
@@ -283,41 +378,23 @@ def of_several_gpus(asked: Asked) -> pd.DataFrame:
         ratios = without.get(pair.cnn) or DATA_PARALLEL.fitted(fitted)
         time_ms = pair.predicted_ms(ratios)
         within = ratios.spread * (time_ms - pair.one_ms)
-        rows.append(
-            {
-                "gpu": pair.gpu.name,
-                "precision": pair.precision,
-                "memory_format": pair.memory_format,
-                "cnn": pair.cnn,
-                "measured": abs(pair.team_ms - one_ms),
-                "predicted": time_ms - one_ms,
-                "low": time_ms - one_ms - within,
-                "high": time_ms - one_ms + within,
-            }
-        )
-    return pd.DataFrame(rows)
+        mode, more_ms = (pair.precision, pair.memory_format), time_ms - one_ms
+        ends = more_ms, more_ms - within, more_ms + within
+        rows.append((pair.gpu.name, *mode, pair.cnn, abs(pair.team_ms - one_ms), *ends))
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def of_energy(asked: Asked) -> pd.DataFrame:
     """Energy of iterations, time and power predicted; the scenario is what is left out: ``cnn`` or ``gpu``."""
     readings = own_readings()
     groups = {"cnn": lambda reading: reading.cnn, "gpu": lambda reading: reading.gpu.name}
-    group = groups[asked.scenario]
-    without = {
-        name: fit_ratios([reading for reading in readings if group(reading) != name])
-        for name in set(map(group, readings))
-    }
-    return pd.DataFrame(
-        {
-            "gpu": reading.gpu.name,
-            "precision": reading.mode.precision,
-            "memory_format": reading.mode.memory_format,
-            "cnn": reading.cnn,
-            "measured": reading.power_w * reading.iteration_ms,
-            "predicted": predicted_w(without[group(reading)], reading, served=True) * reading.predicted_ms[0],
-        }
+    power_w = held_out_w(readings, groups[asked.scenario], served=True)
+    rows = [
+        (reading.gpu.name, *_words(reading.mode), reading.cnn, reading.power_w * reading.iteration_ms)
         for reading in readings
-    )
+    ]
+    energy = power_w * [reading.predicted_ms[0] for reading in readings]
+    return pd.DataFrame(rows, columns=_COLUMNS[:5]).assign(predicted=energy)
 
 
 _PAIR_GPUS = ("T4", "V100-SXM2-16GB", "RTX 3060", "RTX 3090", "A100-SXM4-40GB", "RTX 4090", "L4", "L40S")
@@ -371,6 +448,47 @@ def of_memory(_: Asked) -> pd.DataFrame:
     return frame[["gpu", *MODE, "cnn"]].assign(measured=frame["peak_memory_mib"] / 1024, predicted=predicted)
 
 
+_PROFILED = {
+    "conv_": "^Device_(_Fused)?Conv2D",
+    "depthwise": "^Device_Depthwise",
+    "matmul": "^Device_MatMul$",
+    "bias": "^Device_BiasAdd",
+    "batch_norm": "^Device_FusedBatchNorm",
+    "activation": "^Device_Relu",
+    "_pool": "^Device_(Max|Avg)Pool",
+    "add|fan_out": "^Device_Add(V2|N)$",
+    "concat": "^Device_(ConcatV2|Slice)$",
+    "optimizer": "^Device_ResourceApply",
+}
+"""Classes of kernels -> operations of TensorFlow's profiles; regular expressions."""
+
+
+def of_profiles(asked: Asked) -> pd.DataFrame:
+    """How the GPU's time of PROFET's iterations divides: predicted share of a type of kernels minus the profiled one.
+
+    No fit reads profiles. A part is a type; a fused convolution holds its bias and activation.
+    """
+    key, model, tables = ["gpu", "cnn", "image_size", "batch_size"], Model.load(), []
+    profiles = pd.read_csv(asked.published_folder / "profet_op_profile.csv.gz")
+    profiles = profiles.assign(
+        gpu=[find_gpu(name).name for name in profiles["gpu"]], cnn="profet/" + profiles["cnn"]
+    )
+    features = published_features(asked.published_folder, ("profet",)).drop_duplicates(key)
+    rows = profiles.merge(features[[*key, "layer_table"]], on=key)
+    for (gpu, cnn, size), own in rows.groupby(key[:3]):
+        table, batches = own["layer_table"].iloc[0], own["batch_size"].to_numpy(dtype=float)
+        case = Case(cnn, size, table, find_gpu(gpu), Mode("tensorflow", "fp32"), batches)
+        ms = pd.DataFrame(model.roofline.forecasts([case])[0].class_ms)
+        predicted, profiled = (
+            pd.DataFrame({name: found.filter(regex=words[name]).sum(axis=1).to_numpy() for name in _PROFILED})
+            for found, words in ((ms, {name: name for name in _PROFILED}), (own, _PROFILED))
+        )
+        shares = (found.div(found.sum(axis=1), axis=0) for found in (predicted, profiled))
+        off = next(shares) - next(shares)
+        tables.append(off.melt(var_name="part", value_name="error").assign(gpu=gpu, cnn=cnn))
+    return pd.concat(tables)
+
+
 _EPOCHS = {
     "": ("real_epochs_forecast.csv", ("real_epochs_h200.csv", "real_epochs_h100.csv")),
     "new": ("real_epochs_forecast_2.csv", ("real_epochs_h100_2.csv",)),
@@ -401,17 +519,8 @@ def of_epochs(asked: Asked) -> pd.DataFrame:
         if kept == "new" and case.cnn not in _NEW_CNNS:
             continue
         ends, seconds = forecast_and_measured(forecasts[row["case"], row["gpu"]], row, later=which == "later")
-        rows.append(
-            {
-                "gpu": row["gpu"],
-                "precision": case.mode.precision,
-                "memory_format": case.mode.memory_format,
-                "cnn": case.cnn,
-                "measured": seconds,
-                **dict(zip(("predicted", "low", "high"), ends, strict=True)),
-            }
-        )
-    return pd.DataFrame(rows)
+        rows.append((row["gpu"], *_words(case.mode), case.cnn, seconds, *ends))
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def forecast_and_measured(
@@ -544,12 +653,14 @@ JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {
     "own": of_own_tables,
     "held-out": of_held_out,
     "three-minutes": of_three_minutes,
+    "left-out": of_left_out,
     "eager": of_eager,
     "compile": of_compile,
     "chainer": of_chainer,
     "several-gpus": of_several_gpus,
     "energy": of_energy,
     "memory": of_memory,
+    "profiles": of_profiles,
     "pairs": of_pairs,
     "epochs": of_epochs,
     "starts": of_starts,

@@ -1,4 +1,4 @@
-"""Is loading the bottleneck? The default rates of loading beside published figures, and what they mean for 8 GPUs.
+"""Is loading the bottleneck? The default rates of loading beside published figures.
 
 Run it as `python benchmarks/loading.py [--published FOLDER]`. With the published tables
 ($EPOCHCAST_PUBLISHED_DATA), iterations of 8 GPUs on known machines are held against the bound.
@@ -21,8 +21,6 @@ import pandas as pd
 from epoch_training import Arrays, _ByNumpy
 from machine import machine
 
-from predictor.answers.compare import compare
-from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.links import usual_link
@@ -53,9 +51,6 @@ LOADED = (
 )
 """Published throughputs that the writer found to be bound by loading: what, vCPUs, images/s, source."""
 
-ASKED = ("alexnet", "squeezenet1_1", "resnet18", "mobilenet_v2", "resnet50", "vgg16")
-OF_EIGHT = ("V100-SXM2-16GB", "A100-SXM4-40GB", "H100 80GB HBM3", "H200")
-
 
 def main() -> int:
     published = published_runs()
@@ -65,7 +60,6 @@ def main() -> int:
     show_passing()
     if published is not None:
         show_published(published_rows(published))
-    show_offers()
     return 0
 
 
@@ -250,28 +244,6 @@ def published_rows(frame: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(found)
-
-
-def show_offers() -> None:
-    """Which CNNs wait for images on offers of 8 fast GPUs, in AMP, at 256 images on each."""
-    print(
-        "offers of 8 GPUs, ImageNet, AMP in fp16, 256 images on each GPU: images/s by the GPUs and by loading"
-    )
-    print(f"{'':16}{'GPU':22}{'offer':32}{'vCPUs':>6}{'GPUs':>9}{'loading':>9}  bottleneck")
-    for cnn in ASKED:
-        question = Question(cnn, OF_EIGHT, 2048, data_set="imagenet", precision="amp_fp16", n_gpus=8)
-        for row in compare(question, Plan(all_offers=True, rank_by="time")).rows:
-            if row.loading_time_ms is None:
-                continue
-            by_gpus, loading = (
-                1000 * row.batch_size / ms for ms in (row.training_time_ms, row.loading_time_ms)
-            )
-            if row.region not in ("us-east-1", "eastus", "us-central1"):
-                continue
-            print(
-                f"{cnn:16}{row.gpu.removeprefix('NVIDIA '):22}{row.offer:32}{row.vcpus or 0:6.0f}{by_gpus:9,.0f}"
-                f"{loading:9,.0f}  {row.bottleneck}"
-            )
 
 
 if __name__ == "__main__":

@@ -24,9 +24,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
@@ -63,6 +65,7 @@ MOST_GIB = 2
 MOST_APART = 1e-12
 
 Floats = np.ndarray
+Result = TypeVar("Result")
 
 
 def main() -> int:
@@ -116,7 +119,8 @@ def start(_rows: int) -> int:
     print(f"{'start of a process':48}{'wall ms':>10}{'x bare':>9}")
     bare = None
     for name, command in cases.items():
-        milliseconds = best_start_ms(command)
+        run = partial(subprocess.run, command, check=True, capture_output=True)
+        milliseconds = 1000 * least_s(run, time.perf_counter)[0]
         bare = bare or milliseconds
         print(f"{name:48}{milliseconds:10.0f}{milliseconds / bare:9.1f}", flush=True)
     return 0
@@ -208,7 +212,8 @@ def questions() -> Iterator[tuple[str, float, int]]:
         ("predict, all GPUs x 10 batch sizes", on_every_gpu),
         ("compare, every offer x 10 batch sizes", of_all_offers),
     ):
-        yield name, *best_ms(ask)
+        seconds, rows = least_s(ask)
+        yield name, 1000 * seconds, rows
 
 
 def fresh_batch_sizes() -> Iterator[list[int]]:
@@ -220,24 +225,16 @@ def fresh_batch_sizes() -> Iterator[list[int]]:
         assert first <= 50, "no fresh batch sizes are left: ask fewer questions"
 
 
-def best_ms(work: Callable[[], int]) -> tuple[float, int]:
-    """Least processor time of several runs in ms, and the rows answered."""
-    times, rows = [], 0
-    for _ in range(REPEATS):
-        started = time.process_time()
-        rows = work()
-        times.append(1000 * (time.process_time() - started))
-    return min(times), rows
-
-
-def best_start_ms(command: list[str]) -> float:
-    """Least wall time of a process in ms."""
+def least_s(
+    work: Callable[[], Result], clock: Callable[[], float] = time.process_time
+) -> tuple[float, Result]:
+    """Least time of several runs, in s of processor time or of another clock, and what the last one gives."""
     times = []
     for _ in range(REPEATS):
-        started = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        times.append(1000 * (time.perf_counter() - started))
-    return min(times)
+        started = clock()
+        found = work()
+        times.append(clock() - started)
+    return min(times), found
 
 
 def bulk(n_rows: int) -> int:
@@ -264,16 +261,16 @@ def measurements(folder: Path) -> Iterator[tuple[str, int, float]]:
         (folder / "rows.parquet", folder / "out.parquet"),
     )
     write_csv(table[0], 100_000)
-    yield "csv: read and write as many rows", 100_000, best_s(lambda: copy(*table))
-    yield "predict_rows, CSV", 100_000, best_s(lambda: predict_rows(*table))
+    yield "csv: read and write as many rows", 100_000, least_s(lambda: copy(*table))[0]
+    yield "predict_rows, CSV", 100_000, least_s(lambda: predict_rows(*table))[0]
     write_csv(table[0], 1_000_000)
-    yield "predict_rows, CSV", 1_000_000, best_s(lambda: predict_rows(*table))
+    yield "predict_rows, CSV", 1_000_000, least_s(lambda: predict_rows(*table))[0]
     for n_rows in (100_000, 1_000_000):
         write_parquet(parquet[0], n_rows)
-        yield "predict_rows, Parquet", n_rows, best_s(lambda: predict_rows(*parquet))
+        yield "predict_rows, Parquet", n_rows, least_s(lambda: predict_rows(*parquet))[0]
     cells = list(product(range(len(CNNS)), range(len(GPUS)), range(len(BATCH_SIZES))))
     pq.write_table(as_table(*np.array(cells).T), parquet[0])
-    yield "predict_rows, Parquet, distinct", len(cells), best_s(lambda: predict_rows(*parquet))
+    yield "predict_rows, Parquet, distinct", len(cells), least_s(lambda: predict_rows(*parquet))[0]
 
 
 def show(name: str, n_rows: int, seconds: float, mib: float | None = None) -> None:
@@ -332,16 +329,6 @@ def copy(asked: Path, answered: Path) -> None:
             [*row, *["1.2345678901234"] * 11, "true", "pytorch", "roofline", "", ""]
             for row in csv.reader(source)
         )
-
-
-def best_s(work: Callable[[], object]) -> float:
-    """Least processor time of several runs, in s."""
-    times = []
-    for _ in range(REPEATS):
-        started = time.process_time()
-        work()
-        times.append(time.process_time() - started)
-    return min(times)
 
 
 def device(_rows: int) -> int:
@@ -412,12 +399,10 @@ def by_rows(folder: Path) -> Callable[[str], Floats]:
 
 def timed(work: Callable[[], Floats]) -> tuple[float, float, Floats]:
     """Seconds of the first call, the least of the later ones, and what they give."""
-    times = []
-    for _ in range(1 + REPEATS):
-        started = time.perf_counter()
-        found = work()
-        times.append(time.perf_counter() - started)
-    return times[0], min(times[1:]), found
+    started = time.perf_counter()
+    work()
+    first_s = time.perf_counter() - started
+    return first_s, *least_s(work, time.perf_counter)
 
 
 PARTS: dict[str, Callable[[int], int]] = {"answers": answers, "bulk": bulk, "device": device, "start": start}

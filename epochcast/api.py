@@ -8,6 +8,7 @@ from dataclasses import asdict, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from epochcast.profiling import ProfileRequest, request_for, run_profile
 from epochcast.signatures import takes_options
 from predictor.answers.options import check_read
 from predictor.answers.question import Plan, Question
@@ -436,25 +437,8 @@ def _accuracy_of_card(model: "Model") -> "pd.DataFrame":
     return pd.DataFrame(model.card.get("accuracy", []), columns=columns)
 
 
-def profile(
-    out: str | PathLike[str],
-    preset: str | None = None,
-    *,
-    framework: str = "pytorch",
-    precisions: Sequence[str] = (),
-    memory_formats: Sequence[str] = (),
-    capture: str = "eager",
-    autotune: bool = False,
-    batch_sizes: Sequence[str] = (),
-    device: str = "cuda",
-    gpus: str | None = None,
-    time_limit: str | None = None,
-    longest: str = "1s",
-    limit: int | None = None,
-    allow_noise: bool = False,
-    refine: bool = False,
-    scheduler: str | None = None,
-) -> "pd.DataFrame":
+@takes_options(ProfileRequest, answer="profile")
+def profile(out: str | PathLike[str], preset: str | None = None, **options: Any) -> "pd.DataFrame":
     """Measure this machine, as `epochcast profile` does, and return the table that was written.
 
     Parameters
@@ -464,33 +448,8 @@ def profile(
     preset : str, optional
         What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md. By default
         ``quick``; on a CPU ``cnn:resnet18@32``, at batch size 32 unless `batch_sizes` says otherwise.
-    framework : str
-        ``pytorch`` or ``chainer``.
-    precisions, memory_formats : list of str
-        Every combination is measured; by default the preset's, on a CPU fp32.
-    capture : str
-        How iterations reach the GPU: ``eager``, ``graph``, ``static_graph``, ``compile``, or some of them:
-        ``eager,compile``.
-    autotune : bool
-        cuDNN times its algorithms first and takes the fastest.
-    batch_sizes : list of str
-        By default the preset's.
-    device : str
-        ``cuda``, ``cuda:N`` or ``cpu``.
-    gpus : str, optional
-        ``all`` or ``0,1``: several GPUs of one kind at once, instead of `device`.
-    time_limit : str, optional
-        Time after which no other configuration starts: ``180s``, ``3min``, ``1h``.
-    longest : str
-        An iteration that takes longer ends the batch sizes of its CNN.
-    limit : int, optional
-        Measure only this number of configurations, the first ones.
-    allow_noise : bool
-        Measure on a device that something else uses, too, and note it in the rows.
-    refine : bool
-        Add batch sizes where a CNN's times jump.
-    scheduler : str, optional
-        Address of a Dask scheduler whose workers measure, in place of this machine (docs/fleet.md).
+    **options
+        Those of `epochcast.profiling.ProfileRequest`.
 
     Returns
     -------
@@ -512,27 +471,10 @@ def profile(
         ...
     predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
     """
-    from epochcast.profiling import ProfileRequest, request_for, run_profile
     from predictor.measurements.table import read_measurements
 
-    asked = ProfileRequest(
-        preset,
-        framework=framework,
-        precisions=precisions,
-        memory_formats=memory_formats,
-        capture=capture,
-        autotune=autotune,
-        batch_sizes=batch_sizes,
-        device=device,
-        gpus=gpus,
-        time_limit=time_limit,
-        longest=longest,
-        limit=limit,
-        allow_noise=allow_noise,
-        refine=refine,
-        scheduler=scheduler,
-    )
-    outcome = run_profile(request_for(asked, out)[0], scheduler)
+    asked = ProfileRequest.of({"preset": preset, **options})
+    outcome = run_profile(request_for(asked, out)[0], asked.scheduler)
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame

@@ -15,7 +15,7 @@ __all__ = ["lightning_callback", "trainer_callback"]
 
 
 class _Watching:
-    """What both frameworks' callbacks do once a training has begun; nothing before."""
+    """What both frameworks' callbacks do once a training has begun, whatever the hook is given; nothing before."""
 
     watching: Watch | None = None
 
@@ -24,8 +24,8 @@ class _Watching:
         """The last line as data; None before the first."""
         return None if self.watching is None else self.watching.watched
 
-    def _waits(self) -> None:
-        """The next batch is asked for."""
+    def _waits(self, *_: Any, **__: Any) -> None:
+        """The first batch of an epoch is asked for."""
         if self.watching is not None:
             self.watching.waits()
 
@@ -34,13 +34,13 @@ class _Watching:
         if self.watching is not None:
             self.watching.starts(*batch)
 
-    def _ends(self) -> None:
+    def _ends(self, *_: Any, **__: Any) -> None:
         """An iteration is over, and the next batch is asked for."""
         if self.watching is not None:
             self.watching.ends()
             self.watching.waits()
 
-    def _ends_epoch(self) -> None:
+    def _ends_epoch(self, *_: Any, **__: Any) -> None:
         """An epoch is over."""
         if self.watching is not None:
             self.watching.ends_epoch()
@@ -104,21 +104,13 @@ def lightning_callback(
                 options=options,
             )
 
-        def on_train_epoch_start(self, *_: Any) -> None:
-            """The first batch of the epoch is asked for."""
-            self._waits()
+        on_train_epoch_start = _Watching._waits
+        on_train_batch_end = _Watching._ends
+        on_train_epoch_end = _Watching._ends_epoch
 
         def on_train_batch_start(self, _trainer: Any, _module: Any, batch: Any, _index: int) -> None:
             """A batch is there."""
             self._starts(batch)
-
-        def on_train_batch_end(self, *_: Any) -> None:
-            """An iteration is over, and the next batch is asked for."""
-            self._ends()
-
-        def on_train_epoch_end(self, *_: Any) -> None:
-            """An epoch is over."""
-            self._ends_epoch()
 
     return EpochcastCallback()
 
@@ -181,25 +173,13 @@ def trainer_callback(
                 options=options,
             )
 
-        def on_epoch_begin(self, *_: Any, **__: Any) -> None:
-            """The first batch of the epoch is asked for."""
-            self._waits()
+        on_epoch_begin = _Watching._waits
+        on_substep_end = on_step_end = _Watching._ends
+        on_epoch_end = _Watching._ends_epoch
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             """A batch is there."""
             self._starts()
-
-        def on_substep_end(self, *_: Any, **__: Any) -> None:
-            """A micro-batch is over."""
-            self._ends()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            """An iteration is over, and the next batch is asked for."""
-            self._ends()
-
-        def on_epoch_end(self, *_: Any, **__: Any) -> None:
-            """An epoch is over."""
-            self._ends_epoch()
 
     return EpochcastCallback()
 

@@ -25,8 +25,6 @@ from predictor.errors import EpochcastError, SchemaError, ServiceError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.cnns.layer_table import LayerTable
-
 __all__ = ["Client", "UploadReceipt", "check_upload"]
 
 _LOCAL = tuple(name for name, known in options_of(Question).items() if not known.remote)
@@ -345,24 +343,7 @@ def _cnn_to_send(cnn: object, question: Question) -> dict[str, Any]:
     from predictor.cnns.resolve import resolve_cnn
 
     source = fspath(cnn) if isinstance(cnn, PathLike) else cnn
-    return {"layer_table": _layers(resolve_cnn(source, question.image_size_of(source)))}
-
-
-def _layers(table: "LayerTable") -> dict[str, Any]:
-    """A layer table as services read it: layers numbered from 0, fields without a value left out."""
-    from predictor.cnns.layer_table import IMAGE
-
-    position_of = {layer.index: position for position, layer in enumerate(table)} | {IMAGE: IMAGE}
-    layers = []
-    for position, layer in enumerate(table):
-        row = {name: value for name, value in asdict(layer).items() if value is not None}
-        row |= {"index": position}
-        if layer.inputs is not None:
-            row["inputs"] = [position_of[index] for index in layer.inputs]
-        layers.append(row)
-    sent: dict[str, Any] = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
-    sent |= {"step": asdict(table.step)} if table.step is not None else {}
-    return sent | ({"warnings": [asdict(warning) for warning in table.warnings]} if table.warnings else {})
+    return {"layer_table": resolve_cnn(source, question.image_size_of(source)).document()}
 
 
 def _measurements(table: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from epochcast.tables import duration, print_notes, span
+from epochcast.tables import print_notes
 from predictor.answers.notes import Note, Priority, Reason, notes_of, remedy_of
+from predictor.answers.quantities import duration_estimate, rounded_duration
 from predictor.catalogue.devices import short_name
 from predictor.catalogue.modes import mode_in_words
 
@@ -112,6 +113,7 @@ def prediction_notes(records: Records, question: "Question") -> list[Note]:
     matters = any(map(start_matters, records)) or _start_is_missed(records, question)
     return [
         *beware(reason for row in records for reason in row["extrapolates"]),
+        *notes_of(Priority.BEWARE, *question.other_forms()),
         *notes_of(
             Priority.LIMIT,
             _host(records),
@@ -133,6 +135,7 @@ def comparison_notes(records: Records, question: "Question") -> list[Note]:
     matters = any(map(start_matters, records)) or _start_is_missed(records, question)
     return [
         *beware(reason for row in records for reason in row["extrapolates"]),
+        *notes_of(Priority.BEWARE, *question.other_forms()),
         *notes_of(Priority.LIMIT, _host(records)),
         *notes_of(
             Priority.DETAIL if matters else Priority.VERBOSE,
@@ -270,17 +273,15 @@ def _start(records: Records, question: "Question", where: str) -> str:
     if not known:
         epochs = any(row["epoch_time_s"] for row in records)
         return f"The start of the first epoch is not counted: {_no_start(question)}." if epochs else ""
-    least, most = (duration(pick(row["start_s"] for row in known)) for pick in (min, max))
+    least, most = (pick(row["start_s"] for row in known) for pick in (min, max))
+    start = "" if least == most else f"{rounded_duration(least)} to "
     low, high = min(row["start_low_s"] for row in known), max(row["start_high_s"] for row in known)
     why = (
         "it is compiled, again for a smaller last mini-batch"
         if question.capture == "compile"
         else "PyTorch loads its kernels, and cuDNN compiles those of depthwise convolutions in channels-last or fp16"
     )
-    return (
-        f"The first epoch takes {least if least == most else f'{least} to {most}'} longer ({span(low, high, low)}), "
-        f"{where}: {why}."
-    )
+    return f"The first epoch takes {start}{duration_estimate(most, low, high)} longer, {where}: {why}."
 
 
 def _no_start(question: "Question") -> str:

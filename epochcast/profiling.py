@@ -1,15 +1,19 @@
 """From the options of `epochcast profile` to the instrument's request: presets, modes, devices, times."""
 
+from __future__ import annotations
+
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from predictor.answers.options import option, options_of
 from predictor.catalogue.modes import Mode
 from predictor.checks import batch_sizes_of
-from predictor.errors import SchemaError
+from predictor.errors import SchemaError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from proxy_cnns.runs import Outcome
 
 __all__ = [
+    "HOW_LONG",
+    "WHAT",
     "ProfileRequest",
     "asked_modes",
     "default_words",
@@ -32,33 +38,85 @@ _CPU_PRESET, _CPU_BATCH_SIZE = "cnn:resnet18@32", "32"
 _SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 
 
+WHAT, HOW_LONG = "What to measure", "Time and noise"
+"""Groups of options in the help."""
+
+_option = partial(option, answers=("profile",))
+_OF_PRESET = "the preset's"
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
     """The options of `epochcast profile`; an empty list or None means the preset's default.
 
-    No preset is `quick`; on a processor, which has no time for all of it, a small CNN at one batch size.
+    No preset is `quick`; on a processor, which has no time for all of it, a small CNN at one batch size. `suggest` are
+    CNNs whose answers are to be narrowed instead, on the GPU `gpu`.
     """
 
-    preset: str | None = None
-    framework: str = "pytorch"
-    precisions: Sequence[str] = ()
-    memory_formats: Sequence[str] = ()
-    capture: str = "eager"
-    autotune: bool = False
-    batch_sizes: Sequence[str] = ()
-    device: str = "cuda"
-    gpus: str | None = None
-    time_limit: str | None = None
-    longest: str = "1s"
-    limit: int | None = None
-    allow_noise: bool = False
-    refine: bool = False
+    preset: str | None = _option(
+        None,
+        "quick, library, founding, zoo, targets, ddp, cnn:NAME, cnn:FILE.py:make_model, targets:NAME,NAME.",
+        panel=WHAT,
+        usual="quick; with --device cpu cnn:resnet18@32 at batch size 32",
+    )
+    framework: str = _option("pytorch", "pytorch or chainer.", panel=WHAT)
+    precisions: Sequence[str] = _option(
+        (),
+        "fp32, tf32, amp_fp16, amp_bf16; repeat it, or write tf32,amp_bf16.",
+        "words",
+        WHAT,
+        flag="--precision",
+        usual=_OF_PRESET,
+    )
+    memory_formats: Sequence[str] = _option(
+        (), "nchw or channels_last; repeat it.", "words", WHAT, flag="--memory-format", usual=_OF_PRESET
+    )
+    capture: str = _option(
+        "eager", "eager, graph, static_graph, compile, or some: eager,compile.", panel=WHAT
+    )
+    autotune: bool = _option(False, "cuDNN times its algorithms first.", "flag", WHAT)
+    batch_sizes: Sequence[str] = _option(
+        (),
+        "Mini-batch size; repeat it, or write 32,64.",
+        "sizes",
+        WHAT,
+        flag="--batch-size -b",
+        usual=_OF_PRESET,
+    )
+    refine: bool = _option(False, "Add batch sizes where a CNN's times jump.", "flag", WHAT)
+    limit: int | None = _option(
+        None, "Measure only the first N configurations.", "whole", WHAT, low=1, high=10**9
+    )
+    device: str = _option("cuda", "cuda, cuda:N or cpu.")
+    gpus: str | None = _option(None, "Several GPUs at once: all, or 0,1. They must be alike.")
+    scheduler: str | None = _option(
+        None,
+        "Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786; needs epochcast\\[fleet].",
+    )
+    time_limit: str | None = _option(None, "Stop after this time: 180s, 3min, 1h.", panel=HOW_LONG)
+    longest: str = _option("1s", "A longer iteration ends the batch sizes of its CNN.", panel=HOW_LONG)
+    allow_noise: bool = _option(
+        False,
+        "Measure on a busy GPU, and note it in the rows, as is always done on a CPU.",
+        "flag",
+        HOW_LONG,
+    )
     suggest: Sequence[str] = ()
     gpu: str | None = None
-    scheduler: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], **more: Any) -> ProfileRequest:
+        """Check options as they are typed; SchemaError or OutOfRangeError for one that is unknown or makes no sense."""
+        known = options_of(cls)
+        for name in options:
+            if name not in known:
+                raise SchemaError(
+                    f"no option is called {name!r}. Nearest: {nearest(name, known)}; known: {', '.join(known)}."
+                )
+        return cls(**{name: known[name].checked(value) for name, value in options.items()}, **more)
 
 
-def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Request, list[Configuration]]":
+def request_for(options: ProfileRequest, out: str | PathLike[str]) -> tuple[Request, list[Configuration]]:
     """The instrument's request, and the configurations that the preset leaves out as too long or too large.
 
     Raises
@@ -107,8 +165,8 @@ def _with_preset(options: ProfileRequest) -> ProfileRequest:
 
 
 def run_profile(
-    request: "Request", scheduler: str | None = None, report: "Callable[[Progress], None]" = lambda _: None
-) -> "Outcome":
+    request: Request, scheduler: str | None = None, report: Callable[[Progress], None] = lambda _: None
+) -> Outcome:
     """Measure a request on this machine, or on the workers of a Dask scheduler; errors as of `runs.profile`."""
     from proxy_cnns.runs import measured_by, profile
 
@@ -121,8 +179,8 @@ def run_profile(
 
 
 def measuring_request(
-    name: str, configurations: "Sequence[Configuration]", options: ProfileRequest, out: str | PathLike[str]
-) -> "Request":
+    name: str, configurations: Sequence[Configuration], options: ProfileRequest, out: str | PathLike[str]
+) -> Request:
     """The request that measures these configurations, at most `options.limit` of them, in this order."""
     from proxy_cnns.jobs import Request
     from proxy_cnns.modes import refuse_captured_operators
@@ -142,7 +200,7 @@ def measuring_request(
     )
 
 
-def _together(kept: "list[Configuration]", options: ProfileRequest) -> "list[Configuration]":
+def _together(kept: list[Configuration], options: ProfileRequest) -> list[Configuration]:
     """The configurations of GPUs that train together; SchemaError for a framework or capture that cannot."""
     from proxy_cnns.data_parallel import device_count, gpu_counts
     from proxy_cnns.presets import parallel_configurations

@@ -90,7 +90,8 @@ def _documented(text: str, known: dict[str, tuple[Option, str]]) -> str:
 def _entry(name: str, option: Option, annotation: str, margin: str) -> str:
     """What a docstring says of an option: its type, its help, and what holds without it."""
     usual = option.usual or ("" if option.default in (None, ()) else repr(option.default))
-    said = f"{option.help.rstrip('.')}; by default {usual}." if usual else option.help
+    text = option.help.replace("\\[", "[")  # the terminal takes what stands in brackets for a style
+    said = f"{text.rstrip('.')}; by default {usual}." if usual else text
     lines = [
         f"{name} : {annotation}{'' if usual else ', optional'}",
         *(f"    {line}" for line in wrap(said, _WIDTH)),

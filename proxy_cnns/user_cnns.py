@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,11 @@ def make_model(builder: Builder) -> Any:
     if not callable(make):
         known = [key for key, value in vars(_module(Path(path))).items() if inspect.isfunction(value)]
         raise SchemaError(f"{path} has no function {name!r}. Nearest: {nearest(name, known)}.")
+    if not (inspect.isroutine(make) or inspect.isclass(make) or isinstance(make, partial)):
+        raise SchemaError(
+            f"{name!r} of {path} is a {type(make).__name__}, not a function. Write one without arguments that makes "
+            f"it, and name that: {path}:make_model."
+        )
     try:
         return make()
     except EpochcastError:

@@ -15,12 +15,11 @@ from api.serving import serving_of
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import TrainingSet, training_sets
-from predictor.catalogue.devices import Gpu, all_gpus, find_gpu, generations, precisions_of
+from predictor.catalogue.devices import Gpu, find_gpu, gpus_of_generation, precisions_of
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import Layer
 from predictor.cnns.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
-from predictor.errors import SchemaError, nearest
 from predictor.models.registry import METHODS, PREDICTORS
 from predictor.models.served import Model
 from predictor.operators.work import cnn_flops
@@ -115,14 +114,8 @@ async def gpus(
     generation: Annotated[str | None, Query(max_length=200, description="Such as turing.")] = None,
 ) -> list[KnownGpu]:
     """Every GPU that can be predicted, oldest generation first."""
-    if generation is not None and generation.casefold() not in generations():
-        raise SchemaError(
-            f"no generation is called {generation!r}. Nearest: {nearest(generation, generations())}; "
-            f"known: {', '.join(generations())}."
-        )
     model = serving_of(request).model.current
-    chosen = [gpu for gpu in all_gpus() if generation is None or gpu.generation == generation.casefold()]
-    return [_known_gpu(gpu, model) for gpu in chosen]
+    return [_known_gpu(gpu, model) for gpu in gpus_of_generation(generation)]
 
 
 @router.get("/gpus/{name}", operation_id="get_gpu", summary="One GPU, by any of its names")

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 
 from api.bodies import read_body
 from api.caching import File, file_response, in_json
-from api.layer_tables import LayerTableIn, as_sent
+from api.layer_tables import LayerTableIn
 from api.onnx_process import read_onnx
 from api.serving import client_of, serving_of
 from predictor.checks import MAX_IMAGE_SIZE
@@ -141,7 +141,7 @@ def _answer(table: LayerTable) -> File:
         "parameters": table.parameters,
         "forward_flops_per_image": cnn_flops(table, 1, ("forward",)),
         "training_flops_per_image": cnn_flops(table, 1),
-        "layer_table": as_sent(table),
+        "layer_table": table.document(),
     }
     return File(in_json(content)).with_gzip()
 

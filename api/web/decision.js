@@ -5,7 +5,7 @@
  */
 import { extrapolationMark } from "./columns.js";
 import { byId, make } from "./dom.js";
-import { count, dollars, duration, durations, epochCount, number, shortGpu } from "./format.js";
+import { count, dollars, duration, durations, epochCount, number, share, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
 
 const MOST_CHANGES = 3;
@@ -57,7 +57,7 @@ const usd = (choice) => `${dollars(choice.total_low_usd)}–${number(choice.tota
 /** Budget, deadline and how many of the rented GPUs train. */
 function notes({ best, binding, holds_wishes }, { budget_usd, deadline_h }) {
   const limits = [budget_usd && t("limit_budget", { value: dollars(budget_usd) }), deadline_h && t("limit_deadline", { value: `${count(deadline_h)} ${t("unit_h")}` })].filter(Boolean);
-  const chance = best.chance === null ? "" : t("likely", { share: number(Math.round(100 * best.chance)) });
+  const chance = best.chance === null ? "" : t("likely", { share: share(best.chance) });
   const broken = holds_wishes === false ? binding.map((limit) => make("span", { class: "badge bad", text: t(`over_${limit}`) })) : [];
   const wished = limits.length ? make("p", { class: "limits" }, [...limits, chance].filter(Boolean).join(" · "), " ", ...broken) : null;
   return [wished, rented(best)].filter(Boolean);

@@ -66,9 +66,14 @@ export function size(bytes) {
   return bytes < 2 ** 20 ? `${number(Math.max(1, bytes) / 1024)} KiB` : `${number(bytes / 2 ** 20)} MiB`;
 }
 
+/** A chance in whole percent, without what no data can tell from 0 or 1. @param {number} chance */
+export function share(chance) {
+  return chance > 0.99 ? ">99" : chance < 0.01 ? "<1" : number(Math.round(100 * chance));
+}
+
 /** A GPU's name without its maker, short enough for a label. @param {string} name */
 export function shortGpu(name) {
-  return name.replace(/^(NVIDIA|Tesla|GeForce|Quadro)\s+(?=.)/, "").replace(/ (Server|Workstation) Edition$/, "");
+  return name.replace(/^(NVIDIA|Tesla|GeForce)\s+(?=.)/, "").replace(/ (Server|Workstation) Edition$/, "");
 }
 
 function unitOf(seconds) {

@@ -22,16 +22,9 @@ def list_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """List every GPU that can be predicted."""
-    from predictor.catalogue.devices import all_gpus, generations
-    from predictor.errors import SchemaError, nearest
+    from predictor.catalogue.devices import gpus_of_generation
 
-    if generation is not None and generation.casefold() not in generations():
-        raise SchemaError(
-            f"no generation is called {generation!r}. Nearest: {nearest(generation, generations())}; "
-            f"known: {', '.join(generations())}."
-        )
-    chosen = [gpu for gpu in all_gpus() if generation is None or gpu.generation == generation.casefold()]
-    records = [asdict(gpu) for gpu in chosen]
+    records = [asdict(gpu) for gpu in gpus_of_generation(generation)]
     if output is Format.table:
         print_table(records, _columns(), f"{len(records)} GPUs; a card with several chips counts as one chip")
     else:

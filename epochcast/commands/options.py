@@ -100,6 +100,8 @@ _METAVARS = {
     "choice": "WORD",
     "word": "NAME",
     "file": "FILE",
+    "words": "WORD",
+    "sizes": "N",
 }
 _ANCHOR = "anchor_"
 
@@ -112,9 +114,9 @@ def with_options(
     Parameters
     ----------
     *kinds : dataclass
-        Such as `Question` and `Plan`.
+        Such as `Question` and `Plan`, or `epochcast.profiling.ProfileRequest`.
     answer : str
-        What the command gives, a word of `predictor.answers.options.ANSWERS`: it takes what that reads.
+        What the command gives, a word of `predictor.answers.options.ANSWERS` or ``profile``: it takes what that reads.
     usual : mapping of str to str, optional
         What to show as the default of an option instead of what it declares.
     """
@@ -194,6 +196,8 @@ def _parameter(
         rich_help_panel=panel,
         hidden=hidden,
     )
+    if known.kind in ("words", "sizes"):
+        return _keyword(name, Annotated[list[str] | None, about], None)
     return _keyword(name, Annotated[str | None, about], None)  # the question checks it, with its own message
 
 
@@ -203,7 +207,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were typed, the anchor's fields as one anchor."""
-    typed = {name: value for name, value in values.items() if value is not None and value is not False}
+    typed = {name: value for name, value in values.items() if value not in (None, False, [])}
     anchor = {name.removeprefix(_ANCHOR): typed.pop(name) for name in list(typed) if name.startswith(_ANCHOR)}
     return typed | ({"anchors": [anchor]} if anchor else {})
 

@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.data import push_table
 from epochcast.commands.profile_input import input_command
+from epochcast.profiling import HOW_LONG, WHAT, ProfileRequest, default_words, request_for, run_profile
 from epochcast.progress import shown_progress
 from epochcast.tables import (
     Column,
@@ -26,7 +27,6 @@ from epochcast.tables import (
 from predictor.catalogue.devices import is_cpu
 
 if TYPE_CHECKING:
-    from epochcast.profiling import ProfileRequest
     from predictor.answers.suggest import Suggestion
     from proxy_cnns.configuration import Configuration
     from proxy_cnns.runs import Outcome, Request
@@ -40,56 +40,13 @@ app = typer.Typer(
 _ANY_CNN, _ANY_CNN_OF_CPU = "resnet50", "resnet18@32"
 _USUAL_BATCH_SIZE = 64
 _SUGGESTIONS_SHOWN = 20
-_WHAT, _HOW_LONG = "What to measure", "Time and noise"
 
 
 @app.callback()
+@o.with_options(ProfileRequest, answer="profile")
 @o.with_json
 def profile_command(
     context: typer.Context,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="quick, library, founding, zoo, targets, ddp, cnn:NAME, cnn:FILE.py:make_model, targets:NAME,NAME.",
-            show_default="quick; with --device cpu cnn:resnet18@32 at batch size 32",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    framework: Annotated[str, typer.Option(help="pytorch or chainer.", rich_help_panel=_WHAT)] = "pytorch",
-    precision: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="fp32, tf32, amp_fp16, amp_bf16; repeat it, or write tf32,amp_bf16.",
-            show_default="the preset's",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    memory_format: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="nchw or channels_last; repeat it.", show_default="the preset's", rich_help_panel=_WHAT
-        ),
-    ] = None,
-    capture: Annotated[
-        str,
-        typer.Option(
-            help="eager, graph, static_graph, compile, or some: eager,compile.", rich_help_panel=_WHAT
-        ),
-    ] = "eager",
-    autotune: Annotated[
-        bool, typer.Option("--autotune", help="cuDNN times its algorithms first.", rich_help_panel=_WHAT)
-    ] = False,
-    batch_size: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--batch-size",
-            "-b",
-            help="Mini-batch size; repeat it, or write 32,64.",
-            metavar="N",
-            show_default="the preset's",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
     suggest: Annotated[
         list[str] | None,
         typer.Option(
@@ -97,28 +54,15 @@ def profile_command(
             help="Instead of a preset: the operators whose measurement narrows the answers for this CNN most; "
             "repeat it. Without --out they are listed, with it measured.",
             show_default=False,
-            rich_help_panel=_WHAT,
+            rich_help_panel=WHAT,
         ),
     ] = None,
     gpu: Annotated[
         str | None,
         typer.Option(
-            help="GPU that --suggest is about.", show_default="this machine's", rich_help_panel=_WHAT
+            help="GPU that --suggest is about.", show_default="this machine's", rich_help_panel=WHAT
         ),
     ] = None,
-    refine: Annotated[
-        bool,
-        typer.Option("--refine", help="Add batch sizes where a CNN's times jump.", rich_help_panel=_WHAT),
-    ] = False,
-    limit: Annotated[
-        int | None,
-        typer.Option(help="Measure only the first N configurations.", min=1, rich_help_panel=_WHAT),
-    ] = None,
-    device: Annotated[str, typer.Option(help="cuda, cuda:N or cpu.")] = "cuda",
-    gpus: Annotated[
-        str | None, typer.Option(help="Several GPUs at once: all, or 0,1. They must be alike.")
-    ] = None,
-    scheduler: o.Scheduler = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -126,33 +70,12 @@ def profile_command(
             show_default=False,
         ),
     ] = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--time-limit",
-            help="Stop after this time: 180s, 3min, 1h.",
-            show_default=False,
-            rich_help_panel=_HOW_LONG,
-        ),
-    ] = None,
-    longest: Annotated[
-        str,
-        typer.Option(help="A longer iteration ends the batch sizes of its CNN.", rich_help_panel=_HOW_LONG),
-    ] = "1s",
-    allow_noise: Annotated[
-        bool,
-        typer.Option(
-            "--allow-noise",
-            help="Measure on a busy GPU, and note it in the rows, as is always done on a CPU.",
-            rich_help_panel=_HOW_LONG,
-        ),
-    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
             help="Print what would be measured, and about how long it takes.",
-            rich_help_panel=_HOW_LONG,
+            rich_help_panel=HOW_LONG,
         ),
     ] = False,
     push: Annotated[
@@ -164,37 +87,20 @@ def profile_command(
         ),
     ] = None,
     output: o.OutputFormat = Format.table,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Measure this machine, and write a table that `predict --measurements` and `fit` use at once."""
     if context.invoked_subcommand is not None:
         return
-    from epochcast.profiling import ProfileRequest, default_words, request_for, run_profile
     from predictor.errors import SchemaError
 
     if out is None and not dry_run and not suggest:
-        where = "--device cpu" if device == "cpu" else "--preset quick"
+        where = "--device cpu" if options.get("device") == "cpu" else "--preset quick"
         raise SchemaError(
             f"--out is missing. Try: epochcast profile {where} --time-limit 180s --out mine.csv.gz"
         )
-    wanted = ProfileRequest(
-        preset=preset,
-        framework=framework,
-        precisions=precision or (),
-        memory_formats=memory_format or (),
-        capture=capture,
-        autotune=autotune,
-        batch_sizes=batch_size or (),
-        device=device,
-        gpus=gpus,
-        time_limit=time_limit,
-        longest=longest,
-        limit=limit,
-        allow_noise=allow_noise,
-        refine=refine,
-        suggest=suggest or (),
-        gpu=gpu,
-        scheduler=scheduler,
-    )
+    wanted = ProfileRequest.of(options, suggest=suggest or (), gpu=gpu)
     if suggest:
         from epochcast.suggestions import suggested, suggested_request
 
@@ -206,7 +112,7 @@ def profile_command(
         left_out: list[Configuration] = []
     else:
         request, left_out = request_for(wanted, out or "dry-run.csv")
-        _say_before(default_words(wanted), _no_prediction(request, on_cpu=device == "cpu"))
+        _say_before(default_words(wanted), _no_prediction(request, on_cpu=wanted.device == "cpu"))
     if dry_run:
         _show_plan(request, left_out, output)
         return
@@ -215,7 +121,7 @@ def profile_command(
 
         check_upload(push)
     with shown_progress() as report:
-        outcome = run_profile(request, scheduler, report)
+        outcome = run_profile(request, wanted.scheduler, report)
     _show_outcome(outcome, request, output)
     if push is not None and outcome.rows:
         push_table(outcome.out, push)

@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from typing import Any
 
-from predictor.checks import positive_number, whole_number, yes_or_no
+from predictor.checks import as_list, positive_number, whole_number, yes_or_no
 from predictor.errors import EpochcastError, SchemaError, nearest
 
 __all__ = ["ANSWERS", "Option", "check_read", "named_by_flags", "option", "options_of"]
@@ -37,10 +37,11 @@ def named_by_flags(by_flags: bool = True) -> Iterator[None]:
 class Option:
     """One option of a question, as every face declares it.
 
-    `kind` is ``whole``, ``number``, ``hours``, ``usd``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low`
-    and `high` bound numbers, `choices` lists words. `flag` holds the names on the command line if they differ from
-    `name`; `usual` describes a default of None, `hint` what to pass instead of a word that is no choice. `remote` is
-    False if a service uses its own value. `answers` are the words of `ANSWERS` that it changes; all others refuse it.
+    `kind` is ``whole``, ``number``, ``hours``, ``usd``, ``choice``, ``word``, ``flag``, ``file``, ``anchors``, or
+    ``words`` or ``sizes``, of which several may be given; `low` and `high` bound numbers, `choices` lists words. `flag`
+    holds the names on the command line if they differ from `name`; `usual` describes a default of None, `hint` what to
+    pass instead of a word that is no choice. `remote` is False if a service uses its own value. `answers` are the words
+    of `ANSWERS` that it changes, and all others refuse it; of an option of `epochcast profile` only ``profile``.
     """
 
     name: str
@@ -148,6 +149,10 @@ def _as_given(_known: Option, value: Any) -> Any:
     return value
 
 
+def _words(_known: Option, value: Any) -> tuple[Any, ...]:
+    return tuple(as_list(value))
+
+
 def _anchors(_known: Option, value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
@@ -161,6 +166,8 @@ _CHECKS: dict[str, Callable[[Option, Any], Any]] = {
     "word": _word,
     "flag": _flag,
     "file": _as_given,
+    "words": _words,
+    "sizes": _words,
     "anchors": _anchors,
 }
 

@@ -45,7 +45,7 @@ from predictor.checks import (
     batch_sizes_of,
 )
 from predictor.cnns.layer_table import LayerTable, Step
-from predictor.cnns.resolve import has_own_image_size, is_layer_csv, resolve_cnn
+from predictor.cnns.resolve import has_own_image_size, is_layer_csv, other_form_in_words, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
@@ -510,6 +510,11 @@ class Question:
                     "What is predicted is training: give it as it is trained, with loss.backward()."
                 )
         return tables
+
+    def other_forms(self) -> list[str]:
+        """What `other_form_in_words` says of the CNNs that are given by name."""
+        said = (other_form_in_words(cnn, self.image_size_of(cnn)) for cnn in as_list(self.cnn))
+        return list(filter(None, said))
 
     def prices(self) -> tuple[Offer, ...]:
         """The offers themselves, those of a price file, or the shipped ones."""

@@ -59,6 +59,7 @@ def scope_of(
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
         *([_COPIES] if question.framework in model.fed_frameworks else []),
+        *question.other_forms(),
         *_sources(model.card, columns["method"], columns["trained_on"]),
         *_epoch(question),
         *_compiling(question),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from predictor.checks import yes_or_no
-from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError
+from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError, nearest
 from predictor.files import data_file
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "fast_mode_of",
     "find_gpu",
     "generations",
+    "gpus_of_generation",
     "is_cpu",
     "load_gpus",
     "peak_tflop_per_s",
@@ -137,6 +138,16 @@ def all_gpus() -> tuple[Gpu, ...]:
 def generations() -> tuple[str, ...]:
     """Generations of the catalogue's GPUs, oldest first, as its rows are sorted."""
     return tuple(dict.fromkeys(gpu.generation for gpu in all_gpus()))
+
+
+def gpus_of_generation(name: str | None) -> list[Gpu]:
+    """GPUs of a generation in any case, all without a name; SchemaError if no generation is called so."""
+    if name is not None and name.casefold() not in generations():
+        raise SchemaError(
+            f"no generation is called {name!r}. Nearest: {nearest(name, generations())}; "
+            f"known: {', '.join(generations())}."
+        )
+    return [gpu for gpu in all_gpus() if name is None or gpu.generation == name.casefold()]
 
 
 def _gpu(row: Mapping[str, str | None], where: str) -> Gpu:

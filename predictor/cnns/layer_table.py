@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from math import ceil, prod
 from operator import attrgetter
@@ -228,6 +228,20 @@ class LayerTable:
         from predictor.cnns.layer_csv import write_layer_table_csv
 
         write_layer_table_csv(self, path)
+
+    def document(self) -> dict[str, Any]:
+        """The table as services read and send it: layers numbered from 0; what is unknown is left out."""
+        position_of = {layer.index: position for position, layer in enumerate(self)} | {IMAGE: IMAGE}
+        layers = []
+        for position, layer in enumerate(self):
+            row = {name: value for name, value in asdict(layer).items() if value is not None}
+            row["index"] = position
+            if layer.inputs is not None:
+                row["inputs"] = [position_of[index] for index in layer.inputs]
+            layers.append(row)
+        sent: dict[str, Any] = {"name": self.cnn, "image_size": self.image_size, "layers": layers}
+        sent |= {"step": asdict(self.step)} if self.step is not None else {}
+        return sent | ({"warnings": [asdict(each) for each in self.warnings]} if self.warnings else {})
 
     @property
     def parts(self) -> int:

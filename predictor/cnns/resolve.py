@@ -13,7 +13,7 @@ from typing import Any
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
 
-__all__ = ["has_own_image_size", "is_layer_csv", "resolve_cnn"]
+__all__ = ["has_own_image_size", "is_layer_csv", "other_form_in_words", "resolve_cnn"]
 
 
 def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
@@ -116,6 +116,31 @@ def _of_zoo(name: str, image_size: int | None) -> LayerTable:
     from predictor.cnns.zoo import zoo_cnn, zoo_names
 
     return zoo_cnn(_zoo_name(name, zoo_names()), image_size)
+
+
+def other_form_in_words(cnn: object, image_size: int | None) -> str:
+    """Which form of a zoo CNN there is for images as small as CIFAR's, where the form for large ones is asked for.
+
+    Examples
+    --------
+    >>> other_form_in_words("ResNet-18", 32)
+    'resnet18 is the form for images of 224 px; the form for small ones, which takes longer, is resnet18_cifar.'
+    >>> other_form_in_words("resnet18", 224)
+    ''
+    """
+    from predictor.cnns.zoo import ZOO
+
+    names = [name for name in ZOO if isinstance(cnn, str) and _bare(name) == _bare(cnn)]
+    other = f"{names[0]}_cifar" if len(names) == 1 else ""
+    if other not in ZOO or image_size is None or image_size > _SMALL_IMAGE:
+        return ""
+    return (
+        f"{names[0]} is the form for images of {ZOO[names[0]].usual_image_size} px; the form for small ones, which "
+        f"takes longer, is {other}."
+    )
+
+
+_SMALL_IMAGE = 64  # pixels
 
 
 def _zoo_name(name: str, known: Collection[str]) -> str:

@@ -143,7 +143,7 @@ def _change(
         ratios["host"],
         ratios.spread_on(gpu),
         ratios.host_spread,
-        _reasons(ratios, gpu, mode, batch_sizes),
+        _reasons(ratios, table, gpu, mode, batch_sizes),
     )
 
 
@@ -158,13 +158,18 @@ passes of 1,625 CNNs and transformers does from a GeForce RTX 4090 to a 5090 (ti
 """
 
 
-def _reasons(ratios: Ratios, gpu: Gpu, mode: Mode, batch_sizes: Array) -> tuple[tuple[Reason, ...], ...]:
+def _reasons(
+    ratios: Ratios, table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array
+) -> tuple[tuple[Reason, ...], ...]:
     """Reasons for caution at each batch size: what of torch.compile was not measured."""
     common = []
     if not ratios.measured_on(gpu):  # the width of another GPU is in the interval
         common.append(Reason("capture", "compile was measured only on an H100 and an H200", 1.0))
     if mode.precision not in ratios.precisions:
         common.append(Reason("capture", f"compile was measured only in {' and '.join(ratios.precisions)}"))
+    unlike = sorted({layer.type for layer in table} - {*ratios.types})
+    if unlike:
+        common.append(Reason("capture", f"compile was measured on no CNN with {', '.join(unlike)}"))
     least, most = ratios.batch_sizes
     beyond = (*common, Reason("capture", f"compile was measured only at batch sizes {least} to {most}"))
     return tuple(tuple(common) if least <= size <= most else beyond for size in batch_sizes.tolist())

@@ -226,6 +226,7 @@ class Calibration:
     those of new CNNs on measured GPUs. `variances` maps ``gpu`` (GPU
     outside the data) and ``cnn`` (CNN outside the data) to variances of `residuals.PARTS`, which anchors use. `factors`
     maps ``specifications``, ``new-cnn`` (CNNs left out), ``anchored-gpu`` and ``anchored-cnn`` to factors by coverage.
+    `campaign` is the standard deviation of ln time between campaigns; 0 within one.
     """
 
     gpus: tuple[str, ...] = ()
@@ -235,6 +236,7 @@ class Calibration:
     cnn_spread: Spread = field(default_factory=Spread)
     variances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    campaign: float = _CAMPAIGN
 
     def check(self) -> None:
         """Raise OutOfRangeError if no rows were left out, or none could be."""
@@ -242,7 +244,7 @@ class Calibration:
             return
         if not self.cnns:
             raise OutOfRangeError(
-                "the fit has no intervals: nothing was left out of it. Fit with calibrate=True, or ask for times alone."
+                "the fit has no intervals: nothing was left out of it. Fit with calibrate=True, or ask only for times."
             )
         raise OutOfRangeError(
             f"the fit has one CNN ({', '.join(self.cnns)}) on one chip ({', '.join(self.gpus)}), from which no "
@@ -276,7 +278,7 @@ class Calibration:
         steps = generations_from(gpus, self.generations)[wider]
         factor = self._factor(_PLAIN, coverage)
         within = self._factor(_NEW_CNN, coverage) * np.sqrt(self.cnn_spread.variance(False, 0.0, shares))
-        of_cnn = np.hypot(within, factor * _CAMPAIGN)
+        of_cnn = np.hypot(within, factor * self.campaign)
         measured_gpu = np.maximum(of_cnn, factor * np.sqrt(self.spread.variance(False, 0.0, shares)))
         of_new_gpu = factor * np.sqrt(is_new * (self.spread.gpu + self.spread.generation * steps))
         return np.where(np.array(is_known)[wider], of_cnn, np.hypot(measured_gpu, of_new_gpu))

@@ -154,13 +154,15 @@ def predicted_w(ratios: Ratios, reading: Reading, *, served: bool = False) -> fl
     return float(power_w(reading.limit_w, iteration, gpu, product, ratios)[0])
 
 
-def held_out_w(readings: Sequence[Reading], group: Callable[[Reading], Hashable]) -> Array:
-    """Power of each reading by a law that was fitted without the readings of its group."""
+def held_out_w(
+    readings: Sequence[Reading], group: Callable[[Reading], Hashable], *, served: bool = False
+) -> Array:
+    """Power of each reading, as of `predicted_w`, by a law that was fitted without the readings of its group."""
     without = {
         left_out: fit_ratios([other for other in readings if group(other) != left_out])
         for left_out in {group(reading) for reading in readings}
     }
-    return np.array([predicted_w(without[group(reading)], reading) for reading in readings])
+    return np.array([predicted_w(without[group(reading)], reading, served=served) for reading in readings])
 
 
 def shipped_ratios(own: Sequence[Reading], published: Sequence[Reading] = ()) -> Ratios:

@@ -53,6 +53,8 @@ class Ratios:
         Where it was measured; empty: not distinguished.
     batch_sizes : tuple of int
         Smallest and largest batch size that it was measured at; empty: not distinguished.
+    types : tuple of str
+        Operator types of the CNNs that it was measured on; empty: not distinguished.
     """
 
     numbers: Mapping[str, float]
@@ -62,6 +64,7 @@ class Ratios:
     gpus: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = ()
+    types: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> float:
         return self.numbers[name]

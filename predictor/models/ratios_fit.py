@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -353,15 +353,19 @@ def _table(name: str) -> pd.DataFrame:
     return read_measurements(data_root() / "measurements" / f"{name}.csv.gz")
 
 
-def chainer_pairs(model: Model) -> list[ChainerPair]:
-    """Chainer's rows in fp32 and TF32 of the project's own tables: CNNs, and proxies with a row of PyTorch."""
+def chainer_pairs(model: Model, cnns: Collection[str] | None = None) -> list[ChainerPair]:
+    """Chainer's rows in fp32 and TF32 of the project's own tables: CNNs, and proxies with a row of PyTorch.
+
+    `cnns` are those asked for; None for all.
+    """
     key = ["cnn", "batch_size"]
     beside = _table(_PROXIES_OF_PYTORCH).drop_duplicates(key).set_index(key)["gpu_time_ms"]
     hosts = _table(_HOSTS_OF_PYTORCH).drop_duplicates(key).set_index(key)["host_time_ms"]
     pairs = []
     for name in (*_CNNS, *_PROXIES):
         rows = _table(name)
-        for row in rows[rows["precision"].isin(["fp32", "tf32"])].to_dict("records"):
+        rows = rows[rows["precision"].isin(["fp32", "tf32"])]
+        for row in (rows if cnns is None else rows[rows["cnn"].isin(cnns)]).to_dict("records"):
             is_proxy, cnn, size = row["kind"] == "proxy", str(row["cnn"]), int(row["batch_size"])
             if is_proxy and (cnn, size) not in beside.index:
                 continue

@@ -37,7 +37,6 @@ from predictor.models.layer_times.served import (
     small_host_ms,
     too_little_measured,
 )
-from predictor.models.layer_times.times import UNKNOWN
 from predictor.models.named import Methods
 from predictor.models.ratios import Way
 from predictor.models.registry import METHODS, WHOLE_METHODS
@@ -274,14 +273,17 @@ class Model(Epochs):
         self, layers: LayerModel, case: Case, method: str, host: str | HostMeasurement | None
     ) -> IterationForecast | Reason:
         """The forecast from operators measured on this GPU, or a reason to use specifications."""
-        measured, sums = layers.sums(case), layers.sums
-        if method != "layer-times" and not is_cpu(case.gpu.name):  # no specification of a CPU is known
-            doubt = too_little_measured(layers, measured, lambda: self._specified(case))
-            if doubt is not None:
-                return doubt
+        sums = layers.sums
+        if not is_cpu(case.gpu.name):  # no specification of a CPU is known
             sums = partial(self._sums, layers)
+            if method != "layer-times":
+                doubt = too_little_measured(layers, sums(case))
+                if doubt is not None:
+                    return doubt
         if isinstance(host, HostMeasurement):
-            own_ms = layers.law.host_ms(measured) * host.slowness(case.mode, partial(small_host_ms, layers))
+            own_ms = layers.law.host_ms(layers.sums(case)) * host.slowness(
+                case.mode, partial(small_host_ms, layers)
+            )
             return forecast_by_layers(layers, case, sums, host.host, own_ms)
         other = None
         if host not in (None, layers.library.host):
@@ -296,11 +298,13 @@ class Model(Epochs):
         return self.roofline.forecasts([plain])[0]
 
     def _sums(self, layers: LayerModel, case: Case) -> OperatorTotals:
-        """Totals of a case's operators: types never measured take what specifications say of their class."""
+        """Totals of a case's operators, with specifications where these say more of what was not measured."""
         sums = layers.sums(case)
-        if not sums.shares[UNKNOWN].any():
+        if not sums.want_specifications:
             return sums
-        return sums.with_specified(operator_classes_of(self._specified(case).class_ms))
+        by_class = self._specified(case)
+        half_width = np.log(by_class.gpu_high_ms / by_class.gpu_time_ms)
+        return sums.with_specified(operator_classes_of(by_class.class_ms), half_width)
 
     def _by_specifications(
         self,

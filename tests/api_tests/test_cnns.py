@@ -11,7 +11,7 @@ import pytest
 from fastapi import HTTPException
 from pydantic_core import to_json
 
-from api.layer_tables import LayerTableIn, as_sent, inline_table
+from api.layer_tables import LayerTableIn, inline_table
 from api.onnx_process import read_onnx
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.onnx_file import from_onnx
@@ -67,7 +67,7 @@ def test_its_layers_are_taken_as_they_are_given(client):
         "warnings": [{"kind": "cnn", "about": "inference export"}]
     }
     read_again = inline_table(LayerTableIn.model_validate(table))
-    assert json.loads(to_json(as_sent(read_again))) == table
+    assert json.loads(to_json(read_again.document())) == table
 
 
 def test_an_image_size_that_the_file_leaves_open_is_asked_for_and_taken(client):
@@ -101,7 +101,7 @@ def test_a_damaged_file_is_refused(client):
 
 def test_a_table_read_stays_a_table_of_the_core():
     table = from_onnx("x.onnx", None, onnx_of())
-    again = inline_table(LayerTableIn.model_validate_json(to_json(as_sent(table))))
+    again = inline_table(LayerTableIn.model_validate_json(to_json(table.document())))
     assert isinstance(again, LayerTable)
     assert again.layers == table.layers
 
@@ -120,7 +120,7 @@ def test_layers_that_cannot_follow_one_another_are_refused_by_their_field(client
 def test_every_cnn_of_the_zoo_is_taken_as_it_is_shown():
     shown = {name: zoo_cnn(name) for name in ZOO}
     read = {
-        name: inline_table(LayerTableIn.model_validate_json(json.dumps(as_sent(table))))
+        name: inline_table(LayerTableIn.model_validate_json(json.dumps(table.document())))
         for name, table in shown.items()
     }
     assert [name for name in ZOO if read[name].layers != shown[name].layers] == []

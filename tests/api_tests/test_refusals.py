@@ -2,7 +2,6 @@
 
 import pytest
 
-from api.layer_tables import as_sent
 from api.problems import STATUS_OF, TITLES
 from predictor import errors
 from predictor.cnns.zoo import zoo_cnn
@@ -66,7 +65,7 @@ def test_the_field_at_fault_is_named(client, changes, field, said):
 )
 def test_what_a_recorded_step_contradicts_is_named_as_a_field(client, changes, field):
     step = {"batch_size": 32, "parts": 2, "precision": "amp_bf16", "optimizer": "sgd"}
-    table = as_sent(zoo_cnn("lenet5")) | {"step": step}
+    table = zoo_cnn("lenet5").document() | {"step": step}
     found = refusal(client, **{"cnn": None, "gpus": ["H200"], "layer_table": table} | changes)
     assert [each["field"] for each in found["errors"]] == [field]
 

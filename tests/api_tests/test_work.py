@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from api.layer_tables import as_sent
 from api.questions import check_work
 from predictor.answers.question import Question
 from predictor.catalogue.devices import all_gpus
@@ -72,7 +71,7 @@ def test_every_cnn_of_the_zoo_is_answered_on_all_gpus_and_explained_on_eight(cli
 
 
 def test_layers_of_one_shape_count_once(client):
-    deep = as_sent(zoo_cnn("resnet152"))
+    deep = zoo_cnn("resnet152").document()
     answer = client.post(
         "/v1/predictions", json={"layer_table": deep, "gpus": ["all"], "batch_sizes": SIZES[:60]}
     )

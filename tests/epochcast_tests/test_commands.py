@@ -360,6 +360,14 @@ def test_a_narrow_comparison_keeps_the_offer_longest(epochcast, monkeypatch):
     assert header.split() == ["GPU", "offer", "time", "US$", "within"]
 
 
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_the_form_for_large_images_is_named_where_cifars_are_asked_for(command, epochcast):
+    words = "the form for small ones, which takes longer, is resnet18_cifar"
+    asked = (command, "ResNet-18", "-g", "T4", "-b", 64, "--data-set")
+    assert words in " ".join(epochcast(*asked, "cifar10").out.split())
+    assert words not in " ".join(epochcast(*asked, "imagenet").out.split())
+
+
 LOADS_SLOWLY = ("resnet18", "-g", "H100-SXM", "-b", 2048, "--n-gpus", 8, "--precision", "amp_bf16")
 
 

@@ -4,11 +4,15 @@ import inspect
 import re
 
 import pytest
+from typer.main import get_command
 
 import epochcast
+from epochcast.command import build_app
+from epochcast.profiling import ProfileRequest
 from epochcast.signatures import takes_options
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
+from predictor.errors import SchemaError
 
 CALLABLE = {name: getattr(epochcast, name) for name in epochcast.__all__} | {
     f"Client.{name}": function for name, function in inspect.getmembers(epochcast.Client, inspect.isfunction)
@@ -83,11 +87,14 @@ def test_an_option_shows_its_default_and_what_holds_without_it():
 
 
 def test_every_option_of_profile_is_one_of_the_command():
-    from epochcast.profiling import ProfileRequest
+    assert options(epochcast.profile) == {*options_of(ProfileRequest)} - {"preset"}
+    command = get_command(build_app()).commands["profile"]
+    assert {*options_of(ProfileRequest)} <= {each.name for each in command.params}
 
-    known = set(inspect.signature(ProfileRequest).parameters)
-    assert known - options(epochcast.profile) == {"preset", "suggest", "gpu"}
-    assert options(epochcast.profile) <= known
+
+def test_an_unknown_option_of_profile_is_refused_with_the_nearest():
+    with pytest.raises(SchemaError, match=r"no option is called 'batch_size'\. Nearest: 'batch_sizes'"):
+        epochcast.profile("mine.csv", batch_size=[32])
 
 
 def test_a_docstring_without_a_place_for_options_is_refused():

@@ -20,6 +20,12 @@ def broken():
 
 def needs(argument):
     return argument
+
+class Made:
+    def __call__(self, images):
+        return images
+
+made = Made()
 """
 
 
@@ -60,7 +66,12 @@ def test_a_file_without_a_function_asks_for_one(file):
 
 @pytest.mark.parametrize(
     ("function", "why"),
-    [("make_modl", "make_model"), ("broken", "no weights here"), ("needs", "without arguments")],
+    [
+        ("make_modl", "make_model"),
+        ("broken", "no weights here"),
+        ("needs", "without arguments"),
+        ("made", "is a Made, not a function"),
+    ],
 )
 def test_a_function_that_makes_no_cnn_is_refused_with_the_reason(file, function, why):
     with pytest.raises(SchemaError, match=why):

@@ -10,7 +10,6 @@ import pytest
 from page_parts import downloaded, predict
 from playwright.sync_api import Error, expect
 
-from api.layer_tables import as_sent
 from predictor.answers.answer import predict as predict_locally
 from predictor.cnns.layer_table import Step, TableWarning
 from predictor.cnns.onnx_file import from_onnx
@@ -247,7 +246,7 @@ def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, 
     if ending == "csv":
         table.to_csv(file)
     else:
-        file.write_text(json.dumps(as_sent(table)))
+        file.write_text(json.dumps(table.document()))
     page.evaluate("""() => {
         const fetched = fetch;
         window.sent = [];
@@ -258,7 +257,7 @@ def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, 
     expect(page.locator("#file-about")).to_contain_text("batch size 24")
     predict(page)
     sent = {path: json.loads(body) for path, body in page.evaluate("window.sent")}["v1/predictions"]
-    expected = as_sent(table) | {"name": sent["layer_table"]["name"]}
+    expected = table.document() | {"name": sent["layer_table"]["name"]}
     assert sent["layer_table"]["step"] == expected["step"]
     assert sent["layer_table"]["warnings"] == expected["warnings"]
     rows = ask("predictions", sent | {"layer_table": expected})["rows"]

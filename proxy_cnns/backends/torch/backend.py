@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from predictor.cnns.torch_trace import import_torch
 from predictor.errors import BackendUnavailableError
 from proxy_cnns.backends.base import FrameworkBackend, Program, gpu_index
 from proxy_cnns.backends.operators import CPU_CACHE_BYTES
@@ -36,7 +37,7 @@ class TorchBackend(FrameworkBackend):
     switch = staticmethod(switch_precision)
 
     def __init__(self, device: str) -> None:
-        torch = _torch()
+        torch = import_torch()
         index = gpu_index(device, "PyTorch")
         self._gpu: CudaDevice | None = None
         if index is not None:
@@ -60,7 +61,7 @@ class TorchBackend(FrameworkBackend):
                     yield
 
     def _libraries(self) -> dict[str, object]:
-        torch = _torch()
+        torch = import_torch()
         return {"framework_version": str(torch.__version__), "torch_threads": torch.get_num_threads()}
 
     def _program(self, configuration: Configuration) -> Program:
@@ -72,11 +73,3 @@ class TorchBackend(FrameworkBackend):
 
     def _prepared(self, *arguments: Any) -> TorchPrepared:
         return TorchPrepared(*arguments)
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise BackendUnavailableError("PyTorch is not installed: pip install 'epochcast[torch]'") from error
-    return torch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api.layer_tables import LayerTableIn, as_sent, inline_table
+from api.layer_tables import LayerTableIn, inline_table
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
 from predictor.cnns.layer_csv import read_layer_table_csv
@@ -63,7 +63,7 @@ def test_a_habit_written_to_csv_or_sent_as_json_is_read_again_as_it_was(torch, h
     for name in habits.HABITS.keys() - REFUSED:
         seen = record(habits.HABITS[name]().step, name=name)
         seen.to_csv(tmp_path / f"{name}.csv")
-        sent = json.loads(json.dumps(as_sent(seen)))
+        sent = json.loads(json.dumps(seen.document()))
         again = (read_layer_table_csv(tmp_path / f"{name}.csv"), inline_table(LayerTableIn(**sent)))
         changed += [name for each in again if replace(each, source=seen.source) != seen]
     assert changed == []

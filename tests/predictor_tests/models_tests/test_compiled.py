@@ -60,6 +60,7 @@ def pairs(model):
 @pytest.mark.slow
 def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
     same_ratios(COMPILE.shipped(pairs), SHIPPED)
+    assert {*SHIPPED.types} == {layer.type for pair in pairs for layer in pair.table}
 
 
 def test_nine_in_ten_compiled_iterations_of_families_held_out_lie_in_their_intervals(pairs):
@@ -118,6 +119,19 @@ def test_it_says_what_of_compiling_was_not_measured(model):
     assert "only at batch sizes 16 to 256" in reasons(place=0)
     assert "only on an H100 and an H200" in reasons(gpu=A100)
     assert "only in tf32 and amp_bf16" in reasons(mode=Mode(precision="fp32", capture="compile"))
+
+
+def test_it_says_that_a_cnn_is_unlike_those_compiled_and_is_wider(model):
+    table = zoo_cnn("resnet50")
+    attends = replace(table, layers=(*table.layers[:-1], replace(table.layers[-1], type="attention")))
+    sizes = np.array([64.0])
+    eager = model.forecast(table, H200, eager_mode(table, COMPILED), sizes)
+    like, unlike = (
+        COMPILED_BY_EAGER.forecast(eager, each, H200, COMPILED, sizes) for each in (table, attends)
+    )
+    assert like.extrapolates == eager.extrapolates
+    assert "compile was measured on no CNN with attention" in str(unlike.extrapolates[0][-1])
+    assert unlike.gpu_high_ms > like.gpu_high_ms
 
 
 def test_a_compiled_run_is_met_and_narrows_its_batch_size(model):

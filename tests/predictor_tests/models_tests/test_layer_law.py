@@ -62,12 +62,25 @@ def test_an_operator_of_unknown_type_is_named_and_widens_by_its_whole_share():
 
 def test_an_operator_of_unknown_type_takes_the_time_that_specifications_give_its_class():
     before = sums(unknown=0.25)
-    after = before.with_specified({CLASSES[0]: 3.0 * before.class_ms[0], "another class": np.ones(1)})
+    assert before.want_specifications
+    given = {CLASSES[0]: 3.0 * before.class_ms[0], "another class": np.ones(1)}
+    after = before.with_specified(given, np.full(1, 0.4))
     assert after.class_ms[0] == pytest.approx((0.75 + 0.25 * 3.0) * before.class_ms[0])
     assert after.class_ms[1:].tolist() == before.class_ms[1:].tolist()
     assert after.shares[UNKNOWN][0] == pytest.approx(0.75 / 1.5)
+    assert after.specified[0] == pytest.approx(0.75 / 1.5)
     near = sums(near=0.25)
-    assert near.with_specified({CLASSES[0]: np.full(1, 9.0)}).class_ms.tolist() == near.class_ms.tolist()
+    assert not near.want_specifications
+    assert near.with_specified(given, np.full(1, 0.4)).class_ms.tolist() == near.class_ms.tolist()
+
+
+def test_what_specifications_tell_widens_the_interval_by_no_more_than_theirs():
+    def above(width, **shares):
+        found = sums(**shares)
+        return float(LAW.half_widths(found.with_specified({}, np.full(1, width)))[1][0])
+
+    assert above(0.4, unknown=1.0) == pytest.approx(0.4 + above(0.4, near=1.0))
+    assert above(0.4, unknown=0.1) < 0.1 + above(0.4, near=0.1)
 
 
 def test_measurements_of_a_cnn_leave_the_roughness_between_batch_sizes():

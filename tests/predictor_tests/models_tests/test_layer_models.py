@@ -283,18 +283,6 @@ def test_without_host_times_an_eager_iteration_is_refused(layer_model):
         served.forecast(RESNET, H200, TF32, [64])
 
 
-@pytest.mark.parametrize(("spread_strange", "method"), [(0.1, "layer-times"), (2.0, "roofline")])
-def test_of_strange_shapes_the_source_with_the_narrower_interval_answers(layer_model, spread_strange, method):
-    law = replace(layer_model.law, spread_strange=spread_strange)
-    known = replace(Model.load(), layers=LayerModels().with_more([replace(layer_model, law=law)]))
-    asked = (zoo_cnn("mobilenet_v2"), H200, TF32, [64])
-    found, by_layers, specified = (
-        known.forecast(*asked, method=each) for each in ("auto", "layer-times", "roofline")
-    )
-    widths = {each.method: each.gpu_high_ms[0] / each.gpu_time_ms[0] for each in (by_layers, specified)}
-    assert found.method == method == min(widths, key=widths.get)
-
-
 def test_a_type_that_was_not_measured_is_as_efficient_as_others_of_its_class(made_up_gpu):
     pool = next(each for each in operators_of(RESNET) if each.type == "max_pool")
     pools = [replace(pool, type="avg_pool", in_channels=n, out_channels=n) for n in range(32, 64)]

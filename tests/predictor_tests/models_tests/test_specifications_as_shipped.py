@@ -30,10 +30,10 @@ def roofline():
     return Model.load().roofline
 
 
-def asked(roofline, cnn, gpus, precision, memory_format="nchw", framework="pytorch"):
+def asked(roofline, cnn, gpus, precision, memory_format="nchw", framework="pytorch", sizes=SIZES):
     table = zoo_cnn(cnn)
     cases = [
-        Case(cnn, table.image_size, table, gpu, Mode(framework, precision, memory_format), SIZES)
+        Case(cnn, table.image_size, table, gpu, Mode(framework, precision, memory_format), sizes)
         for gpu in gpus
     ]
     return dict(zip((gpu.name for gpu in gpus), roofline.forecasts(cases), strict=True))
@@ -63,6 +63,19 @@ def test_the_upper_end_does_not_fall_as_the_batch_grows(roofline, cnn):
         for name, answer in asked(roofline, cnn, list(all_gpus()), "fp32").items()
         if (np.diff(answer.high_ms) < -1e-3 * answer.high_ms[1:]).any()
     }
+    assert falls == {}
+
+
+@pytest.mark.parametrize("cnn", ["alexnet", "lenet5", "resnet20_cifar", "densenet121"])
+def test_below_the_measured_batch_sizes_the_upper_end_falls_with_the_time_alone_by_a_tenth_at_most(
+    roofline, cnn
+):
+    """The law's matrix products and kernels shorter than a launch gain more from a larger batch than they compute."""
+    falls = {}
+    for name, answer in asked(roofline, cnn, list(all_gpus()), "fp32", sizes=2.0 ** np.arange(5)).items():
+        middle, high = np.diff(np.log([answer.iteration_time_ms, answer.high_ms]), axis=1)
+        if (high < np.minimum(middle, 0.0) - 1e-3).any() or (middle < -0.1).any():
+            falls[name] = (middle.min(), high.min())
     assert falls == {}
 
 
