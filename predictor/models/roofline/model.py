@@ -73,7 +73,7 @@ class Roofline(Predictor):
         self,
         operator_weight: float = 0.0005,
         forward_weight: float = 0.1,
-        type_weight: float = 0.03,
+        type_weight: float = 0.3,
         calibrate: bool = True,
         random_state: int = 0,
     ) -> None:

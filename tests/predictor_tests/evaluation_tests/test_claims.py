@@ -52,9 +52,8 @@ def test_a_published_rate_an_iteration_and_a_training_are_the_same_time(module):
     epoch = module.asked_claims([claim_of(module, workers="", loader_asked="none", value="100")]).iloc[0]
     training = claim_of(module, workers="", loader_asked="none", measured="total_s", value="700", epochs="7")
     together = module.asked_claims([training]).iloc[0]
-    assert together["predicted"] / together["measured"] == pytest.approx(
-        epoch["predicted"] / epoch["measured"]
-    )
+    start_s = together["predicted"] - 7 * epoch["predicted"]
+    assert 0 < start_s < 2  # a training is its epochs and one start
     rate = claim_of(module, workers="", loader_asked="none", measured="images/s", value="500")
     iteration = rate | {"measured": "iteration_ms", "value": str(1000 * 32 / 500)}
     rates = module.asked_claims([rate, iteration])
