@@ -39,6 +39,7 @@ from predictor.measurements.published import published_features
 from predictor.measurements.schema import is_compiled
 from predictor.measurements.table import read_measurements
 from predictor.models.base import Case
+from predictor.models.chainer import SINGLE
 from predictor.models.epoch_start import compiled_shapes
 from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_measurements
 from predictor.models.forecast import IterationForecast
@@ -348,16 +349,20 @@ def _model_without(*cnns: str) -> Model:
     return replace(Model.load(), layers=LayerModels().with_more(models))
 
 
-def of_chainer(_: Asked) -> pd.DataFrame:
-    """Chainer's GPU time in fp32 and TF32 from PyTorch's, each family of CNNs and all proxies left out."""
-    known, rows = chainer_pairs(Model.load()), []
-    for group in sorted({pair.group for pair in known}):
+def of_chainer(asked: Asked) -> pd.DataFrame:
+    """Chainer's GPU time in fp32 and TF32 from PyTorch's, each family of CNNs left out, or all proxies.
+
+    The scenario is ``cnns`` or ``proxies``, CNNs of a single convolution, whose intervals are wider.
+    """
+    known, rows, of_proxies = chainer_pairs(Model.load()), [], asked.scenario == "proxies"
+    for group in sorted({pair.group for pair in known if (pair.group == "proxies") == of_proxies}):
         cnns = {pair.cnn for pair in known if pair.group == group}
         ratios = CHAINER.fitted([pair for pair in known if pair.group != group])
         for pair in chainer_pairs(_model_without(*cnns), cnns):
             if not math.isfinite(pair.gpu_ms):
                 continue
-            time_ms, within = pair.predicted_ms(ratios), math.exp(ratios.spread)
+            time_ms = pair.predicted_ms(ratios)
+            within = math.exp(ratios.spread * (SINGLE if of_proxies else 1.0))
             ends = time_ms, time_ms / within, time_ms * within
             rows.append((pair.gpu, pair.precision, "nchw", pair.cnn, pair.gpu_ms, *ends))
     return pd.DataFrame(rows, columns=_COLUMNS)

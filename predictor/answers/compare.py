@@ -189,6 +189,8 @@ class Comparer:
         That of each GPU, then.
     teams : dict of str to list of Team
         In which GPUs may share the mini-batch of one.
+    other_forms : list of str
+        What the question says of other forms of a CNN given by name (`Question.other_forms`).
     """
 
     question: Question
@@ -199,6 +201,7 @@ class Comparer:
     common: int | None
     sizes: dict[str, int]
     teams: dict[str, list[Team]]
+    other_forms: list[str]
 
     @classmethod
     def of(cls, question: Question, plan: Plan) -> Comparer:
@@ -210,7 +213,7 @@ class Comparer:
             raise SchemaError(
                 f"compare needs the samples of an epoch. Pass {named('samples')}, or a data set such as 'imagenet'."
             ).about("samples")
-        known, [table] = Knowledge.of(question), question.layer_tables()
+        known, [table], other_forms = Knowledge.of(question), question.layer_tables(), question.other_forms()
         loading_asked(question)  # refuses options that contradict each other
         question = replace(
             question, cnn=table, offers=prices, gpus=_offered(question, prices),
@@ -239,7 +242,7 @@ class Comparer:
             )
             if own and n == plan.trials == 1 and not question.is_whole:
                 teams[gpu.name] = _teams(gpu, offers[gpu.name], own)
-        return cls(question, table, known, plan, offers, common, sizes, teams)
+        return cls(question, table, known, plan, offers, common, sizes, teams, other_forms)
 
     def answers(
         self, question: Question, gpus: Sequence[Gpu], tried: Sequence[int], *, shared: bool = True
@@ -312,7 +315,8 @@ class Comparer:
         precisions = [mode.precision for _, mode in answers.iterations.devices]
         loading = loading_in_words(self.question, self.table.image_size, by_offer=True)
         columns = answers.iterations.words | {"precision": precisions}
-        return scope_of(self.question, self.known.model, columns, loading)
+        scope = scope_of(self.question, self.known.model, columns, loading)
+        return " ".join([scope, *self.other_forms])
 
     def in_fast_modes(self, usual: GpuAnswers) -> Columns:
         """Columns in the fastest common mode of each GPU at the compared sizes; none if a precision was given."""

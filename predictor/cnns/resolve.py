@@ -55,8 +55,8 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
                 raise SchemaError(f"image_size is needed: a {framework} {base} does not say it.")
             return read(cnn, image_size)
     raise UnknownCnnError(
-        f"a {type(cnn).__name__} is not a CNN. Give a zoo name (`epochcast cnn list`), a path ending in .csv, .onnx or "
-        ".keras, a LayerTable, a torch.nn.Module, a keras.Model or a chainer.Chain."
+        f"this {type(cnn).__name__} is not a CNN. Give a zoo name (`epochcast cnn list`), a path ending in .csv, .onnx "
+        "or .keras, a LayerTable, a torch.nn.Module, a keras.Model or a chainer.Chain."
     )
 
 

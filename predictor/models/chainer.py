@@ -31,10 +31,13 @@ __all__ = [
     "CHAINER_BY_PYTORCH",
     "CONVOLUTIONS",
     "PRODUCTS",
+    "SINGLE",
     "check_chainer",
     "pytorch_host",
     "pytorch_mode",
+    "windowed_ratio",
     "windowed_share",
+    "windowed_size",
 ]
 
 CONVOLUTIONS = (
@@ -47,6 +50,9 @@ CONVOLUTIONS = (
 PRODUCTS = ("linear", "matmul")
 """Classes that cuBLAS computes for Chainer and PyTorch alike."""
 
+SINGLE = 1.5
+"""Factor on the half width of a CNN of one convolution, by proxies left out."""
+_CHANNELS, _PIXELS = 64, 5e4  # where the ratio of convolutions with windows is `windowed`
 _SAME_KERNELS_BELOW = 8.0  # compute capability: PyTorch, too, was measured on the old interface there
 
 
@@ -88,13 +94,46 @@ def windowed_share(table: LayerTable) -> float:
     return float(flops[windows].sum()) / total if total else 0.0
 
 
+def windowed_size(table: LayerTable) -> tuple[float, float]:
+    """Mean ln of channels / 64 and of pixels / 50,000 of the convolutions with windows, by FLOPs; 0 without any.
+
+    Channels are the geometric mean of input's and output's, pixels those of the output of one image. Convolutions with
+    groups are left out.
+    """
+    windows = [
+        layer
+        for layer in table
+        if layer.type == "conv2d"
+        and (layer.groups or 1) == 1
+        and (layer.kernel_height or 1) * (layer.kernel_width or 1) > 1
+    ]
+    if not windows:
+        return 0.0, 0.0
+    products = np.array([(layer.in_channels or 1) * (layer.out_channels or 1) for layer in windows], float)
+    pixels = np.array([(layer.out_height or 1) * (layer.out_width or 1) for layer in windows], float)
+    kernels = [(layer.kernel_height or 1) * (layer.kernel_width or 1) for layer in windows]
+    flops = products * pixels * kernels
+    channels = 0.5 * np.log(products) - math.log(_CHANNELS)
+    return float(np.average(channels, weights=flops)), float(
+        np.average(np.log(pixels / _PIXELS), weights=flops)
+    )
+
+
+def windowed_ratio(size: tuple[float, float], batch_sizes: Array, ratios: Ratios) -> Array:
+    """Time of convolutions with windows over PyTorch's, at each batch size; `size` is as of `windowed_size`."""
+    channels, pixels = size
+    beyond = ratios["channels"] * channels + ratios["pixels"] * (pixels + np.log(batch_sizes))
+    return np.asarray(ratios["windowed"] * np.exp(beyond))
+
+
 def _change(
     _: IterationForecast, table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array, ratios: Ratios
 ) -> Change:
     old = _old_interface(gpu)
     half = 1.0 if old or mode.precision in ("fp32", "tf32") else ratios["half"]
     share = windowed_share(table)
-    convolutions = 1.0 if old else ratios["windowed"] * share + 1.0 - share
+    ratio = windowed_ratio(windowed_size(table), batch_sizes, ratios)
+    convolutions = np.ones(len(batch_sizes)) if old else ratio * share + 1.0 - share
     spread = math.hypot(ratios.spread, ratios["half_spread"] if half != 1.0 else 0.0)
     return Change(
         half * ratios["rest"],
@@ -114,12 +153,12 @@ CHAINER_BY_PYTORCH = Way(
 )
 """Chainer's iterations from PyTorch's in `pytorch_mode`.
 
-GPU time = time of PyTorch in fp32 x 1 for pointwise convolutions and matrix products, `windowed` for convolutions with
-larger windows, `rest` for all else; all of it x `half` in half and mixed precision, within `half_spread`. Host time =
-`host` x PyTorch's in the same precision. Before Ampere, GPU time = PyTorch's in the same precision, x `rest` for all
-but convolutions and products. Other GPUs than those measured may be a factor of 3 off: PyTorch's fp32 iterations take
-2.4 (ResNet-50) to 3.1 times (VGG) its TF32 ones on an H200; so far off lies a GPU whose tensor cores the old interface
-uses.
+GPU time = time of PyTorch in fp32 x 1 for pointwise convolutions and matrix products, `windowed` x (channels /
+64)^`channels` x (pixels of the mini-batch / 50,000)^`pixels` for convolutions with larger windows, `rest` for all else;
+all of it x `half` in half and mixed precision, within `half_spread`. Host time = `host` x PyTorch's in the same
+precision. Before Ampere, GPU time = PyTorch's in the same precision, x `rest` for all but convolutions and products.
+Other GPUs than those measured may be a factor of 3 off: PyTorch's fp32 iterations take 2.4 (ResNet-50) to 3.1 times
+(VGG) its TF32 ones on an H200; so far off lies a GPU whose tensor cores the old interface uses.
 """
 
 
@@ -130,9 +169,13 @@ def _old_interface(gpu: Gpu) -> bool:
 
 def _reasons(ratios: Ratios, table: LayerTable, gpu: Gpu) -> tuple[Reason, ...]:
     """Reasons for caution; the interval holds what the first two say."""
-    reasons = [Reason("framework", "Chainer is carried over from PyTorch by ratios measured on an H200", 1.0)]
+    where = "Chainer is carried over from PyTorch by ratios measured on an H100 and an H200"
+    reasons = [Reason("framework", where, 1.0)]
     if not ratios.measured_on(gpu):
         reasons.append(Reason("gpu", f"Chainer's ratios to PyTorch were not measured on {gpu.name}", 1.0))
-    if any((layer.groups or 1) > 1 for layer in table):
-        reasons.append(Reason("operator", "no convolution with groups was measured with Chainer"))
+    if any((layer.groups or 1) > 1 and layer.groups != layer.in_channels for layer in table):
+        text = "no convolution with groups of several channels was measured with Chainer"
+        reasons.append(Reason("operator", text))
+    if sum(layer.type == "conv2d" for layer in table) == 1:
+        reasons.append(Reason("shape", "the error of a single convolution does not average out", SINGLE))
     return tuple(reasons)

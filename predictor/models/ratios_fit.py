@@ -28,7 +28,14 @@ from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
 from predictor.files import data_file, data_root
-from predictor.models.chainer import CHAINER_BY_PYTORCH, CONVOLUTIONS, PRODUCTS, windowed_share
+from predictor.models.chainer import (
+    CHAINER_BY_PYTORCH,
+    CONVOLUTIONS,
+    PRODUCTS,
+    windowed_ratio,
+    windowed_share,
+    windowed_size,
+)
 from predictor.models.compiled import COMPILED, eager_mode, eager_parts_ms
 from predictor.models.data_parallel import Exchange, Gradients, Team, team_iteration_ms
 from predictor.models.forecast import COVERAGE, IterationForecast
@@ -312,7 +319,7 @@ _PROXIES = ("h200_chainer_founding_proxies", "h200_chainer_founding_more_proxies
 _PROXIES_OF_PYTORCH = "h200_pytorch_founding_fp32_proxies"
 _HOSTS_OF_PYTORCH = "h200_pytorch_founding_proxies"  # on the host of `_PROXIES`
 _OPERATORS = "h200_chainer_resnet50_layers"
-_OPERATORS_OF_PYTORCH = "h200_pytorch_*tf32*_operators.csv.gz"
+_OPERATORS_OF_PYTORCH = "h200_pytorch_fine_tf32_operators"
 _NORMAL_90 = 1.645
 _LADDER = {"tf32": (1 / 21.79, 2 / 5.60), "half": (1 / 13.09, 1 / 2.34)}
 """Seconds an iteration of ResNet-50 at 32 and 256 images (TF32 twice 128), from the ladder of docs/chainer.md."""
@@ -325,7 +332,8 @@ class ChainerPair:
     `group` is what is held out together: a family of CNNs, or all proxies. `gpu_ms` is NaN where no iteration was
     replayed. `pytorch_ms` is what PyTorch takes for pointwise
     and for larger convolutions, matrix products and the rest: measured for proxies, whose split is predicted, and
-    predicted for CNNs. `host_ratio` is Chainer's host time over PyTorch's on the same machine.
+    predicted for CNNs. `windowed_size` is as of `predictor.models.chainer.windowed_size`, `host_ratio` Chainer's host
+    time over PyTorch's on the same machine, `rest` the ratio of single operators, which is the same in all pairs.
     """
 
     group: str
@@ -335,12 +343,15 @@ class ChainerPair:
     precision: str
     gpu_ms: float
     pytorch_ms: tuple[float, float, float, float]
+    windowed_size: tuple[float, float]
     host_ratio: float
+    rest: float
 
     def predicted_ms(self, ratios: Ratios) -> float:
         """GPU time by these ratios."""
         pointwise, windowed, products, rest = self.pytorch_ms
-        return pointwise + ratios["windowed"] * windowed + products + ratios["rest"] * rest
+        ratio = float(windowed_ratio(self.windowed_size, np.array([self.batch_size]), ratios)[0])
+        return pointwise + ratio * windowed + products + ratios["rest"] * rest
 
     def log_error(self, ratios: Ratios) -> float:
         """Ln(predicted / measured) of the GPU time."""
@@ -361,7 +372,7 @@ def chainer_pairs(model: Model, cnns: Collection[str] | None = None) -> list[Cha
     key = ["cnn", "batch_size"]
     beside = _table(_PROXIES_OF_PYTORCH).drop_duplicates(key).set_index(key)["gpu_time_ms"]
     hosts = _table(_HOSTS_OF_PYTORCH).drop_duplicates(key).set_index(key)["host_time_ms"]
-    pairs = []
+    pairs, rest = [], round(_measured_rest(), 2)
     for name in (*_CNNS, *_PROXIES):
         rows = _table(name)
         rows = rows[rows["precision"].isin(["fp32", "tf32"])]
@@ -384,7 +395,9 @@ def chainer_pairs(model: Model, cnns: Collection[str] | None = None) -> list[Cha
                     precision,
                     float(row["gpu_time_ms"]),
                     tuple(parts.tolist()),
+                    windowed_size(table),
                     float(row["host_time_ms"]) / host_ms,
+                    rest,
                 )
             )
     return pairs
@@ -407,13 +420,7 @@ def _host_ms(model: Model, table: LayerTable, gpu: Gpu, precision: str) -> float
 
 def _measured_rest() -> float:
     """Time of ResNet-50's operators that are neither convolutions nor products, over PyTorch's; mean of batch sizes."""
-    import pandas as pd
-
-    from predictor.measurements.table import read_measurements
-
-    key = ["cnn", "batch_size", "pass"]
-    paths = sorted((data_root() / "measurements").glob(_OPERATORS_OF_PYTORCH))
-    beside = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
+    key, beside = ["cnn", "batch_size", "pass"], _table(_OPERATORS_OF_PYTORCH)
     beside = beside[(beside["precision"] == "tf32") & (beside["memory_format"] == "nchw")]
     operators = _table(_OPERATORS).merge(beside.drop_duplicates(key), on=key, suffixes=("", "_pytorch"))
     operators = operators[~operators["type"].isin(["conv2d", "linear"])]
@@ -428,6 +435,12 @@ def _by_group(pairs: Sequence[ChainerPair]) -> dict[str, list[ChainerPair]]:
     return groups
 
 
+def _weights(pairs: Sequence[ChainerPair]) -> Array:
+    """Of each pair, so that groups count the same."""
+    sizes = {name: len(own) for name, own in _by_group(pairs).items()}
+    return np.array([1.0 / sizes[pair.group] for pair in pairs])
+
+
 def _log_host(pairs: Sequence[ChainerPair]) -> float:
     ratios = np.log([pair.host_ratio for pair in pairs])
     return float(np.median(ratios[np.isfinite(ratios)]))
@@ -438,27 +451,27 @@ def _chainer_numbers(pairs: Sequence[ChainerPair]) -> dict[str, float]:
 
     Notes
     -----
-    `windowed` minimises the squares of ln(predicted / measured), `host` is the mean of ln of the CNNs' medians, each
-    group counting the same. Proxies are no part of `host`: what an iteration costs beside its layers is most of theirs.
-    `rest` is the ratio of sums of single operators, `half` the geometric mean of two ratios of the ladder, which lie
-    within `half_spread` of it.
+    `windowed`, `channels` and `pixels` minimise the squares of ln(predicted / measured), `host` is the mean of ln of
+    the CNNs' medians, each group counting the same. Proxies are no part of `host`: what an iteration costs beside its
+    layers is most of theirs. `rest` is the ratio of sums of single operators, `half` the geometric mean of two ratios
+    of the ladder, which lie within `half_spread` of it.
     """
-    from scipy.optimize import minimize_scalar
+    from scipy.optimize import least_squares
 
-    groups, shipped, rest = _by_group(pairs), ratios_of(CHAINER.entry), round(_measured_rest(), 2)
+    groups, (rest, *_) = _by_group(pairs), [pair.rest for pair in pairs]
+    names, timed = ("windowed", "channels", "pixels"), [pair for pair in pairs if math.isfinite(pair.gpu_ms)]
+    weights = np.sqrt(_weights(timed))
 
-    def loss(windowed: float) -> float:
-        tried = replace(shipped, numbers={**shipped.numbers, "rest": rest, "windowed": windowed})
-        errors = ([pair.log_error(tried) for pair in own] for own in groups.values())
-        return sum(
-            float(np.mean(np.square(own)[np.isfinite(own)])) for own in errors if np.isfinite(own).any()
-        )
+    def errors(numbers: Array) -> Array:
+        tried = Ratios({"rest": rest, **dict(zip(names, numbers, strict=True))})
+        wrong: Array = weights * [pair.log_error(tried) for pair in timed]
+        return wrong
 
-    windowed = minimize_scalar(loss, bounds=(0.5, 5.0), method="bounded").x
+    numbers = least_squares(errors, [1.0, 0.0, 0.0], bounds=([0.1, -2.0, -2.0], [10.0, 2.0, 2.0])).x
     hosts = [_log_host(own) for name, own in groups.items() if name != "proxies"]
     halves = [half / full for half, full in zip(_LADDER["half"], _LADDER["tf32"], strict=True)]
     return {
-        "windowed": round(float(windowed), 2),
+        **{name: round(float(number), 3) for name, number in zip(names, numbers, strict=True)},
         "rest": rest,
         "half": round(math.prod(halves) ** 0.5, 2),
         "host": round(math.exp(float(np.mean(hosts))), 2),
@@ -467,15 +480,20 @@ def _chainer_numbers(pairs: Sequence[ChainerPair]) -> dict[str, float]:
 
 
 def _chainer_spreads(pairs: Sequence[ChainerPair], without: Mapping[str, Ratios]) -> tuple[float, float]:
-    """The 0.9 quantile of |ln(predicted / measured)| of groups held out; of the medians of their hosts, the largest."""
-    groups = _by_group(pairs)
-    errors = np.abs([pair.log_error(without[pair.group]) for pair in pairs])
+    """The 0.9 quantile of |ln(predicted / measured)| of groups held out, each group counting the same.
+
+    Of hosts: the largest error of the groups' medians.
+    """
+    groups, timed = _by_group(pairs), [pair for pair in pairs if math.isfinite(pair.gpu_ms)]
+    errors = np.abs([pair.log_error(without[pair.group]) for pair in timed])
+    order, weights = np.argsort(errors), _weights(timed)
+    within = np.cumsum(weights[order]) / weights.sum()
     hosts = [
         abs(_log_host(own) - math.log(without[name]["host"]))
         for name, own in groups.items()
         if name != "proxies"
     ]
-    return round(float(np.nanquantile(errors, 0.9)), 2), round(max(hosts), 2)
+    return round(float(errors[order][np.searchsorted(within, 0.9)]), 2), round(max(hosts), 2)
 
 
 CHAINER = RatioFit[ChainerPair](

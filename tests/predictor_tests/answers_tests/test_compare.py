@@ -50,7 +50,7 @@ def test_a_users_own_price_file_works_the_same(rank, tmp_path):
 
 def test_cost_is_the_whole_instance_for_all_epochs_and_the_setup(rank):
     (row,) = rank("A100-SXM4-40GB", epochs=10, setup_minutes=30)
-    assert row.total_time_h == pytest.approx(10 * row.epoch_time_s / 3600 + 0.5)
+    assert row.total_time_h == pytest.approx((10 * row.epoch_time_s + row.start_s) / 3600 + 0.5)
     assert row.total_cost_usd == pytest.approx(24.0 * row.total_time_h)
     assert row.cost_usd == pytest.approx(24.0 * row.epoch_time_s / 3600)
 

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+import epochcast
 from predictor.cnns.resolve import resolve_cnn
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError
@@ -65,7 +66,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_a_hint() -> None:
 
 
 def test_an_object_that_is_no_cnn_is_refused() -> None:
-    with pytest.raises(UnknownCnnError, match="a dict is not a CNN"):
+    with pytest.raises(UnknownCnnError, match="this dict is not a CNN"):
         resolve_cnn({})
 
 
@@ -109,3 +110,10 @@ def test_a_zoo_name_is_found_whatever_its_case_and_dashes():
         UnknownCnnError, match=r"fits several CNNs\. Say which: 'regnet_x_16gf', 'regnet_x_1_6gf'"
     ):
         resolve_cnn("RegNetX-16GF")
+
+
+@pytest.mark.parametrize("answer", ["predict", "compare"])
+def test_what_an_answer_covers_names_the_form_for_small_images(answer):
+    asked = getattr(epochcast, answer)
+    assert "is resnet18_cifar." in asked("ResNet-18", "T4", 64, data_set="cifar10").attrs["covers"]
+    assert "resnet18_cifar" not in asked("ResNet-18", "T4", 64, data_set="imagenet").attrs["covers"]

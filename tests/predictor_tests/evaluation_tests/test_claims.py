@@ -48,12 +48,12 @@ def test_a_claim_is_asked_with_what_its_source_states_and_nothing_else(module):
     assert module.options_of(claim_of(module, autotuned="yes"))["autotune"] is True
 
 
-def test_a_published_rate_an_iteration_and_a_training_are_the_same_time(module):
+def test_a_published_training_is_its_epochs_and_one_start_and_a_rate_is_an_iteration(module):
     epoch = module.asked_claims([claim_of(module, workers="", loader_asked="none", value="100")]).iloc[0]
     training = claim_of(module, workers="", loader_asked="none", measured="total_s", value="700", epochs="7")
     together = module.asked_claims([training]).iloc[0]
-    start_s = together["predicted"] - 7 * epoch["predicted"]
-    assert 0 < start_s < 2  # a training is its epochs and one start
+    assert together["measured"] == 7 * epoch["measured"]
+    assert 0 < together["predicted"] - 7 * epoch["predicted"] < 5
     rate = claim_of(module, workers="", loader_asked="none", measured="images/s", value="500")
     iteration = rate | {"measured": "iteration_ms", "value": str(1000 * 32 / 500)}
     rates = module.asked_claims([rate, iteration])
