@@ -29,7 +29,7 @@ from predictor.models.roofline.terms import (
 )
 from predictor.operators.kernels import KERNEL_CLASSES
 
-__all__ = ["Coefficients", "Measured", "Objective", "Strengths"]
+__all__ = ["Coefficients", "Measured", "Objective"]
 
 Array = NDArray[np.float64]
 
@@ -37,25 +37,14 @@ _HUBER, _PASS_HUBER = 0.1, 0.3
 _START_HOST_MS = (1.0, 0.02)
 _START_FEED_MS = (0.05, 0.2, 5.0, 0.2)
 """First guess of a copy's ms and ms per megabyte, then of a loader's."""
+_LEVEL_RIDGE = 5.0
+"""Of the level of a source, and of a GPU while the law is fitted."""
+_MACHINE_RIDGE, _PASS_SOURCE_RIDGE = 0.2, 0.1
+"""Of a machine's host, and of the level of a source of single passes."""
+_GUESS_RIDGE = 0.1
+"""Of hosts and copies, to the first guess."""
 _MOST_STEPS, _CONVERGED = 100, 1e-6
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Strengths:
-    """Ridge strengths, each for coefficients in units of ln time.
-
-    `law` multiplies those of `ridge_of`; `source` is of each source's level, `gpu` of each GPU's while the law is
-    fitted, `machine` of each machine's host, `pass_source` of each source of single passes; `first_guess` pulls hosts
-    and copies to the usual ones.
-    """
-
-    law: float = 1.0
-    source: float = 5.0
-    gpu: float = 5.0
-    machine: float = 0.2
-    pass_source: float = 0.1
-    first_guess: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +86,6 @@ class Objective:
         Whole iterations.
     passes : Measured, optional
         Single passes, of single layers or whole CNNs; each of their sources has a level of its own in each precision.
-    strengths : Strengths, optional
     law : table of terms
     """
 
@@ -105,7 +93,6 @@ class Objective:
         self,
         whole: Measured,
         passes: Measured | None = None,
-        strengths: Strengths | None = None,
         law: TermTable = LAW,
     ) -> None:
         self.whole, self.passes = whole, passes
@@ -127,15 +114,14 @@ class Objective:
         pass_sources: list[str] = []
         if passes is not None:
             pass_sources, self.pass_source = _numbered(passes.rows.levels)
-        s = strengths or Strengths()
         self.blocks = _Blocks()
-        self.blocks.add("law", [expected_of(t) for t in terms], [s.law * ridge_of(t) for t in terms])
-        self.blocks.add("source", [0.0] * len(sources), s.source)
-        self.blocks.add("gpu", [0.0] * len(gpus), s.gpu)
-        self.blocks.add("host", [*np.log(_START_HOST_MS)] * len(self.frameworks), s.first_guess)
-        self.blocks.add("machine", [0.0] * len(self.machines), s.machine)
-        self.blocks.add("feed", [*np.log(_START_FEED_MS)], s.first_guess)
-        self.blocks.add("pass_source", [0.0] * len(pass_sources), s.pass_source)
+        self.blocks.add("law", [expected_of(t) for t in terms], [ridge_of(t) for t in terms])
+        self.blocks.add("source", [0.0] * len(sources), _LEVEL_RIDGE)
+        self.blocks.add("gpu", [0.0] * len(gpus), _LEVEL_RIDGE)
+        self.blocks.add("host", [*np.log(_START_HOST_MS)] * len(self.frameworks), _GUESS_RIDGE)
+        self.blocks.add("machine", [0.0] * len(self.machines), _MACHINE_RIDGE)
+        self.blocks.add("feed", [*np.log(_START_FEED_MS)], _GUESS_RIDGE)
+        self.blocks.add("pass_source", [0.0] * len(pass_sources), _PASS_SOURCE_RIDGE)
 
     def solve(
         self, gone: NDArray[np.bool_] | None = None, passes_gone: NDArray[np.bool_] | None = None

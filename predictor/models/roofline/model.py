@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from predictor.models.base import Anchors
     from predictor.models.forecast import GpuTimeSplit
-    from predictor.models.roofline.fit import Objective, Strengths
+    from predictor.models.roofline.fit import Objective
     from predictor.models.roofline.rows import Rows
 
 __all__ = ["Anchored", "Roofline"]
@@ -44,8 +44,6 @@ class Roofline(Predictor):
 
     Parameters
     ----------
-    strengths : Strengths, optional
-        Ridge of each kind of coefficient.
     operator_weight : float
         Weight of a pass of a single layer, relative to a whole iteration.
     forward_weight : float
@@ -73,14 +71,12 @@ class Roofline(Predictor):
 
     def __init__(
         self,
-        strengths: Strengths | None = None,
         operator_weight: float = 0.0005,
         forward_weight: float = 0.1,
         type_weight: float = 0.3,
         calibrate: bool = True,
         random_state: int = 0,
     ) -> None:
-        self.strengths = strengths
         self.operator_weight = operator_weight
         self.forward_weight = forward_weight
         self.type_weight = type_weight
@@ -271,11 +267,11 @@ class Roofline(Predictor):
             gpu_times = whole["gpu_time_ms"].to_numpy(dtype=float)
         measured = Measured(rows_of(whole), times, gpu_times, _weights(whole), cnns_of(whole).tolist())
         if passes.empty:
-            return Objective(measured, strengths=self.strengths)
+            return Objective(measured)
         alone = passes["iteration_time_ms"].to_numpy(dtype=float)
         weight = self._pass_weights(passes)
         single = Measured(pass_rows_of(passes), alone, np.full(len(passes), np.nan), weight, [])
-        return Objective(measured, single, self.strengths)
+        return Objective(measured, single)
 
     def _pass_weights(self, passes: pd.DataFrame) -> Floats:
         of_layers = (passes["kind"] == "operator").to_numpy()

@@ -54,6 +54,7 @@ LAW: TermTable = {
     "forward": _OF_FAMILIES,
     "since": {"conv": _LEVEL, "element": _LEVEL},
     "generation": {"conv": _LEVEL, "element": _LEVEL},
+    "lanes": {"conv": _LEVEL},
 }
 """The law's terms in fp32, as they apply to every GPU: one efficiency of a kernel, which its modes share."""
 
@@ -93,6 +94,7 @@ gains; an unknown GPU has none of it."""
 # an issue bound. One CNN on one GPU cannot determine the exponent.
 _EXPECTED = {("depthwise", "issue_bound", ""): 0.5}
 _USUAL_FRAMEWORK = "pytorch"
+_LANES_PER_ISSUE = 8.6  # compute capability
 _FIRST = "maxwell"  # older generations have levels of their own, later ones steps from the one before
 
 
@@ -127,7 +129,14 @@ def known_as(context: KernelContext) -> tuple[str, str] | None:
 
 
 def conditions_of(context: KernelContext) -> list[tuple[str, str]]:
-    """Kind and label of every condition that holds in a context; the first, without either, holds in all."""
+    """Kind and label of every condition that holds in a context; the first, without either, holds in all.
+
+    Notes
+    -----
+    An SM has as many fp32 lanes as it issues instructions for in a clock from compute capability 8.6 on (128), so that
+    each instruction of another kind takes from its peak; from Volta to 8.0 it has half as many (64), and Maxwell and
+    Pascal issue twice (CUDA C++ Programming Guide, compute capabilities).
+    """
     tensor = rates_of(context.gpu, context.precision).tensor
     generation, order = context.gpu.generation, generations()
     steps = order[order.index(_FIRST) + 1 : order.index(generation) + 1]
@@ -140,6 +149,8 @@ def conditions_of(context: KernelContext) -> list[tuple[str, str]]:
         found += dict.fromkeys([("gpu", f"{design_of(context.gpu)}, {context.framework}"), known])
     if order.index(generation) < order.index(_FIRST):
         found.append(("generation", generation))
+    if context.gpu.compute_capability >= _LANES_PER_ISSUE:
+        found.append(("lanes", "as issued"))
     if tensor:
         found.append(("tensor", "yes"))
     if context.precision.startswith("amp_") or context.precision == "fp16":
@@ -180,13 +191,13 @@ def ridge_of(term: Term) -> float:
     return 0.01 if free else 0.5
 
 
-_SHARPNESS = 4.0
+_SHARPNESS = 8.0
 
 
 def gained(gain: Array, xp: ModuleType = np) -> tuple[Array, Array]:
     """Ln of what a mode gains over fp32, at least 0, and its slope, by the gain z that roofline and terms give.
 
-    ln(1 + e^(4 z)) / 4: z where it is large, 0 where it is far below 0.
+    ln(1 + e^(8 z)) / 8: z where it is large, 0 where it is far below 0.
     """
     power = _SHARPNESS * gain
     return xp.maximum(gain, 0.0) + xp.log1p(xp.exp(-xp.abs(power))) / _SHARPNESS, 1 / (1 + xp.exp(-power))

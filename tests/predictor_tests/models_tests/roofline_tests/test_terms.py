@@ -134,3 +134,11 @@ def test_only_the_law_of_depthwise_convolutions_is_expected_before_anything_is_m
 def test_levels_of_classes_and_of_far_generations_are_held_least():
     assert ridge_of(("matmul", "one", "")) == ridge_of(("conv", "one", "generation:kepler")) < 0.1
     assert ridge_of(("conv", "is_3x3", "")) == ridge_of(("conv", "one", "since:volta")) > 0.1
+
+
+def test_only_gpus_whose_lanes_need_every_issue_slot_have_a_level_for_it():
+    of = {
+        name: ("lanes", "as issued") in conditions_of(KernelContext(find_gpu(name), "fp32", "pytorch"))
+        for name in ("GTX 1080 Ti", "V100 SXM2 16GB", "T4", "A100 SXM4 40GB", "RTX 3090", "L4", "H100 SXM")
+    }
+    assert [name for name, held in of.items() if held] == ["RTX 3090", "L4", "H100 SXM"]
