@@ -48,7 +48,11 @@ def test_the_card_says_what_the_model_was_made_of(model):
     assert {"trained_on", "sources", "provenance", "data_sha256", "versions", "fitted_on", "accuracy"} <= set(
         model.card
     )
-    assert {row["scenario"] for row in model.card["accuracy"]} >= {"unseen-cnn", "unseen-gpu-specs"}
+    assert {row["scenario"] for row in model.card["accuracy"]} >= {
+        "unseen-cnn",
+        "unseen-gpu-specs",
+    }  # baselines
+    assert {"chips", "unseen-cnn-profet", "own-layers-tf32"} <= set(model.card["figures"])  # of the default
     assert "profet" in model.card["sources"]
 
 
