@@ -187,25 +187,35 @@ def _console() -> "tuple[Console, int]":
 def _fitting(columns: Sequence[Column], cells: list[list[str]], width: int) -> list[int]:
     """Choose which columns are shown: empty ones never, the least important not if too wide."""
     shown = [i for i in range(len(columns)) if any(cells[i]) or not columns[i].rank]
-    widths = [max([len(column.header), *map(len, cells[i])]) + 2 for i, column in enumerate(columns)]
     for i in sorted(shown, key=lambda i: -columns[i].rank):
-        if columns[i].rank and sum(widths[j] for j in shown) - 2 > width:
+        if columns[i].rank and max(map(len, _lines([(columns[j], cells[j]) for j in shown]))) > width:
             shown.remove(i)
     return shown
+
+
+def _lines(columns: list[tuple[Column, list[str]]]) -> list[str]:
+    """Header and rows. A last column without a header follows the text before it, as its width is of few rows."""
+    widths = [max([len(column.header), *map(len, cells)]) for column, cells in columns]
+    ragged = len(columns) > 1 and columns[-2][0].left and not columns[-1][0].header
+    lines = []
+    for line in zip(*([column.header, *cells] for column, cells in columns), strict=True):
+        padded = [
+            cell.ljust(width) if column.left else cell.rjust(width)
+            for cell, width, (column, _) in zip(line, widths, columns, strict=True)
+        ]
+        if ragged and line[-2]:
+            padded[-2] = line[-2]
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def _print_rows(
     console: "Console", columns: list[tuple[Column, list[str]]], group: str | None, strong: Sequence[bool]
 ) -> None:
-    widths = [max([len(column.header), *map(len, cells)]) for column, cells in columns]
-    blank = [_without_repeats(cells) if column.header == group else cells for column, cells in columns]
-    lines = [tuple(column.header for column, _ in columns), *zip(*blank, strict=True)]
-    for line, stands_out in zip(lines, (True, *strong), strict=True):
-        padded = [
-            cell.ljust(width) if column.left else cell.rjust(width)
-            for cell, width, (column, _) in zip(line, widths, columns, strict=True)
-        ]
-        text = "  ".join(padded).rstrip()
+    blank = [
+        (column, _without_repeats(cells) if column.header == group else cells) for column, cells in columns
+    ]
+    for text, stands_out in zip(_lines(blank), (True, *strong), strict=True):
         console.print(text, style="bold" if stands_out else "", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -353,6 +353,15 @@ def test_the_precision_is_below_the_table_and_in_a_column_where_gpus_differ(comm
     assert {word for line in lines[:2] for word in line.split()} >= {"fp32", "tf32"}
 
 
+def test_what_make_predict_prints_fits_100_columns(epochcast, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    demo = re.search(r"^DEMO := (.*)$", recipe, re.MULTILINE)
+    lines = epochcast(*shlex.split(demo[1])).out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert any(line.endswith("with AMP") for line in lines)
+
+
 def test_a_narrow_comparison_keeps_the_offer_longest(epochcast, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     run = epochcast("compare", "resnet50", "--data-set", "imagenet", "--epochs", 90, "--budget", 100)
