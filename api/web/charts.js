@@ -124,3 +124,8 @@ function showTip(_handler, event, _item, value) {
   tip.style.left = `${Math.max(8, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
   tip.style.top = `${Math.max(8, event.clientY - height - 12)}px`;
 }
+
+/** Columns of a legend that fit its chart. @param {string} id of the chart @param {number} n entries @param {number} entry pixels of one */
+export function legendColumns(id, n, entry) {
+  return Math.max(2, Math.min(n, Math.floor(byId(id).clientWidth / entry)));
+}

@@ -2,7 +2,7 @@
  * Cost against time of the whole training, a mark for each offer, a line along the Pareto front.
  * Called by main.js; calls charts, format and i18n.
  */
-import { decimalTicks, draw, drawNothing, timeAxis, timeTicks, tone } from "./charts.js";
+import { decimalTicks, draw, drawNothing, legendColumns, timeAxis, timeTicks, tone } from "./charts.js";
 import { byId } from "./dom.js";
 import { count, dollars, duration, durations, epochCount, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
@@ -62,6 +62,7 @@ function spec(points, limits, epochs) {
   const y = { field: "cost", type: "quantitative", scale: { type: "log", nice: false, domain: range(costs) },
     axis: { title: t("cost_total_axis"), values: decimalTicks(costs), format: ",~r" } };
   const front_color = tone("accent");
+  const providers = new Set(points.map((each) => each.provider)).size;
   return {
     height: HEIGHT,
     layer: [
@@ -74,7 +75,7 @@ function spec(points, limits, epochs) {
         encoding: { x, y, tooltip: { field: "tip" },
           color: { condition: { test: "datum.pareto", value: front_color }, value: tone("edge") },
           opacity: { condition: { test: "datum.within", value: 1 }, value: 0.45 },
-          shape: { field: "provider", type: "nominal", legend: { title: t("provider"), orient: "top", direction: "horizontal", offset: 4 } } } },
+          shape: { field: "provider", type: "nominal", legend: { title: t("provider"), orient: "top", direction: "horizontal", columns: legendColumns("cost-chart", providers, 85), offset: 4 } } } },
       ...[{ stroke: tone("card"), strokeWidth: 4, strokeJoin: "round" }, {}].map((under) => ({
         data: { values: front },
         mark: { type: "text", align: { expr: "datum.align" }, baseline: "middle", dx: { expr: "datum.dx" }, dy: { expr: "datum.dy" }, fontWeight: 600, ...under },

@@ -2,7 +2,7 @@
  * What the time on one GPU is made of: bars by class of operators, what it waits for, what other modes would give.
  * Called by main.js; calls charts, table, format and i18n.
  */
-import { draw, look, tone } from "./charts.js";
+import { draw, legendColumns, look, tone } from "./charts.js";
 import { byId, fill, make } from "./dom.js";
 import { count, duration, number, shortGpu } from "./format.js";
 import { known, t } from "./i18n.js";
@@ -192,16 +192,10 @@ function spec(found) {
       { data: { values: points }, mark: { type: "bar", stroke: tone("card"), strokeWidth: 1 },
         encoding: { x, y, order: { field: "order" }, tooltip: { field: "tip" },
           color: { field: "name", type: "nominal", sort: names, scale: { domain: names, range: names.map((_, i) => look(i).color) },
-            legend: { title: null, orient: "top", direction: "horizontal", columns: columnsFor(names), symbolType: "square", symbolStrokeWidth: 0, offset: 8 } } } },
+            legend: { title: null, orient: "top", direction: "horizontal", columns: legendColumns("why-chart", names.length, 120), symbolType: "square", symbolStrokeWidth: 0, offset: 8 } } } },
       ...[[7, "card"], [3, "ink"]].map(([thickness, color]) => ({
         data: { values: host }, mark: { type: "tick", thickness, color: tone(color), opacity: 1 }, encoding: { x, y, tooltip: { field: "tip" } },
       })),
     ],
   };
-}
-
-/** Columns of the legend that fit the chart's width. */
-function columnsFor(names) {
-  const width = byId("why-chart").clientWidth;
-  return Math.max(2, Math.min(names.length, Math.floor(width / 120)));
 }
