@@ -262,7 +262,7 @@ def _named(records: Sequence[Record]) -> Callable[[Record], str]:
     fastest: dict[str, Record] = {}
     for record in records:
         if record["fits_in_memory"]:
-            fastest[record["gpu"]] = min(fastest.get(record["gpu"], record), record, key=_per_image)
+            fastest[record["gpu"]] = min(fastest.get(record["gpu"], record), record, key=_pace)
 
     def named(record: Record) -> str:
         words = ["fastest"] if record is fastest.get(record["gpu"]) else []
@@ -273,8 +273,9 @@ def _named(records: Sequence[Record]) -> Callable[[Record], str]:
     return named
 
 
-def _per_image(record: Record) -> float:
-    return float(record["iteration_time_ms"] / record["batch_size"])
+def _pace(record: Record) -> float:
+    """An epoch's time; without a number of samples, an image's."""
+    return float(record["epoch_time_s"] or record["iteration_time_ms"] / record["batch_size"])
 
 
 _TEAM_COLUMNS = (

@@ -779,6 +779,8 @@ def _searched(question: Question) -> Answer:
         rentals = rentals_of(sized, [gpu for gpu, _ in devices])
         rows = rented_rows(sized, known, table, devices, rentals).with_epochs()
         rates = rows.numbers["throughput_samples_per_s"].reshape(len(devices), -1)
+        if samples:  # a last mini-batch of few images takes as long as the others
+            rates = 1 / rows.numbers["epoch_time_s"].reshape(len(devices), -1)
         chosen, is_fastest = [], []
         for device, (rate, most) in enumerate(zip(rates, largest, strict=True)):
             fastest = fastest_size(sizes, rate, [size for size in tried if size <= (most or 0)])

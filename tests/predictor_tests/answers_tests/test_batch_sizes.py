@@ -106,3 +106,11 @@ def test_several_cnns_have_batch_sizes_of_their_own(fake_model):
     rows = answer(Question(["resnet50", "lenet5"], "T4", samples=10**6, model=fake_model)).rows()
     largest = {row.cnn: row.largest_batch_size for row in rows}
     assert largest["lenet5"] > largest["resnet50"]
+
+
+def test_of_a_small_data_set_the_batch_size_of_the_shortest_epoch_is_best_not_of_the_highest_rate():
+    options = {"image_size": 32, "data_set": "cifar10", "loader": "none"}
+    rows = answer(Question.of("resnet18", "RTX 4090", None, options)).rows()
+    best, largest = (max(rows, key=lambda row: getattr(row, name)) for name in ("best_batch", "batch_size"))
+    assert largest.throughput_samples_per_s > best.throughput_samples_per_s
+    assert best.epoch_time_s < largest.epoch_time_s  # 50,000 images are two iterations of the largest, too
