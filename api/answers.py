@@ -13,17 +13,6 @@ from predictor.answers.answer import PredictionRow
 from predictor.answers.compare import ComparisonRow, Verdict
 from predictor.answers.explain import Explanation
 
-__all__ = [
-    "TEXT_COLUMNS",
-    "CalibrationAnswer",
-    "ColumnAnswer",
-    "ComparisonAnswer",
-    "ExplanationAnswer",
-    "PredictionAnswer",
-    "RowAnswer",
-    "coded",
-]
-
 
 class LeftOut(BaseModel):
     """A combination that was asked for and cannot be, where others can."""

@@ -12,8 +12,6 @@ from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-__all__ = ["DRAINED_BYTES", "LARGER_TABLES", "discard_body", "read_body"]
-
 DRAINED_BYTES = 64 * 2**20
 """Of a refused body: read and thrown away, since a client that is still sending would see a broken connection."""
 

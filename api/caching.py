@@ -15,8 +15,6 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 
-__all__ = ["KEPT_ANSWER_BYTES", "File", "KeptRoute", "accepts_gzip", "file_response", "in_json"]
-
 KEPT_ANSWER_BYTES = 64 * 2**20
 """What kept answers may take, unless the operator says otherwise."""
 

@@ -19,8 +19,6 @@ from uvicorn.server import ServerState
 from api.limits import address_of
 from api.settings import Settings
 
-__all__ = ["BoundedProtocol"]
-
 MAX_HEAD_BYTES = 32 * 2**10
 """Of a request's line and headers: browsers and proxies send some kilobytes."""
 

@@ -20,8 +20,6 @@ from predictor.cnns.layer_table import (
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
-__all__ = ["MAX_LAYERS", "STRICT", "ImageSize", "LayerIn", "LayerTableIn", "Name", "inline_table"]
-
 MAX_LAYERS = 10_000
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

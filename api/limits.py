@@ -23,8 +23,6 @@ from api.observability import Metrics
 from api.problems import problem
 from api.settings import Settings
 
-__all__ = ["Limits", "Rates", "address_of"]
-
 _WATCHING = ("/healthz", "/readyz", "/metrics")
 """Answered while the service is busy; their rate is counted apart from questions."""
 

@@ -34,8 +34,6 @@ from api.settings import Settings
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
 
-__all__ = ["ROUTERS", "create_app"]
-
 ROUTERS: dict[str, APIRouter] = {
     "predictions": predictions.router,
     "comparisons": comparisons.router,

@@ -34,8 +34,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import problem
 
-__all__ = ["EXAMPLE", "SECURITY_HEADERS", "Metrics", "Observed", "logging_json", "router"]
-
 SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),

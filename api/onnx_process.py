@@ -18,8 +18,6 @@ from api.layer_tables import LayerTableIn, inline_table
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 
-__all__ = ["read_onnx"]
-
 _MEMORY_BYTES = 2**30  # address space; onnx and numpy take half of it before they read anything
 _MOST_OUTPUT = 16 * 2**20
 _MOST_NODES = 20_000

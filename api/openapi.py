@@ -27,8 +27,6 @@ from predictor.answers.options import options_of
 from predictor.answers.question import Question
 from predictor.measurements.schema import COLUMNS, Column
 
-__all__ = ["TAGS", "Examples", "document", "question_body"]
-
 _TYPES: dict[str, type] = {"count": int, "amount": float, "time": float, "flag": bool}
 
 

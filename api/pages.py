@@ -14,8 +14,6 @@ from fastapi import APIRouter, HTTPException, Request, Response
 
 from api.caching import File, file_response
 
-__all__ = ["DOCS_POLICY", "FOLDERS", "POLICY", "router"]
-
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -29,19 +29,6 @@ from predictor.catalogue.offers import Offer
 from predictor.errors import SchemaError
 from predictor.models.served import Model
 
-__all__ = [
-    "MAX_JSON_BYTES",
-    "Answering",
-    "Asked",
-    "Q",
-    "answered",
-    "example_answer",
-    "examples_of",
-    "json_of",
-    "question_of",
-    "with_measurements",
-]
-
 MAX_JSON_BYTES = 8 * 2**20
 """Of a question in JSON: thousands of layers, or ten thousand measurements."""
 

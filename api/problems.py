@@ -31,17 +31,6 @@ from predictor.errors import (
     nearest,
 )
 
-__all__ = [
-    "PROBLEM_JSON",
-    "STATUS_OF",
-    "TITLES",
-    "InvalidFieldsError",
-    "Problem",
-    "add_problem_handlers",
-    "only_known_parameters",
-    "problem",
-]
-
 PROBLEM_JSON = "application/problem+json"
 
 STATUS_OF: dict[type[EpochcastError], int] = {

@@ -31,25 +31,6 @@ from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, near
 from predictor.models.layer_times.law import counted_operators
 from predictor.models.served import Model
 
-__all__ = [
-    "LISTED",
-    "MAX_BATCHES",
-    "MAX_COLUMN_ROWS",
-    "MAX_EXPLAINED_GPUS",
-    "MAX_GPUS",
-    "MOST_WORK",
-    "SEARCHED",
-    "CalibrationQuestion",
-    "ComparisonQuestion",
-    "ExplanationQuestion",
-    "PredictionQuestion",
-    "StoredRows",
-    "check_work",
-    "core_question",
-    "is_served",
-    "plan_of",
-]
-
 MAX_GPUS = 200
 MAX_BATCHES = 200
 MAX_EXPLAINED_GPUS = 8

@@ -14,8 +14,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from fastapi import HTTPException
 
-__all__ = ["Queue"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from api.settings import Settings
     from predictor.answers.knowledge import OwnMeasurements
 
-__all__ = ["ServedModel", "ServingState", "Snapshot", "client_of", "serving_of"]
-
 _LOG = logging.getLogger("epochcast.model")
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
 _Stamp = tuple[int, int, int]

@@ -7,8 +7,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.caching import KEPT_ANSWER_BYTES
 
-__all__ = ["Settings"]
-
 _Seconds = Annotated[float, Field(gt=0, le=3600)]
 _Count = Annotated[int, Field(ge=1, le=1_000_000)]
 

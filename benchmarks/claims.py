@@ -20,8 +20,6 @@ import epochcast
 from predictor.catalogue.devices import find_gpu, generations
 from predictor.files import data_file
 
-__all__ = ["CHOSEN", "asked_claims", "claims", "options_of"]
-
 Claim = Mapping[str, str]
 
 _AS_STATED = ("data_set", "precision", "memory_format", "framework", "optimizer", "capture")

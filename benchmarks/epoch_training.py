@@ -25,8 +25,6 @@ from predictor.errors import BackendUnavailableError
 from proxy_cnns.pictures import pillow
 from proxy_cnns.pipelines import DEVIATION, MEAN, PIPELINES, Pipeline, usual_pipeline
 
-__all__ = ["OTHER_FAMILIES", "OWN", "Job", "train"]
-
 OTHER_FAMILIES = (
     "ghostnet_100", "skresnet34", "res2net50_26w_4s", "xception41", "rexnet_100", "selecsls42b", "resnetv2_50x1_bit",
     "hrnet_w18_small", "dpn68", "gernet_m", "fasternet_t0", "starnet_s1", "nfnet_l0", "hgnet_tiny", "lcnet_100",

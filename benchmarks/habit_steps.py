@@ -15,8 +15,6 @@ import torch.nn.functional as F  # noqa: N812, TID253 - its usual name
 from torch import nn  # noqa: TID253 - made of it
 from torch.utils.checkpoint import checkpoint  # noqa: TID253 - made of it
 
-__all__ = ["HABITS", "Habit"]
-
 SIZE, BATCH, CLASSES = 32, 4, 10
 
 

@@ -68,8 +68,6 @@ from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 from predictor.operators.operators import Operator
 from predictor.operators.work import operator_class
 
-__all__ = ["JUDGES", "Asked", "fit_epochs", "own_features"]
-
 MODE = ["precision", "memory_format"]
 _COLUMNS = ["gpu", *MODE, "cnn", "measured", "predicted", "low", "high"]
 HERE = Path(__file__).parent

@@ -4,8 +4,6 @@ import platform
 
 from proxy_cnns.device import host_name
 
-__all__ = ["machine"]
-
 
 def machine() -> str:
     """Give processor, cores, system and Python, e.g. ``Intel Xeon, 2 cores, Linux, Python 3.11.2``."""

@@ -60,7 +60,7 @@ class UNet(nn.Module):
         self.up = nn.ModuleList(Twice(2 * width, width) for _, width in upwards)
         self.classify = nn.Conv2d(_WIDTHS[0], _CLASSES, 1)
 
-    def forward(self, x: Any) -> Any:  # noqa: D102 - PyTorch's
+    def forward(self, x: Any) -> Any:
         import torch
 
         kept = []
@@ -89,7 +89,7 @@ class Squeezed(nn.Module):
         self.gate = nn.Sigmoid()
         self.shortcut = nn.Identity() if channels == out_channels else nn.Conv2d(channels, out_channels, 1)
 
-    def forward(self, x: Any) -> Any:  # noqa: D102 - PyTorch's
+    def forward(self, x: Any) -> Any:
         y = self.twice(x)
         scale = self.gate(self.widen(self.activation(self.narrow(self.squeeze(y)))))
         return y * scale + self.shortcut(x)

@@ -8,8 +8,6 @@ from typing import Any
 
 from torch import nn  # noqa: TID253 - a user's file, loaded where it is trained
 
-__all__ = ["make_model"]
-
 _CLASSES = 10
 _WIDTHS = (48, 96, 192)
 _EXPANSION = 3

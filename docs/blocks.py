@@ -12,8 +12,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Block", "blocks", "page_paths"]
-
 ROOT = Path(__file__).parents[1]
 _MARK = r"<!-- (?:not run: (?P<reason>.*?)|numbers vary: (?P<varies>.*?)) -->\n"
 _FENCE = re.compile(

@@ -4,8 +4,6 @@ from urllib.parse import urlsplit
 
 from predictor.errors import SchemaError
 
-__all__ = ["checked_address"]
-
 
 def checked_address(text: str, what: str) -> str:
     """An address of http or https without its last slash; SchemaError if it is none.

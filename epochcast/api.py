@@ -24,23 +24,6 @@ if TYPE_CHECKING:
 
     Explanations = tuple[list[Explanation], str]
 
-__all__ = [
-    "USUAL_BATCH_SIZES",
-    "compare",
-    "evaluate",
-    "evaluation",
-    "explain",
-    "explanation_frame",
-    "explanations",
-    "fit",
-    "largest_batch_size",
-    "load_measurements",
-    "open_store",
-    "parallel_ways",
-    "predict",
-    "profile",
-]
-
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 

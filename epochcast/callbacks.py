@@ -11,8 +11,6 @@ from predictor.answers.question import Question
 from predictor.checks import as_list
 from predictor.errors import BackendUnavailableError
 
-__all__ = ["lightning_callback", "trainer_callback"]
-
 
 class _Watching:
     """What both frameworks' callbacks do once a training has begun, whatever the hook is given; nothing before."""

@@ -25,8 +25,6 @@ from predictor.errors import EpochcastError, SchemaError, ServiceError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Client", "UploadReceipt", "check_upload"]
-
 _LOCAL = tuple(name for name, known in options_of(Question).items() if not known.remote)
 _MOST_MEASUREMENTS = 10_000  # that services take with a question
 _MOST_EXPLAINED_GPUS = 8  # that services explain in one question

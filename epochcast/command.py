@@ -20,8 +20,6 @@ except ImportError:
         raise
     sys.exit(f"Error: {' '.join(shadowed())}")  # before `main`, which needs the package that is hidden
 
-__all__ = ["COMMANDS", "build_app", "main"]
-
 COMMANDS = {
     "compare": "Say which GPU to rent: time and cost of a training on each GPU, ranked, and a verdict.",
     "predict": "Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory.",

@@ -18,8 +18,6 @@ from predictor.errors import DataError
 from predictor.files import replace_file
 from predictor.measurements.published.upstream import PublishedTable, UpstreamFile, published_tables
 
-__all__ = ["UPSTREAM", "Fetched", "Source", "download", "fetch_published"]
-
 UPSTREAM = "https://raw.githubusercontent.com"
 
 _CHUNK_BYTES = 1 << 16

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from predictor.answers.bulk import Columns
     from predictor.answers.bulk_answers import Answers, BulkAnswers
 
-__all__ = ["Fleet", "digest_of", "fingerprint"]
-
 _FILES = {"model": (), "measurements": (), "offers": (), "input": (), "host": (".json",)}
 """Options that name files, and suffixes that tell their names from others; () where any text is a file's."""
 

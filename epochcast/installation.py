@@ -3,8 +3,6 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["PACKAGES", "shadowed"]
-
 PACKAGES = ("api", "predictor", "proxy_cnns")
 """What the wheel installs beside `epochcast` itself."""
 

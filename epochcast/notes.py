@@ -15,20 +15,6 @@ if TYPE_CHECKING:
     from predictor.answers.question import Question
     from predictor.models.forecast import Kind
 
-__all__ = [
-    "amp_waits",
-    "beware",
-    "comparison_notes",
-    "guesses",
-    "legend",
-    "limited_by",
-    "most_important",
-    "prediction_notes",
-    "price_dates",
-    "print_notes_below",
-    "start_matters",
-]
-
 Record = Mapping[str, Any]
 Records = Sequence[Record]
 

@@ -21,8 +21,6 @@ from predictor.errors import BackendUnavailableError, SchemaError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["cost_against_time", "epoch_times", "modes"]
-
 _BLUE, _ORANGE, _GREEN, _GREY = (
     "#0072b2",
     "#d55e00",

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from proxy_cnns.jobs import Progress, Request
     from proxy_cnns.runs import Outcome
 
-__all__ = [
-    "HOW_LONG",
-    "WHAT",
-    "ProfileRequest",
-    "asked_modes",
-    "default_words",
-    "measuring_request",
-    "request_for",
-    "run_profile",
-    "seconds",
-]
-
 _CPU_PRESET, _CPU_BATCH_SIZE = "cnn:resnet18@32", "32"
 _SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 

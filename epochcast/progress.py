@@ -11,8 +11,6 @@ from epochcast.tables import duration
 if TYPE_CHECKING:
     from proxy_cnns.jobs import Progress
 
-__all__ = ["shown_progress"]
-
 _EACH_S = 10.0
 
 

@@ -15,8 +15,6 @@ from predictor.errors import BackendUnavailableError, SchemaError, ServiceError
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["KEY_VARIABLE", "Reply", "Service"]
-
 KEY_VARIABLE = "EPOCHCAST_API_KEY"
 _COMES_BACK = (429, 502, 503, 504)
 _LONGEST_WAIT_S = 60.0

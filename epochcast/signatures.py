@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 from predictor.answers.options import Option, options_of
 
-__all__ = ["takes_options"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PLACE = re.compile(r"^(?P<margin> *)\*\*options\n(?:(?P=margin) +.*\n)*", re.MULTILINE)
 _WIDTH = 108

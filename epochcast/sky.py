@@ -18,8 +18,6 @@ from predictor.errors import OutOfRangeError, SchemaError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CLOUDS", "resources_yaml", "time_estimator"]
-
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")
 """Providers of `offers.csv` that are clouds of SkyPilot, under the same names."""
 

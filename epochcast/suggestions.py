@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from predictor.answers.suggest import Suggestion
     from proxy_cnns.runs import Request
 
-__all__ = ["suggested", "suggested_request"]
-
 _BATCH_SIZES = (64, 16, 128)
 
 

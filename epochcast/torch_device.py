@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from predictor.cnns.layer_table import LayerTable
 
-__all__ = ["Seen", "Team", "TorchDevice", "images_in", "is_module", "layers_of", "team_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Seen:

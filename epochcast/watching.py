@@ -19,8 +19,6 @@ from predictor.catalogue.offers import cheapest_offers, hourly_usd
 from predictor.checks import as_list
 from predictor.errors import EpochcastError
 
-__all__ = ["Elsewhere", "Watch", "Watched", "WatchedLoader", "watch"]
-
 _WARM_UP = 5  # iterations that are not counted: workers start, algorithms are chosen
 _WAITS = 0.1  # share of the time in which an idle device waits for the loader, from which it is a reason
 _PLACE = (

@@ -15,8 +15,6 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-__all__ = ["NOTEBOOKS", "RENDERED", "digest", "main", "page", "render"]
-
 NOTEBOOKS = Path(__file__).parent
 RENDERED = NOTEBOOKS.parent / "build" / "notebooks"
 _NEVER = 300  # seconds that no cell takes

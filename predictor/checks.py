@@ -7,18 +7,6 @@ from decimal import Decimal
 
 from predictor.errors import OutOfRangeError, SchemaError
 
-__all__ = [
-    "MAX_BATCH_SIZE",
-    "MAX_IMAGE_SIZE",
-    "MAX_SAMPLES",
-    "as_list",
-    "batch_sizes_of",
-    "plain_number",
-    "positive_number",
-    "whole_number",
-    "yes_or_no",
-]
-
 MAX_BATCH_SIZE = 65_536
 MAX_IMAGE_SIZE = 16_384
 MAX_SAMPLES = 10**11

@@ -8,25 +8,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Self
 
-__all__ = [
-    "ArtifactError",
-    "BackendUnavailableError",
-    "DataError",
-    "DeviceOutOfMemoryError",
-    "EpochcastError",
-    "ModelError",
-    "NoisyMeasurementError",
-    "NotFittedError",
-    "OutOfRangeError",
-    "ProfilingError",
-    "SchemaError",
-    "ServiceError",
-    "StoreError",
-    "UnknownCnnError",
-    "UnknownGpuError",
-    "nearest",
-]
-
 
 class EpochcastError(Exception):
     """Root of the tree: catch this to catch everything that epochcast refuses.

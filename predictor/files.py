@@ -15,16 +15,6 @@ from typing import BinaryIO
 
 from predictor.errors import ArtifactError, DataError
 
-__all__ = [
-    "content_of",
-    "data_file",
-    "data_root",
-    "is_written_through",
-    "published_data_root",
-    "replace_file",
-    "replacing",
-]
-
 
 def data_root() -> Path:
     """Folder of the shipped data: `$EPOCHCAST_DATASETS`, then the installed copy, then the checkout.

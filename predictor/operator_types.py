@@ -8,20 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "ACTIVATIONS",
-    "ACTIVATION_KINDS",
-    "LAYER_TYPES",
-    "MEASURED_TYPES",
-    "OPERATOR_CLASSES",
-    "OPERATOR_TYPES",
-    "VIEW_TYPES",
-    "Activation",
-    "OperatorType",
-    "Traffic",
-    "Work",
-]
-
 Product = Literal["convolution", "transposed", "linear", "matmul", "attention"]
 
 

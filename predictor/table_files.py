@@ -28,20 +28,6 @@ from predictor.files import replacing
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "STANDARD",
-    "SUFFIXES",
-    "TableReader",
-    "TableWriter",
-    "check_writable",
-    "is_parquet",
-    "open_table",
-    "parquet_batches",
-    "read_frame",
-    "write_frame",
-    "writing_table",
-]
-
 STANDARD = "-"
 """Standard input or output in place of a file's name: CSV."""
 

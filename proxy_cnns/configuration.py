@@ -8,8 +8,6 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.operators.operators import Operator
 
-__all__ = ["ALONE", "MEASURE_WHOLE", "Builder", "Configuration", "Replicas", "Subject"]
-
 MEASURE_WHOLE = "Measure the CNN whole: --preset targets:FILE.py:make_model."
 """The next step where a layer cannot be built from a layer table."""
 

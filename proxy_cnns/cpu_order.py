@@ -23,8 +23,6 @@ from proxy_cnns.backends.operators import CPU_CACHE_BYTES, n_copies
 from proxy_cnns.configuration import Configuration, Subject
 from proxy_cnns.estimates import estimated_ms
 
-__all__ = ["most_telling_first"]
-
 _SMALL_SIZE, _BATCH_SIZE = 32, 32
 _LEAST_COST_MS = 20.0  # building an operator costs time, too
 _BEYOND = 0.5  # a time at another batch size counts half, as in the intervals of sums

@@ -19,8 +19,6 @@ from proxy_cnns.configuration import Configuration
 from proxy_cnns.profiler import FEWEST, LIMITS, Limits
 from proxy_cnns.runs import end_with
 
-__all__ = ["TOGETHER", "DataParallelBackend", "device_count", "gpu_counts"]
-
 TOGETHER: dict[str, Any] = {
     "backend": "proxy_cnns.data_parallel:DataParallelBackend",
     "limits": LIMITS | {"target": Limits(0.4, 0.6, 0.0, 0.1, 200, FEWEST, 30, host_repeats_least=2)},

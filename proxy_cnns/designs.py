@@ -22,24 +22,6 @@ from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.spread import Draw, draws
 
-__all__ = [
-    "COMMON_CNNS",
-    "FAMILIES",
-    "LIBRARY_CNNS",
-    "Convolutions",
-    "adaptive_pool",
-    "common_operators",
-    "conv",
-    "conv_transpose",
-    "designed_operators",
-    "from_to",
-    "linear",
-    "optimizer",
-    "pool",
-    "same_shape",
-    "same_work",
-]
-
 Make = Callable[[Draw], Operator | None]
 """Makes the shape at one point of the space; None where it is larger than layers of CNNs."""
 

@@ -15,20 +15,6 @@ from typing import Any
 
 from predictor.errors import BackendUnavailableError, NoisyMeasurementError, SchemaError
 
-__all__ = [
-    "HARMFUL",
-    "DeviceState",
-    "Monitor",
-    "cpu_model",
-    "disturbances",
-    "driver_version",
-    "gpu_names",
-    "gpu_reader",
-    "host_name",
-    "open_monitor",
-    "refuse_busy",
-]
-
 _BUSY_PERCENT = 5
 _BUSY_CPU = 0.25
 

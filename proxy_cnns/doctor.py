@@ -10,8 +10,6 @@ from pathlib import Path
 
 from proxy_cnns.device import driver_version, gpu_names, host_name
 
-__all__ = ["Finding", "examine"]
-
 _TWO_STEPS = "pip install 'setuptools>=70.1,<82' && pip install --no-build-isolation chainer==7.8.1"
 _CUPY = "pip install 'epochcast[cuda12]' (CUDA 12) or 'epochcast[cuda13]' (CUDA 13)"
 _CUDNN = "pip install nvidia-cudnn-cu12 (CUDA 12) or nvidia-cudnn-cu13 (CUDA 13)"

@@ -14,8 +14,6 @@ from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import operator_work
 from proxy_cnns.configuration import Configuration, Subject
 
-__all__ = ["SHORT_MS", "estimated_memory_gib", "estimated_ms", "estimated_seconds"]
-
 SHORT_MS = (30.0, 300.0)
 """Iterations up to the first are measured before longer ones, and those up to the second before the rest."""
 

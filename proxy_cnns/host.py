@@ -31,8 +31,6 @@ from proxy_cnns.modes import measurable_modes
 from proxy_cnns.profiler import FEWEST, Clock, median_precision
 from proxy_cnns.user_cnns import target_subject
 
-__all__ = ["HOST_MODES", "enqueue_times", "measure_host", "reference_times"]
-
 HOST_MODES = (
     Mode(precision="fp32"),
     Mode(precision="tf32"),

@@ -28,8 +28,6 @@ from proxy_cnns.device import host_name
 from proxy_cnns.pictures import images_of, pillow, write_images
 from proxy_cnns.pipelines import Pipeline, dali_batches, decode, pipeline_of, usual_pipeline
 
-__all__ = ["MADE_IMAGES", "copy_gb_per_s", "measure_input", "rate_of", "usable_cpus", "usual_workers"]
-
 Clock = Callable[[], float]
 
 MADE_IMAGES = 200

@@ -55,19 +55,6 @@ from proxy_cnns.rows_file import (
     series_of,
 )
 
-__all__ = [
-    "Job",
-    "Progress",
-    "Report",
-    "Request",
-    "measure_all",
-    "measure_job",
-    "modes_of",
-    "pending",
-    "refined",
-    "remaining",
-]
-
 _IDENTITY = (
     "gpu",
     "host",

@@ -16,8 +16,6 @@ from proxy_cnns.backends.protocol import ANY_GPU
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.device import gpu_names
 
-__all__ = ["CPU_PRECISIONS", "measurable_modes", "modes_of_gpu", "refuse_captured_operators"]
-
 CPU_PRECISIONS = ("fp32",)
 
 _CHECKS = {

@@ -11,8 +11,6 @@ import numpy as np
 
 from predictor.errors import BackendUnavailableError, SchemaError
 
-__all__ = ["SUFFIXES", "images_of", "pillow", "write_images"]
-
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 """Of the files of a folder that are images."""
 

@@ -17,8 +17,6 @@ import numpy as np
 from predictor.errors import BackendUnavailableError, SchemaError, nearest
 from proxy_cnns.pictures import pillow
 
-__all__ = ["PIPELINES", "Pipeline", "dali_batches", "pipeline_of", "usual_pipeline"]
-
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _AREA, _RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 _TRIES = 10

@@ -20,25 +20,6 @@ from proxy_cnns.estimates import estimated_memory_gib, estimated_ms
 from proxy_cnns.spread import spread_order
 from proxy_cnns.user_cnns import distinct_operators, named_table, target_subject
 
-__all__ = [
-    "BUCKETS",
-    "FINE_TARGETS",
-    "FOUNDING_PROXIES",
-    "MESSAGE_BYTES",
-    "PARALLEL_TARGETS",
-    "PRESETS",
-    "SAMPLED_MODES",
-    "TARGETS",
-    "Block",
-    "Preset",
-    "configurations",
-    "in_modes",
-    "operator_subjects",
-    "parallel_configurations",
-    "preset",
-    "sampled_blocks",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Block:

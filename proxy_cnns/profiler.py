@@ -13,8 +13,6 @@ import numpy as np
 from predictor.errors import DeviceOutOfMemoryError, SchemaError
 from proxy_cnns.backends.protocol import Prepared
 
-__all__ = ["FEWEST", "LIMITS", "Clock", "Limits", "Measured", "measure", "median_precision"]
-
 FEWEST = 6
 """With fewer repeats there is no 95 % interval: smallest and largest of five hold the median in 93.8 %."""
 

@@ -35,23 +35,6 @@ except ModuleNotFoundError as error:
         "NVIDIA's GPUs, too; predictions work here."
     ) from error
 
-__all__ = [
-    "Key",
-    "Run",
-    "RunFile",
-    "configuration_key",
-    "key_of",
-    "measurement_row",
-    "read_run",
-    "reopen",
-    "repeats_of",
-    "rows_path",
-    "rows_paths",
-    "series_of",
-    "sidecar_path",
-    "write_table",
-]
-
 Key = tuple[str, ...]
 """Identity of a row within a run."""
 

@@ -8,8 +8,6 @@ from itertools import count, islice
 from random import Random
 from typing import TypeVar
 
-__all__ = ["Draw", "draws", "spread_order"]
-
 _T = TypeVar("_T")
 
 _USUAL_SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 112, 128, 224)

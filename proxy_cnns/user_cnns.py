@@ -22,17 +22,6 @@ from predictor.errors import BackendUnavailableError, EpochcastError, SchemaErro
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.configuration import Builder, Subject
 
-__all__ = [
-    "builder_of",
-    "distinct_operators",
-    "make_model",
-    "named_table",
-    "names_a_file",
-    "target_subject",
-    "user_name",
-    "user_table",
-]
-
 _EXTRAS = {
     "torch": ("PyTorch", "torch"),
     "torchvision": ("torchvision", "torch"),

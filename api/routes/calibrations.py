@@ -31,8 +31,6 @@ from predictor.measurements.table import canonical_gpu_name
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["example", "router"]
-
 router = APIRouter(prefix="/v1/calibrations", tags=["measurements"])
 
 

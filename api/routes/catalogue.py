@@ -24,9 +24,6 @@ from predictor.models.registry import METHODS, PREDICTORS
 from predictor.models.served import Model
 from predictor.operators.work import cnn_flops
 
-__all__ = ["router"]
-
-
 router = APIRouter(
     prefix="/v1", tags=["catalogue"], dependencies=[Depends(only_known_parameters)], route_class=KeptRoute
 )

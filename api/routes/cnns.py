@@ -25,8 +25,6 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
 from predictor.operators.work import cnn_flops
 
-__all__ = ["MAX_FORM_BYTES", "example", "router"]
-
 MAX_ONNX_BYTES = 16 * 2**20
 MAX_FORM_BYTES = MAX_ONNX_BYTES + 2**20
 """Of a form with an ONNX file and an image size."""

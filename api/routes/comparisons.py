@@ -10,8 +10,6 @@ from api.questions import ComparisonQuestion, check_work, plan_of
 from predictor.answers.compare import compare
 from predictor.answers.question import Question
 
-__all__ = ["answer_to", "router"]
-
 router = APIRouter(prefix="/v1/comparisons", tags=["predictions"])
 
 

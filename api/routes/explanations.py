@@ -15,8 +15,6 @@ from predictor.catalogue.devices import precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
 from predictor.errors import OutOfRangeError
 
-__all__ = ["answer_to", "router"]
-
 router = APIRouter(prefix="/v1/explanations", tags=["predictions"])
 
 _REPEATS = 2  # of each time: for the small-batch law and where algorithms switch

@@ -13,8 +13,6 @@ from sqlalchemy import Engine, text
 from api.store.engine import reading
 from predictor.errors import StoreError
 
-__all__ = ["ALIVE", "Readiness", "ready", "router"]
-
 ALIVE = "ok\n"
 """What a process that lives says."""
 

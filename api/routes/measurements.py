@@ -27,8 +27,6 @@ from predictor.errors import DataError
 from predictor.measurements.schema import COLUMNS
 from predictor.measurements.table import canonical_gpu_name
 
-__all__ = ["EXAMPLES", "MAX_BODY_BYTES", "UploadReceipt", "router"]
-
 MAX_BODY_BYTES = 16 * 2**20
 _ATTRIBUTION = ("id", "upload", "key", "received_at")
 _FORMS: dict[str, Callable[[bytes], Table]] = {"text/csv": csv_table, "application/json": json_table}

@@ -19,8 +19,6 @@ from predictor.catalogue.devices import Gpu, precisions_of
 from predictor.checks import as_list
 from predictor.errors import OutOfRangeError
 
-__all__ = ["answer_to", "predicted", "router"]
-
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
 
 

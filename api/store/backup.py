@@ -20,8 +20,6 @@ from api.store.keys import now
 from api.store.tables import api_keys, measurements, repeats, uploads
 from predictor.errors import DataError
 
-__all__ = ["back_up", "restore"]
-
 FORMAT = 1
 _TABLES: tuple[Table, ...] = (api_keys, uploads, measurements, repeats)  # each after those that it refers to
 _CHUNK = 500

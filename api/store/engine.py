@@ -15,8 +15,6 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, TimeoutErr
 
 from predictor.errors import SchemaError, StoreError
 
-__all__ = ["migrate", "open_store", "reading", "writing"]
-
 _WAIT_S = 10
 _STATEMENT_S = 60
 _MIGRATION_LOCK = 7_310_524_171  # a number that nothing else locks in this database

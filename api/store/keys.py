@@ -19,8 +19,6 @@ from api.store.engine import reading, writing
 from api.store.tables import api_keys, uploads
 from predictor.errors import SchemaError, nearest
 
-__all__ = ["ApiKey", "add_key", "find_key", "list_keys", "now", "revoke_key", "rotate_key"]
-
 _PREFIX = "epochcast_"
 _NAME = re.compile(r"[\w][\w .@+-]{0,98}[\w]|[\w]")
 

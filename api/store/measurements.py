@@ -24,20 +24,6 @@ from predictor.errors import DataError, SchemaError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "FILTERS",
-    "MAX_BYTES",
-    "Deletion",
-    "Page",
-    "Receipt",
-    "Stored",
-    "delete_upload",
-    "find_rows",
-    "frame_of",
-    "store_rows",
-    "stored_frame",
-]
-
 FILTERS = (*SEARCHABLE, "upload", "key")
 """What rows can be found by: their own values, the number of their upload, the name of the key that sent them."""
 

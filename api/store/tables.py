@@ -6,8 +6,6 @@ needs no migration; what people search by has columns of its own.
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
-__all__ = ["SEARCHABLE", "api_keys", "measurements", "metadata", "repeats", "uploads"]
-
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",

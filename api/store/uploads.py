@@ -24,23 +24,6 @@ from predictor.measurements.schema import COLUMNS, Column, column
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "LEAST_NUMBER",
-    "MAX_NUMBER",
-    "MAX_ROWS",
-    "MAX_TEXT",
-    "Row",
-    "Table",
-    "csv_table",
-    "json_table",
-    "parsed_json",
-    "rows_of",
-    "shortened",
-    "table_of_columns",
-    "table_of_rows",
-    "table_sent",
-]
-
 MAX_ROWS = 20_000
 MAX_NUMBER = 10.0**12
 LEAST_NUMBER = 1e-6

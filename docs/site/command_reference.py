@@ -8,8 +8,6 @@ import typer
 
 from epochcast.command import build_app
 
-__all__ = ["commands_of", "commands_page"]
-
 _INTRODUCTION = """# Commands
 
 Made from the parser when this site is built, so that it says what `--help` says. [Every command](../commands.md) shows

@@ -2,8 +2,6 @@
 
 import epochcast
 
-__all__ = ["python_page"]
-
 _INTRODUCTION = """# Python
 
 `import epochcast` has these names. Everything loads when it is first used. A question that makes no sense raises an

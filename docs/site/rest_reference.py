@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["rest_page"]
-
 _INTRODUCTION = """# REST
 
 Made from the OpenAPI document when this site is built. A running service has it at `/openapi.json`, and a page to

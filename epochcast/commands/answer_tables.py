@@ -13,16 +13,6 @@ from predictor.answers.quantities import energy
 from predictor.catalogue.devices import short_name
 from predictor.table_files import STANDARD
 
-__all__ = [
-    "columns_of",
-    "gpus_column",
-    "gpus_in_words",
-    "notes_column",
-    "print_answer",
-    "title",
-    "write_answer",
-]
-
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
     """Print an answer as JSON or CSV with every field; False where a table is wanted instead."""

@@ -10,8 +10,6 @@ from epochcast.tables import Column, Format, Record, number, print_records, prin
 if TYPE_CHECKING:
     from predictor.cnns.layer_table import Layer, LayerTable
 
-__all__ = ["app"]
-
 app = typer.Typer(help="CNNs: the zoo, and layer tables.", no_args_is_help=True)
 
 

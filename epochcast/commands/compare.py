@@ -27,8 +27,6 @@ from predictor.answers.ranking import short_offer
 if TYPE_CHECKING:
     from predictor.answers.compare import Comparison
 
-__all__ = ["compare_command"]
-
 _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 
 

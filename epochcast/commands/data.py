@@ -9,8 +9,6 @@ import typer
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, Record, counted, number, print_records, print_table
 
-__all__ = ["app", "push_table"]
-
 app = typer.Typer(
     help="Measurement tables: fetch and import published ones, show what one holds, upload it.",
     no_args_is_help=True,

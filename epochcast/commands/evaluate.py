@@ -8,8 +8,6 @@ import typer
 from epochcast.commands import options as o
 from epochcast.tables import Format, print_records
 
-__all__ = ["evaluate_command"]
-
 
 @o.with_json
 def evaluate_command(

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from predictor.answers.bounds import Switch
     from predictor.answers.explain import Explanation, OtherMode
 
-__all__ = ["explain_command"]
-
 _OF_TABLE = {
     "precision": "the framework's; a table's",
     "memory_format": "nchw; a table's",

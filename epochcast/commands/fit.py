@@ -11,8 +11,6 @@ from epochcast.tables import Column, Format, Record, print_records, print_table
 if TYPE_CHECKING:
     from predictor.models.served import Model
 
-__all__ = ["fit_command"]
-
 
 @o.with_json
 def fit_command(

@@ -8,8 +8,6 @@ import typer
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, number, print_records, print_table
 
-__all__ = ["app"]
-
 app = typer.Typer(help="The catalogue of GPUs.", no_args_is_help=True)
 
 

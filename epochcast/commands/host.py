@@ -10,8 +10,6 @@ from epochcast.commands import options as o
 from epochcast.tables import Column, Format, number, print_notes, print_records, print_table
 from predictor.measurements.hosts import HostMeasurement, write_host
 
-__all__ = ["host_command"]
-
 _UNSTEADY = 0.1
 
 

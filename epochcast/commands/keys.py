@@ -8,8 +8,6 @@ import typer
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, counted, print_records, print_table
 
-__all__ = ["app"]
-
 app = typer.Typer(help="API keys of the service: who may upload measurements.", no_args_is_help=True)
 
 _Store = Annotated[

@@ -11,8 +11,6 @@ import typer
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, counted, number, print_records, print_table
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Cloud offers and their prices.", no_args_is_help=True)
 
 

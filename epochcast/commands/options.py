@@ -16,24 +16,6 @@ from predictor.errors import SchemaError
 if TYPE_CHECKING:
     from predictor.cnns.layer_table import LayerTable
 
-__all__ = [
-    "CNN_HELP",
-    "BatchSizes",
-    "ImageSize",
-    "Offers",
-    "Out",
-    "OutputFormat",
-    "Plot",
-    "Scheduler",
-    "Server",
-    "Verbose",
-    "cnn_or_layers",
-    "cnns_or_layers",
-    "with_json",
-    "with_options",
-    "write_figure",
-]
-
 CNN_HELP = (
     "a zoo name, a layer-table CSV, an ONNX or Keras file, timm:NAME, torchvision:NAME, hf:FOLDER, or "
     "FILE.py:make_model, which is run"

@@ -30,8 +30,6 @@ from predictor.errors import SchemaError
 if TYPE_CHECKING:
     from predictor.answers.answer import Answer
 
-__all__ = ["predict_command"]
-
 _MANY = "Many at once"
 
 

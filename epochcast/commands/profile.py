@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from proxy_cnns.configuration import Configuration
     from proxy_cnns.runs import Outcome, Request
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Measure this machine: operators, proxy CNNs, whole CNNs.", invoke_without_command=True
 )

@@ -13,8 +13,6 @@ from epochcast.tables import Column, Format, Record, number, print_notes, print_
 if TYPE_CHECKING:
     from predictor.measurements.inputs import InputMeasurement
 
-__all__ = ["input_command"]
-
 
 @o.with_json
 def input_command(

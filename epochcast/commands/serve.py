@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["serve_command", "server_options"]
-
 _BACKLOG = (
     64  # connections taken at once between two turns of the event loop, which 1,000 kept busy for seconds
 )

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="The measurement store: back it up, restore it, delete an upload.", no_args_is_help=True
 )

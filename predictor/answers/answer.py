@@ -61,30 +61,6 @@ if TYPE_CHECKING:
     from predictor.models.input_pipeline import Feed
     from predictor.models.served import Model
 
-__all__ = [
-    "COLUMNS",
-    "ENERGIES",
-    "EPOCH_TIMES",
-    "NEAR_BEST",
-    "TIMES",
-    "Answer",
-    "Iterations",
-    "OfferRows",
-    "Offers",
-    "PredictionRow",
-    "Rental",
-    "answer",
-    "best_of_gpus",
-    "energy_basis",
-    "epochs",
-    "fastest_size",
-    "iterations_of",
-    "plain",
-    "predict",
-    "rentals_of",
-    "rented_rows",
-]
-
 NEAR_BEST = 1.05
 """Batch sizes within this factor of the best epoch time are equally good; the smallest is recommended."""
 

@@ -17,18 +17,6 @@ from predictor.models.layer_times.library import OperatorLibrary
 from predictor.operators.operators import Operator, is_product, operators_of
 from predictor.operators.work import operator_class, operator_work
 
-__all__ = [
-    "BOUNDS",
-    "GPU_BOUNDS",
-    "OVERHEAD",
-    "Switch",
-    "bounding_ms",
-    "bounds_of",
-    "switches_of_algorithms",
-    "switches_of_library",
-    "switches_of_times",
-]
-
 Array = NDArray[np.float64]
 
 GPU_BOUNDS = ("launch", "compute", "memory")

@@ -34,17 +34,6 @@ from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 if TYPE_CHECKING:
     from predictor.models.served import Model
 
-__all__ = [
-    "FITS",
-    "NUMBERS",
-    "REQUIRED_COLUMNS",
-    "WORDS",
-    "Answers",
-    "BulkAnswers",
-    "checked_defaults",
-    "optional_columns",
-]
-
 REQUIRED_COLUMNS = ("cnn", "gpu", "batch_size")
 
 NUMBERS = (

@@ -41,19 +41,6 @@ if TYPE_CHECKING:
     from predictor.answers.question import Question
     from predictor.models.served import Anchor, IterationForecast, Model
 
-__all__ = [
-    "LAW_TOLERANCE",
-    "MEASURED_METHOD",
-    "Explanation",
-    "Numbers",
-    "OtherMode",
-    "SmallBatchLaw",
-    "explain",
-    "explanation_rows",
-    "row_columns",
-    "small_batch_law",
-]
-
 Array = NDArray[np.float64]
 Numbers = tuple[float, ...]
 

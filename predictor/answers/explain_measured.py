@@ -38,15 +38,6 @@ from predictor.table_files import STANDARD, SUFFIXES, open_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "MeasuredClasses",
-    "explain_measurements",
-    "is_measurement_table",
-    "measured_bounds",
-    "measured_classes",
-    "zoo_layers",
-]
-
 Array = NDArray[np.float64]
 
 _LEAST_KNOWN = 0.9  # of the operators' time: below it, classes are left out

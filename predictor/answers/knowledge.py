@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from predictor.models.served import Model
 
-__all__ = ["Knowledge", "OwnMeasurements", "load_model"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Knowledge:

@@ -29,23 +29,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = [
-    "ENDS",
-    "LOADING_OPTIONS",
-    "LOADING_TIMES",
-    "STARTS",
-    "WAITS",
-    "data_exceeded",
-    "feed_of_offers",
-    "feed_of_rentals",
-    "is_bound_by_default",
-    "loading_asked",
-    "loading_in_words",
-    "loading_left_out",
-    "starts",
-    "with_loading",
-]
-
 LOADING_OPTIONS = (
     "workers",
     "machine_workers",

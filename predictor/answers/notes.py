@@ -11,18 +11,6 @@ from typing import Literal
 from predictor.models import forecast
 from predictor.models.forecast import Kind
 
-__all__ = [
-    "MEASURE_IT",
-    "REMEDIES",
-    "EnergyBasis",
-    "Note",
-    "Priority",
-    "Reason",
-    "as_answered",
-    "notes_of",
-    "remedy_of",
-]
-
 MEASURE_IT = (
     "measure 3 minutes on this GPU (epochcast profile --preset quick), or give one run on it as an anchor"
 )

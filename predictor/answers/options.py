@@ -14,8 +14,6 @@ from typing import Any
 from predictor.checks import as_list, positive_number, whole_number, yes_or_no
 from predictor.errors import EpochcastError, SchemaError, nearest
 
-__all__ = ["ANSWERS", "Option", "check_read", "named_by_flags", "option", "options_of"]
-
 ANSWERS = ("predict", "compare", "bulk", "cell", "watch", "explain", "parallel", "memory")
 """What reads options: predictions, comparisons, tables of questions (for all rows, and in a row's own cell), watched
 trainings, explanations, ways to train on several GPUs, and the largest batch size."""

@@ -29,8 +29,6 @@ from predictor.models.roofline.terms import join_host
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ParallelWay", "parallel_ways", "split_channels"]
-
 _WEIGHTED = ("conv2d", "conv3d", "conv_transpose2d", "linear")
 _CALL_MS = 0.03
 """Host time of one exchange: the least that an all-reduce of some bytes took in our tables, the call included."""

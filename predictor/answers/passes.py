@@ -13,8 +13,6 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.operators.operators import has_bias, layer_operators, operators_of, pass_weights
 from predictor.operators.work import operator_class, roofline_ms
 
-__all__ = ["PASSES_OF_STEP", "PartEffect", "passes_ms"]
-
 Array = NDArray[np.float64]
 
 PASSES_OF_STEP = ("forward", "recomputed", "backward_input", "backward_weight", "update", "other")

@@ -11,8 +11,6 @@ import numpy as np
 from predictor.answers.explain import MEASURED_METHOD, Explanation
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
-__all__ = ["ENDINGS", "MOST_PLOTTED", "write_plot"]
-
 _METADATA: dict[str, dict[str, None]] = {".png": {"Software": None}, ".svg": {"Date": None}}
 ENDINGS = tuple(_METADATA)
 MOST_PLOTTED = 8

@@ -4,19 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = [
-    "duration",
-    "duration_estimate",
-    "energy",
-    "estimate",
-    "number",
-    "percent",
-    "rounded",
-    "rounded_duration",
-    "span",
-    "usd",
-]
-
 _SHARP = 1.05  # upper / lower end of an interval up to which a third digit means something
 
 

@@ -55,18 +55,6 @@ from predictor.models.registry import METHODS, WHOLE_METHODS
 if TYPE_CHECKING:
     from predictor.models.served import Model
 
-__all__ = [
-    "ANCHOR_FIELDS",
-    "RANKINGS",
-    "Plan",
-    "Question",
-    "check_names",
-    "check_share",
-    "gpus_of",
-    "named",
-]
-
-
 MAX_WORKERS = 1024
 
 MAX_N_GPUS = 1024

@@ -13,18 +13,6 @@ from predictor.answers.answer import PredictionRow
 from predictor.answers.quantities import duration
 from predictor.answers.question import Plan
 
-__all__ = [
-    "ComparisonRow",
-    "chance_within",
-    "limits_in_words",
-    "misses_by",
-    "pareto_front",
-    "place_of",
-    "ranking_key",
-    "short_offer",
-    "within",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow(PredictionRow):

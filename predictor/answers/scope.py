@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from predictor.catalogue.modes import Mode
     from predictor.models.served import Model
 
-__all__ = ["SCOPE_COLUMNS", "compiling_in_words", "scope_of"]
-
 SCOPE_COLUMNS = ("precision", "host", "method", "trained_on")
 """Columns of an answer that its scope names."""
 

@@ -14,18 +14,6 @@ from predictor.operators.memory import USABLE_SHARE, largest_batches_within
 if TYPE_CHECKING:
     from predictor.answers.question import Question
 
-__all__ = [
-    "MOST_COMPARED",
-    "NOT_ONE_IMAGE",
-    "batch_sizes_to_try",
-    "common_batch_size",
-    "compared_batch_size",
-    "largest_batch_size",
-    "largest_batch_sizes",
-    "largest_local_batch_sizes",
-]
-
-
 MOST_COMPARED = 256
 """Largest batch size at which GPUs are compared if none is given: much larger ones need another learning rate and cost
 accuracy."""

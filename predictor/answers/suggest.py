@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from predictor.models.served import Model
 
-__all__ = ["Suggestion", "suggest"]
-
 _SPREAD = {MEASURED: 0.01, CARRIED: 0.05, NEAR: 0.12, BEYOND: 0.25, FARAWAY: 0.35, UNKNOWN: 0.7}
 """Standard deviation of ln time by what it rests on, in round numbers: it orders measurements and enters no answer."""
 

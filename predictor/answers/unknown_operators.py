@@ -17,8 +17,6 @@ from predictor.models.layer_times.law import counted_operators
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.work import roofline_ms, unmeasured_share
 
-__all__ = ["TRAFFIC", "has_others", "split_traffic", "with_shares"]
-
 TRAFFIC = "memory traffic"
 """Class of the operators of unknown cost in an explanation."""
 

@@ -14,8 +14,6 @@ from predictor.catalogue.devices import short_name
 from predictor.catalogue.modes import mode_in_words
 from predictor.models.compiled import measured_where
 
-__all__ = ["Choice", "Compiled", "Verdict", "verdict_of"]
-
 _WIDE = 1.3  # upper / lower end of an interval from which a measurement is worth its minutes
 _WORTH_IT = 0.95  # of the time, what a change leaves at most to be worth a word
 _OTHER = 0.9  # of the best row's time or cost, what another choice takes at most to be named beside it

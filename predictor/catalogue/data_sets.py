@@ -12,8 +12,6 @@ from predictor.checks import yes_or_no
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file
 
-__all__ = ["STORED", "TrainingSet", "find_training_set", "training_sets"]
-
 STORED = ("jpeg", "array")
 """How images are stored: as JPEGs, which every epoch decodes, or as numbers that fit in memory."""
 

@@ -19,32 +19,6 @@ from predictor.checks import yes_or_no
 from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError, nearest
 from predictor.files import data_file
 
-__all__ = [
-    "COMPILES_FROM",
-    "ELEMENT_BYTES",
-    "LAUNCH_MS",
-    "Gpu",
-    "Rates",
-    "all_gpus",
-    "check_precision",
-    "compiles",
-    "cpu_device",
-    "default_memory_format",
-    "default_precision",
-    "design_of",
-    "device_of",
-    "fast_mode_of",
-    "find_gpu",
-    "generations",
-    "gpus_of_generation",
-    "is_cpu",
-    "load_gpus",
-    "peak_tflop_per_s",
-    "precisions_of",
-    "rates_of",
-    "short_name",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Gpu:

@@ -16,8 +16,6 @@ from predictor.checks import yes_or_no
 from predictor.errors import SchemaError, nearest
 from predictor.files import data_file
 
-__all__ = ["BASES", "JOINS", "Link", "all_links", "find_link", "usual_link"]
-
 JOINS = ("gpu", "node")
 """What a link joins: GPUs of one machine, or machines."""
 

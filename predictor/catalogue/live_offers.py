@@ -23,8 +23,6 @@ from predictor.errors import (
     UnknownGpuError,
 )
 
-__all__ = ["SOURCE", "CatalogueItem", "OfferUpdate", "live_offers", "updated_offers"]
-
 SOURCE = "https://github.com/dstackai/gpuhunt"
 _CATALOGUE_FOLDER = "GPUHUNT_CATALOG_DIR"  # gpuhunt's own: recorded catalogues instead of the network
 _OUR_NAMES = {"lambdalabs": "lambda", "vastai": "vast"}

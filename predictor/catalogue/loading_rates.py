@@ -13,8 +13,6 @@ from predictor.catalogue.data_sets import TrainingSet
 from predictor.errors import SchemaError
 from predictor.files import data_file
 
-__all__ = ["LOADERS", "SOURCES", "USUAL_LOADER", "Loader", "Source", "find_loader", "find_source"]
-
 LOADERS = ("torchvision", "pillow_simd", "dali")
 """What decodes and augments: names of ``loaders.csv``."""
 

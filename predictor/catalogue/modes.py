@@ -11,22 +11,6 @@ from predictor.errors import SchemaError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "CAPTURES",
-    "CHAINER",
-    "FLOAT32_MATMUL_PRECISIONS",
-    "FRAMEWORKS",
-    "MEMORY_FORMATS",
-    "MODE_COLUMNS",
-    "PRECISIONS",
-    "UNKNOWN",
-    "Mode",
-    "chainer_lacks",
-    "mode_in_words",
-    "mode_words",
-    "products_in_fp32",
-]
-
 FRAMEWORKS = ("pytorch", "tensorflow", "chainer")
 PRECISIONS = ("fp32", "tf32", "fp16", "amp_fp16", "amp_bf16")
 MEMORY_FORMATS = ("nchw", "channels_last")

@@ -15,17 +15,6 @@ from predictor.checks import yes_or_no
 from predictor.errors import SchemaError, UnknownGpuError
 from predictor.files import data_file, replace_file
 
-__all__ = [
-    "OPTIONAL_COLUMNS",
-    "REQUIRED_COLUMNS",
-    "Offer",
-    "cheapest_offers",
-    "hourly_usd",
-    "load_offers",
-    "offers_for",
-    "write_offers",
-]
-
 REQUIRED_COLUMNS = ("provider", "instance", "gpu", "gpu_count", "usd_per_hour")
 OPTIONAL_COLUMNS = (
     "vcpus",

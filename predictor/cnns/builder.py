@@ -8,18 +8,6 @@ from dataclasses import dataclass, replace
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import OutOfRangeError
 
-__all__ = [
-    "FeatureMap",
-    "NetBuilder",
-    "Pair",
-    "ceil_window_size",
-    "classify",
-    "make_divisible",
-    "pair",
-    "squeeze_excitation",
-    "window_size",
-]
-
 Pair = int | tuple[int, int]
 """One number for both dimensions, or (height, width)."""
 

@@ -19,8 +19,6 @@ from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 if TYPE_CHECKING:
     import chainer
 
-__all__ = ["from_chainer", "operator_of"]
-
 Translation = tuple[str, dict[str, Any]]
 
 

@@ -18,8 +18,6 @@ import numpy
 
 from predictor.errors import BackendUnavailableError
 
-__all__ = ["install"]
-
 _SCTYPES: dict[str, list[type]] = {
     "int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64],
     "uint": [numpy.uint8, numpy.uint16, numpy.uint32, numpy.uint64],

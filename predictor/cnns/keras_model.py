@@ -25,8 +25,6 @@ from predictor.cnns.torch_module import read_runs
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 from predictor.operator_types import OPERATOR_TYPES
 
-__all__ = ["from_keras", "from_keras_file", "image_size_of_keras"]
-
 _INSTALL = "Keras with PyTorch is not installed: pip install 'epochcast[keras]'"
 
 

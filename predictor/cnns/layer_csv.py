@@ -26,8 +26,6 @@ from predictor.cnns.layer_table import (
 from predictor.errors import DataError, SchemaError, nearest
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
-__all__ = ["LAYER_TABLE_COLUMNS", "csv_rows", "read_layer_table_csv", "write_layer_table_csv"]
-
 LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
 """The columns of a layer's row, in the order in which they are written; optional ones only where they are needed."""
 

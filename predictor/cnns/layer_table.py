@@ -14,20 +14,6 @@ from typing import Any, Literal, cast
 
 from predictor.operator_types import OPERATOR_TYPES
 
-__all__ = [
-    "IMAGE",
-    "PASS_COLUMNS",
-    "Layer",
-    "LayerTable",
-    "Step",
-    "TableWarning",
-    "image_side",
-    "layer_complaint",
-    "table_complaint",
-    "trained_whole",
-    "with_frozen",
-]
-
 IMAGE = -1
 """Index that stands for the CNN's own input in `Layer.inputs`."""
 

@@ -13,8 +13,6 @@ from typing import Any
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import BackendUnavailableError, EpochcastError, SchemaError, UnknownCnnError, nearest
 
-__all__ = ["LIBRARIES", "from_library"]
-
 _USUAL_SIZE = 224
 
 

@@ -14,17 +14,6 @@ from predictor.cnns.recorder import Recorder
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
-__all__ = [
-    "CREATIONS",
-    "FUSED_EXPORT",
-    "INFERENCE_EXPORT",
-    "TRANSLATIONS",
-    "VIEWS",
-    "Translation",
-    "from_onnx",
-    "fused",
-]
-
 Shapes = dict[str, tuple[int, ...] | None]
 """Shapes of all values at another batch size, by name."""
 

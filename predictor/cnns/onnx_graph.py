@@ -14,8 +14,6 @@ from typing import Any
 
 from predictor.errors import BackendUnavailableError, DataError, EpochcastError, OutOfRangeError, SchemaError
 
-__all__ = ["Graph", "Node", "Value", "content_of", "read_graph"]
-
 _MOST_BYTES = 2**31 - 1  # what protobuf itself allows
 _MOST_NODES = 100_000
 _MOST_ROUNDS = 200  # a CNN that slices needs one round for each slice that follows another

@@ -12,12 +12,6 @@ from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operator_types import OPERATOR_TYPES
 
-__all__ = [
-    "PROXY_CLASSES",
-    "proxy_name",
-    "proxy_table",
-]
-
 PROXY_CLASSES = 10
 
 _PROXY_NAME = re.compile(

@@ -15,18 +15,6 @@ from predictor.cnns.layer_table import IMAGE, Layer, TableWarning
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
-__all__ = [
-    "CREATIONS",
-    "RANDOM",
-    "RECURRENT",
-    "RULES",
-    "Call",
-    "Columns",
-    "Recorder",
-    "recurrent_refusal",
-    "tensors_of",
-]
-
 Columns = dict[str, Any]
 """Columns of a layer table row; empty where an operator costs nothing (a dropout with p = 0)."""
 

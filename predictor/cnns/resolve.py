@@ -13,8 +13,6 @@ from typing import Any
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
 
-__all__ = ["has_own_image_size", "is_layer_csv", "other_form_in_words", "resolve_cnn"]
-
 
 def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     """Layer table of a CNN, however it is given.

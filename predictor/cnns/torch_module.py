@@ -19,8 +19,6 @@ from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["from_torch", "read_runs", "refuse_lazy"]
-
 _CHANNELS = 3
 """Channels of the images that a module is first run on."""
 

@@ -22,8 +22,6 @@ from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, first
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import OPERATOR_TYPES
 
-__all__ = ["StepReader", "record", "run_backward"]
-
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _ATTENTIONS = (
     "_scaled_dot_product_flash_attention_for_cpu",

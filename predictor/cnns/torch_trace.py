@@ -22,8 +22,6 @@ from predictor.errors import BackendUnavailableError, SchemaError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONVOLUTIONS", "Event", "Trace", "Update", "first_line", "import_torch", "traced"]
-
 CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
 """Names of convolutions at dispatch, by what PyTorch was built with."""
 

@@ -27,8 +27,6 @@ from predictor.cnns.families.vgg import vgg, vgg_cifar
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, UnknownCnnError, nearest
 
-__all__ = ["ZOO", "ZooCnn", "minimum_image_size", "usual_image_size", "zoo_cnn", "zoo_names"]
-
 
 @dataclass(frozen=True, slots=True)
 class ZooCnn:

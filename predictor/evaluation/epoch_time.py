@@ -14,8 +14,6 @@ from predictor.errors import NotFittedError
 from predictor.models.epochs import Epochs, epoch_times_s
 from predictor.models.fit import between_iterations
 
-__all__ = ["EpochTime", "as_epoch_time"]
-
 
 class EpochTime(RegressorMixin, BaseEstimator):
     """Epoch time from iteration time as a question is answered, or the plain product of iterations and their time.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from predictor.evaluation.run import EvaluationResult
 
-__all__ = ["percent", "scenario_text", "write_plots", "write_report"]
-
 _PERCENT_COLUMNS = ("mape", "median", "p90", "worst_mape", "coverage", "worst_coverage")
 _HEADINGS = ("predictor", "MAPE", "median", "p90", "n", "worst group", "coverage", "worst group")
 

@@ -20,20 +20,6 @@ from predictor.evaluation.splits import Fold, Positions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "COVERAGE",
-    "ROW_COLUMNS",
-    "EvaluationResult",
-    "Refusal",
-    "absolute_error",
-    "error_table",
-    "evaluate",
-    "inside_interval",
-    "registered_predictors",
-    "relative_spread",
-    "run_to_run_noise",
-]
-
 COVERAGE = 0.9
 """Share of truths that an interval is meant to hold."""
 

@@ -19,8 +19,6 @@ from predictor.evaluation.splits import Fold, Positions, target_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCENARIOS", "Scenario", "find_scenario", "holds_published_rows"]
-
 _OF_LAYERS = ("layer-times", "roofline", "flops-ratio")
 
 Split = Callable[["pd.DataFrame", Positions, int], Iterable[Fold]]

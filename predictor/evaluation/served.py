@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from predictor.models.served import Model
 
-__all__ = ["MODE", "held_out_tables", "judge_served", "summary_of"]
-
 MODE = ["gpu", "precision", "memory_format"]
 """Columns by which errors are told apart."""
 

@@ -25,33 +25,6 @@ if TYPE_CHECKING:
 
     from predictor.models.layer_times.times import DeviceMode
 
-__all__ = [
-    "LIBRARIES",
-    "N_KNOWN_BATCH_SIZES",
-    "Fold",
-    "Positions",
-    "deal_into_groups",
-    "epoch_time",
-    "fine_grid",
-    "interior_rows",
-    "layers_measured",
-    "leave_one_out",
-    "library_of",
-    "preset_library",
-    "problem_and_hardware_scaling",
-    "problem_scaling",
-    "same_chip",
-    "same_chip_quick",
-    "series_of",
-    "target_rows",
-    "unseen_batch_size",
-    "unseen_cnn",
-    "unseen_cnn_one_run",
-    "unseen_cnn_run_elsewhere",
-    "unseen_gpu",
-    "unseen_gpu_anchored",
-]
-
 Positions = NDArray[np.intp]
 
 N_KNOWN_BATCH_SIZES = 5

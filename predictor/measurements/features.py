@@ -12,8 +12,6 @@ from predictor.errors import SchemaError, UnknownCnnError, nearest
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["feature_table"]
-
 LayerTableOf = Callable[[str, int], LayerTable | None]
 
 _REQUIRED = ("gpu", "cnn", "image_size", "batch_size")

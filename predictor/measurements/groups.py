@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from predictor.cnns.layer_table import LayerTable
 
-__all__ = ["chips_of", "cnns_of"]
-
 _SHAPE = (
     "type", "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width",
     "kernel_height", "kernel_width", "stride_height", "stride_width", "groups",

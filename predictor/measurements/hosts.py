@@ -15,18 +15,6 @@ from predictor.catalogue.modes import FRAMEWORKS, MEMORY_FORMATS, PRECISIONS, Mo
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.machine_file import MachineFile
 
-__all__ = [
-    "DISPATCHED",
-    "HOST_BATCH_SIZE",
-    "HOST_CNNS",
-    "HOST_FORMAT_VERSION",
-    "REFERENCE_CNN",
-    "HostMeasurement",
-    "HostTime",
-    "read_host",
-    "write_host",
-]
-
 HOST_FORMAT_VERSION = 1
 """Version of the JSON file of `epochcast host`."""
 

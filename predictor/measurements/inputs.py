@@ -10,8 +10,6 @@ from pathlib import Path
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.machine_file import MachineFile
 
-__all__ = ["INPUT_FORMAT_VERSION", "InputMeasurement", "WorkerRate", "read_input", "write_input"]
-
 INPUT_FORMAT_VERSION = 1
 """Version of the JSON file of `epochcast profile input`."""
 

@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeVar
 from predictor.errors import SchemaError
 from predictor.files import replace_file
 
-__all__ = ["MachineFile"]
-
 M = TypeVar("M")
 
 

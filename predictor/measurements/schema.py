@@ -21,22 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-__all__ = [
-    "CHECKS",
-    "COLUMNS",
-    "FORMAT_VERSION",
-    "KINDS",
-    "PASSES",
-    "SYNONYMS",
-    "Column",
-    "RowNames",
-    "column",
-    "is_compiled",
-    "is_set",
-    "missing_column",
-    "text_column",
-]
-
 FORMAT_VERSION = 2
 """Version of the measurement table; rows of version 1 are read, too, and rows of another one refused.
 

@@ -18,8 +18,6 @@ from predictor.operators.work import PASSES, cnn_flops
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LEAST_SHARE", "check_not_too_short", "check_rows_not_too_short", "shares_of_bound"]
-
 LEAST_SHARE = 1 / 3
 """Share of the arithmetic bound below which a time is refused.
 

@@ -28,23 +28,6 @@ if TYPE_CHECKING:
     Anchors = tuple[pd.DataFrame, ArrayLike]
     """Measured rows of the CNNs that are predicted, and their times in ms."""
 
-__all__ = [
-    "MEASURED",
-    "UNSEEN",
-    "Anchors",
-    "Case",
-    "Floats",
-    "Measuring",
-    "Predictor",
-    "WholePredictor",
-    "cases_of",
-    "check_image_size",
-    "finite",
-    "numbers_of",
-    "table_of",
-    "times_of",
-]
-
 Floats = NDArray[np.float64]
 
 MEASURED, UNSEEN = "measured", "unseen"

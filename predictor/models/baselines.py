@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from predictor.models.base import Anchors
 
-__all__ = ["FlopsRatio", "Interpolation", "Line", "rows_by_series"]
-
 _OF_CNN = tuple[str, int, str]
 _SERIES_COLUMNS = ("gpu", "cnn", "image_size", "batch_size")
 _LIKENESS = ((True, True), (True, False), (False, True), (False, False))

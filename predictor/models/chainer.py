@@ -27,19 +27,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = [
-    "CHAINER_BY_PYTORCH",
-    "CONVOLUTIONS",
-    "PRODUCTS",
-    "SINGLE",
-    "check_chainer",
-    "pytorch_host",
-    "pytorch_mode",
-    "windowed_ratio",
-    "windowed_share",
-    "windowed_size",
-]
-
 CONVOLUTIONS = (
     "convolution",
     "depthwise",

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = [
-    "COMPILED",
-    "UNCHANGED",
-    "check_compiles",
-    "compile_seconds",
-    "compile_spread",
-    "eager_mode",
-    "eager_parts_ms",
-    "measured_where",
-]
-
 UNCHANGED = ("loss", "optimizer")
 """Classes of operators that are not compiled."""
 

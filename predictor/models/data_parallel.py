@@ -29,19 +29,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = [
-    "BACKWARD_SHARE",
-    "BUCKET_BYTES",
-    "Exchange",
-    "Gradients",
-    "Team",
-    "add_data_parallelism",
-    "added_gpu_ms",
-    "team_iteration_ms",
-    "team_reasons",
-    "team_times",
-]
-
 BACKWARD_SHARE = 2.0 / 3.0
 """Share of an iteration that its backward pass takes, as its FLOPs are; sums of gradients can hide behind it."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from predictor.catalogue.modes import Mode
     from predictor.cnns.layer_table import Layer, LayerTable
 
-__all__ = ["compiled_shapes", "first_calls_s", "has_known_start", "start_factor"]
-
 _BATCHES_OF_TWO_SIZES = 2
 
 

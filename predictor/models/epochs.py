@@ -10,15 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from predictor.catalogue.modes import Mode
 from predictor.errors import DataError
 
-__all__ = [
-    "FORWARD_SHARE",
-    "EpochOverhead",
-    "Epochs",
-    "epoch_times_s",
-    "fit_epoch_overhead",
-    "iterations_per_epoch",
-]
-
 _Floats = NDArray[np.float64]
 
 FORWARD_SHARE = 1.0 / 3.0

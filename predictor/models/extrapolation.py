@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
     from predictor.models.roofline.rows import Rows
 
-__all__ = [
-    "MODE_FIELDS",
-    "Ranges",
-    "of_table",
-    "of_warning",
-    "ranges_of",
-    "reasons",
-    "with_frozen_parts",
-]
-
 MODE_FIELDS = ("framework", "precision", "memory_format", "xla", "autotune", "capture", "optimizer")
 """Fields of a mode, in the order of `Ranges.modes`."""
 

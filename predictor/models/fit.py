@@ -29,18 +29,6 @@ if TYPE_CHECKING:
     from predictor.models.layer_times.law import SummingLaw
     from predictor.models.roofline.model import Roofline
 
-__all__ = [
-    "HELD_OUT",
-    "TrainingData",
-    "accuracy_of",
-    "between_iterations",
-    "fit_default",
-    "fit_layer_models",
-    "fit_measurements",
-    "own_measurements",
-]
-
-
 HELD_OUT = "_held_out_targets.csv.gz"
 """Ends the names of our own tables that no fit reads, so that a model can be judged on them."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     GpuTimeSplit = tuple[dict[str, Array], dict[str, dict[str, Array]]]
 
-__all__ = ["COVERAGE", "WIDENS", "Anchor", "IterationForecast", "Kind", "Reason", "widening"]
-
 COVERAGE = 0.9
 """Intended coverage of intervals."""
 

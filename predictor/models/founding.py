@@ -39,8 +39,6 @@ from predictor.operators.work import PASSES, layer_bytes, layer_flops
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FOUNDING_PROXIES", "GpuSpecs", "ProxyTimes", "proxy_work"]
-
 FOUNDING_PROXIES = (
     "32_3_64", "32_64_64", "16_64_128", "16_128_128", "8_128_256", "8_256_256", "4_256_256", "4_256_512", "4_512_256",
     "4_512_512", "2_256_256", "2_256_512", "2_512_256", "2_512_512",

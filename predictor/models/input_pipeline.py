@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["BOTTLENECKS", "Feed", "Loading", "beside_workers", "host_beside_workers", "workers_start_s"]
-
 BOTTLENECKS = ("gpu", "host", "loading", "reading")
 """What an iteration waits for: the GPU, the host that enqueues its kernels, workers that decode images, or the source
 that images are read from."""

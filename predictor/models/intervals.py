@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from predictor.cnns.layer_table import LayerTable
     from predictor.models.forecast import Anchor, Reason
 
-__all__ = [
-    "Calibration",
-    "Predicted",
-    "Refit",
-    "Shares",
-    "Spread",
-    "calibrate",
-    "fit_spread",
-    "fit_variances",
-    "generations_from",
-    "interval_factor",
-    "sites_of",
-]
-
 Array = NDArray[np.float64]
 
 _MOST_SITES = 500

@@ -30,8 +30,6 @@ from predictor.models.registry import PREDICTORS, WHOLE_METHODS, estimator_class
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ERRORS_IN", "MethodError", "Methods", "errors_of", "fit_methods", "rows_of_measurements"]
-
 FORMAT_VERSION = 2
 
 ERRORS_IN = {

@@ -14,8 +14,6 @@ from predictor.models.ratios import Ratios, ratios_of
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.work import PASSES, layer_flops
 
-__all__ = ["power_limit_w", "power_w", "product_times_ms"]
-
 Array = NDArray[np.float64]
 
 

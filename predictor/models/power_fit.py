@@ -32,17 +32,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = [
-    "PUBLISHED_GPUS",
-    "Reading",
-    "fit_ratios",
-    "held_out_w",
-    "own_readings",
-    "predicted_w",
-    "published_readings",
-    "shipped_ratios",
-]
-
 PUBLISHED_GPUS = {
     "v100": ("Tesla V100-PCIE-32GB", "fp32"),
     "p100": ("Tesla P100-PCIE-16GB", "fp32"),

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Split = tuple[dict[str, Array], dict[str, dict[str, Array]]]
 
-__all__ = ["FILE", "Change", "Ratios", "Way", "ratios_of", "read_ratios", "scale_by_ratios"]
-
 FILE = "models/ratios.json"
 
 

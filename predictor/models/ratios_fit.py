@@ -50,24 +50,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = [
-    "CHAINER",
-    "COMPILE",
-    "DATA_PARALLEL",
-    "DEFAULT_BUCKETS",
-    "LAYERS",
-    "ChainerPair",
-    "CompiledPair",
-    "RatioFit",
-    "TeamPair",
-    "chainer_pairs",
-    "compiled_pairs",
-    "measured_cnn",
-    "own_tables",
-    "sync_norm_ms",
-    "team_pairs",
-]
-
 LAYERS = "measurements/layers.zip"
 """Layer tables of CNNs that the zoo lacks, as ``FAMILY/NAME@IMAGE_SIZE.csv``."""
 

@@ -12,16 +12,6 @@ from predictor.errors import SchemaError, nearest
 if TYPE_CHECKING:
     from predictor.models.base import Predictor
 
-__all__ = [
-    "METHODS",
-    "PREDICTORS",
-    "WHOLE_METHODS",
-    "Registered",
-    "estimator_class",
-    "name_of",
-    "new_predictor",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Registered:

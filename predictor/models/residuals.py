@@ -16,20 +16,6 @@ from predictor.errors import OutOfRangeError
 from predictor.models.forecast import Anchor, Reason
 from predictor.operators.memory import USABLE_SHARE, peak_memories_gib
 
-__all__ = [
-    "PARTS",
-    "RUN_NOISE",
-    "Locations",
-    "covariances",
-    "far_anchors",
-    "gp_posterior",
-    "is_of",
-    "is_outlier",
-    "kriged",
-    "layer_variances",
-    "prior_variance",
-]
-
 Array = NDArray[np.float64]
 
 PARTS = ("gpu", "cnn", "cnn_image", "cnn_near_gpu", "cnn_image_near_gpu", "series", "noise")

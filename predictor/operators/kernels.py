@@ -19,15 +19,6 @@ from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
 from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors, share_of_passes
 from predictor.operators.work import multiply_adds
 
-__all__ = [
-    "KERNEL_CLASSES",
-    "Kernels",
-    "forward_kernels_of",
-    "kernels_of",
-    "kernels_of_operator",
-    "operator_classes_of",
-]
-
 KERNEL_CLASSES = (
     "conv_forward",
     "conv_backward_input",

@@ -28,18 +28,6 @@ from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
 
-__all__ = [
-    "CONTEXT_GIB",
-    "MEASURED_FRAMEWORKS",
-    "USABLE_SHARE",
-    "MemoryEstimate",
-    "largest_batches_within",
-    "memory_estimate_validated",
-    "peak_memories_gib",
-    "peak_memory",
-    "peak_memory_gib",
-]
-
 MEASURED_FRAMEWORKS = ("pytorch",)
 """Frameworks for which the estimate was compared with measured peaks."""
 

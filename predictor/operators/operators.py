@@ -19,26 +19,6 @@ from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
 
-__all__ = [
-    "Operator",
-    "Operators",
-    "as_run",
-    "has_bias",
-    "in_fp32",
-    "is_channel_shuffle",
-    "is_depthwise",
-    "is_product",
-    "is_view",
-    "layer_inputs",
-    "layer_operators",
-    "operator_from_row",
-    "operator_row",
-    "operators_of",
-    "parameter_tensors",
-    "pass_weights",
-    "share_of_passes",
-]
-
 _SHAPE = tuple(
     f"{what}_{part}"
     for what, parts in {

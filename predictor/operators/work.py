@@ -17,28 +17,6 @@ from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES, Traffic, Work
 from predictor.operators.operators import Operator, Operators, has_bias, is_depthwise, operators_of
 
-__all__ = [
-    "PASSES",
-    "SHAPE_COLUMNS",
-    "arithmetic_intensity",
-    "cnn_flops",
-    "copies_ms",
-    "device_cache_bytes",
-    "device_rates",
-    "device_sm_count",
-    "layer_bytes",
-    "layer_bytes_read",
-    "layer_bytes_written",
-    "layer_flops",
-    "moved_bytes",
-    "multiply_adds",
-    "operator_class",
-    "operator_work",
-    "roofline_ms",
-    "shape_columns",
-    "unmeasured_share",
-]
-
 PASSES = ("forward", "backward_input", "backward_weight")
 """The three passes of training: outputs, gradients of the inputs, gradients of the weights."""
 

@@ -27,21 +27,6 @@ from proxy_cnns.configuration import Configuration, Subject
 from proxy_cnns.device import cpu_model
 from proxy_cnns.user_cnns import make_model
 
-__all__ = [
-    "LEARNING_RATE",
-    "MOMENTUM",
-    "USER_CHANNELS",
-    "FrameworkBackend",
-    "PreparedProgram",
-    "Program",
-    "check_mode_of",
-    "device_words",
-    "gpu_index",
-    "precisions_on",
-    "refusing_failures",
-    "user_cnn",
-]
-
 LEARNING_RATE = 1e-6
 """So small that training on random labels does not diverge; the kernels are those of any learning rate."""
 

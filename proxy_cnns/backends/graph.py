@@ -16,8 +16,6 @@ from predictor.errors import SchemaError
 from predictor.operators.operators import is_channel_shuffle, layer_inputs, layer_operators
 from proxy_cnns.configuration import MEASURE_WHOLE
 
-__all__ = ["MAP", "MAP_LAST", "VECTOR", "Functions", "Graph", "Step", "image_shape"]
-
 MAP, MAP_LAST, VECTOR = "map", "map with channels last", "vector"
 """Forms of an array: (N, C, H, W), (N, H, W, C) and (N, C)."""
 

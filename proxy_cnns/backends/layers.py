@@ -13,8 +13,6 @@ from predictor.errors import SchemaError, nearest
 from predictor.operators.operators import Operator, has_bias
 from proxy_cnns.configuration import MEASURE_WHOLE
 
-__all__ = ["DROPPED", "Numbers", "Volume", "made"]
-
 DROPPED = {"dropout": 0.5, "stochastic_depth": 0.1}
 """Probability with which each drops. A layer table does not hold it, and no kernel's time depends on it."""
 

@@ -8,8 +8,6 @@ from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.layers import Numbers
 
-__all__ = ["CPU_CACHE_BYTES", "copies_of", "functions_of", "input_shapes", "n_copies", "n_optimizer_copies"]
-
 CPU_CACHE_BYTES = 2**24
 """Cache that copies of an operator exceed on a CPU."""
 

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from proxy_cnns.configuration import Configuration
 
-__all__ = ["ANY_GPU", "Backend", "Launches", "Prepared"]
-
 ANY_GPU = (99, 0)
 """A compute capability above those of all GPUs: a mode that it lacks, no GPU has."""
 

@@ -2,8 +2,6 @@
 
 from predictor.cnns.builder import NetBuilder
 
-__all__ = ["airbench94"]
-
 
 def airbench94(net: NetBuilder, classes: int = 10) -> None:
     """A 2 x 2 convolution, which whitens patches, and three groups of two 3 x 3 convolutions."""

@@ -2,8 +2,6 @@
 
 from predictor.cnns.builder import NetBuilder
 
-__all__ = ["alexnet"]
-
 
 def alexnet(net: NetBuilder, classes: int = 1000) -> None:
     """Five convolutions, three of them pooled, and three dense layers on a 6 x 6 average."""

@@ -6,8 +6,6 @@ between stages. Stochastic depth has probability 0 in the first block.
 
 from predictor.cnns.builder import FeatureMap, NetBuilder
 
-__all__ = ["convnext"]
-
 
 def convnext(net: NetBuilder, blocks: tuple[int, ...], channels: int, classes: int = 1000) -> None:
     """Four stages (`blocks` of each) of depthwise 7 x 7 blocks; `channels` double from stage to stage."""

@@ -2,8 +2,6 @@
 
 from predictor.cnns.builder import NetBuilder
 
-__all__ = ["dcgan_discriminator", "dcgan_generator"]
-
 
 def dcgan_generator(net: NetBuilder) -> None:
     """From a vector to an image: five transposed convolutions."""

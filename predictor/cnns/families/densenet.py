@@ -5,8 +5,6 @@ Each layer concatenates everything before it, as PyTorch executes it: the copies
 
 from predictor.cnns.builder import FeatureMap, NetBuilder, classify
 
-__all__ = ["densenet"]
-
 _BOTTLENECK = 4
 """Channels of the 1 x 1 convolution, in growth rates."""
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from predictor.cnns.builder import FeatureMap, NetBuilder, classify, make_divisible, squeeze_excitation
 
-__all__ = ["efficientnet", "efficientnet_v2"]
-
 
 class _Stage(NamedTuple):
     fused: bool

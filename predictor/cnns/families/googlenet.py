@@ -6,8 +6,6 @@ was ported from.
 
 from predictor.cnns.builder import FeatureMap, NetBuilder, classify
 
-__all__ = ["googlenet"]
-
 _MODULES: dict[str, tuple[int, int, int, int, int, int]] = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),

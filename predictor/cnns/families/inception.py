@@ -5,8 +5,6 @@ The auxiliary classifier is off, the input is not rescaled.
 
 from predictor.cnns.builder import FeatureMap, NetBuilder, Pair, classify
 
-__all__ = ["inception_v3", "inception_v4"]
-
 
 def inception_v3(net: NetBuilder, classes: int = 1000) -> None:
     """Eleven modules of parallel branches, with factorized 7 x 7 and 3 x 3 convolutions."""

@@ -2,8 +2,6 @@
 
 from predictor.cnns.builder import FeatureMap, NetBuilder, make_divisible
 
-__all__ = ["mnasnet"]
-
 _STAGES = (
     (24, 3, 2, 3, 3),
     (40, 5, 2, 3, 3),

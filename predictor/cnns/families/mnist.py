@@ -5,8 +5,6 @@ Their dense layers take what the image size leaves.
 
 from predictor.cnns.builder import NetBuilder
 
-__all__ = ["lenet5", "mnist_cnn"]
-
 
 def lenet5(net: NetBuilder, classes: int = 10) -> None:
     """LeNet-5 (LeCun et al. 1998) as it is taught today, 61,706 parameters on MNIST.

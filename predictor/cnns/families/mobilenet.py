@@ -2,8 +2,6 @@
 
 from predictor.cnns.builder import FeatureMap, NetBuilder, classify, make_divisible, squeeze_excitation
 
-__all__ = ["mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small"]
-
 _V2 = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),

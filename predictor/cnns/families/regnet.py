@@ -2,8 +2,6 @@
 
 from predictor.cnns.builder import FeatureMap, NetBuilder, classify, squeeze_excitation
 
-__all__ = ["regnet"]
-
 _STEM_CHANNELS = 32
 _SQUEEZE_RATIO = 0.25
 """Squeezed channels of RegNetY, in channels of the block's input."""

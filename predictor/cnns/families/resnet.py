@@ -5,8 +5,6 @@ The bottleneck has its stride in the 3 x 3 convolution, as torchvision has it ("
 
 from predictor.cnns.builder import FeatureMap, NetBuilder, classify
 
-__all__ = ["resnet", "resnet9", "resnet_cifar", "resnet_preactivated"]
-
 _CHANNELS = (64, 128, 256, 512)
 
 

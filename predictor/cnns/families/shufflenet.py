@@ -2,8 +2,6 @@
 
 from predictor.cnns.builder import FeatureMap, NetBuilder
 
-__all__ = ["shufflenet_v2"]
-
 _STEM_CHANNELS = 24
 _BLOCKS = (4, 8, 4)
 

@@ -2,8 +2,6 @@
 
 from predictor.cnns.builder import FeatureMap, NetBuilder
 
-__all__ = ["squeezenet"]
-
 _SQUEEZED = (16, 16, 32, 32, 48, 48, 64, 64)
 """Channels of the squeeze convolutions; each expands to four times as many in 1 x 1 and in 3 x 3."""
 

@@ -2,8 +2,6 @@
 
 from predictor.cnns.builder import NetBuilder
 
-__all__ = ["vgg", "vgg_cifar"]
-
 _CHANNELS = (64, 128, 256, 512, 512)
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["forward_algorithms", "operator_columns", "smallest_padding", "square_shapes"]
-
 _GIVEN = (
     "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width", "kernel_height",
     "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "parameters",

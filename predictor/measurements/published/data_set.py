@@ -16,19 +16,6 @@ if TYPE_CHECKING:
 
     from predictor.cnns.layer_table import LayerTable
 
-__all__ = [
-    "DataSet",
-    "ImportReport",
-    "LayerTables",
-    "Provenance",
-    "Rows",
-    "find_published",
-    "layer_tables_of",
-    "published_file",
-    "read_published",
-    "zoo_layers",
-]
-
 LayerTables = dict[tuple[str, int], "LayerTable"]
 """By CNN name, as in the measurement table, and image size."""
 

@@ -10,8 +10,6 @@ from predictor.measurements.published.data_set import DataSet, Provenance
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DATA_SET"]
-
 _PASSES = {
     "forward_time_ms": "forward",
     "backward_input_time_ms": "backward_input",

@@ -10,8 +10,6 @@ from predictor.measurements.published.data_set import DataSet, Provenance
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DATA_SET"]
-
 
 def _columns(rows: pd.DataFrame) -> dict[str, Any]:
     alone = rows["optimizer"] == "none"

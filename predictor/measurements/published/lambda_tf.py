@@ -20,8 +20,6 @@ from predictor.measurements.published.data_set import DataSet, Provenance, layer
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DATA_SET", "TF_CNNS", "tf_cnn"]
-
 _FRAMEWORK = r"^(?P<name>[a-z]+)-(?P<version>[\d.]+)(?P<xla>-xla)?$"
 _LAST_WITHOUT_TF32 = "2.3"
 # Times further off than this from what GPU and CNN suggest are called suspect: four rows at most of the 452.

@@ -12,8 +12,6 @@ from predictor.measurements.published.data_set import DataSet, Provenance, Rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DATA_SET"]
-
 
 def _columns(rows: pd.DataFrame) -> dict[str, Any]:
     padding = rows["padding"]

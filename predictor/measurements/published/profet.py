@@ -25,12 +25,6 @@ from predictor.measurements.published.data_set import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "DATA_SET",
-    "VALIDATION_SAMPLES",
-    "profet_layer_tables",
-]
-
 _LAYERS = "profet_cnn_layers.csv.gz"
 _KEYS = ["gpu", "instance", "framework", "precision", "cnn", "image_size", "samples_per_epoch", "batch_size"]
 

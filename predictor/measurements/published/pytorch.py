@@ -9,8 +9,6 @@ from predictor.measurements.published.data_set import DataSet, Provenance, layer
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DATA_SET"]
-
 _SOURCES = {
     "lambda_pytorch": "pytorch/lambda",
     "sia": "pytorch/sia",

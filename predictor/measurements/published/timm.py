@@ -19,8 +19,6 @@ from predictor.measurements.published.data_set import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DATA_SET", "TIMM_CNNS", "timm_layers"]
-
 # timm's names for architectures of the zoo; a test checks that their parameters agree within 1 %. Variants
 # with other stems, activations, antialiasing or TensorFlow padding are other operators and are left out.
 TIMM_CNNS = {

@@ -15,8 +15,6 @@ from predictor.measurements.published.data_set import DataSet, Rows, layer_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DATA_SET"]
-
 _EAGER = "eager"
 _FILE = re.compile(
     r"benchmark-infer-(?P<precision>\w+)-(?P<format>\w+)-pt(?P<torch>\d+)-(?P<cuda>cu\d+)-(?:rtx)?(?P<gpu>\w+)"

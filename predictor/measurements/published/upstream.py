@@ -20,8 +20,6 @@ from predictor.files import data_file, replace_file
 from predictor.measurements.published import DATA_SETS
 from predictor.measurements.published.data_set import find_published
 
-__all__ = ["PublishedTable", "UpstreamFile", "published_tables"]
-
 _TABLES = "published_tables.csv"
 _FILES = "published_files.csv"
 _MOST_BYTES = 1 << 27  # of a table's text: seven times the largest

@@ -25,8 +25,6 @@ from predictor.models.layer_times.times import DeviceMode, OperatorSource
 from predictor.operators.operators import Operator, in_fp32, is_product, operator_from_row
 from predictor.operators.work import operator_class
 
-__all__ = ["LayerTimes", "fp32_products_of", "libraries_of", "modes_of"]
-
 _WHOLE_PASSES = ("forward_backward", "training")
 _OPERATOR_COLUMNS = {"kind", "activation_kind", "pass"} | {entry.name for entry in fields(Operator)} | {"cnn"}
 _ON_TENSOR_CORES = ("convolution", "depthwise", "linear")

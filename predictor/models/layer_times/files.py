@@ -32,8 +32,6 @@ from predictor.models.layer_times.times import DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
 from predictor.operators.operators import Operator
 
-__all__ = ["LayerModel", "LayerModels", "library_mode", "most_similar"]
-
 FORMAT_VERSION = 2
 _FLAGS = ("input_gradient", "in_place", "wide_input", "fp32_product")
 _WORDS = ("type", "kind", "passes")

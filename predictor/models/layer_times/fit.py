@@ -38,8 +38,6 @@ from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator
 from predictor.operators.work import device_rates, device_sm_count, roofline_ms
 
-__all__ = ["LayerRows", "fit_laws", "own_operators", "with_forests"]
-
 Array = NDArray[np.float64]
 
 _COVERAGE = 0.9

@@ -20,25 +20,6 @@ from predictor.operators.work import (
     shape_columns,
 )
 
-__all__ = [
-    "FAR",
-    "FOREST_OF",
-    "FP32_PRODUCT",
-    "N_NEIGHBOURS",
-    "N_TILE_COLUMNS",
-    "Curves",
-    "Forest",
-    "KnownShapes",
-    "Neighbourhood",
-    "between",
-    "closeness",
-    "forest_features",
-    "forest_of",
-    "needed",
-    "neighbourhoods",
-    "tile_columns",
-]
-
 Array = NDArray[np.float64]
 
 N_TILE_COLUMNS = 17

@@ -18,8 +18,6 @@ from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
 
-__all__ = ["cards_of_the_chip", "held_out_error", "with_bases"]
-
 _HALF_PRECISIONS = ("amp_bf16", "amp_fp16")  # the same kernels but for the type of their numbers
 _SAMPLE = 1000
 """Operators above which a library knows its shapes better than kernels of another precision or memory format do."""

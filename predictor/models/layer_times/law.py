@@ -34,17 +34,6 @@ from predictor.operators.work import (
     operator_class,
 )
 
-__all__ = [
-    "CLASSES",
-    "SIZED",
-    "SIZES",
-    "OperatorTotals",
-    "SummingLaw",
-    "counted_operators",
-    "layer_sums",
-    "operators_in",
-]
-
 Array = NDArray[np.float64]
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))

@@ -41,8 +41,6 @@ from predictor.models.layer_times.transfer import CarriedOver
 from predictor.operators.operators import Operator, Operators, is_view, operator_from_row
 from predictor.operators.work import device_rates, device_sm_count, operator_class, roofline_ms
 
-__all__ = ["OPERATOR_KEYS", "OperatorLibrary"]
-
 Array = NDArray[np.float64]
 
 _USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one

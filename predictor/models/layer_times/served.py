@@ -28,8 +28,6 @@ from predictor.models.ratios import ratios_of
 from predictor.models.residuals import far_anchors, is_of, kriged, layer_variances
 from predictor.models.roofline.terms import join_host
 
-__all__ = ["forecast_by_layers", "host_drift", "small_host_ms", "too_little_measured"]
-
 Array = NDArray[np.float64]
 
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)

@@ -11,20 +11,6 @@ from numpy.typing import NDArray
 
 from predictor.operators.operators import Operator
 
-__all__ = [
-    "BEYOND",
-    "CARRIED",
-    "FARAWAY",
-    "MEASURED",
-    "NEAR",
-    "RUNGS",
-    "RUNG_OF",
-    "UNKNOWN",
-    "DeviceMode",
-    "OperatorSource",
-    "OperatorTimes",
-]
-
 Array = NDArray[np.float64]
 
 MEASURED, CARRIED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(6)

@@ -24,8 +24,6 @@ from predictor.models.layer_times.times import (
 from predictor.operators.operators import Operator
 from predictor.operators.work import device_rates, moved_bytes, roofline_ms
 
-__all__ = ["CarriedOver"]
-
 Array = NDArray[np.float64]
 
 _SUSTAINED = 0.92

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from predictor.errors import BackendUnavailableError, SchemaError
 
-__all__ = ["DEVICES", "NUMPY", "Arrays", "arrays_on"]
-
 DEVICES = ("cpu", "cuda")
 
 

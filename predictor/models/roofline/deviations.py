@@ -19,8 +19,6 @@ from predictor.models.roofline.features import FAMILY_OF
 from predictor.models.roofline.rows import Items, Rows
 from predictor.models.roofline.terms import BY_GPU, Term, gained, join_host, known_as
 
-__all__ = ["Iterations", "fit_deviations"]
-
 Array = NDArray[np.float64]
 
 _LEAST_CNNS = 8

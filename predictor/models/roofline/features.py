@@ -15,18 +15,6 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import LAUNCH_MS, Rates
 from predictor.operators.kernels import KERNEL_CLASSES
 
-__all__ = [
-    "DEPTHWISE",
-    "FAMILIES",
-    "FAMILY_OF",
-    "FEATURES_OF_FAMILY",
-    "is_gaining",
-    "kernel_base_ms",
-    "kernel_features",
-    "kernel_gain",
-    "like",
-]
-
 Array = NDArray[np.float64]
 
 FAMILY_OF = {

@@ -29,8 +29,6 @@ from predictor.models.roofline.terms import (
 )
 from predictor.operators.kernels import KERNEL_CLASSES
 
-__all__ = ["Coefficients", "Measured", "Objective"]
-
 Array = NDArray[np.float64]
 
 _HUBER, _PASS_HUBER = 0.1, 0.3

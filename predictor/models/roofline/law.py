@@ -44,8 +44,6 @@ from predictor.models.roofline.terms import (
 )
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
 
-__all__ = ["IterationTimes", "RooflineLaw"]
-
 Array = NDArray[np.float64]
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from predictor.models.roofline.fit import Objective
     from predictor.models.roofline.rows import Rows
 
-__all__ = ["Anchored", "Roofline"]
-
 _ORDER = ("gpu", "cnn", "image_size", "batch_size", "precision", "pass", "iteration_time_ms")
 _FORWARD, _BOTH_PASSES = "forward", "forward_backward"
 _KINDS = ("gpu", "precision", "memory_format", "type")

@@ -41,8 +41,6 @@ from predictor.operators.kernels import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Items", "Rows", "pass_rows_of", "rows_of", "single_passes", "whole_iterations"]
-
 Array = NDArray[np.float64]
 
 _FORWARD, _PASSES = "forward", ("forward", "backward_input", "backward_weight")

@@ -13,24 +13,6 @@ from predictor.catalogue.devices import Gpu, design_of, generations, rates_of
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF, FEATURES_OF_FAMILY
 from predictor.operators.kernels import KERNEL_CLASSES
 
-__all__ = [
-    "BY_GPU",
-    "GAIN",
-    "GAIN_BY_GPU",
-    "LAW",
-    "KernelContext",
-    "Term",
-    "TermTable",
-    "conditions_of",
-    "expected_of",
-    "gained",
-    "is_faster",
-    "join_host",
-    "known_as",
-    "ridge_of",
-    "terms_under",
-]
-
 Array = NDArray[np.float64]
 
 Term = tuple[str, str, str]

@@ -26,8 +26,6 @@ from proxy_cnns.backends.chainer.training import training_program
 from proxy_cnns.backends.operators import CPU_CACHE_BYTES
 from proxy_cnns.configuration import Configuration
 
-__all__ = ["ChainerBackend"]
-
 
 class ChainerBackend(FrameworkBackend):
     """Chainer on the CPU (NumPy) or on one GPU (CuPy).

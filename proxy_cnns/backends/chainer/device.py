@@ -15,8 +15,6 @@ from predictor.errors import BackendUnavailableError, SchemaError
 from proxy_cnns.backends.base import refusing_failures
 from proxy_cnns.backends.protocol import Launches
 
-__all__ = ["CupyDevice", "refusing"]
-
 _EMPTY_KERNELS = 200
 _EMPTY_REPEATS = 5
 

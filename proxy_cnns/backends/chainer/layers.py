@@ -15,8 +15,6 @@ from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.layers import DROPPED, Numbers, made
 
-__all__ = ["layer_function", "shuffle_channels"]
-
 
 def layer_function(layer: Layer | Operator, *, positionwise: bool = False) -> Callable[[Any], Any]:
     """Make what runs a layer with a single input: a `chainer.Link` where it has parameters, else a function.

@@ -16,8 +16,6 @@ from predictor.catalogue.modes import CHAINER, Mode, chainer_lacks
 from predictor.errors import SchemaError
 from proxy_cnns.backends.base import check_mode_of, precisions_on
 
-__all__ = ["check_mode", "configured", "multiply_as_tf32", "numpy_dtype"]
-
 _CPU_PRECISIONS = ("fp32",)
 
 

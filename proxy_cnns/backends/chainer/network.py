@@ -7,8 +7,6 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from proxy_cnns.backends.chainer.layers import layer_function, shuffle_channels
 from proxy_cnns.backends.graph import MAP_LAST, Functions, Graph
 
-__all__ = ["network"]
-
 
 def network(table: LayerTable, *, static: bool = False) -> Any:
     """Build the CNN of a layer table.

@@ -18,8 +18,6 @@ from proxy_cnns.backends.chainer.modes import numpy_dtype
 from proxy_cnns.backends.chainer.training import make_optimizer
 from proxy_cnns.backends.operators import functions_of, input_shapes, n_copies, n_optimizer_copies
 
-__all__ = ["operator_program"]
-
 _MOST_OPTIMIZER_TENSORS = 1000
 
 

@@ -9,8 +9,6 @@ from proxy_cnns.backends.chainer.cudnn.choice import algorithms_json
 from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
 from proxy_cnns.backends.chainer.device import CupyDevice
 
-__all__ = ["ChainerPrepared"]
-
 _SAMPLE_MS = 0.3  # events are read to half a microsecond
 _MOST_ROUNDS = 20
 _FEWEST_WAIT_MS = 0.2

@@ -14,8 +14,6 @@ from proxy_cnns.backends.chainer.network import network
 from proxy_cnns.backends.graph import image_shape
 from proxy_cnns.configuration import Configuration
 
-__all__ = ["make_optimizer", "training_program"]
-
 
 def training_program(configuration: Configuration, device: str) -> Program:
     """Build a CNN and what trains it; nothing runs yet. Call it within `modes.configured`.

@@ -15,8 +15,6 @@ from proxy_cnns.backends.torch.prepared import TorchPrepared
 from proxy_cnns.backends.torch.training import training_program
 from proxy_cnns.configuration import Configuration
 
-__all__ = ["TorchBackend"]
-
 
 class TorchBackend(FrameworkBackend):
     """PyTorch on the CPU or on one GPU.

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["CompiledFirst", "compiled", "forget_compiled"]
-
 
 def compiled(model: Any) -> Any:
     """The model as ``torch.compile`` trains it, forward and backward, for the sizes of its first call alone."""

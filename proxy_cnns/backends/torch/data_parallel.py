@@ -12,8 +12,6 @@ from proxy_cnns.backends.torch.network import exchange_layers
 from proxy_cnns.backends.torch.training import training_program
 from proxy_cnns.configuration import Configuration
 
-__all__ = ["ParallelTorch", "all_reduces_at_once"]
-
 _QUICK_BYTES, _LONG_BYTES = 2**20, 2**25
 
 

@@ -16,8 +16,6 @@ from predictor.errors import ProfilingError
 from proxy_cnns.backends.base import refusing_failures
 from proxy_cnns.backends.protocol import Launches
 
-__all__ = ["CudaDevice", "refusing"]
-
 _TIDY_EVERY = 200  # graphs
 _TIDY_SHARE = 0.4  # of the GPU's memory, kept for later
 _EMPTY_KERNELS = 200  # on one number each: they do no work that takes time

@@ -9,8 +9,6 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["convolution_kernels"]
-
 _FORWARD, _BACKWARD = "aten::convolution", "aten::convolution_backward"
 _LONGEST_NAME = 100
 

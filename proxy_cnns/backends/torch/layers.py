@@ -11,8 +11,6 @@ from predictor.cnns.layer_table import Layer
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.layers import DROPPED, Numbers, made
 
-__all__ = ["layer_module"]
-
 
 def layer_module(layer: Layer | Operator, device: str, in_place: bool = False, vector: bool = False) -> Any:
     """Make the module that runs a layer with a single input.

@@ -9,16 +9,6 @@ from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
 from proxy_cnns.backends.base import MOMENTUM, check_mode_of, device_words, precisions_on
 
-__all__ = [
-    "autocast",
-    "check_mode",
-    "gradient_scaler",
-    "momentum_of",
-    "narrow_dtype",
-    "switch_precision",
-    "tensor_layout",
-]
-
 _CPU_PRECISIONS = ("fp32", "amp_bf16")
 _GPU_PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16")
 

@@ -9,8 +9,6 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from proxy_cnns.backends.graph import VECTOR, Functions, Graph
 from proxy_cnns.backends.torch.layers import layer_module
 
-__all__ = ["exchange_layers", "network", "shuffle_channels"]
-
 
 def network(table: LayerTable, device: str) -> Any:
     """Build the CNN of a layer table.

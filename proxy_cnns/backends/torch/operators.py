@@ -35,8 +35,6 @@ from proxy_cnns.backends.torch.modes import (
 )
 from proxy_cnns.backends.torch.network import shuffle_channels
 
-__all__ = ["operator_program"]
-
 _MOST_OPTIMIZER_TENSORS = 2000
 _ALIGNMENT = 128  # numbers: as far apart as tensors of their own begin
 

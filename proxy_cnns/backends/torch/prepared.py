@@ -7,8 +7,6 @@ from proxy_cnns.backends.base import PreparedProgram
 from proxy_cnns.backends.torch.device import CudaDevice, refusing
 from proxy_cnns.backends.torch.kernels import convolution_kernels
 
-__all__ = ["TorchPrepared"]
-
 _SAMPLE_MS = 0.3  # events are read to half a microsecond
 _MOST_REPLAYS = 20
 

@@ -16,8 +16,6 @@ from proxy_cnns.backends.torch.modes import autocast, gradient_scaler, momentum_
 from proxy_cnns.backends.torch.network import network
 from proxy_cnns.configuration import Configuration
 
-__all__ = ["training_program"]
-
 
 def training_program(
     configuration: Configuration, device: str, distribute: Callable[[Any], Any] = lambda model: model

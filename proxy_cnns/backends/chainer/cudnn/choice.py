@@ -19,8 +19,6 @@ from proxy_cnns.backends.chainer.cudnn.library import (
     Performance,
 )
 
-__all__ = ["Choice", "Convolution", "Operands", "algorithms_json", "choose"]
-
 Shape = tuple[int, ...]
 _HINT = "Raise the limit: EPOCHCAST_WORKSPACE_MIB in the environment gives it in MiB."
 

@@ -21,8 +21,6 @@ from proxy_cnns.backends.chainer.cudnn.choice import Convolution
 from proxy_cnns.backends.chainer.cudnn.library import Descriptor
 from proxy_cnns.backends.chainer.cudnn.plans import SCALARS, CudnnPlans
 
-__all__ = ["CONSTANTS", "CudnnBatchNorm", "CudnnConvolutions", "CudnnPooling", "enable"]
-
 _LAYOUT_NCHW = 0
 _POOLING = ("pooling.max_pooling_nd", "pooling.average_pooling_nd", "pooling.average_pooling_2d")
 _ASKING = (

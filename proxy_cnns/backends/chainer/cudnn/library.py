@@ -17,19 +17,6 @@ from typing import Any
 
 from predictor.errors import BackendUnavailableError, ProfilingError
 
-__all__ = [
-    "ALGORITHMS",
-    "DEFAULT_MATH",
-    "DIRECTIONS",
-    "FMA_MATH",
-    "MOST_RESULTS",
-    "PROTOTYPES",
-    "Cudnn",
-    "Descriptor",
-    "Performance",
-    "open_cudnn",
-]
-
 ALGORITHMS = {
     "forward": (
         "implicit_gemm",

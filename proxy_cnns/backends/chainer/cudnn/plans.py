@@ -12,8 +12,6 @@ from predictor.errors import SchemaError
 from proxy_cnns.backends.chainer.cudnn.choice import Choice, Convolution, Operands, choose
 from proxy_cnns.backends.chainer.cudnn.library import DEFAULT_MATH, DIRECTIONS, FMA_MATH, Cudnn, Descriptor
 
-__all__ = ["DEFAULT_WORKSPACE_BYTES", "SCALARS", "CudnnPlans", "CupyMemory", "Memory"]
-
 DEFAULT_WORKSPACE_BYTES = 8 * 2**20
 """Default workspace of an algorithm in CuPy and Chainer."""
 
