@@ -153,7 +153,10 @@ def kernel_features(
             "one": xp.ones(1),
             "compute_bound": xp.tanh(xp.log2(compute / memory) / 2),
             "narrow": _above(7, xp.log2(columns["out_channels"]), xp),
-            "small_batch": _above(6, xp.log2(batch_size * columns["positions"]), xp),
+            # Few rows are slow by what they compute, not by reading weights: no larger mini-batch is faster.
+            "small_batch": compute
+            / (compute + memory)
+            * _above(6, xp.log2(batch_size * columns["positions"]), xp),
             "tensor_gain": _tensor_gain(family, rates, xp),
         }
     return {"one": xp.ones(1), "launch_bound": _above(3, xp.log2(memory / LAUNCH_MS), xp) / 3}
