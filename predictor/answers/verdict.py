@@ -65,7 +65,7 @@ class Verdict:
     is the share by which the best row misses the wishes. `fast_ratio` is the time of the best row in `fast_precision`
     and `fast_memory_format` as a share of its time; `best_if_fast` the row that would then rank first. `compiled` is
     the best row under torch.compile, `compiled_fast` in the fast mode, too, and `compile_s` the seconds that compiling
-    takes once a training, which their times leave out; None where that is not predicted, and where several GPUs train
+    takes once a training, which their times hold; None where that is not predicted, and where several GPUs train
     together, which nobody measured compiled. `hints` are sentences on what to change or to know.
     """
 
@@ -229,11 +229,11 @@ class _Words:
         if (safest.chance or 0.0) > (best.chance or 0.0) + _SAFER:
             texts.setdefault(place_of(safest), ("Safest", safest))
         if self.plan.rank_by == "cost" and fastest.total_time_h < _OTHER * best.total_time_h:
-            texts.setdefault(place_of(fastest), ("Fastest", fastest))
+            texts.setdefault(place_of(fastest), ("Fastest of the table", fastest))
         if self.plan.rank_by == "time" and (cheapest.total_cost_usd or 0.0) < _OTHER * (
             best.total_cost_usd or 0.0
         ):
-            texts.setdefault(place_of(cheapest), ("Cheapest", cheapest))
+            texts.setdefault(place_of(cheapest), ("Cheapest of the table", cheapest))
         return [f"{role}: {_marked(row)}, {_brief(row)}" for role, row in texts.values()]
 
     def hints(self) -> tuple[Note, ...]:
@@ -266,11 +266,11 @@ class _Words:
         return f"torch.compile (one line): {'; '.join(texts)}." if texts else ""
 
     def _saving_when_compiled(self) -> list[ComparisonRow]:
-        """The compiled rows whose epochs save more than compiling takes."""
+        """The compiled rows that take less, compiling included."""
         if self.compiled is None:
             return []
         pairs = ((self.best, self.compiled.row), (self.changed, self.compiled.fast))
-        return [row for eager, row in pairs if eager and row and _saves(eager, row, self.compiled.compile_s)]
+        return [row for eager, row in pairs if eager and row and row.total_time_h < eager.total_time_h]
 
     def _compiling(self) -> str:
         if self.compiled is None or not self._saving_when_compiled():
@@ -340,7 +340,7 @@ class _Words:
         later_s = (best.start_s or 0.0) * max(0.0, best.fastest_batch_size / best.batch_size - 1.0)
         if left > _WORTH_IT or saved_s < later_s:
             return ""
-        return f"Batch {best.fastest_batch_size:,} is {_share(1.0 - left)} faster there than {best.batch_size:,}."
+        return f"Batch {best.fastest_batch_size:,} takes {_share(1.0 - left)} less time there than {best.batch_size:,}."
 
     def _remedy(self) -> str:
         wide = self.best.total_high_h > _WIDE * self.best.total_low_h
@@ -391,11 +391,6 @@ def _gpu(row: ComparisonRow) -> str:
     return short_name(row.gpu)
 
 
-def _saves(eager: ComparisonRow, compiled: ComparisonRow, compile_s: float) -> bool:
-    """Whether the epochs of one training save more than compiling takes."""
-    return eager.epochs * (eager.epoch_time_s - compiled.epoch_time_s) > compile_s
-
-
 def _waits_for_images(row: ComparisonRow) -> bool:
     return row.bottleneck in ("loading", "reading")
 
@@ -413,7 +408,7 @@ def _images_per_s(row: ComparisonRow, time_ms: float) -> str:
 
 def _excess(missed: float) -> str:
     """By how much a limit is missed: ``12 % over``, ``62 times``."""
-    return f"{_share(missed)} over" if missed < 1 else f"{missed + 1:,.2g} times"
+    return f"{_share(missed)} over" if missed < 1 else f"{rounded(missed + 1)} times"
 
 
 def _share(value: float) -> str:
