@@ -146,7 +146,7 @@ def value_of(figure: Figure, judged: pd.DataFrame) -> Value:
     """The figure of judged rows; a DataError if none of them is of its GPU, mode and predictor."""
     rows = _rows_of(figure, judged)
     error = _errors(rows)
-    parts = rows["part"].fillna("") if "part" in rows else pd.Series(0, index=rows.index)
+    parts = rows["part"].astype(object).fillna("") if "part" in rows else pd.Series(0, index=rows.index)
     means = pd.DataFrame({"error": error.abs(), "bias": error}).groupby(parts).mean().mean()
     inside, width = np.nan, np.nan
     if "low" in rows and rows["low"].notna().any():
