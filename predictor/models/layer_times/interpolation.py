@@ -167,6 +167,7 @@ _POWER = 2.0
 _REACH = 1.5  # distance at which a neighbour's residual is shrunk by half
 _CLOSEST = 0.05  # lower bound of distances: keeps rounding errors out of the weights
 _OTHER_KIND = 1.5  # distance between two kinds of activation
+_ROUNDING = 1e-10  # of squared distances, well above what processors round differently
 _SCALES = {  # distance of a doubling of a size, or of a flag
     "in_channels": 1.0,
     "out_channels": 1.0,
@@ -274,7 +275,7 @@ def neighbourhoods(asked: Sequence[Operator], known: KnownShapes) -> Neighbourho
         if type_ not in known.positions:
             continue
         here, there = _Shapes.of([asked[int(i)] for i in at]), known.of_type(type_)
-        order, near = _nearest(_distances(here, there), k)
+        order, near = _nearest(_squared_distances(here, there), k)
         share = 1.0 / np.maximum(near, _CLOSEST) ** _POWER
         rows[at, : order.shape[1]] = known.positions[type_][order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
@@ -284,7 +285,7 @@ def neighbourhoods(asked: Sequence[Operator], known: KnownShapes) -> Neighbourho
 
 def closeness(asked: Sequence[Operator], known: Sequence[Operator]) -> Array:
     """Factor from 0 to 1 by which a residual of one operator is shrunk for another, (n_asked, n_known), of one type."""
-    return _shrinkage(_distances(_Shapes.of(asked), _Shapes.of(known)))
+    return _shrinkage(np.sqrt(_squared_distances(_Shapes.of(asked), _Shapes.of(known))))
 
 
 def _shrinkage(distance: Array) -> Array:
@@ -299,23 +300,21 @@ def _by_type(operators: Sequence[Operator]) -> dict[str, NDArray[np.intp]]:
     return {type_: np.array(rows, dtype=np.intp) for type_, rows in found.items()}
 
 
-def _nearest(distance: Array, k: int) -> tuple[NDArray[np.intp], Array]:
-    """Positions and distances of the k nearest, nearest first."""
-    if distance.shape[1] <= k:
-        some = np.broadcast_to(np.arange(distance.shape[1]), distance.shape)
-    else:
-        some = np.sort(np.argpartition(distance, k - 1, axis=1)[:, :k], axis=1)
-    near = np.take_along_axis(distance, some, axis=1)
-    order = np.argsort(near, axis=1, kind="stable")
-    return np.take_along_axis(some, order, axis=1), np.take_along_axis(near, order, axis=1)
+def _nearest(squares: Array, k: int) -> tuple[NDArray[np.intp], Array]:
+    """Positions and distances of the k nearest, nearest first; of equally near ones the first, on every processor."""
+    squares = squares + _ROUNDING * np.arange(squares.shape[1])
+    some = np.argpartition(squares, min(k, squares.shape[1]) - 1, axis=1)[:, :k]
+    near = np.take_along_axis(squares, some, axis=1)
+    order = np.argsort(near, axis=1)
+    return np.take_along_axis(some, order, axis=1), np.sqrt(np.take_along_axis(near, order, axis=1))
 
 
-def _distances(asked: _Shapes, known: _Shapes) -> Array:
+def _squared_distances(asked: _Shapes, known: _Shapes) -> Array:
     squares = asked.squares[:, None] + known.squares[None] - 2.0 * asked.columns @ known.columns.T
-    distance = np.maximum(squares, 0.0)
+    squares = np.maximum(squares, 0.0)
     if known.kinds.any() or asked.kinds.any():
-        distance += _OTHER_KIND**2 * (asked.kinds[:, None] != known.kinds[None])
-    return np.sqrt(distance)
+        squares += _OTHER_KIND**2 * (asked.kinds[:, None] != known.kinds[None])
+    return squares
 
 
 _WITHOUT_TREES = ("permute",)

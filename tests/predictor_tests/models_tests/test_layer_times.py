@@ -8,6 +8,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.features import feature_table
 from predictor.models.layer_times.estimator import LayerTimes, libraries_of
+from predictor.models.layer_times.interpolation import _nearest
 from predictor.models.layer_times.law import CLASSES
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import operators_of
@@ -151,3 +152,14 @@ def test_fp32_and_tf32_share_what_tensor_cores_do_not_change(made_up_gpu):
     assert norm in known["fp32"]
     assert product not in known["fp32"]
     assert known["amp_bf16"] == (norm,)
+
+
+def test_equally_near_operators_are_the_first_whatever_a_processor_rounds():
+    rng = np.random.default_rng(0)
+    squares = rng.integers(0, 4, (20, 500)).astype(float)  # many are equally near
+    rounded = squares + 1e-12 * rng.standard_normal(squares.shape)
+    rows, distances = _nearest(squares, 12)
+    others, _ = _nearest(np.maximum(rounded, 0.0), 12)
+    np.testing.assert_array_equal(rows, others)
+    np.testing.assert_array_equal(rows, np.argsort(squares, axis=1, kind="stable")[:, :12])
+    np.testing.assert_allclose(distances, np.sqrt(np.sort(squares, axis=1)[:, :12]), atol=1e-3)
