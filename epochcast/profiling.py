@@ -10,10 +10,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.options import option, options_of
+from predictor.answers.options import check_known, option, options_of
 from predictor.catalogue.modes import Mode
 from predictor.checks import batch_sizes_of
-from predictor.errors import SchemaError, nearest
+from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,10 +97,7 @@ class ProfileRequest:
         """Check options as they are typed; SchemaError or OutOfRangeError for one that is unknown or makes no sense."""
         known = options_of(cls)
         for name in options:
-            if name not in known:
-                raise SchemaError(
-                    f"no option is called {name!r}. Nearest: {nearest(name, known)}; known: {', '.join(known)}."
-                )
+            check_known(name, known)
         return cls(**{name: known[name].checked(value) for name, value in options.items()}, **more)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -177,6 +177,14 @@ def option(
     return field(
         default=default, metadata={"help": help_, "kind": kind, "panel": panel, "answers": answers, **more}
     )
+
+
+def check_known(name: str, known: Collection[str]) -> None:
+    """Refuse a name that is no option, with the nearest that are."""
+    if name not in known:
+        raise SchemaError(
+            f"no option is called {name!r}. Nearest: {nearest(name, known)}; known: {', '.join(known)}."
+        )
 
 
 def options_of(kind: type[Any], answer: str | None = None) -> Mapping[str, Option]:

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.options import Option, option, options_of
+from predictor.answers.options import Option, check_known, option, options_of
 from predictor.catalogue.data_sets import TrainingSet, find_training_set
 from predictor.catalogue.devices import (
     Gpu,
@@ -46,7 +46,7 @@ from predictor.checks import (
 )
 from predictor.cnns.layer_table import LayerTable, Step
 from predictor.cnns.resolve import has_own_image_size, is_layer_csv, other_form_in_words, resolve_cnn
-from predictor.errors import OutOfRangeError, SchemaError, nearest
+from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
 from predictor.models.forecast import Anchor
@@ -645,10 +645,7 @@ def check_names(given: Iterable[str], options: Mapping[str, Option]) -> None:
                 f"{named(name)} is an option of `compare`, which answers for a whole training. "
                 "Pass it there, with the same other options."
             )
-        if name not in known:
-            raise SchemaError(
-                f"no option is called {name!r}. Nearest: {nearest(name, known)}; known: {', '.join(known)}."
-            )
+        check_known(name, known)
 
 
 _mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few
