@@ -277,7 +277,7 @@ class Model(Epochs):
         if not is_cpu(case.gpu.name):  # no specification of a CPU is known
             sums = partial(self._sums, layers)
             if method != "layer-times":
-                doubt = too_little_measured(layers, sums(case))
+                doubt = too_little_measured(layers, partial(sums, case))
                 if doubt is not None:
                     return doubt
         if isinstance(host, HostMeasurement):

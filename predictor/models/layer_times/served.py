@@ -57,15 +57,18 @@ def host_drift() -> float:
     return ratios_of("host").host_spread
 
 
-def too_little_measured(model: LayerModel, sums: OperatorTotals) -> Reason | None:
+def too_little_measured(model: LayerModel, sums: Callable[[], OperatorTotals]) -> Reason | None:
     """The reason to use specifications although operators were measured on the GPU; None if layer-times applies.
 
     The largest share over batch sizes decides for all of them: one curve never mixes two methods.
     """
     library = model.library.source if isinstance(model.library, CarriedOver) else model.library
     has_trees = not isinstance(library, OperatorLibrary) or library.forests or library.base is not None
-    strange = float(np.max(sums.shares[FARAWAY] + sums.shares[UNKNOWN]))
-    if has_trees or strange <= _STRANGE:
+    if has_trees:
+        return None
+    shares = sums().shares
+    strange = float(np.max(shares[FARAWAY] + shares[UNKNOWN]))
+    if strange <= _STRANGE:
         return None
     return Reason(
         "layers",
