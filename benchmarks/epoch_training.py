@@ -28,9 +28,10 @@ from proxy_cnns.pipelines import DEVIATION, MEAN, PIPELINES, Pipeline, usual_pip
 OTHER_FAMILIES = (
     "ghostnet_100", "skresnet34", "res2net50_26w_4s", "xception41", "rexnet_100", "selecsls42b", "resnetv2_50x1_bit",
     "hrnet_w18_small", "dpn68", "gernet_m", "fasternet_t0", "starnet_s1", "nfnet_l0", "hgnet_tiny", "lcnet_100",
-    "repvit_m0_9",
+    "repvit_m0_9", "mobileone_s1", "mixnet_s", "tresnet_m", "mambaout_femto", "inception_next_atto", "convmixer_768_32",
+    "gcresnet33ts", "poolformer_s12",
 )  # fmt: skip
-"""The strangers of `other_families.csv`: eight of the third set, eight of the fourth."""
+"""The strangers of `other_families.csv`: eight of the third set, of the fourth and of the fifth."""
 
 OWN = {"own": ("own_cnn", "make_model"), "own_plain": ("own_plain_cnn", "make_model")}
 OWN |= {cnn: ("other_families", cnn) for cnn in OTHER_FAMILIES}

@@ -6,7 +6,6 @@ writes the layer tables of all of them for those that have neither PyTorch nor t
 
 import csv
 from collections.abc import Callable
-from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -126,16 +125,13 @@ def main() -> None:
 
 
 def _as_csv(table: Any) -> str:
-    rows = [{name: _cell(value) for name, value in asdict(layer).items()} for layer in table]
-    text = StringIO()
+    from predictor.cnns.layer_csv import csv_rows
+
+    rows, text = csv_rows(table), StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 if __name__ == "__main__":

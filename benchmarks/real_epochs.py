@@ -45,7 +45,7 @@ _HOSTS = {
     "NVIDIA H100 80GB HBM3": "h100_16_cores.json",
     "NVIDIA H200": "h200_16_cores.json",
 }
-_GPU_OF_FOURTH = "NVIDIA H200"
+_GPU_OF_LATER = "NVIDIA H200"  # of the fourth set and the fifth
 _VCPUS = 16  # of each GPU of the machine
 
 
@@ -141,7 +141,7 @@ SECOND_CASES = (
 )
 """CNNs that the law of loading beside training and of the start was not fitted on."""
 
-_THIRD, _FOURTH = OTHER_FAMILIES[:8], OTHER_FAMILIES[8:]
+_THIRD, _FOURTH, _FIFTH = OTHER_FAMILIES[:8], OTHER_FAMILIES[8:16], OTHER_FAMILIES[16:]
 _HALF = _THIRD[::2]
 THIRD_CASES = (
     *(Case(cnn, "pytorch", 1, 128, mode) for mode in ("amp", "tf32") for cnn in _THIRD),
@@ -163,7 +163,17 @@ FOURTH_CASES = tuple(
 )
 """Eight more of such families, for an H200."""
 
-ALL = (*CASES, *SECOND_CASES, *THIRD_CASES, *FOURTH_CASES)
+FIFTH_CASES = tuple(
+    Case(cnn, "pytorch", 1, size, mode)
+    for size, mode in (
+        *((128, mode) for mode in ("amp", "tf32", "ampcompiled", "tf32compiled")),
+        *((512, mode) for mode in ("amp", "tf32")),
+    )
+    for cnn in _FIFTH
+)
+"""Eight more, after start, waits and workers had been refitted on the four sets before."""
+
+ALL = (*CASES, *SECOND_CASES, *THIRD_CASES, *FOURTH_CASES, *FIFTH_CASES)
 
 _MEASURED = (
     "case", "gpu", "gpus", "iterations", "epoch_s", "whole_s", "second_epoch_s", "second_whole_s", "second_wait_s",
@@ -187,7 +197,7 @@ def _forecast(options: argparse.Namespace) -> None:
     rows = []
     for gpu, host_file in _HOSTS.items():
         for case in _asked(options.cases):
-            if case in FOURTH_CASES and gpu != _GPU_OF_FOURTH:
+            if case in (*FOURTH_CASES, *FIFTH_CASES) and gpu != _GPU_OF_LATER:
                 continue
             hosts = [None] if case.framework == "chainer" else [host_file, None]
             rows += [_forecast_of(case, gpu, host) for host in hosts]

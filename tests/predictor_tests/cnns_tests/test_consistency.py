@@ -83,6 +83,15 @@ def test_half_of_a_tensor_is_read_where_others_read_it_too():
     )
 
 
+def test_unequal_parts_are_read_where_no_layer_reads_the_whole():
+    first = Layer(0, "", "linear", in_channels=3, out_channels=256)
+    parts = [Layer(1, "", "activation", "relu", (0,), in_channels=n, out_channels=n) for n in (128, 48)]
+    joined = Layer(3, "", "concat", inputs=(0, 2), in_channels=128, out_channels=128)
+    assert table_complaint(table(first, *parts, joined)) is None
+    whole = Layer(2, "", "activation", "relu", (0,), in_channels=256, out_channels=256)
+    assert table_complaint(table(first, parts[1], whole))[:2] == (1, "in_channels")
+
+
 def test_a_third_in_another_shape_is_read_where_others_read_it_too():
     shape = {"out_channels": 192, "out_height": 64, "out_width": 49}
     part = {"in_channels": 32, "in_height": 64, "in_width": 98}
