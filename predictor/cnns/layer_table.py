@@ -425,8 +425,9 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
     Without this check an edited table, or one made at another image size, would give the time of a CNN that cannot
     exist. Unknown (None) sizes are not checked, nor are layers of several inputs, which broadcast or join, or in
     tables where no row says its inputs (`LayerTable.has_unknown_edges`). A layer may read a crop; the same numbers in
-    another shape, also as several maps per image (a view); or a part of them where other layers read them, too: an equal
-    one, or any number of channels where none reads them all (a split). Rows are numbered by their position, as in a table that was sent or read from a file.
+    another shape, also as several maps per image (a view); or a part of them where other layers read them, too: an
+    equal one, or any number of channels where none reads them all (a split). Rows are numbered by their position, as in
+    a table that was sent or read from a file.
     """
     for position, layer in enumerate(table):
         if layer.backward_after is not None and not position <= layer.backward_after < len(table):
