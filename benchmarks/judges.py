@@ -497,6 +497,7 @@ _EPOCHS = {
     "new": ("real_epochs_forecast_2.csv", ("real_epochs_h100_2.csv",)),
     "strangers": ("real_epochs_forecast_3.csv", ("real_epochs_h100_3.csv",)),
     "more strangers": ("real_epochs_forecast_4.csv", ("real_epochs_h200_4.csv",)),
+    "last strangers": ("real_epochs_forecast_5.csv", ("real_epochs_h200_5.csv",)),
 }
 """Forecasts that were committed first, and the epochs trained after."""
 
