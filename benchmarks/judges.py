@@ -40,7 +40,7 @@ from predictor.measurements.schema import is_compiled
 from predictor.measurements.table import read_measurements
 from predictor.models.base import Case
 from predictor.models.chainer import SINGLE
-from predictor.models.epoch_start import compiled_shapes
+from predictor.models.epoch_start import compiled_shapes, million_values
 from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_measurements
 from predictor.models.forecast import IterationForecast
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
@@ -58,6 +58,7 @@ from predictor.models.ratios_fit import (
     DATA_PARALLEL,
     chainer_pairs,
     compiled_pairs,
+    measured_cnn,
     own_tables,
     team_pairs,
 )
@@ -162,9 +163,26 @@ def _with_library(path: Path) -> pd.DataFrame:
     return frame.assign(notes=notes, held_out=path.name.endswith(HELD_OUT))
 
 
-def of_held_out(_: Asked) -> pd.DataFrame:
-    """The shipped model, by the path of answers, on CNNs of ours that no fit has read."""
+def of_held_out(asked: Asked) -> pd.DataFrame:
+    """The shipped model, by the path of answers, on CNNs of ours that no fit has read.
+
+    Scenario ``families``: of families of another library, timed eagerly beside the compiled iterations.
+    """
+    if asked.scenario == "families":
+        return _eager_families()
     return _renamed(judge_served(held_out_tables(data_root() / "measurements"), Model.load()))
+
+
+def _eager_families() -> pd.DataFrame:
+    model, measured, rows = Model.load(), own_tables("compiled"), []
+    theirs = measured["cnn"].str.contains(".", regex=False) & (measured["capture"] == "eager")
+    for row in measured[theirs & measured["gpu_time_ms"].notna()].itertuples():
+        table, _ = measured_cnn(row.cnn, int(row.image_size))
+        mode = Mode("pytorch", row.precision, row.memory_format, capture="graph")
+        answer = model.forecast(table, find_gpu(row.gpu), mode, [row.batch_size])
+        ends = (float(each[0]) for each in (answer.iteration_time_ms, answer.low_ms, answer.high_ms))
+        rows.append((row.gpu, *_words(mode), row.cnn, row.gpu_time_ms, *ends))
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def of_three_minutes(asked: Asked) -> pd.DataFrame:
@@ -584,7 +602,7 @@ def fit_epochs() -> dict[str, Ratios]:
     judged = of_starts(Asked(()))
     spread = np.quantile(abs(np.log(judged["predicted"] / judged["measured"])), 0.9)
     loader = {"host": host, "workers_s": round(float(anew_s.median()), 2)}
-    start = {name: round(seconds, 2) for name, seconds in fit_start(rows).items()}
+    start = {name: float(f"{seconds:.2g}") for name, seconds in fit_start(rows).items()}
     return {
         "host": replace(ratios_of("host"), host_spread=round(float(np.quantile(alone, 0.9)), 2)),
         "loader": replace(ratios_of("loader"), numbers=loader),
@@ -602,11 +620,13 @@ def fit_start(epochs: pd.DataFrame) -> dict[str, float]:
         loss="soft_l1",
         f_scale=0.3,
     )
-    return dict(zip(("first_calls_s", "jpeg_s", "depthwise_shape_s"), map(float, solution.x), strict=True))
+    names = ("first_calls_s", "jpeg_s", "depthwise_shape_s", "million_values_s")
+    return dict(zip(names, map(float, solution.x), strict=True))
 
 
 def _designs(epochs: pd.DataFrame) -> NDArray[np.float64]:
-    return np.column_stack([np.ones(len(epochs)), epochs["from_files"], 2 * epochs["depthwise"]])
+    columns = epochs["from_files"], 2 * epochs["depthwise"], epochs["million_values"]
+    return np.column_stack([np.ones(len(epochs)), *columns])
 
 
 def _pytorch_epochs() -> pd.DataFrame:
@@ -633,6 +653,7 @@ def _pytorch_epochs() -> pd.DataFrame:
         n_gpus=[case.n_gpus for case in of_rows],
         workers=[case.task.workers for case in of_rows],
         from_files=[float(case.task.from_files) for case in of_rows],
+        million_values=[case.local_batch_size * million_values(table_of(case.cnn)) for case in of_rows],
         one_worker_s=one_worker_s,
         depthwise=depthwise,
         start_s=rows["first_iteration_s"] - middle_s - one_worker_s + np.where(depthwise > 0, end_s, 0.0),

@@ -497,7 +497,7 @@ class OfferRows:
             "added_ms": training_ms - iterations.one_ms,
             "scaling_efficiency": iterations.one_ms / training_ms,
             **loaded,
-            **starts(feed, table, iterations.devices, device),
+            **starts(feed, table, iterations.devices, device, sizes),
             "batch_size": iterations.batch_size,
             "local_batch_size": sizes,
             "gpus_used": n_gpus,

@@ -13,7 +13,7 @@ from predictor.answers.question import named
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
 from predictor.errors import SchemaError
-from predictor.models.epoch_start import first_calls_s, has_known_start, start_factor
+from predictor.models.epoch_start import first_calls_s, first_image_s, has_known_start, start_factor
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
 from predictor.models.ratios import ratios_of
 
@@ -263,6 +263,7 @@ def starts(
     table: LayerTable,
     devices: Sequence[tuple[Gpu, Mode]],
     device: NDArray[np.int64],
+    local_batch_sizes: NDArray[np.int64],
 ) -> dict[str, Array]:
     """Columns `STARTS`; NaN where no start was measured.
 
@@ -275,15 +276,17 @@ def starts(
         Of a question.
     device : ndarray of int, shape (n_rows,)
         The place of each row's GPU in `devices`.
+    local_batch_sizes : ndarray of int, shape (n_rows,)
 
     Notes
     -----
-    `predictor.models.epoch_start.first_calls_s` + `jpeg_s` where workers decode JPEGs on the same vCPUs.
+    `first_calls_s` + `first_image_s` x mini-batch of `predictor.models.epoch_start`, and `jpeg_s` where workers decode
+    JPEGs on the same vCPUs.
     """
     first_s = [
         first_calls_s(table, mode) if has_known_start(gpu, mode) else math.nan for gpu, mode in devices
     ]
-    start_s = np.array(first_s)[device]
+    start_s = np.array(first_s)[device] + first_image_s(table) * local_batch_sizes
     if feed is not None and feed.decodes and not feed.between:
         start_s = start_s + np.where(np.isnan(feed.vcpus), 0.0, ratios_of("start")["jpeg_s"])
     return dict(zip(STARTS, (start_s, start_s / start_factor(), start_s * start_factor()), strict=True))

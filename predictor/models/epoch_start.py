@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from predictor.cnns.layer_table import Layer, LayerTable
 
 _BATCHES_OF_TWO_SIZES = 2
+_LARGEST_COMPILED = 7  # side of a kernel; cuDNN has no compiled ones of larger, or of unequal sides
 
 
 def start_factor() -> float:
@@ -32,15 +33,15 @@ def has_known_start(gpu: Gpu, mode: Mode) -> bool:
 
 @lru_cache(maxsize=256)
 def first_calls_s(table: LayerTable, mode: Mode) -> float:
-    """Seconds that PyTorch takes longer when it meets a CNN for the first time.
+    """Seconds that PyTorch takes longer when it meets a CNN for the first time, whatever the batch size.
 
     Notes
     -----
     `first_calls_s`, in which libraries and kernels are loaded, whatever the number of layers. In channels-last, and in
-    fp16, beside that 2 x `depthwise_shape_s` x distinct shapes of depthwise convolutions, for each of which cuDNN
-    compiles kernels at the batch size, and again at that of the smaller last mini-batch. Grouped convolutions of
-    several channels have none. A compiled CNN is compiled at both sizes. Without a smaller last mini-batch the second
-    time is not spent.
+    fp16, beside that 2 x `depthwise_shape_s` x distinct shapes of depthwise convolutions of square kernels up to 7 x 7,
+    for each of which cuDNN compiles kernels at the batch size, and again at that of the smaller last mini-batch.
+    Grouped convolutions of several channels have none. A compiled CNN is compiled at both sizes. Without a smaller last
+    mini-batch the second time is not spent.
     """
     ratios = ratios_of("start")
     if mode.capture == "compile":
@@ -49,11 +50,33 @@ def first_calls_s(table: LayerTable, mode: Mode) -> float:
     return ratios["first_calls_s"] + _BATCHES_OF_TWO_SIZES * ratios["depthwise_shape_s"] * n
 
 
+def first_image_s(table: LayerTable) -> float:
+    """Seconds by which the start grows with each image of a GPU's first mini-batch.
+
+    Notes
+    -----
+    `million_values_s` x the image's numbers, in millions: all workers begin at once, and memory is taken and pinned.
+    """
+    return ratios_of("start")["million_values_s"] * million_values(table)
+
+
+def million_values(table: LayerTable) -> float:
+    """Numbers of one image, in millions."""
+    first = table.layers[0]
+    sides = first.in_channels, first.in_height, first.in_width
+    return first.repeats * math.prod(side or 1 for side in sides) / 1e6
+
+
 def compiled_shapes(table: LayerTable, mode: Mode) -> set[tuple[object, ...]]:
-    """Distinct shapes of depthwise convolutions, where cuDNN compiles kernels for them: in channels-last and fp16."""
+    """Distinct shapes of the depthwise convolutions that cuDNN compiles kernels for: in channels-last and fp16."""
     if mode.memory_format != "channels_last" and mode.precision not in ("fp16", "amp_fp16"):
         return set()
-    return {_shape(layer) for layer in table if layer.type == "conv2d" and is_depthwise(layer)}
+    return {_shape(layer) for layer in table if layer.type == "conv2d" and _compiles(layer)}
+
+
+def _compiles(layer: Layer) -> bool:
+    side = layer.kernel_height or 0
+    return is_depthwise(layer) and side == layer.kernel_width and side <= _LARGEST_COMPILED
 
 
 def _shape(layer: Layer) -> tuple[object, ...]:

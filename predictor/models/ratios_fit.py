@@ -209,7 +209,6 @@ def _compiled_pair(row: Mapping[Any, Any], eager: pd.DataFrame, model: Model) ->
     )
     known = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
     own = model.forecast(table, gpu, replace(mode, capture="eager"), [batch_size])
-    beside_others = "." in table.cnn  # CNNs of other families compiled 6 to 15 at once
     return CompiledPair(
         family,
         table,
@@ -218,7 +217,7 @@ def _compiled_pair(row: Mapping[Any, Any], eager: pd.DataFrame, model: Model) ->
         batch_size,
         float(row["gpu_time_ms"]),
         float(row["host_time_ms"]),
-        math.nan if beside_others else float(row["compile_s"]),
+        math.nan if row["disturbed"] else float(row["compile_s"]),
         float(eager.loc[key]["host_time_ms"]) if key in eager.index and not row["disturbed"] else math.nan,
         known,
         float(own.host_time_ms[0] / known.host_time_ms[0]),

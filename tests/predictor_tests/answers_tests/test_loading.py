@@ -13,7 +13,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
 from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_input
 from predictor.models.compiled import compile_seconds
-from predictor.models.epoch_start import start_factor
+from predictor.models.epoch_start import first_image_s, start_factor
 from predictor.models.input_pipeline import host_beside_workers, workers_start_s
 from predictor.models.ratios import ratios_of
 
@@ -322,6 +322,7 @@ def test_arrays_are_loaded_slower_the_more_bytes_pass_through_shared_memory():
 
 def test_the_start_is_answered_with_and_without_loading_eager_and_compiled():
     seconds, jpegs = ratios_of("start"), {"workers": 16}
+    first_s = 256 * first_image_s(zoo_cnn("resnet50"))
     for more, jpeg_s in (
         (jpegs, seconds["jpeg_s"]),
         ({}, 0.0),
@@ -329,13 +330,13 @@ def test_the_start_is_answered_with_and_without_loading_eager_and_compiled():
         ({"workers": 0}, 0.0),
     ):
         row = one(**more)
-        assert row.start_s == pytest.approx(seconds["first_calls_s"] + jpeg_s)
+        assert row.start_s == pytest.approx(seconds["first_calls_s"] + first_s + jpeg_s)
         assert row.start_low_s == pytest.approx(row.start_s / start_factor())
         assert row.start_high_s == pytest.approx(row.start_s * start_factor())
     assert one(workers=16, capture="compile").start_s > 2 * compile_seconds(zoo_cnn("resnet50"))
     compiled = one(capture="compile")
     assert compiled.start_s == pytest.approx(
-        seconds["first_calls_s"] + 2 * compile_seconds(zoo_cnn("resnet50"))
+        seconds["first_calls_s"] + first_s + 2 * compile_seconds(zoo_cnn("resnet50"))
     )
     assert one(workers=16, framework="chainer", precision="fp32").start_s is None
 

@@ -8,7 +8,7 @@ from predictor.catalogue.devices import device_of, find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.compiled import compile_seconds
-from predictor.models.epoch_start import first_calls_s, has_known_start
+from predictor.models.epoch_start import first_calls_s, first_image_s, has_known_start
 from predictor.models.ratios import ratios_of
 
 TF32 = Mode(precision="tf32")
@@ -32,6 +32,20 @@ def test_kernels_are_compiled_for_depthwise_convolutions_alone_in_channels_last_
         added_s = first_calls_s(depthwise, mode) - first_calls_s(depthwise, TF32)
         assert added_s == pytest.approx(10 * 2 * shape_s)
     assert first_calls_s(depthwise, Mode(precision="amp_bf16")) == first_calls_s(depthwise, TF32)
+
+
+@pytest.mark.parametrize("sides", [(9, 9), (1, 7)])
+def test_no_kernels_are_compiled_for_large_and_oblong_depthwise_convolutions(sides):
+    table = zoo_cnn("mobilenet_v2", 224)
+    depthwise = next(layer for layer in table if (layer.groups or 1) > 1)
+    height, width = sides
+    other = replace(depthwise, index=len(table), kernel_height=height, kernel_width=width)
+    assert first_calls_s(replace(table, layers=(*table.layers, other)), AMP) == first_calls_s(table, AMP)
+
+
+def test_the_start_grows_with_the_numbers_of_a_mini_batch_whatever_the_cnn():
+    plain, depthwise = (first_image_s(zoo_cnn(cnn, 224)) for cnn in ("resnet50", "mobilenet_v2"))
+    assert plain == depthwise == pytest.approx(49 * first_image_s(zoo_cnn("resnet18_cifar", 32)))
 
 
 def test_a_compiled_training_compiles_for_both_sizes_of_mini_batches():
