@@ -262,12 +262,17 @@ def _start(records: Records, question: "Question", where: str) -> str:
     least, most = (pick(row["start_s"] for row in known) for pick in (min, max))
     start = "" if least == most else f"{rounded_duration(least)} to "
     low, high = min(row["start_low_s"] for row in known), max(row["start_high_s"] for row in known)
-    why = (
-        "it is compiled, again for a smaller last mini-batch"
-        if question.capture == "compile"
-        else "PyTorch loads its kernels, and cuDNN compiles those of depthwise convolutions in channels-last or fp16"
-    )
-    return f"The first epoch takes {start}{duration_estimate(most, low, high)} longer, {where}: {why}."
+    longer = f"{start}{duration_estimate(most, low, high)} longer"
+    return f"The first epoch takes {longer}, {where}: {_of_start(known, question)}."
+
+
+def _of_start(records: Records, question: "Question") -> str:
+    """What happens at a training's start."""
+    if question.capture == "compile":
+        return "it is compiled, again for a smaller last mini-batch"
+    if any(row["memory_format"] == "channels_last" or "fp16" in row["precision"] for row in records):
+        return "PyTorch loads its kernels, and cuDNN compiles those of depthwise convolutions"
+    return "PyTorch loads its kernels and takes its memory"
 
 
 def _no_start(question: "Question") -> str:

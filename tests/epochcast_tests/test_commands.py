@@ -429,7 +429,7 @@ def test_where_the_start_does_not_matter_compare_says_nothing_of_it(epochcast):
 
 def test_with_0_workers_no_worker_is_told_of_and_workers_are_what_helps(epochcast):
     out = " ".join(epochcast("predict", *CIFAR, "--workers", 0).out.split())
-    assert "once in a training: PyTorch loads its kernels, and cuDNN compiles" in out
+    assert "once in a training: PyTorch loads its kernels and takes its memory" in out
     assert "with 0 workers the GPUs wait" in out
     assert "More vCPUs" not in out
 

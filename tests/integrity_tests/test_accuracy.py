@@ -27,7 +27,7 @@ with FIGURES.open(newline="", encoding="utf-8") as _file:
     MAPE = {
         tuple(row[name] for name in MODE): float(row["committed"])
         for row in csv.DictReader(_file)
-        if row["judge"] == "held-out"
+        if row["judge"] == "held-out" and not row["scenario"]
     }
 """Error of the committed model: `python benchmarks/figures.py --figure held-out`."""
 

@@ -71,7 +71,7 @@ def test_the_second_forecast_has_every_case_of_the_second_set_on_both_gpus_with_
 def test_strangers_were_forecast_before_they_were_trained(benchmark, training):
     strangers = [row["cnn"] for row in rows_of(BENCHMARKS / "other_families.csv") if row["role"] != "fitted"]
     assert set(training.OTHER_FAMILIES) <= set(strangers)
-    for forecasts, measured in (("3", "h100_3"), ("4", "h200_4")):
+    for forecasts, measured in (("3", "h100_3"), ("4", "h200_4"), ("5", "h200_5")):
         forecast = {
             (row["case"], row["gpu"]): row["forecast_at"]
             for row in rows_of(BENCHMARKS / f"real_epochs_forecast_{forecasts}.csv")
