@@ -31,7 +31,7 @@ def test_frozen_parts_widen_the_interval_down_to_a_forward_pass(gpu, capture):
     if capture == "eager":  # what compiling may err is added in quadrature, so there the ends are nearer
         assert theirs["gpu_low_ms"] / ours["gpu_low_ms"] < least
     assert theirs["low_ms"] / ours["low_ms"] < (
-        least if capture == "eager" else 0.6
+        least if capture == "eager" else 0.7
     )  # else bounded by the host
 
 
