@@ -160,7 +160,7 @@ def needed(at: Array, asked: Array) -> NDArray[np.intp]:
 
 
 N_NEIGHBOURS = 12
-FAR = 2.0
+FAR = 2.0 + 1e-6  # and what processors round
 """Distance above which the nearest shape counts as far: two doublings of one size, scaled by `_SCALES`."""
 
 _POWER = 2.0
