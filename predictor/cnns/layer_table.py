@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -423,11 +424,11 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
     """Find the first layer whose input shape contradicts the layer that it reads: position, column, and reason.
 
     Without this check an edited table, or one made at another image size, would give the time of a CNN that cannot
-    exist. Unknown (None) sizes are not checked, nor are layers of several inputs, which broadcast or join, or in
-    tables where no row says its inputs (`LayerTable.has_unknown_edges`). A layer may read a crop; the same numbers in
-    another shape, also as several maps per image (a view); or a part of them where other layers read them, too: an
-    equal one, or any number of channels where none reads them all (a split). Rows are numbered by their position, as in
-    a table that was sent or read from a file.
+    exist. Unknown (None) sizes are not checked, nor are layers of several inputs, which broadcast or join, a concat of
+    one, which joins it to parameters, or tables where no row says its inputs (`LayerTable.has_unknown_edges`). A layer
+    may read a crop; the same numbers in another shape, also as several maps per image (a view); or a part of them where
+    other layers read them, too (a split). Rows are numbered by their position, as in a table that was sent or read from
+    a file.
     """
     for position, layer in enumerate(table):
         if layer.backward_after is not None and not position <= layer.backward_after < len(table):
@@ -446,13 +447,11 @@ def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]
     inputs = [
         (position - 1,) if layer.inputs is None else layer.inputs for position, layer in enumerate(table)
     ]
-    readers: dict[int, list[Layer]] = {}
-    for layer, read in zip(table, inputs, strict=True):
-        for each in read:
-            readers.setdefault(each, []).append(layer)
+    readers = Counter(each for read in inputs for each in read)
     for position, (layer, read) in enumerate(zip(table, inputs, strict=True)):
         several_images = read == (IMAGE,) and table.step is not None
-        if len(read) != 1 or several_images or (layer.type in _JOINS and table.step is not None):
+        joins = layer.type == "concat" or (layer.type in _JOINS and table.step is not None)
+        if len(read) != 1 or several_images or joins:
             continue
         found = (
             _image_complaint(layer, table.image_size)
@@ -475,7 +474,7 @@ def _image_complaint(layer: Layer, image_size: int) -> tuple[str, str] | None:
     )
 
 
-def _pair_complaint(before: Layer, layer: Layer, readers: Sequence[Layer]) -> tuple[str, str] | None:
+def _pair_complaint(before: Layer, layer: Layer, readers: int) -> tuple[str, str] | None:
     given = tuple(getattr(before, f"out_{side}") for side in _SIDES)
     taken = tuple(getattr(layer, f"in_{side}") for side in _SIDES)
     wrong = [i for i in range(3) if None not in (given[i], taken[i]) and given[i] != taken[i]]
@@ -491,22 +490,16 @@ def _pair_complaint(before: Layer, layer: Layer, readers: Sequence[Layer]) -> tu
 
 
 def _shares(
-    before: Layer,
-    given: tuple[int | None, ...],
-    layer: Layer,
-    taken: tuple[int | None, ...],
-    readers: Sequence[Layer],
+    before: Layer, given: tuple[int | None, ...], layer: Layer, taken: tuple[int | None, ...], readers: int
 ) -> bool:
     """Whether a layer reads all numbers of another in some shape, or a part where others read it, too."""
     if given[1:] == taken[1:] and given[0] and taken[0]:  # heights and widths may be unknown
-        parts = given[0] / taken[0]
-        split = all(each.type == "concat" or (each.in_channels or 0) < given[0] for each in readers)
+        parts = given[0] * before.repeats / (taken[0] * layer.repeats)
     elif None in given or None in taken:
         return False
     else:
         parts = _numbers(given) * before.repeats / max(1, _numbers(taken) * layer.repeats)
-        split = False
-    return parts == 1 or (len(readers) > 1 and parts >= 1 and (split or parts == int(parts)))
+    return parts == 1 or (readers > 1 and parts > 1)
 
 
 def _numbers(sides: tuple[int | None, ...]) -> int:

@@ -83,13 +83,24 @@ def test_half_of_a_tensor_is_read_where_others_read_it_too():
     )
 
 
-def test_unequal_parts_are_read_where_no_layer_reads_the_whole():
+def test_unequal_parts_are_read_where_others_read_it_too():
     first = Layer(0, "", "linear", in_channels=3, out_channels=256)
     parts = [Layer(1, "", "activation", "relu", (0,), in_channels=n, out_channels=n) for n in (128, 48)]
-    joined = Layer(3, "", "concat", inputs=(0, 2), in_channels=128, out_channels=128)
-    assert table_complaint(table(first, *parts, joined)) is None
-    whole = Layer(2, "", "activation", "relu", (0,), in_channels=256, out_channels=256)
-    assert table_complaint(table(first, parts[1], whole))[:2] == (1, "in_channels")
+    assert table_complaint(table(first, *parts)) is None
+    assert table_complaint(table(first, parts[1]))[:2] == (1, "in_channels")
+
+
+def test_windows_of_attention_are_read_as_as_many_maps():
+    attention = Layer(0, "", "attention", in_channels=2048, out_channels=2048, out_height=64, out_width=1)
+    maps = Layer(1, "", "permute", inputs=(0,), in_channels=32, in_height=64, in_width=1, repeats=64)
+    assert table_complaint(table(attention, maps)) is None
+    assert table_complaint(table(attention, replace(maps, repeats=32)))[:2] == (1, "in_channels")
+
+
+def test_a_concat_of_one_map_joins_it_to_parameters():
+    tokens = Layer(0, "", "layer_norm", out_channels=64, out_height=196, out_width=1)
+    joined = Layer(1, "", "concat", inputs=(0,), in_channels=64, in_height=197, in_width=1)
+    assert table_complaint(table(tokens, joined)) is None
 
 
 def test_a_third_in_another_shape_is_read_where_others_read_it_too():
