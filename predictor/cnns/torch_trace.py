@@ -376,7 +376,8 @@ def _nothing() -> Iterator[None]:
 def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     """Note composite operators whole; leave tensors where they are, wherever a step sends them: no GPU is needed.
 
-    Autocast of a GPU is that of the processor, whose rules are much the same, where there is no GPU.
+    Autocast of a GPU is that of the processor, whose rules are much the same, where there is no GPU; so is that of the
+    device of a meta tensor, which a module may ask for.
     """
     from torch.overrides import TorchFunctionMode
 
@@ -418,14 +419,15 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
         return mode.composite(name, names, lambda: func(*args, **kwargs), given)
 
     def on_processor(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        usual[0][2](self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+        missing = device_type == "meta" or (device_type == "cuda" and not torch.cuda.is_available())
+        usual[0][2](self, "cpu" if missing else device_type, *args, **kwargs)
 
     with _ONE_AT_A_TIME:
         try:
             for module, name, function in usual[2:]:
                 setattr(module, name, partial(whole, function))
+            torch.autocast.__init__ = on_processor
             if not torch.cuda.is_available():
-                torch.autocast.__init__ = on_processor
                 torch.cuda.synchronize = lambda *_, **__: None
             with Around():
                 yield

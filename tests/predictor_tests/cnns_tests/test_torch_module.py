@@ -125,6 +125,15 @@ def test_views_cost_nothing(torch: ModuleType) -> None:
     assert _types(rows) == ["activation"]
 
 
+@pytest.mark.parametrize("enabled", [False, True])
+def test_a_module_may_switch_autocast_on_the_device_of_its_input(torch: ModuleType, enabled: bool) -> None:
+    def forward(_self: Any, x: Any) -> Any:
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=enabled):
+            return torch.relu(x)
+
+    assert _types(_rows(torch, forward)) == ["activation"]
+
+
 def test_a_product_with_noise_of_one_number_per_image_is_stochastic_depth(torch: ModuleType) -> None:
     def forward(_self: Any, x: Any) -> Any:
         noise = torch.empty(x.shape[0], 1, 1, 1, device=x.device).bernoulli_(0.8).div_(0.8)
