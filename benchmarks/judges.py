@@ -578,6 +578,18 @@ def of_starts(asked: Asked) -> pd.DataFrame:
     return judged.loc[epochs.index[epochs["from_files"] == 0]] if step else judged
 
 
+def of_hosts(_: Asked) -> pd.DataFrame:
+    """Eager iterations of those trainings, their mini-batch on the GPU, on machines that the answer is not told of."""
+    epochs, model, rows = _pytorch_epochs(), Model.load(), []
+    cases = {case.name: case for case in ALL}
+    for row in epochs[(epochs["n_gpus"] == 1) & epochs["alone_ms"].notna()].itertuples():
+        case = cases[row.case]
+        answer = model.forecast(table_of(case.cnn), find_gpu(row.gpu), case.mode, [case.local_batch_size])
+        ends = (float(each[0]) for each in (answer.iteration_time_ms, answer.low_ms, answer.high_ms))
+        rows.append((row.gpu, *_words(case.mode), case.cnn, row.alone_ms, *ends))
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
 def fit_epochs() -> dict[str, Ratios]:
     """Entries ``host``, ``loader`` and ``start`` of the ratios, fitted on whole epochs of PyTorch.
 
@@ -688,6 +700,7 @@ JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {
     "profiles": of_profiles,
     "pairs": of_pairs,
     "epochs": of_epochs,
+    "hosts": of_hosts,
     "starts": of_starts,
     "claims": of_claims,
 }

@@ -228,7 +228,7 @@ class Question:
         None,
         "The machine around the GPU, which enqueues its kernels: a name, or the file of `epochcast host`.",
         panel=_TRAINING,
-        usual="the reference host",
+        usual="a usual machine",
         answers=_TIMES,
     )
     workers: int | None = option(

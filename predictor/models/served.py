@@ -33,9 +33,9 @@ from predictor.models.layer_times.files import LayerModel, LayerModels, library_
 from predictor.models.layer_times.law import OperatorTotals
 from predictor.models.layer_times.served import (
     forecast_by_layers,
-    host_drift,
-    small_host_ms,
+    slowness_of,
     too_little_measured,
+    usual_host,
 )
 from predictor.models.named import Methods
 from predictor.models.ratios import Way
@@ -280,16 +280,16 @@ class Model(Epochs):
                 doubt = too_little_measured(layers, partial(sums, case))
                 if doubt is not None:
                     return doubt
+        spread = None
+        if host is None and layers.library.host_mode not in self.layers.given:
+            spread = self.roofline.law_.calibration.host_half_width(COVERAGE)
+            host = usual_host() if layers.library.host is None else None
         if isinstance(host, HostMeasurement):
-            own_ms = layers.law.host_ms(layers.sums(case)) * host.slowness(
-                case.mode, partial(small_host_ms, layers)
-            )
-            return forecast_by_layers(layers, case, sums, host.host, own_ms)
+            own_ms = layers.law.host_ms(layers.sums(case)) * slowness_of(host, layers, case.mode)
+            return forecast_by_layers(layers, case, sums, host.host, own_ms, spread)
         other = None
         if host not in (None, layers.library.host):
             other = self.roofline.host_ms(replace(case, measuring=self._on_host(host)))
-        is_known = host is not None or layers.library.host_mode in self.layers.given
-        spread = host_drift() if is_known else self.roofline.law_.calibration.host_half_width(COVERAGE)
         return forecast_by_layers(layers, case, sums, host, other, spread)
 
     def _specified(self, case: Case) -> IterationForecast:

@@ -37,7 +37,7 @@ def test_a_table_shows_times_shares_bounds_modes_and_the_law(epochcast):
     assert run.out.splitlines()[0] == "resnet50, 224 x 224 px, H200, tf32, nchw, eager"
     assert "convolution %" in run.out.splitlines()[1]
     assert "amp_bf16, channels_last" in run.out
-    assert "Small batches: an epoch takes 1" in run.out
+    assert "Small batches: an epoch takes 2" in run.out
     assert "bound host: the host takes longer" in run.out
 
 

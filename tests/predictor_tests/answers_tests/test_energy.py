@@ -78,10 +78,10 @@ def test_a_training_takes_the_energy_of_all_its_epochs_and_trials():
 
 
 def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_waits_as_long():
-    question = Question("resnet18", "H100 SXM", 512, data_set="imagenet", precision="amp_bf16", n_gpus=8)
+    question = Question("resnet18", "H100 SXM", 1024, data_set="imagenet", precision="amp_bf16", n_gpus=8)
     offered = next(row for row in compare(question).rows if row.bottleneck == "loading")
     alone = row_of(
-        "H100 SXM", 512, cnn="resnet18", precision="amp_bf16", n_gpus=8, samples_per_worker_second=1e9
+        "H100 SXM", 1024, cnn="resnet18", precision="amp_bf16", n_gpus=8, samples_per_worker_second=1e9
     )
     assert offered.power_w < alone.power_w
     idle_wh = 8 * POWER["idle"] * 700 * (offered.epoch_time_s - alone.epoch_time_s) / 3600

@@ -21,7 +21,7 @@ def test_frozen_parts_widen_the_interval_down_to_a_forward_pass(gpu, capture):
     whole = zoo_cnn("resnet18")
     frozen = replace(whole, warnings=(TableWarning("frozen", "11,176,512"),))
     ours, theirs = (
-        epochcast.predict(table, gpu, 64, capture=capture).iloc[0].to_dict() for table in (whole, frozen)
+        epochcast.predict(table, gpu, 256, capture=capture).iloc[0].to_dict() for table in (whole, frozen)
     )
     assert len(of_kind("frozen", theirs["extrapolates"])) == 1
     for name in ("iteration_time_ms", "gpu_time_ms", "high_ms", "gpu_high_ms"):
@@ -31,7 +31,7 @@ def test_frozen_parts_widen_the_interval_down_to_a_forward_pass(gpu, capture):
     if capture == "eager":  # what compiling may err is added in quadrature, so there the ends are nearer
         assert theirs["gpu_low_ms"] / ours["gpu_low_ms"] < least
     assert theirs["low_ms"] / ours["low_ms"] < (
-        least if capture == "eager" else 0.7
+        least if capture == "eager" else 0.6
     )  # else bounded by the host
 
 

@@ -13,6 +13,8 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
+from predictor.files import data_file
+from predictor.measurements.hosts import read_host
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OperatorLibrary
@@ -295,3 +297,13 @@ def test_a_type_that_was_not_measured_is_as_efficient_as_others_of_its_class(mad
     asked = replace(pools[16], type="max_pool")
     ratio = library.times([asked], sizes).gpu_ms / library.times([pools[16]], sizes).gpu_ms
     assert (np.abs(np.log(ratio)) < np.log(2.0)).all()
+
+
+def test_a_host_that_is_not_named_is_that_of_a_rented_machine_where_no_library_names_its_own(model, tmp_path):
+    shipped, usual = Model.load(), read_host(data_file("hosts/h200_16_cores.json"))
+    unnamed, named = (shipped.forecast(RESNET, H200, TF32, [2], host=host) for host in (None, usual))
+    assert unnamed.host_time_ms == pytest.approx(named.host_time_ms)
+    assert unnamed.host == named.host
+    assert unnamed.high_ms > named.high_ms
+    model.save(tmp_path / "mine.json")
+    assert Model.load(tmp_path / "mine.json").forecast(RESNET, H200, TF32, [2]).host == "a desk"
