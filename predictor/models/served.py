@@ -33,7 +33,7 @@ from predictor.models.layer_times.files import LayerModel, LayerModels, library_
 from predictor.models.layer_times.law import OperatorTotals
 from predictor.models.layer_times.served import (
     forecast_by_layers,
-    slowness_of,
+    on_host,
     too_little_measured,
     usual_host,
 )
@@ -285,12 +285,11 @@ class Model(Epochs):
             spread = self.roofline.law_.calibration.host_half_width(COVERAGE)
             host = usual_host() if layers.library.host is None else None
         if isinstance(host, HostMeasurement):
-            own_ms = layers.law.host_ms(layers.sums(case)) * slowness_of(host, layers, case.mode)
-            return forecast_by_layers(layers, case, sums, host.host, own_ms, spread)
-        other = None
-        if host not in (None, layers.library.host):
-            other = self.roofline.host_ms(replace(case, measuring=self._on_host(host)))
-        return forecast_by_layers(layers, case, sums, host, other, spread)
+            return forecast_by_layers(layers, case, sums, host.host, on_host(host, layers, case.mode), spread)
+        if host in (None, layers.library.host):
+            return forecast_by_layers(layers, case, sums, host, host_spread=spread)
+        named_ms = self.roofline.host_ms(replace(case, measuring=self._on_host(host)))
+        return forecast_by_layers(layers, case, sums, host, lambda _: named_ms)
 
     def _specified(self, case: Case) -> IterationForecast:
         """The forecast of the case from specifications alone, without autotuning."""

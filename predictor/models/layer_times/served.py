@@ -31,6 +31,7 @@ from predictor.models.residuals import far_anchors, is_of, kriged, layer_varianc
 from predictor.models.roofline.terms import join_host
 
 Array = NDArray[np.float64]
+HostLaw = Callable[[OperatorTotals], float]
 
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
@@ -85,7 +86,7 @@ def forecast_by_layers(
     case: Case,
     sums: Callable[[Case], OperatorTotals],
     host: str | None = None,
-    host_ms: float | None = None,
+    host_ms: HostLaw | None = None,
     host_spread: float | None = None,
 ) -> IterationForecast:
     """Time of one training iteration at each batch size, from the operators of one library.
@@ -97,8 +98,8 @@ def forecast_by_layers(
         Its anchors that were measured on its GPU correct the forecast; others are ignored.
     sums : callable
         Totals of the operators of a case, at the batch sizes of the question and of its anchors.
-    host, host_ms : str, float, optional
-        A host other than the library's, and its time to enqueue an iteration.
+    host, host_ms : str, callable, optional
+        A host other than the library's, and its time to enqueue an iteration of these totals.
     host_spread : float, optional
         90 % half width of the ln of the host's speed, beside what its time differs from CNN to CNN; by default
         `host_drift`.
@@ -168,12 +169,12 @@ def usual_host() -> HostMeasurement:
     return read_host(data_file(_USUAL_HOST))
 
 
-def slowness_of(host: HostMeasurement, model: LayerModel, mode: Mode) -> float:
-    """How many times longer a measured host takes to enqueue an iteration than the library's."""
-    return host.slowness(mode, partial(_small_host_ms, model))
+def on_host(host: HostMeasurement, model: LayerModel, mode: Mode) -> HostLaw:
+    """The time that a measured host takes to enqueue an iteration."""
+    slowness = host.slowness(mode, partial(_small_host_ms, model))
+    return lambda sums: slowness * model.law.host_ms(sums)
 
 
-@lru_cache(maxsize=256)
 def _small_host_ms(model: LayerModel, cnn: str, image_size: int) -> float:
     """Host time of a small CNN of the zoo on the library's host, in ms."""
     batch = np.array([float(HOST_BATCH_SIZE)])
@@ -184,14 +185,14 @@ def _parts(
     model: LayerModel,
     sums: OperatorTotals,
     mode: Mode,
-    host_ms: float | None,
+    host_ms: HostLaw | None,
     host_spread: float,
     wider: Array | float = 1.0,
 ) -> _Parts:
     """Times, and widths: that of the GPU's is `wider` by this factor, which no host knows of."""
     busy = model.law.gpu_ms(sums)
     waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
-    host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms
+    host = 0.0 if waits_for_none else (host_ms or model.law.host_ms)(sums)
     if not math.isfinite(host):
         raise OutOfRangeError(
             f"the host's time to launch the operators of {model.library.mode.gpu} was not measured, so the time of an "
@@ -224,7 +225,7 @@ def _residual(
     case: Case,
     sums: Callable[[Case], OperatorTotals],
     anchors: Sequence[Anchor],
-    host_ms: float | None,
+    host_ms: HostLaw | None,
 ) -> Array:
     """ln(measured / predicted) of anchors on the case's GPU."""
     for anchor in anchors:
