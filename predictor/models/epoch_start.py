@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from predictor.catalogue.devices import is_cpu
 from predictor.models.compiled import compile_seconds
 from predictor.models.ratios import ratios_of
+from predictor.operators.memory import input_elements
 from predictor.operators.operators import is_depthwise
 
 if TYPE_CHECKING:
@@ -62,9 +63,7 @@ def first_image_s(table: LayerTable) -> float:
 
 def million_values(table: LayerTable) -> float:
     """Numbers of one image, in millions."""
-    first = table.layers[0]
-    sides = first.in_channels, first.in_height, first.in_width
-    return first.repeats * math.prod(side or 1 for side in sides) / 1e6
+    return input_elements(table.layers[0]) / 1e6
 
 
 def compiled_shapes(table: LayerTable, mode: Mode) -> set[tuple[object, ...]]:

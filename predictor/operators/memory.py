@@ -282,7 +282,7 @@ def _gradients(table: LayerTable, precision: str) -> Bytes:
 
 def _workspace(table: LayerTable, precision: str) -> Bytes:
     convolutions = [
-        _input_elements(layer) + _output_elements(layer) if OPERATOR_TYPES[layer.type].is_convolution else 0.0
+        input_elements(layer) + _output_elements(layer) if OPERATOR_TYPES[layer.type].is_convolution else 0.0
         for layer in table
     ]
     return _element_bytes(precision) * np.array(convolutions)
@@ -350,7 +350,7 @@ def _stored_as(by_index: dict[int, Layer], index: int) -> int:
 def _tensor_elements(table: LayerTable) -> dict[int, float]:
     """Elements per image of each layer's output, and of the CNN's input."""
     sizes = {layer.index: _output_elements(layer) for layer in table}
-    sizes[IMAGE] = _input_elements(table.layers[0]) if table.layers else 0.0
+    sizes[IMAGE] = input_elements(table.layers[0]) if table.layers else 0.0
     return sizes
 
 
@@ -358,17 +358,18 @@ def _extra_bytes(layer: Layer, precision: str) -> float:
     entry = OPERATOR_TYPES[layer.type]
     extra = entry.kept_bytes_per_output * _output_elements(layer)
     if entry.amp_output == "wide" and precision.startswith("amp"):
-        extra += _FP32_BYTES * _input_elements(layer)
+        extra += _FP32_BYTES * input_elements(layer)
     return extra
 
 
-def _input_elements(layer: Layer) -> float:
+def input_elements(layer: Layer) -> float:
+    """Numbers that a layer reads of one image."""
     return float(layer.repeats * (layer.in_channels or 0) * (layer.in_height or 1) * (layer.in_width or 1))
 
 
 def _output_elements(layer: Layer) -> float:
     if layer.out_channels is None:
-        return _input_elements(layer)
+        return input_elements(layer)
     return float(layer.repeats * layer.out_channels * (layer.out_height or 1) * (layer.out_width or 1))
 
 
