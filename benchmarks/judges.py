@@ -180,8 +180,7 @@ def _eager_families() -> pd.DataFrame:
         table, _ = measured_cnn(row.cnn, int(row.image_size))
         mode = Mode("pytorch", row.precision, row.memory_format, capture="graph")
         answer = model.forecast(table, find_gpu(row.gpu), mode, [row.batch_size])
-        ends = (float(each[0]) for each in (answer.iteration_time_ms, answer.low_ms, answer.high_ms))
-        rows.append((row.gpu, *_words(mode), row.cnn, row.gpu_time_ms, *ends))
+        rows.append(_row(row.gpu, mode, row.cnn, row.gpu_time_ms, answer))
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
@@ -348,6 +347,12 @@ def of_compile(asked: Asked) -> pd.DataFrame:
             ends = (float(each[0]) for each in (answer.gpu_time_ms, answer.gpu_low_ms, answer.gpu_high_ms))
             rows.append((pair.gpu.name, *_words(pair.mode), pair.cnn, pair.gpu_ms, *ends))
     return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _row(gpu: str, mode: Mode, cnn: str, measured: float, answer: IterationForecast) -> tuple[Any, ...]:
+    """A row of `_COLUMNS` of an iteration's answer at one batch size."""
+    ends = (float(each[0]) for each in (answer.iteration_time_ms, answer.low_ms, answer.high_ms))
+    return (gpu, *_words(mode), cnn, measured, *ends)
 
 
 def _words(mode: Mode) -> tuple[str, str]:
@@ -585,8 +590,7 @@ def of_hosts(_: Asked) -> pd.DataFrame:
     for row in epochs[(epochs["n_gpus"] == 1) & epochs["alone_ms"].notna()].itertuples():
         case = cases[row.case]
         answer = model.forecast(table_of(case.cnn), find_gpu(row.gpu), case.mode, [case.local_batch_size])
-        ends = (float(each[0]) for each in (answer.iteration_time_ms, answer.low_ms, answer.high_ms))
-        rows.append((row.gpu, *_words(case.mode), case.cnn, row.alone_ms, *ends))
+        rows.append(_row(row.gpu, case.mode, case.cnn, row.alone_ms, answer))
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
