@@ -10,7 +10,7 @@ ARG PYTHON=3.12.14-slim-trixie@sha256:f77ac9e44ae96ef2c90b8053ea08c31f8be030f824
 
 FROM python:${PYTHON} AS wheel
 WORKDIR /source
-COPY LICENSE README.md pyproject.toml ./
+COPY LICENSE README.md pyproject.toml hatch_build.py ./
 COPY datasets datasets
 COPY predictor predictor
 COPY proxy_cnns proxy_cnns

@@ -2,6 +2,8 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 TORCHVISION ?= torchvision==0.28.0
+# Extras that tests run.
+TESTED := api,client,fleet,gpu,offers,onnx,plots,postgresql
 VENV := .venv
 BIN := $(VENV)/bin
 # The PyTorch comparisons run on this Python alone; the core's tests run on 3.11 to 3.13.
@@ -13,7 +15,7 @@ SAY_SIZE_OF_CUDA = case "$$(uname) $(TORCH)" in Linux*cpu*) ;; Linux*) \
   $(BIN)/python -m pip index versions torch 2>/dev/null | grep -qF '$(patsubst torch==%,%,$(TORCH))+cpu' || \
   echo "Installing PyTorch with CUDA, 5.4 GB; a CPU build is enough: make setup PIP_EXTRA_INDEX_URL=<index with $(TORCH)+cpu>";; esac
 
-.PHONY: predict setup check test lint bench figures model notebooks docs containers release clean apt skypilot
+.PHONY: predict setup check test lint bench figures model notebooks docs containers installed release clean apt skypilot
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
 DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
@@ -34,11 +36,12 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 # Chainer's setup.py needs pkg_resources, gone from setuptools 82, so it is installed in two steps.
 # PyTorch and torchvision are installed together, so that pip refuses versions that are no pair.
 $(VENV)/.dev: pyproject.toml $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' # which knows groups
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(TESTED)]' --group dev
 ifeq ($(HAS_TORCH),1)
 	@$(SAY_SIZE_OF_CUDA)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) $(TORCHVISION)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[callbacks]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group callbacks
 endif
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1,<82' wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation chainer==7.8.1
@@ -101,7 +104,7 @@ figures: $(VENV)/.dev
 # digit does not depend on the number of cores.
 model: export OMP_NUM_THREADS := 1
 model: $(VENV)/.dev
-	@test -n "$$EPOCHCAST_PUBLISHED_DATA" || { echo "Set EPOCHCAST_PUBLISHED_DATA to the folder of published measurements (epochcast data fetch, datasets/README.md)."; exit 1; }
+	@test -n "$$EPOCHCAST_PUBLISHED_DATA" || { echo "Set EPOCHCAST_PUBLISHED_DATA to the folder of published measurements (datasets/README.md)."; exit 1; }
 	$(BIN)/epochcast data list --to "$$EPOCHCAST_PUBLISHED_DATA"
 	rm -rf build/models_before && mkdir -p build && cp -R datasets/models build/models_before
 	$(BIN)/epochcast evaluate --jobs 2 --no-plots --out build/accuracy
@@ -121,11 +124,15 @@ docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Read build/site/index.html."
 
-# Builds and runs the service's image without a container engine, as root on Linux: for changes of its Dockerfile.
-containers: $(VENV)/.dev
-	$(BIN)/python tests/container_tests/steps.py
+# Builds the service's image and asks it, with Docker: for changes of Dockerfile and compose.yaml.
+containers:
+	.ci/containers
 
-# Builds sdist and wheel into dist/, and asks the first question of them in clean environments of every supported Python here.
+# Installs the checkout's wheel, with `api`, in a fresh environment outside the checkout, and asks it what a newcomer asks.
+installed: apt
+	.ci/installed $(PYTHON)
+
+# Builds sdist and wheel into dist/, and asks the first questions of them in clean environments of every supported Python here.
 release:
 	.ci/release
 

@@ -3,6 +3,7 @@
 Fields of rows are those of the core's row types.
 """
 
+import re
 from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
@@ -10,6 +11,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.answers.answer import PredictionRow
+from predictor.answers.check import Checkup
 from predictor.answers.compare import ComparisonRow, Verdict
 from predictor.answers.explain import Explanation
 
@@ -29,10 +31,24 @@ class _Answer(BaseModel):
     left_out: list[LeftOut] = Field(description="GPUs that lack one of several precisions.")
 
 
+def _row_model(kind: type) -> Any:
+    """A row of the core as it is written: JSON has null for an end of an interval that is unknown or unbounded."""
+    ends = "Null: unknown, as of a model whose intervals were not calibrated, or without bound."
+    declared: dict[str, Any] = {
+        name: (hint | None, Field(description=ends)) if _END.search(name) else (hint, ...)
+        for name, hint in get_type_hints(kind).items()
+    }
+    return create_model(kind.__name__, __doc__=kind.__doc__, **declared)
+
+
+_END = re.compile(r"(^|_)(low|high)_")
+PredictionRowOut, ComparisonRowOut = _row_model(PredictionRow), _row_model(ComparisonRow)
+
+
 class RowAnswer(_Answer):
     """A row for each precision, memory format, GPU and batch size, in this order."""
 
-    rows: list[PredictionRow]
+    rows: list[PredictionRowOut]  # type: ignore[valid-type]
 
 
 class Coded(BaseModel):
@@ -47,7 +63,7 @@ def _column(hint: Any) -> Any:
     return Coded if kinds[0] is str or is_dataclass(kinds[0]) else list[hint]
 
 
-_HINTS = get_type_hints(PredictionRow)
+_HINTS = {name: field.annotation for name, field in PredictionRowOut.model_fields.items()}
 
 TEXT_COLUMNS = tuple(field.name for field in fields(PredictionRow) if _column(_HINTS[field.name]) is Coded)
 """Columns that are answered as words and codes."""
@@ -78,10 +94,10 @@ class ComparisonAnswer(BaseModel):
 
     verdict: Verdict
     covers: str
-    rows: list[ComparisonRow]
+    rows: list[ComparisonRowOut]  # type: ignore[valid-type]
 
 
-_UNSPLIT = ("gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
+_UNSPLIT = ("gpu_time_ms", "low_ms", "high_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
 _EXPLAINED: dict[str, Any] = {
     name: (tuple[float | None, ...] if name in _UNSPLIT else hint, ...)
     for name, hint in get_type_hints(Explanation).items()
@@ -92,6 +108,13 @@ ExplanationOut = create_model(
     __doc__=(Explanation.__doc__ or "").replace("NaN", "Null"),
     **_EXPLAINED,
 )
+
+
+class CheckAnswer(BaseModel):
+    """Whether a speed is normal, in one sentence and as data."""
+
+    sentence: str
+    checkup: Checkup
 
 
 class ExplanationAnswer(BaseModel):

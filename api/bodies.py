@@ -12,6 +12,9 @@ from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
+from api.serving import client_of, serving_of
+from predictor.stopping import check_stop
+
 DRAINED_BYTES = 64 * 2**20
 """Of a refused body: read and thrown away, since a client that is still sending would see a broken connection."""
 
@@ -50,18 +53,26 @@ async def read_body(request: Request, limit: int, next_step: str = "") -> bytes:
     if announced.isdecimal() and int(announced) > limit:
         await _discard(request.stream())
         raise _too_large(limit, next_step)
-    unpacker = _Gzip() if packing == "gzip" else None
     content, stream = bytearray(), request.stream()
-    try:
-        async for chunk in stream:
-            for part in unpacker.unpacked(chunk) if unpacker else (chunk,):
-                if len(content) + len(part) > limit:
-                    raise _too_large(limit, next_step)
-                content += part
-    except HTTPException:
-        await _discard(stream)
-        raise
-    if unpacker is not None and not unpacker.complete:
+    async for chunk in stream:
+        if len(content) + len(chunk) > limit:
+            await _discard(stream)
+            raise _too_large(limit, next_step)
+        content += chunk
+    if packing == "identity":
+        return bytes(content)
+    queue = serving_of(request).unpacking_queue
+    return await queue.run(client_of(request), _unpacked, bytes(content), limit, next_step)
+
+
+def _unpacked(packed: bytes, limit: int, next_step: str) -> bytes:
+    unpacker, content = _Gzip(), bytearray()
+    for part in unpacker.unpacked(packed):
+        check_stop()
+        if len(content) + len(part) > limit:
+            raise _too_large(limit, next_step)
+        content += part
+    if not unpacker.complete:
         raise HTTPException(400, "the body is gzip that ends too early. Send it again.")
     return bytes(content)
 

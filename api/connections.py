@@ -7,7 +7,6 @@ reverse proxy bounds these better (docs/security.md); this is for a service with
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from functools import cache
 from typing import Any
@@ -16,21 +15,17 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from api.limits import address_of
+from api.addresses import address_of
 from api.settings import Settings
 
 MAX_HEAD_BYTES = 32 * 2**10
-"""Of a request's line and headers: browsers and proxies send some kilobytes."""
-
-MAX_UNSENT_BYTES = 64 * 2**20
-"""Of answers that the clients of one address have not taken yet; more closes the connection."""
+"""Of a request's line and headers, and of the headers after a body: browsers and proxies send some kilobytes."""
 
 _OTHER_FILES = 100  # of the database, of processes that read files, of logs
-_SLOWEST_BYTES_PER_S = 16 * 2**10  # at which an answer must be taken
 
 
 class _Open:
-    """All open connections of a process: how many of each address, which wait for a request, which for their client.
+    """All open connections of a process: how many of each address, and which wait for a request.
 
     An address may have `Settings.max_per_address`, unless it is a proxy's. Above `Settings.max_connections` the one
     that has waited longest for a request is closed.
@@ -41,7 +36,6 @@ class _Open:
         self.most = min(settings.max_connections, _most_files() - _OTHER_FILES)
         self.of_address: Counter[str] = Counter()
         self.idle: dict[BoundedProtocol, None] = {}
-        self.untaken: set[BoundedProtocol] = set()
 
     def add(self, connection: BoundedProtocol) -> None:
         """Count a connection; close it, or another, if there are too many."""
@@ -77,11 +71,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._take_timer: asyncio.TimerHandle | None = None
 
-    @property
-    def unsent(self) -> int:
-        """Bytes of an answer that the client has not taken."""
-        return self.transport.get_write_buffer_size()
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection and wait for its head."""
         super().connection_made(transport)
@@ -103,10 +92,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Read on, unless a head grows too large."""
+        """Read on, unless a head or what follows a body grows too large."""
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_timer is not None and self._head_bytes > MAX_HEAD_BYTES:
+        if self._head_bytes <= MAX_HEAD_BYTES:
+            return
+        if self._head_timer is None:  # of trailers, or of extensions of a chunk
+            self.leave()
+        else:
             self._head_is_in()
             self.send_400_response("The head of the request is larger than 32 KiB.")
 
@@ -114,6 +107,16 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin a head."""
         super().on_message_begin()
         self._await_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header of the head; those that follow a body in chunks are dropped: nobody checked them."""
+        if self._head_timer is not None:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body, which is bounded elsewhere."""
+        self._head_bytes = 0
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         """Answer, if the head is small; ValueError, which the parser answers with 400."""
@@ -130,30 +133,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._open.idle[self] = None
 
     def pause_writing(self) -> None:
-        """Watch whether the client takes its answer; close the connection if its address leaves too much untaken."""
+        """Close the connection unless its client takes what is sent in time."""
         super().pause_writing()
-        self._open.untaken.add(self)
-        of_address = sum(other.unsent for other in self._open.untaken if other.address == self.address)
-        if of_address > MAX_UNSENT_BYTES and not self.is_proxy:
-            self.leave()
-        else:
-            self._check_taken(sys.maxsize)
+        self._take_timer = self.loop.call_later(self._open.settings.take_timeout_s, self.leave)
 
     def resume_writing(self) -> None:
-        """The client has taken its answer."""
+        """The client has taken what was sent."""
         super().resume_writing()
         self._taken()
 
-    def _check_taken(self, before: int) -> None:
-        """Close the connection if its client takes too little of its answer, and look again later."""
-        wait_s = self._open.settings.body_timeout_s
-        if before - self.unsent < wait_s * _SLOWEST_BYTES_PER_S:
-            self.leave()
-        else:
-            self._take_timer = self.loop.call_later(wait_s, self._check_taken, self.unsent)
-
     def _taken(self) -> None:
-        self._open.untaken.discard(self)
         if self._take_timer is not None:
             self._take_timer.cancel()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from predictor.catalogue.modes import MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import (
     Layer,
@@ -105,6 +105,7 @@ class StepIn(BaseModel):
     precision: Literal[PRECISIONS] | None = None  # type: ignore[valid-type]
     memory_format: Literal[MEMORY_FORMATS] = "nchw"  # type: ignore[valid-type]
     optimizer: Literal[OPTIMIZERS] | None = None  # type: ignore[valid-type]
+    capture: Literal[CAPTURES] | None = None  # type: ignore[valid-type]
 
 
 class LayerTableIn(BaseModel):

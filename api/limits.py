@@ -6,7 +6,6 @@ requests once its body is in, and until then only among those of its address.
 """
 
 import asyncio
-import ipaddress
 import math
 import time
 from collections import Counter
@@ -18,10 +17,12 @@ from fastapi import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.addresses import address_of, is_allowed_host
 from api.bodies import discard_body
 from api.observability import Metrics
 from api.problems import problem
 from api.settings import Settings
+from api.untaken import PIECE_BYTES, Untaken
 
 _WATCHING = ("/healthz", "/readyz", "/metrics")
 """Answered while the service is busy; their rate is counted apart from questions."""
@@ -55,24 +56,18 @@ class Rates:
         return 0 if allowed else max(1, math.ceil((cost - tokens) / self._per_s))
 
 
-def address_of(client: tuple[str, int] | None) -> str:
-    """Address that a rate counts for: all of IPv4, the network (/64) of IPv6, which one machine has whole."""
-    host = client[0] if client else ""
-    if ":" not in host:
-        return host
-    try:
-        return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
-    except ValueError:
-        return host
-
-
 class Limits:
     """Wraps the application; refusals are problem documents: 400, 413, 429, 503, 408 and 504."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics, untaken: Untaken | None = None
+    ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
+        self._untaken = untaken or Untaken()
+        self._hosts = frozenset(name.casefold() for name in settings.hosts)
         self._rates = Rates(settings.rate_per_s, settings.rate_burst)
         self._watching = Rates(settings.rate_per_s, settings.rate_burst)
+        self._begun: Counter[Hashable] = Counter()  # requests that are not answered, by address and key
         self._held: Counter[str] = Counter()  # bytes of bodies in work, by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +76,26 @@ class Limits:
             await self._app(scope, receive, send)
             return
         address, watching = address_of(scope.get("client")), scope["path"] in _WATCHING
-        refusal = _wrong_host(scope) or self._too_often(scope, address, watching)
+        clients = [address, *(hash(value) for name, value in scope["headers"] if name == b"authorization")]
+        refusal = self._wrong_host(scope) or self._too_often(scope, clients, watching)
+        self._begun.update(clients)
+        try:
+            await self._answer(scope, receive, send, refusal, address, watching)
+        finally:
+            self._begun.subtract(clients)
+            for client in clients:
+                if not self._begun[client]:
+                    del self._begun[client]
+
+    async def _answer(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        refusal: ASGIApp | None,
+        address: str,
+        watching: bool,
+    ) -> None:
         if refusal is None and not watching and self._metrics.in_work >= self._settings.max_concurrent:
             refusal = problem(
                 503, "too many requests are in work. Ask again in a second.", {"Retry-After": "1"}
@@ -99,19 +113,20 @@ class Limits:
         else:
             await self._in_time(scope, receive, send, address)
 
-    def _too_often(self, scope: Scope, address: str, watching: bool) -> ASGIApp | None:
-        """Count the request against its address and, if it brings one, its key: a key has no rate of its own."""
+    def _too_often(self, scope: Scope, clients: list[Hashable], watching: bool) -> ASGIApp | None:
+        """Count a request against its address and, if it brings one, its key, whose other requests are in work.
+
+        Who waits for an answer before the next question is never too fast: others take turns with it.
+        """
         rates = self._watching if watching else self._rates
-        wait_s = rates.wait_s(address, _PAGE_FILE if scope["path"].startswith(_PAGES) else 1.0)
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                wait_s = max(wait_s, rates.wait_s(hash(value)))
+        cost = _PAGE_FILE if scope["path"].startswith(_PAGES) else 1.0
+        wait_s = max((rates.wait_s(each, cost) for each in clients if self._begun[each]), default=0)
         if not wait_s:
             return None
         return problem(
             429,
-            f"more than {self._settings.rate_per_s:g} requests per second. Ask again in {wait_s} s; one question may "
-            "hold many GPUs and batch sizes.",
+            f"more than {self._settings.rate_per_s:g} requests per second beside others of yours. Ask again in "
+            f"{wait_s} s, or one after another; one question may hold many GPUs and batch sizes.",
             {"Retry-After": str(wait_s)},
         )
 
@@ -125,7 +140,7 @@ class Limits:
     async def _in_time(self, scope: Scope, receive: Receive, send: Send, address: str) -> None:
         """Answer within the time of a body and, once it is in, that of an answer; it counts as in work from then on."""
         loop, settings = asyncio.get_running_loop(), self._settings
-        began, size, complete, awaited, answered = loop.time(), 0, False, False, False
+        began, size, complete, awaited, answered, ended = loop.time(), 0, False, False, False, False
 
         def completed() -> None:
             nonlocal complete
@@ -149,10 +164,23 @@ class Limits:
                 self._check_size(size, address)
             return message
 
+        def forget() -> None:
+            """Count the request no longer: what is left is to send its answer."""
+            nonlocal ended
+            if not ended:
+                ended = True
+                self._metrics.add_in_work(-complete)
+                self._held[address] -= size
+                if not self._held[address]:
+                    del self._held[address]
+
         async def noting(message: Message) -> None:
             nonlocal answered
-            answered = True
-            await send(message)
+            if not answered:
+                answered = True
+                deadline.reschedule(None)  # the connection bounds how long it may lie untaken
+                forget()
+            await self._send(message, send, address)
 
         try:
             async with asyncio.timeout(settings.body_timeout_s) as deadline:
@@ -164,10 +192,36 @@ class Limits:
                 raise ClientDisconnect from None  # it does not take its answer
             await self._late(awaited)(scope, receive, send)
         finally:
-            self._metrics.add_in_work(-complete)
-            self._held[address] -= size
-            if not self._held[address]:
-                del self._held[address]
+            forget()
+
+    async def _send(self, message: Message, send: Send, address: str) -> None:
+        """Send a large body in pieces, each after the one before was taken."""
+        body: bytes = message.get("body", b"")
+        if len(body) <= PIECE_BYTES:
+            await send(message)
+            return
+        async with self._untaken.sending(address, len(body)) as taken:
+            for begin in range(0, len(body), PIECE_BYTES):
+                piece = body[begin : begin + PIECE_BYTES]
+                more = message.get("more_body", False) or begin + PIECE_BYTES < len(body)
+                await send({**message, "body": piece, "more_body": more})
+                taken()
+
+    def _wrong_host(self, scope: Scope) -> ASGIApp | None:
+        """Refuse a request without a host, with several, or to a name that is not this service's."""
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if not hosts and scope["http_version"] == "1.0":
+            return None
+        if len(hosts) != 1:
+            said = f"the request names {len(hosts)} hosts. Send exactly one Host."
+        elif not is_allowed_host(hosts[0], self._hosts):
+            said = (
+                f"this service is not called {hosts[0][:80]!r}. Ask it by its address; its operator names it in "
+                "EPOCHCAST_HOSTS."
+            )
+        else:
+            return None
+        return problem(400, said, {"Connection": "close"})
 
     def _check_size(self, size: int, address: str) -> None:
         """Refuse a body that grows too large, by itself or with others; HTTPException 413, 429 or 503."""
@@ -195,13 +249,6 @@ class Limits:
             f"the answer took longer than {self._settings.timeout_s:g} s. Ask in several parts.",
             {"Retry-After": "5"},
         )
-
-
-def _wrong_host(scope: Scope) -> ASGIApp | None:
-    hosts = sum(name == b"host" for name, _ in scope["headers"])
-    if hosts == 1 or (not hosts and scope["http_version"] == "1.0"):
-        return None
-    return problem(400, f"the request names {hosts} hosts. Send exactly one Host.", {"Connection": "close"})
 
 
 def _has_body(scope: Scope) -> bool:

@@ -2,11 +2,15 @@
 
 import asyncio
 import gc
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import parent_process
+from threading import Thread
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -18,10 +22,11 @@ from api.observability import Metrics, Observed, logging_json
 from api.openapi import TAGS, Examples, document
 from api.parsing import Answering, Q, example_answer
 from api.problems import add_problem_handlers
-from api.questions import ComparisonQuestion, ExplanationQuestion, PredictionQuestion
+from api.questions import CheckQuestion, ComparisonQuestion, ExplanationQuestion, PredictionQuestion
 from api.routes import (
     calibrations,
     catalogue,
+    checks,
     cnns,
     comparisons,
     explanations,
@@ -38,6 +43,7 @@ ROUTERS: dict[str, APIRouter] = {
     "predictions": predictions.router,
     "comparisons": comparisons.router,
     "explanations": explanations.router,
+    "checks": checks.router,
     "calibrations": calibrations.router,
     "measurements": measurements.router,
     "catalogue": catalogue.router,
@@ -87,8 +93,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     _add_layers(app)
     for router in ROUTERS.values():
         app.include_router(router)
-    app.openapi = document(app, _examples(app))  # type: ignore[method-assign]
-    app.state.document = pages.Document(app.openapi)
+    examples = {name: cache(example) for name, example in _examples(app).items()}
+    app.openapi = document(app, examples)  # type: ignore[method-assign]
+    app.state.document = pages.Document(app.openapi, examples, app.state.serving.model_queue)
     return app
 
 
@@ -111,7 +118,9 @@ def _store(url: str) -> object:
 def _add_layers(app: FastAPI) -> None:
     """Add the layers that every request passes through, from the inside out; pages may read refusals, too."""
     settings: Settings = app.state.settings
-    app.add_middleware(Limits, settings=settings, metrics=app.state.metrics)
+    app.add_middleware(
+        Limits, settings=settings, metrics=app.state.metrics, untaken=app.state.serving.untaken
+    )
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -134,8 +143,10 @@ def _examples(app: FastAPI) -> Examples:
         "create_prediction": of(PredictionQuestion, partial(predictions.answer_to, max_rows=1000)),
         "create_comparison": of(ComparisonQuestion, comparisons.answer_to),
         "create_explanation": of(ExplanationQuestion, explanations.answer_to),
+        "create_check": of(CheckQuestion, checks.answer_to),
         "create_calibration": partial(calibrations.example, app.state),
         "create_cnn": cnns.example,
+        "get_cnn": catalogue.cnn_example,
         "get_readiness": partial(health.ready, app.state),
         **{name: partial(dict, shown) for name, shown in measurements.EXAMPLES.items()},
         "get_health": lambda: health.ALIVE,
@@ -148,6 +159,19 @@ def _warm_up(serving: ServingState) -> None:
     answer(
         Question("resnet50", "all", 32, samples=1, offers=serving.offers, model=serving.model.current)
     ).records()
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that started it was killed, and with it its hold on the port."""
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def end() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    Thread(target=end, name="epochcast-parent", daemon=True).start()
 
 
 @contextmanager
@@ -169,6 +193,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Watch the model's file while the service runs; close the store at its end."""
     with logging_json(app.state.settings.log_level), _threads_take_short_turns():
         await asyncio.to_thread(_warm_up, app.state.serving)
+        _end_with_parent()
         gc.freeze()  # what is loaded by now stays: the collector need not look at it again and again
         watch = asyncio.create_task(app.state.serving.model.watch())
         yield

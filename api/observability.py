@@ -51,6 +51,7 @@ epochcast_requests_total{method="GET",route="/v1/gpus",status="200"} 1.0
 
 _POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_KEY = re.compile(r"epochcast_[A-Za-z0-9_-]{16,}", re.IGNORECASE)
 _BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LABELS = ("method", "route", "status")
@@ -112,7 +113,7 @@ class Metrics:
         return generate_latest(together)
 
     def _forget_dead(self) -> None:
-        """Leave out what processes that were killed said last of themselves."""
+        """Drop the gauges of processes that were killed."""
         for file in Path(self._folder or "").glob("gauge_live*_*.db"):
             process = int(file.stem.rpartition("_")[2])
             try:
@@ -183,7 +184,7 @@ class Observed:
 
     def _id(self, scope: Scope) -> str:
         for name, value in scope["headers"]:
-            if name == b"x-request-id" and _ID.fullmatch(value):
+            if name == b"x-request-id" and _ID.fullmatch(value) and not _KEY.search(str(value, "ascii")):
                 return str(value, "ascii")
         return f"{self._begin}-{next(self._count):x}"
 
@@ -195,12 +196,17 @@ class Observed:
             client, key = scope.get("client"), inner.get("state", {}).get("api_key")
             fields: dict[str, Any] = {
                 "method": scope["method"],
-                "path": scope["path"][:200],
+                "path": _without_keys(scope["path"][:200]),
                 "status": status,
                 "ms": round(seconds * 1000, 3),
                 "client": client[0] if client else None,
             }
             _ACCESS.info("request", extra={"fields": fields | ({"key": key} if key else {})})
+
+
+def _without_keys(text: str) -> str:
+    """The text, in which a key that was sent in the wrong place cannot be read."""
+    return _KEY.sub("epochcast_...", text)
 
 
 class _JsonLine(logging.Formatter):

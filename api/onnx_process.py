@@ -23,7 +23,7 @@ _MOST_OUTPUT = 16 * 2**20
 _MOST_NODES = 20_000
 """Operators of a file, its functions unfolded: some seconds of work, and twenty times those of the largest CNNs."""
 
-_CLOCK_PER_CPU = 4
+_CLOCK_PER_CPU = 12
 _REFUSED = 3
 _OUT_OF_TIME = 24  # SIGXCPU on Linux and macOS
 _ERRORS: dict[str, type[EpochcastError]] = {"OutOfRangeError": OutOfRangeError}
@@ -40,7 +40,7 @@ def read_onnx(content: bytes, name: str, image_size: int | None, cpu_s: int = 2)
     image_size : int, optional
         Where the file leaves it open.
     cpu_s : int
-        Processor time that reading may take; on the clock it may take four times as long, since processors are shared.
+        Processor time that reading may take; twelve times as long on the clock, since processors are shared.
 
     Raises
     ------

@@ -18,6 +18,7 @@ from pydantic.json_schema import models_json_schema
 from api.problems import PROBLEM_JSON, TITLES, Problem
 from api.questions import (
     CalibrationQuestion,
+    CheckQuestion,
     ComparisonQuestion,
     ExplanationQuestion,
     PredictionQuestion,
@@ -77,6 +78,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     ComparisonQuestion,
     CalibrationQuestion,
     ExplanationQuestion,
+    CheckQuestion,
     Problem,
     MeasurementRows,
     FoundMeasurements,
@@ -112,6 +114,7 @@ def _words() -> dict[str, tuple[str, ...]]:
         "fast_bottleneck": _BOTTLENECKS,
         "bound": BOUNDS,
         "because": BOUNDS,
+        "verdict": ("normal", "slow", "fast"),
         "binding": ("memory", "budget", "deadline"),
         "data_exceeds": ("memory", "disk"),
     }

@@ -4,7 +4,7 @@ Files are listed, read and packed once, when the first is asked for: no path of 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import orjson
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from api.caching import File, file_response
+from api.queues import Queue
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -56,17 +57,32 @@ async def docs(request: Request) -> Response:
 
 
 class Document:
-    """The OpenAPI document as a file, made once, in a thread: with examples and their answers it takes a second."""
+    """The OpenAPI document as a file, made once: with the answers to its examples it takes more than a second.
 
-    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
-        self._make = make
+    Parameters
+    ----------
+    make : callable
+        Makes it from `examples`, each of which is worked out once.
+    queue : Queue
+        Before the model, where each example takes its turn, so that nobody waits for all of them.
+    """
+
+    def __init__(
+        self, make: Callable[[], dict[str, Any]], examples: Mapping[str, Callable[[], Any]], queue: Queue
+    ) -> None:
+        self._make, self._examples, self._queue = make, examples, queue
         self._made: asyncio.Task[File] | None = None
 
     def begin(self) -> asyncio.Task[File]:
-        """The file, or the task that makes it."""
-        if self._made is None:
-            self._made = asyncio.create_task(asyncio.to_thread(self._file))
+        """The file, or the task that makes it; one that failed is made again."""
+        if self._made is None or (self._made.done() and self._made.exception() is not None):
+            self._made = asyncio.create_task(self._in_turns())
         return self._made
+
+    async def _in_turns(self) -> File:
+        for example in self._examples.values():
+            await self._queue.run(self, example)
+        return await asyncio.to_thread(self._file)
 
     def _file(self) -> File:
         return File.kept(orjson.dumps(self._make()), "application/json", _ASK_EACH_TIME)

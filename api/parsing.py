@@ -16,14 +16,16 @@ from api.problems import InvalidFieldsError
 from api.questions import (
     MAX_COLUMN_ROWS,
     CalibrationQuestion,
+    CheckQuestion,
     ComparisonQuestion,
     ExplanationQuestion,
     PredictionQuestion,
+    check_runs,
     core_question,
 )
 from api.serving import ServingState, client_of, serving_of
 from api.store.uploads import parsed_json, rows_of, table_sent
-from predictor.answers.knowledge import OwnMeasurements, load_model
+from predictor.answers.own_measurements import OwnMeasurements, load_model
 from predictor.answers.question import Question
 from predictor.catalogue.offers import Offer
 from predictor.errors import SchemaError
@@ -42,8 +44,10 @@ _COLUMNS_OR_STORE = (
     f"Measurements, up to {MAX_COLUMN_ROWS:,}, take least room as columns: "
     f'"measurements": {{"gpu": ["NVIDIA L40S", ...], "batch_size": [32, ...], ...}}. {LARGER_TABLES}'
 )
-Asked = PredictionQuestion | ComparisonQuestion | ExplanationQuestion
-Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion)
+Asked = PredictionQuestion | ComparisonQuestion | ExplanationQuestion | CheckQuestion
+Q = TypeVar(
+    "Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion, CheckQuestion
+)
 Answering = Callable[[Q, Question], bytes]
 """From a checked question, as posted and as the core takes it, to its answer in JSON."""
 
@@ -112,6 +116,7 @@ def with_measurements(question: Question, posted: Asked) -> Question:
     if not posted.measurements:
         return question
     frame, _ = rows_of(table_sent(posted.measurements))
+    check_runs(frame)
     return replace(question, measurements=OwnMeasurements.of(frame, load_model(question.model)))
 
 

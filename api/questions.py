@@ -4,32 +4,42 @@ Options are those that the core's `Question` and `Plan` declare: a new one is ta
 every product of fields far below the largest float, so that no huge number becomes infinity on the way.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
     Tag,
+    TypeAdapter,
+    WithJsonSchema,
     create_model,
     model_validator,
 )
 
 from api.layer_tables import STRICT, LayerTableIn, Name, inline_table
-from predictor.answers.knowledge import OwnMeasurements, load_model
+from predictor.answers.asked import Asked
 from predictor.answers.options import Option, options_of
+from predictor.answers.own_measurements import OwnMeasurements, load_model
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.resolve import name_and_size
 from predictor.cnns.zoo import ZOO
-from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
+from predictor.errors import EpochcastError, OutOfRangeError, SchemaError, UnknownCnnError, nearest
+from predictor.models.forecast import Anchor
 from predictor.models.layer_times.law import counted_operators
 from predictor.models.served import Model
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_GPUS = 200
 MAX_BATCHES = 200
@@ -37,6 +47,8 @@ MAX_EXPLAINED_GPUS = 8
 MAX_ANCHORS = 200
 MAX_MEASUREMENTS = 5_000
 MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
+MAX_RUNS = 500
+"""Runs of one CNN in one mode among measurements: each corrects every time of it."""
 
 MOST_WORK = 6_000_000
 """Times of a layer in an answer, about a second's work."""
@@ -46,10 +58,12 @@ SEARCHED = range(20)
 
 _MEASURED = 300  # searching measured operators for one that was not measured takes as long as 300 plain times
 _ROW = 100  # writing a row of an answer takes as long as 100 plain times
+_RUN = 100  # correcting the times of a GPU by a run of the CNN takes as long as 100 plain times
 
 LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
 
+_LONGEST_TEXT = 60
 _LARGEST = 1e12
 _SMALLEST = 1e-6
 
@@ -86,6 +100,24 @@ def _no_dust(value: float) -> float:
     return value
 
 
+def _or_text(number: Any, known: Option) -> Any:
+    """Numbers of hours or US$, or a text that the core reads: ``2d``, ``$100``."""
+
+    def read(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if not 1 <= len(value) <= _LONGEST_TEXT:
+            raise ValueError(f"Input should be a number, or a text of 1 to {_LONGEST_TEXT} characters")
+        try:
+            return known.checked(value)
+        except EpochcastError as error:
+            raise ValueError(str(error)) from None
+
+    schema = TypeAdapter(number).json_schema()
+    text = {"type": "string", "minLength": 1, "maxLength": _LONGEST_TEXT}
+    return Annotated[number, BeforeValidator(read), WithJsonSchema({"anyOf": [schema, text]})]
+
+
 def _type_of(known: Option) -> Any:
     """The type of an option's values, None not counted."""
     if known.kind == "whole":
@@ -94,7 +126,8 @@ def _type_of(known: Option) -> Any:
         high = min(known.high, _LARGEST)
         if known.default is not None:  # such as minutes, which may be 0
             return Annotated[float, Field(ge=known.low, le=high)]
-        return Annotated[float, Field(gt=0, le=high), AfterValidator(_no_dust)]
+        number = Annotated[float, Field(gt=0, le=high), AfterValidator(_no_dust)]
+        return number if known.kind == "number" else _or_text(number, known)
     if known.kind == "choice":
         return Literal[known.choices]
     if known.kind == "anchors":
@@ -165,7 +198,9 @@ class _CnnQuestion(BaseModel):
     answer: ClassVar[str] = "predict"
     """What it asks for, a word of `predictor.answers.options.ANSWERS`."""
 
-    cnn: Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
+    cnn: Name | None = Field(
+        None, description="A CNN of the zoo: `GET /v1/cnns`. With its image size: `resnet18@32`."
+    )
     batch_sizes: _BatchSizes | None = Field(
         None, description="Null: those that fit are searched; comparisons use one common size."
     )
@@ -186,9 +221,11 @@ if TYPE_CHECKING:
     _Predicted = _CnnQuestion
     _Explained = _CnnQuestion
     _Compared = _CnnQuestion
+    _Checked = _CnnQuestion
 else:
     _Predicted = _with_options(_CnnQuestion, options_of(Question, "predict"), without=tuple(LISTED))
     _Explained = _with_options(_CnnQuestion, options_of(Question, "explain"))
+    _Checked = _with_options(_CnnQuestion, options_of(Question, "predict"))
     _Compared = _with_options(_CnnQuestion, {**options_of(Question, "compare"), **options_of(Plan)})
 
 _Gpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_GPUS)]
@@ -260,6 +297,44 @@ class ExplanationQuestion(_Explained):
     )
 
 
+_Speed = Annotated[float, Field(gt=0, le=_LARGEST), AfterValidator(_no_dust)]
+
+
+class CheckQuestion(_Checked):
+    """Whether the speed of one training is normal; give exactly one of the three times."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "cnn": "resnet50",
+                    "gpus": ["H200"],
+                    "batch_sizes": [256],
+                    "data_set": "imagenet",
+                    "epochs": 90,
+                    "images_per_s": 700,
+                }
+            ]
+        }
+    )
+
+    example_names: ClassVar[tuple[str, ...]] = ("a_slow_loader",)
+
+    gpus: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field(description="The one that trains.")
+    batch_sizes: Annotated[
+        list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=1)
+    ] = Field(description="Images of an iteration, on all GPUs.")
+    epochs: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        1, description="Of the training, for what mending saves."
+    )
+    images_per_s: _Speed | None = Field(None, description="The training's speed, or one of the next two.")
+    iteration_time_ms: _Speed | None = None
+    epoch_time_s: _Speed | None = Field(None, description="It needs `data_set` or `samples`.")
+    waiting_share: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        None, description="Share of the time that the loop waits for its loader."
+    )
+
+
 class StoredRows(BaseModel):
     """Which rows of the measurement store to answer from; all that is given must hold."""
 
@@ -287,7 +362,7 @@ class CalibrationQuestion(PredictionQuestion):
                             "cnn": "resnet50",
                             "image_size": 224,
                             "batch_size": 64,
-                            "precision": "fp32",
+                            "precision": "tf32",
                             "iteration_time_ms": 190.5,
                         }
                     ],
@@ -368,7 +443,7 @@ def core_question(posted: _CnnQuestion, gpus: object, served: Model, offers: Seq
         "anchors": [anchor.model_dump(exclude_none=True) for anchor in posted.anchors],
         "measurements": None,
         "model": served,
-        "offers": offers,
+        "offers": None if options.get("usd_per_hour") else offers,
     }
     read = {name: value for name, value in own.items() if posted.answer in options_of(Question)[name].answers}
     return Question(cnn, gpus, posted.batch_sizes, **{**options, **read})
@@ -381,7 +456,7 @@ def _cnn_of(posted: _CnnQuestion) -> str | LayerTable:
         raise SchemaError(f"{given} given. Give one CNN: as cnn (a name) or as layer_table.").about("cnn")
     if posted.layer_table is not None:
         return inline_table(posted.layer_table)
-    if posted.cnn not in ZOO:
+    if name_and_size(str(posted.cnn))[0] not in ZOO:
         raise UnknownCnnError(
             f"no CNN is called {posted.cnn!r}. Nearest: {nearest(str(posted.cnn), ZOO)}. `GET /v1/cnns` lists all; "
             "send any other as layer_table."
@@ -409,16 +484,36 @@ def check_work(question: Question, gpus: float, modes: int = 1, *, rows: int = 0
     Notes
     -----
     Layers of one shape are computed once and count once. A GPU with measured operators counts as 300 batch sizes more:
-    layers that were not measured are searched for among those that were.
+    layers that were not measured are searched for among those that were. Runs of the CNN correct each GPU; each of
+    their GPUs is predicted at each of their batch sizes.
     """
     known, sizes = question.measurements, len(question.batch_sizes or SEARCHED)
-    model = known.model if isinstance(known, OwnMeasurements) else load_model(question.model)
-    layers = len(counted_operators(question.layer_tables()[0])[0])
+    own = known if isinstance(known, OwnMeasurements) else None
+    model = own.model if own else load_model(question.model)
+    table = Asked.of(question).tables[0]
+    layers = len(counted_operators(table)[0])
+    runs = [(each["gpu"], each["batch_size"]) for each in question.anchors if not isinstance(each, Anchor)]
+    runs += own.runs_of(table) if own else []
+    places = len({gpu for gpu, _ in runs}) * len({size for _, size in runs})
     measured = min(gpus, model.layers.n_gpus())
-    work = layers * modes * repeats * (gpus * sizes + measured * _MEASURED) + rows * _ROW
+    times = gpus * sizes + measured * _MEASURED + places
+    work = layers * modes * repeats * times + rows * _ROW + len(runs) * _RUN * gpus * modes * repeats
     if work > MOST_WORK:
+        known_runs = f" corrected by {len(runs):,} runs" if runs else ""
         raise OutOfRangeError(
-            f"{layers:,} different layers x {gpus:,.0f} GPUs x {modes} modes x {sizes:,} batch sizes are too much work "
-            f"for one answer ({work / MOST_WORK:.1f} times the bound). Ask in several parts: fewer GPUs, precisions or "
-            "batch sizes."
+            f"{layers:,} different layers x {gpus:,.0f} GPUs x {modes} modes x {sizes:,} batch sizes{known_runs} are "
+            f"too much work for one answer ({work / MOST_WORK:.1f} times the bound). Ask in several parts: fewer GPUs, "
+            f"precisions{', runs' if runs else ''} or batch sizes."
         )
+
+
+def check_runs(frame: "pd.DataFrame") -> None:
+    """Refuse measurements with more than `MAX_RUNS` runs of one CNN in one mode; SchemaError."""
+    targets = frame[frame["kind"].fillna("target") == "target"]
+    runs = Counter(zip(targets["cnn"], targets["image_size"], targets["precision"], strict=True))
+    for (cnn, size, precision), count in runs.items():
+        if count > MAX_RUNS:
+            raise SchemaError(
+                f"the measurements hold {count:,} runs of {cnn} at image size {size} in {precision}; at most "
+                f"{MAX_RUNS} are used. Leave out runs at batch sizes near others: these say the same."
+            ).about("measurements")

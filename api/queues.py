@@ -1,18 +1,27 @@
 """Queues before threads: a few calls run at once, clients take turns, and nobody holds all places.
 
-A call that a client no longer waits for keeps its place until it has ended, since Python cannot stop a thread.
+A call that a client no longer waits for keeps its place until it ends by itself, at its next `check_stop`: Python
+cannot stop a thread.
 """
 
 import asyncio
 import contextvars
 import math
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from cachetools import LRUCache
 from fastapi import HTTPException
+
+from api.untaken import Untaken
+from predictor.errors import OutOfRangeError
+from predictor.stopping import stopped_by
+
+_MOST_CLIENTS = 20_000  # whose time is remembered
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,8 +30,10 @@ T = TypeVar("T")
 class Queue:
     """Threads for calls that take long, shared fairly between clients.
 
-    Clients take turns, however many calls each of them has waiting, so that one client's burst delays another's call by
-    one call and not by the burst.
+    The next call is that of the client which has taken least processor time, however many calls each of them has
+    waiting: one client's burst delays another's call by one call and not by the burst, and whoever asks for much waits
+    while others ask for little. Time taken while nobody else waited is forgotten. Where all places are taken, a client
+    with fewer calls waiting takes the newest of who has most.
 
     Parameters
     ----------
@@ -32,6 +43,11 @@ class Queue:
         A call that has waited this long is refused, and a refusal says to come back after as long.
     per_client_running, per_client_waiting : int, optional
         Of these, how many one client may have; all that run, and half of those that wait.
+    most_work_s : float
+        Processor time of one call: one that takes longer is refused, and one that nobody waits for any more ends, at
+        its next `predictor.stopping.check_stop`.
+    untaken : Untaken, optional
+        Answers that clients have not taken; who leaves too much waits.
     """
 
     def __init__(
@@ -41,25 +57,46 @@ class Queue:
         most_wait_s: float = 10.0,
         per_client_running: int | None = None,
         per_client_waiting: int | None = None,
+        most_work_s: float = 8.0,
+        untaken: Untaken | None = None,
     ) -> None:
         self._at_once, self._waiting, self._most_wait_s = at_once, waiting, most_wait_s
+        self._most_work_s, self._untaken = most_work_s, untaken
+        if untaken is not None:
+            untaken.call_when_taken(self._begin_next)
         self._per_client_running = per_client_running or at_once
         self._per_client_waiting = per_client_waiting or max(1, waiting // 2)
         self._threads = ThreadPoolExecutor(at_once, "epochcast-queue")
         self._running: Counter[Hashable] = Counter()
         self._turns: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+        self._taken_s: LRUCache[Hashable, float] = LRUCache(_MOST_CLIENTS)
+        self._least_s = 0.0  # taken by whoever had the last turn: others count as having taken as much
 
     def full_for(self, client: Hashable) -> bool:
         """Whether a call of this client would be refused now."""
         if self._runs_at_once(client):
             return False
-        waiting, mine = sum(map(len, self._turns.values())), len(self._turns.get(client, ()))
-        return waiting >= self._waiting or mine >= self._per_client_waiting
+        mine = len(self._turns.get(client, ()))
+        if mine >= self._per_client_waiting:
+            return True
+        return self._is_full() and max(map(len, self._turns.values()), default=0) <= mine + 1
+
+    def _is_full(self) -> bool:
+        return sum(map(len, self._turns.values())) >= self._waiting
+
+    def _displace(self) -> None:
+        """Refuse the newest call of who has most of them waiting, of those held back if there are any."""
+        held_back = self._untaken.holds_back if self._untaken is not None else lambda _: False
+        most = max(self._turns, key=lambda client: (held_back(client), len(self._turns[client])))
+        turn = self._turns[most][-1]
+        self._forget(most, turn)
+        if not turn.done():
+            turn.set_exception(self._refusal(most))
 
     def check(self, client: Hashable) -> None:
         """Refuse before any work what `run` would refuse after it; HTTPException 503 if the queue is full."""
         if self.full_for(client):
-            raise self._refusal()
+            raise self._refusal(client)
 
     async def run(self, client: Hashable, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call in a thread in its turn; HTTPException 503 if the queue is full or the turn does not come."""
@@ -71,12 +108,38 @@ class Queue:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
-        running = self._threads.submit(partial(context.run, partial(call, *args, **kwargs)))
-        running.add_done_callback(lambda done: _soon(loop, partial(self._hand_over, client, done, answer)))
+        took_s: list[float] = []
+        bounded = partial(self._bounded, answer, took_s, partial(call, *args, **kwargs))
+        running = self._threads.submit(partial(context.run, bounded))
+        running.add_done_callback(
+            lambda done: _soon(loop, partial(self._hand_over, client, sum(took_s), done, answer))
+        )
         return await answer
 
-    def _hand_over(self, client: Hashable, done: "Future[T]", answer: "asyncio.Future[T]") -> None:
+    def _bounded(self, answer: "asyncio.Future[T]", took_s: list[float], call: Callable[[], T]) -> T:
+        """The call, which ends when its time is over or nobody waits for its answer."""
+        began = time.thread_time()
+
+        def check() -> None:
+            if answer.done():
+                raise asyncio.CancelledError
+            if time.thread_time() - began > self._most_work_s:
+                raise OutOfRangeError(
+                    f"the question takes more than {self._most_work_s:g} s of a processor. Ask in several parts, or "
+                    "with fewer measurements."
+                )
+
+        try:
+            with stopped_by(check):
+                return call()
+        finally:
+            took_s.append(time.thread_time() - began)
+
+    def _hand_over(
+        self, client: Hashable, took_s: float, done: "Future[T]", answer: "asyncio.Future[T]"
+    ) -> None:
         """Give a call's result to its request, and its place to the next: one wake of the event loop for both."""
+        self._taken_s[client] = self._share_s(client) + took_s
         self._ended(client)
         if answer.done():
             return  # the client went
@@ -89,9 +152,13 @@ class Queue:
         return self._may_run(client) and not any(map(self._may_run, self._turns))
 
     def _may_run(self, client: Hashable) -> bool:
+        if self._untaken is not None and self._untaken.holds_back(client):
+            return False
         return self._running.total() < self._at_once and self._running[client] < self._per_client_running
 
     async def _turn(self, client: Hashable) -> None:
+        if self._is_full():
+            self._displace()
         turn = asyncio.get_running_loop().create_future()
         self._turns.setdefault(client, deque()).append(turn)
         try:
@@ -102,13 +169,20 @@ class Queue:
                 self._ended(client)
             elif turn in self._turns.get(client, ()):  # else `_ended` came by between the two
                 self._forget(client, turn)
-            raise (self._refusal() if isinstance(error, TimeoutError) else error) from None
+            raise (self._refusal(client) if isinstance(error, TimeoutError) else error) from None
 
     def _ended(self, client: Hashable) -> None:
         """A call has ended: the next client's turn."""
         self._running[client] -= 1
         self._running += Counter()  # clients without a call are forgotten
-        while (following := next(filter(self._may_run, self._turns), None)) is not None:
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        """Give places to those whose turn it is."""
+        while (
+            following := min(filter(self._may_run, self._turns), key=self._share_s, default=None)
+        ) is not None:
+            self._least_s = self._share_s(following)
             turn = self._turns[following][0]
             self._forget(following, turn)
             if following in self._turns:
@@ -117,13 +191,16 @@ class Queue:
                 self._running[following] += 1
                 turn.set_result(None)
 
-    def _refusal(self) -> HTTPException:
+    def _share_s(self, client: Hashable) -> float:
+        """Processor time that a client counts as having taken."""
+        return max(self._least_s, self._taken_s.get(client, 0.0))
+
+    def _refusal(self, client: Hashable) -> HTTPException:
         wait_s = math.ceil(self._most_wait_s)
-        return HTTPException(
-            503,
-            f"too many requests wait for their turn. Send it again in {wait_s} s.",
-            {"Retry-After": str(wait_s)},
-        )
+        why = "too many requests wait for their turn. Send it again"
+        if self._untaken is not None and self._untaken.holds_back(client):
+            why = "your address has not read the answers that it has. Read them, and send it again"
+        return HTTPException(503, f"{why} in {wait_s} s.", {"Retry-After": str(wait_s)})
 
     def _forget(self, client: Hashable, turn: "asyncio.Future[None]") -> None:
         self._turns[client].remove(turn)

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 from fastapi import Request
 
+from api.addresses import address_of
 from api.caching import KEPT_ANSWER_BYTES, File
-from api.limits import address_of
 from api.queues import Queue
+from api.untaken import Untaken
 from predictor.catalogue.offers import load_offers
 from predictor.errors import ModelError
 from predictor.files import data_file
@@ -33,7 +34,7 @@ from predictor.models.served import Model
 
 if TYPE_CHECKING:
     from api.settings import Settings
-    from predictor.answers.knowledge import OwnMeasurements
+    from predictor.answers.own_measurements import OwnMeasurements
 
 _LOG = logging.getLogger("epochcast.model")
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
@@ -177,18 +178,22 @@ class ServingState:
 
     Attributes
     ----------
-    model_queue, onnx_queue, upload_queue, download_queue : Queue
-        Before the model, the reader of ONNX files, the check of measurements, and reading the store.
+    untaken : Untaken
+        Answers that clients have not taken.
+    model_queue, onnx_queue, upload_queue, download_queue, unpacking_queue : Queue
+        Before the model, the reader of ONNX files, the check of measurements, reading the store, and unpacking bodies.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.model = ServedModel(settings.model, settings.kept_answer_bytes)
         self.offers = load_offers(settings.offers)
-        queue = partial(Queue, most_wait_s=settings.queue_wait_s)
+        self.untaken = Untaken()
+        queue = partial(Queue, most_wait_s=settings.queue_wait_s, untaken=self.untaken)
         self.model_queue = queue(waiting=64)
         self.onnx_queue = queue(at_once=2, per_client_running=1)
         self.upload_queue = queue()
         self.download_queue = queue()
+        self.unpacking_queue = queue(waiting=64)
 
 
 def serving_of(request: Request) -> ServingState:

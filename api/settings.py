@@ -41,10 +41,13 @@ class Settings(BaseSettings):
     """What sending a body may take at most, and what its answer may take after that."""
 
     body_timeout_s: _Seconds = 5.0
-    """What sending a body may take, and a second more for each 64 KiB that came; what an answer may lie untaken."""
+    """What sending a body may take, and a second more for each 64 KiB that came."""
+
+    take_timeout_s: _Seconds = 30.0
+    """How long a piece of an answer, 64 KiB, may lie untaken."""
 
     rate_per_s: Annotated[float, Field(ge=0, le=1e6)] = 50.0
-    """Requests per second of one address, and of one API key; 0 for no limit."""
+    """Requests per second of one address, and of one API key, that come while others of it are in work; 0: no limit."""
 
     rate_burst: _Count = 200
     """Requests at once before the rate counts."""
@@ -63,6 +66,9 @@ class Settings(BaseSettings):
 
     queue_wait_s: _Seconds = 10.0
     """How long a request may wait for its turn at the model, the store or the reader of files before it gets 503."""
+
+    hosts: tuple[str, ...] = ()
+    """Names by which the service may be asked, as a JSON list, beside any address and localhost; `*` is any."""
 
     cors_origins: tuple[str, ...] = ()
     """Web pages of other origins that may ask, as a JSON list; none by default."""

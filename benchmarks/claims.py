@@ -18,6 +18,8 @@ from machine import machine
 
 import epochcast
 from predictor.catalogue.devices import find_gpu, generations
+from predictor.catalogue.links import usual_link
+from predictor.catalogue.offers import load_offers
 from predictor.files import data_file
 
 Claim = Mapping[str, str]
@@ -62,18 +64,21 @@ def claims(scenario: str = "all") -> list[dict[str, str]]:
     return [row for row in rows if CHOSEN[scenario](row)]
 
 
-def asked_claims(rows: Sequence[Claim]) -> pd.DataFrame:
+def asked_claims(rows: Sequence[Claim], **more: Any) -> pd.DataFrame:
     """A row for each claim: seconds of what was published, as `measured`, `predicted`, `low` and `high`.
 
-    A published throughput counts as seconds of an iteration. `n_images` are trained on in that time.
+    A published throughput counts as seconds of an iteration. `n_images` are trained on in that time. `more` are further
+    options of `epochcast.predict`.
     """
-    return pd.DataFrame([{**_kind_of(row), **_times(row)} for row in rows])
+    return pd.DataFrame([{**_kind_of(row), **_times(row, **more)} for row in rows])
 
 
 def options_of(claim: Claim) -> dict[str, Any]:
     """Options of `epochcast.predict` that the source of a claim states."""
     options: dict[str, Any] = {name: claim[name] for name in _AS_STATED if claim[name]}
     options |= {name: int(claim[name]) for name in _NUMBERS if claim[name]}
+    if int(claim["n_gpus"] or 1) > 1:  # their own machines: no offer needs to have as many
+        options["link"] = usual_link(find_gpu(claim["gpu"]), load_offers()).name
     if claim["autotuned"] == "yes":
         options["autotune"] = True
     if claim["loader_asked"]:
@@ -83,8 +88,9 @@ def options_of(claim: Claim) -> dict[str, Any]:
     return options
 
 
-def _times(claim: Claim) -> dict[str, float]:
-    answer = epochcast.predict(claim["cnn"], claim["gpu"], int(claim["batch_size"]), **options_of(claim))
+def _times(claim: Claim, **more: Any) -> dict[str, float]:
+    options = options_of(claim) | more
+    answer = epochcast.predict(claim["cnn"], claim["gpu"], int(claim["batch_size"]), **options)
     row, value, batch_size = answer.iloc[0], float(claim["value"]), int(claim["batch_size"])
     if claim["measured"] in ("iteration_ms", "images/s"):
         ends = [row[end] / 1000 for end in ("iteration_time_ms", "low_ms", "high_ms")]

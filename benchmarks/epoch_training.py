@@ -3,7 +3,6 @@
 Every process here is one GPU's. Nothing waits for the GPU between iterations but once, after the first.
 """
 
-import multiprocessing
 import os
 import random
 import statistics
@@ -12,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +18,10 @@ import numpy as np
 from machine import machine
 
 from predictor.catalogue.modes import Mode
-from predictor.cnns.zoo import zoo_cnn
+from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import BackendUnavailableError
 from proxy_cnns.pictures import pillow
 from proxy_cnns.pipelines import DEVIATION, MEAN, PIPELINES, Pipeline, usual_pipeline
-
-OTHER_FAMILIES = (
-    "ghostnet_100", "skresnet34", "res2net50_26w_4s", "xception41", "rexnet_100", "selecsls42b", "resnetv2_50x1_bit",
-    "hrnet_w18_small", "dpn68", "gernet_m", "fasternet_t0", "starnet_s1", "nfnet_l0", "hgnet_tiny", "lcnet_100",
-    "repvit_m0_9", "mobileone_s1", "mixnet_s", "tresnet_m", "mambaout_femto", "inception_next_atto", "convmixer_768_32",
-    "gcresnet33ts", "poolformer_s12",
-)  # fmt: skip
-"""The strangers of `other_families.csv`: eight of the third set, of the fourth and of the fifth."""
-
-OWN = {"own": ("own_cnn", "make_model"), "own_plain": ("own_plain_cnn", "make_model")}
-OWN |= {cnn: ("other_families", cnn) for cnn in OTHER_FAMILIES}
-"""Modules and functions of CNNs that are not in the zoo."""
 
 _DISTINCT_ARRAYS = 5000
 _CLASSES = {"pictures": 1000, "arrays": 10}
@@ -44,7 +30,6 @@ _LEARNING_RATE = 0.01
 _VALIDATED = 10_000
 _ALONE_IMAGES = 2500
 _ALONE_LEAST, _ENQUEUED = 10, 5
-_CHAINER_PREFETCH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +37,6 @@ class Job:
     """What one process trains; `gpu` counts those that the case sees, None: a CPU; `folder` has JPEGs, None: arrays."""
 
     cnn: str
-    framework: str
     mode: Mode
     image_size: int
     local_batch_size: int
@@ -69,7 +53,7 @@ class Job:
 
 def train(job: Job) -> dict[str, Any]:
     """Train, and say what was measured; times in seconds or as their names say."""
-    return (_train_chainer if job.framework == "chainer" else _train_pytorch)(job) | {"machine": machine()}
+    return _train_pytorch(job) | {"machine": machine()}
 
 
 class Arrays:
@@ -111,11 +95,9 @@ def _data(job: Job, samples: int) -> Arrays | Pictures:
         pipeline = usual_pipeline(job.image_size)
         return Pictures(samples, sorted(job.folder.rglob("*.jpg")), pipeline)
     try:
-        if job.framework == "chainer":
-            raise BackendUnavailableError("torchvision makes PyTorch's tensors.")
         augment = _by_torchvision(job.image_size)
     except BackendUnavailableError:
-        augment = _ByNumpy(job.image_size, _maps_dtype(job))
+        augment = _ByNumpy(job.image_size, np.float32)
     return Arrays(samples, job.image_size, augment)
 
 
@@ -150,10 +132,6 @@ class _ByNumpy:
         mean, deviation = (np.array(each, dtype=np.float32) for each in (MEAN, DEVIATION))
         normalised = (crop.astype(np.float32) / 255 - mean) / deviation
         return np.ascontiguousarray(normalised.transpose(2, 0, 1)).astype(self.dtype, copy=False)
-
-
-def _maps_dtype(job: Job) -> Any:
-    return np.float16 if job.framework == "chainer" and job.mode.precision == "amp_fp16" else np.float32
 
 
 def _epoch(
@@ -234,7 +212,7 @@ def _train_pytorch(job: Job) -> dict[str, Any]:
         wait, mark, seconds_between = torch.cuda.synchronize, _event, _event_seconds
     switch_precision(job.mode)
     layout, context = tensor_layout(job.mode), autocast(job.mode, device.type)
-    model = _pytorch_model(job).train().to(device, memory_format=layout)
+    model = module_of(job.cnn, job.image_size).train().to(device, memory_format=layout)
     with tempfile.TemporaryDirectory() as cache, _together(job, model) as distributed:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # empty, as on a machine that was just rented
         compiles = job.mode.capture == "compile"
@@ -319,20 +297,22 @@ def _validation(model: Any, batches: Any, on_device: Any, context: Any, wait: An
     }
 
 
-def _pytorch_model(job: Job) -> Any:
-    if job.cnn in OWN:
-        module, function = OWN[job.cnn]
-        return getattr(import_module(module), function)()
-    if job.cnn == "resnet50":
+def module_of(cnn: str, image_size: int) -> Any:
+    """A CNN as its library builds it: torchvision's ResNet-50, one of the zoo, else timm's with ten classes."""
+    if cnn == "resnet50":
         try:
             from torchvision.models import resnet50
 
             return resnet50()
         except (ImportError, RuntimeError):  # a torchvision of another build of PyTorch
             pass
-    from proxy_cnns.backends.torch.network import network
+    if cnn in zoo_names():
+        from proxy_cnns.backends.torch.network import network
 
-    return network(zoo_cnn(job.cnn, job.image_size), "cpu")
+        return network(zoo_cnn(cnn, image_size), "cpu")
+    import timm
+
+    return timm.create_model(cnn, num_classes=_CLASSES["arrays"])
 
 
 @contextmanager
@@ -369,63 +349,6 @@ def _event_seconds(early: Any, late: Any) -> float:
 
 def _difference(early: float, late: float) -> float:
     return late - early
-
-
-def _train_chainer(job: Job) -> dict[str, Any]:
-    from predictor.cnns.chainer_compat import install
-
-    multiprocessing.set_start_method(
-        "fork", force=True
-    )  # of the workers: Chainer cannot be imported in others
-    chainer = install()
-    from proxy_cnns.backends.chainer.backend import ChainerBackend
-    from proxy_cnns.backends.chainer.modes import configured
-    from proxy_cnns.backends.chainer.network import network
-    from proxy_cnns.backends.chainer.training import make_optimizer
-
-    n, wait = -(-job.samples // job.local_batch_size), _nothing
-    batches = chainer.iterators.MultiprocessIterator(
-        _data(job, job.samples), job.local_batch_size, n_processes=job.workers, n_prefetch=_CHAINER_PREFETCH
-    )
-    backend = ChainerBackend("cpu" if job.gpu is None else f"cuda:{job.gpu}")
-    device = chainer.get_device("@numpy" if job.gpu is None else f"@cupy:{job.gpu}")
-    if job.gpu is not None:
-        import cupy
-
-        backend.switch(job.mode)
-        wait = cupy.cuda.Device(job.gpu).synchronize
-    with configured(job.mode):
-        model = network(zoo_cnn(job.cnn, job.image_size))
-        model.to_device(device)
-        device.use()
-        optimizer = make_optimizer(model, job.mode)
-
-        def on_device(batch: Any) -> Any:
-            images, labels = chainer.dataset.concat_examples(batch, device)
-            return images, labels.astype(np.int32)
-
-        def step(batch: Any) -> None:
-            learn(*on_device(batch))
-
-        def learn(images: Any, labels: Any) -> None:
-            loss = chainer.functions.softmax_cross_entropy(model(images), labels)
-            model.cleargrads()
-            loss.backward()
-            del loss
-            optimizer.update()
-
-        found: dict[str, Any] = {}
-        for epoch in range(job.epochs):
-            times = _epoch(batches, n, step, wait, time.perf_counter, _difference)
-            found |= times if epoch == 0 else {"second_epoch_s": times["epoch_s"]}
-        resident = on_device(next(batches))
-        found |= _alone(lambda: learn(*resident), wait, job)
-    batches.finalize()
-    about = backend.environment()
-    return found | {
-        "gpu": about["gpu"],
-        "version": f"chainer {about['framework_version']}, convolutions by {about['convolutions']}",
-    }
 
 
 def _nothing() -> None:

@@ -11,11 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from judges import fit_epochs
-
-from predictor.files import data_file, replace_file
-from predictor.models.power_fit import own_readings, published_readings, shipped_ratios
-from predictor.models.ratios import FILE, Ratios, read_ratios
-from predictor.models.ratios_fit import (
+from power_fit import own_readings, published_readings, shipped_ratios
+from ratios_fit import (
     CHAINER,
     COMPILE,
     DATA_PARALLEL,
@@ -25,6 +22,9 @@ from predictor.models.ratios_fit import (
     sync_norm_ms,
     team_pairs,
 )
+
+from predictor.files import data_file, replace_file
+from predictor.models.ratios import FILE, Ratios, read_ratios
 from predictor.models.served import Model
 
 

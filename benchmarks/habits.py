@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name, each in outcomes.items():
         share = "" if each.share is None else f"{each.share:.2f}"
         print(f"{name.replace('_', ' '):45} {each.outcome:15} {share:>6}  {each.text[:150]}")
-    counted = Counter(each.outcome for each in outcomes.values())
+    counted = Counter(outcome.outcome for outcome in outcomes.values())
     print("\n" + ", ".join(f"{number} {outcome}" for outcome, number in counted.most_common()))
     if options.csv:
         with options.csv.open("w", newline="", encoding="utf-8") as file:

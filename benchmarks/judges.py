@@ -19,7 +19,19 @@ import pandas as pd
 import real_epochs
 from claims import asked_claims, claims
 from numpy.typing import NDArray
-from real_epochs import ALL, Task, table_of
+from power_fit import held_out_w, own_readings
+from ratios_fit import (
+    CHAINER,
+    COMPILE,
+    DATA_PARALLEL,
+    chainer_pairs,
+    compiled_pairs,
+    measured_cnn,
+    own_tables,
+    team_pairs,
+)
+from real_epochs import Case as EpochCase
+from real_epochs import Task, table_of
 from scipy.optimize import least_squares
 
 from predictor.answers.loading import STARTS
@@ -43,6 +55,7 @@ from predictor.models.chainer import SINGLE
 from predictor.models.epoch_start import compiled_shapes, million_values
 from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_measurements
 from predictor.models.forecast import IterationForecast
+from predictor.models.join import join_host
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
 from predictor.models.layer_times.files import LayerModels, library_mode
 from predictor.models.layer_times.fit import with_forests
@@ -50,20 +63,8 @@ from predictor.models.layer_times.law import counted_operators, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.transfer import CarriedOver
-from predictor.models.power_fit import held_out_w, own_readings
 from predictor.models.ratios import Ratios, ratios_of
-from predictor.models.ratios_fit import (
-    CHAINER,
-    COMPILE,
-    DATA_PARALLEL,
-    chainer_pairs,
-    compiled_pairs,
-    measured_cnn,
-    own_tables,
-    team_pairs,
-)
 from predictor.models.roofline.model import Roofline
-from predictor.models.roofline.terms import join_host
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 from predictor.operators.operators import Operator
@@ -433,13 +434,16 @@ _FASTER = (("tf32", "fp32"), ("amp_fp16", "fp32"), ("fp16", "amp_fp16"))
 
 
 def of_pairs(_: Asked) -> pd.DataFrame:
-    """Precisions in the wrong order at batch 64: `error` is 1 where the faster one is answered slower, else 0."""
+    """Precisions in the wrong order at batch 64: `error` is 1 where the faster one is answered slower, else 0.
+
+    By the GPU's time: autocast makes the host slower.
+    """
     model, rows = Model.load(), []
     for name, gpu in product(_PAIR_CNNS, map(find_gpu, _PAIR_GPUS)):
         times = {
             precision: model.forecast(
                 zoo_cnn(name), gpu, Mode(precision=precision), np.array([64])
-            ).iteration_time_ms[0]
+            ).gpu_time_ms[0]
             for precision in precisions_of(gpu)
         }
         rows += [
@@ -534,13 +538,13 @@ def of_epochs(asked: Asked) -> pd.DataFrame:
     the second set, or the third set's ``strangers``, CNNs of families that no table has.
     """
     which, _, kept = asked.scenario.partition(" ")
-    cases, rows = {case.name: case for case in ALL}, []
+    rows = []
     forecast, measured = _EPOCHS.get(kept, _EPOCHS[""])
     forecasts: dict[tuple[str, str], dict[str, str]] = {}
     for row in real_epochs.read(HERE / forecast):
         forecasts.setdefault((row["case"], row["gpu"]), row)
     for row in (row for name in measured for row in real_epochs.read(HERE / name) if not row["error"]):
-        case = cases[row["case"]]
+        case = EpochCase.named(row["case"])
         if kept == "resnet50" and (case.cnn != "resnet50" or case.n_gpus > 1):
             continue
         if kept == "new" and case.cnn not in _NEW_CNNS:
@@ -586,9 +590,8 @@ def of_starts(asked: Asked) -> pd.DataFrame:
 def of_hosts(_: Asked) -> pd.DataFrame:
     """Eager iterations of those trainings, their mini-batch on the GPU, on machines that the answer is not told of."""
     epochs, model, rows = _pytorch_epochs(), Model.load(), []
-    cases = {case.name: case for case in ALL}
     for row in epochs[(epochs["n_gpus"] == 1) & epochs["alone_ms"].notna()].itertuples():
-        case = cases[row.case]
+        case = EpochCase.named(row.case)
         answer = model.forecast(table_of(case.cnn), find_gpu(row.gpu), case.mode, [case.local_batch_size])
         rows.append(_row(row.gpu, case.mode, case.cnn, row.alone_ms, answer))
     return pd.DataFrame(rows, columns=_COLUMNS)
@@ -657,9 +660,8 @@ def _pytorch_epochs() -> pd.DataFrame:
         forecasts = pd.read_csv(HERE / forecast).drop_duplicates(["case", "gpu"])[names]
         sets += [pd.read_csv(HERE / name).merge(forecasts, on=["case", "gpu"]) for name in measured]
     rows = pd.concat(sets)
-    cases = {case.name: case for case in ALL if case.framework == "pytorch" and case.mode.capture == "eager"}
-    rows = rows[rows["error"].isna() & rows["case"].isin(list(cases))].reset_index(drop=True)
-    of_rows = [cases[name] for name in rows["case"]]
+    rows = rows[rows["error"].isna() & ~rows["case"].str.contains("chainer|compiled")].reset_index(drop=True)
+    of_rows = [EpochCase.named(name) for name in rows["case"]]
     middle_s = rows["middle_ms"] / 1000
     depthwise = np.array([len(compiled_shapes(table_of(case.cnn), case.mode)) for case in of_rows])
     one_worker_s = np.array([case.local_batch_size * _image_s(case.task) for case in of_rows])

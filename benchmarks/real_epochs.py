@@ -1,10 +1,11 @@
 """Real epochs: forecast by `epochcast.compare` first, then trained whole on GPUs; `figures.py` judges both.
 
-    python benchmarks/real_epochs.py forecast --out benchmarks/real_epochs_forecast.csv
-    python benchmarks/real_epochs.py pictures --folder /tmp/pictures
-    python benchmarks/real_epochs.py train --gpus 0 --cases 'resnet50_*_1x*' --folder /tmp/pictures --out FILE.csv
+    python benchmarks/real_epochs.py forecast --cases resnet50_pytorch_1x128_amp --out FORECAST.csv
+    python benchmarks/real_epochs.py pictures --folder PICTURES
+    python benchmarks/real_epochs.py train --gpus 0 --cases resnet50_pytorch_1x128_amp --folder PICTURES --out FILE.csv
 
-Each case is trained in processes of its own, one for each GPU, ended after `--limit` seconds; its row is on disk before
+A case is a CNN of the zoo or of timm, GPUs x the batch size of each, and a mode. Each is trained in processes of its
+own, one for each GPU, ended after `--limit` seconds; its row is on disk before
 the next begins, and a second run goes on with what is left. `train --dry-run` takes every case once on a CPU, tiny.
 """
 
@@ -12,6 +13,7 @@ import argparse
 import csv
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -21,31 +23,30 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from fnmatch import fnmatch
 from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
-from epoch_training import OTHER_FAMILIES, OWN, Job, train
+from epoch_training import Job, module_of, train
+from ratios_fit import measured_cnn
 
 from predictor.answers.loading import ENDS, STARTS
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.models.ratios_fit import measured_cnn
+from predictor.cnns.torch_module import from_torch
+from predictor.cnns.zoo import zoo_names
+from predictor.errors import DataError, SchemaError
 from proxy_cnns.pictures import write_images
 
-_HERE = Path(__file__).parent
 _SAMPLES = 50_000
 _VALIDATED = 10_000
 _DISTINCT_PICTURES = 2000
-_FORECAST = _HERE / "real_epochs_forecast.csv"
 _HOSTS = {
     "NVIDIA H100 80GB HBM3": "h100_16_cores.json",
     "NVIDIA H200": "h200_16_cores.json",
 }
-_GPU_OF_LATER = "NVIDIA H200"  # of the fourth set and the fifth
 _VCPUS = 16  # of each GPU of the machine
 
 
@@ -63,117 +64,60 @@ class Task:
 TASKS = {
     "resnet50": Task("imagenet", 224, 16, from_files=True),
     "vgg_cifar": Task("cifar10", 32, 8),
-    "own": Task("stl10", 96, 8),
     "mobilenet_v2": Task("imagenet", 224, 16, from_files=True, samples=20_000),
     "resnet18_cifar": Task("cifar10", 32, 8),
-    "own_plain": Task("stl10", 96, 8),
-    **dict.fromkeys(OTHER_FAMILIES[:8], Task("stl10", 96, 8, samples=15_000)),
-    **dict.fromkeys(OTHER_FAMILIES[8:], Task("stl10", 96, 8, samples=10_000)),
 }
+_USUAL_TASK = Task("stl10", 96, 8, samples=10_000)
+"""Of every other CNN."""
+
 _MODES = {
     "tf32": Mode("pytorch", "tf32"),
     "amp": Mode("pytorch", "amp_bf16", "channels_last"),
     "tf32compiled": Mode("pytorch", "tf32", capture="compile"),
     "ampcompiled": Mode("pytorch", "amp_bf16", "channels_last", capture="compile"),
-    "chainer tf32": Mode("chainer", "tf32"),
-    "chainer amp": Mode("chainer", "amp_fp16"),  # Chainer has neither bf16 nor channels-last
 }
+_CHAINER_MODES = {"tf32": Mode("chainer", "tf32"), "amp": Mode("chainer", "amp_fp16")}
+"""Chainer has neither bf16 nor channels-last; its epochs were trained by an earlier version of this program."""
+
+
+_NAME = re.compile(
+    rf"(?P<cnn>.+)_(?P<framework>pytorch|chainer)_(?P<n_gpus>\d+)x(?P<local_batch_size>\d+)_(?P<mode>{'|'.join(_MODES)})"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """A CNN trained for an epoch; the batch size is that of each GPU."""
 
+    name: str
     cnn: str
-    framework: str
     n_gpus: int
     local_batch_size: int
-    precision: str
+    mode: Mode
 
-    @property
-    def name(self) -> str:
-        """``resnet50_pytorch_2x128_amp``."""
-        return f"{self.cnn}_{self.framework}_{self.n_gpus}x{self.local_batch_size}_{self.precision}"
-
-    @property
-    def mode(self) -> Mode:
-        """As epochcast names it."""
-        return _MODES[self.precision if self.framework == "pytorch" else f"{self.framework} {self.precision}"]
+    @classmethod
+    def named(cls, name: str) -> "Case":
+        """The case of a name such as ``resnet50_pytorch_2x128_amp``."""
+        parts = _NAME.fullmatch(name)
+        if parts is None:
+            raise SchemaError(
+                f"{name!r} is no case; one is resnet50_pytorch_2x128_amp, modes are {', '.join(_MODES)}."
+            )
+        modes = _CHAINER_MODES if parts["framework"] == "chainer" else _MODES
+        return cls(
+            name, parts["cnn"], int(parts["n_gpus"]), int(parts["local_batch_size"]), modes[parts["mode"]]
+        )
 
     @property
     def epochs(self) -> int:
-        """Two or three where one takes a few seconds: later ones have no start."""
-        if self.cnn in OTHER_FAMILIES:
-            return 3 if self.mode.capture == "eager" else 2
-        return 2 if self.cnn in ("vgg_cifar", "resnet18_cifar") and self.framework == "pytorch" else 1
+        """Later ones have no start; the last of three has new workers."""
+        return 3 if self.mode.capture == "eager" else 2
 
     @property
     def task(self) -> Task:
         """What it is trained on."""
-        return TASKS[self.cnn]
+        return TASKS.get(self.cnn, _USUAL_TASK)
 
-
-def _cases(cnn: str, framework: str, n_gpus: int, sizes: Sequence[int]) -> list[Case]:
-    return [Case(cnn, framework, n_gpus, size, mode) for size in sizes for mode in ("amp", "tf32")]
-
-
-_ON_SMALL_IMAGES = [
-    _cases("vgg_cifar", "pytorch", 1, (128, 500, 50)),
-    _cases("vgg_cifar", "chainer", 1, (128, 500, 50)),
-    _cases("own", "pytorch", 1, (128, 512, 32)),
-]
-CASES = (
-    *_cases("resnet50", "pytorch", 1, (128, 256, 32)),
-    *(case for turn in zip(*_ON_SMALL_IMAGES, strict=True) for case in turn),
-    *_cases("resnet50", "pytorch", 2, (128,)),
-    *_cases("own", "pytorch", 2, (128,)),
-    *_cases("vgg_cifar", "pytorch", 2, (128,)),
-    *_cases("resnet50", "pytorch", 2, (256, 32)),
-    *_cases("own", "pytorch", 2, (512, 32)),
-    *_cases("vgg_cifar", "pytorch", 2, (500, 50)),
-)
-"""Cases of 2026-11-22; those that matter most come first."""
-
-SECOND_CASES = (
-    *_cases("mobilenet_v2", "pytorch", 1, (128, 64)),
-    *_cases("resnet18_cifar", "pytorch", 1, (128, 512)),
-    *_cases("own_plain", "pytorch", 1, (128, 512)),
-)
-"""CNNs that the law of loading beside training and of the start was not fitted on."""
-
-_THIRD, _FOURTH, _FIFTH = OTHER_FAMILIES[:8], OTHER_FAMILIES[8:16], OTHER_FAMILIES[16:]
-_HALF = _THIRD[::2]
-THIRD_CASES = (
-    *(Case(cnn, "pytorch", 1, 128, mode) for mode in ("amp", "tf32") for cnn in _THIRD),
-    *(Case(cnn, "pytorch", 2, 128, mode) for mode in ("amp", "tf32") for cnn in _HALF),
-    *(Case(cnn, "pytorch", 1, 32, "tf32") for cnn in _HALF),
-    *(Case(cnn, "pytorch", 1, 512, "amp") for cnn in _THIRD[1::2]),
-    *(Case(cnn, "pytorch", 1, 128, f"{mode}compiled") for cnn in _THIRD for mode in ("amp", "tf32")),
-)
-"""CNNs of families that no table has; one GPU and two, compiled, too."""
-
-FOURTH_CASES = tuple(
-    Case(cnn, "pytorch", n_gpus, size, mode)
-    for n_gpus, size, mode in (
-        *((1, size, mode) for size in (128, 512) for mode in ("amp", "tf32")),
-        *((2, size, mode) for size in (128, 512) for mode in ("amp", "tf32")),
-        *((1, 128, mode) for mode in ("tf32compiled", "ampcompiled")),
-    )
-    for cnn in _FOURTH
-)
-"""Eight more of such families, for an H200."""
-
-FIFTH_CASES = tuple(
-    Case(cnn, "pytorch", 1, size, mode)
-    for size, mode in (
-        *((128, mode) for mode in ("amp", "tf32", "ampcompiled", "tf32compiled")),
-        *((512, mode) for mode in ("amp", "tf32")),
-    )
-    for cnn in _FIFTH
-)
-"""Eight more, after start, waits and workers had been refitted on the four sets before."""
-
-ALL = (*CASES, *SECOND_CASES, *THIRD_CASES, *FOURTH_CASES, *FIFTH_CASES)
 
 _MEASURED = (
     "case", "gpu", "gpus", "iterations", "epoch_s", "whole_s", "second_epoch_s", "second_whole_s", "second_wait_s",
@@ -193,26 +137,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _forecast(options: argparse.Namespace) -> None:
-    """Ask `epochcast.compare` for every case, with the host's file, which Chainer has no times in, and without."""
-    rows = []
-    for gpu, host_file in _HOSTS.items():
-        for case in _asked(options.cases):
-            if case in (*FOURTH_CASES, *FIFTH_CASES) and gpu != _GPU_OF_LATER:
-                continue
-            hosts = [None] if case.framework == "chainer" else [host_file, None]
-            rows += [_forecast_of(case, gpu, host) for host in hosts]
+    """Ask `epochcast.compare` for every case, with the host's file and without."""
+    rows = [
+        _forecast_of(case, gpu, host)
+        for gpu, host_file in _HOSTS.items()
+        for case in _cases(options.cases)
+        for host in (host_file, None)
+    ]
     with options.out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     print(f"{len(rows)} forecasts in {options.out}")
-
-
-def _asked(patterns: str) -> list[Case]:
-    """Cases in the order of the patterns that they match, joined by commas."""
-    return list(
-        dict.fromkeys(case for pattern in patterns.split(",") for case in ALL if fnmatch(case.name, pattern))
-    )
 
 
 def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
@@ -232,7 +168,7 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
             image_size=task.image_size,
             data_set=task.data_set,
             validation_samples=validated,
-            framework=case.framework,
+            framework=case.mode.framework,
             precision=case.mode.precision,
             memory_format=case.mode.memory_format,
             capture=case.mode.capture,
@@ -272,10 +208,14 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
 
 @lru_cache
 def table_of(cnn: str) -> LayerTable:
-    """The layers of a case's CNN at the size of its task."""
-    image_size = TASKS[cnn].image_size
-    module, function = OWN.get(cnn, ("", cnn))
-    return measured_cnn(f"{module}.{function}" if module else cnn, image_size)[0]
+    """The layers of a case's CNN at the size of its task: of the zoo, of the measured strangers, else of timm."""
+    image_size = TASKS.get(cnn, _USUAL_TASK).image_size
+    own = {"own": "own_cnn.make_model", "own_plain": "own_plain_cnn.make_model"}
+    name = cnn if cnn in zoo_names() else own.get(cnn, f"other_families.{cnn}")
+    try:
+        return measured_cnn(name, image_size)[0]
+    except DataError:
+        return from_torch(module_of(cnn, image_size), image_size)
 
 
 _LINK = "nvlink4"
@@ -328,7 +268,7 @@ def _train(options: argparse.Namespace) -> None:
         import torch.utils.data  # noqa: F401
         import torchvision.models  # noqa: F401
     known = _done(options.out)
-    for case in _asked(options.cases):
+    for case in _cases(options.cases):
         if case.name in known or not (options.dry_run or case.n_gpus == len(options.gpus)):
             continue
         left = end - time.perf_counter()
@@ -356,7 +296,7 @@ def _jobs(case: Case, options: argparse.Namespace, folder: Path) -> Iterator[Job
     task = case.task
     for rank in range(case.n_gpus):
         job = Job(
-            case.cnn, case.framework, case.mode, task.image_size, case.local_batch_size, task.workers, task.samples,
+            case.cnn, case.mode, task.image_size, case.local_batch_size, task.workers, task.samples,
             case.epochs, case.local_batch_size in (128, 500, 512), None if options.dry_run else rank, rank, case.n_gpus,
             options.folder if task.from_files else None, folder / "meeting",
         )  # fmt: skip
@@ -365,10 +305,8 @@ def _jobs(case: Case, options: argparse.Namespace, folder: Path) -> Iterator[Job
 
 def _tiny(job: Job) -> Job:
     """The same job as a CPU does it in a few seconds."""
-    precision = "amp_bf16" if job.framework == "pytorch" and job.mode.precision == "amp_bf16" else "fp32"
-    small = {"resnet50": ("resnet18", 32), "own": ("own", 48), "own_plain": ("own_plain", 48)}
-    small |= {cnn: (cnn, 64) for cnn in OTHER_FAMILIES}
-    cnn, image_size = small.get(job.cnn, (job.cnn, 32))
+    precision = "amp_bf16" if job.mode.precision == "amp_bf16" else "fp32"
+    cnn, image_size = ("resnet18", 32) if job.cnn == "resnet50" else (job.cnn, min(job.image_size, 64))
     return replace(
         job, cnn=cnn, image_size=image_size, mode=replace(job.mode, precision=precision), local_batch_size=8,
         workers=1, samples=64,
@@ -376,11 +314,8 @@ def _tiny(job: Job) -> Job:
 
 
 def _trained(jobs: Sequence[Job], gpus: Sequence[int], limit_s: float) -> dict[str, Any]:
-    """What the first process measured; what went wrong if one failed, or took too long. None of them is left running.
-
-    Chainer starts anew: a fork would hold PyTorch's libraries of CUDA.
-    """
-    context: Any = multiprocessing.get_context("spawn" if jobs[0].framework == "chainer" else "fork")
+    """What the first process measured; what went wrong if one failed, or took too long. None is left running."""
+    context: Any = multiprocessing.get_context("fork")
     processes, answers = [], []
     for job in jobs:
         here, there = context.Pipe(duplex=False)
@@ -450,18 +385,25 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def _cases(names: str) -> list[Case]:
+    cases = [Case.named(name) for name in names.split(",")]
+    if by_chainer := [case.name for case in cases if case.mode.framework == "chainer"]:
+        raise SchemaError(f"{by_chainer[0]}: epochs are trained by PyTorch alone.")
+    return cases
+
+
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     steps = parser.add_subparsers(required=True)
     forecast = steps.add_parser("forecast", help=_forecast.__doc__)
-    forecast.add_argument("--out", type=Path, default=_FORECAST)
-    forecast.add_argument("--cases", default="*", help="patterns of names, joined by commas")
+    forecast.add_argument("--out", type=Path, required=True)
     pictures = steps.add_parser("pictures", help=_pictures.__doc__)
     pictures.add_argument("--number", type=int, default=_SAMPLES)
     training = steps.add_parser("train", help=_train.__doc__)
     for each in (pictures, training):
         each.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "pictures")
-    training.add_argument("--cases", default="*", help="patterns of names, joined by commas, in this order")
+    for each in (forecast, training):
+        each.add_argument("--cases", required=True, help="names, joined by commas, in this order")
     training.add_argument(
         "--gpus",
         type=lambda text: [int(each) for each in text.split(",")],

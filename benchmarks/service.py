@@ -1,9 +1,9 @@
 """What the service takes, and what one client can do to the others: `python benchmarks/service.py [what ...]`.
 
-`speed` asks what nobody asked before over 16 connections; `day` is ten users, a notebook of eight threads and a burning
-core; `memory` asks 50,000 distinct questions; `overload` sends twice what it can take; `attacks` attack it from one
-address while a victim at another asks; `kills` end it with -9 in a burst of uploads. Without an argument all run. Each
-starts `epochcast serve` for itself, on Linux.
+`speed` asks what nobody asked before over 16 connections; `day` is fourteen clients beside five burning processes;
+`memory` asks 50,000 distinct questions; `overload` sends twice what it can take; `attacks` attack it from one
+address or some while a victim at another asks; `kills` end it with -9 in a burst of uploads. Without an argument all
+run. Each starts `epochcast serve` for itself, on Linux.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -68,7 +68,6 @@ class Service:
         while posted(self.port, "/healthz", None, address="127.0.0.1") != 200:
             assert self.process.poll() is None, "the service did not start"
             time.sleep(0.05)
-        posted(self.port, "/openapi.json", None, address="127.0.0.1")  # a thread makes it as a service starts
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,7 +103,7 @@ def posted(
 
 def request(path: str, body: str, form: str = JSON, **headers: str) -> bytes:
     """A POST as it is sent over a connection that is kept."""
-    given = {"Host": "bench", "Content-Type": form, "Content-Length": str(len(body)), **headers}
+    given = {"Host": "127.0.0.1", "Content-Type": form, "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in given.items())
     return f"POST {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
 
@@ -237,17 +236,21 @@ def asked_anew(
 
 
 def day() -> None:
-    """Ten users with a question a second and a notebook with eight threads of comparisons, beside a burning core."""
+    """Fourteen clients beside five burning processes: how many of their requests are answered, and in which time.
+
+    Ten users ask a question a second, a notebook compares in eight threads, another one asks question after question in
+    a plain loop, a third compares the same training for other numbers of epochs, and one sends its quick profile.
+    """
     names = ("resnet50", "vgg16", "densenet121", "efficientnet_b0")
     gpus = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB", "H200", "A10G", "H100 SXM"]
-
-    async def both(port: int) -> list[list[tuple[int, float]]]:
-        more = until(SECONDS)
-        users = [
-            clients(port, 1, partial(user, number), more, pause_s=1.0, address=f"127.0.3.{number}")
-            for number in range(1, 11)
-        ]
-        return await asyncio.gather(clients(port, 8, notebook, more), *users)
+    runs = {
+        "gpu": ["L40S"] * 5,
+        "cnn": ["resnet50"] * 5,
+        "image_size": [224] * 5,
+        "batch_size": [8, 16, 32, 64, 128],
+        "precision": ["tf32"] * 5,
+        "iteration_time_ms": [40.0, 55.0, 96.0, 190.5, 380.0],
+    }
 
     def user(number: int, n: int) -> bytes:
         return request("/v1/predictions", json.dumps(new_question(gpus, 1000 * number + n)))
@@ -255,22 +258,50 @@ def day() -> None:
     def notebook(n: int) -> bytes:
         return request("/v1/comparisons", json.dumps({"cnn": names[n % 4], "samples": n}))
 
-    with Service() as service, burning():
-        comparisons, *questions = asyncio.run(both(service.port))
-    asked_by_users = [each for one in questions for each in one]
-    print(f"day, ten users, {len(asked_by_users)} questions: {latencies(asked_by_users)}")
-    print(f"day, eight threads, {len(comparisons)} comparisons: {latencies(comparisons)}", flush=True)
+    def loop(n: int) -> bytes:
+        return request("/v1/predictions", json.dumps(new_question(["T4"], 10**6 + n)))
+
+    def epochs(n: int) -> bytes:
+        return request("/v1/comparisons", json.dumps({"cnn": "resnet18", "samples": 50_000, "epochs": n}))
+
+    def profile(n: int) -> bytes:
+        return request("/v1/predictions", json.dumps(new_question(["L40S"], n, measurements=runs)))
+
+    kinds: dict[str, list[tuple[Callable[[int], bytes], int, float]]] = {
+        "ten users": [(partial(user, number), 1, 1.0) for number in range(1, 11)],
+        "eight threads that compare": [(notebook, 8, 0.0)],
+        "a plain loop": [(loop, 1, 0.0)],
+        "other numbers of epochs": [(epochs, 1, 0.0)],
+        "a profile": [(profile, 1, 1.0)],
+    }
+
+    async def all_of(port: int) -> list[list[tuple[int, float]]]:
+        more = until(SECONDS)
+        everyone = [client for them in kinds.values() for client in them]
+        return await asyncio.gather(
+            *(
+                clients(port, count, make, more, pause_s, f"127.0.3.{number}")
+                for number, (make, count, pause_s) in enumerate(everyone, start=1)
+            )
+        )
+
+    with Service() as service, burning(5):
+        found = iter(asyncio.run(all_of(service.port)))
+    for kind, them in kinds.items():
+        answers = [answer for _ in them for answer in next(found)]
+        print(f"day, {kind}, {len(answers)} requests: {latencies(answers)}", flush=True)
 
 
 @contextmanager
-def burning() -> Iterator[None]:
-    """A process that takes a core."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+def burning(count: int) -> Iterator[None]:
+    """Processes that each take a core, if they get one."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
     finally:
-        process.kill()
-        process.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def memory() -> None:
@@ -373,7 +404,7 @@ def stored(store: str) -> Iterator[dict[str, Any]]:
 def at_once(calls: list[Callable[[], object]]) -> Counted:
     """Make calls at once; how often each answer came."""
     found: list[object] = []
-    threads = [threading.Thread(target=lambda each=each: found.append(each())) for each in calls]
+    threads = [threading.Thread(target=lambda call=call: found.append(call())) for call in calls]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -407,7 +438,7 @@ def ended(connection: socket.socket) -> object:
 
 
 def slow_bodies(port: int) -> Counted:
-    head = b"POST /v1/predictions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     return half_sent(port, head + b"Content-Length: 1000\r\n\r\n{", 270, 12)
 
 
@@ -419,7 +450,7 @@ def large_head(port: int) -> Counted:
     with socket.create_connection(("127.0.0.1", port), 30, source_address=(ATTACKER, 0)) as connection:
         sent = 0
         with suppress(OSError):
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: ")
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
             while sent < 100:
                 connection.sendall(b"a" * 2**20)
                 sent += 1
@@ -494,8 +525,114 @@ def empty_members(port: int) -> Counted:
 
 def slow_readers(port: int) -> Counted:
     body = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 121))}).encode()
-    head = b"POST /v1/predictions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     return half_sent(port, head + b"Content-Length: %d\r\n\r\n" % len(body) + body, 60, 25)
+
+
+def many_anchors(port: int) -> Counted:
+    """Questions of 15 kB whose 200 anchors correct all GPUs."""
+    known = ("T4", "H200", "A10G", "L4", "V100-SXM2-16GB", "A100-SXM4-40GB")
+
+    def make() -> bytes:
+        anchors = [
+            {"gpu": random.choice(known), "batch_size": size, "iteration_time_ms": 10.0 * size}  # noqa: S311
+            for size in sizes(200)
+        ]
+        return json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": sizes(20), "anchors": anchors}).encode()
+
+    return at_once([partial(posted, port, "/v1/predictions", make()) for _ in range(8)])
+
+
+def many_runs(runs: int, port: int) -> Counted:
+    """Questions with runs of one CNN on one GPU, at as many batch sizes."""
+    given = {
+        "gpu": ["H200"] * runs,
+        "cnn": ["resnet50"] * runs,
+        "image_size": [224] * runs,
+        "batch_size": list(range(1, runs + 1)),
+        "precision": ["tf32"] * runs,
+        "iteration_time_ms": [10.0 * size for size in range(1, runs + 1)],
+    }
+
+    def make() -> bytes:
+        asked = USUAL | {"gpus": ["H200"], "batch_sizes": sizes(200), "measurements": given}
+        return json.dumps(asked).encode()
+
+    return at_once([partial(posted, port, "/v1/predictions", make()) for _ in range(6)])
+
+
+def large_trailers(port: int) -> Counted:
+    """Eight requests whose bodies in chunks end with a header of 30 MiB."""
+    head = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+
+    def attack() -> str:
+        with socket.create_connection(("127.0.0.1", port), 30, source_address=(ATTACKER, 0)) as connection:
+            sent = 0
+            with suppress(OSError):
+                connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ")
+                while sent < 30:
+                    connection.sendall(b"a" * 2**20)
+                    sent += 1
+        return "all taken" if sent == 30 else "closed"
+
+    return at_once([attack] * 8)
+
+
+def many_sizes(port: int) -> Counted:
+    """CNNs of many layers, each at an image size that nobody asked for."""
+    paths = [f"/v1/cnns/densenet201?image_size={size}" for size in range(300, 360)]
+    return at_once([partial(posted, port, path, None) for path in paths])
+
+
+def packed_bodies(port: int) -> Counted:
+    """Thirty bodies that unpack to eight MiB."""
+    body = gzip.compress(b"[" + b" " * (8 * 2**20 - 1), 1, mtime=0)
+    call = partial(posted, port, "/v1/predictions", body, **{"Content-Encoding": "gzip"})
+    return at_once([call] * 30)
+
+
+def many_readers(port: int) -> Counted:
+    """80 readers of 20 addresses that ask for large answers and do not read them."""
+    body = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 121))}).encode()
+    head = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    content = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    held = [
+        socket.create_connection(("127.0.0.1", port), 5, source_address=(f"127.0.4.{1 + i % 20}", 0))
+        for i in range(80)
+    ]
+    for connection in held:
+        connection.sendall(content)
+    time.sleep(40)
+    found = Counter(ended(connection) for connection in held)
+    for connection in held:
+        connection.close()
+    return found
+
+
+def slow_threads(port: int) -> Counted:
+    """16 threads of one client that each read three large answers slowly, and parse them."""
+
+    def one(number: int) -> str:
+        asked = USUAL | {"gpus": ["all"], "batch_sizes": sorted(sizes(100)), "samples": number}
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300, source_address=(ATTACKER, 0))
+        try:
+            connection.request("POST", "/v1/predictions", json.dumps(asked), {"Content-Type": JSON})
+            answer, parts = connection.getresponse(), list[bytes]()
+            while part := answer.read(2**20):
+                parts.append(part)
+                time.sleep(0.5)
+            json.loads(b"".join(parts))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return f"lost: {type(error).__name__}"
+        finally:
+            connection.close()
+        return f"{answer.status}, whole"
+
+    def three(number: int) -> list[str]:
+        return [one(3 * number + i) for i in range(3)]
+
+    with ThreadPoolExecutor(16) as threads:
+        return Counter(each for them in threads.map(three, range(16)) for each in them)
 
 
 def packed_readers(port: int) -> Counted:
@@ -514,7 +651,7 @@ def _packed_readers(port: int) -> Counted:
         more = until(10)
         addresses = [f"127.0.1.{number + 1}" for number in range(60)]
         return await asyncio.gather(
-            *(clients(port, 1, lambda _: content, more, address=each) for each in addresses)
+            *(clients(port, 1, lambda _: content, more, address=address) for address in addresses)
         )
 
     return Counter(status for answers in asyncio.run(readers()) for status, _ in answers)
@@ -531,6 +668,14 @@ ATTACKS: dict[str, Callable[[int], Counted]] = {
     "8 bodies of empty gzip members": empty_members,
     "60 readers that do not read": slow_readers,
     "60 connections on a kept answer, gzipped": packed_readers,
+    "8 questions with 200 anchors": many_anchors,
+    "6 questions with 9,700 runs of a CNN": partial(many_runs, 9_700),
+    "6 questions with 500 runs of a CNN": partial(many_runs, 500),
+    "8 headers of 30 MiB after a body": large_trailers,
+    "60 CNNs at image sizes of their own": many_sizes,
+    "30 bodies that unpack to 8 MiB": packed_bodies,
+    "80 readers of 20 addresses that do not read": many_readers,
+    "16 slow threads, 48 answers": slow_threads,
 }
 
 
@@ -549,12 +694,15 @@ def watched(port: int, stop: threading.Event, seconds: list[float], refused: Cou
 
 
 def attacks() -> None:
-    """Each attack on a service of its own, while a victim asks every 50 ms."""
+    """Each attack, or those in EPOCHCAST_BENCH_ATTACKS, on a service of its own, while a victim asks every 50 ms."""
+    chosen = os.environ.get("EPOCHCAST_BENCH_ATTACKS", "")
     print(
         "| attack | what the attacker was answered | victim p50 | victim max | victim refused | memory, peak |"
     )
     print("|---|---|---|---|---|---|", flush=True)
     for name, attack in ATTACKS.items():
+        if not any(part in name for part in chosen.split(",")):
+            continue
         with Service() as service:
             posted(service.port, "/v1/predictions", KEPT, address=VICTIM, **{"Accept-Encoding": "gzip"})
             stop, seconds, refused = threading.Event(), list[float](), Counter[object]()

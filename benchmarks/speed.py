@@ -153,7 +153,7 @@ def of_every_offer() -> None:
 
 def new_question_to_service() -> Callable[[], None]:
     """A function that asks a service in this process what it was not asked before, so that no kept answer is sent."""
-    client, sizes = TestClient(create_app(Settings())), fresh_batch_sizes()
+    client, sizes = TestClient(create_app(Settings()), base_url="http://127.0.0.1"), fresh_batch_sizes()
 
     def ask() -> None:
         question = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": next(sizes)[:2], "data_set": "imagenet"}

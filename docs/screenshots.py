@@ -22,12 +22,12 @@ DESKTOP, PHONE = (1360, 900), (390, 844)
 LIMITS = "#budget_usd=80&deadline_h=48"
 PICTURES: dict[str, tuple[tuple[int, int], str, str, str, str]] = {
     "web-desktop": (DESKTOP, "light", "en-US", LIMITS, ".top"),
-    "web-offers": (DESKTOP, "light", "en-US", LIMITS, "#cost-title"),
+    "web-offers": (DESKTOP, "light", "en-US", LIMITS, "#offers-title"),
     "web-explanation": (DESKTOP, "light", "en-US", LIMITS, "#why-title"),
     "web-dark": (DESKTOP, "dark", "en-US", "#cnn=efficientnet_b0", ".top"),
     "web-japanese": (DESKTOP, "light", "ja-JP", f"{LIMITS}&lang=ja", ".top"),
     "web-phone": (PHONE, "light", "en-US", LIMITS, ".top"),
-    "web-phone-form": (PHONE, "light", "en-US", LIMITS, ".top"),
+    "web-phone-offers": (PHONE, "light", "en-US", LIMITS, "#offers-title"),
     "web-phone-japanese": (PHONE, "dark", "ja-JP", f"{LIMITS}&lang=ja", "#cost-title"),
 }
 """Of each picture: window, colours, language, question, and what stands at its top."""
@@ -56,10 +56,7 @@ def _take(page: Any, address: str, top: str, path: Path) -> None:
     page.goto(address)
     page.wait_for_selector("#results:not(.empty, .busy)")
     page.wait_for_selector("#why[aria-busy=false]", state="attached")
-    if not top.startswith(".top"):  # on a phone parts are folded
-        page.evaluate("top => { document.querySelector(top).closest('details').open = true }", top)
-    if path.stem == "web-phone-form":
-        page.click("#fold")
+    page.evaluate("top => document.querySelector(top).closest('details')?.setAttribute('open', '')", top)
     page.evaluate("top => document.querySelector(top).closest('.card, .top').scrollIntoView()", top)
     page.wait_for_timeout(300)  # charts follow the window's size a moment later
     page.screenshot(path=path)

@@ -8,14 +8,18 @@
 Everything loads when it is first used, so that `import epochcast` and `epochcast --help` are fast.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from epochcast.api import (
+        check,
         compare,
+        diff,
         evaluate,
         explain,
+        feature_table,
         fit,
         largest_batch_size,
         load_measurements,
@@ -24,17 +28,33 @@ if TYPE_CHECKING:
         profile,
     )
     from epochcast.callbacks import lightning_callback, trainer_callback
-    from epochcast.client import Client
     from epochcast.watching import watch
+    from predictor.answers.answer import PredictionRow
+    from predictor.answers.check import Cause, Checkup
+    from predictor.answers.diff import Difference
+    from predictor.answers.explain import Explanation
+    from predictor.answers.parallel import ParallelWay
+    from predictor.answers.ranking import ComparisonRow
+    from predictor.answers.verdict import Verdict
     from predictor.cnns.builder import NetBuilder
     from predictor.cnns.torch_step import record
 
 __all__ = [
-    "Client",
+    "Cause",
+    "Checkup",
+    "ComparisonRow",
+    "Difference",
+    "Explanation",
     "NetBuilder",
+    "ParallelWay",
+    "PredictionRow",
+    "Verdict",
+    "check",
     "compare",
+    "diff",
     "evaluate",
     "explain",
+    "feature_table",
     "fit",
     "largest_batch_size",
     "lightning_callback",
@@ -48,8 +68,15 @@ __all__ = [
 ]
 
 _HOME = dict.fromkeys(__all__, "epochcast.api") | {
-    "Client": "epochcast.client",
+    "Cause": "predictor.answers.check",
+    "Checkup": "predictor.answers.check",
+    "ComparisonRow": "predictor.answers.ranking",
+    "Difference": "predictor.answers.diff",
+    "Explanation": "predictor.answers.explain",
     "NetBuilder": "predictor.cnns.builder",
+    "ParallelWay": "predictor.answers.parallel",
+    "PredictionRow": "predictor.answers.answer",
+    "Verdict": "predictor.answers.verdict",
     "lightning_callback": "epochcast.callbacks",
     "record": "predictor.cnns.torch_step",
     "trainer_callback": "epochcast.callbacks",
@@ -75,3 +102,16 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({name for name in globals() if name.startswith("__")} | {*__all__})
+
+
+class _ChainerFinder:
+    """Lets ``import chainer`` work beside a current numpy, in a notebook or a file with a CNN; it fails otherwise."""
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> Any:
+        if name != "chainer":
+            return None
+        return import_module("predictor.cnns.chainer_compat").ChainerFinder.find_spec(name)
+
+
+sys.meta_path.insert(0, _ChainerFinder)

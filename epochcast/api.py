@@ -3,10 +3,10 @@
 The commands call the same functions of the core, and `epochcast` loads this module when one is first used.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from epochcast.profiling import ProfileRequest, request_for, run_profile
 from epochcast.signatures import takes_options
@@ -19,10 +19,24 @@ if TYPE_CHECKING:
     import pandas as pd
     from sqlalchemy import Engine
 
+    from epochcast.arguments import BatchSizes, Cnn, Cnns, Gpus
+    from epochcast.typed_options import (
+        CompareOptions,
+        ExplainOptions,
+        MemoryOptions,
+        ParallelOptions,
+        PredictOptions,
+        ProfileOptions,
+    )
+    from predictor.answers.check import Checkup
+    from predictor.answers.diff import Difference
     from predictor.answers.explain import Explanation
+    from predictor.catalogue.devices import Gpu
     from predictor.models.served import Model
 
     Explanations = tuple[list[Explanation], str]
+    Table = pd.DataFrame | str | PathLike[str]
+    Tables = Table | Sequence[str | PathLike[str]]
 
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
@@ -38,7 +52,7 @@ _MEASURED = (
 
 @takes_options(Question, answer="predict")
 def predict(
-    cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
+    cnn: "Cnns", gpu: "Gpus", batch_size: "BatchSizes | None" = None, **options: "Unpack[PredictOptions]"
 ) -> "pd.DataFrame":
     """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
 
@@ -57,7 +71,7 @@ def predict(
     Returns
     -------
     DataFrame
-        A row per CNN, GPU and batch size with the columns of `predictor.answers.answer.PredictionRow`; times in
+        A row per CNN, GPU and batch size with the columns of `epochcast.PredictionRow`; times in
         milliseconds and seconds, money in US$ per epoch. ``attrs["covers"]`` says what the answer covers.
 
     Raises
@@ -85,7 +99,10 @@ def predict(
 
 @takes_options(Plan, Question, answer="compare")
 def compare(
-    cnn: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
+    cnn: "Cnns",
+    gpu: "Gpus | None" = None,
+    batch_size: "BatchSizes | None" = None,
+    **options: "Unpack[CompareOptions]",
 ) -> "pd.DataFrame":
     """Which GPU to rent: time and cost of training one CNN on each GPU, ranked, with a verdict.
 
@@ -103,8 +120,8 @@ def compare(
     Returns
     -------
     DataFrame
-        Best first, with the columns of `predictor.answers.compare.ComparisonRow`; what holds budget and deadline comes
-        before what does not. ``attrs["verdict"]`` is a `predictor.answers.verdict.Verdict`: one sentence, and as data
+        Best first, with the columns of `epochcast.ComparisonRow`; what holds budget and deadline comes
+        before what does not. ``attrs["verdict"]`` is a `epochcast.Verdict`: one sentence, and as data
         what to rent, what is cheapest, fastest and safest; ``attrs["covers"]`` as for `predict`.
 
     Examples
@@ -125,7 +142,7 @@ def compare(
 
 
 @takes_options(Question, answer="memory")
-def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
+def largest_batch_size(cnn: "Cnn", gpu: "str | Gpu", **options: "Unpack[MemoryOptions]") -> int:
     """The largest mini-batch with which a CNN can be trained on a GPU, by the estimate of peak memory.
 
     Parameters
@@ -154,12 +171,13 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     >>> epochcast.largest_batch_size("resnet50", "T4") < epochcast.largest_batch_size("resnet50", "H200")
     True
     """
+    from predictor.answers.asked import Asked
     from predictor.answers.sizes import NOT_ONE_IMAGE
     from predictor.answers.sizes import largest_batch_size as largest_of
 
     question = Question.of(cnn, gpu, None, options)
-    check_read(question, "memory")
-    tables, devices = question.layer_tables(), question.devices()
+    asked = Asked.of(question, "memory")
+    tables, devices = asked.tables, asked.devices
     if len(tables) != 1 or len(devices) != 1:
         raise SchemaError(
             "largest_batch_size is of one CNN on one GPU. Ask once for each GPU, or predict without one."
@@ -172,7 +190,10 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
 
 @takes_options(Question, answer="explain")
 def explain(
-    what: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
+    what: "Cnns | pd.DataFrame | Sequence[Cnn | pd.DataFrame]",
+    gpu: "Gpus | None" = None,
+    batch_size: "BatchSizes | None" = None,
+    **options: "Unpack[ExplainOptions]",
 ) -> "pd.DataFrame":
     """What the time of an iteration is made of, what bounds it, and what another mode would give.
 
@@ -192,7 +213,7 @@ def explain(
     DataFrame
         A row per CNN, GPU, mode and batch size: times in ms, `bound`, a column ``<class>_ms`` for each class of
         operators, ``<bound>_bound_ms`` for each bound, ``<pass>_pass_ms`` for each pass, which each add up to
-        `gpu_time_ms`. ``attrs["explanations"]`` holds all else (`predictor.answers.explain.Explanation`),
+        `gpu_time_ms`. ``attrs["explanations"]`` holds all else (`epochcast.Explanation`),
         ``attrs["covers"]`` what the answer covers.
 
     Raises
@@ -216,9 +237,121 @@ def explain(
     return explanation_frame(*explanations(what, gpu, batch_size, options))
 
 
+@takes_options(Question, answer="predict")
+def check(
+    cnn: "Cnn",
+    gpu: "str | Gpu",
+    batch_size: "BatchSizes | None" = None,
+    *,
+    images_per_s: float | None = None,
+    iteration_time_ms: float | None = None,
+    epoch_time_s: float | None = None,
+    log: str | PathLike[str] | None = None,
+    waiting_share: float | None = None,
+    epochs: int = 1,
+    **options: "Unpack[PredictOptions]",
+) -> "Checkup":
+    """Say whether a training's speed is normal, and what explains it best if not.
+
+    Parameters
+    ----------
+    cnn, gpu, batch_size
+        One CNN, GPU and batch size, as for `predict`; options as the training is believed to run.
+    images_per_s, iteration_time_ms, epoch_time_s : float, optional
+        The speed, one of the three; an epoch needs its samples.
+    log : path, optional
+        Or what the training printed (`predictor.measurements.training_log`).
+    waiting_share : float, optional
+        Share of the time that the loop waits for its loader; a log may tell it.
+    epochs : int
+        Of the training, for what mending saves.
+    **options
+        Those of `predictor.answers.question.Question`.
+
+    Returns
+    -------
+    Checkup
+        `verdict` (``normal``, ``slow``, ``fast``), the normal interval, and `causes`, the likeliest first.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If no speed is given or several are, or the question makes no sense.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> found = epochcast.check("resnet50", "T4", 64, iteration_time_ms=2000, waiting_share=0.6)
+    >>> found.verdict, found.causes[0].name
+    ('slow', 'loading')
+    """
+    from predictor.answers.check import Speed
+    from predictor.answers.check import check as check_speed
+
+    given: dict[str, Any] = {
+        "images_per_s": images_per_s,
+        "iteration_time_ms": iteration_time_ms,
+        "epoch_time_s": epoch_time_s,
+    }
+    if log is not None:
+        from pathlib import Path
+
+        from predictor.measurements.training_log import read_training_log
+
+        if any(value is not None for value in given.values()):
+            raise SchemaError("a log and a speed are given. Pass one of them.")
+        logged = read_training_log(Path(log))
+        given[logged.name] = logged.value
+        waiting_share = logged.waiting_share if waiting_share is None else waiting_share
+    speed = Speed(**given, waiting_share=waiting_share)
+    return check_speed(Question.of(cnn, gpu, batch_size, options), speed, epochs)
+
+
+@takes_options(Question, answer="predict")
+def diff(
+    before: "Cnn",
+    after: "Cnn",
+    gpu: "Gpus",
+    batch_size: "BatchSizes | None" = None,
+    **options: "Unpack[PredictOptions]",
+) -> "list[Difference]":
+    """Say what a change of a CNN costs: its time, memory and the layers that make the difference.
+
+    Parameters
+    ----------
+    before, after : str, path, LayerTable, PyTorch module, ...
+        One CNN each, as for `predict`; recorded steps have their batch size.
+    gpu, batch_size
+        As for `predict`.
+    **options
+        Those of `predictor.answers.question.Question`.
+
+    Returns
+    -------
+    list of Difference
+        One for each GPU and batch size. The interval of `ratio` is narrower than that of either CNN's time, since
+        errors of what they share cancel.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If no batch size is given, or the question makes no sense.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> [change] = epochcast.diff("vgg16", "vgg16_bn", "T4", 64)
+    >>> change.low < change.ratio < change.high, change.layers[0].layer.startswith("batch_norm")
+    (True, True)
+    """
+    from predictor.answers.diff import diff as diff_of
+
+    return diff_of(*(Question.of(cnn, gpu, batch_size, options) for cnn in (before, after)))
+
+
 @takes_options(Question, answer="parallel")
 def parallel_ways(
-    cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
+    cnn: "Cnns", gpu: "Gpus", batch_size: "BatchSizes", **options: "Unpack[ParallelOptions]"
 ) -> "pd.DataFrame":
     """Ways to train one CNN on several GPUs: with a part of the mini-batch, the channels, the rows or the layers each.
 
@@ -233,7 +366,7 @@ def parallel_ways(
     -------
     DataFrame
         A row per CNN, GPU, batch size and way, beside one GPU, with the columns of
-        `predictor.answers.parallel.ParallelWay`. The mini-batch shared was measured; the other ways are arithmetic.
+        `epochcast.ParallelWay`. The mini-batch shared was measured; the other ways are arithmetic.
 
     Raises
     ------
@@ -292,8 +425,50 @@ def load_measurements(path: str | PathLike[str], source: str | None = None) -> "
     return read_measurements(path)
 
 
+def feature_table(
+    measurements: "Tables | None" = None,
+) -> "pd.DataFrame":
+    """Measured iterations joined with specifications of their GPUs and counts of their CNNs' layers.
+
+    Parameters
+    ----------
+    measurements : DataFrame, path or list of path, optional
+        Measurement tables, of which proxies and CNNs are kept; by default the project's own, in a checkout.
+
+    Returns
+    -------
+    DataFrame
+        A row for each measured iteration; ``epochcast table --columns`` lists the columns with their units.
+
+    Raises
+    ------
+    SchemaError
+        If a table cannot be read, or holds no proxy and no CNN.
+
+    Examples
+    --------
+    >>> import epochcast, pandas as pd
+    >>> row = {"gpu": "Tesla T4", "cnn": "16_128_128", "image_size": 16, "batch_size": 32, "precision": "fp32"}
+    >>> table = epochcast.feature_table(pd.DataFrame([row | {"iteration_time_ms": 3.1, "kind": "proxy"}]))
+    >>> table[["in_height", "in_channels", "out_channels", "cuda_cores", "n_16_128_128"]].iloc[0].tolist()
+    [16.0, 128.0, 128.0, 2560.0, 1.0]
+    """
+    from predictor.measurements.features import described
+    from predictor.measurements.features import feature_table as with_layers
+    from predictor.models.fit import own_measurements
+
+    own = ("proxies", "cnns", "targets")
+    rows = own_measurements(own) if measurements is None else _together(measurements)
+    whole = rows[rows["kind"].fillna("target").isin(("proxy", "target"))].reset_index(drop=True)
+    if whole.empty:
+        raise SchemaError(
+            "the table holds no proxy and no CNN. Measure some: `epochcast profile --preset founding`."
+        )
+    return described(with_layers(whole))
+
+
 def evaluate(
-    measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
+    measurements: "Tables | None" = None,
     published: str | PathLike[str] | None = None,
     scenarios: Sequence[str] | None = None,
     predictors: Sequence[str] | None = None,
@@ -304,8 +479,8 @@ def evaluate(
 
     Parameters
     ----------
-    measurements : DataFrame or path, optional
-        A measurement table; by default the published measurements.
+    measurements : DataFrame, path or list of path, optional
+        Measurement tables; by default the published measurements.
     published : path, optional
         Folder of the published measurements; `$EPOCHCAST_PUBLISHED_DATA` if not given.
     scenarios, predictors : list of str, optional
@@ -331,19 +506,20 @@ def evaluate(
 
 
 def fit(
-    measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
+    measurements: "Tables | None" = None,
     published: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
     accuracy: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     store: str | None = None,
     methods_only: bool = False,
+    methods: Sequence[str] | None = None,
 ) -> "Model":
     """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
 
     Parameters
     ----------
-    measurements : DataFrame or path, optional
-        A measurement table; at least ten rows of whole CNNs.
+    measurements : DataFrame, path or list of path, optional
+        Measurement tables; at least ten rows of whole CNNs.
     published : path, optional
         Folder of the published measurements, on which the shipped model is fitted again.
     out : path, optional
@@ -355,6 +531,8 @@ def fit(
     methods_only : bool
         Fit only the named methods (``gpu-specs``, ``proxy-times``, ``flops-ratio``) of the model in `out` again, and
         leave the rest of it.
+    methods : list of str, optional
+        Fit only these named methods on the measurements, proxies among them; the rest is the shipped model.
 
     Returns
     -------
@@ -377,20 +555,42 @@ def fit(
     from predictor.models.named import errors_of
 
     summaries: list[Any] = [] if accuracy is None else as_list(accuracy)
+    if methods:
+        return _with_own_methods(methods, measurements, out)
     if methods_only:
         return _with_methods(measurements, published, out, summaries)
     own = _own(measurements, store)
     model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
     if summaries:
-        model.card["accuracy"] = [entry for each in summaries for entry in accuracy_of(each)]
+        model.card["accuracy"] = [entry for summary in summaries for entry in accuracy_of(summary)]
         model = replace(model, methods=errors_of(summaries, model.named_methods()))
     if out is not None:
         model.save(out)
     return model
 
 
+def _with_own_methods(
+    names: Sequence[str],
+    measurements: "Tables | None",
+    out: str | PathLike[str] | None,
+) -> "Model":
+    """The shipped model with these methods fitted on the measurements in place of its own."""
+    from predictor.models.named import fit_named, rows_of_measurements
+    from predictor.models.served import Model
+
+    if measurements is None:
+        raise SchemaError(
+            "methods are fitted on measurements of your own. Pass a table with proxies and CNNs."
+        )
+    found = fit_named(names, rows_of_measurements(_together(measurements)))
+    model = replace(Model.load(), methods=found)
+    if out is not None:
+        model.save(out)
+    return model
+
+
 def _with_methods(
-    measurements: "pd.DataFrame | str | PathLike[str] | None",
+    measurements: "Tables | None",
     published: str | PathLike[str] | None,
     out: str | PathLike[str] | None,
     summaries: Sequence[Any],
@@ -403,7 +603,7 @@ def _with_methods(
     if out is None:
         raise SchemaError("methods_only needs out, the model file whose methods are fitted. Pass its path.")
     model = Model.load(out)
-    own = None if measurements is None else _measured(measurements)
+    own = None if measurements is None else _together(measurements)
     data = TrainingData.of_default(published) if own is None else TrainingData.of_table(own)
     found = data.methods()
     judged = [_accuracy_of_card(model), *summaries]
@@ -421,7 +621,9 @@ def _accuracy_of_card(model: "Model") -> "pd.DataFrame":
 
 
 @takes_options(ProfileRequest, answer="profile")
-def profile(out: str | PathLike[str], preset: str | None = None, **options: Any) -> "pd.DataFrame":
+def profile(
+    out: str | PathLike[str], preset: str | None = None, **options: "Unpack[ProfileOptions]"
+) -> "pd.DataFrame":
     """Measure this machine, as `epochcast profile` does, and return the table that was written.
 
     Parameters
@@ -468,7 +670,6 @@ def explanations(
     gpu: object,
     batch_size: Any,
     options: "Mapping[str, Any]",
-    ask: "Callable[[Question], Explanations] | None" = None,
 ) -> "Explanations":
     """Explanations as `explain` returns them in a frame, and a paragraph on what they cover.
 
@@ -476,29 +677,23 @@ def explanations(
     ----------
     what, gpu, batch_size, options
         As for `explain`.
-    ask : callable, optional
-        Answers a question about CNNs, such as `Client.explanations`; by default the local core does.
 
     Raises
     ------
     SchemaError
-        If a CNN has no GPU, an option has no effect, or a measurement table is sent to a service.
+        If a CNN has no GPU, or an option has no effect.
     """
     from predictor.answers.explain_measured import is_measurement_table
     from predictor.checks import as_list
 
     many = as_list(what)
     tables = [each for each in many if is_measurement_table(each) or type(each).__name__ == "DataFrame"]
-    if tables and ask is not None:
-        raise SchemaError(
-            "a measurement table is explained without a service, since nothing is predicted. Leave the server out."
-        )
     if tables:
         cnns = [each for each in many if not any(each is table for table in tables)]
         return _of_tables(tables, cnns, gpu, batch_size, options)
     if gpu is None:
         raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200")
-    return _of_cnns(many, gpu, batch_size, options, ask)
+    return _of_cnns(many, gpu, batch_size, options)
 
 
 def explanation_frame(found: "Sequence[Explanation]", scope: str) -> "pd.DataFrame":
@@ -514,7 +709,7 @@ def explanation_frame(found: "Sequence[Explanation]", scope: str) -> "pd.DataFra
 
 
 def evaluation(
-    measurements: "pd.DataFrame | str | PathLike[str] | None",
+    measurements: "Tables | None",
     published: str | PathLike[str] | None,
     scenarios: Sequence[str] | None,
     predictors: Sequence[str] | None,
@@ -530,7 +725,7 @@ def evaluation(
     if measurements is None:
         features = TrainingData.of_default(published).features
     else:
-        measured = _measured(measurements)
+        measured = _together(measurements)
         features = feature_table(measured[~is_compiled(measured)].reset_index(drop=True))
     return run_evaluation(features, scenarios, predictors, seed, n_jobs)
 
@@ -561,15 +756,23 @@ def _of_cnns(
     gpu: object,
     batch_size: Any,
     options: "Mapping[str, Any]",
-    ask: "Callable[[Question], Explanations] | None",
 ) -> "Explanations":
-    from predictor.answers.explain import explain as explain_locally
+    from predictor.answers.explain import explain as explained
 
-    if batch_size is None and all(getattr(cnn, "step", None) is None for cnn in cnns):
-        batch_size = USUAL_BATCH_SIZES  # a recorded step has its own
+    if batch_size is None and not any(map(_is_recorded, cnns)):
+        parts = Question.of(None, None, None, options).parts
+        batch_size = [parts * size for size in USUAL_BATCH_SIZES]  # a recorded step has its own
     question = Question.of(cnns, gpu, batch_size, options)
     check_read(question, "explain")
-    return (ask or explain_locally)(question)
+    return explained(question)
+
+
+def _is_recorded(cnn: object) -> bool:
+    """Whether a CNN is a recorded step, given as it is or as its file."""
+    from predictor.cnns.resolve import resolve_cnn
+
+    is_file = isinstance(cnn, str | PathLike) and str(cnn).endswith(".csv")
+    return getattr(resolve_cnn(cnn) if is_file else cnn, "step", None) is not None
 
 
 def _of_tables(
@@ -579,6 +782,7 @@ def _of_tables(
     batch_size: Any,
     options: "Mapping[str, Any]",
 ) -> "Explanations":
+    from predictor.answers.asked import Asked
     from predictor.answers.explain_measured import explain_measurements
     from predictor.answers.question import Question
     from predictor.checks import as_list, batch_sizes_of
@@ -598,20 +802,27 @@ def _of_tables(
         "batch_size": None if batch_size is None else batch_sizes_of(batch_size),
     }
     only |= {name: given[name] for name in _OF_A_MODE if name in given}
-    names = [str(each) for each in cnns]
-    return explain_measurements(list(tables), names, checked.epoch_samples(), **only), _MEASURED
+    names = [str(cnn) for cnn in cnns]
+    return explain_measurements(list(tables), names, Asked.of(checked).samples, **only), _MEASURED
 
 
-def _own(
-    measurements: "pd.DataFrame | str | PathLike[str] | None", store: str | None
-) -> "pd.DataFrame | None":
+def _own(measurements: "Tables | None", store: str | None) -> "pd.DataFrame | None":
     """Join the table given and the store's, whichever there are."""
     import pandas as pd
 
-    frames = [] if measurements is None else [_measured(measurements)]
+    frames = [] if measurements is None else [_together(measurements)]
     if store is not None:
         frames.append(_uploaded(store))
     return pd.concat(frames, ignore_index=True) if frames else None
+
+
+def _together(measurements: "Tables") -> "pd.DataFrame":
+    """One table of one or several."""
+    import pandas as pd
+
+    if isinstance(measurements, pd.DataFrame | str | PathLike):
+        return _measured(measurements)
+    return pd.concat([_measured(each) for each in measurements], ignore_index=True)
 
 
 def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":

@@ -194,9 +194,9 @@ def _base(name: str, what: str, *packages: str) -> Any:
 
 def _cnn_inside(module: Any) -> Any:
     """The child that holds all parameters of a LightningModule, which itself knows its trainer; else the module."""
-    parameters = sum(each.numel() for each in module.parameters())
+    parameters = sum(parameter.numel() for parameter in module.parameters())
     for child in module.children():
-        if parameters and sum(each.numel() for each in child.parameters()) == parameters:
+        if parameters and sum(parameter.numel() for parameter in child.parameters()) == parameters:
             return child
     return module
 

@@ -24,12 +24,16 @@ COMMANDS = {
     "compare": "Say which GPU to rent: time and cost of a training on each GPU, ranked, and a verdict.",
     "predict": "Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory.",
     "explain": "Show what the time of an iteration is made of, what bounds it, and what another mode would give.",
+    "check": "Say whether a training's speed is normal, and what explains it best if not.",
+    "diff": "Say what a change of a CNN costs: time and memory before and after, and the layers that differ.",
     "evaluate": "Judge every predictor on measurements that its fit never saw, scenario by scenario.",
+    "table": "Join measured iterations with the GPUs' specifications and counts of layers, as regressions see them.",
     "fit": "Fit the model that predict and compare use, and write it as JSON for their --model.",
     "profile": "Measure this machine: operators, proxy CNNs, whole CNNs.",
     "host": "Measure in about ten seconds what enqueuing iterations costs on this machine, per framework and mode.",
+    "hosts": "The catalogue of machines around GPUs.",
     "serve": "Serve predictions, comparisons and measurements over HTTP (docs/api.md).",
-    "data": "Measurement tables: fetch and import published ones, show what one holds, upload it.",
+    "data": "Measurement tables: import published ones, show what one holds, upload it.",
     "gpu": "The catalogue of GPUs.",
     "offer": "Cloud offers and their prices.",
     "cnn": "CNNs: the zoo, and layer tables.",
@@ -60,16 +64,19 @@ def build_app(called: str | None = None) -> typer.Typer:
 
 def main() -> None:
     """Run the command; exit code 2 for bad input, with one line on stderr instead of a traceback."""
+    # Before numpy is loaded: our matrices are small, and threads that wait for each other take what other work needs.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     completes = "_EPOCHCAST_COMPLETE" in os.environ  # a shell asks, which may want any command's options
     try:
         build_app(None if completes else called)(prog_name="epochcast")
     except EpochcastError as error:
         _fail(str(error))
-    except BrokenPipeError:
-        # The reader has gone (`| head`); the interpreter must not complain when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    except SystemExit as end:
+        # The reader has what it wants (`| head`): typer and rich end with 1 where a pipe is broken.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        sys.exit(0)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror}. Check the path.")
 

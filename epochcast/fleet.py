@@ -145,7 +145,9 @@ class Fleet:
         with self._explained():  # a scheduler that does not answer is no error there
             workers = info["workers"].values()
         return int(
-            sum(each["resources"].get(resource, 0) if resource else each["nthreads"] for each in workers)
+            sum(
+                worker["resources"].get(resource, 0) if resource else worker["nthreads"] for worker in workers
+            )
         )
 
     def _started(self, function: Callable[..., Any], arguments: tuple[Any, ...], resource: str) -> Any:
@@ -207,13 +209,12 @@ class Fleet:
 @cache
 def fingerprint() -> str:
     """Digest of epochcast's code and shipped data: equal where answers and measurements are made alike."""
-    import predictor
-    import proxy_cnns
-    from predictor.files import data_root
+    from predictor import files
+    from proxy_cnns import spread
 
-    digest, data = hashlib.sha256(), data_root()
-    for package in (predictor, proxy_cnns):
-        folder = Path(str(package.__file__)).parent
+    digest, data = hashlib.sha256(), files.data_root()
+    for module in (files, spread):
+        folder = Path(str(module.__file__)).parent
         for path in sorted(folder.rglob("*.py")):
             digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
     for path in (*sorted(data.glob("*.csv")), *sorted((data / "models").rglob("*"))):

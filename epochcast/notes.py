@@ -99,7 +99,7 @@ def prediction_notes(records: Records, question: "Question") -> list[Note]:
     matters = any(map(start_matters, records)) or _start_is_missed(records, question)
     return [
         *beware(reason for row in records for reason in row["extrapolates"]),
-        *notes_of(Priority.BEWARE, *question.other_forms()),
+        *notes_of(Priority.BEWARE, *_other_forms(question)),
         *notes_of(
             Priority.LIMIT,
             _host(records),
@@ -116,12 +116,18 @@ def prediction_notes(records: Records, question: "Question") -> list[Note]:
     ]
 
 
+def _other_forms(question: "Question") -> list[str]:
+    from predictor.answers.asked import Asked
+
+    return Asked.of(question).other_forms
+
+
 def comparison_notes(records: Records, question: "Question") -> list[Note]:
     """Notes on a comparison beside its verdict's, which say what limits the best row and would narrow its interval."""
     matters = any(map(start_matters, records)) or _start_is_missed(records, question)
     return [
         *beware(reason for row in records for reason in row["extrapolates"]),
-        *notes_of(Priority.BEWARE, *question.other_forms()),
+        *notes_of(Priority.BEWARE, *_other_forms(question)),
         *notes_of(Priority.LIMIT, _host(records)),
         *notes_of(
             Priority.DETAIL if matters else Priority.VERBOSE,
@@ -221,17 +227,17 @@ def _loading(records: Records, question: "Question") -> str:
 
 def _loading_left_out(records: Records, question: "Question") -> str:
     """That loading, which is not counted, would be slower than training on the vCPUs of an offer."""
+    from predictor.answers.asked import Asked
     from predictor.answers.loading import loading_left_out
-    from predictor.catalogue.offers import cheapest_offers
 
-    offers = cheapest_offers(question.prices(), question.spot, question.gpus_per_node)
+    asked = Asked.of(question)
     slow: dict[str, float] = {}
     for row in records:
-        offer = offers.get(row["gpu"])
+        offer = asked.cheapest.get(row["gpu"])
         if offer is None or row["offer"] != f"{offer.provider} {offer.instance}" or not row["fits_in_memory"]:
             continue  # a service may have other offers
         times = loading_left_out(
-            question, row["image_size"], offer, row["local_batch_size"], row["training_time_ms"]
+            asked, row["image_size"], offer, row["local_batch_size"], row["training_time_ms"]
         )
         if times > _NOTEWORTHY_LOADING:
             slow[row["gpu"]] = max(slow.get(row["gpu"], 0.0), times)

@@ -37,8 +37,7 @@ _OF_PRESET = "the preset's"
 class ProfileRequest:
     """The options of `epochcast profile`; an empty list or None means the preset's default.
 
-    No preset is `quick`; on a processor, which has no time for all of it, a small CNN at one batch size. `suggest` are
-    CNNs whose answers are to be narrowed instead, on the GPU `gpu`.
+    No preset is `quick`; on a processor, which has no time for all of it, a small CNN at one batch size.
     """
 
     preset: str | None = _option(
@@ -71,7 +70,6 @@ class ProfileRequest:
         flag="--batch-size -b",
         usual=_OF_PRESET,
     )
-    refine: bool = _option(False, "Add batch sizes where a CNN's times jump.", "flag", WHAT)
     limit: int | None = _option(
         None, "Measure only the first N configurations.", "whole", WHAT, low=1, high=10**9
     )
@@ -89,8 +87,6 @@ class ProfileRequest:
         "flag",
         HOW_LONG,
     )
-    suggest: Sequence[str] = ()
-    gpu: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any], **more: Any) -> ProfileRequest:
@@ -109,7 +105,6 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> tuple[Requ
     SchemaError
         If an option is invalid; the message names the nearest valid one.
     """
-    from proxy_cnns.cpu_order import most_telling_first
     from proxy_cnns.data_parallel import TOGETHER
     from proxy_cnns.presets import configurations, in_modes, preset
 
@@ -121,8 +116,6 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> tuple[Requ
         kept, left_out = configurations(replace(chosen, blocks=()), sizes, modes)
     else:
         kept, left_out = configurations(in_modes(chosen, modes), sizes)
-    if options.device == "cpu":
-        kept = most_telling_first(kept)
     if chosen.together and options.scheduler is not None:
         raise SchemaError(
             f"the preset {chosen.name} measures the GPUs of one machine together. Run it there, without --scheduler."
@@ -135,7 +128,7 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> tuple[Requ
 
 def default_words(options: ProfileRequest) -> str:
     """What a processor measures where no preset is asked for, as a sentence; else empty."""
-    if options.preset is not None or options.device != "cpu" or options.suggest:
+    if options.preset is not None or options.device != "cpu":
         return ""
     sizes = ", ".join(_with_preset(options).batch_sizes)
     return f"On a processor: the operators of ResNet-18 at 32 px, batch {sizes}; --preset names others."
@@ -180,7 +173,6 @@ def measuring_request(
         Path(out),
         None if options.time_limit is None else seconds(options.time_limit, "--time-limit"),
         options.allow_noise or options.device == "cpu",  # on which something else always works
-        options.refine,
         1000 * seconds(options.longest, "--longest"),
     )
 

@@ -1,15 +1,16 @@
 """Signatures and documentation of functions that take a question's options: each option's own, wherever it is taken.
 
 An option is declared once, as a field of `Question` or `Plan`. What `help`, editors and the reference show of
-`epochcast.predict` is made of these fields, so that none is hidden behind ``**options``.
+`epochcast.predict` is made of these fields, so that none is hidden behind ``**options``. What type checkers and
+completion read is `epochcast.typed_options`, which `python -m epochcast.signatures` prints.
 """
 
 import inspect
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cache
-from textwrap import wrap
+from textwrap import indent, wrap
 from typing import Any, TypeVar
 
 from predictor.answers.options import Option, options_of
@@ -19,9 +20,7 @@ _PLACE = re.compile(r"^(?P<margin> *)\*\*options\n(?:(?P=margin) +.*\n)*", re.MU
 _WIDTH = 108
 
 
-def takes_options(
-    *declared: type[Any], answer: str, without: Collection[str] = ()
-) -> Callable[[_Function], _Function]:
+def takes_options(*declared: type[Any], answer: str) -> Callable[[_Function], _Function]:
     """Say of a function with ``**options`` which they are, in its signature and in its docstring.
 
     Parameters
@@ -30,8 +29,6 @@ def takes_options(
         Dataclasses whose options it takes, `Question` and `Plan`.
     answer : str
         What it gives, a word of `predictor.answers.options.ANSWERS`: it takes what that reads.
-    without : collection of str
-        Options that it refuses all the same.
 
     Returns
     -------
@@ -44,7 +41,7 @@ def takes_options(
         name: (each, annotation)
         for kind in kinds
         for name, (each, annotation) in _annotated(kind).items()
-        if answer in each.answers and name not in without
+        if answer in each.answers
     }
 
     def say(function: _Function) -> _Function:
@@ -68,7 +65,11 @@ def _annotated(kind: Any) -> dict[str, tuple[Option, str]]:
 
 def _with(signature: inspect.Signature, known: dict[str, tuple[Option, str]]) -> inspect.Signature:
     """The signature with options in place of ``**options``."""
-    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    own = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=annotation)
         for name, (option, annotation) in known.items()
@@ -95,3 +96,97 @@ def _entry(name: str, option: Option, annotation: str, margin: str) -> str:
         *(f"    {line}" for line in wrap(said, _WIDTH)),
     ]
     return "".join(f"{margin}{line}\n" for line in lines)
+
+
+_TYPES = {
+    "whole": "int",
+    "number": "float",
+    "hours": "float | str",
+    "usd": "float | str",
+    "word": "str",
+    "flag": "bool",
+    "words": "str | Sequence[str]",
+    "sizes": "int | str | Sequence[int | str]",
+    "anchors": "Iterable[Anchor | Mapping[str, Any]]",
+}
+"""By the kind of an option; of files each its own."""
+
+_OF_FILES = {"measurements": "pd.DataFrame | str | PathLike[str]"}
+
+_HEAD = '''"""The options of each function as type checkers and completion read them.
+
+`epochcast.predict(cnn, gpu, **options)` takes `PredictOptions`, and so on. What an option means is declared once
+(`predictor.answers.question`): `python -m epochcast.signatures` prints this file, and a test compares.
+"""
+# fmt: off
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.catalogue.offers import Offer
+    from predictor.models.forecast import Anchor
+    from predictor.models.served import Model
+'''
+
+_FUNCTIONS = ("predict", "compare", "explain", "parallel", "memory", "watch", "profile")
+_OWN = {"watch": {"loader", "model"}, "profile": {"preset"}}
+"""Options that are parameters of the function."""
+
+
+def typed_options() -> str:
+    """The text of `epochcast.typed_options`: a TypedDict for each function, of parts that functions share."""
+    from epochcast.profiling import ProfileRequest
+    from predictor.answers.question import Plan, Question
+
+    parts: dict[tuple[str, ...], list[str]] = {}
+    for kind in (Question, Plan, ProfileRequest):
+        for name, (known, annotation) in _annotated(kind).items():
+            takers = tuple(
+                function
+                for function in _FUNCTIONS
+                if function in known.answers and name not in _OWN.get(function, ())
+            )
+            if takers:
+                entry = f"{name}: {_type(known, annotation)}\n{_described(known)}"
+                parts.setdefault(takers, []).append(entry)
+    text = "".join(_typed_dict(_part(takers), ("TypedDict",), entries) for takers, entries in parts.items())
+    for function in _FUNCTIONS:
+        bases = [_part(takers) for takers in parts if function in takers]
+        text += _typed_dict(f"{function.capitalize()}Options", bases, [f'"""Options of `{function}`."""\n'])
+    return _HEAD + text
+
+
+def _part(takers: tuple[str, ...]) -> str:
+    return f"_Of{''.join(taker.capitalize() for taker in takers)}"
+
+
+def _typed_dict(name: str, bases: Iterable[str], entries: Iterable[str]) -> str:
+    body = indent("".join(entries), "    ")
+    return f"\n\nclass {name}({', '.join(bases)}, total=False):\n{body}"
+
+
+def _type(known: Option, annotation: str) -> str:
+    if known.kind == "choice":
+        written = f"Literal[{', '.join(map(repr, known.choices))}]".replace("'", '"')
+    elif known.kind == "file":
+        written = _OF_FILES.get(known.name, annotation.removesuffix(" | None"))
+    else:
+        written = _TYPES[known.kind]
+    return f"{written} | None" if known.default is None else written
+
+
+def _described(known: Option) -> str:
+    usual = f" By default {known.usual}." if known.usual else ""
+    plain = known.help.replace("\\[", "[")  # the terminal takes what stands in brackets for a style
+    return "".join(f"{line}\n" for line in wrap(f'"""{plain}{usual}"""', _WIDTH))
+
+
+if __name__ == "__main__":
+    print(typed_options(), end="")

@@ -7,17 +7,24 @@ from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from statistics import fmean, quantiles
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from epochcast.signatures import takes_options
 from epochcast.torch_device import Seen, Team, TorchDevice, images_in, is_module, layers_of, team_of
 from predictor.answers.answer import PredictionRow, answer
+from predictor.answers.asked import Asked
+from predictor.answers.check import Speed, check
 from predictor.answers.options import check_read
-from predictor.answers.quantities import duration, number, usd
+from predictor.answers.quantities import duration, number, percent, usd
 from predictor.answers.question import Question
+from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.offers import cheapest_offers, hourly_usd
 from predictor.checks import as_list
 from predictor.errors import EpochcastError
+
+if TYPE_CHECKING:
+    from epochcast.arguments import Cnn
+    from epochcast.typed_options import WatchOptions
 
 _WARM_UP = 5  # iterations that are not counted: workers start, algorithms are chosen
 _WAITS = 0.1  # share of the time in which an idle device waits for the loader, from which it is a reason
@@ -26,6 +33,7 @@ _PLACE = (
     *("framework", "autotune", "capture", "optimizer", "n_gpus", "float32_matmul_precision"),
 )
 """Columns by which a measurement replaces an earlier one."""
+_MOST = 0.999  # of a waiting share
 _NEAR = 1.1  # actual / predicted up to which the two agree
 
 
@@ -90,7 +98,7 @@ class Watched:
 @takes_options(Question, answer="watch")
 def watch(
     loader: Iterable[Any],
-    model: object = None,
+    model: "Cnn | None" = None,
     *,
     epochs: int = 1,
     gpu: str | None = None,
@@ -98,7 +106,7 @@ def watch(
     report_after: int = 50,
     usd_per_hour: float | None = None,
     on: str | Sequence[str] = (),
-    **options: Any,
+    **options: "Unpack[WatchOptions]",
 ) -> "WatchedLoader":
     """Watch a training: iterate over what this returns instead of your loader.
 
@@ -214,6 +222,7 @@ class Watch:
     clock: Callable[[], float] = time.perf_counter
     watched: Watched | None = None
     seen: Seen | None = None
+    _question: Question | None = None
     _device: TorchDevice | None = None
     _done: int = 0
     _asked_at: float | None = None
@@ -317,8 +326,8 @@ class Watch:
             return None, f"n_gpus {ran['n_gpus']} is given, and {team.n_gpus} processes train together"
         try:
             images = self.seen.batch_size * team.n_processes
-            found = Question.of(self._table(self.seen), gpu, images, ran)
-            return answer(found).rows()[0], None
+            self._question = Question.of(self._table(self.seen), gpu, images, ran)
+            return answer(self._question).rows()[0], None
         except EpochcastError as error:
             return None, str(error)
 
@@ -379,14 +388,21 @@ class Watch:
         """Reasons why actual and predicted time differ."""
         if waiting > _WAITS:
             yield f"{100 * waiting:.0f} % of it waits for the loader: more workers, or lighter transforms"
-        if row is None or 1 / _NEAR <= time_ms / row.iteration_time_ms <= _NEAR:
+        if row is None or self._question is None or 1 / _NEAR <= time_ms / row.iteration_time_ms <= _NEAR:
             return
         yield f"{number(time_ms / row.iteration_time_ms, 2)} x the prediction"
-        slowed = self._device.slowed_by() if self._device else ()
-        if slowed:
-            yield f"the GPU's clock is held down ({', '.join(slowed)})"
-        if row.host_time_ms is not None and row.host_time_ms >= (row.gpu_time_ms or 0.0):
-            yield f"the host decides here, and was taken for {row.host}"
+        if self._device and is_cpu(self._device.name()) != is_cpu(row.gpu):
+            yield f"it trains on {self._device.name()}, and the prediction is of {row.gpu}"
+            return
+        if is_cpu(row.gpu):
+            yield "a CPU's time depends on its threads and on other programs"
+        else:
+            slowed = self._device.slowed_by() if self._device else ()
+            speed = Speed(
+                iteration_time_ms=time_ms, waiting_share=min(waiting, _MOST), slowed_by=tuple(slowed)
+            )
+            causes = check(self._question, speed, self.epochs).causes
+            yield from (f"{percent(cause.probability)} likely: {cause.what}" for cause in causes[:1])
         if row.extrapolates:
             yield f"the prediction extrapolates ({row.extrapolates[0]})"
 
@@ -395,7 +411,7 @@ class Watch:
         if self.usd_per_hour is not None or gpu is None:
             return self.usd_per_hour
         asked = Question.of(None, None, None, dict(self.options))
-        offer = cheapest_offers(asked.prices(), asked.spot).get(self._canonical(gpu))
+        offer = cheapest_offers(Asked.of(asked).prices, asked.spot).get(self._canonical(gpu))
         return None if offer is None else hourly_usd(offer, asked.spot)
 
     @staticmethod
@@ -415,7 +431,7 @@ class Watch:
 
         new = check_measurements(pd.DataFrame([self._measurement(row)]), "the watched training")
         tables = [read_measurements(out), new] if out.exists() else [new]
-        table = pd.concat([each.dropna(axis="columns", how="all") for each in tables], ignore_index=True)
+        table = pd.concat([table.dropna(axis="columns", how="all") for table in tables], ignore_index=True)
         place = [name for name in _PLACE if name in table]
         write_measurements(table.drop_duplicates(place, keep="last"), out)
 

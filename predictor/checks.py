@@ -9,6 +9,8 @@ from predictor.errors import OutOfRangeError, SchemaError
 
 MAX_BATCH_SIZE = 65_536
 MAX_IMAGE_SIZE = 16_384
+LONGEST_MS = 86_400_000
+"""A day: no iteration takes as long, so a longer time has another unit."""
 MAX_SAMPLES = 10**11
 
 _YES = frozenset({"1", "true", "yes", "on"})
@@ -22,7 +24,16 @@ _TWO_READINGS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 
 
 def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES) -> int:
-    """`value` as an int from `low` to `high`; text such as ``"64"`` and integral floats count.
+    """Read a whole number.
+
+    Parameters
+    ----------
+    name : str
+        The quantity, for messages.
+    value : object
+        A number, or text such as ``"64"``, ``"1,000"`` or ``"50k"``; an integral float counts.
+    low, high : int
+        Smallest and largest valid value.
 
     Raises
     ------
@@ -48,14 +59,16 @@ def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES
     return number
 
 
-def positive_number(name: str, value: object) -> float:
-    """`value` as a finite float above 0; SchemaError for text, 0, NaN, infinity and negative numbers."""
+def positive_number(name: str, value: object, high: float = math.inf) -> float:
+    """`value` as a finite float above 0, at most `high`; SchemaError for text, 0, NaN, infinity, negatives and more."""
     try:
         number = float(plain_number(value))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise SchemaError(f"{name} {value!r} is not a number. Give a positive number.") from None
     if not math.isfinite(number) or number <= 0 or isinstance(value, bool):
         raise SchemaError(f"{name} {value!r} is not a positive number. Check its unit.")
+    if number > high:
+        raise SchemaError(f"{name} {value!r} is too large: at most {high:,.0f}. Check its unit.")
     return number
 
 
@@ -89,7 +102,15 @@ def yes_or_no(name: str, text: str) -> bool:
 
 
 def batch_sizes_of(values: int | str | Iterable[object], name: str = "batch_size") -> list[int]:
-    """Distinct checked batch sizes in ascending order, from one or many; a text may hold several."""
+    """Distinct checked batch sizes in ascending order, from one or many; a text may hold several.
+
+    Raises
+    ------
+    SchemaError
+        If none is given, or one is not a whole number.
+    OutOfRangeError
+        If one lies outside 1 to `MAX_BATCH_SIZE`.
+    """
     many = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     parts = [part for value in many for part in (value.split(",") if isinstance(value, str) else (value,))]
     split = next(

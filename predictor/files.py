@@ -37,7 +37,13 @@ def data_root() -> Path:
 
 
 def data_file(name: str) -> Path:
-    """Path of a shipped file, such as ``gpus.csv`` or ``models/default.json``; a DataError if it is missing."""
+    """Path of a shipped file, such as ``gpus.csv`` or ``models/default.json``.
+
+    Raises
+    ------
+    DataError
+        If it is missing.
+    """
     path = data_root() / name
     if not path.is_file():
         raise DataError(
@@ -53,8 +59,8 @@ def published_data_root(folder: str | os.PathLike[str] | None = None) -> Path:
     if not chosen:
         raise DataError(
             "the published measurements are not part of epochcast. "
-            "Pass --published FOLDER or set $EPOCHCAST_PUBLISHED_DATA; `epochcast data fetch --to FOLDER` brings them "
-            "(datasets/README.md names their sources)."
+            "Pass --published FOLDER or set $EPOCHCAST_PUBLISHED_DATA; datasets/README.md names their sources, "
+            "`epochcast data list --to FOLDER` what a folder lacks."
         )
     path = Path(chosen)
     if not path.is_dir():

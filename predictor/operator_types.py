@@ -1,6 +1,7 @@
-"""The types of operators: one entry for each, with its work, its memory and its names in each framework.
+"""The types of operators: one entry a type, with its work, its memory and its names in each framework.
 
-To add a type: one entry of `OPERATOR_TYPES`, and a function in each backend of `proxy_cnns` that measures it.
+To add a type: one entry of `OPERATOR_TYPES`, and a function in each backend of `proxy_cnns` that measures it. Until
+the model was fitted on its measurements, `is_measured` stays False.
 """
 
 from __future__ import annotations
@@ -70,8 +71,10 @@ class OperatorType:
         Whether it reads a window of numbers for each number that it writes.
     positionwise : bool
         Whether it reads channels at each position, with channels last.
+    has_depth : bool
+        Whether it slides over volumes: depth, height and width.
     is_measured : bool
-        Whether operators of the type were measured alone. Trees learn their times, in features of this order.
+        Whether single operators of the type were measured and the model was fitted on them: its trees know the type.
     torch, onnx, chainer : tuple of str
         Names of operators, node types and function classes that are this type whatever their arguments; those
         whose arguments decide have a rule in `predictor.cnns`. The first of `torch` is what readers translate to.
@@ -92,7 +95,8 @@ class OperatorType:
     same_shape: bool = False
     has_window: bool = False
     positionwise: bool = False
-    is_measured: bool = True
+    has_depth: bool = False
+    is_measured: bool = False
     torch: tuple[str, ...] = ()
     onnx: tuple[str, ...] = ()
     chainer: tuple[str, ...] = ()
@@ -140,7 +144,7 @@ ACTIVATIONS: dict[str, Activation] = {
         chainer=("Softmax", "LogSoftmax"),
     ),
 }
-"""Kinds of activations, in the order of the features of fitted trees."""
+"""Kinds of activations."""
 
 _READ_WRITE = Traffic(read_input=1, written_output=1)
 _READ_WRITE_BACK = Traffic(read_output=1, written_input=1)
@@ -171,6 +175,7 @@ _CONVOLUTION = OperatorType(
     weights="filters",
     keeps_input=True,
     amp_output="narrow",
+    is_measured=True,
 )
 
 OPERATOR_TYPES: dict[str, OperatorType] = {
@@ -188,6 +193,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         torch=("linear",),
         onnx=("Gemm",),
         chainer=("LinearFunction",),
+        is_measured=True,
     ),
     # Backward sums dy and dy x, then makes dx from x and dy: with forward 8 tensors in all.
     "batch_norm": OperatorType(
@@ -201,6 +207,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         torch=("batch_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"),
         onnx=("BatchNormalization",),
         chainer=("BatchNormalization",),
+        is_measured=True,
     ),
     # The statistics of one position's channels fit in registers, so the input is read once.
     "layer_norm": OperatorType(
@@ -221,6 +228,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         torch=("layer_norm", "native_layer_norm"),
         onnx=("LayerNormalization",),
         chainer=("LayerNormalization",),
+        is_measured=True,
     ),
     "activation": OperatorType(
         operator_class="activation",
@@ -228,6 +236,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         work=_POINTWISE,
         element_passes=(5.0, 0.0),
         same_shape=True,
+        is_measured=True,
     ),
     "max_pool": OperatorType(
         operator_class="pooling",
@@ -237,6 +246,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         keeps_input=True,
         kept_bytes_per_output=8.0,
         has_window=True,
+        is_measured=True,
     ),
     "avg_pool": OperatorType(
         operator_class="pooling",
@@ -245,6 +255,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         element_passes=(2.0, 2.0),
         keeps_input=True,
         has_window=True,
+        is_measured=True,
     ),
     # Its gradient passes unchanged, but where its branches began, gradients are added: counted here.
     "add": OperatorType(
@@ -258,6 +269,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         torch=("add", "sub", "rsub"),
         onnx=("Add", "Sub", "Sum"),
         chainer=("Add", "AddConstant", "MultiAdd", "Sub", "SubFromConstant"),
+        is_measured=True,
     ),
     # By a learned scale: dx from dy and the weights, then the weights' gradients from x and dy.
     "multiply": OperatorType(
@@ -276,6 +288,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         torch=("div", "addcmul"),
         onnx=("Div",),
         chainer=("Div",),
+        is_measured=True,
     ),
     "concat": OperatorType(
         operator_class="concat",
@@ -286,6 +299,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         torch=("cat", "stack"),
         onnx=("Concat",),
         chainer=("Concat",),
+        is_measured=True,
     ),
     "dropout": OperatorType(
         operator_class="dropout",
@@ -294,6 +308,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         element_passes=(5.0, 0.0),
         kept_bytes_per_output=1.0,
         same_shape=True,
+        is_measured=True,
     ),
     "stochastic_depth": OperatorType(
         operator_class="dropout",
@@ -301,6 +316,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         work=_REDUCTION,
         element_passes=(4.0, 0.0),
         same_shape=True,
+        is_measured=True,
     ),
     "permute": OperatorType(
         operator_class="permute",
@@ -309,6 +325,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         element_passes=(4.0, 0.0),
         same_shape=True,
         torch=("channel_shuffle", "pixel_shuffle", "pixel_unshuffle"),
+        is_measured=True,
     ),
     "pad": OperatorType(
         operator_class="permute",
@@ -324,8 +341,9 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
             "col2im",
         ),
         chainer=("Pad",),
+        is_measured=True,
     ),
-    "flatten": OperatorType(operator_class=None, kernel_class="", work=_NOTHING),
+    "flatten": OperatorType(operator_class=None, kernel_class="", work=_NOTHING, is_measured=True),
     "other": OperatorType(
         operator_class="permute",
         kernel_class="other",
@@ -333,14 +351,18 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         element_passes=(4.0, 2.0),
         keeps_input=True,
         keeps_output=True,
+        is_measured=True,
     ),
-    "loss": OperatorType(operator_class="loss", kernel_class="", work=_NOTHING, is_layer=False),
+    "loss": OperatorType(
+        operator_class="loss", kernel_class="", work=_NOTHING, is_layer=False, is_measured=True
+    ),
     "optimizer": OperatorType(
-        operator_class="optimizer", kernel_class="optimizer", work=_NOTHING, is_layer=False
+        operator_class="optimizer", kernel_class="optimizer", work=_NOTHING, is_layer=False, is_measured=True
     ),
     # The types below were never measured: each follows the kernels of the class most like it.
-    # A convolution over depth, height and width; its row holds depth x height as height.
-    "conv3d": replace(_CONVOLUTION, is_measured=False),
+    # Convolutions over depth, height and width, measured without trees; rows hold depth x height as height.
+    "conv3d": replace(_CONVOLUTION, has_depth=True, is_measured=False),
+    "conv_transpose3d": replace(_CONVOLUTION, product="transposed", has_depth=True, is_measured=False),
     # Its statistics span positions, as batch norm's do; instance norm is the one with a channel per group.
     "group_norm": OperatorType(
         operator_class="layer_norm",
@@ -351,7 +373,6 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         keeps_input=True,
         amp_output="wide",
         same_shape=True,
-        is_measured=False,
         torch=("group_norm", "native_group_norm", "instance_norm"),
         onnx=("GroupNormalization", "InstanceNormalization"),
         chainer=("GroupNormalization",),
@@ -362,7 +383,6 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         kernel_class="avg_pool",
         work=Work((7, 7, 0), _READ_WRITE, _READ_WRITE_BACK),
         element_passes=(2.0, 2.0),
-        is_measured=False,
         torch=(
             "upsample_nearest2d",
             "upsample_bilinear2d",
@@ -386,7 +406,6 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         product="matmul",
         keeps_input=True,
         amp_output="narrow",
-        is_measured=False,
     ),
     # softmax(q k') v in one operator: forward two products, backward five, of which one is computed again.
     "attention": OperatorType(
@@ -397,7 +416,6 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         keeps_input=True,
         keeps_output=True,
         amp_output="narrow",
-        is_measured=False,
     ),
     # A function of each number.
     "clamp": OperatorType(
@@ -407,7 +425,6 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         element_passes=(5.0, 0.0),
         keeps_input=True,
         same_shape=True,
-        is_measured=False,
         torch=(
             *("abs", "exp", "log", "log1p", "neg", "pow", "reciprocal", "rsqrt", "sign", "sqrt", "xlogy"),
             *(
@@ -446,7 +463,6 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         work=_COPY,
         element_passes=(4.0, 0.0),
         same_shape=True,
-        is_measured=False,
         torch=("roll",),
     ),
     # A sum or mean over channels or positions: a pooling whose window is all that it reduces.
@@ -456,10 +472,9 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         work=_REDUCTION,
         element_passes=(2.0, 2.0),
         has_window=True,
-        is_measured=False,
     ),
 }
-"""Every type of operator. The order of the first 18 is that of fitted trees' features and of classes' weights."""
+"""Every type of operator."""
 
 LAYER_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.is_layer)
 """Types of rows of a layer table."""
@@ -474,6 +489,9 @@ OPERATOR_CLASSES = {
 
 MEASURED_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_measured) - {"other"}
 """Types with a time model; ``other`` holds operators of unknown work."""
+
+VOLUME_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.has_depth)
+"""Types that slide over volumes."""
 
 VIEW_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_view)
 """Types that run no kernel."""

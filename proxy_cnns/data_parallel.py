@@ -73,7 +73,7 @@ class DataParallelBackend:
         self._environment: dict[str, object] = self._working().ask(1, "environment")[0]
 
     def environment(self) -> dict[str, object]:
-        """What the first process says of itself, and how many there are."""
+        """Environment of the first process, and the number of processes."""
         return self._environment | {"processes": len(self._devices)}
 
     def prepare(self, configuration: Configuration) -> "_Together":
@@ -83,7 +83,7 @@ class DataParallelBackend:
         return _Together(team, configuration)
 
     def launches(self) -> Launches:
-        """Leave them unknown: every process has a queue of its own."""
+        """Unknown: every process has a queue of its own."""
         return Launches()
 
     def _working(self) -> "_Team":
@@ -124,7 +124,7 @@ class _Team:
             self._awaited[rank] += 1
 
     def ask(self, n: int, *command: Any) -> list[Any]:
-        """Send a command to the first `n` processes, and return what each answers once all have.
+        """Send a command to the first `n` processes, and return their answers once all have answered.
 
         Raises
         ------
@@ -137,7 +137,7 @@ class _Team:
         answers = [self._answers_of(rank) for rank in range(n)]
         errors = [each for some in answers for each in some if isinstance(each, EpochcastError)]
         if errors:
-            raise next((each for each in errors if isinstance(each, DeviceOutOfMemoryError)), errors[0])
+            raise next((error for error in errors if isinstance(error, DeviceOutOfMemoryError)), errors[0])
         return [some[-1] for some in answers]
 
     def _answers_of(self, rank: int) -> list[Any]:
@@ -180,11 +180,11 @@ class _Together:
         self._team.ask(self._n, "synchronise")
 
     def capture(self) -> str:
-        """Say that nothing is captured."""
+        """The reason why nothing is captured."""
         return "an iteration measured for several GPUs is not captured"
 
     def gpu_times_ms(self, n: int) -> None:  # noqa: ARG002
-        """Have no GPU time: it would hold the wait for other GPUs."""
+        """None: a GPU's time would include its wait for the others."""
         return
 
     def host_time_ms(self, n: int) -> float:
@@ -197,11 +197,11 @@ class _Together:
         return None if None in peaks else float(max(peaks))
 
     def conv_algorithms(self) -> None:
-        """Leave them out: they are those of one GPU."""
+        """None: algorithms are noted of one GPU only."""
         return
 
     def compile_s(self) -> None:
-        """Compile nothing."""
+        """None: nothing is compiled."""
         return
 
     def close(self) -> None:

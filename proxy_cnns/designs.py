@@ -80,6 +80,51 @@ def conv(
     )
 
 
+Sides = tuple[int, int, int]
+_POINT, _CUBE = (1, 1, 1), (3, 3, 3)
+
+
+def conv_3d(
+    in_channels: int,
+    sides: Sides,
+    out_channels: int,
+    kernel: Sides,
+    stride: Sides = (1, 1, 1),
+    groups: int = 1,
+    transposed: bool = False,
+    first: bool = False,
+) -> Operator:
+    """Convolution over (depth, height, width), padded to keep the size at stride 1.
+
+    A transposed one multiplies the size by its stride; kernel - stride must be even.
+    """
+    if transposed:
+        padding = [(k - s) // 2 for k, s in zip(kernel, stride, strict=True)]
+        out = [size * s for size, s in zip(sides, stride, strict=True)]
+    else:
+        padding = [k // 2 if k != s else 0 for k, s in zip(kernel, stride, strict=True)]
+        out = [
+            (size + 2 * p - k) // s + 1 for size, p, k, s in zip(sides, padding, kernel, stride, strict=True)
+        ]
+    return from_to(
+        "conv_transpose3d" if transposed else "conv3d",
+        (in_channels, sides[0] * sides[1], sides[2]),
+        (out_channels, out[0] * out[1], out[2]),
+        **_window((kernel[0] * kernel[1], kernel[2]), stride[2], (padding[1], padding[2]))
+        | {"stride_height": stride[0] * stride[1]},
+        in_depth=sides[0],
+        out_depth=out[0],
+        kernel_depth=kernel[0],
+        stride_depth=stride[0],
+        padding_depth=padding[0],
+        dilation=1,
+        groups=groups,
+        parameters=in_channels // groups * out_channels * kernel[0] * kernel[1] * kernel[2],
+        input_gradient=not first,
+        wide_input=first,
+    )
+
+
 def conv_transpose(in_channels: int, side: int, out_channels: int, kernel: int, stride: int) -> Operator:
     """Transposed convolution that multiplies the size by its stride; from a vector (side 1), the CNN's first layer.
 
@@ -299,7 +344,7 @@ def _plain(draw: Draw, type_: str, low: int = 4, high: int = 240, wide: float = 
 
 
 def _shuffle(draw: Draw) -> Operator:
-    """A channel shuffle of two groups, which copies; a change of layout alone moves nothing."""
+    """A channel shuffle of two groups, which copies; only changing the layout moves nothing."""
     channels, side = _size(draw, 7, 64)
     return same_shape("permute", channels + channels % 2, side, groups=2)
 
@@ -465,12 +510,24 @@ def _convolution_1d(draw: Draw) -> Operator:
 
 def _convolution_3d(draw: Draw) -> Operator:
     """Over depth, height and width; a row holds depth x height as height."""
-    side, depth, kernel = draw.side(4, 56), draw.one_of((4, 8, 16)), draw.one_of((1, 3, 3))
+    side, depth, kernel = draw.side(4, 56), draw.one_of((4, 8, 16)), draw.one_of((_POINT, _CUBE, _CUBE))
     ins = max(4, round(min(256, draw.between(200, 2000) / side) / 4) * 4)
     outs = max(4, round(ins * draw.between(0.5, 2) / 4) * 4)
-    window = _window((kernel * kernel, kernel), 1, (0, kernel // 2)) | {"padding_height": None, "groups": 1}
-    shapes = (ins, depth * side, side), (outs, depth * side, side)
-    return from_to("conv3d", *shapes, **window, parameters=ins * outs * kernel**3)
+    return conv_3d(ins, (depth, side, side), outs, kernel)
+
+
+def _factored_3d(draw: Draw) -> Operator:
+    """Over height and width or only over depth, and strided cubes, of widths that video CNNs have."""
+    side, depth = draw.one_of((7, 14, 28, 56)), draw.one_of((4, 8, 16))
+    kernel, stride = draw.one_of((((1, 3, 3), _POINT), ((3, 1, 1), _POINT), (_CUBE, (2, 2, 2))))
+    ins = draw.one_of((16, 32, 64)) * max(1, 56 // side)
+    return conv_3d(ins, (depth, side, side), ins * draw.one_of((1, 2)), kernel, stride)
+
+
+def _transposed_3d(draw: Draw) -> Operator:
+    side, ins = draw.one_of((4, 8, 16, 32)), draw.one_of((64, 128, 256))
+    kernel = draw.one_of((2, 4))
+    return conv_3d(ins, (side, side, side), ins // 2, (kernel, kernel, kernel), (2, 2, 2), transposed=True)
 
 
 FAMILIES: dict[str, tuple[int, Make]] = {
@@ -548,6 +605,8 @@ FAMILIES: dict[str, tuple[int, Make]] = {
     "attention": (16, _attention),
     "convolutions along a line": (12, _convolution_1d),
     "convolutions over depth": (12, _convolution_3d),
+    "convolutions over depth, factored": (8, _factored_3d),
+    "transposed over depth": (4, _transposed_3d),
 }
 """Name of a family -> how many shapes of it the smallest library has, and how one is made from a draw."""
 

@@ -208,7 +208,7 @@ def gpu_reader(device: str) -> Callable[[], dict[str, Any]]:
     Returns
     -------
     callable
-        Where the library is missing or does not answer, it returns ``missing``, the reason, alone.
+        Where the library is missing or does not answer, it returns only ``missing``, the reason.
     """
     try:
         import pynvml

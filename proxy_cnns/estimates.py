@@ -4,7 +4,7 @@ They decide what a preset leaves out and how long a plan takes. They are within 
 times, and are never written into a measurement table.
 """
 
-from functools import lru_cache
+from collections.abc import Mapping
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
@@ -28,9 +28,9 @@ _CPU_BYTES_PER_S, _CPU_FLOP_PER_S = 1e10, 1e11  # of two to four cores
 
 _LINK_BYTES_PER_S = 3e11
 _SETUP_S = {"operator": 0.025, "proxy": 0.3, "target": 2.2, "all_reduce": 0.5}
-"""Building, capturing and settling one configuration."""
+"""Seconds to build, capture and settle one configuration, by kind."""
 _ITERATIONS = {"operator": 10, "proxy": 30, "target": 30, "all_reduce": 30}
-"""Warm-up and repeats together."""
+"""Iterations of warm-up and repeats together, by kind."""
 
 
 def estimated_ms(subject: Subject, batch_size: int, mode: Mode, on_cpu: bool = False) -> float:
@@ -74,19 +74,14 @@ def _is_half(mode: Mode) -> bool:
     return mode.precision.startswith(("amp", "fp16"))
 
 
-def _operators(subject: Subject) -> dict[Operator, float]:
-    return {subject.operator: 1} if subject.operator is not None else _of_table(_table(subject))
+def _operators(subject: Subject) -> Mapping[Operator, float]:
+    return {subject.operator: 1} if subject.operator is not None else operators_of(_table(subject))
 
 
 def _table(subject: Subject) -> LayerTable:
     from predictor.cnns.zoo import zoo_cnn
 
     return subject.table if subject.table is not None else zoo_cnn("resnet50", subject.image_size)
-
-
-@lru_cache(maxsize=256)
-def _of_table(table: LayerTable) -> dict[Operator, float]:
-    return operators_of(table)
 
 
 def _map_elements(operator: Operator) -> float:

@@ -1,18 +1,18 @@
 """A job: the share of a run that one process measures on one device, series by series, until the time is over.
 
 It opens the device, checks that it is free, and skips what is on disk already. A configuration that does not fit, or
-takes too long, ends its series: larger batch sizes of it are not tried. A slow GPU gets short iterations first, so that
-an early end leaves many of them; the order for a CPU counts what they cost already (`proxy_cnns.cpu_order`).
+takes too long, ends its series: larger batch sizes of it are not tried. A CPU and a slow GPU get short iterations
+first, so that an early end leaves many of them.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
-from math import exp, inf, log, sqrt
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -103,7 +103,6 @@ class Request:
     out: Path
     budget_s: float | None = None
     allow_noise: bool = False
-    refine: bool = False
     longest_ms: float = 1000.0
     limits: Mapping[str, Limits] = field(default_factory=lambda: LIMITS)
     backend: str | None = None
@@ -143,7 +142,10 @@ Report = Callable[[Progress], None]
 
 
 def measure_job(job: Job, report: Report) -> dict[str, Any]:
-    """Measure a job into a rows file of its own, and return the environment it was measured in."""
+    """Measure a job into a rows file of its own, and return the environment it was measured in.
+
+    A job that Ctrl-C ended after its first row says so in `interrupted` of the environment.
+    """
     request = job.request
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # one numbering for framework and driver
     monitor = open_monitor(job.device)
@@ -160,14 +162,15 @@ def measure_job(job: Job, report: Report) -> dict[str, Any]:
     environment["gpu"] = canonical_gpu_name(str(environment["gpu"]))
     _refuse_precisions(request, str(environment["gpu"]))
     run = read_run(request.out, _identity(request, environment))
-    if pending(job.configurations, run, refine=request.refine):
-        _measure_into(job, backend, monitor, run, environment, report)
+    if remaining(job.configurations, run):
+        environment["interrupted"] = _measure_into(job, backend, monitor, run, environment, report)
     return environment
 
 
 def _measure_into(
     job: Job, backend: Backend, monitor: Monitor, run: Run, environment: Mapping[str, Any], report: Report
-) -> None:
+) -> bool:
+    """Measure until all is done or time is up; whether Ctrl-C ended it before."""
     request = job.request
     about = {
         **{name: environment[name] for name in ("framework", "gpu", "host")},
@@ -188,15 +191,21 @@ def _measure_into(
             job.of > 1 or not run.rows
         ):  # one process: what is measured becomes a table, as after the time limit
             raise
+        return True
     finally:
         file.close()
+    return False
 
 
 def _reference(job: Job, backend: Backend) -> tuple[dict[Mode, float], list[dict[str, Any]]]:
     """Enqueue time of the reference CNN by mode, and the entries that keep it; of a mode that fails, the reason."""
     host_ms: dict[Mode, float] = {}
     entries: list[dict[str, Any]] = []
-    for mode in [] if job.device == "cpu" else dict.fromkeys(each.mode for each in job.configurations):
+    for mode in (
+        []
+        if job.device == "cpu"
+        else dict.fromkeys(configuration.mode for configuration in job.configurations)
+    ):
         try:
             (timed,) = reference_times(backend, [mode], time.perf_counter)
         except EpochcastError as error:
@@ -262,13 +271,6 @@ def remaining(configurations: Iterable[Configuration], run: Run) -> list[Configu
     return [configuration for configuration, key in keys if key not in done and run.ends(key) is None]
 
 
-def pending(
-    configurations: Sequence[Configuration], run: Run, *, refine: bool = False
-) -> list[Configuration]:
-    """Configurations left to measure: those of the grid, then, if `refine`, batch sizes between them."""
-    return remaining(configurations, run) or (remaining(refined(configurations, run), run) if refine else [])
-
-
 def measure_all(
     job: Job,
     backend: Backend,
@@ -301,7 +303,7 @@ def measure_all(
     session = _Session(job, backend, monitor, run, file, report, clock, about, host_ms)
     session.check_device("before")
     done = True
-    while done and (some := pending(job.configurations, run, refine=job.request.refine)):
+    while done and (some := remaining(job.configurations, run)):
         done = session.measure(some)
     session.check_device("after")
     return done
@@ -330,11 +332,11 @@ class _Session:
     )  # measured times x those estimated for an H200 or a CPU
 
     def measure(self, configurations: Sequence[Configuration]) -> bool:
-        """Measure these in order, on a slow GPU the short ones first; False if the deadline came first."""
+        """Measure these in order, on a CPU or slow GPU the short ones first; False if the deadline came first."""
         weights = [estimated_seconds(configuration) for configuration in configurations]
         start, planned, done, n = self.clock(), sum(weights), 0.0, 0
         waiting = list(zip(configurations, weights, strict=True))
-        for limit_ms in (inf,) if self.job.device == "cpu" else (*SHORT_MS, inf):
+        for limit_ms in (*SHORT_MS, inf):
             later = []
             for configuration, weight in waiting:
                 left_s = inf if self.job.deadline is None else self.job.deadline - self.clock()
@@ -457,53 +459,3 @@ def _words(configuration: Configuration) -> str:
     return (
         f"{configuration.subject.name} batch {configuration.batch_size} {mode.precision} {mode.memory_format}"
     )
-
-
-_DISAGREEMENT = 0.03
-_CLOSEST = 1.1
-"""Batch sizes nearer than this ratio are not divided further."""
-
-Point = tuple[int, float]
-"""Batch size and time in ms."""
-
-
-def refined(configurations: Iterable[Configuration], run: Run) -> list[Configuration]:
-    """Batch sizes to add to the series of whole CNNs.
-
-    Where a measured time differs by more than 3 % from the line between its neighbours, logarithm of time over
-    logarithm of batch size, the batch sizes halfway to both of them are added.
-    """
-    first: dict[Key, Configuration] = {}
-    for configuration in configurations:
-        if configuration.subject.kind != "operator":
-            first.setdefault(series_of(configuration_key(configuration)), configuration)
-    points: dict[Key, list[Point]] = {series: [] for series in first}
-    for key, row in run.rows.items():
-        if series_of(key) in points:
-            time = float(row.get("gpu_time_ms") or row["iteration_time_ms"])
-            points[series_of(key)].append((int(key[-1]), time))
-    return [
-        Configuration(configuration.subject, configuration.mode, batch_size)
-        for series, configuration in first.items()
-        for batch_size in _between(sorted(points[series]))
-    ]
-
-
-def _between(points: list[Point]) -> list[int]:
-    """Batch sizes to add, ascending."""
-    found: set[int] = set()
-    for before, here, after in zip(points, points[1:], points[2:], strict=False):
-        if abs(here[1] / _on_line(before, after, here[0]) - 1) > _DISAGREEMENT:
-            found |= set(_halfway(before[0], here[0])) | set(_halfway(here[0], after[0]))
-    return sorted(found)
-
-
-def _on_line(one: Point, other: Point, batch_size: int) -> float:
-    share = log(batch_size / one[0]) / log(other[0] / one[0])
-    return exp((1 - share) * log(one[1]) + share * log(other[1]))
-
-
-def _halfway(low: int, high: int) -> Iterator[int]:
-    middle = round(sqrt(low * high))
-    if low < middle < high and high / low > _CLOSEST:
-        yield middle

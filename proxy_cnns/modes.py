@@ -27,9 +27,18 @@ _CHECKS = {
 def measurable_modes(
     modes: Sequence[Mode], device: str, *, precision_asked: bool = True, format_asked: bool = True
 ) -> list[Mode]:
-    """Modes that the framework has on such a device, ``cpu`` or any other for a GPU.
+    """Modes that the framework has on a device.
 
     A mode that it lacks is left out if its precision or memory format is a preset's default, unless none is left.
+
+    Parameters
+    ----------
+    modes : sequence of Mode
+        All of one framework.
+    device : str
+        ``cpu``, or any other name for a GPU.
+    precision_asked, format_asked : bool
+        Whether the precision and the memory format come from options, not from a preset.
 
     Raises
     ------
@@ -79,8 +88,18 @@ def _gpus_here() -> list[Gpu]:
 
 
 def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:
-    """Refuse operators with a capture that only whole CNNs have; SchemaError."""
-    captures = {each.mode.capture for each in configurations if each.subject.kind == "operator"}
+    """Refuse operators with a capture that only whole CNNs have.
+
+    Raises
+    ------
+    SchemaError
+        If an operator is to be compiled or run as a static graph; the message says what to measure instead.
+    """
+    captures = {
+        configuration.mode.capture
+        for configuration in configurations
+        if configuration.subject.kind == "operator"
+    }
     if "static_graph" in captures:
         raise SchemaError("a single operator has no static graph: measure operators with --capture eager.")
     if "compile" in captures:

@@ -68,7 +68,7 @@ def usual_pipeline(image_size: int) -> Pipeline:
 
 
 def dali_batches(paths: list[Path], image_size: int, threads: int, batch_size: int) -> Iterator[int]:
-    """Number of images of each mini-batch that DALI loads on the CPU with so many threads, without an end.
+    """Number of images of each mini-batch that DALI loads on the CPU with `threads` threads, without an end.
 
     Run with DALI 2.4 on a CPU; decoding on the GPU is not measured.
 

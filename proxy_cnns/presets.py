@@ -6,10 +6,9 @@ own CNN needs a framework here.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from predictor.catalogue.modes import Mode
-from predictor.cnns.proxies import proxy_table
+from predictor.cnns.proxies import FOUNDING_PROXIES, proxy_table
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError, nearest
 from predictor.operator_types import OPERATOR_TYPES
@@ -59,13 +58,6 @@ _FOUR_MODES = (_TF32, _BF16_LAST, _BF16, _FP32)
 _SIX_MODES = (*_FOUR_MODES, _TF32_LAST, _FP32_LAST)
 _USUAL_BATCH_SIZES = (64, 16, 256, 32, 128, 8, 512, 4)
 
-FOUNDING_PROXIES = (
-    *("32_3_64", "32_64_64", "16_64_128", "16_128_128", "8_128_256", "8_256_256", "4_256_512", "4_512_512"),
-    "2_512_512",  # these nine: the layer shapes of the CIFAR VGG
-    *("2_256_256", "2_256_512", "2_512_256", "4_256_256", "4_512_256"),  # with three above: the slides' eight
-)
-"""The founding study's proxies: nine shapes of the CIFAR VGG and the slides' eight, three of them in both."""
-
 _FOUNDING_BATCH_SIZES = (
     *(64, 512, 5, 128, 16, 256, 32, 8, 500, 50, 180, 110, 10, 14, 18, 7, 12, 4, 2, 6, 24, 90, 360, 1024, 1),
 )
@@ -84,16 +76,6 @@ PARALLEL_TARGETS = (
     *("efficientnet_b0@224", "wide_resnet50_2@224", "vgg_cifar@32", "alexnet@224"),
 )
 """CNNs of the preset ddp: few and many parameters, in few and many tensors."""
-
-FINE_TARGETS = (
-    *("vgg_cifar@32", "alexnet@224", "resnet50@224", "mobilenet_v2@224", "densenet121@224", "googlenet@224"),
-)
-"""CNNs of the fine grid of batch sizes."""
-
-_FINE_BATCH_SIZES = (
-    *(64, 16, 256, 4, 1024, 32, 128, 8, 512, 2, 5, 10, 14, 18, 24, 48, 50, 80, 96, 110, 160, 180, 192, 224),
-    *(320, 384, 448, 500, 640, 768, 896, 3, 6, 7, 12, 20, 28, 40, 56),
-)
 
 
 def preset(name: str) -> Preset:
@@ -136,8 +118,15 @@ def configurations(
 
     They come mode by mode, and in each mode batch size by batch size: a budget that ends early leaves whole batch
     sizes, and of the last one shapes from the whole list. An optimizer step, which no batch size changes, comes
-    once. A view, which runs no kernel, does not come. The blocks of a preset come as they are, unless batch sizes or
-    modes are asked for.
+    once. A view, which runs no kernel, does not come.
+
+    Parameters
+    ----------
+    chosen : Preset
+    batch_sizes : sequence of int, optional
+        In place of the preset's.
+    modes : sequence of Mode, optional
+        In place of the preset's. The blocks of a preset come only if neither is given.
     """
     wanted = (
         _of_blocks(chosen)
@@ -190,7 +179,7 @@ def _of_blocks(chosen: Preset) -> list[Configuration]:
 
 
 def in_modes(chosen: Preset, modes: Sequence[Mode]) -> Preset:
-    """The preset in these modes alone; blocks of TF32 are measured in fp32 where there is no TF32.
+    """The preset in only these modes; blocks of TF32 are measured in fp32 where there is no TF32.
 
     Blocks of a mode without its like, the same precision and memory format, among `modes` are left out.
     """
@@ -244,8 +233,9 @@ SAMPLED_MODES = (_TF32, _BF16_LAST, _BF16, _FP16, _FP32, _TF32_LAST, _FP16_LAST)
 """Modes of the sample, the one that others are carried over from first."""
 
 _BATCH_SIZES = (64, 16, 128, 4, 512, 32)
-"""Each shape is measured at two of them, three places apart: with as many rows, trees that learned from two batch sizes
-of each shape missed the zoo's CNNs by 7 % at batch size 8, from all shapes at 64 and half of them at 16 by 10 %."""
+"""Each shape is measured at two of them, three places apart. With the same number of rows, trees fitted on two batch
+sizes of every shape missed the zoo's CNNs by 7 % at batch size 8; fitted on all shapes at 64 and half of them at 16,
+by 10 %."""
 
 _SHARES = (
     _Share(_TF32, 1.0, 0.7),
@@ -345,30 +335,9 @@ def _zoo() -> Preset:
     return Preset("zoo", about, subjects, _USUAL_BATCH_SIZES, _FOUR_MODES, limit_ms=30, limit_gib=30)
 
 
-def _targets(
-    names: Sequence[str] = TARGETS, name: str = "targets", about: str = "whole CNNs as trained"
-) -> Preset:
+def _targets(names: Sequence[str] = TARGETS, name: str = "targets") -> Preset:
     subjects = tuple(target_subject(each) for each in names)
-    return Preset(name, about, subjects, _USUAL_BATCH_SIZES, _FOUR_MODES)
-
-
-def _fine_targets() -> Preset:
-    about = f"{len(FINE_TARGETS)} CNNs at {len(_FINE_BATCH_SIZES)} batch sizes"
-    return replace(_targets(FINE_TARGETS, "fine-targets", about), batch_sizes=_FINE_BATCH_SIZES)
-
-
-def _fine_operators() -> Preset:
-    about = f"operators of the {len(FINE_TARGETS)} CNNs of fine-targets, at the same batch sizes"
-    subjects = operator_subjects(distinct_operators([named_table(each) for each in FINE_TARGETS]))
-    return Preset(
-        "fine-operators", about, subjects, _FINE_BATCH_SIZES, _FOUR_MODES, limit_ms=60, limit_gib=60
-    )
-
-
-def _fine() -> Preset:
-    whole, parts = _fine_targets(), _fine_operators()
-    about = "fine-targets and fine-operators together"
-    return replace(whole, name="fine", about=about, subjects=whole.subjects + parts.subjects)
+    return Preset(name, "whole CNNs as trained", subjects, _USUAL_BATCH_SIZES, _FOUR_MODES)
 
 
 def _data_parallel() -> Preset:
@@ -392,10 +361,7 @@ PRESETS: dict[str, Callable[[], Preset]] = {
     "library": _library,
     "founding": _founding,
     "zoo": _zoo,
-    "targets": partial(_targets),
-    "fine": _fine,
-    "fine-targets": _fine_targets,
-    "fine-operators": _fine_operators,
+    "targets": _targets,
     "ddp": _data_parallel,
 }
 """Presets without arguments; `preset` also takes ``cnn:`` and ``targets:``."""
@@ -406,7 +372,7 @@ MESSAGE_BYTES = tuple(
     1000 * kilobytes
     for kilobytes in (1, 4, 16, 64, 256, 1000, 4000, 10_000, 25_000, 50_000, 100_000, 200_000, 400_000)
 )
-"""Bytes on each GPU of an all-reduce that is measured alone."""
+"""Bytes on each GPU of a single measured all-reduce."""
 
 BUCKETS = (Replicas(bucket_view=True), Replicas(bucket_mib=1.0), Replicas(bucket_mib=100.0))
 """Ways to add up gradients other than PyTorch's default, measured for the first CNNs."""

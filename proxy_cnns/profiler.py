@@ -198,7 +198,7 @@ def _as_captured(measured: Measured | None) -> Measured | None:
 
 
 def _operator_on_gpu(prepared: Prepared, clock: Clock, limits: Limits) -> Measured | None:
-    """Time an operator by graph replays alone; without them, by wall time."""
+    """Time an operator only by graph replays; without them, by wall time."""
     start, host = clock(), [prepared.host_time_ms(1)]
     while len(host) * prepared.copies < _HOST_SAMPLES and clock() - start < limits.host_s:
         host.append(prepared.host_time_ms(1))

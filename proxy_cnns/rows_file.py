@@ -128,7 +128,7 @@ def repeats_of(measured: Measured, kind: str) -> dict[str, Any]:
     }
     if kind == "operator":
         quartiles = np.quantile(measured.times_ms, [0, 0.25, 0.5, 0.75, 1])
-        return {"quantiles_ms": [_rounded(each) for each in quartiles]}
+        return {"quantiles_ms": [_rounded(quartile) for quartile in quartiles]}
     kept = {name: [_rounded(each) for each in some[:_MOST_REPEATS]] for name, some in times.items() if some}
     return kept | {"iterations_per_wall_time": measured.chunk}
 

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from predictor.errors import EpochcastError, ProfilingError, SchemaError
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.estimates import estimated_seconds
-from proxy_cnns.jobs import Job, Progress, Report, Request, measure_job, modes_of, pending
+from proxy_cnns.jobs import Job, Progress, Report, Request, measure_job, modes_of, remaining
 from proxy_cnns.rows_file import (
     Run,
     RunFile,
@@ -68,7 +68,10 @@ Measure = Callable[[Request, float | None, Report], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a run: rows in the table, how many of them are new and disturbed, and what is missing from it."""
+    """Result of a run: rows in the table, how many of them are new and disturbed, and what is missing from it.
+
+    `interrupted` says whether Ctrl-C ended it.
+    """
 
     out: Path
     gpu: str
@@ -78,6 +81,7 @@ class Outcome:
     left: int
     ended: tuple[str, ...]
     failed: tuple[str, ...]
+    interrupted: bool
 
 
 def measure_here(request: Request, deadline: float | None, report: Report) -> dict[str, Any]:
@@ -171,7 +175,7 @@ def _show_only(device: str) -> str:
 
 
 def end_with(parent: int) -> None:
-    """End this process when its parent is killed, which alone could collect its measurements."""
+    """End this process when its parent is killed: nobody else collects its measurements."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -230,7 +234,11 @@ def measured_by(cluster: Cluster) -> Measure:
 
 def _refuse_own_files(request: Request) -> None:
     """Refuse CNNs that a Python file makes: workers are sent layers, not code."""
-    files = {str(each.subject.builder.path) for each in request.configurations if each.subject.builder}
+    files = {
+        str(configuration.subject.builder.path)
+        for configuration in request.configurations
+        if configuration.subject.builder
+    }
     if files:
         raise SchemaError(
             f"{', '.join(sorted(files))} is code of this machine, which workers are not sent. Measure its operators "
@@ -257,7 +265,7 @@ class _Gathered:
         if self.error is not None or late or self._idle:
             return []
         self._idle = True
-        return pending(self.request.configurations, self.run, refine=self.request.refine)
+        return remaining(self.request.configurations, self.run)
 
     def requests(
         self, left: Sequence[Configuration], places: int, deadline: float | None
@@ -268,7 +276,7 @@ class _Gathered:
             budget_s = None if deadline is None else deadline - time.perf_counter()
             there = tuple(each for each in some if self.run.ends(configuration_key(each)) is None)
             if there and self.error is None and (budget_s is None or budget_s > 0):
-                yield (replace(self.request, configurations=there, budget_s=budget_s, refine=False),)
+                yield (replace(self.request, configurations=there, budget_s=budget_s),)
 
     def take(self, job: JobResult) -> None:
         """Write what a worker sent; SchemaError if its device is not that of the other rows."""
@@ -393,7 +401,7 @@ def profile(
     start = time.perf_counter()
     deadline = None if request.budget_s is None else start + request.budget_s
     before = read_run(request.out, None)
-    unfinished = pending(request.configurations, before, refine=request.refine)
+    unfinished = remaining(request.configurations, before)
     reopened = reopen(request.out) if unfinished else None
     try:
         environment = measure(request, deadline, report)
@@ -401,16 +409,15 @@ def profile(
         if reopened is not None:
             _drop_unchanged(request.out, before)
         raise
+    interrupted = environment.pop("interrupted", False)
     run = read_run(request.out, None)
-    if run.failed and not (
-        run.rows or run.ended or pending(request.configurations, run, refine=request.refine)
-    ):
+    if run.failed and not (run.rows or run.ended or remaining(request.configurations, run)):
         _refuse_nothing(request, run)
     if rows_paths(request.out):
         write_table(run, request.out, environment)
         for path in rows_paths(request.out):
             path.unlink()
-    return _outcome(request, run, before)
+    return _outcome(request, run, before, interrupted=interrupted)
 
 
 def _drop_unchanged(out: Path, before: Run) -> None:
@@ -432,19 +439,20 @@ def _refuse_nothing(request: Request, run: Run) -> None:
     )
 
 
-def _outcome(request: Request, run: Run, before: Run) -> Outcome:
+def _outcome(request: Request, run: Run, before: Run, *, interrupted: bool) -> Outcome:
     return Outcome(
         request.out,
         str((run.identity or {}).get("gpu", "")),
         len(run.rows),
         len(run.rows.keys() - before.rows.keys()),
         sum(str(row.get("disturbed")) == "True" for row in run.rows.values()),
-        len(pending(request.configurations, run, refine=request.refine)),
+        len(remaining(request.configurations, run)),
         tuple(
             f"{_name(end['series'])} from batch {end['batch_size']}: {end['reason']}"
             for end in run.ended.values()
         ),
         tuple(f"{_name(key)}: {reason}" for key, reason in run.failed.items()),
+        interrupted,
     )
 
 

@@ -37,7 +37,7 @@ class Draw:
     def side(self, low: int, high: int) -> int:
         """Height and width of a feature map: any, and half the time one that image sizes halve to."""
         side = self.between(low, high)
-        usual = [each for each in _USUAL_SIDES if low <= each <= high]
+        usual = [usual_side for usual_side in _USUAL_SIDES if low <= usual_side <= high]
         if usual and self.happens(_SHARE_OF_USUAL_SIDES):
             return min(usual, key=lambda each: max(each / side, side / each))
         return round(side)

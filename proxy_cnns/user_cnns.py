@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.resolve import has_own_image_size, resolve_cnn
+from predictor.cnns.resolve import has_own_image_size, name_and_size, resolve_cnn
 from predictor.errors import BackendUnavailableError, EpochcastError, SchemaError, nearest
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.configuration import Builder, Subject
@@ -108,6 +108,12 @@ def _refuse_missing_framework(path: str | Path, error: Exception) -> None:
     package = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
     if package in _EXTRAS:
         name, extra = _EXTRAS[package]
+        if package == "chainer":
+            from predictor.cnns.chainer_compat import HOW_TO_INSTALL
+
+            raise BackendUnavailableError(
+                f"{path} needs Chainer, which is not installed: {HOW_TO_INSTALL}"
+            ) from error
         raise BackendUnavailableError(
             f"{path} needs {name}, which is not installed: pip install 'epochcast[{extra}]'"
             + (" torchvision" if package == "torchvision" else "")
@@ -144,7 +150,7 @@ _PYTHON_FILE = re.compile(r"\.py(:\w*)?(@[^/\\]*)?")
 
 def target_subject(text: str) -> Subject:
     """Whole CNN; a user's own is built when it runs, with images of 224 pixels unless the text says otherwise."""
-    cnn, image_size = _cnn_and_size(text)
+    cnn, image_size = name_and_size(text)
     builder = builder_of(cnn)
     if builder is not None:
         return Subject("target", user_name(builder), image_size or _USER_IMAGE_SIZE, builder=builder)
@@ -160,10 +166,20 @@ def names_a_file(text: str) -> bool:
 def named_table(text: str, image_size: int | None = None, usual_size: int | None = None) -> LayerTable:
     """Layer table of ``CNN[@IMAGE_SIZE]``: a name of the zoo, a file, or a user's function.
 
-    `image_size` applies where the text has none; SchemaError if they differ. `usual_size` is that of a user's CNN for
-    which neither says it.
+    Parameters
+    ----------
+    text : str
+    image_size : int, optional
+        Pixels of a side, where the text has none.
+    usual_size : int, optional
+        That of a user's CNN for which neither says it.
+
+    Raises
+    ------
+    SchemaError
+        If text and `image_size` differ; else as of `resolve_cnn` and `user_table`.
     """
-    cnn, own_size = _cnn_and_size(text)
+    cnn, own_size = name_and_size(text)
     if own_size and image_size not in (None, own_size):
         raise SchemaError(f"{text!r} and image size {image_size} differ. Give one of them.")
     image_size = own_size or image_size
@@ -171,15 +187,6 @@ def named_table(text: str, image_size: int | None = None, usual_size: int | None
     if builder is not None:
         return user_table(builder, image_size, usual_size)
     return resolve_cnn(cnn, image_size)
-
-
-def _cnn_and_size(text: str) -> tuple[str, int | None]:
-    cnn, at, size = text.strip().rpartition("@")
-    if not at or any(mark in size for mark in ("/", "\\", ".")):  # no @, or one in a folder's name
-        return text.strip(), None
-    if not size.isdecimal() or int(size) < 1:
-        raise SchemaError(f"{text!r}: after @ comes the image size in pixels, such as {cnn}@224.")
-    return cnn, int(size)
 
 
 def distinct_operators(tables: Sequence[LayerTable]) -> tuple[Operator, ...]:

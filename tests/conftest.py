@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from torchvision_import import import_torchvision
 from waiting import wait_until
@@ -21,6 +22,9 @@ from waiting import wait_until
 # Arrays here are small. Threads of linear algebra that wait for a busy core spin: a fit then takes ten times as long.
 for _library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")  # read when NumPy and PyTorch are first imported
+
+# The name by which Starlette's client asks.
+os.environ.setdefault("EPOCHCAST_HOSTS", '["testserver"]')
 
 # How long an example takes is the machine's affair.
 hypothesis.settings.register_profile(

@@ -170,7 +170,7 @@ class PageRunner:
             return None
         _, out, err = self._command(line)
         printed = self._as_named(out + err).splitlines()[:2]
-        expected = [each for each in shown.splitlines()[:2] if each != "..."]
+        expected = [line for line in shown.splitlines()[:2] if line != "..."]
         if [_words(each, block.varies) for each in printed[: len(expected)]] != [
             _words(each, block.varies) for each in expected
         ]:

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -50,8 +49,6 @@ def _imported_by_conftest(folder: Path, torchvision: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("torchvision", [_WITH_OPERATORS, _WITHOUT_OPERATORS], ids=["compiled", "missing"])
-def test_operators_are_declared_only_where_torchvision_has_none(
-    torch: ModuleType, tmp_path: Path, torchvision: str
-) -> None:
+def test_operators_are_declared_only_where_torchvision_has_none(torch, tmp_path, torchvision):
     run = _imported_by_conftest(tmp_path, torchvision)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -19,12 +19,12 @@ from api.answers import CalibrationAnswer
 from api.caching import File, file_response, in_json
 from api.openapi import question_body
 from api.parsing import examples_of, json_of, question_of
-from api.questions import CalibrationQuestion, StoredRows, core_question
+from api.questions import CalibrationQuestion, StoredRows, check_runs, core_question
 from api.routes.predictions import predicted
 from api.serving import ServingState, Snapshot, client_of, serving_of
 from api.store.measurements import find_rows, frame_of
 from api.store.uploads import MAX_ROWS, rows_of, table_sent
-from predictor.answers.knowledge import OwnMeasurements
+from predictor.answers.own_measurements import OwnMeasurements
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import canonical_gpu_name
 
@@ -86,6 +86,7 @@ def _fitted(given: _Given, snapshot: Snapshot) -> OwnMeasurements:
     """The measurements fitted on top of the served model, once for all questions about the same rows."""
     fitted = snapshot.fits.get(given.name)
     if fitted is None:
+        check_runs(given.frame)
         fitted = snapshot.fits[given.name] = OwnMeasurements.of(given.frame, snapshot.model)
     return fitted
 

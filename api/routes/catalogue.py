@@ -4,18 +4,20 @@ from functools import cache
 from math import isfinite
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
+from pydantic_core import from_json
 
 from api.caching import KeptRoute
 from api.problems import only_known_parameters
 from api.questions import LISTED, ComparisonQuestion, ExplanationQuestion, PredictionQuestion, is_served
-from api.serving import serving_of
+from api.serving import client_of, serving_of
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import TrainingSet, training_sets
 from predictor.catalogue.devices import Gpu, find_gpu, gpus_of_generation, precisions_of
+from predictor.catalogue.hosts import all_hosts
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import Layer
@@ -139,20 +141,18 @@ async def cnns() -> list[KnownCnn]:
     return await run_in_threadpool(_known_cnns)
 
 
-@router.get("/cnns/{name}", operation_id="get_cnn", summary="One CNN, layer by layer")
+@router.get(
+    "/cnns/{name}", operation_id="get_cnn", summary="One CNN, layer by layer", response_model=CnnLayers
+)
 async def cnn(
+    request: Request,
     name: Annotated[str, Path(examples=["lenet5"])],
     image_size: Annotated[int | None, Query(ge=1, le=MAX_IMAGE_SIZE)] = None,
-) -> CnnLayers:
+) -> Response:
     """Its layer table at an image size; the usual one by default."""
-    table = await run_in_threadpool(zoo_cnn, name[:200], image_size)
-    return CnnLayers(
-        cnn=table.cnn,
-        image_size=table.image_size,
-        parameters=table.parameters,
-        training_flops_per_image=cnn_flops(table, 1),
-        layers=list(table.layers),
-    )
+    queue = serving_of(request).model_queue
+    content = await queue.run(client_of(request), _cnn_in_json, name[:200], image_size)
+    return Response(content, media_type="application/json")
 
 
 @router.get("/options", operation_id="list_options", summary="Options of a question")
@@ -178,7 +178,7 @@ async def models(request: Request) -> list[ModelCard]:
             trained_on=str(model.card.get("trained_on", "unknown data")),
             card=model.card,
             methods=METHODS,
-            hosts=model.hosts(),
+            hosts=[*(host.name for host in all_hosts()), *model.hosts()],
             measured_gpus=sorted(model.ranges.gpus),
             operator_libraries=model.layers.modes(),
             problem=served.problem,
@@ -188,6 +188,23 @@ async def models(request: Request) -> list[ModelCard]:
 
 def _known_gpu(gpu: Gpu, model: Model) -> KnownGpu:
     return KnownGpu(gpu=gpu, precisions=precisions_of(gpu), measured=gpu.name in model.ranges.gpus)
+
+
+def cnn_example() -> Any:
+    """What one of the zoo's CNNs is answered with."""
+    return from_json(_cnn_in_json("lenet5", None))
+
+
+def _cnn_in_json(name: str, image_size: int | None) -> bytes:
+    table = zoo_cnn(name, image_size)
+    found = CnnLayers(
+        cnn=table.cnn,
+        image_size=table.image_size,
+        parameters=table.parameters,
+        training_flops_per_image=cnn_flops(table, 1),
+        layers=list(table.layers),
+    )
+    return found.model_dump_json().encode()
 
 
 @cache

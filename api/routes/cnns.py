@@ -4,15 +4,15 @@ A client with an ONNX file sends it here once, and then its layers with each que
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from email.message import Message
-from email.parser import BytesHeaderParser
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import BaseModel, Field
 from pydantic_core import from_json
+from python_multipart import FormParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import File as FormFile
+from python_multipart.multipart import parse_options_header
 
 from api.bodies import read_body
 from api.caching import File, file_response, in_json
@@ -29,7 +29,7 @@ MAX_ONNX_BYTES = 16 * 2**20
 MAX_FORM_BYTES = MAX_ONNX_BYTES + 2**20
 """Of a form with an ONNX file and an image size."""
 
-_MOST_HEADER_BYTES = 4096  # of a field of a form
+_FIELDS = ("onnx", "image_size")
 _FORM = {
     "required": True,
     "content": {
@@ -103,11 +103,11 @@ def example() -> Any:
 
 def _file(content: bytes, content_type: str) -> tuple[bytes, str, int | None]:
     """The file of a form, its name, and the size of images where it leaves that open."""
-    parts = {part.name: part for part in _form_parts(content, content_type, ("onnx", "image_size"))}
-    file, size = parts.get("onnx"), parts.get("image_size")
-    if file is None or file.file_name is None:
+    parts, file_name = _form_parts(content, content_type)
+    if file_name is None:
         raise SchemaError("the form has no file. Send it as the field onnx.")
-    return _sized(file.content), _plain(file.file_name), _image_size(size.content) if size else None
+    size = parts.get("image_size")
+    return _sized(parts["onnx"]), _plain(file_name), None if size is None else _image_size(size)
 
 
 def _image_size(text: bytes) -> int:
@@ -144,53 +144,50 @@ def _answer(table: LayerTable) -> File:
     return File(in_json(content)).with_gzip()
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A field of a form; `file_name` is None where it is no file."""
-
-    name: str
-    file_name: str | None
-    content: bytes
-
-
-def _form_parts(body: bytes, content_type: str, fields: Sequence[str]) -> list[_Part]:
-    """The fields of a form, each at most once.
+def _form_parts(body: bytes, content_type: str) -> tuple[dict[str, bytes], str | None]:
+    """The fields of a form by name, and the file name of its ONNX file; None where that is no file.
 
     Raises
     ------
     HTTPException
-        400 if the form is damaged.
+        400 if the form is damaged or cut off.
     SchemaError
-        If it has another field than these, or one twice.
+        If it has another field than onnx and image_size, or one twice.
     """
-    outer = Message()
-    outer["Content-Type"] = content_type
-    boundary = outer.get_boundary()
-    if not boundary:
-        raise _damaged("its Content-Type names no boundary")
-    parts = list(_parts(body, b"--" + boundary.encode("utf-8", "surrogateescape"), len(fields)))
-    names = [part.name for part in parts]
-    for name in names:
-        if name not in fields:
-            raise SchemaError(f"the form has a field {name[:80]!r}. Valid: {', '.join(fields)}.")
-        if names.count(name) > 1:
-            raise SchemaError(f"the form has the field {name!r} twice. Send it once.")
-    return parts
+    parts: dict[str, bytes] = {}
+    file_names: list[str] = []
+    ends: list[bool] = []
 
+    def add(name: bytes | None, content: bytes) -> None:
+        field = (name or b"").decode("utf-8", "replace")
+        if field not in _FIELDS:
+            raise SchemaError(f"the form has a field {field[:80]!r}. Valid: {', '.join(_FIELDS)}.")
+        if field in parts:
+            raise SchemaError(f"the form has the field {field!r} twice. Send it once.")
+        parts[field] = content
 
-def _parts(body: bytes, delimiter: bytes, most: int) -> Iterator[_Part]:
-    sections = (b"\r\n" + body).split(b"\r\n" + delimiter, most + 2)
-    if len(sections) < 2 or not sections[-1].startswith(b"--"):
-        raise _damaged(f"it does not end with its boundary, or has more than {most} fields")
-    for section in sections[1:-1]:
-        head, separator, content = section.partition(b"\r\n\r\n")
-        if not separator or len(head) > _MOST_HEADER_BYTES or head.strip(b" \t")[:2] != b"\r\n":
-            raise _damaged("a field has no head")
-        headers = BytesHeaderParser().parsebytes(head.lstrip(b" \t")[2:])
-        name = headers.get_param("name", header="content-disposition")
-        if headers.get_content_disposition() != "form-data" or not isinstance(name, str):
-            raise _damaged("a field has no name")
-        yield _Part(name, headers.get_filename(), content)
+    def add_file(file: FormFile) -> None:
+        file.file_object.seek(0)
+        add(file.field_name, file.file_object.read())
+        if file.field_name == b"onnx":
+            file_names.append((file.file_name or b"").decode("utf-8", "replace"))
+
+    boundary = parse_options_header(content_type)[1].get(b"boundary")
+    try:
+        parser = FormParser(
+            "multipart/form-data",
+            lambda field: add(field.field_name, field.value or b""),
+            add_file,
+            on_end=lambda: ends.append(True),
+            boundary=boundary,
+            config={"MAX_MEMORY_FILE_SIZE": MAX_FORM_BYTES},
+        )
+        parser.write(body)
+    except FormParserError as error:
+        raise _damaged(str(error)[:200]) from None
+    if not ends:
+        raise _damaged("it does not end with its boundary")
+    return parts, file_names[0] if file_names else None
 
 
 def _damaged(why: str) -> HTTPException:

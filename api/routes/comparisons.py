@@ -7,6 +7,7 @@ from api.caching import in_json
 from api.openapi import question_body
 from api.parsing import answered, with_measurements
 from api.questions import ComparisonQuestion, check_work, plan_of
+from predictor.answers.asked import Asked
 from predictor.answers.compare import compare
 from predictor.answers.question import Question
 
@@ -32,9 +33,12 @@ async def comparisons(request: Request) -> Response:
 
 def answer_to(posted: ComparisonQuestion, question: Question) -> bytes:
     """The answer in JSON."""
-    gpus = len(question.devices() if posted.gpus else {offer.gpu for offer in question.prices()})
+    asked = Asked.of(question)
+    gpus = len(asked.devices if posted.gpus else {offer.gpu for offer in asked.prices})
     check_work(question, gpus, repeats=2)  # its mode and the fastest; before measurements are fitted
-    comparison = compare(with_measurements(question, posted), plan_of(posted))
+    question = with_measurements(question, posted)
+    check_work(question, gpus, repeats=2)  # and with their runs
+    comparison = compare(question, plan_of(posted))
     content = {
         "verdict": comparison.verdict,
         "covers": comparison.scope,

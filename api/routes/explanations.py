@@ -7,8 +7,8 @@ from api.caching import in_json
 from api.openapi import question_body
 from api.parsing import answered, with_measurements
 from api.questions import MAX_EXPLAINED_GPUS, ExplanationQuestion, check_work
+from predictor.answers.asked import Asked
 from predictor.answers.explain import explain
-from predictor.answers.knowledge import load_model
 from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.catalogue.devices import precisions_of
@@ -40,11 +40,13 @@ def answer_to(posted: ExplanationQuestion, question: Question) -> bytes:
     """The answer in JSON."""
     _check_work(question)  # before measurements are fitted
     question = with_measurements(question, posted)
+    _check_work(question)
     gpu_explanations, scope = explain(question)
+    asked = Asked.of(question)
     covers = [
         scope_of(
-            question,
-            load_model(question.model),
+            asked,
+            asked.known.model,
             {name: [getattr(explanation, name)] for name in SCOPE_COLUMNS},
         )
         for explanation in gpu_explanations
@@ -59,7 +61,7 @@ def answer_to(posted: ExplanationQuestion, question: Question) -> bytes:
 
 def _check_work(question: Question) -> None:
     """Refuse what would work too long: every mode of each GPU is answered."""
-    gpus = [gpu for gpu, _ in question.devices()]
+    gpus = [gpu for gpu, _ in Asked.of(question).devices]
     if len(gpus) > MAX_EXPLAINED_GPUS:
         raise OutOfRangeError(
             f"{len(gpus)} GPUs are too many: at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."

@@ -22,7 +22,7 @@ from api.caching import File, file_response
 from api.serving import client_of, serving_of
 from api.store.keys import ApiKey, find_key
 from api.store.measurements import Deletion, Page, Receipt, Stored, delete_upload, find_rows, store_rows
-from api.store.uploads import Table, csv_table, json_table, rows_of
+from api.store.uploads import Table, csv_table, is_formula, json_table, rows_of
 from predictor.errors import DataError
 from predictor.measurements.schema import COLUMNS
 from predictor.measurements.table import canonical_gpu_name
@@ -254,4 +254,6 @@ def _attribution(row: Stored) -> dict[str, Any]:
 
 
 def _cell(value: object) -> object:
+    if isinstance(value, str) and is_formula(value):
+        return f"'{value}"  # as text
     return str(value).lower() if isinstance(value, bool) else value

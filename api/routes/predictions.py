@@ -14,7 +14,8 @@ from api.openapi import question_body
 from api.parsing import answered, with_measurements
 from api.questions import PredictionQuestion, check_work
 from predictor.answers.answer import COLUMNS, Answer, answer
-from predictor.answers.question import Question, gpus_of
+from predictor.answers.asked import Asked, gpus_of
+from predictor.answers.question import Question
 from predictor.catalogue.devices import Gpu, precisions_of
 from predictor.checks import as_list
 from predictor.errors import OutOfRangeError
@@ -58,7 +59,7 @@ def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> 
         As of `predictor.answers.answer.answer`.
     """
     parts, left_out = _parts(posted, question)
-    gpus = sum(len(part.devices()) for part in parts)
+    gpus = sum(len(Asked.of(part).devices) for part in parts)
     rows = len(question.batch_sizes or _SEARCHED) * gpus
     if rows > max_rows:
         raise OutOfRangeError(

@@ -1,7 +1,7 @@
 """A store as one file, and a file as a store: the same for SQLite and PostgreSQL, so that one can become the other.
 
-The file is gzipped JSON, a line for each row. Its last line counts the rows, so that a file that was cut off is
-no backup.
+The file is gzipped JSON, a line for each row. Its last line counts the rows and has the SHA-256 of the lines before, so
+that a file that was cut off or changed is no backup.
 """
 
 import gzip
@@ -19,8 +19,9 @@ from api.store.engine import reading, writing
 from api.store.keys import now
 from api.store.tables import api_keys, measurements, repeats, uploads
 from predictor.errors import DataError
+from predictor.measurements.schema import FORMAT_VERSION
 
-FORMAT = 1
+FORMAT = 2
 _TABLES: tuple[Table, ...] = (api_keys, uploads, measurements, repeats)  # each after those that it refers to
 _CHUNK = 500
 
@@ -34,14 +35,21 @@ def back_up(engine: Engine, path: Path) -> dict[str, int]:
     counts: Counter[str] = Counter()
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as raw, gzip.open(raw, "wt", encoding="utf-8") as file:
-        file.write(json.dumps({"epochcast_store": FORMAT, "made_at": now()}) + "\n")
+        sha256 = hashlib.sha256()
+
+        def write(content: dict[str, Any]) -> None:
+            line = json.dumps(content) + "\n"
+            sha256.update(line.encode())
+            file.write(line)
+
+        write({"epochcast_store": FORMAT, "made_at": now()})
         with reading(engine) as connection:
             _at_one_moment(connection)
             for table in _TABLES:
                 for row in connection.execution_options(yield_per=_CHUNK).execute(select(table)):
-                    file.write(json.dumps({"table": table.name, "row": dict(row._mapping)}) + "\n")
+                    write({"table": table.name, "row": dict(row._mapping)})
                     counts[table.name] += 1
-        file.write(json.dumps({"end": {table.name: counts[table.name] for table in _TABLES}}) + "\n")
+        write({"end": {table.name: counts[table.name] for table in _TABLES}, "sha256": sha256.hexdigest()})
     partial.replace(path)
     return {table.name: counts[table.name] for table in _TABLES}
 
@@ -54,8 +62,6 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
     DataError
         If the store is not empty, or the file is not a whole backup.
     """
-    from api.store.migrations.versions.v0003_matmul_precision import rewrite_rows
-
     counts: Counter[str] = Counter()
     with writing(engine) as connection:
         _check_empty(connection)
@@ -66,25 +72,29 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
             if len(waiting[name]) == _CHUNK:
                 _write(connection, waiting)
         _write(connection, waiting)
-        rewrite_rows(connection)  # an older epochcast's backup holds measurements of format version 1
         _number_on(connection)
     return {table.name: counts[table.name] for table in _TABLES}
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of a backup by their table; DataError unless it is whole."""
-    names, counts, end = {table.name for table in _TABLES}, Counter[str](), None
+    names, counts, last = {table.name for table in _TABLES}, Counter[str](), None
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            head = json.loads(file.readline())
+            line = file.readline()
+            head, sha256 = json.loads(line), hashlib.sha256(line.encode())
             if not isinstance(head, dict) or head.get("epochcast_store") != FORMAT:
-                raise _no_backup(path, f"it does not begin as one of format {FORMAT}")
+                raise _no_backup(
+                    path,
+                    f"it does not begin as one of format {FORMAT}. Restore others with the epochcast that made them",
+                )
             for line in file:
                 found = json.loads(line)
-                end = found.get("end")
-                if end is None:
+                last = found if "end" in found else None
+                if last is None:
                     _check(found, names, path)
                     counts[found["table"]] += 1
+                    sha256.update(line.encode())
                     yield found["table"], found["row"]
     except FileNotFoundError:
         raise DataError(
@@ -92,17 +102,28 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         ) from None
     except (OSError, EOFError, ValueError) as error:
         raise _no_backup(path, str(error)) from None
-    if end != {name: counts[name] for name in (table.name for table in _TABLES)}:
+    if last is None or last["end"] != {table.name: counts[table.name] for table in _TABLES}:
         raise _no_backup(path, "it is cut off, or rows are missing")
+    if last.get("sha256") != sha256.hexdigest():
+        raise _no_backup(path, "it was changed")
 
 
 def _check(found: dict[str, Any], names: set[str], path: Path) -> None:
     row = found.get("row")
     if found.get("table") not in names or not isinstance(row, dict):
         raise _no_backup(path, "it has a line that is no row")
-    sha256 = hashlib.sha256(str(row.get("content")).encode()).hexdigest()
-    if found["table"] == measurements.name and sha256 != row.get("content_sha256"):
+    if found["table"] != measurements.name:
+        return
+    content = str(row.get("content"))
+    if hashlib.sha256(content.encode()).hexdigest() != row.get("content_sha256"):
         raise _no_backup(path, f"measurement {row.get('id')} is not what was stored")
+    version = json.loads(content).get("format_version")
+    if version != FORMAT_VERSION:
+        raise _no_backup(
+            path,
+            f"measurement {row.get('id')} has format version {version!r}, valid: {FORMAT_VERSION}. "
+            "Upload its table again instead",
+        )
 
 
 def _no_backup(path: Path, why: str) -> DataError:

@@ -45,7 +45,7 @@ def migrate(engine: Engine) -> None:
     Raises
     ------
     StoreError
-        If a newer epochcast has written the store.
+        If another epochcast has written the store, with a schema that this one does not know.
     """
     from alembic import command
     from alembic.config import Config
@@ -64,8 +64,7 @@ def migrate(engine: Engine) -> None:
             known = ScriptDirectory.from_config(config).get_current_head()
             raise StoreError(
                 f"the store {engine.url.render_as_string(hide_password=True)} has another schema than this epochcast "
-                f"knows (newest known: {known}): {error}. Use the epochcast that wrote it, or a newer one, or name "
-                "another store."
+                f"knows ({known}): {error}. Use the epochcast that wrote it, or a newer one, or name another store."
             ) from error
 
 

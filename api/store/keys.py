@@ -25,7 +25,7 @@ _NAME = re.compile(r"[\w][\w .@+-]{0,98}[\w]|[\w]")
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as it is stored, which cannot be used to upload; times in UTC, `rows` those first sent with it."""
+    """A stored key, without its secret; times are in UTC, `rows` counts the measurements that it was first to send."""
 
     id: int
     name: str
@@ -38,7 +38,7 @@ class ApiKey:
 
     @property
     def problem(self) -> str | None:
-        """Why it is refused: since when it is revoked or has expired; None if it is valid."""
+        """Why the key is refused (revoked or expired, and when); None if it is valid."""
         if self.revoked_at is not None:
             return f"was revoked on {self.revoked_at[:10]}"
         if self.expires_at is not None and self.expires_at <= now():
@@ -47,13 +47,13 @@ class ApiKey:
 
 
 def now(days_ahead: float = 0.0) -> str:
-    """Give the time, or one some days ahead, ISO 8601 in UTC."""
+    """Current time plus `days_ahead`, ISO 8601 in UTC."""
     at = datetime.now(UTC) + timedelta(days=days_ahead)
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def add_key(engine: Engine, name: str, days: float | None = None) -> str:
-    """Make a key of this name, valid for these days or until it is revoked, and return it: nobody sees it again.
+    """Create a key, valid for `days` or until it is revoked, and return its secret, which is not stored.
 
     Raises
     ------
@@ -75,12 +75,21 @@ def add_key(engine: Engine, name: str, days: float | None = None) -> str:
 
 
 def rotate_key(engine: Engine, name: str, days: float | None = None, keep_old_days: float = 0.0) -> str:
-    """Make another key for a name and return it; the one before is taken for these days more, or no longer.
+    """Replace the key of a name and return the new secret.
+
+    Parameters
+    ----------
+    engine : Engine
+    name : str
+    days : float, optional
+        How long the new key is valid; until it is revoked if not given.
+    keep_old_days : float
+        How long the old key stays valid.
 
     Raises
     ------
     SchemaError
-        If no key that is valid has this name.
+        If no valid key has this name.
     """
     secret = _PREFIX + secrets.token_urlsafe(32)
     with writing(engine) as connection:
@@ -102,7 +111,7 @@ def revoke_key(engine: Engine, name: str) -> None:
     Raises
     ------
     SchemaError
-        If no key that is valid has this name.
+        If no valid key has this name.
     """
     with writing(engine) as connection:
         valid = api_keys.c.revoked_at.is_(None)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILTERS = (*SEARCHABLE, "upload", "key")
-"""What rows can be found by: their own values, the number of their upload, the name of the key that sent them."""
+"""Filters of rows: their own values, the number of their upload, the name of the key that sent them."""
 
 MAX_BYTES = 16 * 2**20
-"""Of a page's rows."""
+"""Largest page of rows."""
 
 _CHUNK = 500
 _DELETION_LOCK = 7_316_402_119
@@ -128,7 +128,7 @@ def delete_upload(engine: Engine, upload: int, key_id: int | None = None) -> Del
 
 
 def _pass_on(connection: Connection, upload: int) -> int:
-    """Give rows that came again to the first upload that brought them again; how many."""
+    """Reassign an upload's rows to the next upload that also sent them; returns their number."""
     heirs = connection.execute(
         select(repeats.c.measurement_id, func.min(repeats.c.upload_id))
         .join(measurements, measurements.c.id == repeats.c.measurement_id)
@@ -160,9 +160,19 @@ def find_rows(
     limit: int = 1000,
     max_bytes: int = MAX_BYTES,
 ) -> Page:
-    """Find rows by their values, in the order they came: those whose number is above `after`.
+    """Find rows by their values, in the order in which they were stored.
 
-    A page ends at `limit` rows, or with the row that passes `max_bytes`: some rows are large.
+    Parameters
+    ----------
+    engine : Engine
+    filters : mapping
+        Names of `FILTERS` -> the value that rows must have.
+    after : int
+        Only rows whose number is above it.
+    limit : int
+        Most rows of a page.
+    max_bytes : int
+        The row that passes it ends the page: some rows are large.
 
     Raises
     ------

@@ -71,7 +71,7 @@ repeats = Table(
     Column("measurement_id", ForeignKey("measurements.id"), primary_key=True),
     Column("upload_id", ForeignKey("uploads.id"), primary_key=True, index=True),
 )
-"""Uploads that brought a measurement which another had brought before: it stays when that one is deleted."""
+"""Uploads that sent a measurement already stored by an earlier upload, whose deletion then keeps the measurement."""
 
 SEARCHABLE = ("gpu", "cnn", "kind", "source", "framework", "host", "precision", "image_size", "batch_size")
 """Columns of `measurements` that repeat a value of `content`."""

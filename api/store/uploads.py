@@ -11,6 +11,7 @@ import csv
 import hashlib
 import io
 import json
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -276,8 +277,13 @@ def _check_text(name: str, cells: list[str], table: Table) -> None:
             _refuse(table, i, name, cell, f"at most {limit:,} characters")
         if cell and not cell.isprintable() and not _harmless(cell):
             _refuse(table, i, name, cell, "text without control characters")
-        if cell.strip().startswith(_FORMULA) and (entry := column(name)) is not None and entry.form == "text":
+        if is_formula(cell) and (entry := column(name)) is not None and entry.form == "text":
             _refuse(table, i, name, cell, "text that begins with none of = + - @, which spreadsheets execute")
+
+
+def is_formula(cell: str) -> bool:
+    """Whether a spreadsheet may execute a cell; it takes the wide signs of East Asian keyboards for theirs."""
+    return unicodedata.normalize("NFKC", cell[:50]).strip().startswith(_FORMULA)
 
 
 def _harmless(cell: str) -> bool:

@@ -9,12 +9,12 @@ import { t } from "./i18n.js";
 /** @returns {import("./table.js").Column[]} of predictions */
 export function predictionColumns() {
   return [
-    { key: "gpu", title: t("gpu"), text: true, head: true, value: (row) => row.gpu, cell: (row) => shortGpu(row.gpu) },
+    { key: "gpu", title: t("gpu"), text: true, head: true, line: true, value: (row) => row.gpu, cell: (row) => shortGpu(row.gpu) },
     precisionColumn(),
-    { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
-    epochColumn(),
+    { key: "batch_size", title: t("batch_size"), line: true, value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
+    { ...epochColumn(), line: true },
     { key: "epoch_low_s", title: t("interval"), value: (row) => row.epoch_low_s, cell: (row) => durations(row.epoch_low_s, row.epoch_high_s, row.epoch_time_s) },
-    { key: "cost_usd", title: t("cost_epoch"), value: (row) => row.cost_usd, cell: (row) => dollars(row.cost_usd) },
+    { key: "cost_usd", title: t("cost_epoch"), line: true, value: (row) => row.cost_usd, cell: (row) => dollars(row.cost_usd) },
     { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: predictionMarks },
     ...[memoryColumn(),
     { key: "iteration_time_ms", title: t("iteration_time"), value: (row) => row.iteration_time_ms, cell: (row) => duration(row.iteration_time_ms / 1000) },
@@ -26,26 +26,56 @@ export function predictionColumns() {
   ];
 }
 
-/** @returns {import("./table.js").Column[]} of offers */
-export function offerColumns() {
+/**
+ * @param {object[]} rows all of the answer: intervals are drawn on one scale
+ * @returns {import("./table.js").Column[]} of offers
+ */
+export function offerColumns(rows) {
+  const scale = scaleOf(rows);
   return [
     { key: "rank", title: t("rank"), value: (row) => row.rank, cell: (row) => count(row.rank) },
-    { key: "gpu", title: t("gpu"), text: true, head: true, value: (row) => row.gpu, cell: (row) => shortGpu(row.gpu) },
-    { key: "offer", title: t("offer"), text: true, value: (row) => row.offer, cell: (row) => row.offer || t("no_price") },
-    { key: "total_cost_usd", title: t("total_cost"), value: (row) => row.total_cost_usd, cell: (row) => dollars(row.total_cost_usd) },
-    { key: "total_time_h", title: t("total_time"), value: (row) => row.total_time_h, cell: (row) => duration(row.total_time_h * 3600) },
-    { key: "total_low_h", title: t("interval"), value: (row) => row.total_low_h, cell: (row) => durations(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h) },
-    { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: offerMarks },
+    { key: "gpu", title: t("gpu"), text: true, head: true, line: true, value: (row) => row.gpu, cell: (row) => `${row.offer_gpu_count > 1 ? `${count(row.offer_gpu_count)}x ` : ""}${shortGpu(row.gpu)}` },
+    { key: "offer", title: t("provider"), text: true, line: true, value: (row) => row.offer, cell: (row) => make("span", { text: shortOffer(row.offer) || t("no_price"), title: row.offer }) },
+    { key: "usd_per_hour", title: t("hourly"), value: (row) => row.usd_per_hour, cell: (row) => dollars(row.usd_per_hour) },
+    { key: "total_time_h", title: t("total_time"), line: true, value: (row) => row.total_time_h, cell: (row) => duration(row.total_time_h * 3600) },
+    { key: "total_cost_usd", title: t("total_cost"), line: true, value: (row) => row.total_cost_usd, cell: (row) => dollars(row.total_cost_usd) },
+    { key: "total_low_h", title: t("interval"), value: (row) => row.total_low_h, cell: (row) => [bar(row, scale), make("span", { class: "ends", text: durations(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h) })] },
+    { key: "peak_memory_gib", title: t("memory"), value: (row) => row.peak_memory_gib, cell: (row) => `${number(row.peak_memory_gib)} ${t("gib")}` },
+    { key: "measured", title: t("is_measured"), text: true, value: (row) => row.extrapolates.length, cell: (row) => extrapolationMark(row) ?? badge("good", t("measured_yes")) },
+    { key: "vcpus", title: t("host_vcpus"), value: (row) => row.vcpus, cell: (row) => (row.vcpus === null ? "–" : t("vcpus", { n: count(row.vcpus) })) },
+    { key: "marks", title: t("marks"), text: true, value: (row) => row.misses_by, cell: offerMarks },
     ...[precisionColumn(),
     { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
     epochColumn(),
     startColumn(),
-    { key: "usd_per_hour", title: t("usd_per_hour"), value: (row) => row.usd_per_hour, cell: (row) => dollars(row.usd_per_hour) },
-    memoryColumn(),
     energyColumn("total_watt_hours", "energy_total"),
     { key: "region", title: t("region"), text: true, value: (row) => row.region, cell: (row) => row.region ?? "–" },
     { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method }].map(extra),
   ];
+}
+
+/** An offer beside its GPU: without what the GPU says already; marketplaces are named. @param {string} offer */
+function shortOffer(offer) {
+  return offer.replace(/^(\S+) \d+x .*?( \((?:marketplace.*|Community Cloud)\))?$/, "$1$2").replace(/ Standard_/, " ").replace("-standard-", "-std-");
+}
+
+/** Who rents an offer out. @param {{offer: string}} row */
+export const providerOf = (row) => row.offer.split(" ")[0];
+
+/** Where a time lies between the shortest and the longest of all intervals, in percent, on a logarithmic scale. */
+function scaleOf(rows) {
+  const [low, high] = [Math.min(...rows.map((row) => row.total_low_h)), Math.max(...rows.map((row) => row.total_high_h))].map(Math.log);
+  return (hours) => (high > low ? (100 * (Math.log(hours) - low)) / (high - low) : 50);
+}
+
+/** The interval of a row as a bar with a mark at the estimate; its numbers stand beside it. */
+function bar(row, scale) {
+  const [range, middle] = [make("i"), make("b")];
+  const [from, to] = [scale(row.total_low_h), scale(row.total_high_h)];
+  range.style.left = `${from}%`;
+  range.style.width = `${to - from}%`;
+  middle.style.left = `${scale(row.total_time_h)}%`;
+  return make("span", { class: "bar", "aria-hidden": "true" }, range, middle);
 }
 
 /** A column that is shown with all columns only. */
@@ -88,7 +118,7 @@ function predictionMarks(row) {
 }
 
 function offerMarks(row) {
-  return marks(row, [
+  return waitsAndSize(row, [
     row.pareto ? badge("good", t("pareto")) : null,
     row.within_budget === false ? badge("bad", t("over_budget")) : null,
     row.within_deadline === false ? badge("bad", t("over_deadline")) : null,
@@ -96,10 +126,16 @@ function offerMarks(row) {
 }
 
 function marks(row, badges) {
+  const mark = extrapolationMark(row);
+  const found = [...waitsAndSize(row, badges).filter((each) => each !== "–"), ...(mark ? [mark] : [])];
+  return found.length ? found : ["–"];
+}
+
+/** Badges, and whether the training is too large for the GPU or waits for images. */
+function waitsAndSize(row, badges) {
   const large = row.fits_in_memory ? [] : [badge("bad", t("fits_not"))];
   const waits = ["loading", "reading"].includes(row.bottleneck) ? [badge("bad", t("waits_for_images"), t("waits_for_images_hint"))] : [];
-  const mark = extrapolationMark(row);
-  const found = [...badges, ...large, ...waits, ...(mark ? [mark] : [])];
+  const found = [...badges, ...large, ...waits];
   return found.length ? found : ["–"];
 }
 

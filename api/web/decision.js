@@ -13,19 +13,19 @@ const WORTH_IT = 0.95; // of time or cost, what a change leaves at most to be wo
 
 /**
  * @param {object} comparison the service's answer
- * @param {object} asked its question
+ * @param {{budget: ?number, deadline: ?number}} limits in US$ and hours
  * @param {{names: string[], precision: string}} lacking GPUs that lack the precision
  * @param {(patch: Object<string, string>) => void} apply asks the question with other fields
  */
-export function drawDecision({ verdict, rows }, asked, lacking, apply) {
-  const parts = verdict.best ? decided(verdict, rows, asked, apply) : [make("p", { class: "none", lang: "en", text: verdict.sentence })];
+export function drawDecision({ verdict, rows }, limits, lacking, apply) {
+  const parts = verdict.best ? decided(verdict, rows, limits, apply) : [make("p", { class: "none", lang: "en", text: verdict.sentence })];
   const left = lacking.names.length
     ? [make("p", { class: "hint", text: t("lacks", { precision: t(`precision_${lacking.precision}`), gpus: lacking.names.map(shortGpu).join(", ") }) })]
     : [];
   byId("decision").replaceChildren(...parts, ...left);
 }
 
-function decided(verdict, rows, asked, apply) {
+function decided(verdict, rows, limits, apply) {
   const { best } = verdict;
   const row = rows.find((each) => each.offer === best.offer && each.gpu === best.gpu) ?? rows[0];
   const title = verdict.holds_wishes === false ? "nearest" : best.total_cost_usd === null ? "take" : "rent";
@@ -39,7 +39,7 @@ function decided(verdict, rows, asked, apply) {
       figure(t("time_of", { epochs: epochCount(row.epochs) }), duration(3600 * best.total_time_h), hours(best)),
       best.total_cost_usd === null ? null : figure(t("total_cost"), dollars(best.total_cost_usd), usd(best)),
     ),
-    ...notes(verdict, asked),
+    ...notes(verdict, limits),
     ...caution(verdict),
     ...changesList(changesOf(verdict, row), best, apply),
     ...others(verdict),
@@ -55,8 +55,8 @@ const hours = (choice) => durations(...[choice.total_low_h, choice.total_high_h,
 const usd = (choice) => `${dollars(choice.total_low_usd)}–${number(choice.total_high_usd)}`;
 
 /** Budget, deadline and how many of the rented GPUs train. */
-function notes({ best, binding, holds_wishes }, { budget_usd, deadline_h }) {
-  const limits = [budget_usd && t("limit_budget", { value: dollars(budget_usd) }), deadline_h && t("limit_deadline", { value: `${count(deadline_h)} ${t("unit_h")}` })].filter(Boolean);
+function notes({ best, binding, holds_wishes }, { budget, deadline }) {
+  const limits = [budget && t("limit_budget", { value: dollars(budget) }), deadline && t("limit_deadline", { value: `${count(deadline)} ${t("unit_h")}` })].filter(Boolean);
   const chance = best.chance === null ? "" : t("likely", { share: share(best.chance) });
   const broken = holds_wishes === false ? binding.map((limit) => make("span", { class: "badge bad", text: t(`over_${limit}`) })) : [];
   const wished = limits.length ? make("p", { class: "limits" }, [...limits, chance].filter(Boolean).join(" · "), " ", ...broken) : null;
@@ -131,7 +131,7 @@ function others(verdict) {
   }
   if (!roles.size) return [];
   const items = [...roles].map(([choice, words]) =>
-    make("li", {}, make("span", { class: "role", text: words.join(" · ") }), make("strong", {}, shortGpu(choice.gpu), badgeOf(choice)), make("span", {}, took(choice), make("small", { text: ` ${choice.offer}` }))),
+    make("li", {}, make("span", { class: "role", text: words.join(" · ") }), make("strong", {}, shortGpu(choice.gpu), choice === verdict.measured ? null : badgeOf(choice)), make("span", {}, took(choice), make("small", { text: ` ${choice.offer}` }))),
   );
   return [make("h3", { text: t("others_title") }), make("ul", { class: "others" }, ...items)];
 }

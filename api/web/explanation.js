@@ -137,12 +137,12 @@ function classTable(found) {
 }
 
 function modeTable(found, at) {
-  const now = { precision: found.precision, memory_format: found.memory_format, factor: 1, low: null, high: null, extrapolates: found.extrapolates[at], now: true };
+  const now = { precision: found.precision, float32_matmul_precision: found.float32_matmul_precision, memory_format: found.memory_format, factor: 1, low: null, high: null, extrapolates: found.extrapolates[at], now: true };
   const others = found.other_modes.map((mode) => ({ ...mode, factor: mode.factor[at], low: mode.low[at], high: mode.high[at] }));
   const rows = [now, ...others].sort((a, b) => a.factor - b.factor);
   const factor = (row) => (row.now ? t("now") : `${number(row.factor, 2)} × (${number(row.low, 2)}–${number(row.high, 2)})`);
   const columns = [
-    { key: "precision", title: t("precision"), text: true, head: true, value: (row) => row.precision, cell: (row) => t(`precision_${row.precision}`) },
+    { key: "precision", title: t("precision"), text: true, head: true, value: (row) => row.precision, cell: (row) => t(row.precision === "tf32" && row.float32_matmul_precision === "high" ? "precision_tf32_high" : `precision_${row.precision}`) },
     { key: "memory_format", title: t("memory_format"), text: true, value: (row) => row.memory_format, cell: (row) => t(`memory_format_${row.memory_format}`) },
     { key: "factor", title: t("factor"), value: (row) => row.factor, cell: factor },
     { key: "time", title: t("iteration_time"), value: (row) => row.factor, cell: (row) => duration((row.factor * found.iteration_time_ms[at]) / 1000) },

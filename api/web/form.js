@@ -43,7 +43,7 @@ export class Form {
   /** Write the lists again, as after a change of language. */
   draw() {
     const own = ["", t("data_set_own")];
-    fill(byId("cnn"), this.lists.cnns.map((cnn) => [cnn.cnn, cnn.cnn]));
+    fill(byId("cnn"), [...this.lists.cnns.map((cnn) => [cnn.cnn, cnn.cnn]), ["", t("cnn_own")]]);
     fill(byId("data_set"), [...this.lists.data_sets.map((set) => [set.name, set.name]), own]);
     fill(byId("host"), [["", t("host_usual")], ...this.lists.hosts.map((host) => [host, host])]);
     for (const { name, kind, default: first, usual, choices, needs } of this.lists.options) {
@@ -107,8 +107,8 @@ export class Form {
   #build() {
     const options = new Map(this.lists.options.map((option) => [option.name, option]));
     for (const place of this.element.querySelectorAll("[data-options]")) {
-      for (const name of place.dataset.options.split(" ")) {
-        place.append(fieldOf(options.get(name)));
+      for (const name of place.dataset.options.split(" ").filter((each) => options.has(each))) {
+        place.append(fieldOf(options.get(name), place.dataset.words));
         options.delete(name);
       }
     }
@@ -125,7 +125,15 @@ export class Form {
 
   #touched(control) {
     clearError(control.name);
+    if (control.id === "cnn" && !control.value) this.#ownCnn(control);
     this.#about();
+  }
+
+  /** The last of the CNNs is a file: its field is shown, and the list keeps a CNN. */
+  #ownCnn(list) {
+    list.value = FIRST.cnn;
+    this.element.elements.source.value = "file";
+    this.element.dispatchEvent(new Event("own"));
   }
 
   /** What depends on other fields: which are shown, hints, usual values. */
@@ -134,6 +142,8 @@ export class Form {
     const zoo = source.value === "zoo";
     byId("field-cnn").hidden = !zoo;
     byId("field-file").hidden = zoo;
+    byId("line-file").hidden = zoo;
+    byId("line-file").textContent = `${t("line_cnn")} ${this.upload?.name || this.wantedFile || t("cnn_own")}`;
     const chosen = this.lists.cnns.find((each) => each.cnn === cnn.value);
     const set = this.lists.data_sets.find((each) => each.name === data_set.value);
     byId("cnn-about").textContent = chosen ? cnnText(chosen) : "";
@@ -185,15 +195,20 @@ function label(tag, { name, help }, attributes = {}) {
   return make(tag, { text: text(name, help), "data-i18n": known(name) ? name : null, ...attributes });
 }
 
-/** @param {import("./question.js").Option} option */
-function fieldOf(option) {
+/**
+ * @param {import("./question.js").Option} option
+ * @param {string} [words] where labels are words of a sentence, what their keys begin with
+ */
+function fieldOf(option, words = "") {
   const { name, kind } = option;
   if (kind === "flag") return make("label", { class: "tick" }, make("input", { type: "checkbox", id: name, name }), label("span", option));
-  const about = { id: name, name, "aria-describedby": `${name}-error` };
+  const unit = { usd: "US$", hours: "h" }[kind];
+  const named = words ? { "aria-label": text(name, option.help), "data-i18n-label": name, placeholder: unit } : {};
+  const about = { id: name, name, "aria-describedby": `${name}-error`, ...named };
   const mode = { whole: "numeric", number: "decimal", hours: "decimal" }[kind];
   const control = kind === "choice" || LISTS.includes(name) ? make("select", about) : make("input", { ...about, inputmode: mode, autocomplete: "off" });
   const error = make("p", { class: "error", id: `${name}-error` });
-  return make("div", { class: "field", "data-field": name }, label("label", option, { for: name }), control, error);
+  return make("div", { class: "field", "data-field": name }, label("label", { ...option, name: `${words}${name}` }, { for: name }), control, error);
 }
 
 function cnnText(cnn) {

@@ -26,7 +26,9 @@ export class GpuPicker {
    * @param {{gpu: string}[]} offers
    */
   load(gpus, offers) {
-    this.gpus = [...gpus].reverse(); // newest first
+    const order = [...new Set(gpus.map(({ gpu }) => gpu.generation))].reverse(); // newest first, laptops' after desktops'
+    const place = ({ gpu }) => 2 * order.indexOf(gpu.generation) + /laptop|mobile|max-q/i.test(gpu.name);
+    this.gpus = [...gpus].reverse().sort((a, b) => place(a) - place(b));
     this.onOffer = new Set(offers.map((offer) => offer.gpu));
     this.draw();
   }

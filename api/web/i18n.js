@@ -1,12 +1,12 @@
 /**
  * Texts in the chosen language, and the language itself.
- * Called by every module that shows words; calls the two dictionaries and nothing else.
+ * Called by every module that shows words; calls the dictionaries and nothing else.
  */
 import en from "./strings_en.js";
-import ja from "./strings_ja.js";
 
-const DICTIONARIES = { en, ja };
+const DICTIONARIES = { en: async () => en, ja: async () => (await import("./strings_ja.js")).default }; // one is read
 let language = "en";
+let words = en;
 
 /** The languages that the page speaks. */
 export const LANGUAGES = Object.keys(DICTIONARIES);
@@ -26,8 +26,9 @@ export function preferredLanguage() {
  * Show the page in another language: all elements marked with data-i18n or data-i18n-label.
  * @param {string} chosen "en" or "ja"
  */
-export function setLanguage(chosen) {
+export async function setLanguage(chosen) {
   language = LANGUAGES.includes(chosen) ? chosen : "en";
+  words = await DICTIONARIES[language]();
   document.documentElement.lang = language;
   for (const element of document.querySelectorAll("[data-i18n]")) element.textContent = t(element.dataset.i18n);
   for (const element of document.querySelectorAll("[data-i18n-label]")) {
@@ -42,7 +43,7 @@ export function setLanguage(chosen) {
  * @returns {string}
  */
 export function t(key, values = {}) {
-  const text = DICTIONARIES[language][key] ?? en[key] ?? key;
+  const text = words[key] ?? en[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (place, name) => String(values[name] ?? place));
 }
 

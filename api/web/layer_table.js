@@ -3,7 +3,7 @@
  * Called by upload.js; calls nothing. Only the form is read here: whether the layers make sense, the service says.
  */
 
-const STEP = ["batch_size", "parts", "precision", "memory_format", "optimizer"];
+const STEP = ["batch_size", "parts", "precision", "memory_format", "optimizer", "capture"];
 const OF_WHOLE = ["image_size", ...STEP, "warnings"];
 const TEXT = new Set(["name", "type", "kind"]);
 const COMPUTED = new Set([

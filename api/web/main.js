@@ -4,17 +4,17 @@
  */
 import { drawAsked } from "./asked.js";
 import { onThemeChange } from "./charts.js";
-import { offerColumns, predictionColumns } from "./columns.js";
+import { offerColumns, predictionColumns, providerOf } from "./columns.js";
 import { drawCostChart } from "./cost_chart.js";
 import { drawDecision } from "./decision.js";
 import { byId, copy, download, fill, make } from "./dom.js";
 import { clearErrors, showError, showProblem } from "./errors.js";
 import { Explanation } from "./explanation.js";
 import { Form } from "./form.js";
-import { count, shortGpu } from "./format.js";
+import { count, dollars, duration, shortGpu } from "./format.js";
 import { currentLanguage, preferredLanguage, setLanguage, t } from "./i18n.js";
 import { readCnn } from "./own_cnn.js";
-import { doubts, explanationQuestion, fromFragment, questions, toFragment } from "./question.js";
+import { doubts, explanationQuestion, fromFragment, hoursOf, questions, toFragment, usdOf } from "./question.js";
 import { needsFile, requestText } from "./request.js";
 import { Refusal, ask, get } from "./service.js";
 import { Table } from "./table.js";
@@ -32,12 +32,15 @@ const GROUPED = {
   label: (row, n) => t("unfold", { n: count(n), gpu: shortGpu(row.gpu) }),
 };
 const shown = { state: null, upload: null, own: {}, lacking: { names: [] }, answers: {} };
+const LIVE_MS = 300; // from the last change of the form to its answer
+const lastEdited = { now: null, before: null };
+const lastAsked = { link: null, upload: null };
 let running = null;
 
 start();
 
 async function start() {
-  setLanguage(fromFragment(location.hash).language ?? preferredLanguage());
+  await setLanguage(fromFragment(location.hash).language ?? preferredLanguage());
   listen();
   try {
     form.load(await lists());
@@ -66,7 +69,15 @@ function listen() {
     event.preventDefault();
     answer({});
   });
-  form.element.addEventListener("input", drawStale);
+  const soon = afterwards(() => isUnasked() && answer({ live: true }), LIVE_MS);
+  form.element.addEventListener("input", (event) => {
+    lastEdited.now = event.target.id || event.target.value;
+    drawStale();
+    soon();
+  });
+  form.element.addEventListener("own", askFile);
+  byId("line-file").addEventListener("click", askFile);
+  for (const id of ["offers-find", "offers-provider", "measured-only"]) byId(id).addEventListener("input", drawOffers);
   addEventListener("hashchange", restore);
   addEventListener("resize", afterwards(drawCharts, 150));
   onThemeChange(drawCharts);
@@ -85,19 +96,41 @@ function listen() {
   byId("request-json").addEventListener("click", () => download("question.json", "application/json", JSON.stringify(chosenQuestion())));
 }
 
-/** Ask the service what the form says, and show what it answers. */
-async function answer({ keepFocus = false, keepLink = false }) {
+/** Show the field of the CNN's file. */
+function askFile() {
+  fold(false);
+  form.element.dispatchEvent(new Event("input"));
+  byId("file").focus();
+}
+
+/** Whether the form asks something else than what is answered, or a file that was read since. */
+function isChanged() {
+  return !shown.state || link(form.read()) !== link(shown.state) || (form.read().source === "file" && form.upload !== shown.upload);
+}
+
+/** Whether the form asks something else than what was asked last. */
+function isUnasked() {
+  return link(form.read()) !== lastAsked.link || form.upload !== lastAsked.upload;
+}
+
+/**
+ * Ask the service what the form says, and show what it answers.
+ * @param {{keepFocus?: boolean, keepLink?: boolean, live?: boolean}} how `live`: while somebody types, whose focus stays
+ */
+async function answer({ live = false, keepFocus = live, keepLink = false }) {
   await form.reading?.catch(() => null);
   const [state, upload] = [form.read(), form.upload];
+  Object.assign(lastAsked, { link: link(state), upload });
+  if (live && state.source === "file" && !upload) return;
   clearErrors();
-  if (!keepLink && link(state) !== location.href) history.pushState(null, "", link(state));
+  if (!keepLink && link(state) !== location.href) remember(link(state), live);
   if (state.source === "file" && !upload) return refuse([showError("file", t("file_none"), currentLanguage())]);
   const unclear = doubts(state).map(({ name, key, values }) => showError(name, t(key, values), currentLanguage()));
-  if (unclear.length) return refuse(unclear);
+  if (unclear.length) return refuse(unclear, { live });
   running?.abort();
   running = new AbortController();
   busy(true);
-  say(t("asking"));
+  say(t("asking"), { seen: !shown.state });
   const { signal } = running;
   const file = state.source === "file" ? upload : null;
   const { able, lacking } = form.having(state);
@@ -109,7 +142,14 @@ async function answer({ keepFocus = false, keepLink = false }) {
     : await Promise.all(Object.entries(asked).map(([name, question]) => outcome(name, { ...question, ...own }, signal)));
   if (results.some((result) => result.aborted)) return;
   busy(false);
-  conclude({ state, upload: file, own, asked, lacking }, results, keepFocus);
+  conclude({ state, upload: file, own, asked, lacking }, results, { keepFocus, live });
+}
+
+/** Put a question into the browser's history; what is typed on in one field is one question. */
+function remember(address, live) {
+  const goesOn = live && lastEdited.now === lastEdited.before;
+  lastEdited.before = live ? lastEdited.now : null;
+  history[goesOn ? "replaceState" : "pushState"](null, "", address);
 }
 
 /** What the questions say of a file besides what they show: its layers, which the service has read. */
@@ -142,36 +182,37 @@ async function explain(gpu) {
   return ask("v1/explanations", { ...shown.asked.explanations, ...shown.own }, running.signal);
 }
 
-function conclude(question, results, keepFocus) {
+function conclude(question, results, { keepFocus, live }) {
   const faults = results.filter((result) => result.refusal).flatMap((result) => showProblem(result.refusal, result.field));
   if (!faults.length) {
     Object.assign(shown, question);
-    fold(true);
+    if (isNarrow() && !live) fold(true);
     shown.answers = Object.fromEntries(results.map(({ name, found }) => [name, found]));
     drawAnswer();
     if (!keepFocus) goToResults();
     explanation.offer([...new Set(shown.answers.predictions.rows.map((row) => row.gpu))]);
-    say(t("answered", { rows: count(shown.answers.predictions.rows.length), offers: count(shown.answers.comparisons.rows.length) }));
-  } else refuse(faults, results.some(({ refusal }) => refusal?.status >= 400 && refusal.status < 500));
+    say(t("answered", { rows: count(shown.answers.predictions.rows.length), offers: count(shown.answers.comparisons.rows.length) }), { seen: false });
+  } else refuse(faults, { live, isQuestion: results.some(({ refusal }) => refusal?.status >= 400 && refusal.status < 500) });
 }
 
-/** Go to what is at fault; whether the question is, or the service answers none, is said apart. */
-function refuse(faults, isQuestion = true) {
-  fold(false);
+/** Go to what is at fault; whether the question is, or the service answers none, is said apart. Who types stays there. */
+function refuse(faults, { live = false, isQuestion = true } = {}) {
   drawStale();
+  if (live) return say(isQuestion ? t("refused") : "");
+  if (faults.some((fault) => byId("question-body").contains(fault))) fold(false);
   const first = faults.sort((a, b) => (a.compareDocumentPosition(b) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1))[0];
   say(isQuestion ? t("refused") : "");
   first.focus({ preventScroll: true });
   for (const part of [first.closest("[data-field]"), first, byId(`${first.id}-error`)]) part?.scrollIntoView({ block: "nearest" });
 }
 
-/** Fold the question away above its answer, where they do not stand side by side, or unfold it. */
+/** Fold away what stands behind the line of the question, or unfold it. */
 function fold(is) {
   byId("question").classList.toggle("folded", is);
   byId("fold").setAttribute("aria-expanded", String(!is));
 }
 
-/** Where form and answer do not stand side by side, go on to the answer. */
+/** On a phone, go on to the answer. */
 function goToResults() {
   if (isNarrow()) byId("results").focus();
 }
@@ -192,18 +233,47 @@ function drawAnswer() {
   byId("results").classList.remove("empty");
   timeChart.load(predictions.rows);
   rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows, group: GROUPED });
-  offersTable.draw({ caption: t("offers_title"), columns: offerColumns(), rows: comparisons.rows });
+  fill(byId("offers-provider"), [["", t("all_providers")], ...providers(comparisons.rows).map((name) => [name, name])]);
   drawStale();
-  drawDecision(comparisons, shown.asked.comparisons, shown.lacking, apply);
-  drawCost();
+  drawDecision(comparisons, limits(), shown.lacking, apply);
+  drawOffers();
+  document.title = title();
   drawRequest();
   drawCovers();
+}
+
+/** The table and the chart of the offers that the filters leave. */
+function drawOffers() {
+  if (!shown.answers.comparisons) return;
+  const { rows } = shown.answers.comparisons;
+  offersTable.draw({ caption: t("offers_title"), columns: offerColumns(rows), rows: filtered(rows) });
+  drawCost();
+}
+
+function filtered(rows) {
+  const words = byId("offers-find").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const [provider, measured] = [byId("offers-provider").value, byId("measured-only").checked];
+  return rows.filter((row) => {
+    const text = `${row.gpu} ${row.offer} ${row.region ?? ""}`.toLowerCase();
+    return words.every((word) => text.includes(word)) && (!provider || providerOf(row) === provider) && !(measured && row.extrapolates.length);
+  });
+}
+
+const providers = (rows) => [...new Set(rows.filter((row) => row.usd_per_hour !== null).map(providerOf))].sort();
+
+/** What was asked and what the answer is, for tabs, bookmarks and whoever gets the link. */
+function title() {
+  const { best } = shown.answers.comparisons.verdict;
+  const { state } = shown;
+  const took = best && [shortGpu(best.gpu), duration(3600 * best.total_time_h), best.total_cost_usd === null ? "" : dollars(best.total_cost_usd)];
+  const values = { cnn: state.source === "zoo" ? state.cnn : state.file, data: state.data_set || t("data_set_own"), answer: took ? took.filter(Boolean).join(", ") : "–" };
+  return t("page_title", values);
 }
 
 /** Say what was asked, and whether the form has changed since. */
 function drawStale() {
   if (!shown.state) return;
-  drawAsked(shown.state, shown.answers.predictions.rows[0].image_size, link(form.read()) !== link(shown.state));
+  drawAsked(shown.state, shown.answers.predictions.rows[0].image_size, isChanged());
 }
 
 function drawCharts() {
@@ -213,12 +283,14 @@ function drawCharts() {
 }
 
 function drawCost() {
-  if (shown.answers.comparisons) drawCostChart(shown.answers.comparisons.rows, limits());
+  if (!shown.answers.comparisons) return;
+  const { rows, verdict } = shown.answers.comparisons;
+  drawCostChart(filtered(rows), limits(), verdict.best);
 }
 
 function limits() {
-  const { budget_usd = null, deadline_h = null } = shown.asked.comparisons;
-  return { budget: budget_usd, deadline: deadline_h };
+  const { budget_usd, deadline_h } = shown.asked.comparisons;
+  return { budget: usdOf(budget_usd), deadline: hoursOf(deadline_h) };
 }
 
 /** What the numbers hold, in three sentences, and in full as the service says it of each table. */
@@ -249,18 +321,19 @@ function drawRequest() {
   byId("request-json").hidden = !needsFile(question);
 }
 
-function restore() {
+async function restore() {
   const { state, language } = fromFragment(location.hash);
+  lastEdited.before = null;
   if (language && language !== currentLanguage()) {
-    setLanguage(language);
+    await setLanguage(language);
     drawLanguage();
   }
   form.show(state);
   answer({ keepFocus: true, keepLink: true });
 }
 
-function switchLanguage() {
-  setLanguage(currentLanguage() === "en" ? "ja" : "en");
+async function switchLanguage() {
+  await setLanguage(currentLanguage() === "en" ? "ja" : "en");
   history.replaceState(null, "", link(form.read()));
   drawLanguage();
   drawAnswer();
@@ -286,8 +359,9 @@ function busy(is) {
   byId("results").classList.toggle("busy", is);
 }
 
-/** Tell the live region. @param {string} message */
-function say(message) {
+/** Tell the live region. @param {string} message @param {{seen?: boolean}} how whether those who see need it, too */
+function say(message, { seen = true } = {}) {
+  byId("status").classList.toggle("unseen", !seen);
   byId("status").textContent = message;
 }
 

@@ -117,6 +117,21 @@ function valueOf({ name, kind, default: usual }, state) {
   return NUMBERS.includes(kind) ? typed(state[name]) : state[name];
 }
 
+const UNITS = { s: 1 / 3600, m: 1 / 60, h: 1, d: 24, w: 168 };
+
+/** US$ of a budget as the service takes it, such as 100 or "$100"; null where there is none. @param {*} value */
+export function usdOf(value) {
+  return value === null || value === undefined ? null : Number(String(value).replace(/US ?\$|USD|[$,\s]/gi, ""));
+}
+
+/** Hours of a deadline as the service takes it, such as 36 or "1d 12h"; null where there is none. @param {*} value */
+export function hoursOf(value) {
+  if (value === null || value === undefined) return null;
+  if (Number.isFinite(Number(value))) return Number(value);
+  const parts = [...String(value).toLowerCase().matchAll(/(\d+(?:\.\d+)?|\.\d+)\s*([smhdw])/g)];
+  return parts.reduce((hours, [, number, unit]) => hours + Number(number) * UNITS[unit], 0);
+}
+
 /** Text as a number where it is one; full-width digits and thousands' commas count. */
 export function typed(text) {
   const plain = text.normalize("NFKC").trim();

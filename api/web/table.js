@@ -16,6 +16,7 @@ import { t } from "./i18n.js";
  * @property {boolean} [text] left-aligned
  * @property {boolean} [head] the row's own heading
  * @property {boolean} [extra] shown only with all columns
+ * @property {boolean} [line] shown in the one line that a row is on a phone
  *
  * @typedef {object} Group rows that are folded away behind the best of them
  * @property {(row: object) => string} of
@@ -47,6 +48,7 @@ export class Table {
     const head = make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...columns.map((column) => this.#heading(column))));
     this.body = make("tbody", { role: "rowgroup" });
     this.#fill();
+    this.place.classList.toggle("lined", columns.some((column) => column.line));
     const table = make("table", { role: "table" }, make("caption", { class: "unseen", text: caption }), head, this.body);
     const label = t("scrollable", { caption });
     this.place.replaceChildren(make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table), ...this.#whole());
@@ -94,6 +96,7 @@ export class Table {
 
   #fill() {
     const lines = this.group ? this.#grouped() : this.rows.map((row) => this.#line(row));
+    if (!lines.length) lines.push(make("tr", { role: "row" }, make("td", { role: "cell", class: "text line", colspan: this.columns.length, text: t("none_found") })));
     if (lines.length > MOST_SHOWN) lines.slice(FIRST_ROWS).forEach((line) => line.classList.add("rest"));
     this.body.replaceChildren(...lines);
   }
@@ -134,7 +137,7 @@ export class Table {
 }
 
 function classOf(column) {
-  return [column.text && "text", column.extra && "extra"].filter(Boolean).join(" ") || null;
+  return [column.text && "text", column.extra && "extra", column.line && "line"].filter(Boolean).join(" ") || null;
 }
 
 function cell(column, row) {

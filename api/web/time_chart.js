@@ -126,8 +126,8 @@ function spec(points, gpus) {
           y: { ...y, field: "low" }, y2: { field: "high" },
           opacity: { condition: [{ test: "datum.gpu === highlight", value: 0.25 }, { param: "pointed", empty: false, value: 0.25 }], value: alone ? 0.15 : 0 },
         } },
-      { mark: { type: "line", strokeWidth: 2 },
-        encoding: { y, opacity: { condition: { test: lit, value: 1 }, value: 0.2 }, detail: { field: "gpu" },
+      { data: { values: segments(points) }, mark: { type: "rule", strokeWidth: 2, strokeCap: "round" },
+        encoding: { y, x2: { field: "batch2" }, y2: { field: "time2" }, opacity: { condition: { test: lit, value: 1 }, value: 0.2 },
           strokeDash: { field: "extrapolates", type: "nominal", legend: null, scale: { domain: [false, true], range: [[1, 0], [6, 4]] } } } },
       { params: [{ name: "pointed", select: { type: "point", fields: ["gpu"], on: "pointerover", clear: "pointerout" } }],
         mark: { type: "point", size: 60, strokeWidth: 1.75 },
@@ -136,6 +136,15 @@ function spec(points, gpus) {
           fill: { condition: { test: "datum.fits", field: "gpu", type: "nominal", legend: null, scale: { domain: gpus, range: looks.map((each) => each.color) } }, value: null } } },
     ],
   };
+}
+
+/** The pieces of each GPU's line, from one batch size to the next; dashed where either end extrapolates. */
+function segments(points) {
+  const sorted = [...points].sort((a, b) => a.batch - b.batch);
+  return sorted.flatMap((from, place) => {
+    const to = sorted.slice(place + 1).find((each) => each.gpu === from.gpu);
+    return to ? [{ gpu: from.gpu, batch: from.batch, time: from.time, batch2: to.batch, time2: to.time, extrapolates: from.extrapolates || to.extrapolates }] : [];
+  });
 }
 
 function symbol({ color, shape }) {

@@ -42,7 +42,7 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
 @app.command("show")
 @o.with_json
 def show_command(
-    cnn: Annotated[str, typer.Argument(help=f"{o.CNN_HELP}.")],
+    cnn: Annotated[str, typer.Argument(help=f"{o.CNN_HELP}.", autocompletion=o.complete_cnn)],
     image_size: o.ImageSize = None,
     batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Images per mini-batch.")] = 1,
     output: o.OutputFormat = Format.table,
@@ -51,14 +51,13 @@ def show_command(
     from dataclasses import asdict
 
     from predictor.checks import MAX_BATCH_SIZE, whole_number
-    from predictor.cnns.layer_csv import csv_rows
     from predictor.cnns.resolve import resolve_cnn
 
     size = whole_number("--batch-size", batch_size, high=MAX_BATCH_SIZE)
     table = resolve_cnn(o.cnn_or_layers(cnn, {"image_size": image_size}), image_size)
     work = [_work(layer, size) for layer in table]
     if output is Format.csv:
-        records = [row | more for row, more in zip(csv_rows(table), work, strict=True)]
+        records = [row | more for row, more in zip(table.csv_rows(), work, strict=True)]
         print_records(records, output, records[0])
         return
     records = [asdict(layer) | more for layer, more in zip(table, work, strict=True)]
@@ -153,7 +152,7 @@ def _shape(record: Record, side: str) -> str:
     sizes = [record[f"{side}_{what}"] for what in ("channels", "height", "width")]
     if None in sizes:
         return ""
-    shape = "x".join(str(size) for size in sizes)
+    shape = f"{sizes[0]}x{_sides(record, side)}"
     return shape if record["repeats"] == 1 else f"{record['repeats']} of {shape}"
 
 
@@ -162,5 +161,10 @@ def _kernel(record: Record) -> str:
 
 
 def _pair(record: Record, what: str) -> str:
-    height, width = record[f"{what}_height"], record[f"{what}_width"]
-    return "" if height is None else f"{height}x{width}"
+    return "" if record[f"{what}_height"] is None else _sides(record, what)
+
+
+def _sides(record: Record, what: str) -> str:
+    """Height and width; of a volume, whose height column holds its depth, too, all three sides."""
+    depth, height, width = (record[f"{what}_{part}"] for part in ("depth", "height", "width"))
+    return f"{depth}x{height // depth}x{width}" if depth else f"{height}x{width}"

@@ -33,15 +33,20 @@ _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 @o.with_options(Question, Plan, answer="compare")
 @o.with_json
 def compare_command(
-    cnn: Annotated[str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False)],
+    cnn: Annotated[
+        str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False, autocompletion=o.complete_cnn)
+    ],
     gpu: Annotated[
         list[str] | None,
         typer.Option(
-            "--gpu", "-g", help="GPU by any of its names; repeat it.", show_default="every GPU on offer"
+            "--gpu",
+            "-g",
+            help="GPU by any of its names; repeat it.",
+            show_default="every GPU on offer",
+            autocompletion=o.complete_gpu,
         ),
     ] = None,
     batch_size: o.BatchSizes = None,
-    server: o.Server = None,
     plot: o.Plot = None,
     out: o.Out = None,
     verbose: o.Verbose = False,
@@ -53,9 +58,11 @@ def compare_command(
     options: dict[str, Any],
 ) -> None:
     """Say which GPU to rent: time and cost of a training on each GPU, ranked, and a verdict."""
+    from predictor.answers.compare import compare
+
     plan = Plan(**{name: options.pop(name) for name in options_of(Plan) if name in options})
     question = Question(o.cnn_or_layers(cnn, options), gpu or None, batch_size or None, **options)
-    found = _answer(server, question, plan)
+    found = compare(question, plan)
     if plot is not None:
         from epochcast.plots import cost_against_time
 
@@ -68,17 +75,6 @@ def compare_command(
     if write_answer(found.records(), out):
         return
     _show(found, output, plan, question, verbose)
-
-
-def _answer(server: str | None, question: Question, plan: Plan) -> "Comparison":
-    """The answer of the service where one is named, else of the local core."""
-    if server is not None:
-        from epochcast.client import Client
-
-        return Client(server).comparison(question, plan)
-    from predictor.answers.compare import compare
-
-    return compare(question, plan)
 
 
 def _show(found: "Comparison", output: Format, plan: Plan, question: Question, verbose: bool) -> None:
@@ -107,11 +103,13 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
 
 def _training(records: Sequence[Record], plan: Plan, question: Question) -> list[str]:
     """What is trained, as the line below the table says it."""
+    from predictor.answers.asked import Asked
+
     training = f"{plan.epochs:,} epochs" if plan.epochs > 1 else "1 epoch"
     sizes = {record["batch_size"] for record in records}
     return [
         records[0]["cnn"],
-        *filter(None, [question.part_in_words() or question.data_set]),
+        *filter(None, [Asked.of(question).part_in_words or question.data_set]),
         *([f"{plan.trials:,} trainings"] if plan.trials > 1 else []),
         training,
         *([f"batch {sizes.pop():,}"] if len(sizes) == 1 else []),

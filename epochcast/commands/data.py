@@ -1,4 +1,4 @@
-"""`epochcast data`: fetches and imports published measurements, and shows and uploads measurement tables."""
+"""`epochcast data`: lists and imports published measurements, and shows and uploads measurement tables."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from epochcast.commands import options as o
 from epochcast.tables import Column, Format, Record, counted, number, print_records, print_table
 
 app = typer.Typer(
-    help="Measurement tables: fetch and import published ones, show what one holds, upload it.",
+    help="Measurement tables: import published ones, show what one holds, upload it.",
     no_args_is_help=True,
 )
 
@@ -23,74 +23,25 @@ _To = Annotated[
 ]
 
 
-@app.command("fetch")
-def fetch_command(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Data sets or tables, as `data list` names them; all if none.", show_default=False
-        ),
-    ] = None,
-    to: _To = None,
-    tables: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="URL",
-            help="A folder of finished tables, asked before upstream.",
-            show_default=False,
-        ),
-    ] = None,
-    upstream: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="A mirror with upstream's files as OWNER/REPOSITORY/COMMIT/PATH, in place of GitHub.",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
-    """Bring published measurements from their projects at pinned commits, check them by checksum, make their tables.
-
-    A transfer that was cut goes on at the next call. A table that is there and is the released one is left as it is.
-    """
-    from epochcast.fetching import UPSTREAM, Fetched, Source, fetch_published
-    from predictor.errors import DataError
-
-    def say(done: Fetched) -> None:
-        typer.echo(
-            f"{done.table.table}: {done.text}" + (f"; {done.table.rows:,} rows" if done.is_there else ".")
-        )
-
-    folder = _folder(to)
-    outcomes = fetch_published(names or (), folder, Source(upstream or UPSTREAM, tables), say)
-    absent = [each.table.table for each in outcomes if not each.is_there]
-    if absent:
-        raise DataError(f"{len(absent)} of {len(outcomes)} tables are not in {folder}: {', '.join(absent)}.")
-
-
 @app.command("list")
 @o.with_json
 def list_command(to: _To = None, output: o.OutputFormat = Format.table) -> None:
-    """List the published tables, where each comes from, and whether the folder has the released one."""
+    """List the published tables, whose they are, and whether the folder has the released one."""
     from predictor.measurements.published import DATA_SETS
-    from predictor.measurements.published.upstream import published_tables
+    from predictor.measurements.published.released import released_tables
 
     folder = _folder(to) if to or os.environ.get("EPOCHCAST_PUBLISHED_DATA") else None
     records = [
         {
-            "data_set": each.data_set,
-            "table": each.table,
-            "rows": each.rows,
-            "licence": DATA_SETS[each.data_set].provenance.licence,
-            "files": len(each.files),
-            "repository": each.files[0].repository if each.files else None,
-            "commits": sorted({file.commit for file in each.files}),
-            "sha256": each.sha256,
-            "cannot_be_fetched": each.missing or None,
-            "state": each.state(folder) if folder else None,
+            "data_set": table.data_set,
+            "table": table.table,
+            "rows": table.rows,
+            "licence": DATA_SETS[table.data_set].provenance.licence,
+            "repository": DATA_SETS[table.data_set].provenance.repository,
+            "sha256": table.sha256,
+            "state": table.state(folder) if folder else None,
         }
-        for each in published_tables()
+        for table in released_tables()
     ]
     if output is not Format.table:
         print_records(records, output, tuple(records[0]))
@@ -99,14 +50,10 @@ def list_command(to: _To = None, output: o.OutputFormat = Format.table) -> None:
         Column("data set", lambda r: r["data_set"], left=True),
         Column("table", lambda r: r["table"], left=True),
         Column("rows", lambda r: f"{r['rows']:,}"),
-        Column("fetched from", lambda r: r["repository"] or "cannot be fetched", left=True, rank=1),
-        Column("files", lambda r: str(r["files"] or ""), rank=2),
+        Column("project", lambda r: r["repository"], left=True, rank=1),
         *([Column("in the folder", lambda r: r["state"], left=True)] if folder else []),
     ]
     print_table(records, columns, str(folder) if folder else None)
-    for record in records:
-        if record["cannot_be_fetched"]:
-            typer.echo(f"{record['table']} cannot be fetched: {record['cannot_be_fetched']}.")
 
 
 def _folder(to: Path | None) -> Path:
@@ -157,9 +104,9 @@ def push_command(
 
 def push_table(path: Path, url: str) -> None:
     """Upload a table and report on stderr how many of its rows were new."""
-    from epochcast.client import Client
+    from epochcast.pushing import upload
 
-    receipt = Client(url).upload(path)
+    receipt = upload(path, url)
     typer.echo(
         f"{url}: {receipt.stored:,} of {len(receipt.ids):,} measurements stored, {receipt.duplicates:,} there already.",
         err=True,

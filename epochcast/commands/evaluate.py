@@ -1,5 +1,6 @@
 """`epochcast evaluate`: how far predictions lie from measurements that the fit never saw."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +10,20 @@ from epochcast.commands import options as o
 from epochcast.tables import Format, print_records
 
 
+class Scaling(StrEnum):
+    """What differs from the training rows."""
+
+    problem = "problem"
+    hardware = "hardware"
+    both = "both"
+
+
 @o.with_json
 def evaluate_command(
     measurements: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Argument(
-            help="A measurement table, .csv, .csv.gz or .parquet.", show_default="published measurements"
+            help="Measurement tables, .csv, .csv.gz or .parquet.", show_default="published measurements"
         ),
     ] = None,
     published: Annotated[
@@ -23,6 +32,13 @@ def evaluate_command(
     ] = None,
     scenario: Annotated[
         list[str] | None, typer.Option(help="Scenario; repeat it.", show_default="all that apply")
+    ] = None,
+    scaling: Annotated[
+        list[Scaling] | None,
+        typer.Option(
+            help="The study's question: another batch size, another GPU, both; repeat it. Instead of --scenario.",
+            show_default=False,
+        ),
     ] = None,
     predictor: Annotated[
         list[str] | None, typer.Option(help="Predictor; repeat it.", show_default="all that apply")
@@ -36,8 +52,10 @@ def evaluate_command(
     """Judge every predictor on measurements that its fit never saw, scenario by scenario."""
     from epochcast.api import evaluation
     from predictor.evaluation.report import scenario_text, write_report
+    from predictor.evaluation.scenarios import SCALINGS
 
-    result = evaluation(measurements, published, scenario or None, predictor or None, seed, jobs)
+    scenarios = [*(scenario or ()), *(SCALINGS[each] for each in scaling or ())]
+    result = evaluation(measurements or None, published, scenarios or None, predictor or None, seed, jobs)
     if output is Format.table:
         typer.echo("\n\n".join(scenario_text(result, name) for name in result.scenarios()))
     else:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from difflib import SequenceMatcher
 from itertools import chain, groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,10 +29,11 @@ _OF_TABLE = {
 }
 _USUAL_SHARED = 256
 _WAYS = (
-    "data: each GPU has a part of the mini-batch, which was measured. channels, rows, layers: of every map its "
-    "channels or its rows, or some layers; computed from the work of each GPU and the activations that they exchange, "
-    "never measured. one process: where one enqueues the kernels of all GPUs, as in models split by hand; programs of "
-    "one study took just under 2 (DCGAN) and 3 times (the CIFAR VGG) as long on 4 GPUs as on one."
+    "data: each GPU has a part of the mini-batch, by a law measured on H100 and H200 under PyTorch. channels, "
+    "rows, layers: of every map its channels or its rows, or some layers; computed from the work of each GPU and "
+    "the activations that they exchange, never measured. one process: where one enqueues the kernels of all GPUs, "
+    "as in models split by hand; programs of one study took just under 2 (DCGAN) and 3 times (the CIFAR VGG) as "
+    "long on 4 GPUs as on one."
 )
 _RANK_OF_CLASS = 2  # of the third longest class; shorter ones are left out first
 _ALWAYS_SHOWN = 2
@@ -60,11 +60,18 @@ def explain_command(
             metavar="TABLE|CNN...",
             help="CNNs as for predict, or measurement tables (.csv, .parquet); with both, those CNNs of the tables.",
             show_default=False,
+            autocompletion=o.complete_cnn,
         ),
     ] = None,
     gpu: Annotated[
         list[str] | None,
-        typer.Option("--gpu", "-g", help="GPU by any of its names; repeat it.", show_default="a table's"),
+        typer.Option(
+            "--gpu",
+            "-g",
+            help="GPU by any of its names; repeat it.",
+            show_default="a table's",
+            autocompletion=o.complete_gpu,
+        ),
     ] = None,
     batch_size: Annotated[
         list[str] | None,
@@ -75,10 +82,6 @@ def explain_command(
             metavar="N",
             show_default=f"{','.join(map(str, USUAL_BATCH_SIZES))}; a table's",
         ),
-    ] = None,
-    server: o.Server = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw shares and times into this .png or .svg; needs matplotlib.")
     ] = None,
     parallel: Annotated[
         int | None,
@@ -99,18 +102,10 @@ def explain_command(
             "neither a CNN nor a measurement table is given. Try: epochcast explain resnet50 --gpu H200"
         )
     if parallel is not None:
-        if server is not None or plot is not None:
-            raise SchemaError("--parallel is answered here, as a table: leave --server and --plot out.")
         _show_ways(what, gpu, batch_size or None, options | {"n_gpus": parallel}, output)
         return
-    found, scope = _explanations(what, gpu, batch_size or None, options, server)
-    if plot is not None:
-        from predictor.answers.plots import write_plot
-
-        write_plot(found, plot)
+    found, scope = _explanations(what, gpu, batch_size or None, options)
     _print(found, output, scope, verbose)
-    if plot is not None:
-        typer.echo(f"Wrote {plot}.", err=True)
 
 
 def _show_ways(
@@ -143,19 +138,14 @@ def _show_ways(
 
 
 def _explanations(
-    what: list[str], gpu: object, batch_size: object, options: dict[str, Any], server: str | None
+    what: list[str], gpu: object, batch_size: object, options: dict[str, Any]
 ) -> "tuple[list[Explanation], str]":
     from epochcast.api import explanations
     from predictor.answers.explain_measured import is_measurement_table
 
     of_table = any(is_measurement_table(each) for each in what)  # then CNNs are names in it
     subject = what if of_table else o.cnns_or_layers(what, options)
-    ask = None
-    if server is not None:
-        from epochcast.client import Client
-
-        ask = Client(server).explanations
-    return explanations(subject, gpu, batch_size, options, ask)
+    return explanations(subject, gpu, batch_size, options)
 
 
 def _print(found: "Sequence[Explanation]", output: Format, scope: str, verbose: bool) -> None:
@@ -193,6 +183,11 @@ def _show(explanation: "Explanation", verbose: bool) -> None:
     letters, meanings = legend(reasons)
     shown = letters if verbose else None
     print_table(_records(explanation), _columns(explanation, shown), title)
+    if explanation.terms:
+        print()
+        print_table(
+            _term_records(explanation), _TERM_COLUMNS, f"Terms at batch {explanation.batch_sizes[-1]}"
+        )
     if explanation.other_modes:
         print()
         print_table(_mode_records(explanation), _mode_columns(explanation, shown), "Another mode, x the time")
@@ -242,6 +237,7 @@ def _columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -
             rank=0 if place < _ALWAYS_SHOWN else _RANK_OF_CLASS + place,
         )
         for place, name in enumerate(explanation.classes)
+        if not explanation.terms
     ]
     passes = [
         Column(f"{word} %", lambda r, word=word: f"{r['passes'][word]:.0f}")  # type: ignore[misc]
@@ -258,6 +254,21 @@ def _columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -
         *shares,
         Column("notes", lambda r: _marks(r, letters), left=True),
     ]
+
+
+def _term_records(explanation: "Explanation") -> list[Record]:
+    return [
+        {"term": each.name, "coefficient": each.coefficient, "feature": each.feature[-1], "ms": each.ms[-1]}
+        for each in sorted(explanation.terms, key=lambda each: -abs(each.ms[-1]))
+    ]
+
+
+_TERM_COLUMNS = [
+    Column("term", lambda r: r["term"], left=True),
+    Column("coefficient", lambda r: number(r["coefficient"])),
+    Column("x feature", lambda r: number(r["feature"])),
+    Column("ms", lambda r: number(r["ms"])),
+]
 
 
 def _mode_records(explanation: "Explanation") -> list[Record]:
@@ -332,9 +343,9 @@ def _rungs(explanation: "Explanation") -> str:
 def _parts(explanation: "Explanation") -> list[str]:
     """What frozen and recomputed parts save and cost, at the largest batch size."""
     return [
-        f"{each.part.capitalize()} parts: {-each.saves_ms[-1]:+.3g} ms and {-each.saves_gib[-1]:+.2g} GiB at batch "
-        f"{explanation.batch_sizes[-1]}, beside the same step {_WITHOUT[each.part]}."
-        for each in explanation.parts
+        f"{part.part.capitalize()} parts: {-part.saves_ms[-1]:+.3g} ms and {-part.saves_gib[-1]:+.2g} GiB at batch "
+        f"{explanation.batch_sizes[-1]}, beside the same step {_WITHOUT[part.part]}."
+        for part in explanation.parts
     ]
 
 

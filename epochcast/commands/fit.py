@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 @o.with_json
 def fit_command(
     measurements: Annotated[
-        Path | None,
-        typer.Argument(help="A measurement table, .csv, .csv.gz or .parquet.", show_default=False),
+        list[Path] | None,
+        typer.Argument(help="Measurement tables, .csv, .csv.gz or .parquet.", show_default=False),
     ] = None,
     published: Annotated[
         Path | None, typer.Option(help="Or a folder of published measurements.", show_default=False)
@@ -44,6 +44,13 @@ def fit_command(
             help="Fit gpu-specs, proxy-times and flops-ratio of the model in --out; keep the rest of it.",
         ),
     ] = False,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Fit only this method, gpu-specs or proxy-times, beside the shipped model; repeat it.",
+            show_default=False,
+        ),
+    ] = None,
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Fit the model that predict and compare use, and write it as JSON for their --model."""
@@ -52,7 +59,7 @@ def fit_command(
 
     if out is None:
         raise SchemaError("--out is missing. Try: epochcast fit measurements.csv --out model.json")
-    model = fit(measurements, published, out, accuracy or None, store, methods_only)
+    model = fit(measurements or None, published, out, accuracy or None, store, methods_only, method or None)
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:
         columns = [Column("field", lambda r: r["field"], left=True), Column("value", _text, left=True)]

@@ -32,7 +32,9 @@ def list_command(
 @app.command("show")
 @o.with_json
 def show_command(
-    name: Annotated[str, typer.Argument(help="Any name that people and drivers write.")],
+    name: Annotated[
+        str, typer.Argument(help="Any name that people and drivers write.", autocompletion=o.complete_gpu)
+    ],
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Show the specifications and precisions of one GPU."""

@@ -60,9 +60,11 @@ def _notes(measured: HostMeasurement, out: Path | None) -> list[str]:
         notes.append(f"In a replayed graph one follows the other after {measured.graph_kernel_us:.2f} us.")
     if measured.gpu is None:
         notes.append("There is no GPU: iterations on the CPU stand for enqueuing, which tells less of it.")
-    if any((each.spread or 0) > _UNSTEADY for each in measured.times):
+    unsteady = max(each.spread or 0 for each in measured.times)
+    if unsteady > _UNSTEADY:
         notes.append(
-            "Some times are unsteady: other work runs on this machine. Measure again when it is idle."
+            f"This machine is unsteady: times of seconds apart lie up to {100 * unsteady:.0f} % from their mean, and "
+            "so do answers by them. Measure again when it is idle."
         )
     if out is not None:
         notes.append(f"Written to {out}.")

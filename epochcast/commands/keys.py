@@ -87,7 +87,7 @@ def list_command(store: _Store = _DEFAULT, output: o.OutputFormat = Format.table
     if output is Format.table:
         print_table(records, _columns(), counted(len(records), "key"))
     else:
-        print_records([{name: each[name] for name in _FIELDS} for each in records], output, _FIELDS)
+        print_records([{name: record[name] for name in _FIELDS} for record in records], output, _FIELDS)
 
 
 def _columns() -> list[Column]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Annotated
 
@@ -73,6 +74,54 @@ def update_command(
     typer.echo(f"Use it: epochcast compare resnet50 --dataset imagenet --offers {out}")
 
 
+@app.command("own")
+def own_command(
+    gpu: Annotated[str, typer.Argument(help="GPU of your machine.", autocompletion=o.complete_gpu)],
+    paid: Annotated[float, typer.Option(help="What the machine cost, US$.", min=0)],
+    years: Annotated[float, typer.Option(help="Years that it is used.", min=0.01)] = 3.0,
+    hours_per_week: Annotated[
+        float, typer.Option(help="Hours of a week in which it trains.", min=0.1, max=168)
+    ] = 40.0,
+    usd_per_kwh: Annotated[float, typer.Option(help="Price of electricity, US$ per kWh.", min=0)] = 0.3,
+    watts: Annotated[
+        float | None,
+        typer.Option(
+            help="What the machine draws while it trains.", min=1, show_default="power limit of its GPUs"
+        ),
+    ] = None,
+    gpu_count: Annotated[int, typer.Option("--gpus", help="GPUs in the machine.", min=1)] = 1,
+    vcpus: Annotated[float | None, typer.Option(help="Hardware threads of its CPU.", min=1)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Price file to write: the shipped offers and your machine.")
+    ] = None,
+) -> None:
+    """Work out what an hour of a machine of your own costs: its price spread over its hours, and electricity."""
+    from predictor.catalogue.devices import find_gpu
+    from predictor.catalogue.offers import Offer, load_offers, own_usd_per_hour, write_offers
+    from predictor.errors import SchemaError
+
+    known = find_gpu(gpu)
+    if watts is None and known.tdp_w is None:
+        raise SchemaError(
+            f"the power limit of {known.name} is not known. Pass --watts, what the machine draws."
+        )
+    draws = watts or (known.tdp_w or 0.0) * gpu_count / known.chips_per_card
+    machine, electricity = own_usd_per_hour(paid, years, hours_per_week, draws, usd_per_kwh)
+    hourly = round(machine + electricity, 3)
+    typer.echo(
+        f"US$ {hourly:g} an hour: {machine:.3f} for the machine ({paid:,.0f} over {years:g} years of "
+        f"{hours_per_week:g} h a week), {electricity:.3f} for {draws:g} W."
+    )
+    if out is None:
+        typer.echo(
+            f"Use it: --price {hourly:g}; --out offers.csv writes a price file to compare it with offers."
+        )
+        return
+    own = Offer("own", "machine", known.name, gpu_count, hourly, vcpus=vcpus, retrieved_on=date.today())
+    write_offers((own, *load_offers()), out)
+    typer.echo(f"Wrote {out}: your machine and the shipped offers. Pass --offers {out}.")
+
+
 def _counts(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {number}" for name, number in numbers.items())
 
@@ -90,4 +139,5 @@ def _columns() -> list[Column]:
         Column("region", lambda r: r["region"] or "", left=True, rank=4),
         Column("date", lambda r: str(r["retrieved_on"]), left=True, rank=2),
         Column("historic", lambda r: "historic" if r["historic"] else "", left=True, rank=2),
+        Column("marketplace", lambda r: "marketplace" if r["marketplace"] else "", left=True, rank=2),
     ]

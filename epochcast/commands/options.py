@@ -18,8 +18,34 @@ if TYPE_CHECKING:
 
 CNN_HELP = (
     "a zoo name, a layer-table CSV, an ONNX or Keras file, timm:NAME, torchvision:NAME, hf:FOLDER, or "
-    "FILE.py:make_model, which is run"
+    "FILE.py:make_model, which is run; each with @SIZE for images of SIZE pixels"
 )
+
+
+def complete_cnn() -> list[str]:
+    """CNNs of the zoo; the shell keeps those that begin as typed."""
+    from predictor.cnns.zoo import zoo_names
+
+    return zoo_names()
+
+
+def complete_gpu() -> list[str]:
+    """GPUs, each as one word."""
+    from predictor.catalogue.devices import all_gpus, short_name
+
+    return ["all", *(short_name(gpu.name).replace(" ", "-") for gpu in all_gpus())]
+
+
+def _complete(known: Option) -> Callable[[], list[str]] | None:
+    """Completion of an option that takes a word of a list: its choices, or data sets."""
+
+    def complete() -> list[str]:
+        from predictor.catalogue.data_sets import training_sets
+
+        return list(known.choices or training_sets())
+
+    return complete if known.choices or known.name == "data_set" else None
+
 
 BatchSizes = Annotated[
     list[str] | None,
@@ -29,16 +55,6 @@ BatchSizes = Annotated[
         help="Mini-batch size; repeat it, or write 32,64.",
         metavar="N",
         show_default="what fits is searched",
-    ),
-]
-Server = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="URL",
-        help="Ask the service at this address, which answers with its own model and prices.",
-        show_default=False,
-        rich_help_panel="Model",
     ),
 ]
 Scheduler = Annotated[
@@ -121,10 +137,12 @@ def with_options(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [each for each in inspect.signature(command).parameters.values() if each.name != "options"]
+        names = {each.name for each in own}
+        added = [each for each in derived if each.name not in names]
 
         @functools.wraps(command)
         def call(**values: Any) -> None:
-            given = {each.name: values.pop(each.name) for each in derived}
+            given = {each.name: values.pop(each.name) for each in added}
             options = _given(given)
             with named_by_flags():
                 check_names(options.keys() & elsewhere.keys(), declared)
@@ -134,7 +152,7 @@ def with_options(
                     )  # here the flag is named; rows of a table name their columns
                 command(**values, options=options)
 
-        signature = inspect.Signature([*own, *derived])
+        signature = inspect.Signature([*own, *added])
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
         return call
@@ -177,6 +195,7 @@ def _parameter(
         show_default=shown or default or False,
         rich_help_panel=panel,
         hidden=hidden,
+        autocompletion=_complete(known),
     )
     if known.kind in ("words", "sizes"):
         return _keyword(name, Annotated[list[str] | None, about], None)
@@ -209,12 +228,13 @@ def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
     UnknownDataSetError
         If the data set is not known.
     """
+    from predictor.answers.asked import Asked
     from proxy_cnns.user_cnns import named_table, names_a_file
 
     if not names_a_file(cnn):
         return cnn
-    asked = Question.of(None, None, 1, {name: options.get(name) for name in ("image_size", "data_set")})
-    return named_table(cnn, asked.image_size, asked.image_size_of(None))
+    question = Question.of(None, None, 1, {name: options.get(name) for name in ("image_size", "data_set")})
+    return named_table(cnn, question.image_size, Asked.of(question).image_size_of(None))
 
 
 def cnns_or_layers(cnns: Iterable[str], options: Mapping[str, Any]) -> "list[str | LayerTable]":

@@ -37,10 +37,14 @@ _MANY = "Many at once"
 @o.with_json
 def predict_command(
     cnn: Annotated[
-        list[str] | None, typer.Argument(help=f"CNNs, each {o.CNN_HELP}.", show_default=False)
+        list[str] | None,
+        typer.Argument(help=f"CNNs, each {o.CNN_HELP}.", show_default=False, autocompletion=o.complete_cnn),
     ] = None,
     gpu: Annotated[
-        list[str] | None, typer.Option("--gpu", "-g", help="GPU by any of its names; repeat it, or `all`.")
+        list[str] | None,
+        typer.Option(
+            "--gpu", "-g", help="GPU by any of its names; repeat it, or `all`.", autocompletion=o.complete_gpu
+        ),
     ] = None,
     batch_size: o.BatchSizes = None,
     rows: Annotated[
@@ -58,7 +62,6 @@ def predict_command(
             rich_help_panel=_MANY,
         ),
     ] = "cpu",
-    server: o.Server = None,
     plot: o.Plot = None,
     out: o.Out = None,
     verbose: o.Verbose = False,
@@ -68,7 +71,7 @@ def predict_command(
 ) -> None:
     """Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory."""
     if rows is not None:
-        given = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--server": server, "--plot": plot}
+        given = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--plot": plot}
         options["device"] = device
         _predict_file(rows, out, options, [name for name, value in given.items() if value], output, scheduler)
         return
@@ -83,25 +86,16 @@ def predict_command(
             raise SchemaError(
                 f"{name} is missing. Try: epochcast predict resnet50 --gpu T4 --dataset imagenet"
             )
+    from predictor.answers.answer import answer
+
     question = Question(o.cnns_or_layers(cnn or (), options), gpu, batch_size or None, **options)
-    found = _answer(server, question)
+    found = answer(question)
     if plot is not None:
         from epochcast.plots import epoch_times
 
         o.write_figure(epoch_times(found.frame()), plot)
     if not write_answer(found.records(), out):
-        _show(found, output, question, server, verbose)
-
-
-def _answer(server: str | None, question: Question) -> "Answer":
-    """The answer of the service where one is named, else of the local core."""
-    if server is not None:
-        from epochcast.client import Client
-
-        return Client(server).answer(question)
-    from predictor.answers.answer import answer
-
-    return answer(question)
+        _show(found, output, question, verbose)
 
 
 def _predict_file(
@@ -134,18 +128,20 @@ def _predict_file(
         raise typer.Exit(1)
 
 
-def _show(found: "Answer", output: Format, question: Question, server: str | None, verbose: bool) -> None:
+def _show(found: "Answer", output: Format, question: Question, verbose: bool) -> None:
+    from predictor.answers.asked import Asked
+
     records = found.records()
     if print_answer(records, output, found.scope):
         return
     letters, reasons = legend(chain.from_iterable(found.columns["extrapolates"]))
     samples = counted(question.samples, "sample") if question.samples else None
-    data = question.part_in_words() or question.data_set or samples
+    data = Asked.of(question).part_in_words or question.data_set or samples
     for i, (_, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
         if i:
             print()
         some = list(group)
-        print_notes([_verdict(some, question, server)], style="bold")
+        print_notes([_verdict(some, question)], style="bold")
         print()
         columns = _columns(some, letters if verbose else None, question)
         several = len({(r["cnn"], r["image_size"]) for r in records}) > 1
@@ -163,18 +159,18 @@ def _show(found: "Answer", output: Format, question: Question, server: str | Non
     print_notes_below(records, about, notes, verbose)
 
 
-def _verdict(records: Sequence[Record], question: Question, server: str | None) -> str:
+def _verdict(records: Sequence[Record], question: Question) -> str:
     """What fits and is cheapest, or fastest where nothing has a price; else what would fit."""
     fitting = [record for record in records if record["fits_in_memory"]]
     if not fitting:
-        return _what_fits(records, question, server)
+        return _what_fits(records, question)
     best = min((r for r in fitting if r["best_batch"]), default=fitting[0], key=_rank)
     several = len({record["gpu"] for record in records}) > 1
     role = ("Fastest: " if best["cost_usd"] is None else "Cheapest: ") if several else ""
     return f"{role}{gpus_in_words(best)} at batch {best['batch_size']:,}: {_took(best)}."
 
 
-def _what_fits(records: Sequence[Record], question: Question, server: str | None) -> str:
+def _what_fits(records: Sequence[Record], question: Question) -> str:
     """What is too large, and the time at the largest batch size that fits anywhere."""
     first = min(records, key=lambda r: r["batch_size"])
     gib = device_of(first["gpu"]).memory_gib
@@ -187,7 +183,9 @@ def _what_fits(records: Sequence[Record], question: Question, server: str | None
     if not size:
         return f"{text} Not one image fits."
     smaller = replace(question, gpus=roomiest["gpu"], batch_sizes=size * question.n_gpus)
-    [row] = (r for r in _answer(server, smaller).records() if r["cnn"] == roomiest["cnn"])
+    from predictor.answers.answer import answer
+
+    [row] = (r for r in answer(smaller).records() if r["cnn"] == roomiest["cnn"])
     return f"{text} Batch {row['batch_size']:,} fits{_on(row, first)}: {_took(row)}."
 
 

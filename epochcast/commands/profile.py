@@ -12,7 +12,7 @@ import typer
 from epochcast.commands import options as o
 from epochcast.commands.data import push_table
 from epochcast.commands.profile_input import input_command
-from epochcast.profiling import HOW_LONG, WHAT, ProfileRequest, default_words, request_for, run_profile
+from epochcast.profiling import HOW_LONG, ProfileRequest, default_words, request_for, run_profile
 from epochcast.progress import shown_progress
 from epochcast.tables import (
     Column,
@@ -27,7 +27,6 @@ from epochcast.tables import (
 from predictor.catalogue.devices import is_cpu
 
 if TYPE_CHECKING:
-    from predictor.answers.suggest import Suggestion
     from proxy_cnns.configuration import Configuration
     from proxy_cnns.runs import Outcome, Request
 
@@ -35,9 +34,8 @@ app = typer.Typer(
     help="Measure this machine: operators, proxy CNNs, whole CNNs.", invoke_without_command=True
 )
 
-_ANY_CNN, _ANY_CNN_OF_CPU = "resnet50", "resnet18@32"
+_ANY_CNN = "resnet50"
 _USUAL_BATCH_SIZE = 64
-_SUGGESTIONS_SHOWN = 20
 
 
 @app.callback()
@@ -45,22 +43,6 @@ _SUGGESTIONS_SHOWN = 20
 @o.with_json
 def profile_command(
     context: typer.Context,
-    suggest: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CNN",
-            help="Instead of a preset: the operators whose measurement narrows the answers for this CNN most; "
-            "repeat it. Without --out they are listed, with it measured.",
-            show_default=False,
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            help="GPU that --suggest is about.", show_default="this machine's", rich_help_panel=WHAT
-        ),
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -93,34 +75,26 @@ def profile_command(
         return
     from predictor.errors import SchemaError
 
-    if out is None and not dry_run and not suggest:
+    if out is None and not dry_run:
         where = "--device cpu" if options.get("device") == "cpu" else "--preset quick"
         raise SchemaError(
             f"--out is missing. Try: epochcast profile {where} --time-limit 180s --out mine.csv.gz"
         )
-    wanted = ProfileRequest.of(options, suggest=suggest or (), gpu=gpu)
-    if suggest:
-        from epochcast.suggestions import suggested, suggested_request
-
-        suggestions = suggested(wanted, out)
-        if out is None or not suggestions:
-            _show_suggestions(suggestions, wanted, output)
-            return
-        request = suggested_request(wanted, suggestions, out)
-        left_out: list[Configuration] = []
-    else:
-        request, left_out = request_for(wanted, out or "dry-run.csv")
-        _say_before(default_words(wanted), _no_prediction(request, on_cpu=wanted.device == "cpu"))
+    wanted = ProfileRequest.of(options)
+    request, left_out = request_for(wanted, out or "dry-run.csv")
+    _say_before(default_words(wanted), _no_prediction(request, on_cpu=wanted.device == "cpu"))
     if dry_run:
         _show_plan(request, left_out, output)
         return
     if push is not None:
-        from epochcast.client import check_upload
+        from epochcast.pushing import check_upload
 
         check_upload(push)
     with shown_progress() as report:
         outcome = run_profile(request, wanted.scheduler, report)
     _show_outcome(outcome, request, output)
+    if outcome.interrupted:
+        raise typer.Exit(130)  # as a shell says of what SIGINT ended
     if push is not None and outcome.rows:
         push_table(outcome.out, push)
 
@@ -149,59 +123,6 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
 
 
 app.command("input")(input_command)
-
-
-def _show_suggestions(suggestions: "Sequence[Suggestion]", wanted: "ProfileRequest", output: Format) -> None:
-    records: list[Record] = [
-        {
-            "operator": each.operator.name,
-            "precision": each.mode.precision,
-            "memory_format": each.mode.memory_format,
-            "batch_size": each.batch_size,
-            "count": each.count,
-            "share": each.share,
-            "rests_on": each.rests_on,
-            "narrows": each.narrows,
-        }
-        for each in suggestions
-    ]
-    if output is not Format.table:
-        fields = (
-            "operator",
-            "precision",
-            "memory_format",
-            "batch_size",
-            "count",
-            "share",
-            "rests_on",
-            "narrows",
-        )
-        print_records(records, output, fields)
-        return
-    if not records:
-        typer.echo("Every operator of these CNNs was measured in this mode at these batch sizes.")
-        return
-    shown = records[: wanted.limit or _SUGGESTIONS_SHOWN]
-    columns = [
-        Column("operator", lambda r: r["operator"], left=True),
-        Column("precision", lambda r: r["precision"], left=True, rank=2),
-        Column("memory format", lambda r: r["memory_format"], left=True, rank=3),
-        Column("batch", lambda r: str(r["batch_size"])),
-        Column("of the time", lambda r: f"{100 * r['share']:.1f} %"),
-        Column("rests on", lambda r: r["rests_on"], left=True, rank=1),
-        Column("of the doubt", lambda r: f"{100 * r['narrows']:.1f} %"),
-    ]
-    print_table(
-        shown, columns, f"{len(records):,} operators and batch sizes to measure, the most telling first"
-    )
-    share = sum(r["narrows"] for r in shown)
-    cnns = " ".join(f"--suggest {_quoted(each)}" for each in wanted.suggest)
-    print_notes(
-        [
-            f"These {len(shown)} account for {100 * share:.0f} % of the operators' part of the answers' variance.",
-            f"Measure them on the GPU: epochcast profile {cnns} --limit {len(shown)} --out mine.csv.gz",
-        ]
-    )
 
 
 def _show_plan(request: "Request", left_out: "list[Configuration]", output: Format) -> None:
@@ -241,7 +162,8 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: Form
 def _unrunnable(configurations: "Sequence[Configuration]") -> list[str]:
     """Note on operators that no framework can build from a layer table."""
     n = sum(
-        each.subject.operator is not None and each.subject.operator.type == "other" for each in configurations
+        configuration.subject.operator is not None and configuration.subject.operator.type == "other"
+        for configuration in configurations
     )
     if not n:
         return []
@@ -315,19 +237,25 @@ def _some(lines: tuple[str, ...]) -> str:
 def _next_steps(request: "Request", outcome: "Outcome") -> list[str]:
     """Commands that work on the table just written, and a sentence where a prediction needs other measurements.
 
-    Operators predict any CNN, on a CPU, too; whole CNNs predict themselves on a GPU; other tables can only be shown.
+    Operators predict any CNN on a GPU and their own on a CPU, of which nothing else is known; whole CNNs predict
+    themselves on a GPU; other tables can only be shown.
     """
     out = _quoted(str(outcome.out))
     steps = [f"epochcast data show {out}"]
     sentence = _no_prediction(request, on_cpu=is_cpu(outcome.gpu))
     if not sentence:
         return [*steps, _prediction(request, outcome, out)]
-    return [*steps, f"epochcast explain {out}", sentence]
+    explained = any(configuration.subject.kind != "operator" for configuration in request.configurations)
+    return [*steps, *[f"epochcast explain {out}"] * explained, sentence]
 
 
 def _no_prediction(request: "Request", *, on_cpu: bool) -> str:
     """Say why nothing is predicted from these measurements; empty where something is."""
-    kinds = {each.subject.kind for each in request.configurations}
+    kinds = {configuration.subject.kind for configuration in request.configurations}
+    if on_cpu and "operator" in kinds and not request.name.startswith("cnn:"):
+        return (
+            "On a CPU predictions need the operators of the CNN itself: measure them with --preset cnn:NAME."
+        )
     if "operator" in kinds or ("target" in kinds and not on_cpu):
         return ""
     alone = "whole CNNs of a CPU" if "target" in kinds else "proxy CNNs"
@@ -341,7 +269,11 @@ def _say_before(*sentences: str) -> None:
 
 def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:
     """Ask about the CNN that was measured, in the mode and at a batch size that were measured."""
-    measured = [each for each in request.configurations if each.subject.kind != "all_reduce"]
+    measured = [
+        configuration
+        for configuration in request.configurations
+        if configuration.subject.kind != "all_reduce"
+    ]
     mode = measured[0].mode
     sizes = {each.batch_size for each in measured}
     size = _USUAL_BATCH_SIZE if _USUAL_BATCH_SIZE in sizes else measured[0].batch_size
@@ -360,9 +292,15 @@ def _cnn(request: "Request") -> str:
     _, _, texts = request.name.partition(":")
     text = texts.split(",")[0].strip()
     if not text:
-        cnn = next((each.subject for each in request.configurations if each.subject.kind == "target"), None)
-        usual = _ANY_CNN_OF_CPU if request.devices == ("cpu",) else _ANY_CNN
-        text = usual if cnn is None else f"{cnn.name}@{cnn.image_size}"
+        cnn = next(
+            (
+                configuration.subject
+                for configuration in request.configurations
+                if configuration.subject.kind == "target"
+            ),
+            None,
+        )
+        text = _ANY_CNN if cnn is None else f"{cnn.name}@{cnn.image_size}"
     if names_a_file(text):
         return _quoted(text)
     name, at, size = text.rpartition("@")

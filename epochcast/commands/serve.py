@@ -44,7 +44,7 @@ def serve_command(
     try:
         import uvicorn
 
-        import api.main  # noqa: F401 - names a missing package before a server starts
+        from api import main  # noqa: F401 - names a missing package before a server starts
     except ModuleNotFoundError as error:
         raise BackendUnavailableError(
             f"{error.name} is not installed, which the service needs: pip install 'epochcast[api]'."

@@ -23,10 +23,11 @@ from predictor.answers.bulk_answers import (
     WORDS,
     Answers,
     BulkAnswers,
+    Coded,
     checked_defaults,
     optional_columns,
+    unrepeated,
 )
-from predictor.answers.coded import Coded, unrepeated
 from predictor.answers.options import named_by_flags, options_of
 from predictor.answers.question import Question
 from predictor.errors import SchemaError

@@ -6,7 +6,7 @@ every row then looks up its place in it. Nothing here is done row by row, so a m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from os import PathLike
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.answer import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
-from predictor.answers.coded import Coded, distinct
-from predictor.answers.knowledge import Knowledge, OwnMeasurements, load_model
+from predictor.answers.asked import Asked
 from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
+from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
 from predictor.answers.options import check_read, options_of
-from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
+from predictor.answers.own_measurements import OwnMeasurements, load_model
+from predictor.answers.question import ANCHOR_FIELDS, MiniBatch, Question
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import Mode
@@ -280,21 +280,22 @@ class BulkAnswers:
         """Questions with which nothing is wrong; the others are checked one by one, which takes microseconds each."""
         data_set = self._data_set(group.cells)
         try:
-            n_gpus = self._n_gpus(group.cells)
+            shares = self._whole(group.cells, "n_gpus") * self._whole(group.cells, "gradient_accumulation")
             most = find_training_set(data_set).samples if data_set else MAX_SAMPLES
         except EpochcastError:
             return np.zeros(numbers.shape[1], dtype=bool)
         sizes, samples, validation = numbers
         plain: NDArray[np.bool_] = (
-            (sizes > 0) & (sizes % n_gpus == 0) & (samples != _BAD) & (samples <= most) & (validation != _BAD)
+            (sizes > 0) & (sizes % shares == 0) & (samples != _BAD) & (samples <= most) & (validation != _BAD)
         )
         if not data_set:
             plain &= (validation == 0) | (samples > 0)
         return plain
 
-    def _n_gpus(self, cells: _Cells) -> int:
-        given = cells.get("n_gpus", "").strip() or self.defaults.get("n_gpus")
-        return int(options_of(Question)["n_gpus"].checked(given))
+    def _whole(self, cells: _Cells, name: str) -> int:
+        """An option that is a whole number, of these rows or of all."""
+        given = cells.get(name, "").strip() or self.defaults.get(name)
+        return int(options_of(Question)[name].checked(given))
 
     def _data_set(self, cells: _Cells) -> Any:
         return cells.get("data_set", "").strip() or self.defaults.get("data_set")
@@ -303,7 +304,8 @@ class BulkAnswers:
         """Check a question's own cells; 0 samples where a data set or nothing gives them."""
         options, data_set = options_of(Question), self._data_set(cells)
         batch_size = whole_number("batch_size", size, high=MAX_BATCH_SIZE)
-        check_share(batch_size, self._n_gpus(cells))
+        parts = self._whole(cells, "gradient_accumulation")
+        MiniBatch(batch_size, self._whole(cells, "n_gpus"), parts).check()
         own = {"samples": samples, "validation_samples": validation}
         n, more = (
             options[name].checked(text if text.strip() else self.defaults.get(name))
@@ -352,9 +354,10 @@ class BulkAnswers:
 
     def _gridded(self, question: Question) -> dict[str, _Grid]:
         """The answer to a question, a grid for each GPU by its name."""
-        known, devices, [table] = Knowledge.of(question), question.devices(), question.layer_tables()
-        rentals = rentals_of(question, [gpu for gpu, _ in devices])
-        rows = rented_rows(question, known, table, devices, rentals)
+        asked = Asked.of(question)
+        model, devices, [table] = asked.known.model, asked.devices, asked.tables
+        local_sizes = asked.local_sizes(question.batch_sizes)
+        rows = rented_rows(asked, table, local_sizes, rentals_of(asked, [gpu for gpu, _ in devices]))
         reasons = rows.iterations.reasons()
         joined = {
             id(some): "; ".join(map(str, as_answered(some))) for some in reasons
@@ -372,13 +375,13 @@ class BulkAnswers:
                     "energy_basis": energy_basis(gpu).text,
                     "bottleneck": numbers.pop("bottleneck").astype(object),
                     "mode": ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture)),
-                    "method": rows.iterations.words["method"][i],
+                    "method": rows.iterations.devices.words["method"][i],
                     "extrapolates": texts[part],
                 },
-                model=known.model,
+                model=model,
                 mode=mode,
                 between=question.workers == 0,
-                samples=question.epoch_samples() or 0,
+                samples=asked.samples or 0,
             )
         return grids
 
@@ -394,7 +397,7 @@ class BulkAnswers:
         more = {"anchors": [anchor]} if anchor else {}
         usual = {name: value for name, value in self.defaults.items() if name not in _OWN}
         question = Question(cells["cnn"], gpus, batch_sizes, **(usual | given | more))
-        table = self._table(cells["cnn"], question.image_size_of(cells["cnn"]))
+        table = self._table(cells["cnn"], Asked.of(question).image_size_of(cells["cnn"]))
         return replace(question, cnn=table, image_size=None)
 
     def _table(self, cnn: str, image_size: int | None) -> LayerTable:
@@ -435,3 +438,82 @@ def _together(wanted: Mapping[str, _Indices]) -> list[dict[str, _Indices]]:
     if n_asked <= min(2 * n_wanted, _MOST_TOGETHER):
         return [dict(wanted)]
     return [{gpu: sizes} for gpu, sizes in wanted.items()]
+
+
+_SPARSE = 4
+"""Codes are counted in a table of at most this multiple of the rows, else sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column of `words[codes]`.
+
+    Parameters
+    ----------
+    words : list of str
+    codes : ndarray of int, shape (n_rows,)
+    """
+
+    words: list[str]
+    codes: NDArray[np.integer[Any]]
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> Coded:
+        """Code cells as they stand."""
+        number: dict[str, int] = {}
+        codes = [number.setdefault(cell, len(number)) for cell in cells]
+        return cls(list(number), np.array(codes, dtype=np.int64))
+
+    @classmethod
+    def blank(cls, n_rows: int) -> Coded:
+        """A column of empty cells."""
+        return cls([""], np.zeros(n_rows, dtype=np.int64))
+
+
+def distinct(columns: Sequence[Coded]) -> tuple[_Indices, _Indices]:
+    """The combination of cells that each row has, and the codes of each combination, in ascending order.
+
+    Returns
+    -------
+    which : ndarray of int, shape (n_rows,)
+    codes : ndarray of int, shape (n_columns, n_combinations)
+        Sorted by the first column, then by the second, and so on.
+
+    Examples
+    --------
+    >>> which, codes = distinct([Coded.of(["b", "a", "b"]), Coded.of(["1", "1", "1"])])
+    >>> which.tolist(), codes.tolist()
+    ([0, 1, 0], [[0, 1], [0, 0]])
+    """
+    which = np.zeros(len(columns[0].codes), dtype=np.int64)
+    codes = np.zeros((0, min(1, len(which))), dtype=np.int64)
+    for column in columns:
+        n = max(1, len(column.words))
+        if n == 1:
+            codes = np.vstack([codes, np.zeros_like(codes, shape=(1, codes.shape[1]))])
+            continue
+        found, which = _ranked(which * n + column.codes, codes.shape[1] * n)
+        codes = np.vstack([codes[:, found // n], found % n])
+    return which, codes
+
+
+def unrepeated(columns: Mapping[str, Coded]) -> tuple[_Indices, dict[str, Coded]]:
+    """Each distinct row once, in as few bytes as its codes need, and which of them every row is."""
+    which, codes = distinct(list(columns.values()))
+    rows = zip(columns.items(), codes, strict=True)
+    return which, {
+        name: Coded(column.words, some.astype(np.min_scalar_type(len(column.words))))
+        for (name, column), some in rows
+    }
+
+
+def _ranked(keys: _Indices, end: int) -> tuple[_Indices, _Indices]:
+    """Distinct keys below `end`, ascending, and the place of each key among them."""
+    if end > _SPARSE * len(keys):
+        return np.unique(keys, return_inverse=True)
+    seen = np.zeros(end, dtype=bool)
+    seen[keys] = True
+    found = np.flatnonzero(seen)
+    place = np.empty(end, dtype=np.int64)
+    place[found] = np.arange(len(found))
+    return found, place[keys]

@@ -5,46 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.answers.answer import (
-    ENERGIES,
-    EPOCH_TIMES,
-    Iterations,
-    OfferRows,
-    Offers,
-    best_of_gpus,
-    fastest_size,
-    iterations_of,
-    plain,
-    rentals_of,
-)
-from predictor.answers.knowledge import Knowledge
-from predictor.answers.loading import STARTS, data_exceeded, feed_of_offers, loading_asked, loading_in_words
-from predictor.answers.options import check_read
-from predictor.answers.question import Plan, Question, gpus_of, named
+from predictor.answers.answer import columns_of, plain
+from predictor.answers.asked import Asked, Device, Training, gpus_of
+from predictor.answers.grid import Iterations
+from predictor.answers.loading import STARTS, data_exceeded, feed_of_offers, loading_in_words
+from predictor.answers.offers import ENERGIES, EPOCH_TIMES, OfferRows, Offers, rentals_of
+from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import (
     ComparisonRow,
-    chance_within,
+    chances,
     misses_by,
     pareto_front,
-    place_of,
-    ranking_key,
+    ranking_order,
     within,
 )
 from predictor.answers.scope import scope_of
 from predictor.answers.sizes import (
     batch_sizes_to_try,
+    best_of_gpus,
     common_batch_size,
-    compared_batch_size,
-    largest_batch_sizes,
+    compared_batch_sizes,
+    fastest_sizes,
+    largest_local_batch_sizes,
 )
 from predictor.answers.verdict import Compiled, Verdict, verdict_of
-from predictor.catalogue.devices import Gpu, device_of, fast_mode_of
-from predictor.catalogue.links import find_link, usual_link
-from predictor.catalogue.offers import Offer, offers_for
+from predictor.catalogue.devices import Gpu, fast_mode_of
+from predictor.catalogue.links import Link, find_link, usual_link
+from predictor.catalogue.offers import Offer, offers_of_each
 from predictor.checks import MAX_BATCH_SIZE, as_list
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.compiled import compile_seconds
@@ -58,6 +50,7 @@ if TYPE_CHECKING:
     from predictor.cnns.layer_table import LayerTable
 
     Array = NDArray[np.float64]
+    Places = NDArray[np.int64]
     Columns = dict[str, list[Any]]
 
 __all__ = ["Comparison", "ComparisonRow", "Verdict", "compare"]
@@ -107,281 +100,481 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     Returns
     -------
     Comparison
-        Rows that hold budget and deadline first, ranked by cost; those that miss them by how much; what does not fit
-        in memory last. Cost is the whole instance x time. Each GPU keeps its best offer unless `all_offers` is set.
-        Historic offers never appear. The vCPUs of an offer bound the loading of JPEG data sets, unless `loader` is
-        ``none``.
+        Rows that hold budget and deadline first, ranked by cost; those that miss them by how much; then what cannot be
+        rented as asked, and what does not fit in memory. Cost is the whole instance x time. Each GPU keeps its best
+        offer unless `all_offers` is set. Historic offers never appear. The vCPUs of an offer bound the loading of JPEG
+        data sets, unless `loader` is ``none``.
 
     Raises
     ------
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense.
     """
-    check_read(question, "compare")
     plan = plan or Plan()
-    comparer = Comparer.of(question, plan)
-    question = comparer.question
-    usual = comparer.answers(question, [gpu for gpu, _ in question.devices()], question.batch_sizes)
-    columns, in_fast = comparer.columns(usual), comparer.in_fast_modes(usual)
-    if in_fast:
-        columns = _with_fast(columns, in_fast)
-    if not plan.all_offers:
-        columns = _taken(columns, _best_of_each(columns, plan.rank_by))
-    if plan.relative_to is not None:
-        columns |= comparer.relative(columns, device_of(plan.relative_to))
-    rows = _ranked_rows(columns | {"pareto": _on_front(columns)}, plan.rank_by)
-    compiled = comparer.compiled(rows[0], usual)
-    fast_rows = _ranked_rows(in_fast, plan.rank_by) if in_fast else []
-    return Comparison(rows, comparer.scope(usual), verdict_of(rows, plan, fast_rows, compiled))
+    comparer = Comparer.of(Asked.of(question, "compare"), plan)
+    usual, which = comparer.answers()
+    priced = comparer.priced(usual, which)
+    fast = comparer.fast(usual, which)
+    ranked = priced.order if plan.all_offers else priced.best_of_gpus
+    rows = comparer.ranked_rows(priced, ranked, fast)
+    best = ranked[0]
+    if not rows[0].fits_in_memory:
+        return Comparison(rows, comparer.scope(usual), verdict_of(rows, plan))
+    changed = if_fast = None
+    if fast is not None:
+        changed = next(iter(comparer.rows(fast, np.flatnonzero(fast.machine == priced.machine[best]))), None)
+        first = comparer.rows(fast, fast.order[:1])[0]
+        if_fast = first if first.fits_in_memory else None
+    compiled = comparer.compiled(rows[0], usual, int(best))
+    return Comparison(rows, comparer.scope(usual), verdict_of(rows, plan, changed, if_fast, compiled))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuAnswers:
-    """The answers for GPUs in one mode: rows of `iterations`, whose places the other fields hold by the GPU's name.
+    """The iterations of some devices that are compared, device by device.
 
-    `compared` are those at the compared batch size, on as many GPUs as the question has and then on more that share it;
-    `fastest` is that at the batch size of the best throughput. `is_best`: whether the compared batch size is the best.
+    Of each device they begin at row `first`: those at the compared batch size, on as many GPUs as the question has and
+    then on more that share it, `n_ways` in all; then as many at the batch size of the best throughput of the same GPUs.
+    `is_best`: whether the compared batch size is the best.
     """
 
     iterations: Iterations
-    compared: dict[str, list[int]]
-    fastest: dict[str, int]
-    is_best: dict[str, bool]
-
-    @property
-    def gpus(self) -> list[Gpu]:
-        """The GPUs, in the question's order."""
-        return [gpu for gpu, _ in self.iterations.devices]
-
-    def sample_ms(self, gpu: str) -> float:
-        """Time of an image at the compared batch size, on as many GPUs as asked for."""
-        place = self.compared[gpu][0]
-        return float(self.iterations.times["iteration_time_ms"][place] / self.iterations.batch_size[place])
+    first: Places
+    n_ways: Places
+    is_best: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Machines:
-    """Every offer of some GPUs, with the GPU's name; one without an offer (None) where a GPU has none.
+    """Every offer of the GPUs compared, GPU by GPU; one without an offer (None) where a GPU has none.
 
-    Of a plan's trials, `at_once` train on each at the same time.
+    Of a plan's trials, `at_once` train on each at the same time; `gpu` is the place of its GPU.
     """
 
-    gpus: list[str]
+    gpu: Places
     offers: Offers
-    at_once: NDArray[np.int64]
+    at_once: Places
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """A training on each of some machines, by the rows that are taken there; arrays have an entry per machine.
+
+    `one` has as many GPUs as asked for, `taken` as many as train fastest, and `fastest` their best batch size.
+    """
+
+    plan: Plan
+    machines: Machines
+    machine: Places
+    is_best: NDArray[np.bool_]
+    one: OfferRows
+    taken: OfferRows
+    fastest: OfferRows
+
+    @cached_property
+    def total_h(self) -> list[Array]:
+        """Hours of the plan and the ends of their interval."""
+        return _total_h(self.plan, self.machines.at_once[self.machine], self.taken.numbers)
+
+    @cached_property
+    def usd_per_hour(self) -> Array:
+        """Price of the machine; NaN where it is not for rent."""
+        return self.machines.offers.usd_per_hour[self.machine]
+
+    @cached_property
+    def total_usd(self) -> Array:
+        """Cost of the plan; NaN where the machine is not for rent."""
+        return self.total_h[0] * self.usd_per_hour
+
+    @cached_property
+    def misses_by(self) -> Array | None:
+        """By which share the limit that is missed most is missed; None without limits."""
+        return misses_by(self.plan, self.total_h[0], self.total_usd)
+
+    @cached_property
+    def order(self) -> Places:
+        """Places of the machines, best first."""
+        fits, time_h = self.taken.numbers["fits_in_memory"], self.total_h[0]
+        return ranking_order(fits, self.misses_by, self.total_usd, time_h, self.plan.rank_by)
+
+    @cached_property
+    def best_of_gpus(self) -> Places:
+        """Of each GPU the place of the machine that ranks first, best first."""
+        gpu = self.machines.gpu[self.machine][self.order]
+        return self.order[np.sort(np.unique(gpu, return_index=True)[1])]
+
+
+@dataclass(frozen=True, eq=False)
 class Comparer:
     """A question about one CNN with its batch sizes and offers.
 
     Parameters
     ----------
-    question : Question
-    table : LayerTable
-    known : Knowledge
+    asked : Asked
     plan : Plan
-    offers : dict of str to tuple of Offer
-        By the GPU's name, cheapest first.
+    devices : list of (Gpu, Mode)
+        Those compared, as asked.
+    reference : sequence of Gpu
+        The GPU to compare the others with, if one was asked for.
     common : int or None
         The batch size at which GPUs are compared if none was given.
-    sizes : dict of str to int
-        That of each GPU, then.
-    teams : dict of str to list of Team
-        In which GPUs may share the mini-batch of one.
-    other_forms : list of str
-        What the question says of other forms of a CNN given by name (`Question.other_forms`).
+    tried : list of int
+        The batch sizes of the question, or those that are searched.
     """
 
-    question: Question
-    table: LayerTable
-    known: Knowledge
+    asked: Asked
     plan: Plan
-    offers: dict[str, tuple[Offer, ...]]
+    devices: list[Device]
+    reference: Sequence[Gpu]
     common: int | None
-    sizes: dict[str, int]
-    teams: dict[str, list[Team]]
-    other_forms: list[str]
+    tried: list[int]
 
     @classmethod
-    def of(cls, question: Question, plan: Plan) -> Comparer:
+    def of(cls, asked: Asked, plan: Plan) -> Comparer:
         """Read the question; SchemaError if it is about several CNNs, or has no epoch."""
+        question, samples = asked.question, asked.samples
         if len(as_list(question.cnn)) != 1:
             raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
-        samples, prices = question.epoch_samples(), question.prices()
         if samples is None:
             raise SchemaError(
                 f"compare needs the samples of an epoch. Pass {named('samples')}, or a data set such as 'imagenet'."
             ).about("samples")
-        known, [table], other_forms = Knowledge.of(question), question.layer_tables(), question.other_forms()
-        loading_asked(question)  # refuses options that contradict each other
-        question = replace(
-            question, cnn=table, offers=prices, gpus=_offered(question, prices),
-            model=known.model, measurements=known.own,
-        )  # fmt: skip
-        devices, n = question.devices(), question.n_gpus
-        reference = [] if plan.relative_to is None else gpus_of(plan.relative_to, question.precision)
-        every = devices + [(gpu, question.mode_on(gpu)) for gpu in reference]
-        common, sizes = None, {}
-        if question.batch_sizes is None:
-            largest = largest_batch_sizes(question, table, devices)
-            common = common_batch_size(largest, samples, n)
-            tried = {*batch_sizes_to_try(largest, samples, n), common}
-            question = replace(question, batch_sizes=sorted(tried))
-            for (gpu, _), most in zip(every, largest_batch_sizes(question, table, every), strict=True):
-                sizes[gpu.name] = compared_batch_size(common, most, n)
-        question.check_team()
+        _ = asked.known, asked.loading  # refuse what contradicts itself before anything is searched
+        [table] = asked.tables
+        reference = () if plan.relative_to is None else gpus_of(plan.relative_to, question.precision)
+        common, tried = None, question.batch_sizes
+        if tried is None:
+            shares = question.n_gpus * question.parts
+            largest = _largest(asked, table, asked.devices)
+            common = common_batch_size(largest, samples, shares)
+            tried = sorted({*batch_sizes_to_try(largest, samples, shares), common})
+        asked.local_sizes(tried)
+        return cls(asked, plan, asked.devices, reference, common, tried)
+
+    @property
+    def table(self) -> LayerTable:
+        """The CNN."""
+        return self.asked.tables[0]
+
+    @cached_property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs compared."""
+        return [gpu for gpu, _ in self.devices]
+
+    @cached_property
+    def machines(self) -> Machines:
+        """Every offer of the GPUs compared."""
+        question, plan = self.asked.question, self.plan
+        per_node = question.team.per_node
+        rented = [
+            (place, offer) for place, gpu in enumerate(self.gpus) for offer in self.offers_of(gpu) or (None,)
+        ]
+        offers = [offer for _, offer in rented]
+        at_once = [
+            1 if offer is None or plan.trials == 1 else math.floor(offer.gpu_count) // per_node
+            for offer in offers
+        ]
+        feed = feed_of_offers(self.asked, self.table.image_size, offers)
+        gpu = np.array([place for place, _ in rented])
+        return Machines(gpu, Offers.of(self.asked, offers, feed), np.array(at_once))
+
+    @cached_property
+    def _offers(self) -> dict[str, tuple[Offer, ...]]:
+        question = self.asked.question
+        return offers_of_each(self.asked.prices, question.team.per_node, spot=question.spot)
+
+    def offers_of(self, gpu: Gpu) -> tuple[Offer, ...]:
+        """Offers of a GPU with enough of them, cheapest first."""
+        return self._offers.get(gpu.name, ())
+
+    @cached_property
+    def _compared_sizes(self) -> list[int] | None:
+        """The batch size at which each GPU is compared; None where they were given."""
+        if self.common is None:
+            return None
+        shares = self.asked.question.n_gpus * self.asked.question.parts
+        largest = _largest(self.asked, self.table, self.devices)
+        return compared_batch_sizes(self.common, largest, shares)
+
+    @cached_property
+    def _teams(self) -> list[list[Team]]:
+        """Teams in which each GPU may share the mini-batch of one: of powers of two, and of all GPUs of an offer.
+
+        None where it is not known what joins them: one GPU of an offer is taken to work, then.
+        """
+        question = self.asked.question
+        if question.n_gpus > 1 or self.plan.trials > 1 or question.is_whole:
+            return [[]] * len(self.gpus)
         prices_of: dict[str, list[Offer]] = {}
-        for offer in prices:
+        for offer in self.asked.prices:
             prices_of.setdefault(offer.gpu, []).append(offer)
-        offers, teams = {}, {}
-        for gpu, _ in every:
-            own = prices_of.get(gpu.name, [])
-            offers[gpu.name] = (
-                offers_for(own, gpu.name, question.gpus_per_node, spot=question.spot) if own else ()
-            )
-            if own and n == plan.trials == 1 and not question.is_whole:
-                teams[gpu.name] = _teams(gpu, offers[gpu.name], own)
-        return cls(question, table, known, plan, offers, common, sizes, teams, other_forms)
+        links: dict[str, Link] = {}
+        return [
+            _teams_of(gpu, self.offers_of(gpu), prices_of[gpu.name], links) if gpu.name in prices_of else []
+            for gpu in self.gpus
+        ]
 
-    def answers(
-        self, question: Question, gpus: Sequence[Gpu], tried: Sequence[int], *, shared: bool = True
-    ) -> GpuAnswers:
-        """Answers for GPUs in the mode of a question, at these batch sizes; `shared`: on more of an offer, too."""
-        n = question.n_gpus
-        rentals = rentals_of(replace(question, batch_sizes=tried), gpus) if n > 1 else []
-        own: list[Team | None] = [rental.team for rental in rentals] or [None] * len(gpus)
-        larger = {gpu.name: self.teams.get(gpu.name, []) if shared else [] for gpu in gpus}
-        parts = {
-            part
-            for gpu in gpus
-            for size in ([self.sizes[gpu.name]] if self.sizes else tried)
-            for _, part in self._shares(size, larger[gpu.name])
-        }
-        local_sizes = sorted({size // n for size in tried} | parts)
-        at = {size: place for place, size in enumerate(local_sizes)}
-        devices = [(gpu, question.mode_on(gpu)) for gpu in gpus]
-        singles = iterations_of(question, Knowledge.of(question), self.table, devices, local_sizes)
-        firsts = range(0, len(local_sizes) * len(gpus), len(local_sizes))
-        whole = singles.rows([first + at[size // n] for first in firsts for size in tried])
-        sizes = self._sizes_of(whole.with_teams([team for team in own for _ in tried]), tried)
-        rows: list[int] = []
-        teams: list[Team | None] = []
-        compared, fastest, is_best = {}, {}, {}
-        for first, gpu, team, (size, fast, best) in zip(firsts, gpus, own, sizes, strict=True):
-            more = self._shares(size, larger[gpu.name])
-            fastest[gpu.name], is_best[gpu.name] = len(rows), best
-            compared[gpu.name] = list(range(len(rows) + 1, len(rows) + 2 + len(more)))
-            local = [fast // n, size // n, *(part for _, part in more)]
-            rows += [first + at[part] for part in local]
-            teams += [team, team, *(other for other, _ in more)]
-        return GpuAnswers(singles.rows(rows).with_teams(teams), compared, fastest, is_best)
+    @cached_property
+    def _shares(self) -> dict[int, dict[int, int]]:
+        """By a number of GPUs, the images of one of them at each batch size tried that they share evenly."""
+        numbers = {team.n_gpus for teams in self._teams for team in teams} | {self.asked.question.n_gpus}
+        return {n: MiniBatch.even(self.tried, n, self.asked.question.parts) for n in numbers}
 
-    def _shares(self, size: int, teams: Sequence[Team]) -> list[tuple[Team, int]]:
-        """Teams, each with the images of one of its GPUs: a mini-batch of `size` shared.
+    def _ways(self, place: int, size: int) -> list[tuple[Team, int]]:
+        """Teams of a GPU, each with the images of one of its GPUs: a mini-batch of `size` shared.
 
         Where GPUs are ranked by time and no batch size was given, each GPU may keep a whole mini-batch, too.
         """
-        shares = [(team, size // team.n_gpus) for team in teams if size % team.n_gpus == 0]
-        if self.common is None or self.plan.rank_by != "time":
-            return shares
-        most = min(MAX_BATCH_SIZE, self.question.epoch_samples() or 0)
-        return shares + [(team, size) for team in teams if size * team.n_gpus <= most]
+        teams = self._teams[place]
+        ways = [(team, self._shares[team.n_gpus].get(size)) for team in teams]
+        if self.common is not None and self.plan.rank_by == "time":
+            most = min(MAX_BATCH_SIZE, self.asked.samples or 0)
+            ways += [(team, size) for team in teams if size * team.n_gpus <= most]
+        return [(team, part) for team, part in ways if part is not None]
 
-    def _sizes_of(self, whole: Iterations, tried: Sequence[int]) -> list[tuple[int, int, bool]]:
+    def answers(self) -> tuple[GpuAnswers, Places]:
+        """The iterations of the GPUs as asked, and which of its ways each machine takes.
+
+        That of as many GPUs as train fastest; that of as many as asked for where its training takes minutes.
+        """
+        asked, gpus, tried, n = self.asked, self.gpus, self.tried, self.asked.question.n_gpus
+        own = [rental.team for rental in rentals_of(asked, gpus)] if n > 1 else [None] * len(gpus)
+        asked_sizes = self._compared_sizes
+        parts = {
+            part
+            for place in range(len(gpus))
+            for size in (tried if asked_sizes is None else [asked_sizes[place]])
+            for _, part in self._ways(place, size)
+        }
+        own_share = self._shares[n]
+        tried_parts = [own_share[size] for size in tried]
+        local_sizes = sorted({*tried_parts, *parts})
+        at = {size: place for place, size in enumerate(local_sizes)}
+        singles = Iterations.of(asked, self.table, [(asked.training, self.devices)], local_sizes)
+        teams: list[Team | None] = list(
+            dict.fromkeys([None, *own, *(t for some in self._teams for t in some)])
+        )
+        team_at = {team: place for place, team in enumerate(teams)}
+        firsts = len(local_sizes) * np.arange(len(gpus), dtype=np.int64)
+        tried_at = np.array([at[part] for part in tried_parts], dtype=np.int64)
+        whole = singles.rows((firsts[:, None] + tried_at).ravel())
+        whole = whole.with_teams(teams, np.repeat([team_at[team] for team in own], len(tried)))
+        sizes, fast, is_best = self._sizes_of(whole)
+        ways = [[(own[place], own_share[size]), *self._ways(place, size)] for place, size in enumerate(sizes)]
+        n_ways = np.array([len(some) for some in ways])
+        device = np.repeat(np.arange(len(gpus)), n_ways)
+        team = np.array([team_at[each] for some in ways for each, _ in some])
+        part = np.array([part for some in ways for _, part in some])
+        fast_part = part.copy()
+        if self.common is not None:
+            fast_part = self._fastest_parts(singles, local_sizes, device, teams, team, part)
+        first = 2 * np.concatenate([[0], np.cumsum(n_ways)[:-1]])
+        fast_part[first // 2] = [own_share[size] for size in fast]
+        # device by device: all ways at the compared batch size, then at the fastest
+        order = np.lexsort(
+            (np.tile(np.arange(len(part)), 2), np.repeat([0, 1], len(part)), np.tile(device, 2))
+        )
+        local = np.concatenate([part, fast_part])[order]
+        rows = singles.rows(firsts[np.tile(device, 2)[order]] + np.searchsorted(local_sizes, local))
+        found = GpuAnswers(rows.with_teams(teams, np.tile(team, 2)[order]), first, n_ways, is_best)
+        return found, self._taken(found)
+
+    def _sizes_of(self, whole: Iterations) -> tuple[list[int], list[int], NDArray[np.bool_]]:
         """Of each GPU the compared and the fastest batch size, and whether the former is the best of those tried.
 
         The compared one is the common one, as far as the GPU holds it; else the best, where none fits the one that
         needs least memory. Rows are GPU by GPU, with the sizes tried.
         """
-        shape, question = (len(whole.devices), len(tried)), whole.question
-        time_ms, sizes = whole.times["iteration_time_ms"], whole.batch_size
+        shape, asked, tried = (len(whole.devices.each), len(self.tried)), self.asked, np.array(self.tried)
+        time_ms, images = whole.times["iteration_time_ms"], whole.batch_size
         time_s = epoch_times_s(
-            time_ms, sizes, question.epoch_samples() or 0, question.validation_samples, self.known.model,
-            whole.devices[0][1],
+            time_ms, images, asked.samples or 0, asked.question.validation_samples, asked.known.model,
+            whole.devices.each[0][1],
         )  # fmt: skip
         best = best_of_gpus(time_s.reshape(shape), whole.fits.reshape(shape))
-        rates = (sizes / time_ms).reshape(shape)
-        chosen = []
-        for (gpu, _), is_best, rate, most in zip(whole.devices, best, rates, whole.largest, strict=True):
-            size = self.sizes.get(gpu.name) or tried[int(is_best.argmax())]
-            held = [other for other in tried if other <= (most or 0) * question.n_gpus]
-            fast = None if self.common is None else fastest_size(tried, rate, held)
-            chosen.append((size, fast or size, bool(is_best[list(tried).index(size)])))
-        return chosen
+        place = best.argmax(axis=1)
+        if self._compared_sizes is not None:
+            place = np.searchsorted(tried, self._compared_sizes)
+        fast = place
+        if self.common is not None:
+            most = np.array([size or 0 for size in whole.devices.largest]) * asked.question.n_gpus
+            fast = fastest_sizes((images / time_ms).reshape(shape), tried <= most[:, None])
+            fast = np.where(fast < 0, place, fast)
+        return tried[place].tolist(), tried[fast].tolist(), best[np.arange(len(place)), place]
 
-    def scope(self, answers: GpuAnswers) -> str:
-        """What the answers include and exclude."""
-        precisions = [mode.precision for _, mode in answers.iterations.devices]
-        loading = loading_in_words(self.question, self.table.image_size, by_offer=True)
-        columns = answers.iterations.words | {"precision": precisions}
-        scope = scope_of(self.question, self.known.model, columns, loading)
-        return " ".join([scope, *self.other_forms])
+    def _fastest_parts(
+        self,
+        singles: Iterations,
+        local_sizes: Sequence[int],
+        device: Places,
+        teams: Sequence[Team | None],
+        team: Places,
+        part: Places,
+    ) -> Places:
+        """For each way, the images of one of its GPUs at the batch size of the best throughput."""
+        n, sizes = len(local_sizes), np.array(local_sizes)
+        places = (n * device[:, None] + np.arange(n)).ravel()
+        together = singles.rows(places).with_teams(teams, np.repeat(team, n))
+        rates = (together.local_batch_size / together.times["iteration_time_ms"]).reshape(-1, n)
+        shared = [[] if each is None else list(self._shares[each.n_gpus].values()) for each in teams]
+        is_shared = np.array([np.isin(sizes, some) for some in shared])[team] | (sizes == part[:, None])
+        most = np.array([size or 0 for size in singles.devices.largest])[device]
+        fast = fastest_sizes(rates, is_shared & (sizes <= most[:, None]))
+        return np.where(fast < 0, part, sizes[fast])
 
-    def in_fast_modes(self, usual: GpuAnswers) -> Columns:
-        """Columns in the fastest common mode of each GPU at the compared sizes; none if a precision was given."""
-        question = self.question
+    def _taken(self, answers: GpuAnswers) -> Places:
+        """Which way of each machine's GPU is taken there."""
+        machines, iterations = self.machines, answers.iterations
+        n_ways = answers.n_ways[machines.gpu]
+        machine = np.repeat(np.arange(len(n_ways)), n_ways)
+        which = np.arange(len(machine)) - np.repeat(np.cumsum(n_ways) - n_ways, n_ways)
+        places = answers.first[machines.gpu][machine] + which
+        numbers = self._rows_on(answers, machine, places).numbers
+        one = which == 0
+        long = _total_h(self.plan, machines.at_once, {name: ms[one] for name, ms in numbers.items()})[0]
+        nodes = self.asked.question.nodes
+        most = np.array(
+            [math.inf if offer is None else offer.gpu_count * nodes for offer in machines.offers.each]
+        )
+        usable = one | (long[machine] >= _SHARED_FROM_H) & (iterations.n_gpus[places] <= most[machine])
+        order = np.lexsort((numbers["epoch_time_s"], ~numbers["fits_in_memory"], ~usable, machine))
+        best: Places = which[order[np.searchsorted(machine[order], np.arange(len(n_ways)))]]
+        return best
+
+    def _rows_on(self, answers: GpuAnswers, machine: Places, places: Places) -> OfferRows:
+        """These rows of the answers, each on one of the machines."""
+        trainings = np.minimum(self.plan.trials, self.machines.at_once)[machine]
+        rows = answers.iterations.rows(places)
+        return OfferRows.of(rows, self.machines.offers, machine, trainings).with_epochs()
+
+    def priced(
+        self, answers: GpuAnswers, which: Places, machine: Places | None = None, device: Places | None = None
+    ) -> Priced:
+        """The trainings on these machines, by the ways `which`: of all of them and their GPUs by default."""
+        machine = np.arange(len(self.machines.gpu)) if machine is None else machine
+        device = self.machines.gpu[machine] if device is None else device
+        first, n_ways = answers.first[device], answers.n_ways[device]
+        places = np.concatenate([first, first + which, first + n_ways + which])
+        rows, n = self._rows_on(answers, np.tile(machine, 3), places), len(machine)
+        thirds = (rows.rows(range(start, start + n)) for start in (0, n, 2 * n))
+        return Priced(self.plan, self.machines, machine, answers.is_best[device], *thirds)
+
+    def fast(self, usual: GpuAnswers, which: Places) -> Priced | None:
+        """The same trainings in the fastest common mode of each GPU that has one; None if a precision was given."""
+        question, training = self.asked.question, self.asked.training
         if question.precision is not None or question.is_whole:
-            return {}
-        gpus: dict[tuple[str, str], list[Gpu]] = {}
-        for gpu in usual.gpus:
+            return None
+        gpus: dict[tuple[str, str], list[int]] = {}
+        for place, gpu in enumerate(self.gpus):
             mode = fast_mode_of(gpu, question.framework, question.memory_format or "nchw")
             if mode is not None:
-                gpus.setdefault(mode, []).append(gpu)
-        columns: Columns = {}
-        for (precision, memory_format), some in gpus.items():
-            fast = question.in_mode(some, precision, memory_format)
-            for name, values in self.columns(self.in_another_mode(fast, some, usual)).items():
-                columns[name] = columns.get(name, []) + values
-        return columns
-
-    def in_another_mode(
-        self, question: Question, gpus: Sequence[Gpu], usual: GpuAnswers, *, shared: bool = True
-    ) -> GpuAnswers:
-        """Answers in another mode than the question's, corrected by the CNN's measurements in that mode.
-
-        Where there are none, by those in the question's mode: they change the times of both modes in the same ratio.
-        """
-        tried = sorted(set(self.sizes.values())) or question.batch_sizes
-        question = replace(question, anchors=())  # which are of the mode asked for
-        own = self.known.own
-        answers = self.answers(question, gpus, tried, shared=shared)
-        if (own and own.anchors(self.table, question)) or not self.known.anchors(self.table, self.question):
-            return answers
-        unanchored = replace(self.question, anchors=(), measurements=own.without_cnns() if own else None)
-        before = self.answers(unanchored, gpus, tried, shared=False)
-        factors = np.array([usual.sample_ms(gpu.name) / before.sample_ms(gpu.name) for gpu in gpus])
-        scaled = answers.iterations.scaled(factors[answers.iterations.device])
-        return replace(answers, iterations=replace(scaled, beside_loader=usual.iterations.beside_loader))
-
-    def compiled(self, best: ComparisonRow, usual: GpuAnswers) -> Compiled | None:
-        """A row under torch.compile; None if it is asked for already, not predicted, or several GPUs train together."""
-        if self.question.capture != "eager" or best.link is not None:
+                gpus.setdefault(mode, []).append(place)
+        if not gpus:
             return None
-        question, gpu = replace(self.question, capture="compile"), device_of(best.gpu)
-        fast_format = best.fast_memory_format or question.memory_format or "nchw"
+        modes = [
+            (replace(training, precision=precision, memory_format=memory_format), places)
+            for (precision, memory_format), places in gpus.items()
+        ]
+        order = [place for _, places in modes for place in places]
+        machine = np.flatnonzero(np.isin(self.machines.gpu, order))
+        device = np.full(len(self.gpus), -1)
+        device[order] = np.arange(len(order))
+        answers = self._in_modes(usual, modes)
+        return self.priced(answers, which[machine], machine, device[self.machines.gpu[machine]])
 
-        def row_in(mode: Question) -> ComparisonRow:
-            rows = _rows(self.columns(self.in_another_mode(mode, [gpu], usual, shared=False)))
-            return next(row for row in rows if place_of(row) == place_of(best))
+    def _in_modes(self, usual: GpuAnswers, modes: Sequence[tuple[Training, Sequence[int]]]) -> GpuAnswers:
+        """The same rows of some GPUs, given by their places, in other modes than the question's.
 
+        Measurements in such a mode correct it. Where there are none, those in the question's mode do: they change the
+        times of both modes in the same ratio.
+        """
+        places = np.array([place for _, some in modes for place in some])
+        first, n_ways = usual.first[places], usual.n_ways[places]
+        new_first = 2 * np.concatenate([[0], np.cumsum(n_ways)[:-1]])
+        rows = np.concatenate(
+            [np.arange(start, start + 2 * n) for start, n in zip(first, n_ways, strict=True)]
+        )
+        found = self._same_rows(usual, modes, rows, 2 * n_ways)
+        answers = GpuAnswers(found, new_first, n_ways, usual.is_best[places])
+        asked, table = self.asked, self.table
+        others = [
+            unknown
+            for training, some in modes
+            for unknown in [not asked.anchors(table, training)] * len(some)
+        ]
+        if not any(others) or not asked.anchors(table, asked.training):
+            return answers
+        gpus = [(asked.training, places.tolist())]
+        before = self._same_rows(usual, gpus, first, np.ones_like(first), anchored=False)
+        ratio = usual.iterations.times["iteration_time_ms"][first] / before.times["iteration_time_ms"]
+        factor = np.repeat(np.where(others, ratio, 1.0), 2 * n_ways)
+        scaled = found.scaled(factor)
+        beside = np.where(
+            np.repeat(others, 2 * n_ways), usual.iterations.beside_loader[rows], found.beside_loader
+        )
+        return replace(answers, iterations=replace(scaled, beside_loader=beside))
+
+    def _same_rows(
+        self,
+        usual: GpuAnswers,
+        modes: Sequence[tuple[Training, Sequence[int]]],
+        rows: Places,
+        n_rows: Places,
+        anchored: bool = True,
+    ) -> Iterations:
+        """These rows of the usual iterations, `n_rows` of each device of the modes, as these modes have them."""
+        local = usual.iterations.local_batch_size[rows]
+        local_sizes = np.unique(local)
+        trainings = [
+            (training, training.on_each([self.gpus[place] for place in places])) for training, places in modes
+        ]
+        singles = Iterations.of(self.asked, self.table, trainings, local_sizes.tolist(), anchored)
+        device = np.repeat(np.arange(len(n_rows)), n_rows)
+        same = singles.rows(device * len(local_sizes) + np.searchsorted(local_sizes, local))
+        return same.with_teams(usual.iterations.teams, usual.iterations.team[rows])
+
+    def compiled(self, row: ComparisonRow, usual: GpuAnswers, best: int) -> Compiled | None:
+        """The best row under torch.compile, whose place among the machines is `best`.
+
+        None if it is asked for already, not predicted, or several GPUs train together.
+        """
+        asked, question = self.asked, self.asked.question
+        if question.capture != "eager" or row.link is not None:
+            return None
+        compiling, gpu = replace(asked.training, capture="compile"), [int(self.machines.gpu[best])]
+        modes = [(compiling, gpu)]
+        if row.fast_precision is not None:
+            memory_format = row.fast_memory_format or question.memory_format or "nchw"
+            fast = replace(compiling, precision=row.fast_precision, memory_format=memory_format)
+            modes.append((fast, gpu))
+        n = len(modes)
         try:
-            rows = (
-                row_in(question),
-                row_in(question.in_mode([gpu], best.fast_precision, fast_format))
-                if best.fast_precision is not None
-                else None,
-            )
+            answers = self._in_modes(usual, modes)
         except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
             return None
-        return Compiled(*rows, compile_seconds(self.table))
+        which = np.zeros(n, dtype=np.int64)
+        found = self.rows(self.priced(answers, which, np.full(n, best), np.arange(n)), np.arange(n))
+        return Compiled(found[0], found[1] if n > 1 else None, compile_seconds(self.table))
 
-    def relative(self, columns: Columns, gpu: Gpu) -> Columns:
-        """The columns of how much faster and dearer each row is than the best of one GPU."""
-        answers = self.answers(self.question, [gpu], self.question.batch_sizes)
-        known = self.columns(answers)
-        [best] = _best_of_each(known, self.plan.rank_by)
-        time_h, cost_usd = known["total_time_h"][best], known["total_cost_usd"][best]
+    def ranked_rows(self, priced: Priced, ranked: Places, fast: Priced | None) -> list[ComparisonRow]:
+        """The rows of these places, best first, with all that compares them with each other."""
+        columns = self._columns(priced, ranked) | _fast_columns(priced, ranked, fast)
+        for gpu in self.reference:
+            devices = self.asked.training.on_each([gpu])
+            columns |= replace(self, devices=devices, reference=()).relative(columns)
+        fits = columns["fits_in_memory"]
+        columns["rank"] = [place + 1 if fit else None for place, fit in enumerate(fits)]
+        points = zip(columns["total_time_h"], columns["total_cost_usd"], strict=True)
+        columns["pareto"] = pareto_front(
+            [both if fit else None for fit, both in zip(fits, points, strict=True)]
+        )
+        return _rows(columns)
+
+    def relative(self, columns: Columns) -> Columns:
+        """The columns of how much faster and dearer each row is than the best of this comparison."""
+        priced = self.priced(*self.answers())
+        best = self._columns(priced, priced.order[:1])
+        [time_h], [cost_usd] = best["total_time_h"], best["total_cost_usd"]
         return {
             "speedup": [time_h / hours for hours in columns["total_time_h"]],
             "cost_ratio": [
@@ -389,72 +582,28 @@ class Comparer:
             ],
         }
 
-    def machines(self, gpus: Sequence[Gpu]) -> Machines:
-        """Every offer of some GPUs; one without an offer where a GPU has none."""
-        plan, question = self.plan, self.question
-        rented = [(gpu.name, offer) for gpu in gpus for offer in self.offers.get(gpu.name) or (None,)]
-        offers = [offer for _, offer in rented]
-        n = question.gpus_per_node
-        at_once = [
-            1 if offer is None or plan.trials == 1 else math.floor(offer.gpu_count) // n for offer in offers
-        ]
-        feed = feed_of_offers(question, self.table.image_size, offers)
-        return Machines([gpu for gpu, _ in rented], Offers.of(question, offers, feed), np.array(at_once))
+    def rows(self, priced: Priced, places: Places) -> list[ComparisonRow]:
+        """The rows of these places, without rank."""
+        return _rows(self._columns(priced, places))
 
-    def rows_on(
-        self, machines: Machines, answers: GpuAnswers, machine: NDArray[np.int64], places: Sequence[int]
-    ) -> OfferRows:
-        """These rows of the answers, each on one of the machines."""
-        trainings = np.minimum(self.plan.trials, machines.at_once)[machine]
-        return OfferRows.of(
-            answers.iterations.rows(places), machines.offers, machine, trainings
-        ).with_epochs()
-
-    def best_on(self, machines: Machines, answers: GpuAnswers, one_h: Array) -> OfferRows:
-        """A row for each machine: as many of its GPUs as train fastest; one where `one_h`, its hours, are minutes."""
-        n_gpus, nodes = answers.iterations.n_gpus, self.question.nodes
-        most = [math.inf if offer is None else offer.gpu_count * nodes for offer in machines.offers.offers]
-        firsts = [answers.compared[gpu][0] for gpu in machines.gpus]
-        shares = one_h >= _SHARED_FROM_H
-        usable = [
-            (machine, place)
-            for machine, gpu in enumerate(machines.gpus)
-            for place in (answers.compared[gpu] if shares[machine] else firsts[machine : machine + 1])
-            if n_gpus[place] <= most[machine]
-        ]
-        machine, places = np.array(usable, dtype=np.int64).T
-        rows = self.rows_on(machines, answers, machine, places)
-        misfits = ~rows.numbers["fits_in_memory"]
-        order = np.lexsort((rows.numbers["epoch_time_s"], misfits, machine))
-        return rows.rows(order[np.unique(machine[order], return_index=True)[1]])
-
-    def columns(self, answers: GpuAnswers) -> Columns:
-        """The fields of rows but rank and front: each GPU on each of its offers."""
-        plan, question, machines = self.plan, self.question, self.machines(answers.gpus)
-        offers, every = machines.offers.offers, np.arange(len(machines.gpus))
-        one, fastest = (
-            self.rows_on(machines, answers, every, places)
-            for places in (
-                [answers.compared[gpu][0] for gpu in machines.gpus],
-                [answers.fastest[gpu] for gpu in machines.gpus],
-            )
-        )
-        one_h = self.total_h(machines, one.numbers)[0]
-        rows = self.best_on(machines, answers, one_h)
-        numbers, per_hour = rows.numbers, machines.offers.usd_per_hour
-        time_h, low_h, high_h = self.total_h(machines, numbers)
-        is_one = numbers["gpus_used"] == one.numbers["gpus_used"]
-        one_h = np.where(is_one, math.nan, one_h)
-        working = numbers["gpus_used"] * np.minimum(plan.trials, machines.at_once)
-        n, data_set = len(offers), question.training_set()
-        hours, usd = time_h.tolist(), plain(time_h * per_hour)
-        nothing = [None] * n
-        return rows.columns([answers.is_best[gpu] for gpu in machines.gpus]) | {
-            "gpus_used": working.tolist(),
+    def _columns(self, priced: Priced, places: Places) -> Columns:
+        """The fields of rows at these places, without what compares them."""
+        plan, machine = self.plan, priced.machine[places]
+        rows, offers = priced.taken.rows(places), [self.machines.offers.each[i] for i in machine.tolist()]
+        numbers, fastest, per_hour = rows.numbers, priced.fastest.numbers, priced.usd_per_hour[places]
+        time_h, low_h, high_h = (hours[places] for hours in priced.total_h)
+        used, used_by_one = numbers["gpus_used"], priced.one.numbers["gpus_used"][places]
+        at_once = self.machines.at_once
+        one_h = _total_h(plan, at_once[priced.machine], priced.one.numbers)[0][places]
+        one_h = np.where(used == used_by_one, math.nan, one_h)
+        n, total_usd, missed = len(places), priced.total_usd[places], priced.misses_by
+        hours, usd, nothing = time_h.tolist(), plain(total_usd), [None] * len(places)
+        return columns_of(rows, priced.is_best[places].tolist()) | {
+            "gpus_used": (used * np.minimum(plan.trials, at_once[machine])).tolist(),
             "region": [None if offer is None else offer.region for offer in offers],
             "usd_per_hour": plain(per_hour),
             "vcpus": [None if offer is None else offer.vcpus for offer in offers],
-            "data_exceeds": [data_exceeded(data_set, offer) for offer in offers],
+            "data_exceeds": data_exceeded(self.asked.data_set, offers),
             "one_gpu_time_h": plain(one_h),
             "one_gpu_cost_usd": plain(one_h * per_hour),
             "cost_low_usd": plain(numbers[EPOCH_TIMES[1]] * per_hour / 3600.0),
@@ -467,32 +616,24 @@ class Comparer:
             "total_cost_usd": usd,
             "total_low_usd": plain(low_h * per_hour),
             "total_high_usd": plain(high_h * per_hour),
-            "within_budget": [within(cost, plan.budget_usd) for cost in usd],
-            "within_deadline": [within(time, plan.deadline_h) for time in hours],
-            "chance": [
-                _chance(plan, *row)
-                for row in zip(plain(per_hour), hours, low_h.tolist(), high_h.tolist(), strict=True)
-            ],
-            "misses_by": [misses_by(plan, *both) for both in zip(hours, usd, strict=True)],
+            "within_budget": within(usd, plan.budget_usd),
+            "within_deadline": within(hours, plan.deadline_h),
+            "chance": chances(plan, plain(per_hour), hours, low_h.tolist(), high_h.tolist()),
+            "misses_by": nothing if missed is None else missed[places].tolist(),
             "common_batch_size": [self.common] * n,
-            "fastest_batch_size": fastest.numbers["batch_size"].tolist(),
-            "fastest_epoch_time_s": fastest.numbers[EPOCH_TIMES[0]].tolist(),
+            "fastest_batch_size": fastest["batch_size"][places].tolist(),
+            "fastest_epoch_time_s": fastest[EPOCH_TIMES[0]][places].tolist(),
             **{f"total_{name}": plain(plan.trials * plan.epochs * numbers[name]) for name in ENERGIES},
             **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST), nothing),
             "pareto": [False] * n,
         }
 
-    def total_h(self, machines: Machines, numbers: Mapping[str, Array]) -> list[Array]:
-        """Hours of all trials and the ends of their interval, each with its start as far as it is known, and set-up.
-
-        As many trials train at a time as have GPUs.
-        """
-        plan, rounds = self.plan, -(-self.plan.trials // machines.at_once)
-        trained_s = [
-            plan.epochs * numbers[epoch] + np.nan_to_num(numbers[start])
-            for epoch, start in zip(EPOCH_TIMES, STARTS, strict=True)
-        ]
-        return [rounds * seconds / 3600.0 + plan.setup_h for seconds in trained_s]
+    def scope(self, answers: GpuAnswers) -> str:
+        """What the answers include and exclude."""
+        devices = answers.iterations.devices
+        loading = loading_in_words(self.asked, self.table.image_size, by_offer=True)
+        columns = devices.words | {"precision": [mode.precision for _, mode in devices.each]}
+        return scope_of(self.asked, self.asked.known.model, columns, loading)
 
 
 _FAST = (
@@ -505,94 +646,54 @@ _FAST = (
 )
 
 
-def _chance(
-    plan: Plan, usd_per_hour: float | None, time_h: float, low_h: float, high_h: float
-) -> float | None:
-    """Probability that budget and deadline both hold: the cost is time x price, so the tighter one decides."""
-    limits_h = [] if plan.deadline_h is None else [plan.deadline_h]
-    if plan.budget_usd is not None:
-        if usd_per_hour is None:
-            return None
-        limits_h.append(plan.budget_usd / usd_per_hour)
-    if not limits_h:
-        return None
-    return chance_within(*(hours - plan.setup_h for hours in (min(limits_h), time_h, low_h, high_h)))
-
-
-def _with_fast(columns: Columns, fast: Columns) -> Columns:
-    """With what the same GPUs and offers take in their fastest mode; None where they have none."""
-    of_gpu: dict[str, list[tuple[Any, ...]]] = {}
-    names = ("precision", "memory_format", "total_time_h", "total_cost_usd", "bottleneck")
-    for gpu, *values in zip(fast["gpu"], *(fast[name] for name in names), strict=True):
-        of_gpu.setdefault(gpu, []).append(tuple(values))
+def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Columns:
+    """What the same machines take in their GPUs' fastest mode; None where they have none."""
+    if fast is None:
+        return {}
+    of_machine = dict(zip(fast.machine.tolist(), range(len(fast.machine)), strict=True))
+    devices, device = fast.taken.iterations.devices.each, fast.taken.iterations.device.tolist()
+    hours, usd = fast.total_h[0].tolist(), plain(fast.total_usd)
+    waits = fast.taken.numbers["bottleneck"].tolist()
     rows: list[tuple[Any, ...]] = []
-    for gpu, usual_h in zip(columns["gpu"], columns["total_time_h"], strict=True):  # offers in the same order
-        if gpu in of_gpu:
-            precision, memory_format, time_h, usd, bottleneck = of_gpu[gpu].pop(0)
-            rows.append((precision, memory_format, time_h / usual_h, time_h, usd, bottleneck))
-        else:
+    for machine, usual_h in zip(
+        priced.machine[places].tolist(), priced.total_h[0][places].tolist(), strict=True
+    ):
+        at = of_machine.get(machine)
+        if at is None:
             rows.append((None,) * len(_FAST))
-    return columns | dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
+            continue
+        mode = devices[device[at]][1]
+        rows.append((mode.precision, mode.memory_format, hours[at] / usual_h, hours[at], usd[at], waits[at]))
+    return dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _keys(columns: Columns, rank_by: str) -> list[tuple[float, ...]]:
-    names = ("fits_in_memory", "misses_by", "total_cost_usd", "total_time_h")
-    values = zip(*(columns[name] for name in names), strict=True)
-    return [ranking_key(fits, missed, usd, hours, rank_by) for fits, missed, usd, hours in values]
+def _total_h(plan: Plan, at_once: Places, numbers: Mapping[str, Array]) -> list[Array]:
+    """Hours of all trials and the ends of their interval, each with its start as far as it is known, and set-up.
 
-
-def _best_of_each(columns: Columns, rank_by: str) -> list[int]:
-    """The place of each GPU's row that ranks first."""
-    best: dict[str, tuple[tuple[float, ...], int]] = {}
-    for place, (gpu, key) in enumerate(zip(columns["gpu"], _keys(columns, rank_by), strict=True)):
-        best[gpu] = min(best.get(gpu, (key, place)), (key, place))
-    return [place for _, place in best.values()]
-
-
-def _taken(columns: Columns, places: Sequence[int]) -> Columns:
-    return {name: [values[place] for place in places] for name, values in columns.items()}
-
-
-def _on_front(columns: Columns) -> list[bool]:
-    """Whether each row is on the front of time and cost among those that fit and have a price."""
-    points = list(zip(columns["total_time_h"], columns["total_cost_usd"], strict=True))
-    known = [
-        place
-        for place, (fits, (_, usd)) in enumerate(zip(columns["fits_in_memory"], points, strict=True))
-        if fits and usd is not None
+    As many trials train at a time as have GPUs.
+    """
+    rounds, setup_h = -(-plan.trials // at_once), plan.setup_h
+    trained_s = [
+        plan.epochs * numbers[epoch] + np.nan_to_num(numbers[start])
+        for epoch, start in zip(EPOCH_TIMES, STARTS, strict=True)
     ]
-    front = dict(zip(known, pareto_front([points[place] for place in known]), strict=True))
-    return [front.get(place, False) for place in range(len(points))]
-
-
-def _ranked_rows(columns: Columns, rank_by: str) -> list[ComparisonRow]:
-    """Rows in the order of `ranking_key`; what fits is numbered."""
-    keys = _keys(columns, rank_by)
-    ordered = _taken(columns, sorted(range(len(keys)), key=keys.__getitem__))
-    return _rows(
-        ordered | {"rank": [i + 1 if fits else None for i, fits in enumerate(ordered["fits_in_memory"])]}
-    )
+    return [rounds * seconds / 3600.0 + setup_h for seconds in trained_s]
 
 
 def _rows(columns: Columns) -> list[ComparisonRow]:
-    names = [column.name for column in fields(ComparisonRow)]
-    return [ComparisonRow(*row) for row in zip(*(columns[name] for name in names), strict=True)]
+    return [ComparisonRow(*row) for row in zip(*(columns[name] for name in _NAMES), strict=True)]
 
 
-def _offered(question: Question, prices: Sequence[Offer]) -> object:
-    """The GPUs asked for; by default those of today's offers that have the precision, in the catalogue's order."""
-    if question.gpus is not None:
-        return question.gpus
-    n = question.gpus_per_node
-    offered = {offer.gpu for offer in prices if not offer.historic and (n == 1 or offer.gpu_count >= n)}
-    return [gpu for gpu in gpus_of("all", question.precision, question.capture) if gpu.name in offered]
+def _largest(asked: Asked, table: LayerTable, devices: Sequence[Device]) -> list[int | None]:
+    """The largest batch size that as many of each GPU hold as train together."""
+    largest = largest_local_batch_sizes(table, devices)
+    return [None if size is None else size * asked.question.n_gpus for size in largest]
 
 
-def _teams(gpu: Gpu, offers: Sequence[Offer], prices: Sequence[Offer]) -> list[Team]:
-    """Teams in which GPUs may share the mini-batch of one: of powers of two, and of all GPUs of an offer.
-
-    None where it is not known what joins them: one GPU of an offer is taken to work, then.
-    """
+def _teams_of(
+    gpu: Gpu, offers: Sequence[Offer], prices: Sequence[Offer], links: dict[str, Link]
+) -> list[Team]:
+    """Teams of a GPU; `links` keeps those that offers name."""
     try:
         usual = usual_link(gpu, prices)
     except SchemaError:
@@ -601,6 +702,8 @@ def _teams(gpu: Gpu, offers: Sequence[Offer], prices: Sequence[Offer]) -> list[T
     numbers = counts | {2**i for i in range(1, max(counts, default=1).bit_length())}
     teams = []
     for n in sorted(numbers - {1}):
-        cheapest = next(offer for offer in offers if offer.gpu_count >= n)
-        teams.append(Team(n, 1, find_link(cheapest.link, "gpu") if cheapest.link else usual))
+        name = next(offer for offer in offers if offer.gpu_count >= n).link
+        if name and name not in links:
+            links[name] = find_link(name, "gpu")
+        teams.append(Team(n, 1, links.get(name, usual)))
     return teams

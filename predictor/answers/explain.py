@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.answer import TIMES
+from predictor.answers.asked import Asked, Device
 from predictor.answers.bounds import (
     GPU_BOUNDS,
     OVERHEAD,
+    PASSES_OF_STEP,
+    PartEffect,
     Switch,
     bounding_ms,
     bounds_of,
+    passes_ms,
     switches_of_library,
 )
-from predictor.answers.knowledge import Knowledge
+from predictor.answers.grid import TIMES, forecasts_of
 from predictor.answers.notes import Reason, as_answered
-from predictor.answers.options import check_read
-from predictor.answers.passes import PASSES_OF_STEP, PartEffect, passes_ms
 from predictor.answers.question import Question
-from predictor.answers.scope import SCOPE_COLUMNS, scope_of
-from predictor.answers.unknown_operators import split_traffic, with_shares
+from predictor.answers.scope import SCOPE_COLUMNS, scope_of, split_traffic, with_shares
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of, rates_of
 from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.measurements.hosts import HostMeasurement
+from predictor.models.join import join_shares
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.times import RUNGS
 from predictor.operators.kernels import operator_classes_of
@@ -39,7 +39,7 @@ from predictor.operators.work import device_rates
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
-    from predictor.models.served import Anchor, IterationForecast, Model
+    from predictor.models.forecast import Anchor, IterationForecast
 
 Array = NDArray[np.float64]
 Numbers = tuple[float, ...]
@@ -102,6 +102,19 @@ class OtherMode:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainedTerm:
+    """A term of a regression: `feature` and its part of the iteration time, `ms`, at each batch size.
+
+    `ms` is `coefficient` x `feature`, or what that adds to a sum of squares.
+    """
+
+    name: str
+    coefficient: float
+    feature: Numbers
+    ms: Numbers
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Split of one CNN's iteration time on one GPU in one mode; numbers over `batch_sizes`, in ms.
 
@@ -110,8 +123,9 @@ class Explanation:
     and `classes` holds the summands of its iteration time, of which some may be below zero. `rung_ms` splits the
     classes' time by what it rests on: measured on this GPU, carried over from another card of its chip or a like mode,
     interpolated, extrapolated, specifications. It is empty where whole iterations were measured, or predicted whole.
-    `pass_ms` splits them by pass of the training step (`predictor.answers.passes.PASSES_OF_STEP`); it is empty where
+    `pass_ms` splits them by pass of the training step (`predictor.answers.bounds.PASSES_OF_STEP`); it is empty where
     `rung_ms` is. `parts` holds what frozen and recomputed parts save, if there are any.
+    `terms` has the coefficients and features of a method that is a regression.
     `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an iteration waits for. NaN: not measured. `method` is
     ``measured`` where a measurement table is explained.
     """
@@ -147,6 +161,7 @@ class Explanation:
     method: str
     trained_on: str
     extrapolates: tuple[tuple[Reason, ...], ...]
+    terms: tuple[ExplainedTerm, ...] = ()
 
 
 def small_batch_law(
@@ -234,54 +249,56 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
-    check_read(question, "explain")
-    known, devices = Knowledge.of(question), question.devices()
-    found: list[Explanation] = []
-    for table in question.layer_tables():
-        anchors = known.anchors(table, question)
-        for gpu, mode in devices:
-            asked = _Asked(
-                known.model,
-                table,
-                mode,
-                anchors,
-                question.method,
-                question.machine(),
-                question.epoch_samples(),
-            )
-            found.append(_explained(asked, gpu, question.batch_sizes))
+    asked = Asked.of(question, "explain")
+    model, found = asked.known.model, []
+    for table in asked.tables:
+        anchors = asked.anchors(table, asked.training)
+        for device in asked.devices:
+            subject = _Subject(asked, table, device, question.batch_sizes, anchors, question.method)
+            found.append(_explained(subject))
     about = {name: [getattr(each, name) for each in found] for name in SCOPE_COLUMNS}
-    return found, scope_of(question, known.model, about)
+    return found, scope_of(asked, model, about)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """A question about one CNN in one mode."""
+class _Subject:
+    """What is explained: one CNN on one device at some batch sizes."""
 
-    model: Model
+    asked: Asked
     table: LayerTable
-    mode: Mode
+    device: Device
+    sizes: Sequence[int] | Array
     anchors: tuple[Anchor, ...]
     method: str
-    host: str | HostMeasurement | None
-    samples: int | None
 
-    def forecast(self, gpu: Gpu, sizes: Sequence[int] | Array) -> IterationForecast:
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU."""
+        return self.device[0]
+
+    @property
+    def mode(self) -> Mode:
+        """Its mode."""
+        return self.device[1]
+
+    def forecast(self) -> IterationForecast:
         """The model's forecast."""
-        return self.model.forecast(self.table, gpu, self.mode, sizes, self.anchors, self.method, self.host)
+        return forecasts_of(self.asked, self.table, [self.device], self.sizes, self.anchors, self.method)[0]
 
     def k_s(self, iteration_time_ms: float) -> float:
         """Constant of the small-batch law, seconds x images."""
-        seconds = self.model.epoch_time_s([float(self.samples or 0)], [iteration_time_ms], self.mode)
-        return float(seconds[0])
+        samples = float(self.asked.samples or 0)
+        return float(self.asked.known.model.epoch_time_s([samples], [iteration_time_ms], self.mode)[0])
 
 
-def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
-    forecast, table, mode = asked.forecast(gpu, sizes), asked.table, asked.mode
+def _explained(subject: _Subject) -> Explanation:
+    forecast, table, gpu, mode, sizes = (
+        subject.forecast(), subject.table, subject.gpu, subject.mode, subject.asked.question.batch_sizes,
+    )  # fmt: skip
     _check(forecast, table, gpu, sizes)
     whole = forecast.is_whole
     class_ms = forecast.class_ms if whole else split_traffic(_classes(forecast), table, gpu, mode, sizes)
-    by_bound = {} if whole else _by_bound(asked, gpu, sizes, forecast)
+    by_bound = {} if whole else _by_bound(subject, forecast)
     return Explanation(
         table.cnn,
         table.image_size,
@@ -305,15 +322,25 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
         {name: _plain(ms) for name, ms in by_bound.items()},
         {} if whole else _rungs(forecast),
-        {} if whole else _passes(asked, gpu, sizes, class_ms),
-        () if whole else _parts(asked, gpu, sizes, forecast),
-        None if whole else _law(asked, gpu),
-        () if whole else _switches(asked, gpu),
-        () if whole else _other_modes(asked, gpu, sizes),
+        {} if whole else _passes(subject, class_ms),
+        () if whole else _parts(subject, forecast),
+        None if whole else _law(subject),
+        () if whole else _switches(subject),
+        () if whole else _other_modes(subject),
         forecast.host,
         forecast.method,
         forecast.trained_on,
         tuple(map(as_answered, with_shares(forecast.extrapolates, table, gpu, mode, sizes))),
+        _terms(forecast),
+    )
+
+
+def _terms(forecast: IterationForecast) -> tuple[ExplainedTerm, ...]:
+    terms = {} if forecast.terms is None else forecast.terms()
+    parts = forecast.class_ms if terms else {}
+    return tuple(
+        ExplainedTerm(name, term.coefficient, _plain(term.feature), _plain(parts[name]))
+        for name, term in terms.items()
     )
 
 
@@ -343,82 +370,75 @@ def _rungs(forecast: IterationForecast) -> dict[str, dict[str, Numbers]]:
     }
 
 
-def _passes(
-    asked: _Asked, gpu: Gpu, sizes: list[int], class_ms: Mapping[str, Array]
-) -> dict[str, dict[str, Numbers]]:
-    mode = asked.mode
+def _passes(subject: _Subject, class_ms: Mapping[str, Array]) -> dict[str, dict[str, Numbers]]:
+    gpu, mode = subject.device
     rates = (
         device_rates(gpu.name, mode.precision)
         if is_cpu(gpu.name)
         else rates_of(gpu, mode.precision, mode.fp32_products)
     )
-    by_pass = passes_ms(asked.table, rates, np.asarray(sizes, dtype=float), class_ms)
+    by_pass = passes_ms(subject.table, rates, np.asarray(subject.sizes, dtype=float), class_ms)
     return {name: {of: _plain(ms) for of, ms in of_class.items()} for name, of_class in by_pass.items()}
 
 
-def _parts(asked: _Asked, gpu: Gpu, sizes: list[int], forecast: IterationForecast) -> tuple[PartEffect, ...]:
+def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, ...]:
     """What frozen and recomputed parts save, by one method and without anchors, which were measured with them."""
-    table, known = asked.table, replace(asked, anchors=())
-    if asked.method == "anchored":
-        known = replace(known, method="auto")
+    method = "auto" if subject.method == "anchored" else subject.method
+    table, known = subject.table, replace(subject, anchors=(), method=method)
     found = []
     for part, without in (("frozen", table.without_freezing()), ("recomputed", table.without_recomputing())):
         if without is table:
             continue
-        here, there = (replace(known, table=each).forecast(gpu, sizes) for each in (table, without))
+        here, there = (replace(known, table=each).forecast() for each in (table, without))
         factor = there.iteration_time_ms / here.iteration_time_ms
-        own, other = (np.array(peak_memories_gib(each, sizes, asked.mode)) for each in (table, without))
+        sizes = subject.asked.question.batch_sizes
+        own, other = (np.array(peak_memories_gib(each, sizes, subject.mode)) for each in (table, without))
         found.append(
             PartEffect(part, _plain(forecast.iteration_time_ms * (factor - 1.0)), _plain(other - own))
         )
     return tuple(found)
 
 
-def _by_bound(
-    asked: _Asked, gpu: Gpu, sizes: Sequence[int] | Array, forecast: IterationForecast
-) -> dict[str, Array]:
-    return bounding_ms(
-        asked.table,
-        gpu,
-        asked.mode.precision,
-        np.asarray(sizes, dtype=float),
-        _classes(forecast),
-        asked.mode.fp32_products,
-    )
+def _by_bound(subject: _Subject, forecast: IterationForecast) -> dict[str, Array]:
+    gpu, mode = subject.device
+    sizes = np.asarray(subject.sizes, dtype=float)
+    return bounding_ms(subject.table, gpu, mode.precision, sizes, _classes(forecast), mode.fp32_products)
 
 
-def _law(asked: _Asked, gpu: Gpu) -> SmallBatchLaw | None:
+def _law(subject: _Subject) -> SmallBatchLaw | None:
     """The small-batch law from batch size 1 to the largest measured one, independent of the question's batch sizes."""
-    forecast = asked.forecast(gpu, _LAW_BATCHES)
-    by_bound = _by_bound(asked, gpu, _LAW_BATCHES, forecast)
+    sizes = _LAW_BATCHES * subject.table.parts  # at least an image in each part
+    subject = replace(subject, sizes=sizes)
+    forecast = subject.forecast()
+    by_bound = _by_bound(subject, forecast)
     beyond = np.array([any(why.kind == "batch" for why in each) for each in forecast.extrapolates])
-    within = slice(0, _LAW_BATCHES.size - int(np.argmin(beyond[::-1])))
+    within = slice(0, sizes.size - int(np.argmin(beyond[::-1])))
     found = small_batch_law(
-        _LAW_BATCHES[within],
+        sizes[within],
         forecast.iteration_time_ms[within],
         bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
-        None if asked.samples is None else asked.k_s,
+        None if subject.asked.samples is None else subject.k_s,
     )
     return None if found is None else replace(found, extrapolates=bool(beyond[0]))
 
 
-def _switches(asked: _Asked, gpu: Gpu) -> tuple[Switch, ...]:
+def _switches(subject: _Subject) -> tuple[Switch, ...]:
     """Switches of the operators measured on this GPU in this mode; empty without any, and of compiled CNNs."""
-    if asked.mode.capture == "compile":
+    gpu, mode = subject.device
+    if mode.capture == "compile":
         return ()
-    known = asked.model.layers.measured_library(library_mode(gpu, asked.mode))
+    known = subject.asked.known.model.layers.measured_library(library_mode(gpu, mode))
     if known is None:
         return ()
-    sizes = known.batch_sizes
-    busy = replace(asked, anchors=(), method="auto").forecast(gpu, sizes).gpu_time_ms
-    gpu_time_ms = dict(zip(sizes.tolist(), busy.tolist(), strict=True))
-    return switches_of_library(known, asked.table, gpu_time_ms, asked.mode.fp32_products)
+    busy = replace(subject, sizes=known.batch_sizes, anchors=(), method="auto").forecast().gpu_time_ms
+    gpu_time_ms = dict(zip(known.batch_sizes.tolist(), busy.tolist(), strict=True))
+    return switches_of_library(known, subject.table, gpu_time_ms, mode.fp32_products)
 
 
-def _other_modes(asked: _Asked, gpu: Gpu, sizes: list[int]) -> tuple[OtherMode, ...]:
+def _other_modes(subject: _Subject) -> tuple[OtherMode, ...]:
+    gpu, mode = subject.device
     if is_cpu(gpu.name):
         return ()
-    mode = asked.mode
     here = (mode.precision, mode.memory_format)
     others = [
         replace(mode, precision=precision, memory_format=memory_format)
@@ -429,15 +449,15 @@ def _other_modes(asked: _Asked, gpu: Gpu, sizes: list[int]) -> tuple[OtherMode, 
         settings = (each for each in FLOAT32_MATMUL_PRECISIONS if each != mode.matmul_setting)
         others = [*(replace(mode, float32_matmul_precision=each) for each in settings), *others]
     return tuple(
-        _other_mode(asked, gpu, sizes, other)
+        _other_mode(subject, other)
         for other in others
         if mode.framework != "chainer" or chainer_lacks(other) is None
     )
 
 
-def _other_mode(asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode) -> OtherMode:
+def _other_mode(subject: _Subject, mode: Mode) -> OtherMode:
     """Compare by one method, whose shared errors cancel, and without anchors, which belong to one mode."""
-    here, there = _alike(replace(asked, anchors=()), gpu, sizes, mode)
+    here, there = _alike(replace(subject, anchors=()), mode)
     factor = there.iteration_time_ms / here.iteration_time_ms
     width = _half_width_of_ratio(here, there)
     return OtherMode(
@@ -453,15 +473,13 @@ def _other_mode(asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode) -> OtherM
     )
 
 
-def _alike(
-    asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode
-) -> tuple[IterationForecast, IterationForecast]:
+def _alike(subject: _Subject, mode: Mode) -> tuple[IterationForecast, IterationForecast]:
     """Forecasts in the question's mode and in another, by the same method: layer-times if both were measured."""
-    methods = ("roofline",) if asked.method in ("roofline", "anchored") else ("auto", "roofline")
+    methods = ("roofline",) if subject.method in ("roofline", "anchored") else ("auto", "roofline")
     for method in methods:
-        one, two = replace(asked, method=method), replace(asked, method=method, mode=mode)
+        one = replace(subject, method=method)
         try:
-            here, there = one.forecast(gpu, sizes), two.forecast(gpu, sizes)
+            here, there = one.forecast(), replace(one, device=(subject.gpu, mode)).forecast()
         except OutOfRangeError:  # layers without host times: the roofline may answer
             if method == methods[-1]:
                 raise
@@ -491,7 +509,7 @@ def _half_width_of_ratio(here: IterationForecast, there: IterationForecast) -> A
     squares, waits = [], []
     for each in (here, there):
         squares.append((np.log(each.high_ms / each.low_ms) / 2.0) ** 2)
-        waits.append((each.host_time_ms / each.iteration_time_ms) ** 3)
+        waits.append(join_shares(each.gpu_time_ms, each.host_time_ms)[1])
     shared = waits[0] * waits[1] * min(here.host_spread, there.host_spread) ** 2
     width: Array = np.sqrt(np.maximum(sum(squares) - 2.0 * shared, 0.0))
     return width

@@ -257,7 +257,7 @@ def _chosen(rows: pd.DataFrame, cnns: Sequence[str], only: dict[str, Any]) -> pd
     for name, value in wishes.items():
         values = list(value) if isinstance(value, list | tuple | set) else [value]
         there = rows[name].unique().tolist()
-        missing = [each for each in values if each not in there]
+        missing = [value for value in values if value not in there]
         if missing:
             known = ", ".join(str(each) for each in sorted(there, key=str)[:40])
             raise SchemaError(

@@ -9,39 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from predictor.answers.grid import ENDS
 from predictor.answers.question import named
 from predictor.catalogue.data_sets import TrainingSet
+from predictor.catalogue.hosts import slowness_of_cpu
 from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
 from predictor.errors import SchemaError
-from predictor.models.epoch_start import first_calls_s, first_image_s, has_known_start, start_factor
+from predictor.models.epoch_start import first_image_s, has_known_start, start_factor
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
 from predictor.models.ratios import ratios_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from predictor.answers.question import Question
-    from predictor.catalogue.devices import Gpu
-    from predictor.catalogue.modes import Mode
+    from predictor.answers.asked import Asked
+    from predictor.answers.grid import Devices
     from predictor.catalogue.offers import Offer
-    from predictor.cnns.layer_table import LayerTable
     from predictor.measurements.inputs import InputMeasurement
 
     Array = NDArray[np.float64]
-
-LOADING_OPTIONS = (
-    "workers",
-    "machine_workers",
-    "loader",
-    "samples_per_worker_second",
-    "images_per_second",
-    "data_source",
-    "input",
-)
-"""Options of a question, any of which has its answer count loading; ``loader="none"`` leaves it out."""
-
-ENDS = ("iteration_time_ms", "low_ms", "high_ms")
-"""Time of an iteration and the ends of its interval, and below those of loading."""
 
 LOADING_TIMES = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 
@@ -51,8 +37,6 @@ WAITS = ("first_wait_s", "first_wait_low_s", "first_wait_high_s")
 STARTS = ("start_s", "start_low_s", "start_high_s")
 """What the first epoch takes longer than later ones, and the ends of its interval."""
 
-_OF_RATES = ("loader", "samples_per_worker_second", "input", "images_per_second")
-_OF_NUMBERS = ("workers", "machine_workers", "images_per_second")
 _MEASURED_SPREAD = 1.15
 """Factor within which a rate holds that was measured: judged by repeats on a busy machine."""
 _GB_PER_GIB = 2**30 / 1e9
@@ -67,42 +51,13 @@ class _Rates:
     spread: float
 
 
-def loading_asked(question: Question) -> bool:
-    """Whether an option of the question has loading counted.
-
-    Raises
-    ------
-    SchemaError
-        If loading is both asked for and left out.
-    """
-    given = [name for name in LOADING_OPTIONS if getattr(question, name) is not None]
-    if question.loader == "none" and len(given) > 1:
-        other = next(name for name in given if name != "loader")
-        raise SchemaError(
-            f"loader 'none' leaves loading out, and {other} is given, too. Pass one of them."
-        ).about("loader")
-    rates = [name for name in _OF_RATES if name in given]
-    if len(rates) > 1:
-        raise SchemaError(
-            f"{' and '.join(rates)} say each how fast images are loaded. Pass one of them."
-        ).about(rates[0])
-    numbers = [name for name in _OF_NUMBERS if name in given]
-    if len(numbers) > 1:
-        raise SchemaError(
-            f"{' and '.join(numbers)} are given: workers are those of each GPU, machine_workers those of a machine, "
-            "images_per_second the rate of all. Pass one of them, or "
-            f"{named('samples_per_worker_second')} with either number of workers."
-        ).about(numbers[-1])
-    return bool(given) and question.loader != "none"
-
-
-def is_bound_by_default(question: Question) -> bool:
+def is_bound_by_default(asked: Asked) -> bool:
     """Whether a comparison counts loading without being asked: the data set is stored as JPEGs."""
-    data_set = question.training_set()
-    return question.loader != "none" and data_set is not None and data_set.stored == "jpeg"
+    data_set = asked.data_set
+    return asked.loading.loader != "none" and data_set is not None and data_set.stored == "jpeg"
 
 
-def feed_of_rentals(question: Question, image_size: int, offers: Sequence[Offer | None]) -> Feed | None:
+def feed_of_rentals(asked: Asked, image_size: int, offers: Sequence[Offer | None]) -> Feed | None:
     """What feeds the GPUs of a prediction on these offers; None where loading is not asked for.
 
     The workers asked for are as fast as the same number measured together, else taken to have a vCPU each; without a
@@ -113,12 +68,12 @@ def feed_of_rentals(question: Question, image_size: int, offers: Sequence[Offer 
     SchemaError
         If no rate is known, or neither workers nor the vCPUs of an offer are.
     """
-    if not loading_asked(question):
+    if not asked.loading.is_asked:
         return None
-    if question.images_per_second is not None:
-        return _feed(question, image_size, math.inf)
-    if question.workers is not None or question.machine_workers is not None:
-        return _feed_of_workers(question, image_size)
+    if asked.loading.images_per_second is not None:
+        return _feed(asked, image_size, math.inf)
+    if asked.loading.workers is not None or asked.loading.machine_workers is not None:
+        return _feed_of_workers(asked, image_size)
     vcpus = []
     for offer in offers:
         if offer is None or offer.vcpus is None:
@@ -131,59 +86,59 @@ def feed_of_rentals(question: Question, image_size: int, offers: Sequence[Offer 
                 f"workers is missing, and {what} to take them from. Pass workers, those of each GPU."
             ).about("workers")
         vcpus.append(offer.vcpus)
-    return _feed(question, image_size, np.array(vcpus))
+    return _feed(asked, image_size, np.array(vcpus))
 
 
-def feed_of_offers(question: Question, image_size: int, offers: Sequence[Offer | None]) -> Feed | None:
+def feed_of_offers(asked: Asked, image_size: int, offers: Sequence[Offer | None]) -> Feed | None:
     """What feeds the GPUs of offers in a comparison; None where loading is counted on none.
 
     Loading is counted where it is asked for, and by default where the data set is stored as JPEGs; the offer's vCPUs
     bound it. Without known vCPUs it is counted only for a given number of workers.
     """
-    if not (loading_asked(question) or is_bound_by_default(question)):
+    if not (asked.loading.is_asked or is_bound_by_default(asked)):
         return None
-    unknown = math.nan if all(getattr(question, name) is None for name in _OF_NUMBERS) else math.inf
+    unknown = math.inf if asked.loading.has_number else math.nan
     vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
-    return None if np.isnan(vcpus).all() else _feed(question, image_size, vcpus)
+    return None if np.isnan(vcpus).all() else _feed(asked, image_size, vcpus)
 
 
 def loading_left_out(
-    question: Question, image_size: int, offer: Offer | None, local_batch_size: int, training_ms: float
+    asked: Asked, image_size: int, offer: Offer | None, local_batch_size: int, training_ms: float
 ) -> float:
     """How many times as long as training the loading would take that a prediction does not count.
 
     0 where it counts loading, the data set is not stored as JPEGs, or the vCPUs of the offer are not known.
     """
-    if loading_asked(question) or not is_bound_by_default(question):
+    if asked.loading.is_asked or not is_bound_by_default(asked):
         return 0.0
-    feed = feed_of_offers(question, image_size, [offer])
+    feed = feed_of_offers(asked, image_size, [offer])
     if feed is None:
         return 0.0
-    loading = feed.loading(np.array([local_batch_size]), question.gpus_per_node)
+    loading = feed.loading(np.array([local_batch_size]), asked.question.team.per_node)
     return float(loading.time_ms[0]) / training_ms
 
 
-def loading_in_words(question: Question, image_size: int, by_offer: bool) -> str:
+def loading_in_words(asked: Asked, image_size: int, by_offer: bool) -> str:
     """Whether an answer counts loading, by which rate, and where the start of a training is."""
     start = (
         "the first epoch takes start_s longer"
-        if any(has_known_start(gpu, mode) for gpu, mode in question.devices())
+        if any(has_known_start(gpu, mode) for gpu, mode in asked.devices)
         else "the start of a training is not counted"
     )
-    counted = loading_asked(question) or (by_offer and is_bound_by_default(question))
-    rate = _rate_in_words(question, image_size, by_offer) if counted else "data loading is excluded"
+    counted = asked.loading.is_asked or (by_offer and is_bound_by_default(asked))
+    rate = _rate_in_words(asked, image_size, by_offer) if counted else "data loading is excluded"
     return f"{rate}; {start}"
 
 
-def _rate_in_words(question: Question, image_size: int, by_offer: bool) -> str:
-    measured = None if by_offer else _measured_together(question)
+def _rate_in_words(asked: Asked, image_size: int, by_offer: bool) -> str:
+    measured = None if by_offer else _measured_together(asked)
     if measured is not None:
-        return _measured_in_words(question, image_size, measured)
-    if question.images_per_second is not None:
-        rate = f"{question.images_per_second:,.0f} images/s on each machine as given"
+        return _measured_in_words(asked, image_size, measured)
+    if asked.loading.images_per_second is not None:
+        rate = f"{asked.loading.images_per_second:,.0f} images/s on each machine as given"
         return f"data loading is included ({rate}, within a factor of {_MEASURED_SPREAD:g})"
-    feed = _feed(question, image_size, 1.0)
-    workers = _workers_in_words(question)
+    feed = _feed(asked, image_size, 1.0)
+    workers = _workers_in_words(asked)
     bound = " where the vCPUs of the offer are known, which bound it" if by_offer else ""
     return (
         f"data loading is included{bound} ({workers}, {feed.per_worker:,.0f} images/s each, {feed.per_vcpu:,.0f} on a "
@@ -191,14 +146,17 @@ def _rate_in_words(question: Question, image_size: int, by_offer: bool) -> str:
     )
 
 
-def data_exceeded(data_set: TrainingSet | None, offer: Offer | None) -> tuple[str, ...]:
-    """Which of an offer's memory and local disk the stored training set exceeds, as far as both are known."""
-    if data_set is None or offer is None:
-        return ()
-    memory_gb = math.inf if offer.memory_gib is None else offer.memory_gib * _GB_PER_GIB
-    disk_gb = math.inf if offer.disk_gb is None else offer.disk_gb
-    sizes = {"memory": memory_gb, "disk": disk_gb}
-    return tuple(name for name, size_gb in sizes.items() if data_set.disk_gb > size_gb)
+def data_exceeded(data_set: TrainingSet | None, offers: Sequence[Offer | None]) -> list[tuple[str, ...]]:
+    """Which of each offer's memory and local disk the stored training set exceeds, as far as both are known."""
+    if data_set is None:
+        return [()] * len(offers)
+    found: list[tuple[str, ...]] = []
+    for offer in offers:
+        memory_gib, disk_gb = (None, None) if offer is None else (offer.memory_gib, offer.disk_gb)
+        memory_gb = math.inf if memory_gib is None else memory_gib * _GB_PER_GIB
+        sizes = {"memory": memory_gb, "disk": math.inf if disk_gb is None else disk_gb}
+        found.append(tuple(name for name, size_gb in sizes.items() if data_set.disk_gb > size_gb))
+    return found
 
 
 def with_loading(
@@ -206,8 +164,8 @@ def with_loading(
     local_batch_sizes: NDArray[np.int64],
     n_gpus: NDArray[np.int64],
     times: Mapping[str, Array],
-    *,
-    measured_so: bool = False,
+    measured_so: NDArray[np.bool_],
+    parts: int = 1,
 ) -> dict[str, NDArray[Any]]:
     """What loading is and what it makes of iterations, while `n_gpus` of a machine work.
 
@@ -218,8 +176,10 @@ def with_loading(
     local_batch_sizes, n_gpus : ndarray of int, shape (n_rows,)
     times : mapping of str to ndarray, shape (n_rows,)
         `ENDS`, `gpu_time_ms` and `host_time_ms` of iterations without loading.
-    measured_so : bool
+    measured_so : ndarray of bool, shape (n_rows,)
         Whether the times follow a training that was measured, whose host worked beside its loader.
+    parts : int
+        Mini-batches of the loader in an iteration.
 
     Returns
     -------
@@ -230,8 +190,8 @@ def with_loading(
     gpu_ms, host_ms, ends = times["gpu_time_ms"], times["host_time_ms"], tuple(times[name] for name in ENDS)
     unknown = np.full(gpu_ms.shape, math.nan)
     loading = None if feed is None else feed.loading(local_batch_sizes, n_gpus)
-    if loading is not None and not loading.between and not measured_so:
-        counted = ~np.isnan(loading.time_ms)
+    if loading is not None and not loading.between and not measured_so.all():
+        counted = ~np.isnan(loading.time_ms) & ~measured_so
         slowed = beside_workers(host_ms, *ends)
         ends = tuple(np.where(counted, *both) for both in zip(slowed, ends, strict=True))
         host_ms = np.where(counted, host_beside_workers() * host_ms, host_ms)
@@ -248,7 +208,7 @@ def with_loading(
     waits = loading.time_ms > ends[0]
     helps = (waits | loading.between) & ~loading.is_reading
     needed = feed.workers_needed(local_batch_sizes, ends[0]) if helps.any() else unknown
-    wait_s = np.nan_to_num(feed.first_mini_batch_s(local_batch_sizes, n_gpus))
+    wait_s = np.nan_to_num(feed.first_mini_batch_s(local_batch_sizes / parts, n_gpus))
     return {
         **dict(zip(ENDS, loading.joined_ms(*ends), strict=True)),
         **dict(zip(WAITS, (wait_s, wait_s / feed.spread, wait_s * feed.spread), strict=True)),
@@ -260,8 +220,7 @@ def with_loading(
 
 def starts(
     feed: Feed | None,
-    table: LayerTable,
-    devices: Sequence[tuple[Gpu, Mode]],
+    devices: Devices,
     device: NDArray[np.int64],
     local_batch_sizes: NDArray[np.int64],
 ) -> dict[str, Array]:
@@ -271,9 +230,7 @@ def starts(
     ----------
     feed
         As of `with_loading`.
-    table : LayerTable
-    devices : sequence of (Gpu, Mode)
-        Of a question.
+    devices : Devices
     device : ndarray of int, shape (n_rows,)
         The place of each row's GPU in `devices`.
     local_batch_sizes : ndarray of int, shape (n_rows,)
@@ -283,80 +240,79 @@ def starts(
     `first_calls_s` + `first_image_s` x mini-batch of `predictor.models.epoch_start`, and `jpeg_s` where workers decode
     JPEGs on the same vCPUs.
     """
-    first_s = [
-        first_calls_s(table, mode) if has_known_start(gpu, mode) else math.nan for gpu, mode in devices
-    ]
-    start_s = np.array(first_s)[device] + first_image_s(table) * local_batch_sizes
+    first_images = local_batch_sizes / devices.table.parts
+    start_s = devices.first_calls_s[device] + first_image_s(devices.table) * first_images
     if feed is not None and feed.decodes and not feed.between:
         start_s = start_s + np.where(np.isnan(feed.vcpus), 0.0, ratios_of("start")["jpeg_s"])
-    return dict(zip(STARTS, (start_s, start_s / start_factor(), start_s * start_factor()), strict=True))
+    factor = start_factor()
+    return dict(zip(STARTS, (start_s, start_s / factor, start_s * factor), strict=True))
 
 
-def _measured_together(question: Question) -> InputMeasurement | None:
+def _measured_together(asked: Asked) -> InputMeasurement | None:
     """What several workers were measured to load together, where the question asks for workers."""
-    given = question.workers is not None or question.machine_workers is not None
-    measured = question.input_measurement() if given else None
+    given = asked.loading.workers is not None or asked.loading.machine_workers is not None
+    measured = asked.input if given else None
     return measured if measured is not None and measured.most_workers > 1 else None
 
 
-def _measured_in_words(question: Question, image_size: int, measured: InputMeasurement) -> str:
-    feed = _feed_of_workers(question, image_size)
-    rate = float(feed.decoding_of_one(question.gpus_per_node))
+def _measured_in_words(asked: Asked, image_size: int, measured: InputMeasurement) -> str:
+    feed = _feed_of_workers(asked, image_size)
+    rate = float(feed.decoding_of_one(asked.question.team.per_node))
     beyond = f", {feed.headroom:.3g} times more at most where vCPUs were idle" if feed.headroom > 1 else ""
     return (
-        f"data loading is included ({_workers_in_words(question)}, {rate:,.0f} images/s for each GPU as "
+        f"data loading is included ({_workers_in_words(asked)}, {rate:,.0f} images/s for each GPU as "
         f"measured on {measured.host} with up to {measured.most_workers} workers together, within a factor of "
         f"{feed.spread:g}{beyond})"
     )
 
 
-def _workers_in_words(question: Question) -> str:
-    if question.machine_workers is not None:
-        return f"{question.machine_workers} workers on each machine"
-    return "workers" if question.workers is None else f"{question.workers} workers for each GPU"
+def _workers_in_words(asked: Asked) -> str:
+    if asked.loading.machine_workers is not None:
+        return f"{asked.loading.machine_workers} workers on each machine"
+    return "workers" if asked.loading.workers is None else f"{asked.loading.workers} workers for each GPU"
 
 
-def _feed_of_workers(question: Question, image_size: int) -> Feed:
+def _feed_of_workers(asked: Asked, image_size: int) -> Feed:
     """Of the workers asked for: where several were measured together, their rates on that machine."""
-    feed, measured = _feed(question, image_size, math.inf), _measured_together(question)
+    feed, measured = _feed(asked, image_size, math.inf), _measured_together(asked)
     if measured is None:
         return feed
-    n_gpus = question.gpus_per_node
-    busy = min(question.machine_workers or max(1, question.workers or 0) * n_gpus, measured.vcpus)
+    n_gpus = asked.question.team.per_node
+    busy = min(asked.loading.machine_workers or max(1, asked.loading.workers or 0) * n_gpus, measured.vcpus)
     headroom = max(1.0, busy / measured.most_workers)
     return replace(feed, measured=measured.rates_of_each(n_gpus), headroom=headroom)
 
 
-def _feed(question: Question, image_size: int, vcpus: float | Array) -> Feed:
-    measured, data_set = question.input_measurement(), question.training_set()
-    rates, reading = _rates(question, image_size, measured), _reading(question, measured)
+def _feed(asked: Asked, image_size: int, vcpus: float | Array) -> Feed:
+    measured, data_set = asked.input, asked.data_set
+    rates, reading = _rates(asked, image_size, measured), _reading(asked, measured)
     return Feed(
         rates.per_worker,
         rates.per_vcpu,
-        question.workers,
+        asked.loading.workers,
         vcpus,
         reading,
         rates.spread,
         decodes=data_set is None or data_set.stored == "jpeg",
-        in_all=question.images_per_second or math.inf,
-        machine_workers=question.machine_workers,
+        in_all=asked.loading.images_per_second or math.inf,
+        machine_workers=asked.loading.machine_workers,
     )
 
 
-def _rates(question: Question, image_size: int, measured: InputMeasurement | None) -> _Rates:
+def _rates(asked: Asked, image_size: int, measured: InputMeasurement | None) -> _Rates:
     """Rates as given, else as measured, else those of the tables; infinite where that of all workers is given."""
-    if question.images_per_second is not None:
+    if asked.loading.images_per_second is not None:
         return _Rates(math.inf, math.inf, _MEASURED_SPREAD)
-    data_set = question.training_set()
-    name = question.loader or USUAL_LOADER
+    data_set = asked.data_set
+    name = asked.loading.loader or USUAL_LOADER
     share = find_loader(name, "jpeg" if data_set is None else data_set.stored).vcpu_share
-    if question.samples_per_worker_second is not None:
-        rate = question.samples_per_worker_second
+    if asked.loading.samples_per_worker_second is not None:
+        rate = asked.loading.samples_per_worker_second
         return _Rates(rate, share * rate, _MEASURED_SPREAD)
     if measured is not None:
         busy = (
             measured.samples_per_vcpu_second
-            if question.workers is None and question.machine_workers is None
+            if asked.loading.workers is None and asked.loading.machine_workers is None
             else share * measured.samples_per_worker_second
         )
         return _Rates(measured.samples_per_worker_second, busy, _MEASURED_SPREAD)
@@ -366,21 +322,24 @@ def _rates(question: Question, image_size: int, measured: InputMeasurement | Non
             f"{named('samples_per_worker_second')}, {named('images_per_second')}, {named('input')} (the file of "
             "`epochcast profile input`), or a data set."
         ).about("samples_per_worker_second")
-    return _of_tables(question, image_size, data_set, name)
+    return _of_tables(asked, image_size, data_set, name)
 
 
-def _of_tables(question: Question, image_size: int, data_set: TrainingSet, name: str) -> _Rates:
+def _of_tables(asked: Asked, image_size: int, data_set: TrainingSet, name: str) -> _Rates:
     loader = find_loader(name, data_set.stored)
-    source = find_source(question.data_source or "memory")
-    busy_us = (loader.sample_us(data_set, image_size) + source.cpu_us) / loader.vcpu_share
-    return _Rates(1e6 / (busy_us + source.wait_us), 1e6 / busy_us, loader.spread)
+    source = find_source(asked.loading.data_source or "memory")
+    slowness = slowness_of_cpu(asked.question.host)
+    core_us = (loader.sample_us(data_set, image_size) + source.cpu_us) * slowness
+    busy_us = core_us / loader.vcpu_share
+    own_us = core_us if asked.loading.between else busy_us  # the training process has a core to itself
+    return _Rates(1e6 / (own_us + source.wait_us), 1e6 / busy_us, loader.spread)
 
 
-def _reading(question: Question, measured: InputMeasurement | None) -> float:
+def _reading(asked: Asked, measured: InputMeasurement | None) -> float:
     """Samples per second that the source gives a machine; infinite where none is named."""
-    if question.data_source is None:
+    if asked.loading.data_source is None:
         return math.inf
-    source, data_set = find_source(question.data_source), question.training_set()
+    source, data_set = find_source(asked.loading.data_source), asked.data_set
     if math.isinf(source.read_mb_per_s):
         return math.inf
     if data_set is not None:
@@ -388,6 +347,6 @@ def _reading(question: Question, measured: InputMeasurement | None) -> float:
     if measured is not None:
         return source.read_mb_per_s / measured.mean_mb
     raise SchemaError(
-        f"{named('data_source')} {question.data_source!r}: how large an image is stored is not known. Pass a data set, "
-        f"or {named('input')} (the file of `epochcast profile input`)."
+        f"{named('data_source')} {asked.loading.data_source!r}: how large an image is stored is not known. Pass a "
+        f"data set, or {named('input')} (the file of `epochcast profile input`)."
     ).about("data_source")

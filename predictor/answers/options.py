@@ -194,6 +194,14 @@ def options_of(kind: type[Any], answer: str | None = None) -> Mapping[str, Optio
     return found if answer is None else {name: each for name, each in found.items() if answer in each.answers}
 
 
+def check_options(asked: Any) -> None:
+    """Check every option of a question or plan, and convert it to its type; errors as of `Option.checked`."""
+    for name, known in options_of(type(asked)).items():
+        value = getattr(asked, name)
+        if value is not known.default:
+            object.__setattr__(asked, name, known.checked(value))
+
+
 def check_read(asked: Any, answer: str) -> None:
     """Refuse an option that an answer does not read; SchemaError unless it has its default."""
     for name, known in options_of(type(asked)).items():

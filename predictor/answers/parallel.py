@@ -1,8 +1,9 @@
 """Ways to train one CNN on several GPUs: each with a part of the mini-batch, the channels, the layers or the rows.
 
-Only the first was measured. The others are arithmetic: the work of each GPU as the model has it for its part, the
-activations that they exchange at every layer while nothing else can run, and the copies that put them together. A
-program that drives all GPUs from one process, as models split by hand usually do, also enqueues the kernels of all.
+Only the first was measured, on H100 and H200 under PyTorch. The others are arithmetic: the work of each GPU as the
+model has it for its part, the activations that they exchange at every layer while nothing else can run, and the
+copies that put them together. A program that drives all GPUs from one process, as models split by hand usually do,
+also enqueues the kernels of all.
 """
 
 from __future__ import annotations
@@ -14,22 +15,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from predictor.answers.answer import rentals_of
-from predictor.answers.knowledge import Knowledge
-from predictor.answers.options import check_read
-from predictor.answers.question import Question, named
+from predictor.answers.asked import Asked
+from predictor.answers.grid import forecasts_of
+from predictor.answers.offers import rentals_of
+from predictor.answers.question import MiniBatch, Question, named
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.models.data_parallel import Exchange, Gradients, Team, add_data_parallelism, added_gpu_ms
 from predictor.models.forecast import IterationForecast
-from predictor.models.roofline.terms import join_host
+from predictor.models.join import join_host
+from predictor.operator_types import OPERATOR_TYPES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_WEIGHTED = ("conv2d", "conv3d", "conv_transpose2d", "linear")
+_WEIGHTED = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.weights == "filters")
 _CALL_MS = 0.03
 """Host time of one exchange: the least that an all-reduce of some bytes took in our tables, the call included."""
 
@@ -65,19 +67,19 @@ def parallel_ways(question: Question) -> list[ParallelWay]:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense.
     """
-    check_read(question, "parallel")
+    asked = Asked.of(question, "parallel")
     if question.n_gpus < 2:
         raise SchemaError(
             f"{named('n_gpus')} {question.n_gpus}: several GPUs share an iteration. Pass 2 or more."
         )
-    known, devices = Knowledge.of(question), question.devices()
-    rentals = rentals_of(question, [gpu for gpu, _ in devices])
-    sizes = sorted({*question.batch_sizes, *question.local_batch_sizes})
+    _, devices = asked.known, asked.devices
+    local_sizes = asked.local_sizes(question.batch_sizes)
+    rentals = rentals_of(asked, [gpu for gpu, _ in devices])
+    sizes = sorted({*question.batch_sizes, *local_sizes})
     found: list[ParallelWay] = []
-    for table in question.layer_tables():
-        anchors = known.anchors(table, question)
-        forecasts = known.model.forecasts(table, devices, sizes, anchors, question.method, question.machine())
-        shares = _shares(question, known, table, devices, sizes)
+    for table in asked.tables:
+        forecasts = forecasts_of(asked, table, devices, sizes, asked.anchors(table, asked.training))
+        shares = _shares(asked, table, sizes)
         for (gpu, mode), rental, one, share in zip(devices, rentals, forecasts, shares, strict=True):
             if rental.team is not None:
                 for batch_size in question.batch_sizes:
@@ -110,14 +112,12 @@ def _part_of(layer: Layer, n: int) -> Layer:
     )
 
 
-def _shares(
-    question: Question, known: Knowledge, table: LayerTable, devices: list[tuple[Gpu, Mode]], sizes: list[int]
-) -> list[NDArray[np.float64]]:
+def _shares(asked: Asked, table: LayerTable, sizes: list[int]) -> list[NDArray[np.float64]]:
     """GPU time of a part of the channels as a share of that of all of them, on each GPU at each batch size."""
-    method = "auto" if question.method == "anchored" else question.method
+    method = "auto" if asked.question.method == "anchored" else None
     whole, part = (
-        known.model.forecasts(each, devices, sizes, (), method, question.machine())
-        for each in (table, split_channels(table, question.n_gpus))
+        forecasts_of(asked, each, asked.devices, sizes, (), method)
+        for each in (table, split_channels(table, asked.question.n_gpus))
     )
     return [two.gpu_time_ms / one.gpu_time_ms for one, two in zip(whole, part, strict=True)]
 
@@ -230,7 +230,7 @@ class _Shared:
 
     @property
     def _part(self) -> int:
-        return self.batch_size // self.team.n_gpus
+        return MiniBatch(self.batch_size, self.team.n_gpus).local
 
     @property
     def _ring(self) -> float:

@@ -8,23 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.options import Option, check_known, option, options_of
-from predictor.catalogue.data_sets import TrainingSet, find_training_set
-from predictor.catalogue.devices import (
-    Gpu,
-    all_gpus,
-    check_precision,
-    compiles,
-    default_memory_format,
-    default_precision,
-    device_of,
-    precisions_of,
-)
+from predictor.answers.options import Option, check_known, check_options, option, options_of
+from predictor.catalogue.data_sets import find_training_set
+from predictor.catalogue.devices import Gpu
 from predictor.catalogue.links import find_link
 from predictor.catalogue.loading_rates import LOADERS, SOURCES
 from predictor.catalogue.modes import (
@@ -34,10 +23,10 @@ from predictor.catalogue.modes import (
     MEMORY_FORMATS,
     OPTIMIZERS,
     PRECISIONS,
-    Mode,
 )
-from predictor.catalogue.offers import Offer, cheapest_offers, load_offers
+from predictor.catalogue.offers import Offer
 from predictor.checks import (
+    LONGEST_MS,
     MAX_BATCH_SIZE,
     MAX_IMAGE_SIZE,
     MAX_SAMPLES,
@@ -45,10 +34,12 @@ from predictor.checks import (
     batch_sizes_of,
 )
 from predictor.cnns.layer_table import LayerTable, Step
-from predictor.cnns.resolve import has_own_image_size, is_layer_csv, other_form_in_words, resolve_cnn
+from predictor.cnns.resolve import (
+    is_compiled,
+    is_layer_csv,
+    resolve_cnn,
+)
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.measurements.hosts import HostMeasurement, read_host
-from predictor.measurements.inputs import InputMeasurement, read_input
 from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS, WHOLE_METHODS
 
@@ -59,6 +50,9 @@ MAX_WORKERS = 1024
 
 MAX_N_GPUS = 1024
 """Most GPUs of a question: larger teams train otherwise than by one ring."""
+
+MAX_PARTS = 4096
+"""Most parts of an accumulated mini-batch."""
 
 RANKINGS = ("cost", "time")
 """Ranking criteria of a comparison: `total_cost_usd` or `total_time_h`."""
@@ -86,7 +80,9 @@ ANCHOR_FIELDS = {
     for each in (
         Option("gpu", "GPU on which it was measured.", "word", None, _ANCHOR),
         Option("batch_size", "Batch size of the measurement.", "whole", None, _ANCHOR, 1, MAX_BATCH_SIZE),
-        Option("iteration_time_ms", "Milliseconds of one iteration.", "number", None, _ANCHOR),
+        Option(
+            "iteration_time_ms", "Milliseconds of one iteration.", "number", None, _ANCHOR, 0.0, LONGEST_MS
+        ),
         Option("epoch_time_s", "Or seconds of an epoch, with its samples.", "number", None, _ANCHOR),
         Option("samples", "Training samples of that epoch.", "whole", None, _ANCHOR, 1, MAX_SAMPLES),
         Option(
@@ -198,6 +194,11 @@ class Question:
         choices=OPTIMIZERS,
         answers=(*_LOADED, "explain", "memory"),
     )
+    gradient_accumulation: int = option(
+        1, "Parts of each GPU's share of the batch size, which run one after the other before the optimizer steps.",
+        "whole", _TRAINING, low=1, high=MAX_PARTS,
+        answers=(*_EPOCHS, "explain", "memory"),
+    )  # fmt: skip
     n_gpus: int = option(
         1, "GPUs that train together; the batch size is that of all of them.", "whole", _TRAINING,
         low=1, high=MAX_N_GPUS,
@@ -274,6 +275,15 @@ class Question:
         answers=(*_COSTS, "watch", "parallel"),
     )  # fmt: skip
     spot: bool = option(False, "Use spot prices.", "flag", _PRICES, answers=(*_COSTS, "watch", "parallel"))
+    marketplaces: bool = option(
+        False, "Count marketplaces, whose hosts differ, for GPUs that clouds rent, too.", "flag", _PRICES,
+        answers=_COSTS,
+    )  # fmt: skip
+    usd_per_hour: float | None = option(
+        None, "US$ per hour of a machine of your own, instead of offers (`epochcast offer own` works it out).", "usd",
+        _PRICES, flag="--price", usual="the offers' prices",
+        answers=_COSTS,
+    )  # fmt: skip
     anchors: Iterable[Anchor | Mapping[str, Any]] = option(
         (),
         "Measurements of this CNN to predict from.",
@@ -298,20 +308,31 @@ class Question:
     )
 
     def __post_init__(self) -> None:
-        for name, known in options_of(type(self)).items():
-            object.__setattr__(self, name, known.checked(getattr(self, name)))
-        if any(
-            map(is_layer_csv, as_list(self.cnn))
-        ):  # it may hold a recorded step, which options follow from
-            tables = [resolve_cnn(cnn) if is_layer_csv(cnn) else cnn for cnn in as_list(self.cnn)]
-            object.__setattr__(self, "cnn", tables)
-        if self.step is not None:
-            self._follow(self.step)
+        check_options(self)
+        cnns = as_list(self.cnn)
+        if any(map(is_layer_csv, cnns)):  # it may hold a recorded step, which options follow from
+            cnns = [resolve_cnn(cnn) if is_layer_csv(cnn) else cnn for cnn in cnns]
+            object.__setattr__(self, "cnn", cnns)
+        step = self.step
+        if step is not None:
+            self._follow(step)
+            if self.gradient_accumulation not in (1, step.parts):
+                raise SchemaError(
+                    f"{named('gradient_accumulation')} {self.gradient_accumulation}: the recorded step runs its "
+                    f"mini-batch in {step.parts}. Leave it out, or record the step as it is to be trained."
+                ).about("gradient_accumulation")
+        if self.capture == "eager" and any(map(is_compiled, cnns)):
+            if not all(map(is_compiled, cnns)):
+                raise SchemaError(
+                    "some of these modules are compiled, and others are not. Ask about one at a time."
+                )
+            object.__setattr__(self, "capture", "compile")
         if self.batch_sizes is not None:
             object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes, named("batch_size")))
-            self._check_parts()
-        if self.samples is not None:
-            self.training_set()  # refuses more samples than it has
+            if step is not None and step.parts > 1:
+                MiniBatch.locals_of(self.batch_sizes, self.n_gpus, self.parts)
+        if self.samples is not None and self.data_set is not None:
+            find_training_set(self.data_set).part(self.samples)  # refuses more samples than it has
         if self.validation_samples and self.samples is None and self.data_set is None:
             raise SchemaError(
                 f"{named('validation_samples')} {self.validation_samples} needs an epoch to follow. "
@@ -353,7 +374,7 @@ class Question:
 
     def _follow(self, step: Step) -> None:
         """Take the recorded step's options where none are given; SchemaError where others are."""
-        for name in ("framework", "precision", "memory_format", "optimizer"):
+        for name in ("framework", "precision", "memory_format", "optimizer", "capture"):
             given, usual = getattr(self, name), options_of(type(self))[name].default
             does = "pytorch" if name == "framework" else getattr(step, name)
             if does is None and (name != "precision" or given in (None, "fp32", "tf32")):
@@ -367,18 +388,97 @@ class Question:
         if self.batch_sizes is None:
             object.__setattr__(self, "batch_sizes", [step.batch_size * self.n_gpus])
 
-    def _check_parts(self) -> None:
-        parts = 1 if self.step is None else self.step.parts
-        for size in self.batch_sizes:
-            if size % (parts * self.n_gpus) and parts > 1:
-                near = max(1, round(size / parts / self.n_gpus)) * parts * self.n_gpus
-                raise OutOfRangeError(
-                    f"{named('batch_size')} {size} is that of a whole step, whose {parts} parts cannot share it "
-                    f"evenly. Nearest: {near}."
-                ).about("batch_sizes")
+    @property
+    def is_whole(self) -> bool:
+        """Whether its method predicts whole iterations on one GPU, in modes that it was fitted in."""
+        return self.method in WHOLE_METHODS
 
-    def check_team(self) -> None:
-        """Refuse GPUs or mini-batches that cannot be shared evenly, and a link that joins nothing here.
+    @property
+    def parts(self) -> int:
+        """Parts of a mini-batch that each GPU runs one after the other: as asked for, or as recorded."""
+        step = self.step
+        return self.gradient_accumulation if step is None else step.parts
+
+    @property
+    def team(self) -> TeamOptions:
+        """The GPUs that train together, as asked for."""
+        return TeamOptions(self.n_gpus, self.nodes, self.link, self.sync_batch_norm)
+
+    @property
+    def loading(self) -> LoadingOptions:
+        """How images are loaded, as asked for; SchemaError where its options contradict each other."""
+        return LoadingOptions(*(getattr(self, name) for name in LOADING_OPTIONS))
+
+    @classmethod
+    def of(cls, cnn: object, gpus: object, batch_sizes: Any, options: Mapping[str, Any]) -> Question:
+        """Make a question from options by name; SchemaError with the nearest names for an unknown one."""
+        check_names(options, options_of(cls))
+        return cls(cnn, gpus, batch_sizes, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatch:
+    """The images of an iteration, which `n_gpus` share evenly, each in `parts`; nobody else divides them."""
+
+    images: int
+    n_gpus: int = 1
+    parts: int = 1
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every GPU, and every part of its share, has as many images."""
+        return self.images % (self.n_gpus * self.parts) == 0
+
+    @property
+    def local(self) -> int:
+        """Images of one GPU."""
+        return self.images // self.n_gpus
+
+    @classmethod
+    def even(cls, sizes: Sequence[int], n_gpus: int, parts: int = 1) -> dict[int, int]:
+        """Images of one GPU by those of these batch sizes that are shared evenly."""
+        each = (cls(size, n_gpus, parts) for size in sizes)
+        return {mini_batch.images: mini_batch.local for mini_batch in each if mini_batch.is_even}
+
+    @classmethod
+    def locals_of(cls, sizes: Sequence[int], n_gpus: int = 1, parts: int = 1) -> list[int]:
+        """Images of one GPU at each of these batch sizes; OutOfRangeError if one cannot be shared evenly."""
+        each = [cls(size, n_gpus, parts) for size in sizes]
+        for mini_batch in each:
+            mini_batch.check()
+        return [mini_batch.local for mini_batch in each]
+
+    def check(self) -> None:
+        """Refuse a mini-batch that cannot be shared evenly; OutOfRangeError with the nearest that can."""
+        if self.is_even:
+            return
+        share = self.n_gpus * self.parts
+        near = max(1, round(self.images / share)) * share
+        whose = f"that of all GPUs, and {self.n_gpus} GPUs cannot share it evenly"
+        if self.parts > 1:
+            whose = f"that of a whole step, whose {self.parts} parts cannot share it evenly"
+            whose += f" on each of {self.n_gpus} GPUs" * (self.n_gpus > 1)
+        raise OutOfRangeError(f"{named('batch_size')} {self.images} is {whose}. Nearest: {near}.").about(
+            "batch_sizes"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TeamOptions:
+    """Options of GPUs that train together, which are checked together; of one GPU by default."""
+
+    n_gpus: int = 1
+    nodes: int = 1
+    link: str | None = None
+    sync_batch_norm: bool = False
+
+    @property
+    def per_node(self) -> int:
+        """GPUs that each machine needs."""
+        return self.n_gpus // self.nodes
+
+    def check(self, method: str) -> None:
+        """Refuse GPUs that cannot be spread evenly, options that join nothing, and methods of one GPU.
 
         It is called with the answer, not when the question is made: options that apply to many rows are checked
         before the rows' own.
@@ -387,9 +487,9 @@ class Question:
         ------
         SchemaError, OutOfRangeError
         """
-        if self.n_gpus > 1 and self.is_whole:
+        if self.n_gpus > 1 and method in WHOLE_METHODS:
             raise SchemaError(
-                f"{named('method')} {self.method!r} predicts an iteration on one GPU, and {named('n_gpus')} is "
+                f"{named('method')} {method!r} predicts an iteration on one GPU, and {named('n_gpus')} is "
                 f"{self.n_gpus}. "
                 "Leave the method out: several GPUs need the GPU's time apart from the host's."
             ).about("method")
@@ -408,121 +508,78 @@ class Question:
             raise SchemaError(
                 f"{named('sync_batch_norm')} joins several GPUs, and {named('n_gpus')} is 1. Pass both."
             ).about("sync_batch_norm")
-        for size in self.batch_sizes:
-            check_share(size, self.n_gpus)
+
+
+LOADING_OPTIONS = (
+    "workers",
+    "machine_workers",
+    "loader",
+    "samples_per_worker_second",
+    "images_per_second",
+    "data_source",
+    "input",
+)
+"""Options of a question, any of which has its answer count loading; ``loader="none"`` leaves it out."""
+
+_OF_RATES = ("loader", "samples_per_worker_second", "input", "images_per_second")
+_OF_NUMBERS = ("workers", "machine_workers", "images_per_second")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingOptions:
+    """Options of loading, which are checked together.
+
+    Raises
+    ------
+    SchemaError
+        If loading is both asked for and left out, or two options say the same.
+    """
+
+    workers: int | None = None
+    machine_workers: int | None = None
+    loader: str | None = None
+    samples_per_worker_second: float | None = None
+    images_per_second: float | None = None
+    data_source: str | None = None
+    input: str | PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        given = self._given(LOADING_OPTIONS)
+        if self.loader == "none" and len(given) > 1:
+            other = next(name for name in given if name != "loader")
+            raise SchemaError(
+                f"loader 'none' leaves loading out, and {other} is given, too. Pass one of them."
+            ).about("loader")
+        rates = self._given(_OF_RATES)
+        if len(rates) > 1:
+            raise SchemaError(
+                f"{' and '.join(rates)} say each how fast images are loaded. Pass one of them."
+            ).about(rates[0])
+        numbers = self._given(_OF_NUMBERS)
+        if len(numbers) > 1:
+            raise SchemaError(
+                f"{' and '.join(numbers)} are given: workers are those of each GPU, machine_workers those of a "
+                "machine, images_per_second the rate of all. Pass one of them, or "
+                f"{named('samples_per_worker_second')} with either number of workers."
+            ).about(numbers[-1])
 
     @property
-    def is_whole(self) -> bool:
-        """Whether its method predicts whole iterations on one GPU, in modes that it was fitted in."""
-        return self.method in WHOLE_METHODS
+    def is_asked(self) -> bool:
+        """Whether an option has loading counted."""
+        return bool(self._given(LOADING_OPTIONS)) and self.loader != "none"
 
     @property
-    def local_batch_sizes(self) -> list[int]:
-        """Batch sizes of each GPU."""
-        return [size // self.n_gpus for size in self.batch_sizes]
+    def has_number(self) -> bool:
+        """Whether a number of workers is given, or the rate of all."""
+        return bool(self._given(_OF_NUMBERS))
 
     @property
-    def gpus_per_node(self) -> int:
-        """GPUs that each machine needs."""
-        return self.n_gpus // self.nodes
+    def between(self) -> bool:
+        """Whether the training process loads by itself, between iterations."""
+        return self.workers == 0
 
-    @classmethod
-    def of(cls, cnn: object, gpus: object, batch_sizes: Any, options: Mapping[str, Any]) -> Question:
-        """Make a question from options by name; SchemaError with the nearest names for an unknown one."""
-        check_names(options, options_of(cls))
-        return cls(cnn, gpus, batch_sizes, **options)
-
-    def mode_on(self, gpu: Gpu) -> Mode:
-        """Training mode on a GPU; without a given precision, the framework's default on that GPU."""
-        return self.mode_in(self.precision or default_precision(gpu, self.framework))
-
-    def mode_in(self, precision: str) -> Mode:
-        """Training mode in a precision, all else as asked or as the framework does."""
-        return _mode(
-            self.framework,
-            precision,
-            self.memory_format or default_memory_format(self.framework, precision),
-            self.autotune,
-            self.capture,
-            self.optimizer,
-            float32_matmul_precision=self.float32_matmul_precision or FLOAT32_MATMUL_PRECISIONS[0],
-        )
-
-    def machine(self) -> str | HostMeasurement | None:
-        """The host by its name, or as measured: a name that ends in ``.json`` is the file of `epochcast host`."""
-        if self.host is None or not self.host.casefold().endswith(".json"):
-            return self.host
-        return read_host(Path(self.host))
-
-    def input_measurement(self) -> InputMeasurement | None:
-        """The rates of the file `input`; None if none is given."""
-        return None if self.input is None else read_input(Path(self.input))
-
-    def training_set(self) -> TrainingSet | None:
-        """The data set of that name, or `samples` of its images; None if none is given."""
-        if self.data_set is None:
-            return None
-        whole = find_training_set(self.data_set)
-        return whole if self.samples is None else whole.part(self.samples)
-
-    def devices(self) -> list[tuple[Gpu, Mode]]:
-        """Each GPU with its mode; errors as of `gpus_of`.
-
-        With several GPUs ``"all"`` are those of which an offer has enough.
-        """
-        found = gpus_of(self.gpus, self.precision, self.capture)
-        if self.n_gpus > 1 and self.link is None and "all" in as_list(self.gpus):
-            enough = cheapest_offers(self.prices(), self.spot, self.gpus_per_node)
-            found = [gpu for gpu in found if gpu.name in enough]
-        return [(gpu, self.mode_on(gpu)) for gpu in found]
-
-    def epoch_samples(self) -> int | None:
-        """Training samples per epoch: as given, or those of the data set; None if neither is given."""
-        found = self.training_set()
-        return self.samples if found is None else found.samples
-
-    def part_in_words(self) -> str | None:
-        """How much of a data set an epoch is: ``10,000 of the 1,281,167 images of imagenet``; None unless a part."""
-        if self.samples is None or self.data_set is None:
-            return None
-        whole = find_training_set(self.data_set)
-        return f"{self.samples:,} of the {whole.samples:,} images of {whole.name}"
-
-    def layer_tables(self) -> list[LayerTable]:
-        """Layer table of each CNN at the image size given, else the data set's, else its own."""
-        tables = [resolve_cnn(each, self.image_size_of(each)) for each in as_list(self.cnn)]
-        for table in tables:
-            if not table.has_gradients:
-                raise SchemaError(
-                    f"{table.cnn} computes no gradients: nothing in it is trainable, or it runs without gradients. "
-                    "What is predicted is training: give it as it is trained, with loss.backward()."
-                )
-        return tables
-
-    def other_forms(self) -> list[str]:
-        """What `other_form_in_words` says of the CNNs that are given by name."""
-        said = (other_form_in_words(cnn, self.image_size_of(cnn)) for cnn in as_list(self.cnn))
-        return list(filter(None, said))
-
-    def prices(self) -> tuple[Offer, ...]:
-        """The offers themselves, those of a price file, or the shipped ones."""
-        if self.offers is None or isinstance(self.offers, str | PathLike):
-            return load_offers(self.offers)
-        return tuple(self.offers)
-
-    def image_size_of(self, cnn: object) -> int | None:
-        """Image size at which `cnn` is trained: as given, else the data set's; None leaves it to the CNN.
-
-        A layer table, a file and most Keras models have a size of their own; a CNN of the zoo takes the data set's
-        images as they are, but its own usual size where the data set's images vary (ImageNet); a module is given the
-        data set's size.
-        """
-        found = self.training_set()
-        if self.image_size is not None or found is None:
-            return self.image_size
-        if has_own_image_size(cnn):
-            return None
-        return None if found.resized and isinstance(cnn, str) else found.image_size
+    def _given(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if getattr(self, name) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,8 +623,7 @@ class Plan:
     )
 
     def __post_init__(self) -> None:
-        for name, known in options_of(Plan).items():
-            object.__setattr__(self, name, known.checked(getattr(self, name)))
+        check_options(self)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
@@ -588,54 +644,6 @@ def named(name: str) -> str:
     return (known or Option(name, "", "word", None, "")).shown
 
 
-def check_share(batch_size: int, n_gpus: int) -> None:
-    """Refuse a mini-batch that GPUs cannot share evenly; OutOfRangeError with the nearest that they can."""
-    if batch_size % n_gpus:
-        near = max(1, round(batch_size / n_gpus)) * n_gpus
-        raise OutOfRangeError(
-            f"{named('batch_size')} {batch_size} is that of all GPUs, and {n_gpus} GPUs cannot share it evenly. "
-            f"Nearest: {near}."
-        ).about("batch_sizes")
-
-
-def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
-    """Find GPUs by name, each able to train in `precision`.
-
-    Parameters
-    ----------
-    gpus : str, Gpu, or a sequence of them
-        Names as of `find_gpu`, or ``cpu:<model>`` for a CPU whose operators were measured; ``"all"`` for every GPU
-        that has the precision, and that `capture` works on.
-    precision : str, optional
-    capture : str
-
-    Raises
-    ------
-    UnknownGpuError
-        If a name is unknown or fits several GPUs.
-    OutOfRangeError
-        If a GPU that was asked for lacks the precision; the message lists those it has.
-    """
-    chosen: dict[str, Gpu] = {}
-    for gpu in as_list(gpus):
-        if isinstance(gpu, str) and gpu.strip().casefold() == "all":
-            chosen |= {
-                each.name: each
-                for each in all_gpus()
-                if precision in (None, *precisions_of(each)) and (capture != "compile" or compiles(each))
-            }
-            continue
-        found = gpu if isinstance(gpu, Gpu) else device_of(str(gpu))
-        if precision is not None:
-            check_precision(found, precision)
-        chosen[found.name] = found
-    if not chosen:
-        raise SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.").about(
-            "gpus"
-        )
-    return list(chosen.values())
-
-
 def check_names(given: Iterable[str], options: Mapping[str, Option]) -> None:
     """Refuse names that are no options, with the nearest that are, or with the answer that reads them."""
     known = ("cnn", "gpu", "batch_size", *options)
@@ -646,6 +654,3 @@ def check_names(given: Iterable[str], options: Mapping[str, Option]) -> None:
                 "Pass it there, with the same other options."
             )
         check_known(name, known)
-
-
-_mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few

@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predictor.answers.answer import PredictionRow
 from predictor.answers.quantities import duration
 from predictor.answers.question import Plan
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +33,10 @@ class ComparisonRow(PredictionRow):
     of all that train at once. `one_gpu_time_h` and `one_gpu_cost_usd` are what one GPU would do, None if one works.
 
     `common_batch_size` is the size at which GPUs are compared if none is given; a GPU that does not hold it is compared
-    at a smaller `batch_size`. `fastest_batch_size` is the smallest within 5 % of the best throughput. `fast_precision`
-    and `fast_memory_format` name the fastest mode in common use on this GPU, `fast_ratio` its time as a share of
-    `total_time_h`, `fast_bottleneck` what it waits for; None where the question fixes the precision.
+    at a smaller `batch_size`. `fastest_batch_size` is the smallest within 5 % of the best throughput of the same GPUs.
+    `fast_precision` and `fast_memory_format` name the fastest mode in common use on this GPU, `fast_ratio` the time in
+    it, on the same GPUs at the same batch size, as a share of `total_time_h`, `fast_bottleneck` what it waits for; None
+    where the question fixes the precision.
 
     The offer has `vcpus`, which load the images of an iteration in `loading_time_ms`; None where loading is not
     counted. `data_exceeds` names which of its ``memory`` and local ``disk`` the stored data set exceeds.
@@ -84,28 +89,39 @@ class ComparisonRow(PredictionRow):
         return self.misses_by is None or self.misses_by <= 0
 
 
-def ranking_key(
-    fits_in_memory: bool,
-    misses_by: float | None,
-    total_cost_usd: float | None,
-    total_time_h: float,
+def ranking_order(
+    fits_in_memory: NDArray[np.bool_],
+    misses_by: Floats | None,
+    total_cost_usd: Floats,
+    total_time_h: Floats,
     rank_by: str,
-) -> tuple[float, ...]:
-    """Sort key of a row: what fits and holds the limits, by cost or time; then what misses them, by how much."""
-    cost = math.inf if total_cost_usd is None else total_cost_usd
+) -> Places:
+    """Places of rows, best first: what fits, is for rent and holds the limits, by cost or time; then what misses them.
+
+    The last are in the order of what they miss. Costs are NaN where a row is not for rent, and `misses_by` is None
+    without limits.
+    """
+    cost = np.where(np.isnan(total_cost_usd), np.inf, total_cost_usd)
     wanted = (cost, total_time_h) if rank_by == "cost" else (total_time_h, cost)
-    missing = max(0.0, misses_by or 0.0)
-    return (not fits_in_memory, missing > 0, missing, *wanted)
+    missing = np.zeros(len(cost)) if misses_by is None else np.maximum(0.0, misses_by)
+    keys = (~fits_in_memory, np.isnan(total_cost_usd), missing > 0, missing, *wanted)
+    return np.lexsort(keys[::-1])
 
 
-def pareto_front(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """For each (time, cost), whether no other point is at least as good in both and better in one."""
-    if not points:
-        return []
-    times, costs = np.array(points, dtype=float).T
+def pareto_front(points: Sequence[tuple[float, float | None] | None]) -> list[bool]:
+    """For each (time, cost), whether no other point is at least as good in both and better in one.
+
+    None, and points without a cost, are on no front.
+    """
+    known = [place for place, point in enumerate(points) if point is not None and point[1] is not None]
+    front = [False] * len(points)
+    if not known:
+        return front
+    times, costs = np.array([points[place] for place in known], dtype=float).T
     no_worse = (times[:, None] <= times) & (costs[:, None] <= costs)
     better = (times[:, None] < times) | (costs[:, None] < costs)
-    front: list[bool] = (~(no_worse & better).any(axis=0)).tolist()
+    for place, is_beaten in zip(known, (no_worse & better).any(axis=0).tolist(), strict=True):
+        front[place] = not is_beaten
     return front
 
 
@@ -115,16 +131,18 @@ def place_of(row: ComparisonRow) -> tuple[str, str, str | None]:
 
 
 def short_offer(offer: str) -> str:
-    """An offer as tables show it beside its GPU: without what the GPU says already.
+    """An offer as tables show it beside its GPU: without what the GPU says already; marketplaces are named.
 
     Examples
     --------
     >>> [short_offer(offer) for offer in ("runpod 1x H100 SXM (Secure Cloud)", "azure Standard_NC24ads_A100_v4")]
     ['runpod', 'azure NC24ads']
+    >>> short_offer("vast 1x H100 SXM (marketplace)")
+    'vast (marketplace)'
     """
-    marketplace = re.fullmatch(r"(\S+) \d+x .*", offer)
-    if marketplace:
-        return marketplace[1]
+    named_by_gpu = re.fullmatch(r"(\S+) \d+x .*?( \((?:marketplace.*|Community Cloud)\))?", offer)
+    if named_by_gpu:
+        return named_by_gpu[1] + (named_by_gpu[2] or "")
     return re.sub(r" Standard_([^_]+).*", r" \1", offer).replace("-standard-", "-std-")
 
 
@@ -164,20 +182,45 @@ def chance_within(limit: float, value: float, low: float, high: float) -> float:
     return 0.5 * (1.0 + math.erf(_Z * distance / spread / math.sqrt(2.0)))
 
 
-def within(value: float | None, limit: float | None) -> bool | None:
-    """Whether a value holds a limit; None where one of them is not known."""
-    return None if value is None or limit is None else value <= limit
+def chances(
+    plan: Plan,
+    usd_per_hour: Sequence[float | None],
+    time_h: Sequence[float],
+    low_h: Sequence[float],
+    high_h: Sequence[float],
+) -> list[float | None]:
+    """Of each row the probability that budget and deadline both hold; None without limits, or without a price.
+
+    The cost is time x price, so the tighter of the two decides.
+    """
+    found: list[float | None] = []
+    setup_h = plan.setup_h
+    for usd, *hours in zip(usd_per_hour, time_h, low_h, high_h, strict=True):
+        limits_h = [] if plan.deadline_h is None else [plan.deadline_h]
+        if plan.budget_usd is not None:
+            limits_h.append(math.nan if usd is None else plan.budget_usd / usd if usd else math.inf)
+        is_known = limits_h and not any(map(math.isnan, limits_h))
+        found.append(
+            chance_within(*(each - setup_h for each in (min(limits_h), *hours))) if is_known else None
+        )
+    return found
 
 
-def misses_by(plan: Plan, total_time_h: float, total_cost_usd: float | None) -> float | None:
+def within(values: Sequence[float | None], limit: float | None) -> list[bool | None]:
+    """Whether each value holds a limit; None where one of them is not known."""
+    return [None if value is None or limit is None else value <= limit for value in values]
+
+
+def misses_by(plan: Plan, total_time_h: Floats, total_cost_usd: Floats) -> Floats | None:
     """By which share the limit that is missed most is missed; negative where both hold.
 
-    None without limits; infinite where there is a budget and the cost is not known.
+    None without limits; infinite where there is a budget and the cost is not known (NaN).
     """
     ratios = [] if plan.deadline_h is None else [total_time_h / plan.deadline_h]
     if plan.budget_usd is not None:
-        ratios.append(math.inf if total_cost_usd is None else total_cost_usd / plan.budget_usd)
-    return max(ratios) - 1.0 if ratios else None
+        known = total_cost_usd / plan.budget_usd
+        ratios.append(np.where(np.isnan(known), np.inf, known))
+    return np.max(ratios, axis=0) - 1.0 if ratios else None
 
 
 def limits_in_words(plan: Plan) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
@@ -11,8 +13,8 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.operators.memory import USABLE_SHARE, largest_batches_within
 
-if TYPE_CHECKING:
-    from predictor.answers.question import Question
+NEAR_BEST = 1.05
+"""Batch sizes within this factor of the best epoch time are equally good; the smallest is recommended."""
 
 MOST_COMPARED = 256
 """Largest batch size at which GPUs are compared if none is given: much larger ones need another learning rate and cost
@@ -38,29 +40,24 @@ def largest_batch_size(table: LayerTable, gpu: Gpu, mode: Mode) -> int | None:
     return largest_local_batch_sizes(table, [(gpu, mode)])[0]
 
 
-def largest_batch_sizes(
-    question: Question, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]
-) -> list[int | None]:
-    """`largest_batch_size` on each GPU, times the GPUs that train together."""
-    largest = largest_local_batch_sizes(table, devices)
-    return [None if size is None else size * question.n_gpus for size in largest]
-
-
 def largest_local_batch_sizes(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]) -> list[int | None]:
-    """`largest_batch_size` on each GPU: only its memory and mode decide."""
-    limits: dict[Mode, set[float]] = {}
+    """`largest_batch_size` on each GPU: only its memory and mode decide; a multiple of the parts of the mini-batch."""
+    parts, limits = table.parts, dict[Mode, set[float]]()
     for gpu, mode in devices:
         if gpu.memory_gib is not None:
             limits.setdefault(mode, set()).add(gpu.memory_gib)
     of_memory: dict[tuple[float | None, Mode], int] = {}
     for mode, gib in limits.items():
         sizes = largest_batches_within(table, [USABLE_SHARE * memory for memory in gib], mode)
-        of_memory |= {(memory, mode): size for memory, size in zip(gib, sizes, strict=True)}
+        whole = (size - size % parts for size in sizes)
+        of_memory |= {(memory, mode): size for memory, size in zip(gib, whole, strict=True)}
     return [of_memory.get((gpu.memory_gib, mode)) or None for gpu, mode in devices]
 
 
 def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:
     """Powers of two, for each GPU, up to the largest batch size that fits anywhere, the epoch's samples, and 4,096.
+
+    Where GPUs run their share in several parts, `n_gpus` counts the parts of all.
 
     Raises
     ------
@@ -86,11 +83,41 @@ def common_batch_size(largest: Sequence[int | None], samples: int | None, n_gpus
     return batch_sizes_to_try([min(most, max(n_gpus, MOST_COMPARED))], samples, n_gpus)[-1]
 
 
-def compared_batch_size(common: int, largest: int | None, n_gpus: int = 1) -> int:
-    """The batch size at which a GPU is compared: the common one, or the largest power of two that it holds.
+def compared_batch_sizes(common: int, largest: Sequence[int | None], n_gpus: int = 1) -> list[int]:
+    """The batch size at which each GPU is compared: the common one, or the largest power of two that it holds.
 
     A GPU that does not hold 32 images stays at the common size, which does not fit.
     """
-    if largest is None or largest >= common or largest < _FEWEST_COMPARED:
-        return common
-    return batch_sizes_to_try([largest], None, n_gpus)[-1]
+    return [
+        common
+        if most is None or most >= common or most < _FEWEST_COMPARED
+        else batch_sizes_to_try([most], None, n_gpus)[-1]
+        for most in largest
+    ]
+
+
+def best_of_gpus(time_s: NDArray[np.float64], fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether each batch size is the smallest of its GPU that fits and lies within 5 % of the best that fits.
+
+    Parameters
+    ----------
+    time_s, fits : ndarray of shape (n_gpus, n_batches)
+        Time of an epoch, or of an image.
+    """
+    fitting = np.where(fits, time_s, np.inf)
+    near = fits & (fitting <= NEAR_BEST * fitting.min(axis=1, keepdims=True))
+    best: NDArray[np.bool_] = near & (np.arange(near.shape[1]) == near.argmax(axis=1)[:, None])
+    return best
+
+
+def fastest_sizes(rates: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The place of the smallest batch size within 5 % of the best throughput of those held; -1 where none is held.
+
+    Parameters
+    ----------
+    rates, held : ndarray of shape (n_gpus, n_sizes)
+        Throughput, and whether a GPU holds the batch size and it is to be tried; sizes ascend.
+    """
+    best = np.where(held, rates, -np.inf).max(axis=1, keepdims=True)
+    near = held & (NEAR_BEST * rates >= best)
+    return np.where(held.any(axis=1), near.argmax(axis=1), -1)

@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from predictor.answers.notes import MEASURE_IT, Note, Priority, Reason, notes_of, remedy_of
 from predictor.answers.quantities import duration, duration_estimate, estimate, percent, rounded
 from predictor.answers.question import Plan
-from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_key, short_offer
+from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_order, short_offer
 from predictor.catalogue.devices import short_name
 from predictor.catalogue.modes import mode_in_words
 from predictor.models.compiled import measured_where
@@ -58,7 +60,7 @@ class Verdict:
     """What to rent, in one sentence and as data.
 
     `best` is the row that ranks first; None if the training fits on no GPU. `cheapest`, `fastest` and `safest` are
-    rows that hold the wishes, or of all that fit if none does, with a price if any has one: the safest has the highest
+    rows with a price, if any has one, that hold the wishes, or of all that fit if none does: the safest has the highest
     chance to hold the wishes, without wishes the lowest upper end of the interval of what is ranked. `measured` is the
     best row on a GPU that was measured, where the best row's was not. `binding` names
     what keeps a better offer out (``memory``, ``budget``, ``deadline``), `without_binding` is that offer. `misses_by`
@@ -93,7 +95,8 @@ class Verdict:
 def verdict_of(
     rows: Sequence[ComparisonRow],
     plan: Plan,
-    fast_rows: Sequence[ComparisonRow] = (),
+    changed: ComparisonRow | None = None,
+    if_fast: ComparisonRow | None = None,
     compiled: Compiled | None = None,
 ) -> Verdict:
     """The verdict on ranked rows.
@@ -103,8 +106,10 @@ def verdict_of(
     rows : list of ComparisonRow
         Best first, at least one.
     plan : Plan
-    fast_rows : list of ComparisonRow
-        The same offers in the GPUs' fastest common modes, best first; empty if the question fixes the mode.
+    changed : ComparisonRow, optional
+        The best row in its GPU's fastest common mode; None if the question fixes the mode.
+    if_fast : ComparisonRow, optional
+        The row that ranks first if all train in their fastest common modes, if it fits.
     compiled : Compiled, optional
         The best row compiled, where that is predicted.
     """
@@ -112,13 +117,12 @@ def verdict_of(
     if not fitting:
         return _nothing_fits(rows)
     best = fitting[0]
-    roles = _roles([row for row in fitting if row.holds_limits] or fitting, plan)
+    rentable = [row for row in fitting if row.total_cost_usd is not None] or fitting
+    roles = _roles([row for row in rentable if row.holds_limits] or rentable, plan)
     binding, freed = _binding(rows, best, plan)
-    changed = next((row for row in fast_rows if place_of(row) == place_of(best)), None)
-    if_fast = fast_rows[0] if fast_rows and fast_rows[0].fits_in_memory else None
     measured_rows = (row for row in fitting if not _never_measured(row))
     measured = next(measured_rows, None) if _never_measured(best) else None
-    words = _Words(best, plan, roles, measured, binding, freed, changed, if_fast, compiled)
+    words = _Words(rows, best, plan, roles, measured, binding, freed, changed, if_fast, compiled)
     return Verdict(
         sentence=words.sentence(),
         best=_choice(best),
@@ -156,11 +160,22 @@ def _nothing_fits(rows: Sequence[ComparisonRow]) -> Verdict:
 
 
 def _roles(rows: Sequence[ComparisonRow], plan: Plan) -> dict[str, ComparisonRow]:
-    priced = [row for row in rows if row.total_cost_usd is not None]
-    roles = {"cheapest": min(priced, key=lambda row: row.total_cost_usd or 0.0)} if priced else {}
-    roles["fastest"] = min(priced or rows, key=lambda row: row.total_time_h)
-    roles["safest"] = max(priced or rows, key=_safety(plan))
+    roles = {"fastest": min(rows, key=_time_h), "safest": max(rows, key=_safety(plan))}
+    if rows[0].total_cost_usd is not None:
+        roles["cheapest"] = min(rows, key=_cost_usd)
     return roles
+
+
+def _time_h(row: ComparisonRow) -> float:
+    return row.total_time_h
+
+
+def _cost_usd(row: ComparisonRow) -> float:
+    return math.inf if row.total_cost_usd is None else row.total_cost_usd
+
+
+def _risk(row: ComparisonRow) -> float:
+    return 1.0 - (row.chance or 0.0)
 
 
 def _safety(plan: Plan) -> Callable[[ComparisonRow], tuple[float, float]]:
@@ -175,9 +190,9 @@ def _binding(
     rows: Sequence[ComparisonRow], best: ComparisonRow, plan: Plan
 ) -> tuple[tuple[str, ...], ComparisonRow | None]:
     """What keeps the row out that would rank first without wishes and with memory enough, and that row."""
-    free = min(
-        rows, key=lambda row: ranking_key(True, None, row.total_cost_usd, row.total_time_h, plan.rank_by)
-    )
+    cost_usd = np.array([math.nan if row.total_cost_usd is None else row.total_cost_usd for row in rows])
+    time_h = np.array([row.total_time_h for row in rows])
+    free = rows[ranking_order(np.ones(len(rows), dtype=bool), None, cost_usd, time_h, plan.rank_by)[0]]
     if not best.holds_limits:
         return _failed(best), None
     return (_failed(free), free) if free is not best and _failed(free) else ((), None)
@@ -199,6 +214,7 @@ def _choice(row: ComparisonRow | None) -> Choice | None:
 class _Words:
     """The verdict in words."""
 
+    rows: Sequence[ComparisonRow]
     best: ComparisonRow
     plan: Plan
     roles: dict[str, ComparisonRow]
@@ -216,10 +232,27 @@ class _Words:
             likely = f", {percent(best.chance)} within {limits}" if best.chance is not None else ""
             head = f"{'Take' if best.total_cost_usd is None else 'Rent'} {took}{likely}"
         else:
-            over = " and ".join(self.binding) or "budget, since its price is not known"
-            share = "" if math.isinf(best.misses_by or 0) else f"{_excess(best.misses_by or 0)} "
-            head = f"No offer stays within {limits}; nearest, {share}the {over}: {took}"
+            over = f", {_and(self._over())}" if self.binding else ""
+            head = f"No offer stays within {limits}; nearest{over}: {took}"
         return f"{'. '.join([head, *self._others()])}."
+
+    def _over(self) -> list[str]:
+        """By how much the best row misses each limit that it misses."""
+        ratios = {"budget": _cost_usd(self.best) / (self.plan.budget_usd or math.inf)}
+        ratios["deadline"] = self.best.total_time_h / (self.plan.deadline_h or math.inf)
+        return [f"{_excess(ratios[name] - 1)} the {name}" for name in self.binding]
+
+    def _role(self, role: str, chosen: ComparisonRow, measure: Callable[[ComparisonRow], float]) -> str:
+        """A role, and the part of the table in which the chosen row has the least of a measure."""
+        fits, rented, within = "that fits", "for rent", f"within {limits_in_words(self.plan)}"
+        is_priced = chosen.total_cost_usd is not None
+        lacking = {
+            fits if not row.fits_in_memory else rented if is_priced and row.total_cost_usd is None else within
+            for row in self.rows
+            if measure(row) < measure(chosen)
+        }
+        words = [word for word in (fits, rented, within) if word in lacking]
+        return " ".join([role, *(words or ["of the table"])])
 
     def _others(self) -> list[str]:
         """The best row that was measured, the fastest or cheapest, and a safer one, where they differ enough."""
@@ -227,13 +260,13 @@ class _Words:
         texts = {} if self.measured is None else {place_of(self.measured): ("Best measured", self.measured)}
         fastest, cheapest, safest = (roles.get(name, best) for name in ("fastest", "cheapest", "safest"))
         if (safest.chance or 0.0) > (best.chance or 0.0) + _SAFER:
-            texts.setdefault(place_of(safest), ("Safest", safest))
+            texts.setdefault(place_of(safest), (self._role("Safest", safest, _risk), safest))
         if self.plan.rank_by == "cost" and fastest.total_time_h < _OTHER * best.total_time_h:
-            texts.setdefault(place_of(fastest), ("Fastest of the table", fastest))
+            texts.setdefault(place_of(fastest), (self._role("Fastest", fastest, _time_h), fastest))
         if self.plan.rank_by == "time" and (cheapest.total_cost_usd or 0.0) < _OTHER * (
             best.total_cost_usd or 0.0
         ):
-            texts.setdefault(place_of(cheapest), ("Cheapest of the table", cheapest))
+            texts.setdefault(place_of(cheapest), (self._role("Cheapest", cheapest, _cost_usd), cheapest))
         return [f"{role}: {_marked(row)}, {_brief(row)}" for role, row in texts.values()]
 
     def hints(self) -> tuple[Note, ...]:
@@ -290,10 +323,12 @@ class _Words:
         if row.bottleneck == "reading":
             return f"The source gives {loaded} images/s, {limited} takes {trained}."
         cpus = "" if row.vcpus is None else f" on {row.vcpus:g} vCPUs"
-        needed = (row.workers_needed or 0) * row.gpus_used // row.nodes
-        return (
-            f"Loading gives {loaded} images/s{cpus}, {limited} takes {trained}: {needed:,} workers keep up."
-        )
+        text = f"Loading gives {loaded} images/s{cpus}, {limited} takes {trained}"
+        if row.workers_needed is None:
+            return f"{text}."
+        needed = row.workers_needed * row.gpus_used // row.nodes
+        what = "workers" if needed <= (row.vcpus or math.inf) else "vCPUs"
+        return f"{text}: {needed:,} {what} keep up."
 
     def _data(self, exceeded: str) -> str:
         """What the stored data set means for the best offer, where it exceeds its memory or disk."""

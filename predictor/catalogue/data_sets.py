@@ -45,12 +45,12 @@ class TrainingSet:
         return 1000.0 * self.disk_gb / self.samples
 
     def part(self, samples: int) -> TrainingSet:
-        """So many of its training images, of its mean size.
+        """The data set cut down to `samples` training images of the same mean size.
 
         Raises
         ------
         OutOfRangeError
-            If it has fewer.
+            If `samples` is not between 1 and the data set's own number.
 
         Examples
         --------

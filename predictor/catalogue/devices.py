@@ -115,7 +115,13 @@ def generations() -> tuple[str, ...]:
 
 
 def gpus_of_generation(name: str | None) -> list[Gpu]:
-    """GPUs of a generation in any case, all without a name; SchemaError if no generation is called so."""
+    """GPUs of a generation, such as ``turing``, in the catalogue's order; all GPUs if `name` is None.
+
+    Raises
+    ------
+    SchemaError
+        If no generation has this name, in any case; the message lists all.
+    """
     if name is not None and name.casefold() not in generations():
         raise SchemaError(
             f"no generation is called {name!r}. Nearest: {nearest(name, generations())}; "
@@ -257,7 +263,7 @@ def _key(name: str) -> str:
 
 
 def _bare_key(name: str) -> str:
-    """`_key` without the vendor's words; a name of vendor's words alone stays as it is."""
+    """`_key` without the vendor's words; a name of only vendor's words stays as it is."""
     key = _key(name)
     return _VENDOR_WORDS.sub("", key) or key
 
@@ -347,7 +353,7 @@ def device_of(name: str) -> Gpu:
 
 
 def cpu_device(name: str) -> Gpu:
-    """A CPU in a GPU's form: fp32 alone, memory without bound, rates of 1, which mean nothing.
+    """A CPU as a `Gpu`: only fp32, unlimited memory; its rates of 1 are placeholders.
 
     Only operators measured on it answer for a CPU; `Model.forecast` refuses everything else.
     """
@@ -414,7 +420,7 @@ def fast_mode_of(gpu: Gpu, framework: str, memory_format: str = "nchw") -> tuple
 
     Notes
     -----
-    PyTorch alone: AMP in bf16 with channels-last from Ampere on, AMP in fp16 on Volta and Turing, whose tensor cores
+    Only of PyTorch: AMP in bf16 with channels-last from Ampere on, AMP in fp16 on Volta and Turing, whose tensor cores
     have no bf16. Older GPUs have no tensor cores.
 
     Examples
@@ -492,7 +498,7 @@ def peak_tflop_per_s(gpu: Gpu, precision: str) -> float:
     Notes
     -----
     Before compute capability 7.0 there are no tensor cores, and fp16 training computes at the fp32 rate.
-    ``fp32_or_tf32`` means what frameworks do when left alone: TF32 where the GPU has it (compute capability
+    ``fp32_or_tf32`` means what frameworks do by default: TF32 where the GPU has it (compute capability
     8.0).
     """
     tensor = _tensor_peak(gpu, precision)
@@ -512,7 +518,13 @@ ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp32_or_tf32": 4, "fp16": 2, "amp_fp16":
 # which has no L2 large enough to merge its accesses; share of the peak that Kepler's four schedulers can issue
 # to its six groups of cores. Architecture facts, not fitted.
 _HBM_SHARE, _GDDR_SHARE, _KEPLER_MEMORY_SHARE, _KEPLER_ISSUE_SHARE = 0.88, 0.72, 0.8, 2 / 3
-_DATA_CENTRE_CHIPS = ("Tesla", "NVIDIA A", "NVIDIA H", "NVIDIA L", "NVIDIA B", "NVIDIA T4", "GRID")
+
+_DESKTOP, _PORTABLE = ("GeForce", "NVIDIA TITAN"), ("Max-Q", "Laptop", "Mobile")
+_ABOVE_BOOST = 1.12  # desktop cards boost beyond their sheets
+_GHZ_OF_POWER = dict.fromkeys(("pascal", "volta", "turing", "ampere"), 1.0) | {"kepler": 0.5, "maxwell": 0.65}
+_GHZ_OF_LATER_POWER = 1.4  # 5 nm and 4 nm
+_RTX_2080_TI_GHZ, _RTX_2080_TI_WATTS = 1.75, 3.68  # by its power, at its watts per multiprocessor
+_POWER_EXPONENT, _MINIMUM_SHARPNESS = 0.6, 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,6 +533,7 @@ class Rates:
 
     `flop_per_ms` is what convolutions run against, `product_flop_per_ms` what matrix products do, `fp32_flop_per_ms`
     what everything outside the tensor cores does; `tensor` says whether the first and the last differ.
+    `multiprocessors` is their number.
     """
 
     flop_per_ms: float
@@ -529,6 +542,7 @@ class Rates:
     bytes_per_ms: float
     element_bytes: int
     tensor: bool
+    multiprocessors: int
 
 
 @lru_cache(maxsize=4096)
@@ -542,7 +556,7 @@ def rates_of(gpu: Gpu, precision: str, fp32_products: bool = False) -> Rates:
 
     Notes
     -----
-    Data-centre cards run power-capped: their sustained clock is taken as the geometric mean of base and boost.
+    The clock is that of `sustained_clock_ghz`.
     Half precision on a GPU without tensor cores runs at the fp32 rate, because training accumulates in fp32.
     """
     if precision not in ELEMENT_BYTES:
@@ -550,7 +564,7 @@ def rates_of(gpu: Gpu, precision: str, fp32_products: bool = False) -> Rates:
             f"precision {precision!r} is not known here. Known: {', '.join(ELEMENT_BYTES)}."
         )
     kepler = gpu.generation == "kepler"
-    clock = _sustained_clock_share(gpu) * (_KEPLER_ISSUE_SHARE if kepler else 1.0)
+    clock = sustained_clock_ghz(gpu) / gpu.boost_clock_ghz * (_KEPLER_ISSUE_SHARE if kepler else 1.0)
     memory = (_HBM_SHARE if gpu.memory_type.startswith("HBM") else _GDDR_SHARE) * (
         _KEPLER_MEMORY_SHARE if kepler else 1.0
     )
@@ -564,10 +578,28 @@ def rates_of(gpu: Gpu, precision: str, fp32_products: bool = False) -> Rates:
         bytes_per_ms=gpu.memory_bandwidth_gb_per_s * 1e6 * memory,
         element_bytes=ELEMENT_BYTES[precision],
         tensor=peak is not None,
+        multiprocessors=gpu.sm_count,
     )
 
 
-def _sustained_clock_share(gpu: Gpu) -> float:
-    if not gpu.name.startswith(_DATA_CENTRE_CHIPS) or gpu.base_clock_ghz is None:
-        return 1.0
-    return math.sqrt(gpu.base_clock_ghz / gpu.boost_clock_ghz)
+@cache
+def sustained_clock_ghz(gpu: Gpu) -> float:
+    """Clock that a card sustains in training: what its sheet allows, or less where its power does not suffice.
+
+    Notes
+    -----
+    (a^-6 + p^-6)^(-1/6) of a, the boost clock (x 1.12 on desktop cards), and p = 1.75 g (watts per multiprocessor /
+    3.68)^0.6 GHz, by the process of the chip: g = 1 from 16 to 7 nm, 1.4 below, 0.65 on Maxwell and 0.5 on Kepler. Set
+    from clocks that such cards are known to hold, not fitted (decision 062). Older multiprocessors than Volta's count
+    as their lanes / 64. The limit a where the sheet says no power.
+    """
+    desktop = gpu.name.startswith(_DESKTOP) and not any(word in gpu.name for word in _PORTABLE)
+    allowed = gpu.boost_clock_ghz * (_ABOVE_BOOST if desktop else 1.0)
+    if gpu.tdp_w is None:
+        return allowed
+    units = gpu.sm_count if gpu.compute_capability >= 7.0 else gpu.cuda_cores / 64
+    watts = gpu.tdp_w / gpu.chips_per_card / units / _RTX_2080_TI_WATTS
+    process = _GHZ_OF_POWER.get(gpu.generation, _GHZ_OF_LATER_POWER)
+    powered: float = process * _RTX_2080_TI_GHZ * watts**_POWER_EXPONENT
+    sharp = _MINIMUM_SHARPNESS
+    return float((allowed**-sharp + powered**-sharp) ** (-1 / sharp))

@@ -40,7 +40,7 @@ class Link:
     overlaps: bool = True
 
     def bandwidth_gb_per_s(self, n: int) -> float:
-        """Bus bandwidth among `n`: linear in log n between known numbers, that of the nearest outside them."""
+        """Bus bandwidth in GB/s among `n`: interpolated linearly in log n, constant outside the known numbers."""
         known = sorted(self.bus_bandwidth_gb_per_s.items())
         for (low, slow), (high, fast) in pairwise(known):
             if low <= n <= high:
@@ -48,7 +48,18 @@ class Link:
         return known[0][1] if n < known[0][0] else known[-1][1]
 
     def all_reduce_ms(self, n_bytes: float, n: int, joined: int, messages: int = 1) -> float:
-        """Time to add up `n_bytes` on each of `n` GPUs, in `messages` parts; `joined` of what it joins take part.
+        """Time in ms of an all-reduce.
+
+        Parameters
+        ----------
+        n_bytes : float
+            Bytes of each GPU that are summed.
+        n : int
+            GPUs that sum.
+        joined : int
+            GPUs, or machines, that this link joins.
+        messages : int
+            Parts in which the bytes are sent.
 
         Notes
         -----
@@ -59,7 +70,7 @@ class Link:
         return wire_ms + messages * self.latency_us / 1000
 
     def is_measured(self, joined: int) -> bool:
-        """Whether our own tables hold all-reduces of so many."""
+        """Whether this project measured all-reduces among `joined` GPUs or machines."""
         return self.basis.get(joined) == "measured"
 
 
@@ -82,6 +93,7 @@ def find_link(name: str, joins: str | None = None) -> Link:
         between = {"gpu": " between GPUs of one machine", "node": " between machines", None: ""}[joins]
         raise SchemaError(
             f"no link{between} is called {name!r}. Nearest: {nearest(word, links)}; known: {', '.join(links)}."
+            + (f" {word} joins machines: pass nodes, too." if joins == "gpu" and word in _links() else "")
         ).about("link")
     return links[word]
 

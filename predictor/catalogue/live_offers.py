@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
 
-from predictor.catalogue.devices import Gpu, find_gpu
+from predictor.catalogue.devices import Gpu, find_gpu, short_name
 from predictor.catalogue.links import usual_link
 from predictor.catalogue.offers import Offer, load_offers
 from predictor.errors import (
@@ -26,6 +26,7 @@ from predictor.errors import (
 SOURCE = "https://github.com/dstackai/gpuhunt"
 _CATALOGUE_FOLDER = "GPUHUNT_CATALOG_DIR"  # gpuhunt's own: recorded catalogues instead of the network
 _OUR_NAMES = {"lambdalabs": "lambda", "vastai": "vast"}
+_MARKETPLACES = ("vast", "lium")
 _FORM = re.compile(r"sxm|pcie|nvl", re.IGNORECASE)
 _MEMORY_TOLERANCE = 0.1
 
@@ -87,6 +88,8 @@ def updated_offers(providers: Sequence[str] = (), today: date | None = None) -> 
 def live_offers(items: Iterable[CatalogueItem], today: date) -> OfferUpdate:
     """Turn items of a catalogue into offers: the cheapest place of each instance, with its spot price beside it.
 
+    Of a marketplace, whose every host is an instance, the host of the median price stands for all with as many GPUs.
+
     Parameters
     ----------
     items : iterable of CatalogueItem
@@ -100,19 +103,22 @@ def live_offers(items: Iterable[CatalogueItem], today: date) -> OfferUpdate:
     """
     known = {(offer.provider, offer.instance): offer.gpu for offer in load_offers()}
     skipped: Counter[str] = Counter()
-    found: dict[tuple[str, str, str, int], dict[bool, CatalogueItem]] = {}
+    found: dict[tuple[str, str, str, int], dict[bool, list[CatalogueItem]]] = {}
     for item in items:
         gpu = _gpu_of(item, known)
         if isinstance(gpu, str):
             skipped[gpu] += 1
             continue
-        prices = found.setdefault((_provider(item), item.instance_name, gpu.name, item.gpu_count), {})
-        if item.spot not in prices or item.price < prices[item.spot].price:
-            prices[item.spot] = item
+        prices = found.setdefault((_provider(item), _instance(item, gpu), gpu.name, item.gpu_count), {})
+        prices.setdefault(item.spot, []).append(item)
     spot_only = [key for key, prices in found.items() if False not in prices]
     if spot_only:
         skipped["spot prices without one on demand"] += len(spot_only)
-    offers = [_offer(key[2], prices, today) for key, prices in found.items() if False in prices]
+    offers = [
+        _offer(instance, gpu, {spot: _usual(items) for spot, items in prices.items()}, today)
+        for (_, instance, gpu, _), prices in found.items()
+        if False in prices
+    ]
     return OfferUpdate(
         tuple(sorted(offers, key=lambda offer: (offer.provider, offer.instance))), dict(skipped.most_common())
     )
@@ -138,11 +144,23 @@ def _gpu_of(item: CatalogueItem, known: dict[tuple[str, str], str]) -> Gpu | str
     return f"{item.gpu_name} of {item.gpu_memory or 0:g} GB"
 
 
-def _offer(gpu: str, prices: dict[bool, CatalogueItem], today: date) -> Offer:
+def _instance(item: CatalogueItem, gpu: Gpu) -> str:
+    if _provider(item) not in _MARKETPLACES:
+        return item.instance_name
+    return f"{item.gpu_count}x {short_name(gpu.name)} (marketplace)"
+
+
+def _usual(items: list[CatalogueItem]) -> CatalogueItem:
+    """The cheapest item of a cloud; that of the median price, the lower of two, of a marketplace."""
+    by_price = sorted(items, key=lambda item: item.price)
+    return by_price[(len(by_price) - 1) // 2 if _provider(items[0]) in _MARKETPLACES else 0]
+
+
+def _offer(instance: str, gpu: str, prices: dict[bool, CatalogueItem], today: date) -> Offer:
     item, spot = prices[False], prices.get(True)
     return Offer(
         provider=_provider(item),
-        instance=item.instance_name,
+        instance=instance,
         gpu=gpu,
         gpu_count=item.gpu_count,
         usd_per_hour=item.price,
@@ -154,6 +172,7 @@ def _offer(gpu: str, prices: dict[bool, CatalogueItem], today: date) -> Offer:
         region=item.location,
         source_url=SOURCE,
         retrieved_on=today,
+        marketplace=_provider(item) in _MARKETPLACES,
     )
 
 

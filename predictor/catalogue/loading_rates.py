@@ -1,4 +1,4 @@
-"""How fast images are read and decoded where nobody measured it: loaders and sources, read from their tables."""
+"""Rates of reading and decoding images on machines that were not measured, from ``loaders.csv`` and ``sources.csv``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Loader:
     """CPU time to decode and augment one image, on one core of a usual cloud CPU, in microseconds.
 
     Time = `fixed_us` + `us_per_source_megapixel` x megapixels stored + `us_per_megapixel` x megapixels that the CNN
-    gets. A vCPU does `vcpu_share` of what a core does while all are busy. The true rate is meant to lie within a factor
+    gets. A vCPU does `vcpu_share` of what a core does while all are busy. The 90 % interval is a factor
     of `spread`.
     """
 

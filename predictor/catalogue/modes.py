@@ -15,7 +15,7 @@ FRAMEWORKS = ("pytorch", "tensorflow", "chainer")
 PRECISIONS = ("fp32", "tf32", "fp16", "amp_fp16", "amp_bf16")
 MEMORY_FORMATS = ("nchw", "channels_last")
 CAPTURES = ("eager", "graph", "static_graph", "compile")
-OPTIMIZERS = ("sgd", "momentum", "adam")
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "nadam", "rmsprop", "adadelta", "adagrad", "lamb")
 FLOAT32_MATMUL_PRECISIONS = ("highest", "high")
 """Values of `torch.set_float32_matmul_precision`: fp32 (the default since PyTorch 1.12) and TF32. ``medium`` is TF32 on
 a GPU, too."""
@@ -41,7 +41,7 @@ _CHOICES = {
 class Mode:
     """One way to train; every field is checked against the words that measurement tables use.
 
-    `float32_matmul_precision` decides in PyTorch's TF32 alone (`fp32_products`).
+    `float32_matmul_precision` decides only in PyTorch's TF32 (`fp32_products`).
 
     Raises
     ------
@@ -65,7 +65,7 @@ class Mode:
 
     @property
     def matmul_setting(self) -> str | None:
-        """`float32_matmul_precision` in PyTorch's TF32, where alone it decides anything; None elsewhere."""
+        """`float32_matmul_precision` in PyTorch's TF32; None elsewhere, where it decides nothing."""
         decides = (self.framework, self.precision) == ("pytorch", "tf32")
         return self.float32_matmul_precision if decides else None
 
@@ -85,7 +85,7 @@ class Mode:
 
 
 def products_in_fp32(framework: str, precision: str, float32_matmul_precision: object) -> bool:
-    """Whether matrix products are computed in fp32 beside convolutions in TF32, as PyTorch does unless told otherwise.
+    """Whether matrix products are computed in fp32 beside convolutions in TF32, as PyTorch does by default.
 
     TensorFlow and Chainer compute both alike.
     """

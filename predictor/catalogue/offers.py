@@ -1,9 +1,9 @@
-"""Cloud offers of GPUs with their prices per hour, checked when read; the standard library alone, so it loads fast."""
+"""Cloud offers of GPUs with their prices per hour, checked when read; only the standard library, so it loads fast."""
 
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
 from functools import lru_cache
@@ -27,7 +27,9 @@ OPTIONAL_COLUMNS = (
     "source_url",
     "retrieved_on",
     "historic",
+    "marketplace",
 )
+_WEEKS_PER_YEAR = 365.25 / 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class Offer:
     """One kind of rented machine at one place; the price is that of the whole machine.
 
     `gpu` is the GPU's canonical name; `gpu_count` counts chips, as the catalogue does (a K80 card is two),
-    and is a fraction where the machine has a share of one. `link`, a name of ``links.csv``, joins several GPUs. None
-    or "" where the source does not say.
+    and is a fraction where the machine has a share of one. `link`, a name of ``links.csv``, joins several GPUs. The
+    hosts of a `marketplace` have many owners and differ. None or "" where the source does not say.
     """
 
     provider: str
@@ -54,6 +56,7 @@ class Offer:
     source_url: str = ""
     retrieved_on: date | None = None
     historic: bool = False
+    marketplace: bool = False
 
 
 def load_offers(path: str | PathLike[str] | None = None) -> tuple[Offer, ...]:
@@ -152,6 +155,17 @@ def offers_for(
     return tuple(sorted(fitting, key=lambda offer: hourly_usd(offer, spot)))
 
 
+def offers_of_each(
+    offers: Iterable[Offer], n_gpus: int = 1, *, spot: bool = False
+) -> dict[str, tuple[Offer, ...]]:
+    """`offers_for` of every GPU that has some, by its canonical name."""
+    found: dict[str, list[Offer]] = {}
+    for offer in offers:
+        if offer.gpu_count >= n_gpus and not offer.historic and hourly_usd(offer, spot) < math.inf:
+            found.setdefault(offer.gpu, []).append(offer)
+    return {gpu: tuple(sorted(own, key=lambda each: hourly_usd(each, spot))) for gpu, own in found.items()}
+
+
 def cheapest_offers(offers: Iterable[Offer], spot: bool = False, n_gpus: int = 1) -> dict[str, Offer]:
     """The cheapest machine for rent today with at least `n_gpus` GPUs, by the GPU's canonical name."""
     found: dict[str, Offer] = {}
@@ -164,10 +178,46 @@ def cheapest_offers(offers: Iterable[Offer], spot: bool = False, n_gpus: int = 1
     return found
 
 
+def without_marketplaces(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """The offers of clouds, and of marketplaces where no cloud rents the GPU today."""
+    of_clouds = {offer.gpu for offer in offers if not (offer.marketplace or offer.historic)}
+    return tuple(offer for offer in offers if not offer.marketplace or offer.gpu not in of_clouds)
+
+
+def own_usd_per_hour(
+    paid_usd: float, years: float, hours_per_week: float, watts: float, usd_per_kwh: float
+) -> tuple[float, float]:
+    """US$ per hour of your own machine: its price spread over its hours of use, and its electricity.
+
+    Parameters
+    ----------
+    paid_usd : float
+        What it cost, US$.
+    years, hours_per_week : float
+        How long it is used, and how many hours of a week.
+    watts : float
+        What it draws while it trains, W.
+    usd_per_kwh : float
+        Price of electricity, US$ per kWh.
+
+    Returns
+    -------
+    tuple of float
+        Of the machine and of electricity, US$ per hour of use.
+    """
+    hours = years * _WEEKS_PER_YEAR * hours_per_week
+    return paid_usd / hours, watts / 1000.0 * usd_per_kwh
+
+
 def hourly_usd(offer: Offer, spot: bool = False) -> float:
     """US$ per hour of the whole machine; infinite where it has no spot price."""
     price = offer.spot_usd_per_hour if spot else offer.usd_per_hour
     return math.inf if price is None else price
+
+
+def hourly_usd_of_each(offers: Iterable[Offer | None], spot: bool = False) -> list[float]:
+    """`hourly_usd` of many; NaN where there is no offer."""
+    return [math.nan if offer is None else hourly_usd(offer, spot) for offer in offers]
 
 
 def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str | None]]]]:
@@ -187,7 +237,8 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str
 def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
     cell = {column: (row.get(column) or "").strip() for column in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)}
     historic = yes_or_no(f"{where}: historic", cell["historic"])
-    on_demand = _positive(cell, "usd_per_hour", where)
+    marketplace = yes_or_no(f"{where}: marketplace", cell["marketplace"])
+    on_demand = _number(cell, "usd_per_hour", where, lambda usd: usd >= 0, "of at least 0")
     spot = _optional(cell, "spot_usd_per_hour", where)
     if spot is not None and spot > on_demand:
         raise SchemaError(f"{where}: spot_usd_per_hour {spot:g} is above usd_per_hour {on_demand:g}.")
@@ -207,6 +258,7 @@ def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
         source_url=cell["source_url"],
         retrieved_on=_date(cell["retrieved_on"], where, needed=dated and not historic),
         historic=historic,
+        marketplace=marketplace,
     )
 
 
@@ -224,13 +276,19 @@ def _gpu_name(cell: Mapping[str, str], where: str) -> str:
 
 
 def _positive(cell: Mapping[str, str], column: str, where: str) -> float:
+    return _number(cell, column, where, lambda value: value > 0, "above 0")
+
+
+def _number(
+    cell: Mapping[str, str], column: str, where: str, holds: Callable[[float], bool], wanted: str
+) -> float:
     text = _text(cell, column, where)
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise SchemaError(f"{where}: {column} {text!r} is not a number above 0.")
+    if not (math.isfinite(value) and holds(value)):
+        raise SchemaError(f"{where}: {column} {text!r} is not a number {wanted}.")
     return value
 
 

@@ -66,7 +66,7 @@ def _convolution_nd(function: Any, inputs: Sequence[Any]) -> Translation:
         "stride": function.stride,
         "padding": function.pad,
         "dilation": function.dilate,
-        "transposed": False,
+        "transposed": "Deconvolution" in type(function).__name__,
         "groups": function.groups,
     }
 
@@ -111,6 +111,7 @@ def _transpose(function: Any, inputs: Sequence[Any]) -> Translation:
 _RULES: dict[str, Callable[[Any, Sequence[Any]], Translation]] = {
     "Convolution2DFunction": _convolution,
     "ConvolutionND": _convolution_nd,
+    "DeconvolutionND": _convolution_nd,
     "Deconvolution2DFunction": _convolution,
     "FixedBatchNormalization": _batch_norm,
     "ClippedReLU": _clipped_relu,

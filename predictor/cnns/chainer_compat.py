@@ -1,9 +1,9 @@
 """Imports Chainer 7.8.1 with a current numpy and setuptools, without changing numpy.
 
-To be called before the first ``import chainer``, which fails for two reasons: Chainer's environment check imports
-removed packages (``pkg_resources``, ``numpy.distutils``), and two of its functions use names that numpy removed:
-``as_strided`` uses ``numpy.sctypes`` at import and at run time, a helper of ``resize_images`` uses ``numpy.float``.
-Both get a proxy of numpy that has these names.
+Chainer's own import fails for two reasons: its environment check imports removed packages (``pkg_resources``,
+``numpy.distutils``), and two of its functions use names that numpy removed: ``as_strided`` uses ``numpy.sctypes`` at
+import and at run time, a helper of ``resize_images`` uses ``numpy.float``. Both get a proxy of numpy that has these
+names. `ChainerFinder` does so wherever ``import chainer`` is written; importing epochcast adds it.
 """
 
 import importlib
@@ -11,12 +11,18 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy
 
 from predictor.errors import BackendUnavailableError
+
+HOW_TO_INSTALL = (
+    "pip install 'epochcast[chainer]' (first "
+    "pip install 'setuptools>=70.1,<82' wheel, then pip install --no-build-isolation chainer==7.8.1)"
+)
 
 _SCTYPES: dict[str, list[type]] = {
     "int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64],
@@ -27,6 +33,31 @@ _SCTYPES: dict[str, list[type]] = {
 }
 
 
+class ChainerFinder:
+    """Finder for `sys.meta_path` that imports Chainer beside a current numpy; it finds nothing else."""
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> ModuleSpec | None:
+        """Where Chainer is installed; None of every other module."""
+        found = PathFinder.find_spec(name) if name == "chainer" else None
+        if found is not None and found.origin is not None:
+            found.loader = _ChainerLoader(name, found.origin)
+        return found
+
+
+class _ChainerLoader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        for name in [name for name in sys.modules if name.startswith("chainer.")]:
+            del sys.modules[name]  # parts of an import that failed
+        check = ModuleType("chainer._environment_check")
+        check.check = lambda: None  # type: ignore[attr-defined]  # the only attribute that Chainer uses
+        sys.modules[check.__name__] = check
+        with _lent_sctypes(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # no GPU, no iDeep, old syntax: the user cannot fix these
+            super().exec_module(module)
+        _give_dropped_names()
+
+
 def install() -> ModuleType:
     """Import Chainer, if it is not yet imported, and return it.
 
@@ -35,23 +66,12 @@ def install() -> ModuleType:
     BackendUnavailableError
         If Chainer is not installed.
     """
-    if "chainer" in sys.modules:
-        return sys.modules["chainer"]
-    check = ModuleType("chainer._environment_check")
-    check.check = lambda: None  # type: ignore[attr-defined]  # the only attribute that Chainer uses
-    sys.modules[check.__name__] = check
+    if ChainerFinder not in sys.meta_path:
+        sys.meta_path.insert(0, ChainerFinder)
     try:
-        with _lent_sctypes(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # no GPU, no iDeep, old syntax: the user cannot fix these
-            chainer = importlib.import_module("chainer")
+        return importlib.import_module("chainer")
     except ImportError as error:
-        del sys.modules[check.__name__]
-        raise BackendUnavailableError(
-            f"Chainer is not installed ({error}): pip install 'epochcast[chainer]' (first "
-            "pip install 'setuptools>=70.1,<82' wheel, then pip install --no-build-isolation chainer==7.8.1)"
-        ) from error
-    _give_dropped_names()
-    return chainer
+        raise BackendUnavailableError(f"Chainer is not installed ({error}): {HOW_TO_INSTALL}") from error
 
 
 class _NumpyAnd(ModuleType):
@@ -68,7 +88,7 @@ class _NumpyAnd(ModuleType):
 def _give_dropped_names() -> None:
     """Give the functions that use removed names a numpy that has them.
 
-    Of `resize_images` the helper alone, because the rest of that module compares modules with numpy itself.
+    Only the helper of `resize_images`, because the rest of that module compares modules with numpy itself.
     """
     if "sctypes" not in vars(numpy):
         strided = importlib.import_module("chainer.functions.array.as_strided")

@@ -67,7 +67,9 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
             raise SchemaError(f"{name}, layer {layer.name!r}: {recurrent_refusal(type(layer).__name__)}")
     channels_last, shape = _image_shape(model, name, image_size)
     values = [(variable, _meta(variable)) for variable in model.variables]
-    trained = {id(each): layer.trainable for layer in _layers(model) for each in layer._trainable_variables}
+    trained = {
+        id(variable): layer.trainable for layer in _layers(model) for variable in layer._trainable_variables
+    }
 
     def run(images: Any) -> None:
         with keras.device(_Meta("meta")), keras.StatelessScope(state_mapping=values):

@@ -1,20 +1,24 @@
-"""Layer tables as CSV: what people write by hand, what `LayerTable.to_csv` writes, and the same read again."""
+"""Layer tables as CSV: what people write by hand, and what `LayerTable.to_csv` writes, read."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
-from predictor.catalogue.modes import MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import (
+    BETWEEN_WARNINGS,
+    DEPTH_COLUMNS,
     IMAGE,
+    LAYER_TABLE_COLUMNS,
     PASS_COLUMNS,
+    STEP_COLUMNS,
+    TABLE_COLUMNS,
+    USUAL_CELLS,
     Layer,
     LayerTable,
     Step,
@@ -26,60 +30,18 @@ from predictor.cnns.layer_table import (
 from predictor.errors import DataError, SchemaError, nearest
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
-LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
-"""The columns of a layer's row, in the order in which they are written; optional ones only where they are needed."""
-
-_STEP_COLUMNS = tuple(field.name for field in fields(Step))
-_TABLE_COLUMNS = ("image_size", *_STEP_COLUMNS, "warnings")
-"""Columns that say something of the whole CNN, alike in all rows: of a recorded step, and where rows do not say it."""
-
-_STEP_WORDS = {"precision": PRECISIONS, "memory_format": MEMORY_FORMATS, "optimizer": OPTIMIZERS}
+_STEP_WORDS = {
+    "precision": PRECISIONS,
+    "memory_format": MEMORY_FORMATS,
+    "optimizer": OPTIMIZERS,
+    "capture": CAPTURES,
+}
 _WARNING_KINDS = ("cnn", "frozen", "operator")
-_BETWEEN_WARNINGS = " | "
-_USUAL = {"repeats": 1, **dict.fromkeys(PASS_COLUMNS), **dict.fromkeys(_TABLE_COLUMNS)}
 _TEXT_COLUMNS = ("name", "type", "kind")
-_OPTIONAL_COLUMNS = ("inputs", "repeats", *PASS_COLUMNS)
+_OPTIONAL_COLUMNS = ("inputs", "repeats", *PASS_COLUMNS, *DEPTH_COLUMNS)
 _COMPUTED_COLUMNS = ("forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity")
-_USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name not in _USUAL)
+_USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name not in USUAL_CELLS)
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
-
-
-def write_layer_table_csv(table: LayerTable, path: str | PathLike[str]) -> None:
-    """Write a layer table, with its step if it was recorded; `read_layer_table_csv` reads the same table again.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be written.
-    """
-    rows = csv_rows(table)
-    try:
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-    except OSError as error:
-        raise DataError(f"cannot write the layer table {path}: {error.strerror or error}.") from error
-
-
-def csv_rows(table: LayerTable) -> list[dict[str, Any]]:
-    """The rows of a layer table as written to CSV; columns that say nothing of this CNN are left out."""
-    about: dict[str, Any] = {name: getattr(table.step, name, None) for name in _STEP_COLUMNS}
-    about["image_size"] = None if image_side(table.layers) == table.image_size else table.image_size
-    about["warnings"] = (
-        _BETWEEN_WARNINGS.join(f"{each.kind}: {each.about}" for each in table.warnings) or None
-    )
-    rows = [{name: getattr(layer, name) for name in LAYER_TABLE_COLUMNS} | about for layer in table]
-    columns = [
-        name
-        for name in (*LAYER_TABLE_COLUMNS, *_TABLE_COLUMNS)
-        if name not in _USUAL or any(row[name] != _USUAL[name] for row in rows)
-    ]
-    return [{name: _cell(row[name]) for name in columns} for row in rows]
-
-
-def _cell(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else value
 
 
 def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> LayerTable:
@@ -88,7 +50,7 @@ def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> L
     Parameters
     ----------
     path : str or path
-        CSV with the columns `LAYER_TABLE_COLUMNS`, in any order. Without `repeats` each is 1; without `inputs`
+        CSV with the columns `LAYER_TABLE_COLUMNS`, in any order. Without `repeats` all are 1; without `inputs`
         layers read the one before, or, where they cannot, what is unknown. A recorded step's batch size and mode are
         columns, too. The work of layers, which `epochcast cnn show --format csv` adds, is computed again.
     cnn : str, optional
@@ -145,7 +107,7 @@ def _layers(file: Iterator[str], path: Path, about: dict[str, str]) -> Iterator[
         if len(values) != len(header):
             raise SchemaError(f"{where}: {len(values)} values under {len(header)} columns.")
         row = dict(zip(header, map(str.strip, values), strict=True))
-        for name in _TABLE_COLUMNS:
+        for name in TABLE_COLUMNS:
             text = row.pop(name, "")
             if about.setdefault(name, text) != text:
                 raise SchemaError(
@@ -159,7 +121,7 @@ def _layers(file: Iterator[str], path: Path, about: dict[str, str]) -> Iterator[
 def _step(about: Mapping[str, str], path: Path) -> Step | None:
     """The recorded step that the rows name; None where they name no batch size."""
     batch_size = _counted(about, "batch_size", path, MAX_BATCH_SIZE)
-    said = [name for name in _STEP_COLUMNS if about[name]]
+    said = [name for name in STEP_COLUMNS if about[name]]
     if batch_size is None and said:
         raise SchemaError(
             f"{path}: {said[0]} is {about[said[0]]!r}, but batch_size is empty. A recorded step has a batch size; "
@@ -177,7 +139,7 @@ def _step(about: Mapping[str, str], path: Path) -> Step | None:
 
 def _warnings(about: Mapping[str, str], path: Path) -> tuple[TableWarning, ...]:
     warnings = []
-    for text in filter(None, about["warnings"].split(_BETWEEN_WARNINGS)):
+    for text in filter(None, about["warnings"].split(BETWEEN_WARNINGS)):
         kind, colon, what = text.partition(": ")
         if kind not in _WARNING_KINDS or not colon:
             raise SchemaError(
@@ -208,7 +170,7 @@ def _check_header(header: list[str], path: Path) -> None:
             f"A layer table has the columns {','.join(_USUAL_COLUMNS)}."
         )
     for name in header:
-        if name not in (known := (*LAYER_TABLE_COLUMNS, *_TABLE_COLUMNS, *_COMPUTED_COLUMNS)):
+        if name not in (known := (*LAYER_TABLE_COLUMNS, *TABLE_COLUMNS, *_COMPUTED_COLUMNS)):
             close = nearest(name, known)
             raise SchemaError(f"{path}, line 1: unknown column {name!r}. Nearest: {close}.")
         if header.count(name) > 1:

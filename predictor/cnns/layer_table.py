@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,9 +11,11 @@ from functools import cached_property
 from math import ceil, prod
 from operator import attrgetter
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, cast
 
-from predictor.operator_types import OPERATOR_TYPES
+from predictor.errors import DataError
+from predictor.operator_types import OPERATOR_TYPES, VOLUME_TYPES
 
 IMAGE = -1
 """Index that stands for the CNN's own input in `Layer.inputs`."""
@@ -27,7 +30,8 @@ class Layer:
     `repeats` counts the maps of this shape that one image gives, such as the tiles that it is cut into: the layer
     runs as at a batch size `repeats` times as large. A product of two maps (``matmul``) reads, as its input, the first
     with `groups` products side by side; ``attention`` its queries, each position with a window of `kernel_height` keys.
-    A ``conv3d`` holds depth x height as height.
+    A convolution over volumes (``conv3d``, ``conv_transpose3d``) holds depth x height as height, but of its padding;
+    `in_depth`, `out_depth`, `kernel_depth`, `stride_depth` and `padding_depth` say the depth (`side`).
 
     `forwards`, `input_gradients` and `weight_gradients` are how often a training step runs the passes of the layer;
     unknown as a rule: as in a CNN that is trained whole (`trained_whole`). A frozen layer has no gradient of its
@@ -62,6 +66,11 @@ class Layer:
     weight_gradients: int | None = None
     recomputed: int | None = None
     backward_after: int | None = None
+    in_depth: int | None = None
+    out_depth: int | None = None
+    kernel_depth: int | None = None
+    stride_depth: int | None = None
+    padding_depth: int | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -101,7 +110,8 @@ class Step:
     """The training step that a table was recorded from.
 
     `batch_size` are the images of the whole step, which runs `parts` of them one after the other and adds up their
-    gradients. Unknown are a `precision` that is the framework's default, and an `optimizer` that the step lacks.
+    gradients. Unknown are a `precision` that is the framework's default, and an `optimizer` that the step lacks;
+    `capture` is "compile" where most of it is compiled.
     """
 
     batch_size: int
@@ -109,6 +119,7 @@ class Step:
     precision: str | None = None
     memory_format: str = "nchw"
     optimizer: str | None = None
+    capture: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +182,21 @@ class LayerTable:
         )
         return replace(self, layers=usual, step=None)
 
+    def accumulated(self, parts: int) -> LayerTable:
+        """The step that runs a mini-batch in this number of parts, and adds up their gradients before the update."""
+        runs = trained_whole(self.layers)
+        layers = tuple(
+            replace(
+                layer,
+                forwards=parts * (of_all[0] if layer.forwards is None else layer.forwards),
+                input_gradients=parts * (of_all[1] if layer.forwards is None else layer.input_gradients or 0),
+                weight_gradients=parts
+                * (of_all[2] if layer.forwards is None else layer.weight_gradients or 0),
+            )
+            for layer, of_all in zip(self.layers, runs, strict=True)
+        )
+        return replace(self, layers=layers, step=Step(parts, parts))
+
     def recomputations(self, layer: Layer) -> int:
         """How many of a layer's forward passes gradient checkpointing runs in the backward pass."""
         if layer.recomputed is None or layer.forwards is None:
@@ -210,10 +236,35 @@ class LayerTable:
         """Write the table to a CSV file that stands wherever a CNN is asked for, with the same answer.
 
         A recorded step's batch size, precision, memory format and optimizer are columns, too.
-        """
-        from predictor.cnns.layer_csv import write_layer_table_csv
 
-        write_layer_table_csv(self, path)
+        Raises
+        ------
+        DataError
+            If the file cannot be written.
+        """
+        rows = self.csv_rows()
+        try:
+            with Path(path).open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+        except OSError as error:
+            raise DataError(f"cannot write the layer table {path}: {error.strerror or error}.") from error
+
+    def csv_rows(self) -> list[dict[str, Any]]:
+        """The rows as written to CSV; columns that say nothing of this CNN are left out."""
+        about: dict[str, Any] = {name: getattr(self.step, name, None) for name in STEP_COLUMNS}
+        about["image_size"] = None if image_side(self.layers) == self.image_size else self.image_size
+        about["warnings"] = (
+            BETWEEN_WARNINGS.join(f"{warning.kind}: {warning.about}" for warning in self.warnings) or None
+        )
+        rows = [{name: getattr(layer, name) for name in LAYER_TABLE_COLUMNS} | about for layer in self]
+        columns = [
+            name
+            for name in (*LAYER_TABLE_COLUMNS, *TABLE_COLUMNS)
+            if name not in USUAL_CELLS or any(row[name] != USUAL_CELLS[name] for row in rows)
+        ]
+        return [{name: _cell(row[name]) for name in columns} for row in rows]
 
     def document(self) -> dict[str, Any]:
         """The table as services read and send it: layers numbered from 0; what is unknown is left out."""
@@ -227,7 +278,7 @@ class LayerTable:
             layers.append(row)
         sent: dict[str, Any] = {"name": self.cnn, "image_size": self.image_size, "layers": layers}
         sent |= {"step": asdict(self.step)} if self.step is not None else {}
-        return sent | ({"warnings": [asdict(each) for each in self.warnings]} if self.warnings else {})
+        return sent | ({"warnings": [asdict(warning) for warning in self.warnings]} if self.warnings else {})
 
     @property
     def parts(self) -> int:
@@ -256,13 +307,44 @@ class LayerTable:
         passes = [_PASSES(layer) for layer in self.layers]
         if any(any(each) for each in passes) or self.step is not None:
             rows += f"\n{passes}\n{self.step}"
+        depths = [_DEPTHS(layer) for layer in self.layers]
+        rows += f"\n{depths}" if any(any(depth) for depth in depths) else ""
         return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
 
+DEPTH_COLUMNS = ("in_depth", "out_depth", "kernel_depth", "stride_depth", "padding_depth")
 PASS_COLUMNS = ("forwards", "input_gradients", "weight_gradients", "recomputed", "backward_after")
 _PASSES = attrgetter(*PASS_COLUMNS)
-_VALUES = attrgetter(*(field.name for field in fields(Layer) if field.name not in PASS_COLUMNS))
-_DIMENSIONS = ("height", "width")
+LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
+"""The columns of a layer's row, in the order in which they are written; optional ones only where they are needed."""
+
+STEP_COLUMNS = tuple(field.name for field in fields(Step))
+TABLE_COLUMNS = ("image_size", *STEP_COLUMNS, "warnings")
+"""Columns that say something of the whole CNN, alike in all rows: of a recorded step, and where rows do not say it."""
+
+USUAL_CELLS = {"repeats": 1, **dict.fromkeys((*PASS_COLUMNS, *DEPTH_COLUMNS, *TABLE_COLUMNS))}
+"""What the columns say that are written only where they say something else."""
+
+BETWEEN_WARNINGS = " | "
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else value
+
+
+_DEPTHS = attrgetter(*DEPTH_COLUMNS)
+_VALUES = attrgetter(*(each.name for each in fields(Layer) if each.name not in PASS_COLUMNS + DEPTH_COLUMNS))
+DIMENSIONS = ("depth", "height", "width")
+
+
+def side(layer: object, what: str, dimension: str) -> int | None:
+    """Size of the input, output, kernel, stride or padding of a layer or operator along one dimension, if known.
+
+    The height of a volume is that which its column holds over its depth.
+    """
+    size: int | None = getattr(layer, f"{what}_{dimension}")
+    depth: int | None = getattr(layer, f"{what}_depth")
+    return size // depth if size and depth and dimension == "height" and what != "padding" else size
 
 
 def layer_complaint(layer: Layer) -> str | None:
@@ -276,7 +358,8 @@ def layer_complaint(layer: Layer) -> str | None:
     Convolution: out = floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1; transposed:
     out = (in - 1) stride - 2 padding + dilation (kernel - 1) + 1 + (0 .. max(stride, dilation) - 1).
     """
-    for check in (_CHECKS.get(layer.type, _nothing), _channel_complaint, _positive_complaint):
+    checks = (_volume_complaint, _CHECKS.get(layer.type, _nothing), _channel_complaint, _positive_complaint)
+    for check in checks:
         complaint = check(layer)
         if complaint:
             return complaint
@@ -287,8 +370,22 @@ def _nothing(_layer: Layer) -> str | None:
     return None
 
 
+def _volume_complaint(layer: Layer) -> str | None:
+    if layer.type not in VOLUME_TYPES:
+        given = next((column for column in DEPTH_COLUMNS if getattr(layer, column) is not None), None)
+        return given and f"{given} is given, but only {' and '.join(VOLUME_TYPES)} have depths"
+    for what in ("in", "out", "kernel", "stride"):
+        depth, height = getattr(layer, f"{what}_depth"), getattr(layer, f"{what}_height")
+        if depth and height is not None and height % depth:
+            return (
+                f"{what}_height {height}, which is depth x height, is not a multiple of {what}_depth {depth}"
+            )
+    return None
+
+
 def _positive_complaint(layer: Layer) -> str | None:
-    for column in ("in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width"):
+    sizes = ("in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width")
+    for column in (*sizes, *DEPTH_COLUMNS[:-1]):
         if getattr(layer, column) == 0:
             return f"{column} is 0"
     if layer.repeats < 1:
@@ -312,12 +409,12 @@ def _channel_complaint(layer: Layer) -> str | None:
 def _window(layer: Layer, dimension: str) -> tuple[int, ...] | None:
     """(in, out, kernel, stride, padding) along one dimension, or None if one of them is unknown."""
     names = ("in", "out", "kernel", "stride", "padding")
-    values = [getattr(layer, f"{name}_{dimension}") for name in names]
-    return None if None in values else tuple(values)
+    values = tuple(side(layer, name, dimension) for name in names)
+    return None if None in values else cast(tuple[int, ...], values)
 
 
 def _windows_complaint(layer: Layer, allowed: Callable[[Layer, tuple[int, ...]], set[int]]) -> str | None:
-    for dimension in _DIMENSIONS:
+    for dimension in DIMENSIONS:
         window = _window(layer, dimension)
         if window is None:
             continue
@@ -372,7 +469,7 @@ def _pool_complaint(layer: Layer) -> str | None:
 
 
 def _same_shape_complaint(layer: Layer) -> str | None:
-    for dimension in ("channels", *_DIMENSIONS):
+    for dimension in ("channels", *DIMENSIONS):
         size, out = getattr(layer, f"in_{dimension}"), getattr(layer, f"out_{dimension}")
         if None not in (size, out) and size != out:
             return f"out_{dimension} {out} differs from in_{dimension} {size}, which {layer.type} cannot do"
@@ -400,7 +497,9 @@ def _flatten_complaint(layer: Layer) -> str | None:
 
 _CHECKS: dict[str, Callable[[Layer], str | None]] = {
     "conv2d": _conv_complaint,
+    "conv3d": _conv_complaint,
     "conv_transpose2d": _transposed_complaint,
+    "conv_transpose3d": _transposed_complaint,
     "max_pool": _pool_complaint,
     "avg_pool": _pool_complaint,
     **{name: _same_shape_complaint for name, entry in OPERATOR_TYPES.items() if entry.same_shape},
@@ -411,8 +510,8 @@ _CHECKS: dict[str, Callable[[Layer], str | None]] = {
 
 def image_side(layers: Sequence[Layer]) -> int | None:
     """Height that the first layer reads; where that is 1 (images made from a vector), that which the last writes."""
-    first, last = layers[0], layers[-1]
-    return last.out_height if first.in_height == 1 else first.in_height
+    first, last = (side(layer, what, "height") for layer, what in ((layers[0], "in"), (layers[-1], "out")))
+    return last if first == 1 else first
 
 
 _SIDES = ("channels", "height", "width")
@@ -435,7 +534,7 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
             why = f"it is {layer.backward_after}, but names this row or one that runs later, up to {len(table) - 1}."
             return position, "backward_after", why
     complaints = ((position, *found) for position, found in _edge_complaints(table))
-    return next((each for each in complaints if each[0] == 0 or not _is_flat(table)), None)
+    return next((complaint for complaint in complaints if complaint[0] == 0 or not _is_flat(table)), None)
 
 
 def _is_flat(table: LayerTable) -> bool:
@@ -465,12 +564,13 @@ def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]
 def _image_complaint(layer: Layer, image_size: int) -> tuple[str, str] | None:
     numbers = _numbers((layer.in_channels, layer.in_height, layer.in_width)) * layer.repeats
     cut = numbers in (image_size**2, 3 * image_size**2)  # into tiles, of a grey or coloured image
-    if layer.in_height in (None, 1, image_size) or cut:  # 1: an image is made from a vector
+    height = side(layer, "in", "height")
+    if height in (None, 1, image_size) or cut:  # 1: an image is made from a vector
         return None
     return (
         "in_height",
-        f"it is {layer.in_height}, but the layer reads the image, and image_size is {image_size}. "
-        f"Give the table made at {image_size} pixels, or image_size {layer.in_height}.",
+        f"it is {height}, but the layer reads the image, and image_size is {image_size}. "
+        f"Give the table made at {image_size} pixels, or image_size {height}.",
     )
 
 

@@ -36,7 +36,8 @@ def from_library(name: str, image_size: int | None = None) -> LayerTable:
         If it cannot be built or read, as of `predictor.cnns.torch_module.from_torch`.
     """
     from predictor.cnns.torch_module import from_torch
-    from predictor.cnns.torch_trace import first_line, import_torch
+    from predictor.cnns.torch_refusals import first_line
+    from predictor.cnns.torch_trace import import_torch
 
     torch = import_torch()
     package, _, own_name = name.partition(":")

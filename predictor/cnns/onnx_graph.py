@@ -22,7 +22,7 @@ _MOST_DIMS = 4_096
 """Dimensions of a tensor, and numbers in a shape that the graph computes; CNNs have some tens."""
 
 _MOST_DIMS_BESIDE = 2**18
-"""Dimensions and numbers of all tensors together, beside the first `_USUAL_DIMS` of each."""
+"""Dimensions and numbers of all tensors together, beyond a tensor's first `_USUAL_DIMS`."""
 
 _USUAL_DIMS = 64
 _WHOLE = (6, 7)  # int32 and int64: constants whose numbers shape inference follows
@@ -244,7 +244,9 @@ def _growth(node: Any, ranks: dict[str, int], values: dict[str, int]) -> tuple[i
         return known[-1] if known and known[-1] else rank, 0
     if node.op_type == "Constant":
         tensors = [each.t for each in node.attribute if each.HasField("t")]
-        return max([len(each.dims) for each in tensors], default=1), max(map(_followed, tensors), default=0)
+        return max([len(tensor.dims) for tensor in tensors], default=1), max(
+            map(_followed, tensors), default=0
+        )
     if node.op_type == "Shape":
         return 1, rank
     if node.op_type == "Concat":

@@ -14,6 +14,13 @@ from predictor.operator_types import OPERATOR_TYPES
 
 PROXY_CLASSES = 10
 
+FOUNDING_PROXIES = (
+    *("32_3_64", "32_64_64", "16_64_128", "16_128_128", "8_128_256", "8_256_256", "4_256_512", "4_512_512"),
+    "2_512_512",  # these nine: the layer shapes of the CIFAR VGG
+    *("2_256_256", "2_256_512", "2_512_256", "4_256_256", "4_512_256"),  # with three above: the slides' eight
+)
+"""The founding study's proxies: nine shapes of the CIFAR VGG and the slides' eight, three of them in both."""
+
 _PROXY_NAME = re.compile(
     r"(?P<side>\d+)_(?P<inputs>\d+)_(?P<outputs>\d+)"
     r"(?:_k(?P<height>\d+)(?:x(?P<width>\d+))?_s(?P<stride>\d+)_g(?P<groups>\d+))?"
@@ -23,6 +30,11 @@ _CONVOLUTIONS = tuple(
     name for name, entry in OPERATOR_TYPES.items() if entry.is_convolution and entry.is_measured
 )
 _NEEDED = ("in_height", "in_width", "in_channels", "out_channels", "kernel_height", "kernel_width")
+
+
+def is_proxy_name(name: str) -> bool:
+    """Whether a name is a proxy's; whether there is such a proxy, `proxy_table` says."""
+    return _PROXY_NAME.fullmatch(name) is not None
 
 
 def proxy_name(layer: Layer) -> str:

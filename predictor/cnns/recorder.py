@@ -49,10 +49,10 @@ class Call:
 def _convolution(call: Call) -> Columns:
     given = call.arguments
     kernel = tuple(given["weight"].shape[2:])
-    if len(kernel) not in (1, 2, 3) or (len(kernel) == 3 and given["transposed"]):
+    if len(kernel) not in (1, 2, 3):
         raise SchemaError(
-            f"a {'transposed ' if given['transposed'] else ''}convolution over {len(kernel)} dimensions: epochcast "
-            "counts convolutions over 1 to 3, transposed ones over 1 and 2. Give the CNN as a layer table CSV."
+            f"a convolution over {len(kernel)} dimensions: epochcast counts convolutions over 1 to 3. "
+            "Give the CNN as a layer table CSV."
         )
     dilation = _each(given["dilation"], len(kernel))
     if len(set(dilation)) != 1:
@@ -60,12 +60,27 @@ def _convolution(call: Call) -> Columns:
             f"a convolution dilated by {dilation}: epochcast counts the same dilation in each dimension. "
             "Give the CNN as a layer table CSV."
         )
-    type_ = "conv_transpose2d" if given["transposed"] else "conv3d" if len(kernel) == 3 else "conv2d"
-    return {
-        "type": type_,
+    volume = len(kernel) == 3
+    columns = {
+        "type": f"conv{'_transpose' * given['transposed']}{3 if volume else 2}d",
         "dilation": dilation[0],
         "groups": given["groups"],
         **_window(kernel, given["stride"], given["padding"], len(kernel)),
+    }
+    return columns | _depths(call, kernel) if volume else columns
+
+
+def _depths(call: Call, kernel: tuple[int, int, int]) -> Columns:
+    """Columns of a convolution over volumes beside those that hold its depth x height as height."""
+    given = call.arguments
+    padding = _each(given["padding"], 3)
+    return {
+        "in_depth": given["input"].shape[-3],
+        "out_depth": call.out_sizes[-3],
+        "kernel_depth": kernel[0],
+        "stride_depth": _each(given["stride"], 3)[0],
+        "padding_depth": padding[0],
+        "padding_height": padding[1],
     }
 
 
@@ -78,7 +93,7 @@ def _each(value: int | Sequence[int], n: int) -> tuple[int, ...]:
 def _window(kernel: Any, stride: Any, padding: Any, n: int) -> Columns:
     """Window over n dimensions as one over an image: a line has height 1, a depth is taken into the height.
 
-    The height of a volume is its depth x height, so its padding in that direction is unknown.
+    The height of a pooled volume is its depth x height, so its padding in that direction is unknown.
     """
     columns: Columns = {}
     for name, value, one in (("kernel", kernel, 1), ("stride", stride, 1), ("padding", padding, 0)):
@@ -239,7 +254,9 @@ RULES: dict[str, Callable[[Call], Columns]] = {
 """Row of each of PyTorch's operators; operators named here are not decomposed."""
 
 
-_CHANNELS_FIRST = ("convolution", "batch_norm", "group_norm")
+_CHANNELS_FIRST = (
+    "convolution", *OPERATOR_TYPES["batch_norm"].torch, *OPERATOR_TYPES["group_norm"].torch
+)  # fmt: skip
 _VIEWS = frozenset(
     ("_unsafe_view", "as_strided", "squeeze", "t", "transpose", "unsqueeze")
 )  # unmarked in PyTorch
@@ -313,7 +330,7 @@ class Recorder:
         return id(tensor) in self._maps
 
     def is_weights(self, tensor: Any) -> bool:
-        """Whether a tensor is made of parameters alone."""
+        """Whether a tensor is made of only parameters."""
         return id(tensor) in self._owners and id(tensor) not in self._maps
 
     def uncounted_parameters(self) -> int:
@@ -427,7 +444,7 @@ class Recorder:
         return _Batch(dim, shape[dim] // self.batch_size)
 
     def _pass_on(self, operator: str, inputs: list[Any], outputs: list[Any]) -> None:
-        """Track results that are not feature maps: random numbers, and tensors computed from parameters alone."""
+        """Track results that are not feature maps: random numbers, and tensors computed from only parameters."""
         owned = {k: v for tensor in inputs for k, v in self._owners.get(id(tensor), {}).items()}
         noisy = operator in RANDOM or any(id(tensor) in self._noise for tensor in inputs)
         for tensor in outputs:
@@ -615,7 +632,7 @@ def _is_reduction(operator: str) -> bool:
 
 
 def _moves_channels(order: list[int]) -> bool:
-    """Whether a permutation moves channels alone, from the second place to the last or back."""
+    """Whether a permutation moves only channels, from the second place to the last or back."""
     first, last = [0, len(order) - 1, *range(1, len(order) - 1)], [0, *range(2, len(order)), 1]
     return order in (first, last)
 

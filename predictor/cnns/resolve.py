@@ -4,12 +4,14 @@ Each reader is imported when first needed: a question about a zoo CNN loads no f
 """
 
 import re
+import sys
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
 
@@ -22,7 +24,7 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     cnn : str, path, LayerTable, torch.nn.Module, keras.Model or chainer.Chain
         A name of the zoo, whatever its case and dashes; a path ending in ``.csv`` (a layer table), ``.onnx`` or
         ``.keras``; ``timm:NAME``, ``torchvision:NAME`` or ``hf:FOLDER/config.json`` of an installed library; or the
-        CNN itself.
+        CNN itself. A text may end in @ and the image size: ``resnet18@32``.
     image_size : int, optional
         Height and width of the images, in pixels. By default the zoo's usual size, or the size that a table,
         file or Keras model was made for; a module or chain needs it.
@@ -42,11 +44,18 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     --------
     >>> resolve_cnn("resnet18", image_size=64).image_size
     64
+    >>> resolve_cnn("resnet18@32").image_size
+    32
     """
     if isinstance(cnn, LayerTable):
         return _of_size(cnn, image_size)
     if isinstance(cnn, str | PathLike):
-        return _from_name_or_path(fspath(cnn), image_size)
+        name, own_size = name_and_size(fspath(cnn))
+        if own_size and image_size not in (None, own_size):
+            raise SchemaError(f"{fspath(cnn)!r} and image_size {image_size} differ. Give one of them.").about(
+                "image_size"
+            )
+        return _from_name_or_path(name, own_size or image_size)
     for (framework, base), read in _OBJECTS.items():
         if any(c.__name__ == base and c.__module__.split(".")[0] == framework for c in type(cnn).__mro__):
             if image_size is None and framework != "keras":
@@ -58,13 +67,53 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     )
 
 
+def name_and_size(text: str) -> tuple[str, int | None]:
+    """Split ``CNN[@IMAGE_SIZE]`` into the CNN and its image size in pixels, None where it has none.
+
+    Raises
+    ------
+    SchemaError
+        If what follows @ is not a number of pixels from 1 to `MAX_IMAGE_SIZE`.
+
+    Examples
+    --------
+    >>> name_and_size("resnet18@32")
+    ('resnet18', 32)
+    >>> name_and_size("resnet18")
+    ('resnet18', None)
+    """
+    cnn, at, size = text.strip().rpartition("@")
+    if not at or any(mark in size for mark in ("/", "\\", ".")):  # no @, or one in a folder's name
+        return text.strip(), None
+    if not re.fullmatch("[1-9][0-9]{0,4}", size) or int(size) > MAX_IMAGE_SIZE:
+        raise SchemaError(
+            f"{text!r}: after @ comes the image size in pixels, 1..{MAX_IMAGE_SIZE}, such as {cnn}@224."
+        ).about("cnn")
+    return cnn, int(size)
+
+
+def is_compiled(cnn: object) -> bool:
+    """Whether it is a PyTorch module that `torch.compile` made, or one with such a part."""
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and isinstance(cnn, torch.nn.Module)
+        and any(
+            type(part).__name__ == "OptimizedModule" or part._compiled_call_impl is not None
+            for part in cnn.modules()
+        )
+    )
+
+
 def is_layer_csv(cnn: Any) -> bool:
     """Whether it is the path of a layer table's CSV."""
-    return isinstance(cnn, str | PathLike) and fspath(cnn).casefold().endswith(".csv")
+    return isinstance(cnn, str | PathLike) and name_and_size(fspath(cnn))[0].casefold().endswith(".csv")
 
 
 def has_own_image_size(cnn: Any) -> bool:
-    """Whether a CNN is made for one image size: a layer table, a file, or a Keras model with an input of that size."""
+    """Whether a CNN is of one image size: a layer table, a file, a name with @, or a Keras model's own."""
+    if isinstance(cnn, str) and name_and_size(cnn)[1]:
+        return True
     if isinstance(cnn, LayerTable) or str(cnn).casefold().endswith((".csv", ".onnx", ".keras")):
         return True
     if not any(each.__module__.startswith("keras.") for each in type(cnn).__mro__):
@@ -128,7 +177,11 @@ def other_form_in_words(cnn: object, image_size: int | None) -> str:
     """
     from predictor.cnns.zoo import ZOO
 
-    names = [name for name in ZOO if isinstance(cnn, str) and _bare(name) == _bare(cnn)]
+    if not isinstance(cnn, str):
+        return ""
+    asked, own_size = name_and_size(cnn)
+    image_size = own_size or image_size
+    names = [name for name in ZOO if _bare(name) == _bare(asked)]
     other = f"{names[0]}_cifar" if len(names) == 1 else ""
     if other not in ZOO or image_size is None or image_size > _SMALL_IMAGE:
         return ""

@@ -1,6 +1,6 @@
 """Reads a PyTorch module into a layer table: what its training step runs, on images of one size.
 
-The module is copied to PyTorch's *meta* device, which computes shapes alone: a CNN of any size takes a second and no
+The module is copied to PyTorch's *meta* device, which computes only shapes: a CNN of any size takes a second and no
 memory. A second forward pass at another batch size tells which dimensions grow with the mini-batch.
 """
 
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.layer_table import LayerTable, TableWarning
 from predictor.cnns.recorder import Recorder, tensors_of
+from predictor.cnns.torch_refusals import first_line, way_round_detector
 from predictor.cnns.torch_step import StepReader, run_backward
-from predictor.cnns.torch_trace import Trace, first_line, import_torch, traced
+from predictor.cnns.torch_trace import Trace, import_torch, traced
+from predictor.cnns.untouched import random_states, seed_all, untouched
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 _CHANNELS = 3
 """Channels of the images that a module is first run on."""
+
+_DRAWS = 4
+_RANDOM = "Of random branches epochcast.record(module, images) answers the middle one of several draws."
 
 _TOO_SMALL = (
     "too small",
@@ -90,13 +95,14 @@ def from_torch(
     for parameter in copy.parameters():
         recorder.parameter(parameter)
     shape = (in_channels or _CHANNELS, image_size, image_size)
-    try:
-        reader = read_runs(recorder, copy, shape, name)
-    except SchemaError:
-        channels = None if in_channels else _channels_read(copy, path, started, image_size)
-        if channels is None:
-            raise
-        reader = read_runs(recorder, copy, (channels, image_size, image_size), name)
+    with untouched():
+        try:
+            reader = read_runs(recorder, copy, shape, name)
+        except SchemaError:
+            channels = None if in_channels else _channels_read(copy, path, started, image_size)
+            if channels is None:
+                raise
+            reader = read_runs(recorder, copy, (channels, image_size, image_size), name)
     layers, _ = reader.layers()
     halves = {str(parameter.dtype) for parameter in module.parameters()} & {"torch.float16", "torch.bfloat16"}
     doubts = [
@@ -146,16 +152,22 @@ def read_runs(
     torch = import_torch()
     image = torch.empty(recorder.batch_size, *shape, device="meta")
     larger = torch.empty(recorder.other_batch_size, *shape, device="meta")
+    states = random_states()
     trace = _run(run, image, recorder.path, name, run_backward)
+    drew = random_states() != states
     again = _run(run, larger, recorder.path, name).events
     recorder.image(image, channel_dim)
-    forward = trace.events[: trace.n_forward]
-    if [event.operator for event in forward] != [event.operator for event in again]:
+    operators = [event.operator for event in trace.events[: trace.n_forward]]
+    if operators != [event.operator for event in again]:
         sizes = f"batch sizes {recorder.batch_size} and {recorder.other_batch_size}"
         raise SchemaError(
             f"{name} runs different operators at {sizes}, so its work for one image is not known. "
-            "Write it without loops over the mini-batch and without random branches, or as a layer table CSV."
+            "Write it without loops over the mini-batch, or as a layer table CSV. " + _RANDOM
         )
+    for seed in range(_DRAWS if drew else 0):
+        seed_all(seed)
+        if operators != [event.operator for event in _run(run, larger, recorder.path, name).events]:
+            raise SchemaError(f"{name} draws at random what it runs. {_RANDOM}")
     shapes = [[event.shapes[id(tensor)] for tensor in tensors_of(event.result)] for event in again]
     reader = StepReader(recorder)
     try:
@@ -244,27 +256,13 @@ def _run(
         text = f"{name} does not run on a batch of {size}{where}: {first_line(error)}"
         if any(words in str(error).casefold() for words in _TOO_SMALL):
             raise OutOfRangeError(f"{text}. Give a larger image_size.") from error
-        raise SchemaError(f"{text}. {_next_step(module)}") from error
+        raise SchemaError(f"{text}. {way_round_detector(module) or _NEXT_STEP}") from error
 
 
-_DETECTORS = {"rpn": "self.detector.rpn.head(maps)", "head": "self.detector.head(maps)"}
-"""What a detector computes on all positions of its maps, by the attribute that it has."""
-
-
-def _next_step(module: Any) -> str:
-    """What to give instead of a module that does not run on images alone."""
-    dense = next((code for name, code in _DETECTORS.items() if hasattr(module, name)), None)
-    if dense is None or not hasattr(module, "backbone"):
-        return (
-            "Check image_size, and that it fixes no batch size; a module whose control flow depends on data can be "
-            "exported to ONNX or written as a layer table CSV."
-        )
-    return (
-        "A detector trains on images with targets, and what follows its proposals depends on them. Give what runs on "
-        "every image, a module that holds it as self.detector and whose forward(self, images) is "
-        f"`maps = list(self.detector.backbone(images).values()); return {dense}`; proposals, box heads and losses "
-        "are not counted then."
-    )
+_NEXT_STEP = (
+    "Check image_size, and that it fixes no batch size; a module whose control flow depends on data can be exported to "
+    "ONNX or written as a layer table CSV."
+)
 
 
 def _warnings(recorder: Recorder) -> tuple[TableWarning, ...]:

@@ -7,18 +7,22 @@ losses need not be said. A module without its step is read the same way (`predic
 from __future__ import annotations
 
 import inspect
+import sys
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
 
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, Step, TableWarning, trained_whole
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, Step, TableWarning, side, trained_whole
 from predictor.cnns.recorder import Recorder, tensors_of
-from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, first_line, import_torch, traced
+from predictor.cnns.torch_batch import Samples, nothing_runs, samples_of
+from predictor.cnns.torch_refusals import refusal
+from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, import_torch, traced
+from predictor.cnns.untouched import Note, random_states, seed_all, untouched
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import OPERATOR_TYPES
 
@@ -34,7 +38,14 @@ _MASKED = {"convolution_backward", "native_batch_norm_backward", "cudnn_batch_no
 _MASKED |= {"native_layer_norm_backward", "native_group_norm_backward"}
 _ALIASES = ("t", "view", "_unsafe_view", "transpose", "permute", "expand", "detach", "alias", "squeeze")
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
-_OPTIMIZERS = {"SGD": "sgd", "Adam": "adam", "AdamW": "adam", "NAdam": "adam", "RAdam": "adam"}
+_OPTIMIZERS = {
+    **{
+        name: name.lower()
+        for name in ("SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adadelta", "Adagrad", "Lamb")
+    },
+    "RAdam": "adam",
+}
+_DRAWS = 5
 _AUTOCAST = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}
 
 
@@ -46,8 +57,8 @@ def record(
     Parameters
     ----------
     step : callable
-        Does one iteration: forward, loss, backward, optimizer. Parameters, buffers and the state of optimizers are
-        left as they were, gradients as after `zero_grad`; what it assigns otherwise has no numbers afterwards.
+        Does one iteration: forward, loss, backward, optimizer. Whatever it changes (parameters, gradients, buffers,
+        attributes, variables, optimizers, schedulers, random generators) is put back; iterators are not.
         A module is run forward and backward from all that it returns.
     *inputs
         What the step or module takes: images of any shape, several of them, labels, tuples. A dict of a module's
@@ -55,7 +66,8 @@ def record(
     name : str, optional
         Name of the CNN; by default the class of the module that runs first.
     batch_size : int, optional
-        Images of a forward pass; by default the first dimension of what the first convolution reads.
+        Samples of a forward pass; by default the images that the first convolution reads or, where views or frames
+        are folded into them, the rows of the tensors that the step is given, and answers say so.
 
     Returns
     -------
@@ -68,7 +80,7 @@ def record(
     BackendUnavailableError
         If PyTorch is not installed.
     SchemaError
-        If the step fails without numbers, such as where shapes depend on them, or runs no layer.
+        If the step fails without numbers, such as where shapes depend on them, writes files, or runs no layer.
 
     Examples
     --------
@@ -87,31 +99,102 @@ def record(
             f"record takes a function that does one training step, not a {type(step).__name__}: "
             "epochcast.record(lambda: train_step(model, optimizer, images, labels))."
         )
-    torch, path = import_torch(), list[tuple[str, bool]]()
-    is_module = isinstance(step, torch.nn.Module)
-    if is_module and not inputs:
+    if isinstance(step, import_torch().nn.Module) and not inputs:
         raise SchemaError(
             "record takes a module with its inputs, such as record(module, images), or a function that does one "
             "training step. Give the module itself to predict, compare or explain, with an image_size."
         )
-    run, then = (_forward_of(step, inputs), run_backward) if is_module else (partial(step, *inputs), None)
+    with _no_chainer(step):
+        table, drew = _table_of(step, inputs, name, batch_size)
+    return _middle_of_draws(step, inputs, name, batch_size) if drew else table
+
+
+def _no_chainer(step: Callable[..., object]) -> Any:
+    """Context in which the first function of Chainer that a step runs is refused, before it changes anything."""
+    chainer: Any = sys.modules.get("chainer")
+    if not hasattr(chainer, "FunctionHook"):  # not imported
+        return nullcontext()
+    refusal = SchemaError(
+        "record reads steps of PyTorch, and this one runs Chainer. Give the chain itself: "
+        "epochcast.predict(chain, gpu, batch_size, image_size=224, framework='chainer')."
+    )
+    if isinstance(step, chainer.Link):
+        raise refusal
+
+    class Refuse(chainer.FunctionHook):
+        name = "epochcast.record"
+
+        def forward_preprocess(self, _function: Any, _arrays: Any) -> None:
+            raise refusal
+
+    return Refuse()
+
+
+def _table_of(
+    step: Callable[..., object],
+    inputs: tuple[Any, ...],
+    name: str | None,
+    batch_size: int | None,
+    seed: int | None = None,
+) -> tuple[LayerTable, bool]:
+    """The table of a step, and whether it drew random numbers."""
+    is_module = isinstance(step, import_torch().nn.Module)
+    with untouched(step, inputs) as note:
+        if seed is not None:
+            seed_all(seed)
+        states = random_states()
+        trace = _trace(step, inputs, note)
+        drew = random_states() != states
+        _refuse_several_iterations(trace.updates)
+        samples = samples_of(trace.events, inputs, batch_size)
+        if not is_module and all(event.node is None for event in trace.events):
+            raise SchemaError(
+                "the step computes no gradients, and answers are about training. Call loss.backward() in it, or give "
+                "the module with its inputs, record(module, images), which is run backward from all that it returns."
+            )
+        reader = StepReader(Recorder(samples.number))
+        reader.read(trace.events)
+        table = reader.step_table(trace, name, samples)
+    return (table if trace.updates or is_module else _without_update(table)), drew
+
+
+def _middle_of_draws(
+    step: Callable[..., object], inputs: tuple[Any, ...], name: str | None, batch_size: int | None
+) -> LayerTable:
+    """The table of a step that draws random numbers: where they decide what runs, that of the middle one of draws."""
+    tables = [_table_of(step, inputs, name, batch_size, seed)[0] for seed in range(_DRAWS)]
+    low, *_, high = sizes = sorted(map(_elements, tables))
+    middle = next(table for table in tables if _elements(table) == sizes[_DRAWS // 2])
+    if low == high:
+        return middle
+    doubt = (
+        f"what runs is drawn at random: of {_DRAWS} draws the middle one is answered, of which the others compute "
+        f"{low / sizes[_DRAWS // 2]:.2f} to {high / sizes[_DRAWS // 2]:.2f} times as many numbers"
+    )
+    return replace(middle, warnings=(*middle.warnings, TableWarning("cnn", doubt)))
+
+
+def _elements(table: LayerTable) -> int:
+    """Numbers that the forward passes of a table's layers compute for one image."""
+    return sum(
+        (1 if row.forwards is None else row.forwards)
+        * (row.out_channels or 1) * (row.out_height or 1) * (row.out_width or 1) * row.repeats
+        for row in table
+    )  # fmt: skip
+
+
+def _trace(step: Any, inputs: tuple[Any, ...], note: Note) -> Trace:
+    """What a step runs, or the forward pass of a module in training mode and the backward pass from its outputs."""
+    path: list[tuple[str, bool]] = []
+    is_module = isinstance(step, import_torch().nn.Module)
+    run = _forward_of(step, inputs) if is_module else partial(step, *inputs)
+    then = run_backward if is_module else None
+    if is_module and not step.training:
+        step.train()
     try:
-        with _training(step) if is_module else nullcontext():
-            trace = traced(run, then, path, follow=True)
-    except EpochcastError as error:
-        raise type(error)(f"module {path[-1][0]!r}: {error}" if path else str(error)) from error
+        return traced(run, then, path, note=note)
     except Exception as error:  # the user's own code may raise anything
-        where = f" in module {path[-1][0]!r}" if path else ""
-        raise SchemaError(
-            f"the step fails{where}: {type(error).__name__}: {first_line(error)}. Check that it runs by itself. Its "
-            "tensors have no numbers here: leave out what needs them, and give a measured iteration as an anchor, "
-            "which corrects the answer."
-        ) from error
-    _refuse_several_iterations(trace.updates)
-    reader = StepReader(Recorder(batch_size or _first_batch(trace.events, inputs)))
-    reader.read(trace.events)
-    table = reader.step_table(trace, name)
-    return table if trace.updates or is_module else _without_update(table)
+        raise refusal(error, path) from error
 
 
 def _refuse_several_iterations(updates: Sequence[Update]) -> None:
@@ -148,19 +231,6 @@ def _forward_of(module: Any, inputs: tuple[Any, ...]) -> Callable[[], object]:
         if set(inputs[0]) <= set(names):
             return partial(module, **inputs[0])
     return partial(module, *inputs)
-
-
-@contextmanager
-def _training(module: Any) -> Iterator[None]:
-    """Put a module that is in evaluation mode into training mode meanwhile."""
-    modes = {part: part.training for part in module.modules()}
-    if not module.training:
-        module.train()
-    try:
-        yield
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
 
 
 def _without_update(table: LayerTable) -> LayerTable:
@@ -205,8 +275,10 @@ class StepReader:
         self._made: set[int] = set()  # tensors that an operator of the step made
         self._stretch, self._went_back, self._last_forward = 0, False, 0
         self._images: dict[int, set[int]] = {}  # by stretch: tensors that the first layers read
+        self._on_parameters: set[str] = set()  # operators on parameters alone, which no row counts
+        self._compiled: Counter[bool] = Counter()  # rows, whether `torch.compile` runs them
         self._precisions: Counter[str | None] = Counter()
-        self._memory_formats: Counter[str] = Counter()
+        self._memory_formats: Counter[tuple[str, str]] = Counter()
 
     def read(
         self, events: Sequence[Event], others: Sequence[Sequence[tuple[int, ...] | None] | None] = ()
@@ -241,13 +313,17 @@ class StepReader:
                 recorder.parameter(tensor)
         source = self._source(event, tensors)
         if source is not None and not recorder.is_map(source):
-            recorder.image(source)
+            self._image(source)
         for tensor in tensors:
             if id(tensor) in self._made or id(tensor) in self._weights or recorder.is_map(tensor):
                 continue
             shape = event.shapes[id(tensor)]
             if len(shape) >= 3 and tensor.is_floating_point() and shape[0] % recorder.batch_size == 0:
-                recorder.image(tensor)
+                self._image(tensor)
+
+    def _image(self, tensor: Any) -> None:
+        self.recorder.image(tensor)
+        self._note_memory_format("images", tensor)
 
     def _source(self, event: Event, tensors: list[Any]) -> Any:
         """What a layer with weights reads, which is a map even if it is noise or trained itself."""
@@ -288,12 +364,15 @@ class StepReader:
             raise type(error)(f"{where}{error}") from error
         for layer in recorder.rows[before:]:
             self._add(layer, event, tensors)
+        is_free = event.is_view or is_cast or operator in _ALIASES or event.of_optimizer
+        if not is_free and any(map(recorder.is_weights, tensors)) and not any(map(recorder.is_map, tensors)):
+            self._on_parameters.add(operator.strip("_"))
 
     def _add(self, layer: Layer, event: Event, tensors: list[Any]) -> None:
         if self._went_back and not event.recomputed:
             self._stretch, self._went_back = self._stretch + 1, False
         weights = [tensor for tensor in tensors if id(tensor) in self._weights]
-        trains = any(tensor.requires_grad for tensor in weights)
+        trains = any(tensor.requires_grad for tensor in tensors if self.recorder.is_weights(tensor))
         sources = layer.inputs or ()
         if IMAGE in sources:
             images = self._images.setdefault(self._stretch, set())
@@ -303,12 +382,13 @@ class StepReader:
         row = _Row(layer, self._stretch, sources, len(event.made) > 0, trains, key)
         row.part, row.recomputes = event.checkpoint, event.recomputed
         self._rows.append(row)
+        self._compiled[event.compiled] += 1
         if not event.recomputed:
             self._last_forward = len(self._rows) - 1
         self._row_of_node.update(dict.fromkeys(event.made, len(self._rows) - 1))
 
     def _note_mode(self, arguments: dict[str, Any]) -> None:
-        torch, source, weight = import_torch(), arguments["input"], arguments["weight"]
+        source, weight = arguments["input"], arguments["weight"]
         dtype, is_cast = str(source.dtype).removeprefix("torch."), id(weight) not in self._weights
         if dtype == "float64":
             raise SchemaError("the step computes in float64, which is not counted. Record it in float32.")
@@ -316,8 +396,14 @@ class StepReader:
             self._precisions["fp16" if dtype == "float16" and not is_cast else _AUTOCAST[dtype]] += 1
         else:
             self._precisions[None] += 1  # the framework's default
-        last = source.is_contiguous(memory_format=torch.channels_last) and not source.is_contiguous()
-        self._memory_formats["channels_last" if last else "nchw"] += 1
+        self._note_memory_format("weights", weight)
+
+    def _note_memory_format(self, what: str, tensor: Any) -> None:
+        """Note the memory format of an image or of weights as they are given; of one channel both formats are one."""
+        if tensor.ndim == 4:
+            last = tensor.is_contiguous(memory_format=import_torch().channels_last)
+            if last != tensor.is_contiguous():
+                self._memory_formats[what, "channels_last" if last else "nchw"] += 1
 
     def _drop_softmax(self) -> None:
         """The softmax of a loss over classes is a part of the loss, which every answer counts."""
@@ -354,18 +440,33 @@ class StepReader:
 
     # Tables
 
-    def step_table(self, trace: Trace, name: str | None) -> LayerTable:
+    def step_table(self, trace: Trace, name: str | None, samples: Samples) -> LayerTable:
         """The table of a whole step."""
         layers, parts = self.layers()
         if not any(layer.type in OPERATOR_TYPES and OPERATOR_TYPES[layer.type].product for layer in layers):
-            raise _nothing_runs()
+            raise nothing_runs()
         optimizer, doubts = _optimizer(trace.updates)
         step = Step(
-            self.recorder.batch_size * parts, parts, self._precision(), self._memory_format(), optimizer
+            self.recorder.batch_size * parts,
+            parts,
+            self._precision(),
+            self._memory_format(),
+            optimizer,
+            "compile" if self._compiled[True] > self._compiled[False] else None,
         )
         root = next((event.path[0][0] for event in trace.events if event.path), "step")
-        warnings = (*self.recorder.warnings(), *(TableWarning("cnn", doubt) for doubt in doubts))
+        said = (*self.recorder.warnings(), *self._warnings(), *samples.warnings_of(step))
+        warnings = (*said, *(TableWarning("cnn", doubt) for doubt in doubts))
         return LayerTable(name or root.partition(".")[0], _side(layers), layers, "torch", warnings, step)
+
+    def _warnings(self) -> list[TableWarning]:
+        names = ", ".join(sorted(self._on_parameters))
+        found = [TableWarning("operator", f"{names} on parameters only, not counted")] if names else []
+        compiled, eager = self._compiled[True], self._compiled[False]
+        if 0 < compiled <= eager:
+            text = f"{compiled} of its {compiled + eager} layers are compiled, and answered eager"
+            found.append(TableWarning("cnn", text))
+        return found
 
     def layers(self) -> tuple[tuple[Layer, ...], int]:
         """The rows, and how many parts of a mini-batch one step runs one after the other.
@@ -431,7 +532,7 @@ class StepReader:
         own = [i for i in numbers if numbers[i] == i]
         stretches = [list(group) for _, group in groupby(own, key=lambda i: self._rows[i].stretch)]
         keys = [[self._rows[i].key for i in stretch] for stretch in stretches]
-        if len(keys) < 2 or any(each != keys[0] for each in keys):
+        if len(keys) < 2 or any(key != keys[0] for key in keys):
             return 1
         for stretch in stretches[1:]:
             for first, later in zip(stretches[0], stretch, strict=True):
@@ -448,8 +549,11 @@ class StepReader:
         return precision
 
     def _memory_format(self) -> str:
-        (memory_format, _), *_ = self._memory_formats.most_common() or [("nchw", 0)]
-        return memory_format
+        """That of images and weights as they are given: what layers permute in between, they permute in either."""
+        formats = self._memory_formats
+        if formats["images", "channels_last"] > formats["images", "nchw"]:
+            return "channels_last"
+        return "channels_last" if formats["weights", "channels_last"] > formats["weights", "nchw"] else "nchw"
 
 
 def _with_columns(row: _Row, usual: tuple[int, int, int]) -> Layer:
@@ -486,31 +590,9 @@ def _saves_for_backward(event: Event, following: Event) -> bool:
     return following.result is event.arguments["self"]
 
 
-def _first_batch(events: Sequence[Event], inputs: Sequence[Any]) -> int:
-    """Images of what the first convolution reads; without one of the first input, else of the first dense layer's."""
-    for event in events:
-        if event.operator in CONVOLUTIONS:
-            return event.shapes[id(event.arguments["input"])][0]
-    for tensor in tensors_of(inputs):
-        if tensor.ndim > 1:
-            return int(tensor.shape[0])
-    for event in events:
-        if event.operator in ("mm", "addmm", "linear", "matmul") and event.part_of is None:
-            first, _ = _factors(event.operator, tensors_of(event.arguments.values()))
-            return event.shapes[id(first)][0]
-    raise _nothing_runs()
-
-
-def _nothing_runs() -> SchemaError:
-    return SchemaError(
-        "the step runs no convolution and no linear layer. Give a function that trains when it is called, such as "
-        "lambda: train_step(model, optimizer, images, labels)."
-    )
-
-
 def _side(layers: Sequence[Layer]) -> int:
     """Height of the largest image; of what is made of vectors, that of the last map."""
-    heights = [layer.in_height or 1 for layer in layers if layer.inputs and IMAGE in layer.inputs]
+    heights = [side(layer, "in", "height") or 1 for layer in layers if layer.inputs and IMAGE in layer.inputs]
     largest = max(heights, default=1)
     return largest if largest > 1 else layers[-1].out_height or 1
 
@@ -521,7 +603,7 @@ def _optimizer(updates: Sequence[Update]) -> tuple[str | None, list[str]]:
         return None, []
     largest = max(updates, key=lambda update: update.parameters)
     word = _OPTIMIZERS.get(largest.optimizer)
-    if word == "sgd" and largest.has_momentum:
-        word = "momentum"
+    if largest.has_momentum and word in ("sgd", "rmsprop"):
+        word = "momentum" if word == "sgd" else None
     doubt = f"the update by {largest.optimizer} is counted as momentum's"
     return word, [] if word else [doubt]

@@ -1,22 +1,23 @@
 """Follows PyTorch while a training step runs without a GPU, without memory and without numbers.
 
 Every operator is intercepted at dispatch, forward and backward, as it will run: on fake tensors, which have a device
-and autocast, or on the *meta* device, which computes shapes alone and is faster. An operator of the backward pass knows
-the autograd node that ran it, and so the operator whose gradient it computes. Parameters, buffers, gradients and the
-state of optimizers stay as they were.
+and autocast, or on the *meta* device, which computes only shapes and is faster. An operator of the backward pass knows
+the autograd node that ran it, and so the operator whose gradient it computes.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.recorder import RECURRENT, RULES, recurrent_refusal, tensors_of
+from predictor.cnns.untouched import Note
 from predictor.errors import BackendUnavailableError, SchemaError
 
 if TYPE_CHECKING:
@@ -30,6 +31,13 @@ _KNOWN_TRUTHS |= {"isneginf": False}
 _TRUTHS_OF_TRUTHS = {"all", "any", "logical_not", "logical_or", "logical_and", "bitwise_or", "eq", "mul"}
 _TRUTHS_OF_TRUTHS |= {"sum", "gt"}
 
+_DRAWN_IN_PLACE = ("bernoulli_", "normal_", "random_", "uniform_")
+
+_MOST_NUMBERS = 5_000
+"""Numbers that a step may read; one that reads more loops until a number is small, which it never becomes."""
+
+_COMPILED = "_TorchDynamoContext.__call__.<locals>"
+"""Begins the name of the function that `torch.compile` makes."""
 
 _ONE_AT_A_TIME = threading.RLock()
 """Held while functions of PyTorch are replaced, which all threads share."""
@@ -42,7 +50,8 @@ class Event:
     `made` are the sequence numbers of the autograd nodes made for it, `node` that of the node that ran it in the
     backward pass, or None. `part_of` is the composite operator whose part it is. `checkpoint` is the number, from 1, of
     the part of the forward pass that gradient checkpointing will run again, 0 for none; `recomputed`: this is the run
-    again. `shapes` are those of its tensors as it ran, by their ids.
+    again; `compiled`: a function that `torch.compile` made runs it; `of_optimizer`: an optimizer runs it. `shapes` are
+    those of its tensors as it ran, by their ids.
     """
 
     operator: str
@@ -55,7 +64,9 @@ class Event:
     shapes: dict[int, tuple[int, ...]]
     part_of: str | None = None
     checkpoint: int = 0
+    compiled: bool = False
     recomputed: bool = False
+    of_optimizer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +97,13 @@ def import_torch() -> Any:
     return torch
 
 
-def first_line(error: Exception) -> str:
-    """What an exception of somebody else's code says, in one sentence of at most 200 characters."""
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0].rstrip(".")
-    return line if len(line) <= 200 else f"{line[:197]}..."
-
-
 def traced(
     run: Callable[[], object],
     then: Callable[[Any], object] | None = None,
     path: list[tuple[str, bool]] | None = None,
     *,
     on_meta: bool = False,
-    follow: bool = False,
+    note: Note | None = None,
 ) -> Trace:
     """Operators that a callable runs.
 
@@ -111,37 +116,54 @@ def traced(
         Modules that are running; after an error, those that were.
     on_meta : bool
         The callable's tensors are on the *meta* device; else they are real or fake, on any device.
-    follow : bool
-        Whether to keep the path here, for any module; else whoever calls does.
+    note : callable, optional
+        Called with every module, parameter and optimizer before it changes. The path is then kept here, for any
+        module; else whoever calls keeps it.
     """
     torch = import_torch()
-    mode = _intercepting(torch, [] if path is None else path, on_meta)
-    handles = _follow_modules(torch, mode.path) if follow else []
-    with _kept_state() as updates:
-        try:
-            with mode.twins, mode, _around(torch, mode, on_meta):
-                result = run()
-                n_forward = len(mode.events)
-                if then is not None:
-                    then(result)
-        finally:
-            mode.restore()
-            for handle in handles:
-                handle.remove()
+    mode = _intercepting(torch, [] if path is None else path, on_meta, note or (lambda _: None))
+    updates: list[Update] = []
+    handles = (
+        [*_follow_optimizers(updates, mode, note), *_follow_modules(torch, mode.path, note)] if note else []
+    )
+    try:
+        with _uncompiled(torch), mode.twins, mode, _around(torch, mode, on_meta):
+            result = run()
+            n_forward = len(mode.events)
+            if then is not None:
+                then(result)
+    finally:
+        for handle in handles:
+            handle.remove()
     return Trace(mode.events, updates, n_forward)
 
 
-def _follow_modules(torch: Any, path: list[tuple[str, bool]]) -> list[Any]:
-    """Keep the path of the running module, whose name the rows get; several root modules are told apart."""
+@contextmanager
+def _uncompiled(torch: Any) -> Iterator[None]:
+    """Run what `torch.compile` made operator by operator."""
+    has_compiled = "torch._dynamo" in sys.modules
+    with (
+        warnings.catch_warnings(),
+        torch.compiler.set_stance("force_eager") if has_compiled else nullcontext(),
+    ):
+        warnings.filterwarnings("ignore", "Using `torch.compile.* global hooks")
+        yield
+
+
+def _follow_modules(torch: Any, path: list[tuple[str, bool]], note: Note) -> list[Any]:
+    """Keep the path of the running module, whose name the rows get; several root modules get different names."""
     names: dict[int, str] = {}
     roots: list[str] = []
 
     def enter(module: Any, _args: Any) -> None:
+        note(module)
         if id(module) not in names:
-            prefix = type(module).__name__
+            root = getattr(module, "_orig_mod", module)  # of a compiled one
+            prefix = type(root).__name__
             prefix += f"_{len(roots)}" if prefix in roots else ""
             roots.append(prefix)
-            names.update({id(part): f"{prefix}.{at}".rstrip(".") for at, part in module.named_modules()})
+            names.update({id(part): f"{prefix}.{at}".rstrip(".") for at, part in root.named_modules()})
+            names[id(module)] = prefix
         path.append((names[id(module)], not any(True for _ in module.children())))
 
     def leave(*_: Any) -> None:
@@ -183,7 +205,12 @@ _SHAPED: dict[str, Callable[..., tuple[Any, ...]]] = {
 """Results of operators that PyTorch takes apart into many without numbers: half of the time of reading a ResNet."""
 
 
-def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> Any:
+def _drawn(func: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+    """What an operator that draws in place draws."""
+    return func(import_torch().empty(shape, dtype=dtype), *args, **kwargs)
+
+
+def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note: Note) -> Any:
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
     from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -197,13 +224,14 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> An
         def __init__(self) -> None:
             super().__init__()
             self.fake = FakeTensorMode()
-            self.twins = _nothing() if on_meta else self.fake
+            self.twins = nullcontext() if on_meta else self.fake
             self.events: list[Event] = []
             self.path = path
             self.part_of: str | None = None
             self._twin_of: dict[int, tuple[Any, Any]] = {}
-            self._gradients: dict[int, tuple[Any, Any]] = {}
             self._next = self._number_of_next_node()
+            self.updating = 0  # optimizers that are running, one within another
+            self._numbers_read = 0
             self._flags: set[int] = set()  # of GradScaler: whether a gradient is infinite
             self._made_by: dict[int, Any] = {}
             self._calls: dict[
@@ -237,10 +265,8 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> An
             if operator == "_amp_foreach_non_finite_check_and_unscale":
                 self._flags.add(id(arguments["found_inf"]))
             for tensor in tensors:
-                if isinstance(tensor, torch.nn.Parameter) and id(tensor) not in self._gradients:
-                    gradient = tensor.grad
-                    kept = gradient if gradient is not None and has_numbers(gradient) else None
-                    self._gradients[id(tensor)] = tensor, kept
+                if isinstance(tensor, torch.nn.Parameter):
+                    note(tensor)
             recomputed = node is not None and self._is_recomputed()
             self.events.append(
                 Event(
@@ -253,14 +279,18 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> An
                     tuple(self.path),
                     {id(tensor): tuple(tensor.shape) for tensor in (*tensors, *results)},
                     self.part_of,
-                    self._checkpoint() if node is None else 0,
+                    *(self._callers() if node is None else (0, False)),
                     recomputed,
+                    self.updating > 0,
                 )
             )
             for place, tensor in enumerate(results):
                 self._made_by[id(tensor)] = func, args, kwargs, operator, place
                 if func._schema.is_mutable:
                     del self._made_by[id(tensor)]
+                if name in _DRAWN_IN_PLACE:
+                    drawn = partial(_drawn, func, tensor.shape, tensor.dtype)
+                    self._made_by[id(tensor)] = drawn, args[1:], kwargs, operator, place
             return result
 
         def composite(self, name: str, names: tuple[str, ...], run: Callable[[], Any], args: Any) -> Any:
@@ -275,22 +305,47 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> An
             arguments = dict(zip(names, args, strict=False))
             tensors = (*tensors_of(arguments.values()), *tensors_of(result))
             shapes = {id(tensor): tuple(tensor.shape) for tensor in tensors}
-            made, call = range(start, self._next), self._checkpoint()
+            made, path = range(start, self._next), tuple(self.path)
             self.events.append(
-                Event(name, arguments, result, False, made, None, tuple(self.path), shapes, None, call)
+                Event(name, arguments, result, False, made, None, path, shapes, None, *self._callers())
             )
             return result
 
-        def _checkpoint(self) -> int:
-            """Number of the outermost call of checkpointing that is running, 0 for none."""
-            frame, call = sys._getframe(1), None
+        def data_of(self, tensor: Any) -> Any:
+            """`tensor.data`, which PyTorch makes without an operator."""
+            result = tensor.data
+            if torch._C._current_autograd_node() is None:
+                shapes = {id(each): tuple(each.shape) for each in (tensor, result)}
+                made, path = range(self._next, self._next), tuple(self.path)
+                arguments = {"self": tensor}
+                self.events.append(Event("detach", arguments, result, True, made, None, path, shapes))
+            return result
+
+        def set_data(self, tensor: Any, value: Any) -> None:
+            """Assign `tensor.data`; without numbers, other data of the same shape and type is the same."""
+            if (tensor.shape, tensor.dtype) == (value.shape, value.dtype):
+                return
+            if has_numbers(tensor) and not has_numbers(value):
+                with _disable_current_modes():
+                    value = torch.empty(value.shape, dtype=value.dtype, device=value.device)
+            self._twin_of.pop(id(tensor), None)
+            tensor.data = value
+
+        def _callers(self) -> tuple[int, bool]:
+            """Number of the outermost call of checkpointing that is running, 0 for none; whether it is compiled.
+
+            `checkpoint_sequential` makes one for each of its segments but the last, which it runs as it is.
+            """
+            frame, call, compiled = sys._getframe(1), None, False
             while frame is not None:
-                if frame.f_code.co_filename == checkpoint_file:
+                code = frame.f_code
+                if code.co_filename == checkpoint_file and "checkpoint_sequential" not in code.co_qualname:
                     call = frame
+                compiled = compiled or code.co_qualname.startswith(_COMPILED)
                 frame = frame.f_back  # type: ignore[assignment]
             if call is None:
-                return 0
-            return self._calls.setdefault(id(call), (call, len(self._calls) + 1))[1]
+                return 0, compiled
+            return self._calls.setdefault(id(call), (call, len(self._calls) + 1))[1], compiled
 
         def _is_recomputed(self) -> bool:
             """Whether checkpointing runs a part of the forward pass again, not the backward pass of that part."""
@@ -331,6 +386,13 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> An
                 return self._number(tensor).item()
             if tensor.dtype == torch.bool:
                 return self._truth(tensor)
+            self._numbers_read += 1
+            if self._numbers_read > _MOST_NUMBERS:
+                raise SchemaError(
+                    f"the step reads more than {_MOST_NUMBERS:,} numbers of its tensors, as a loop does that ends by "
+                    "them: they have none here, so it never ends. Replace `while ...:` by `for _ in range(n):`, n "
+                    "being how often it usually runs."
+                )
             return 1.0 if tensor.is_floating_point() else 1
 
         def _number(self, tensor: Any) -> Any:
@@ -356,20 +418,12 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> An
                 left += tensors_of(args) if operator in _TRUTHS_OF_TRUTHS else []
             raise SchemaError(
                 "what runs is decided by numbers of its tensors, which have none here: "
-                f"{', '.join(sorted(operators - {''})) or 'a tensor of yours'}. Record a step for each way that it "
-                "can take, with the decision left out, or give a layer table CSV."
+                f"{', '.join(sorted(operators - {''})) or 'a tensor of yours'}. Replace `while ...:` by "
+                "`for _ in range(n):`, n being how often it usually runs, and `if ...:` by what usually runs, "
+                "or give a layer table CSV."
             )
 
-        def restore(self) -> None:
-            for parameter, gradient in self._gradients.values():
-                parameter.grad = gradient
-
     return Intercept()
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager
@@ -379,9 +433,11 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     Autocast of a GPU is that of the processor, whose rules are much the same, where there is no GPU; so is that of the
     device of a meta tensor, which a module may ask for.
     """
+    import numpy
     from torch.overrides import TorchFunctionMode
 
     composites, functional = _composites(torch), torch.nn.functional
+    get_data, set_data = torch.Tensor.data.__get__, torch.Tensor.data.__set__
     # Functions written in Python call these without this mode.
     inner = ((functional, "linear"), (functional, "scaled_dot_product_attention"), (torch, "instance_norm"))
     usual = [(torch.autocast, "__init__", torch.autocast.__init__)]
@@ -399,11 +455,18 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
             if name in RECURRENT:  # before it runs position by position
                 raise recurrent_refusal(name.partition("_")[0].upper())
             transforms = torch._C._functorch.get_interpreter_stack() or ()
-            if any(each.key() == torch._C._functorch.TransformType.Grad for each in transforms):
+            if any(transform.key() == torch._C._functorch.TransformType.Grad for transform in transforms):
                 raise SchemaError(
                     "gradients by torch.func (grad, vjp, per-sample gradients) are not followed. Record the step with "
                     "loss.backward(), and give a measured iteration of it as it is as an anchor."
                 )
+            if func == get_data:
+                return mode.data_of(args[0])
+            if func == set_data:
+                return mode.set_data(*args)
+            if name in ("numpy", "__format__") and hasattr(args[0], "fake_mode") and args[0].ndim == 0:
+                number = args[0].item()  # a loss that is logged
+                return numpy.array(number) if name == "numpy" else format(number, *args[1:])
             if not on_meta and not torch.cuda.is_available():
                 if func is torch.Tensor.cuda:
                     return args[0]
@@ -415,7 +478,7 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
         if func not in composites:
             return func(*args, **kwargs)
         name, names = composites[func]
-        given = (*args, *(kwargs.get(each) for each in names[len(args) :]))
+        given = (*args, *(kwargs.get(name) for name in names[len(args) :]))
         return mode.composite(name, names, lambda: func(*args, **kwargs), given)
 
     def on_processor(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
@@ -436,30 +499,24 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
                 setattr(module, name, function)
 
 
-@contextmanager
-def _kept_state() -> Iterator[list[Update]]:
-    """Collect the updates by optimizers, and put back the state that these had before."""
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
+def _follow_optimizers(updates: list[Update], mode: Any, note: Note) -> list[Any]:
+    """Collect the updates by optimizers, and tell the mode while one runs."""
+    from torch.optim import optimizer as hooks
 
-    updates: list[Update] = []
-    states: dict[int, tuple[Any, dict[Any, Any]]] = {}
+    numbers: dict[int, int] = {}
 
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if id(optimizer) not in states:
-            states[id(optimizer)] = optimizer, {key: dict(value) for key, value in optimizer.state.items()}
+        note(optimizer)
+        mode.updating += 1
         groups = optimizer.param_groups
         trained = [p for group in groups for p in group["params"] if p.grad is not None]
         has_momentum = any(group.get("momentum") for group in groups)
-        number = [*states].index(id(optimizer))
+        number = numbers.setdefault(id(optimizer), len(numbers))
         updates.append(
             Update(type(optimizer).__name__, has_momentum, sum(p.numel() for p in trained), number)
         )
 
-    handle = register_optimizer_step_pre_hook(before)
-    try:
-        yield updates
-    finally:
-        handle.remove()
-        for optimizer, state in states.values():
-            optimizer.state.clear()
-            optimizer.state.update(state)
+    def after(*_: Any) -> None:
+        mode.updating -= 1
+
+    return [hooks.register_optimizer_step_pre_hook(before), hooks.register_optimizer_step_post_hook(after)]

@@ -14,14 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.errors import DataError, EpochcastError, SchemaError
-from predictor.evaluation.scenarios import SCENARIOS, Scenario, find_scenario, holds_published_rows
+from predictor.evaluation.scenarios import (
+    DEFAULT,
+    SCENARIOS,
+    Scenario,
+    find_scenario,
+    holds_published_rows,
+)
 from predictor.evaluation.splits import Fold, Positions
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COVERAGE = 0.9
-"""Share of truths that an interval is meant to hold."""
+"""Intended share of truths inside an interval."""
 
 ROW_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision")
 """What identifies a tested row in the tables of an evaluation."""
@@ -58,7 +64,7 @@ class EvaluationResult:
     (position in the feature table), `gpu, cnn, image_size, batch_size, precision, measured, predicted, low,
     high` (ms, or seconds where the scenario says so). `not_applicable` has `scenario, fold,
     predictor, n_rows, reason`; `noise` gives each scenario's run-to-run noise as a fraction; `published` says
-    whether published data were evaluated, to which alone starts and goals belong.
+    whether published data were evaluated: only these have starts and goals.
     """
 
     predictions: pd.DataFrame
@@ -112,9 +118,10 @@ def evaluate(
     features : DataFrame of n rows
         A feature table (`predictor.measurements.features.feature_table`) with `iteration_time_ms`.
     scenarios : sequence of str, optional
-        Names in `SCENARIOS`; by default all of them, on data without published rows those for any table.
+        Names in `SCENARIOS`; by default all but those of a `scaling`, on data without published rows those for any
+        table.
     predictors : sequence of str, or mapping of name to estimator, optional
-        Registered names, or estimators of one's own; by default every registered one that applies.
+        Registered names, or estimators of your own; by default every registered one that applies.
     seed : int
         Decides what a scenario draws at random, and predictors' own `random_state`.
     n_jobs : int
@@ -136,7 +143,11 @@ def evaluate(
     if features.empty:
         raise DataError("the table has no rows to evaluate on. Pass measurements with iteration_time_ms.")
     published = holds_published_rows(features)
-    usual = [name for name, scenario in SCENARIOS.items() if published or scenario.for_any_table]
+    usual = [
+        name
+        for name, scenario in SCENARIOS.items()
+        if scenario.for_any_table or (published and not scenario.scaling)
+    ]
     chosen = [find_scenario(name) for name in (usual if scenarios is None else scenarios)]
     tasks: list[_Task] = []
     refused: list[Refusal] = []
@@ -161,16 +172,24 @@ def evaluate(
 
 
 def registered_predictors(names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Fresh, unfitted predictors of `predictor.models.registry.PREDICTORS` by name; all of them if none is named.
+    """Fresh, unfitted predictors by name: those of `predictor.models.registry.PREDICTORS`, and `DEFAULT`.
+
+    Parameters
+    ----------
+    names : iterable of str, optional
+        All of the registry by default.
 
     Raises
     ------
     SchemaError
-        If a name is not registered.
+        If there is no predictor of a name.
     """
-    from predictor.models.registry import PREDICTORS, new_predictor
+    from predictor.evaluation.served import ShippedModel
+    from predictor.models.base import new_predictor
+    from predictor.models.registry import PREDICTORS
 
-    return {name: new_predictor(name) for name in (PREDICTORS if names is None else names)}
+    asked = PREDICTORS if names is None else names
+    return {name: ShippedModel() if name == DEFAULT else new_predictor(name) for name in asked}
 
 
 def _tested(folds: list[Fold]) -> Positions:
@@ -212,7 +231,7 @@ def _by_training_rows(tasks: Sequence[_Task]) -> list[list[int]]:
     alike: dict[tuple[Any, ...], list[int]] = {}
     for place, (scenario, _, _, fold) in enumerate(tasks):
         shown = (scenario.answer, scenario.known)
-        alike.setdefault((fold.train.tobytes(), *shown), []).append(place)
+        alike.setdefault((fold.train.tobytes(), fold.proxies.tobytes(), *shown), []).append(place)
     return list(alike.values())
 
 
@@ -306,7 +325,8 @@ def _check_applies(model: Any, fold: Fold) -> None:
 
 
 def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
-    train = features.iloc[fold.train]
+    carries = getattr(model, "carries_by_proxies", False)
+    train = features.iloc[np.union1d(fold.train, fold.proxies) if carries else fold.train]
     if not getattr(model, "uses_operators", False) and "kind" in train:
         kinds = ("target", "proxy") if getattr(model, "uses_proxies", False) else ("target",)
         train = train[train["kind"].fillna("target").isin(kinds)]

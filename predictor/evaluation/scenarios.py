@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OF_LAYERS = ("layer-times", "roofline", "flops-ratio")
+DEFAULT = "default"
+"""Name in evaluations of the model as it is shipped, which is not fitted again; it may know the rows."""
+
+_OF_STUDY = ("gpu-specs", "proxy-times", DEFAULT, "flops-ratio")
+SCALINGS = {"problem": "scaling-problem", "hardware": "scaling-hardware", "both": "scaling-both"}
+"""The founding study's questions, by what differs from the training rows, and their scenarios."""
 
 Split = Callable[["pd.DataFrame", Positions, int], Iterable[Fold]]
 
@@ -33,7 +39,7 @@ class Scenario:
     (best figure known before this project) are MAPE as fractions, None where there is none. `answer` is
     the predicted column; `known` names measured columns that predictors may read. Without `host_known` the machines
     are hidden. `predictors` are the registered names that apply, all where it is empty. One that `repeats` another on
-    other data is left out on a table without published rows.
+    other data is left out on a table without published rows; one of `scaling` is judged only where it is asked for.
     """
 
     name: str
@@ -49,15 +55,17 @@ class Scenario:
     host_known: bool = True
     repeats: bool = False
     predictors: tuple[str, ...] = ()
+    scaling: bool = False
 
     @property
     def for_any_table(self) -> bool:
         """Whether it applies to any table; the others need measured layers, or repeat a scenario on other data."""
-        return self.answer != "gpu_time_ms" and not self.repeats
+        return self.answer != "gpu_time_ms" and not self.repeats and not self.scaling
 
     def rows(self, features: pd.DataFrame) -> Positions:
         """Positions of the target rows that the scenario is about."""
-        return target_rows(features, self.sources if holds_published_rows(features) else ())
+        judged = holds_published_rows(features) and self.sources
+        return target_rows(features, self.sources if judged else ())
 
     def folds(self, features: pd.DataFrame, seed: int = 0) -> list[Fold]:
         """Folds of a feature table, the same for the same table and seed; no fit sees rows marked ``held_out``.
@@ -270,6 +278,37 @@ SCENARIOS: dict[str, Scenario] = {
         group="gpu",
         goal=0.12,
         split=splits.problem_and_hardware_scaling,
+    ),
+    "scaling-problem": Scenario(
+        name="scaling-problem",
+        title="The study's problem scaling: the same GPU, another batch size",
+        question="How long does an iteration take at a batch size between those that were measured on the GPU?",
+        sources=(),
+        goal=0.08,
+        split=splits.study_problem,
+        predictors=(*_OF_STUDY, "interpolation", "line"),
+        scaling=True,
+    ),
+    "scaling-hardware": Scenario(
+        name="scaling-hardware",
+        title="The study's hardware scaling: GPU 1 -> GPU 2",
+        question="How long does a CNN, measured on other GPUs, take on one that gives its proxies and no CNN?",
+        sources=(),
+        group="gpu",
+        split=splits.study_hardware,
+        predictors=_OF_STUDY,
+        scaling=True,
+    ),
+    "scaling-both": Scenario(
+        name="scaling-both",
+        title="The study's problem and hardware scaling: GPU 1 -> GPU 2 at another batch size",
+        question="How long does it take there at a batch size at which it was measured nowhere?",
+        sources=(),
+        group="gpu",
+        goal=0.12,
+        split=splits.study_both,
+        predictors=_OF_STUDY,
+        scaling=True,
     ),
     "epoch-time": Scenario(
         name="epoch-time",

@@ -1,4 +1,4 @@
-"""Judges the shipped model, by the path that answers questions, on tables that it was not fitted on."""
+"""Judges the shipped model by the path that answers questions: on tables that no fit reads, and beside others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.catalogue.modes import Mode
+from predictor.measurements.hosts import HostMeasurement, HostTime
+from predictor.models.base import Case, Predictor, cases_of, table_of
 from predictor.models.fit import HELD_OUT
 
 if TYPE_CHECKING:
@@ -15,11 +18,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+    from numpy.typing import ArrayLike
 
+    from predictor.models.base import Anchors, Floats
     from predictor.models.served import Model
 
 MODE = ["gpu", "precision", "memory_format"]
-"""Columns by which errors are told apart."""
+"""Columns that identify an error."""
 
 _SERIES = [*MODE, "cnn", "image_size"]
 
@@ -91,3 +96,52 @@ def summary_of(judged: pd.DataFrame) -> pd.DataFrame:
         coverage=("inside", "mean"),
         width=("width", "mean"),
     ).reset_index()
+
+
+class ShippedModel(Predictor):
+    """The default as it is shipped, whatever it is fitted on: it answers a row as a question on the row's host.
+
+    A row tells its host by `host_cnn_ms`, as ``--host`` does; without it the host is the usual one.
+
+    Attributes
+    ----------
+    model_ : Model
+    """
+
+    def fit(self, X: pd.DataFrame, y: ArrayLike) -> ShippedModel:  # noqa: ARG002 - it was fitted
+        """Load the model."""
+        from predictor.models.served import Model
+
+        self.model_ = Model.load()
+        return self
+
+    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:  # noqa: ARG002 - it uses none
+        """Times in ms, shape (n_rows,); OutOfRangeError where a question is refused."""
+        return self._answers(X)[0]
+
+    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:  # noqa: ARG002
+        """Ends of the 90 % intervals in ms, each of shape (n_rows,)."""
+        _, low, high = self._answers(X)
+        return low, high
+
+    def _answers(self, X: pd.DataFrame) -> tuple[Floats, Floats, Floats]:
+        self._check_fitted("model_")
+        found = np.empty((3, len(self._checked(X, self.columns))))
+        hosts = X["host_cnn_ms"].to_numpy(dtype=float) if "host_cnn_ms" in X else np.full(len(X), np.nan)
+        for host_ms in dict.fromkeys(np.where(np.isnan(hosts), -1.0, hosts)):
+            at = np.flatnonzero(hosts == host_ms if host_ms > 0 else np.isnan(hosts))
+            for case, rows in cases_of(X.iloc[at]):
+                host = _host(case, host_ms) if host_ms > 0 else None
+                answer = self.model_.forecast(
+                    table_of(case), case.gpu, case.mode, case.batch_sizes, host=host
+                )
+                found[:, at[rows]] = answer.iteration_time_ms, answer.low_ms, answer.high_ms
+        return found[0], found[1], found[2]
+
+
+def _host(case: Case, host_cnn_ms: float) -> HostMeasurement:
+    mode = case.mode
+    time = HostTime(
+        mode.framework, "gpu", mode.precision, mode.memory_format, *REFERENCE_CNN, float(host_cnn_ms)
+    )
+    return HostMeasurement("the row's host", (time,), case.gpu.name)

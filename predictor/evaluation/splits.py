@@ -8,7 +8,7 @@ and grouped first; then comes one split per question, of whole CNNs and of CNNs 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,7 @@ N_KNOWN_BATCH_SIZES = 5
 """Batch sizes of the CNN itself that are known on a fine grid: smallest, largest, and three between."""
 
 LIBRARIES = ("quick", "library")
-"""Libraries that were designed before any CNN was timed, smallest first; each holds the ones before it."""
+"""Libraries that were designed before any CNN was timed, smallest first; a library holds those before it."""
 
 _SERIES_COLUMNS = ("source", "host", "gpu", "cnn", "image_size", *MODE_COLUMNS)
 _EPOCH_COLUMNS = ["epoch_time_s", "samples_per_epoch", "iteration_time_ms"]
@@ -39,6 +39,7 @@ _MIDDLE_BATCH_SIZE = 64
 _N_CNN_GROUPS = 3  # a fit for each of them and each chip: for each CNN and chip there are 48 on PROFET
 _WHOLE = 0.95  # of a CNN's operators, for its layers to count as measured
 _FINE = 12  # batch sizes that make a grid fine
+_N_SIZE_GROUPS = 4
 _NOTHING = np.empty(0, dtype=np.intp)
 
 
@@ -47,16 +48,18 @@ class Fold:
     """One split of a feature table, as row positions.
 
     `train` is fitted on. `anchors` are measurements that may be used at predict time, fitted on or not, such
-    as the target on other GPUs. `test` is predicted, and overlaps neither of the others.
+    as the target on other GPUs. `test` is predicted, and overlaps neither of the others. `proxies` were measured on
+    the GPUs that are tested, for predictors that carry a law over by them.
     """
 
     name: str
     train: Positions
     anchors: Positions
     test: Positions
+    proxies: Positions = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
-        for name, known in (("train", self.train), ("anchors", self.anchors)):
+        for name, known in (("train", self.train), ("anchors", self.anchors), ("proxies", self.proxies)):
             shared = np.intersect1d(known, self.test)
             if shared.size:
                 raise SchemaError(
@@ -254,7 +257,7 @@ def layers_measured(features: pd.DataFrame, rows: Positions, _seed: int) -> Iter
 
 
 def preset_library(features: pd.DataFrame, rows: Positions, _seed: int, *, largest: str) -> Iterator[Fold]:
-    """Hold out one CNN with the operators that no other CNN has; known are those of a designed library alone."""
+    """Hold out one CNN with the operators that no other CNN has; known are only those of a designed library."""
     operators = _layer_rows(features)
     libraries = library_of(features)[operators]
     chosen = operators[np.isin(libraries, LIBRARIES[: LIBRARIES.index(largest) + 1])]
@@ -331,6 +334,58 @@ def fine_grid(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[F
     yield Fold("five batch sizes", train, anchors, test)
 
 
+def study_problem(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """On each device by itself: hold out every fourth batch size of CNNs, their smallest and largest apart."""
+    gpus, proxies = _column(features, "gpu"), _proxies(features)
+    for gpu, own, _ in leave_one_out(gpus, rows):
+        inner = interior_rows(features, own)
+        beside = proxies[gpus[proxies] == gpu]
+        for turn in range(_N_SIZE_GROUPS):
+            test = [part for k, part in inner.items() if k % _N_SIZE_GROUPS == turn]
+            if test:
+                out = np.sort(np.concatenate(test))
+                known = np.union1d(np.setdiff1d(own, out), beside)
+                yield Fold(f"{gpu} | every 4th batch size, from {turn}", known, np.setdiff1d(own, out), out)
+
+
+def study_hardware(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out all CNNs of one device; it gives its proxies to predictors that carry a law over by them."""
+    for gpu, test, train, proxies in _other_devices(features, rows):
+        yield Fold(gpu, train, _NOTHING, test, proxies)
+
+
+def study_both(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """As `study_hardware`, with every fourth batch size held out on all devices."""
+    batch, is_target = features["batch_size"].to_numpy(), _kind(features) == "target"
+    place = np.searchsorted(np.unique(batch[rows]), batch) % _N_SIZE_GROUPS
+    for gpu, test, train, proxies in _other_devices(features, rows):
+        for turn in range(_N_SIZE_GROUPS):
+            known = train[~is_target[train] | (place[train] != turn)]
+            if is_target[known].any():
+                label = f"{gpu} | every 4th batch size, from {turn}"
+                yield Fold(label, known, _NOTHING, test[place[test] == turn], proxies)
+
+
+def _other_devices(
+    features: pd.DataFrame, rows: Positions
+) -> Iterator[tuple[str, Positions, Positions, Positions]]:
+    """Of each device: its name, its CNNs, the CNNs and proxies of all others, and its own proxies."""
+    gpus, proxies = _column(features, "gpu"), _proxies(features)
+    known = sorted(set(gpus[rows]))
+    if len(known) < 2:
+        raise DataError(
+            f"scaling from one GPU to another needs CNNs on two, and the table's are on {', '.join(known) or 'none'}. "
+            "Give the tables of both: `epochcast evaluate FIRST.csv SECOND.csv --scaling hardware`."
+        )
+    for gpu, test, rest in leave_one_out(gpus, rows):
+        own = gpus[proxies] == gpu
+        yield gpu, test, np.union1d(rest, proxies[~own]), proxies[own]
+
+
+def _proxies(features: pd.DataFrame) -> Positions:
+    return np.flatnonzero(_kind(features) == "proxy")
+
+
 def _layer_rows(features: pd.DataFrame) -> Positions:
     """Rows of single layers that give their whole shape: published ones of a single pass are left out."""
     found = _kind(features) == "operator"
@@ -380,7 +435,7 @@ def _modes(features: pd.DataFrame) -> list[DeviceMode]:
 
 
 def _without_own(features: pd.DataFrame, rows: Positions, operators: Positions) -> Iterator[Fold]:
-    """Hold out each CNN with the operators that it alone has, among these operators."""
+    """Hold out each CNN with the operators that no other CNN has, among these operators."""
     groups = _column(features, "cnn")
     rows = _rows_in_measured_modes(features, rows, operators)
     records: list[dict[Any, Any]] = features.iloc[operators].to_dict("records")

@@ -1,13 +1,18 @@
-"""The feature table of fits, evaluations and predictions: measurements, and beside each the layers of its CNN."""
+"""The feature table of fits, evaluations and predictions: measurements, and beside each the layers of its CNN.
+
+`described` makes of it a table that one can open: specifications, shapes and counts in columns of numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from predictor.catalogue.devices import device_of
+from predictor.catalogue.devices import Gpu, device_of, peak_tflop_per_s
 from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.proxies import FOUNDING_PROXIES, is_proxy_name, proxy_table
 from predictor.errors import SchemaError, UnknownCnnError, nearest
+from predictor.measurements.schema import Column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,6 +20,43 @@ if TYPE_CHECKING:
 LayerTableOf = Callable[[str, int], LayerTable | None]
 
 _REQUIRED = ("gpu", "cnn", "image_size", "batch_size")
+
+MEASURED_COLUMNS = (
+    "source", "framework", "framework_version", "gpu", "host", "kind", "cnn", "image_size", "batch_size",
+    "samples_per_epoch", "optimizer", "precision", "memory_format", "autotune", "workspace_mib", "capture",
+    "iteration_time_ms", "gpu_time_ms", "host_time_ms", "host_cnn_ms", "epoch_time_s", "peak_memory_mib",
+    "conv_algorithms", "measured_at",
+)  # fmt: skip
+"""Columns of measurement tables that `described` keeps."""
+
+_SPECIFICATIONS = (
+    Column("compute_capability", "amount", "the GPU's compute capability"),
+    Column("sm_count", "count", "its multiprocessors"),
+    Column("cuda_cores", "count", "its cores"),
+    Column("boost_clock_ghz", "amount", "its boost clock", "GHz"),
+    Column("peak_fp32_tflop_per_s", "amount", "its peak rate in fp32", "TFLOP/s"),
+    Column("peak_tflop_per_s", "amount", "its peak rate in the row's precision", "TFLOP/s"),
+    Column("memory_bandwidth_gb_per_s", "amount", "its memory bandwidth", "GB/s"),
+    Column("memory_gib", "amount", "its memory", "GiB"),
+    Column("l2_mib", "amount", "its L2 cache", "MiB"),
+)
+_OF_PROXY = (
+    Column("in_height", "count", "a proxy's convolution: height of its input", "pixels"),
+    Column("in_channels", "count", "a proxy's convolution: channels of its input"),
+    Column("out_channels", "count", "a proxy's convolution: filters"),
+    Column("kernel_height", "count", "a proxy's convolution: its kernel", "pixels"),
+    Column("stride_height", "count", "a proxy's convolution: its stride", "pixels"),
+    Column("groups", "count", "a proxy's convolution: its groups"),
+)
+_STRUCTURE = (
+    Column("layers", "count", "layers of the CNN"),
+    Column("parameters", "count", "its trainable parameters"),
+    Column("gflop_per_image", "amount", "operations of an image's three passes, a multiply-add as 2", "10^9"),
+    Column("moved_gb_per_image", "amount", "bytes that they read and write in fp32", "10^9 bytes"),
+    *(Column(f"n_{name}", "count", f"layers that count as the proxy {name}") for name in FOUNDING_PROXIES),
+)
+DESCRIBING_COLUMNS = (*_SPECIFICATIONS, *_OF_PROXY, *_STRUCTURE)
+"""Columns that `described` adds: empty for what is unknown, such as a processor's peak rate."""
 
 
 def feature_table(measurements: pd.DataFrame, layer_table_of: LayerTableOf | None = None) -> pd.DataFrame:
@@ -26,7 +68,8 @@ def feature_table(measurements: pd.DataFrame, layer_table_of: LayerTableOf | Non
         Columns `gpu, cnn, image_size, batch_size` and whatever else a measurement table has. To predict, give
         rows without times.
     layer_table_of : callable (cnn, image_size) -> LayerTable or None
-        Where layer tables come from; the zoo by default. It may not know a CNN: None, UnknownCnnError or KeyError.
+        Where layer tables come from; by default the zoo, and proxies by their names. It may not know a CNN: None,
+        UnknownCnnError or KeyError.
 
     Returns
     -------
@@ -49,9 +92,69 @@ def feature_table(measurements: pd.DataFrame, layer_table_of: LayerTableOf | Non
         device_of(name)
     keys = list(zip(measurements["cnn"], measurements["image_size"].astype(int), strict=True))
     # Thousands of measurements name tens of CNNs: each is looked up once.
-    tables = {key: _table(layer_table_of or _zoo_table, *key) for key in dict.fromkeys(keys)}
+    tables = {key: _table(layer_table_of or _named_table, *key) for key in dict.fromkeys(keys)}
     column = pd.Series([tables[key] for key in keys], measurements.index, dtype=object)
     return measurements.assign(layer_table=column)
+
+
+def described(features: pd.DataFrame) -> pd.DataFrame:
+    """What whole iterations were measured, on what GPU, of what CNN: a table of words and numbers.
+
+    Parameters
+    ----------
+    features : DataFrame of n rows
+        A feature table of proxies and CNNs.
+
+    Returns
+    -------
+    DataFrame of n rows
+        `MEASURED_COLUMNS`, as far as there are such, and `DESCRIBING_COLUMNS`.
+    """
+    import pandas as pd
+
+    precision = features["precision"] if "precision" in features else pd.Series("fp32", features.index)
+    devices = {
+        key: _specifications_of(*key) for key in dict.fromkeys(zip(features["gpu"], precision, strict=True))
+    }
+    cnns: dict[int, dict[str, float]] = {}
+    for table in features["layer_table"]:
+        cnns.setdefault(id(table), {} if table is None else _structure_of(table))
+    rows = [
+        devices[key] | cnns[id(table)]
+        for key, table in zip(
+            zip(features["gpu"], precision, strict=True), features["layer_table"], strict=True
+        )
+    ]
+    names = [each.name for each in DESCRIBING_COLUMNS]
+    kept = features[[name for name in MEASURED_COLUMNS if name in features]]
+    return kept.join(pd.DataFrame(rows, features.index, columns=names))
+
+
+def _specifications_of(name: str, precision: str) -> dict[str, float]:
+    gpu = device_of(name)
+    if not isinstance(gpu, Gpu) or gpu.name.startswith("cpu:"):
+        return {}
+    peak = peak_tflop_per_s(gpu, precision)
+    of_sheet = {each.name: float(getattr(gpu, each.name, float("nan"))) for each in _SPECIFICATIONS}
+    return of_sheet | {"peak_tflop_per_s": peak}
+
+
+def _structure_of(table: LayerTable) -> dict[str, float]:
+    from predictor.operators.nearest_proxy import moved_bytes_per_image, proxy_work
+    from predictor.operators.work import cnn_flops
+
+    found: dict[str, float] = {
+        "layers": len(table),
+        "parameters": sum(layer.parameters or 0 for layer in table),
+        "gflop_per_image": cnn_flops(table, 1) / 1e9,
+        "moved_gb_per_image": moved_bytes_per_image(table),
+        **{f"n_{name}": 0 for name in FOUNDING_PROXIES},
+        **{f"n_{name}": work.n_layers for name, work in proxy_work(table, FOUNDING_PROXIES).items()},
+    }
+    if not is_proxy_name(table.cnn):
+        return found
+    convolution = next(layer for layer in table if layer.type == "conv2d")
+    return found | {each.name: getattr(convolution, each.name) for each in _OF_PROXY}
 
 
 def _check_columns(measurements: pd.DataFrame) -> None:
@@ -78,7 +181,7 @@ def _table(layer_table_of: LayerTableOf, cnn: str, image_size: int) -> LayerTabl
         return None
 
 
-def _zoo_table(cnn: str, image_size: int) -> LayerTable | None:
+def _named_table(cnn: str, image_size: int) -> LayerTable | None:
     from predictor.cnns.zoo import zoo_cnn
 
-    return zoo_cnn(cnn, image_size)
+    return proxy_table(cnn) if is_proxy_name(cnn) else zoo_cnn(cnn, image_size)

@@ -1,25 +1,23 @@
 """What enqueuing costs on a machine: measured by `epochcast host`, kept as JSON, compared with other machines.
 
 A host's speed is the time it takes to enqueue training iterations of a few small CNNs. These have little work for a
-GPU, so the same CNNs in the same mode on two machines differ by the hosts alone.
+GPU, so the same CNNs in the same mode on two machines differ only by the hosts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
-from predictor.catalogue.modes import FRAMEWORKS, MEMORY_FORMATS, PRECISIONS, Mode
+from predictor.catalogue.hosts import REFERENCE_CNN
+from predictor.catalogue.modes import FRAMEWORKS, MEMORY_FORMATS, PRECISIONS
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.machine_file import MachineFile
 
 HOST_FORMAT_VERSION = 1
 """Version of the JSON file of `epochcast host`."""
-
-REFERENCE_CNN = ("resnet18", 32)
-"""CNN and image size whose enqueue time every measuring run notes in its rows, as `host_cnn_ms`."""
 
 HOST_CNNS = (REFERENCE_CNN, ("lenet5", 28))
 """CNNs of the zoo and image sizes that `epochcast host` enqueues, at `HOST_BATCH_SIZE`."""
@@ -29,8 +27,6 @@ HOST_BATCH_SIZE = 8
 
 DISPATCHED = ("2_8_8", 2)
 """Proxy CNN whose iteration a CPU spends in the framework rather than in its 32 numbers an image."""
-
-_TRUST = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,35 +82,30 @@ class HostMeasurement:
         """Times of one framework on one kind of device."""
         return [each for each in self.times if (each.framework, each.device) == (framework, device)]
 
-    def slowness(self, mode: Mode, predicted_ms: Callable[[str, int], float]) -> float:
-        """How many times longer this machine takes to enqueue an iteration than another one.
+    def reference_ms(self, framework: str, autocast: float) -> float:
+        """Time to enqueue the reference iteration without autocast, in ms: geometric mean of all modes.
 
         Parameters
         ----------
-        mode : Mode
-        predicted_ms : callable
-            Host time of a CNN of the zoo at an image size on the other machine, in ms.
+        framework : str
+        autocast : float
+            Times as long that it takes under autocast.
 
         Raises
         ------
         OutOfRangeError
             If this machine was not measured with the framework and a GPU.
-
-        Notes
-        -----
-        Mean over its small CNNs of ln(measured / predicted), those of the mode if there are any, shrunk to four fifths:
-        hosts differ by a factor of 1.9 (one standard deviation), and small CNNs tell it within 1.35.
         """
-        known = self.times_of(mode.framework)
+        known = [each for each in self.times_of(framework) if each.subject == REFERENCE_CNN]
         if not known:
             raise OutOfRangeError(
-                f"the host {self.host!r} was not measured with {mode.framework} and a GPU. "
-                f"Measure it with `epochcast host --framework {mode.framework} --out host.json`."
+                f"the host {self.host!r} was not measured with {framework} and a GPU. "
+                f"Measure it with `epochcast host --framework {framework} --out host.json`."
             ).about("host")
-        asked = (mode.precision, mode.memory_format)
-        own = [each for each in known if (each.precision, each.memory_format) == asked] or known
-        ratios = [log(each.host_time_ms / predicted_ms(*each.subject)) for each in own]
-        return exp(_TRUST * sum(ratios) / len(ratios))
+        plain = [
+            each.host_time_ms / (autocast if each.precision.startswith("amp") else 1.0) for each in known
+        ]
+        return exp(sum(map(log, plain)) / len(plain))
 
 
 def read_host(path: Path) -> HostMeasurement:

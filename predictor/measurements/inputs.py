@@ -16,7 +16,7 @@ INPUT_FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class WorkerRate:
-    """Samples per second of so many worker processes together; 0 workers are the training process itself."""
+    """Samples per second of `workers` processes together; 0 workers are the training process itself."""
 
     workers: int
     samples_per_s: float
@@ -56,14 +56,14 @@ class InputMeasurement:
     def __post_init__(self) -> None:
         for name in ("vcpus", "image_size", "images", "mean_mb", "mean_megapixels"):
             _check_positive(name, getattr(self, name))
-        workers = [each.workers for each in self.rates]
+        workers = [rate.workers for rate in self.rates]
         if any(two <= one for one, two in pairwise(workers)) or 1 not in workers:
             raise SchemaError(f"rates are of {workers} workers. They must ascend and include 1.")
 
     @property
     def samples_per_worker_second(self) -> float:
-        """Rate of one worker alone."""
-        return next(each.samples_per_s for each in self.rates if each.workers == 1)
+        """Rate of a single worker."""
+        return next(rate.samples_per_s for rate in self.rates if rate.workers == 1)
 
     @property
     def most_workers(self) -> int:
@@ -80,7 +80,7 @@ class InputMeasurement:
             return ()
         import numpy as np  # a command that asks nothing starts without it
 
-        together = [each for each in self.rates if each.workers > 0]
+        together = [rate for rate in self.rates if rate.workers > 0]
         numbers, rates = zip(*((each.workers, each.samples_per_s) for each in together), strict=True)
         alone = self.rates[0].samples_per_s / self.samples_per_worker_second
         none = alone * float(np.interp(n_gpus, numbers, rates)) / n_gpus
@@ -88,7 +88,7 @@ class InputMeasurement:
 
     @property
     def samples_per_vcpu_second(self) -> float:
-        """Rate of each vCPU while all are busy; of a core alone where fewer workers were measured.
+        """Rate of each vCPU while all are busy; of a single core where fewer workers were measured.
 
         Raises
         ------

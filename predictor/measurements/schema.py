@@ -11,8 +11,10 @@ from predictor.catalogue.modes import (
     FLOAT32_MATMUL_PRECISIONS,
     FRAMEWORKS,
     MEMORY_FORMATS,
+    OPTIMIZERS,
     PRECISIONS,
 )
+from predictor.checks import LONGEST_MS
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
 
@@ -28,7 +30,6 @@ Version 1 lacks `float32_matmul_precision`: its profiler computed matrix product
 
 KINDS = ("proxy", "operator", "target", "all_reduce")
 PASSES = ("training", "forward_backward", "forward", "backward_input", "backward_weight")
-OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad", "adadelta", "rmsprop")
 
 SYNONYMS = {
     "amp": "amp_fp16",
@@ -162,6 +163,10 @@ COLUMNS = (
         Column(f"{what}_{part}", "count", f"operator: {what} {part}", "pixels", least=least)
         for what, least in (("kernel", 1), ("stride", 0), ("padding", 0))
         for part in ("height", "width")
+    ),
+    *(
+        Column(f"{what}_depth", "count", f"operator over volumes: {what} depth", "pixels", least=least)
+        for what, least in (("in", 1), ("out", 1), ("kernel", 1), ("stride", 1), ("padding", 0))
     ),
     Column("dilation", "count", "operator: dilation", "pixels"),
     Column("groups", "count", "operator: groups of a convolution"),
@@ -311,6 +316,8 @@ def _time(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = f"a number above 0, in {entry.unit} (wrong unit, or a failed measurement?)"
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, numbers <= 0, entry, valid)
+    if entry.unit == "ms":
+        rows.refuse(given, numbers > LONGEST_MS, entry, f"at most {LONGEST_MS:,} ms, a day (wrong unit?)")
     return numbers
 
 

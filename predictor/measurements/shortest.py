@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,16 +34,32 @@ def check_not_too_short(
 ) -> None:
     """Refuse the time of a training iteration on one GPU below a third of its arithmetic bound; a CPU has none.
 
+    Parameters
+    ----------
+    time_ms : float
+    what : str
+        Name of the time, for the message.
+    table : LayerTable
+    gpu : Gpu
+    precision : str
+    batch_size : int
+        Images per mini-batch of this GPU.
+
     Raises
     ------
     OutOfRangeError
-        With the bound; `what` names the time.
+        If it is shorter; the message has the bound.
     """
     if is_cpu(gpu.name):
         return
-    bound_ms = cnn_flops(table, batch_size) / (peak_tflop_per_s(gpu, precision) * 1e9)
+    bound_ms = batch_size * _flops_per_image(table) / (peak_tflop_per_s(gpu, precision) * 1e9)
     if time_ms < LEAST_SHARE * bound_ms:
         raise _too_short(what, time_ms, table.cnn, gpu.name, precision, batch_size, bound_ms)
+
+
+@lru_cache(maxsize=64)
+def _flops_per_image(table: LayerTable) -> float:
+    return cnn_flops(table, 1)
 
 
 def check_rows_not_too_short(
@@ -77,7 +94,7 @@ def check_rows_not_too_short(
 def shares_of_bound(frame: pd.DataFrame) -> NDArray[np.float64]:
     """Shortest time of each row over its arithmetic bound, FLOPs / peak rate; NaN where either is unknown.
 
-    Forward passes alone count as such; `n_gpus` share the images.
+    Single forward passes count as such; `n_gpus` share the images.
     """
     times = frame[[name for name in _TIMES if name in frame]].min(axis="columns").to_numpy(dtype=float)
     tables = frame["layer_table"] if "layer_table" in frame else [None] * len(frame)
@@ -111,7 +128,8 @@ def _image_bound_ms(
         OutOfRangeError,
     ):  # a CNN of one's own, which is checked where its layers are known
         return math.nan
-    return cnn_flops(known, 1, _PASSES[pass_]) / (peak_tflop_per_s(find_gpu(gpu), precision) * 1e9)
+    flops = cnn_flops(known, 1, _PASSES[pass_]) / known.parts
+    return flops / (peak_tflop_per_s(find_gpu(gpu), precision) * 1e9)
 
 
 def _too_short(

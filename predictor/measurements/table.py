@@ -308,7 +308,7 @@ def _check_columns(frame: pd.DataFrame, label: str) -> None:
 
 
 def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
-    """Accept a column of one's own, unless its name is a misspelling of one of ours, or occurs twice."""
+    """Accept a column of your own, unless its name is a misspelling of one of ours, or occurs twice."""
     if names.count(name) > 1 or (name.endswith(".1") and name.removesuffix(".1") in names):
         raise SchemaError(f"{label} has the column {name.removesuffix('.1')!r} twice. Remove one.")
     near = get_close_matches(name, [entry.name for entry in COLUMNS], n=1, cutoff=0.82)

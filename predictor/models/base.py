@@ -6,8 +6,9 @@ It keeps scikit-learn's rules (parameters, clones, tags) and imports none of it,
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -19,8 +20,8 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import NotFittedError, OutOfRangeError, SchemaError, nearest
 from predictor.measurements.groups import chips_of
 from predictor.measurements.schema import is_set
-from predictor.models.forecast import Anchor, IterationForecast, Reason, widening
-from predictor.models.registry import name_of
+from predictor.models.forecast import Anchor, IterationForecast, Reason, Term, widening
+from predictor.models.registry import PREDICTORS, estimator_class, name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,18 +40,27 @@ _LEAST_ROWS = 10
 _FOLDS = 5
 
 
+class KnownHost(NamedTuple):
+    """A host by name: its time to enqueue an iteration, in ms, and the 90 % half width of the ln of that."""
+
+    name: str
+    host_ms: float
+    spread: float
+
+
 class Measuring(NamedTuple):
     """How a row was measured, as far as no question asks for it.
 
-    `machine` is a key of `RooflineLaw.host_offset`, None for no machine in particular. `copies` and `waits` say whether
-    the iteration copies its images, and waits for a loader; None is as usual in the framework. `passes` is the table's
-    ``pass``.
+    `machine` is a key of `RooflineLaw.host_offset`, None for no machine in particular; `host_of` tells the host of each
+    GPU where it is no such machine. `copies` and `waits` say whether the iteration copies its images, and waits for a
+    loader. `passes` is the table's ``pass``.
     """
 
     machine: str | None = None
-    copies: bool | None = None
+    copies: bool = False
     waits: bool = False
     passes: str = "training"
+    host_of: Callable[[Gpu], KnownHost] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,13 +83,15 @@ class Predictor:
     A subclass gives `fit`, `forecasts`, `_learned` and `_restore`; X of `fit` and `predict` is a feature table
     (`predictor.measurements.features.feature_table`) with the `columns`. With `uses_operators` the training rows may
     contain single layers, with `uses_proxies` proxy CNNs. With `uses_anchors` `predict` takes measurements of the
-    predicted CNNs, without which one that `needs_anchors` is no answer of its own. A subclass that inherits `fit`
-    learns the same by it, and evaluations fit one of them for both.
+    predicted CNNs; with `needs_anchors` it answers only where there are some. One that `carries_by_proxies` is also
+    fitted on proxies of the GPU that an evaluation holds out. Subclasses that inherit the same `fit` learn the same,
+    so evaluations fit one of them for all.
     """
 
     columns: ClassVar[tuple[str, ...]] = ("gpu", "cnn", "image_size", "batch_size", "layer_table")
     uses_operators: ClassVar[bool] = False
     uses_proxies: ClassVar[bool] = False
+    carries_by_proxies: ClassVar[bool] = False
     uses_anchors: ClassVar[bool] = False
     needs_anchors: ClassVar[bool] = False
 
@@ -207,7 +219,7 @@ class Predictor:
         raise NotImplementedError(f"{type(self).__name__} has no JSON form.")
 
     def _checked(self, X: Any, columns: Sequence[str]) -> pd.DataFrame:
-        """Return X if it is a table with rows, these columns, and rows of trained CNNs alone."""
+        """Return X if it is a table with rows, these columns, and only rows of trained CNNs."""
         name = type(self).__name__
         import pandas as pd
 
@@ -230,6 +242,23 @@ class Predictor:
     def _check_fitted(self, attribute: str) -> None:
         if not hasattr(self, attribute):
             raise _unfitted(type(self).__name__)
+
+
+def new_predictor(name: str) -> Predictor:
+    """Make the unfitted scikit-learn estimator of this name.
+
+    Raises
+    ------
+    SchemaError
+        If no predictor has this name; the message lists the nearest.
+    """
+    if name not in PREDICTORS:
+        raise SchemaError(
+            f"no predictor is called {name!r}. Nearest: {nearest(name, PREDICTORS)}; "
+            f"all: {', '.join(PREDICTORS)}."
+        )
+    made: Predictor = estimator_class(name)(**PREDICTORS[name].parameters)
+    return made
 
 
 def _unfitted(name: str) -> Exception:
@@ -270,6 +299,10 @@ class WholePredictor(Predictor):
     def half_width(self, case: Case) -> float:  # noqa: ARG002 - for subclasses
         """Half width of the 90 % interval of ln time."""
         return max(self.half_widths_.values())
+
+    def regression_terms(self, case: Case) -> dict[str, Term]:  # noqa: ARG002 - for subclasses
+        """Coefficients and features behind `parts`; none where it is no regression."""
+        return {}
 
     def trained_on(self, case: Case) -> str:  # noqa: ARG002 - for subclasses
         """What the answer rests on, in words."""
@@ -316,6 +349,7 @@ class WholePredictor(Predictor):
             own,
             "not distinguished from the GPU",
             lambda: (parts, {}),
+            terms=partial(self.regression_terms, case),
         )
 
     def calibrate(self, X: pd.DataFrame, y: Floats) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -25,7 +24,6 @@ from predictor.models.base import (
     times_of,
 )
 from predictor.models.forecast import Reason
-from predictor.models.residuals import is_of
 from predictor.operators.work import cnn_flops
 
 if TYPE_CHECKING:
@@ -217,9 +215,9 @@ class _StraightLine:
         intercept, slope = np.linalg.lstsq(weighted / scales, np.ones(sizes.size), rcond=1e-10)[0] / scales
         return cls(float(intercept), float(slope))
 
-    def parts(self, sizes: Floats) -> dict[str, Floats]:
-        """Summands of the times in ms."""
-        return {"constant": np.full(sizes.size, self.intercept), "batch_size": self.slope * sizes}
+    def times_ms(self, sizes: Floats) -> Floats:
+        """Times in ms at these batch sizes."""
+        return self.intercept + self.slope * sizes
 
     def coefficients(self) -> dict[str, float]:
         """Milliseconds, and milliseconds per image."""
@@ -239,16 +237,12 @@ class _LogPoints:
         at, member = np.unique(np.log(sizes), return_inverse=True)
         return cls(at, np.bincount(member, np.log(times_ms)) / np.bincount(member))
 
-    def parts(self, sizes: Floats) -> dict[str, Floats]:
+    def times_ms(self, sizes: Floats) -> Floats:
         """Times in ms; beyond the measured batch sizes the outermost piece is extrapolated."""
         at, known, asked = self.log_sizes, self.log_ms, np.log(sizes)
         right = np.clip(np.searchsorted(at, asked), 1, at.size - 1)
         slope = (known[right] - known[right - 1]) / (at[right] - at[right - 1])
-        return {
-            "interpolated": np.asarray(
-                np.exp(known[right - 1] + slope * (asked - at[right - 1])), dtype=float
-            )
-        }
+        return np.asarray(np.exp(known[right - 1] + slope * (asked - at[right - 1])), dtype=float)
 
     def coefficients(self) -> dict[str, float]:
         """Batch size -> milliseconds."""
@@ -260,6 +254,8 @@ class _LogPoints:
 class _OfOwnRuns(WholePredictor):
     """A law of its own for each series of one GPU, CNN, image size and mode, from two batch sizes or more.
 
+    It is judged by evaluations; no question names it.
+
     Attributes
     ----------
     runs_ : dict of tuple of str -> (batch sizes, times in ms)
@@ -268,8 +264,6 @@ class _OfOwnRuns(WholePredictor):
 
     law: ClassVar[Any]
     name: ClassVar[str]
-    p90: ClassVar[float]
-    """Relative error of nine tenths of the batch sizes between measured ones: the scenario ``problem-scaling``."""
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> _OfOwnRuns:
         """Keep the times, in milliseconds, of a feature table.
@@ -308,32 +302,13 @@ class _OfOwnRuns(WholePredictor):
                     f"{self.name} has no two batch sizes of {cnn} at image size {image_size} on {gpu} ({known}). "
                     "Measure two, or use a predictor that carries over between GPUs and CNNs."
                 )
-            times[rows] = np.sum(list(self.law.of(*self.runs_[series]).parts(sizes[rows]).values()), axis=0)
+            times[rows] = self.law.of(*self.runs_[series]).times_ms(sizes[rows])
         return times
 
-    def parts(self, case: Case) -> dict[str, Floats]:
-        """Summands by the law through the case's runs on its GPU."""
-        parts: dict[str, Floats] = self.law.of(*self._own(case)).parts(case.batch_sizes)
-        return parts
-
-    def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
-        """No reasons; refused are batch sizes outside the measured ones."""
-        sizes, _ = self._own(case)
-        outside = [f"{size:.0f}" for size in case.batch_sizes if not sizes.min() <= size <= sizes.max()]
-        if outside:
-            raise OutOfRangeError(
-                f"batch_size {', '.join(outside)} lies outside {sizes.min():.0f}..{sizes.max():.0f}, where {self.name} "
-                "was fitted. Ask for batch sizes in that range, or leave the method out."
-            )
-        return super().scope(case)
-
-    def half_width(self, case: Case) -> float:  # noqa: ARG002 - the same everywhere
-        """From the evaluation of batch sizes between measured ones."""
-        return math.log1p(self.p90)
-
-    def trained_on(self, case: Case) -> str:
-        """The batch sizes of the runs."""
-        return f"your runs at batch size {', '.join(f'{size:.0f}' for size in np.unique(self._own(case)[0]))}"
+    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:  # noqa: ARG002
+        """NaN at both ends: such a law has no intervals."""
+        unknown = np.full(len(X), np.nan)
+        return unknown, unknown
 
     def coefficients(self) -> dict[str, float]:
         """`<series>:<coefficient>` -> milliseconds."""
@@ -344,22 +319,10 @@ class _OfOwnRuns(WholePredictor):
             for name, value in self.law.of(*runs).coefficients().items()
         }
 
-    def _own(self, case: Case) -> tuple[Floats, Floats]:
-        """Batch sizes and times of the runs on the case's GPU; OutOfRangeError if they are of fewer than two sizes."""
-        own = [each for each in case.anchors if is_of(each, case.gpu)]
-        sizes = np.array([each.batch_size for each in own], dtype=float)
-        distinct = [f"{size:.0f}" for size in np.unique(sizes)]
-        if len(distinct) < _LEAST_SIZES:
-            raise OutOfRangeError(
-                f"{self.name} needs runs of {case.cnn} on {case.gpu.name} at two batch sizes, got "
-                f"{', '.join(distinct) or 'none'}. Give two anchors, or a measurement table with them."
-            )
-        return sizes, np.array([each.iteration_time_ms for each in own], dtype=float)
-
     def _learned(self) -> dict[str, Any]:
         self._check_fitted("runs_")
         return {
-            "runs": [[list(series), *(each.tolist() for each in runs)] for series, runs in self.runs_.items()]
+            "runs": [[list(series), *(run.tolist() for run in runs)] for series, runs in self.runs_.items()]
         }
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
@@ -378,7 +341,6 @@ class Line(_OfOwnRuns):
 
     law: ClassVar[Any] = _StraightLine
     name: ClassVar[str] = "line"
-    p90: ClassVar[float] = 0.072
 
 
 class Interpolation(_OfOwnRuns):
@@ -389,4 +351,3 @@ class Interpolation(_OfOwnRuns):
 
     law: ClassVar[Any] = _LogPoints
     name: ClassVar[str] = "interpolation"
-    p90: ClassVar[float] = 0.087

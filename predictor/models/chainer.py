@@ -38,7 +38,7 @@ PRODUCTS = ("linear", "matmul")
 """Classes that cuBLAS computes for Chainer and PyTorch alike."""
 
 SINGLE = 1.5
-"""Factor on the half width of a CNN of one convolution, by proxies left out."""
+"""Factor on the half width for CNNs of one convolution, from proxies left out of the fit."""
 _CHANNELS, _PIXELS = 64, 5e4  # where the ratio of convolutions with windows is `windowed`
 _SAME_KERNELS_BELOW = 8.0  # compute capability: PyTorch, too, was measured on the old interface there
 
@@ -60,7 +60,7 @@ def pytorch_mode(gpu: Gpu, mode: Mode) -> Mode:
 
 
 def pytorch_host(host: str | HostMeasurement | None) -> str | HostMeasurement | None:
-    """The host as PyTorch would find it; one that was measured with Chainer by these times alone."""
+    """The host with PyTorch's times; a host measured with Chainer gets them from its times with Chainer."""
     if not isinstance(host, HostMeasurement) or not host.times_of("chainer"):
         return host
     ratio = ratios_of("chainer")["host"]
@@ -119,7 +119,7 @@ def _change(
     old = _old_interface(gpu)
     half = 1.0 if old or mode.precision in ("fp32", "tf32") else ratios["half"]
     share = windowed_share(table)
-    ratio = windowed_ratio(windowed_size(table), batch_sizes, ratios)
+    ratio = windowed_ratio(windowed_size(table), batch_sizes / table.parts, ratios)
     convolutions = np.ones(len(batch_sizes)) if old else ratio * share + 1.0 - share
     spread = math.hypot(ratios.spread, ratios["half_spread"] if half != 1.0 else 0.0)
     return Change(
@@ -144,13 +144,13 @@ GPU time = time of PyTorch in fp32 x 1 for pointwise convolutions and matrix pro
 64)^`channels` x (pixels of the mini-batch / 50,000)^`pixels` for convolutions with larger windows, `rest` for all else;
 all of it x `half` in half and mixed precision, within `half_spread`. Host time = `host` x PyTorch's in the same
 precision. Before Ampere, GPU time = PyTorch's in the same precision, x `rest` for all but convolutions and products.
-Other GPUs than those measured may be a factor of 3 off: PyTorch's fp32 iterations take 2.4 (ResNet-50) to 3.1 times
-(VGG) its TF32 ones on an H200; so far off lies a GPU whose tensor cores the old interface uses.
+On a GPU whose tensor cores the old interface uses, predictions may be a factor of 3 too long: on an H200, PyTorch's
+fp32 iterations take 2.4 (ResNet-50) to 3.1 times (VGG) as long as its TF32 ones.
 """
 
 
 def _old_interface(gpu: Gpu) -> bool:
-    """Whether PyTorch's times on a GPU are of the interface that Chainer calls, or of its like."""
+    """Whether PyTorch runs the same or similar kernels on this GPU as the interface that Chainer calls."""
     return gpu.compute_capability < _SAME_KERNELS_BELOW
 
 

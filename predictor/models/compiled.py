@@ -9,6 +9,7 @@ format of the model, which is more than half of what it gains in TF32. Loss and 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +20,9 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.chainer import CONVOLUTIONS, PRODUCTS
 from predictor.models.forecast import IterationForecast, Reason
+from predictor.models.hosts import autocast_host
 from predictor.models.ratios import Change, Ratios, Way, ratios_of
-from predictor.operators.operators import operators_of
+from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import moved_bytes, operator_class
 
 if TYPE_CHECKING:
@@ -108,10 +110,15 @@ def eager_parts_ms(
     return products, elementwise, _bytes_ms(table, gpu, precision, batch_sizes), unchanged
 
 
+@lru_cache(maxsize=256)
+def _norms_and_pools(table: LayerTable) -> dict[Operator, float]:
+    return {each: n for each, n in operators_of(table).items() if operator_class(each) in _NORMS_AND_POOLS}
+
+
 def _bytes_ms(table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array) -> Array:
     """Time of the bytes that norms other than batch norms, and pools, move at the GPU's bandwidth."""
-    counts = {each: n for each, n in operators_of(table).items() if operator_class(each) in _NORMS_AND_POOLS}
-    moved = moved_bytes(list(counts), batch_sizes, ELEMENT_BYTES[precision])
+    counts = _norms_and_pools(table)
+    moved = moved_bytes(list(counts), batch_sizes / table.parts, ELEMENT_BYTES[precision])
     total: Array = np.array(list(counts.values()), dtype=float) @ moved.reshape(len(counts), -1)
     return total / (1e6 * gpu.memory_bandwidth_gb_per_s)
 
@@ -129,7 +136,7 @@ def _change(
     return Change(
         ratios["elementwise"],
         classes,
-        ratios["host"],
+        ratios["host"] / autocast_host(mode),
         ratios.spread_on(gpu),
         ratios.host_spread,
         _reasons(ratios, table, gpu, mode, batch_sizes),
@@ -141,9 +148,10 @@ COMPILED = Way("compile", _known_mode, lambda mode: replace(mode, capture="eager
 
 GPU time = `products` x eager convolutions and matrix products + `elementwise` x what lies between them, batch norms too
 + `bytes` x the time of the bytes of other norms and of pools at the GPU's bandwidth + loss and optimizer; host time =
-`host` x that of the eager one in the model's own memory format. Compiling takes `compile_s` + `compile_layer_s` x
-layers, in seconds, within e^`compile_spread`. Elsewhere than on measured GPUs the ratio varies as that of forward
-passes of 1,625 CNNs and transformers does from a GeForce RTX 4090 to a 5090 (timm).
+`host` x that of the eager one in the model's own memory format and without autocast, whose casts are compiled: a
+compiled iteration costs the host 0.033 ms for each of its kernels, whatever the precision. Compiling takes `compile_s`
++ `compile_layer_s` x layers, in seconds, within e^`compile_spread`. Elsewhere than on measured GPUs the ratio varies as
+that of forward passes of 1,625 CNNs and transformers does from a GeForce RTX 4090 to a 5090 (timm).
 """
 
 
@@ -161,7 +169,8 @@ def _reasons(
         common.append(Reason("capture", f"compile was measured on no CNN with {', '.join(unlike)}"))
     least, most = ratios.batch_sizes
     beyond = (*common, Reason("capture", f"compile was measured only at batch sizes {least} to {most}"))
-    return tuple(tuple(common) if least <= size <= most else beyond for size in batch_sizes.tolist())
+    sizes = (batch_sizes / table.parts).tolist()
+    return tuple(tuple(common) if least <= size <= most else beyond for size in sizes)
 
 
 def measured_where() -> str:
@@ -171,11 +180,11 @@ def measured_where() -> str:
 
 
 def compile_seconds(table: LayerTable) -> float:
-    """Seconds of the first iteration, which compiles, on the hosts that measured it."""
+    """Seconds of the first iteration, which compiles the CNN, on the measured hosts."""
     ratios = ratios_of("compile")
     return ratios["compile_s"] + ratios["compile_layer_s"] * len(table)
 
 
 def compile_spread() -> float:
-    """Factor to each side within which compiling takes these seconds nine times out of ten."""
+    """Factor f of the 90 % interval of these seconds: seconds / f to seconds x f."""
     return float(np.exp(ratios_of("compile")["compile_spread"]))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from predictor.catalogue.devices import is_cpu
 from predictor.models.compiled import compile_seconds
@@ -13,6 +16,8 @@ from predictor.operators.memory import input_elements
 from predictor.operators.operators import is_depthwise
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from predictor.catalogue.devices import Gpu
     from predictor.catalogue.modes import Mode
     from predictor.cnns.layer_table import Layer, LayerTable
@@ -22,7 +27,7 @@ _LARGEST_COMPILED = 7  # side of a kernel; cuDNN has no compiled ones of larger,
 
 
 def start_factor() -> float:
-    """Factor to each side within which a start is meant to lie nine times out of ten."""
+    """Factor f of the 90 % interval of a start: start / f to start x f."""
     return math.exp(ratios_of("start").spread)
 
 
@@ -51,6 +56,12 @@ def first_calls_s(table: LayerTable, mode: Mode) -> float:
     return ratios["first_calls_s"] + _BATCHES_OF_TWO_SIZES * ratios["depthwise_shape_s"] * n
 
 
+def first_calls_of_each_s(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]) -> NDArray[np.float64]:
+    """`first_calls_s` on each GPU in its mode; NaN where no start was measured."""
+    of_mode = {mode: first_calls_s(table, mode) for mode in {mode for _, mode in devices}}
+    return np.array([of_mode[mode] if has_known_start(gpu, mode) else math.nan for gpu, mode in devices])
+
+
 def first_image_s(table: LayerTable) -> float:
     """Seconds by which the start grows with each image of a GPU's first mini-batch.
 
@@ -62,7 +73,7 @@ def first_image_s(table: LayerTable) -> float:
 
 
 def million_values(table: LayerTable) -> float:
-    """Numbers of one image, in millions."""
+    """Values (pixels x channels) of one image, in millions."""
     return input_elements(table.layers[0]) / 1e6
 
 

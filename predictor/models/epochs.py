@@ -54,7 +54,7 @@ def epoch_times_s(
     """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass.
 
     `iteration_time_ms` holds loading where `loading_ms` is not NaN; `between` says that the two add up. Training and
-    validation begin with `first_wait_s`: workers begin anew, and the first mini-batch is waited for.
+    validation begin with `first_wait_s`: workers start again, and the first mini-batch is waited for.
 
     Notes
     -----
@@ -74,9 +74,9 @@ def epoch_times_s(
 class EpochOverhead:
     """Time of measured epochs beyond iterations x iteration time.
 
-    A validation image takes `validation_share` of a training image's time (its forward pass alone), `ms_per_iteration`
+    A validation image takes `validation_share` of a training image's time (only its forward pass), `ms_per_iteration`
     is spent between iterations, and `ms_per_mb` on feeding each MB (10^6 bytes) of fp32 RGB images, training and
-    validation alike. `Epochs` carries over the second alone.
+    validation alike. `Epochs` carries over only the second.
     """
 
     validation_share: float = 0.0

@@ -129,7 +129,8 @@ def reasons(
     low, high = ranges.batch_size
     larger = Reason("batch", f"measured from {low} to {high}")
     smaller = replace(larger, towards=("low",))  # it takes no longer than those measured
-    outside = [(smaller,) * (n < low) + (larger,) * (n > high) for n in batch_sizes.tolist()]
+    sizes = (batch_sizes / table.parts).tolist()
+    outside = [(smaller,) * (n < low) + (larger,) * (n > high) for n in sizes]
     of_cnn = (*_of_cnn(ranges, table), *of_table(table))
     measured = _Measured(ranges.gpus, ranges.generations, ranges.gpu_modes, ranges.modes)
     found = []
@@ -141,7 +142,7 @@ def reasons(
 
 
 def of_table(table: LayerTable) -> tuple[Reason, ...]:
-    """Reasons for caution that lie in what is known of a CNN, whatever the method."""
+    """Reasons for caution that follow from the CNN's layer table, whatever the method."""
     found = [of_warning(warning) for warning in table.warnings]
     if table.has_unknown_edges:
         found.append(
@@ -151,16 +152,16 @@ def of_table(table: LayerTable) -> tuple[Reason, ...]:
 
 
 def of_warning(warning: TableWarning) -> Reason:
-    """The reason for caution that a reader of the CNN saw."""
+    """Reason for caution of a warning that the CNN's reader gave."""
     if warning.kind == "frozen":
         return Reason("frozen", f"{warning}; the interval reaches down to what a forward pass takes", 1.0)
     return Reason(warning.kind, str(warning))
 
 
 def with_frozen_parts(forecast: IterationForecast, table: LayerTable) -> IterationForecast:
-    """The forecast, its intervals down to what the CNN takes where all but its last layer is frozen.
+    """The forecast, with intervals that reach down to the time of the CNN with all but its last layer frozen.
 
-    Runs of the CNN, by which it was corrected, were made with its parts frozen.
+    A forecast corrected by runs of the CNN keeps its intervals: the runs were made with the parts frozen.
     """
     if "anchored" in forecast.method or all(warning.kind != "frozen" for warning in table.warnings):
         return forecast
@@ -247,7 +248,7 @@ def _of_any_gpu(
 
 
 def _on_gpu(measured: _Measured, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tuple[Reason, ...]:
-    """Settings measured on other chips alone; none if this chip was not measured at all."""
+    """Settings measured only on other chips; none if this chip was not measured at all."""
     modes = _modes_by_gpu(measured.gpu_modes)
     here = [each for twin in twins for each in modes.get(twin, ())]
     if not here or (mode.framework, mode.precision) in here:

@@ -143,7 +143,7 @@ class TrainingData:
 
     @classmethod
     def of_table(cls, frame: pd.DataFrame) -> Self:
-        """One's own measurement table, CNNs by their zoo names; errors as of `check_measurements`."""
+        """Your own measurement table, CNNs by their zoo names; errors as of `check_measurements`."""
         from predictor.measurements.features import feature_table
 
         checked = _checked(frame)
@@ -217,7 +217,7 @@ def fit_default(
 
 
 def fit_measurements(frame: pd.DataFrame) -> Model:
-    """Fit on one's own measurement table; CNNs by their zoo names.
+    """Fit on your own measurement table; CNNs by their zoo names.
 
     Raises
     ------
@@ -290,7 +290,7 @@ _SAMPLED_TYPES = (
     "conv2d", "activation", "batch_norm", "add", "concat", "avg_pool", "multiply", "max_pool", "linear", "permute",
     "dropout", "layer_norm", "group_norm", "matmul", "mean",
 )  # fmt: skip
-_OF_EACH_TYPE, _LEAST_MS = 100, 0.05  # shorter operators run from the L2 cache, as they do not in a CNN
+_OF_EACH_TYPE, _LEAST_MS = 20, 0.05  # shorter operators run from the L2 cache, as they do not in a CNN
 
 
 def _sample_of_operators(own: pd.DataFrame) -> pd.DataFrame:

@@ -58,7 +58,7 @@ class Reason:
     """A reason why a prediction extrapolates.
 
     `text` explains it, and `widens` is the factor on the half width of the roofline model's interval, towards the ends
-    in `towards` alone: fewer images take no longer than more.
+    only in `towards`: fewer images take no longer than more.
     """
 
     kind: Kind
@@ -89,13 +89,22 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Term:
+    """A term of a regression: its coefficient, and its feature at each batch size, shape (n_batches,)."""
+
+    coefficient: float
+    feature: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class IterationForecast:
     """Times of one iteration of a CNN on one GPU in one mode; arrays of shape (n_batches,), in ms.
 
     `low_ms` to `high_ms` is the 90 % interval of the iteration time, `gpu_low_ms` to `gpu_high_ms` that of the
     GPU time; `split` computes `class_ms` and `rung_ms`, which explanations need and predictions do not. `extrapolates`
     gives the reasons for caution at each batch size. A method that does not tell the GPU's time from the host's has NaN
-    there, and splits the iteration time into the summands of its law. `host_spread` is the 90 % half width of the ln of
+    there, and splits the iteration time into the summands of its law. `terms` computes the features and coefficients
+    of one that is a regression. `host_spread` is the 90 % half width of the ln of
     the host's speed, an error that all modes on a machine share.
     """
 
@@ -112,10 +121,11 @@ class IterationForecast:
     host: str
     split: Callable[[], GpuTimeSplit] | None = None
     host_spread: float = 0.0
+    terms: Callable[[], dict[str, Term]] | None = None
 
     @property
     def is_whole(self) -> bool:
-        """Whether the GPU's time is not told from the host's."""
+        """Whether GPU and host time are not separated."""
         return bool((self.gpu_time_ms != self.gpu_time_ms).any())
 
     @property

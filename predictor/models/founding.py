@@ -1,7 +1,8 @@
-"""The founding study's two approaches: regression on GPU specifications, and on times of proxy CNNs.
+"""The founding study's two approaches: linear regression on GPU specifications, and on times of proxy CNNs.
 
-Both count a CNN's layers as the nearest proxies, so that every CNN of known layers has an answer. The study's own
-form, plain least squares with a column for each convolution shape, is in notebook 04.
+Both are non-negative sums of terms, coefficient x feature, that scikit-learn fits on relative errors. They count a
+CNN's layers as the nearest proxies, so that every CNN of known layers has an answer. The study's own form, least
+squares in seconds with a column for each convolution shape, is in notebook 04.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from predictor.catalogue.devices import Gpu, is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import Mode
-from predictor.cnns.layer_table import Layer, LayerTable
-from predictor.cnns.proxies import proxy_name, proxy_table
+from predictor.cnns.proxies import FOUNDING_PROXIES
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.base import (
     INSTEAD,
@@ -32,32 +31,80 @@ from predictor.models.base import (
     table_of,
     times_of,
 )
-from predictor.models.forecast import WIDENS, Reason
-from predictor.operator_types import OPERATOR_TYPES
-from predictor.operators.work import PASSES, layer_bytes, layer_flops
+from predictor.models.forecast import WIDENS, Reason, Term
+from predictor.operators.nearest_proxy import moved_bytes_per_image, proxy_work, unlike_layers
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FOUNDING_PROXIES = (
-    "32_3_64", "32_64_64", "16_64_128", "16_128_128", "8_128_256", "8_256_256", "4_256_256", "4_256_512", "4_512_256",
-    "4_512_512", "2_256_256", "2_256_512", "2_512_256", "2_512_512",
-)  # fmt: skip
-
-_FLOP_PER_BYTE = 200.0
-"""FLOPs that count as a byte moved: of 0, 20, 60 and 200 the best where CNNs were left out of the H200's rows."""
 
 _MODE = ("framework", "precision", "memory_format", "autotune")
 """Fields of a mode in which the two approaches are fitted."""
 
 _COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "layer_table")
-_PRODUCTS = tuple(
-    name for name, entry in OPERATOR_TYPES.items() if entry.is_convolution and entry.is_measured
-)
-_CUBE = 3.0  # iteration^3 = GPU time^3 + host time^3, as of `layer-times`
 _EXAMPLES = 3
 
 ModeWords = tuple[str, ...]
+Terms = dict[str, Floats]
+"""Features of a case by name, each of shape (n_batch_sizes,)."""
+
+
+def linear_regression(terms: Sequence[str], *, positive: bool = True) -> Any:
+    """Unfitted pipeline of both approaches: a column transformer that scales the terms, and a linear regression.
+
+    Parameters
+    ----------
+    terms : sequence of str
+        Columns; there is no intercept beside them.
+    positive : bool
+        Whether coefficients are held at or above zero, as times of parts are.
+    """
+    from sklearn.compose import ColumnTransformer
+    from sklearn.linear_model import LinearRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MaxAbsScaler
+
+    scaled = ColumnTransformer([("terms", MaxAbsScaler(), list(terms))])
+    return make_pipeline(scaled, LinearRegression(fit_intercept=False, positive=positive))
+
+
+def fitted_coefficients(
+    terms: pd.DataFrame, times: Floats, weights: Floats, *, power: float = 1.0, positive: bool = True
+) -> dict[str, float]:
+    """Coefficients by term of time^power = sum of (coefficient x term)^power, by least squares of relative errors.
+
+    Parameters
+    ----------
+    terms : DataFrame of n rows
+    times, weights : ndarray of shape (n,)
+        Times in ms; the weight of each squared relative error.
+    power : float
+        1 adds terms up. A larger one lets the longest term hide the others, as GPU and host hide each other.
+    positive : bool
+        As of `linear_regression`.
+    """
+    names = [str(name) for name in terms.columns]
+    pipeline = linear_regression(names, positive=positive)
+    pipeline.fit(terms**power, times**power, linearregression__sample_weight=weights / times ** (2 * power))
+    scale = pipeline[0].named_transformers_["terms"].scale_
+    raised = pipeline[-1].coef_ / scale
+    return dict(zip(names, map(float, np.sign(raised) * np.abs(raised) ** (1 / power)), strict=True))
+
+
+def _summands(terms: Terms, coefficients: Mapping[str, float], power: float) -> dict[str, Floats]:
+    """Each term's part of the time in ms: coefficient x feature, and for other powers its share of the time."""
+    parts = {name: coefficients[name] * feature for name, feature in terms.items()}
+    if power == 1.0:
+        return parts
+    raised = {name: part**power for name, part in parts.items()}
+    time = np.sum(list(raised.values()), axis=0) ** (1 / power)
+    return {name: each / time ** (power - 1) for name, each in raised.items()}
+
+
+def _table_of(terms: Sequence[Terms]) -> pd.DataFrame:
+    """Terms of cases as one table; one that a case lacks is none of its parts."""
+    import pandas as pd
+
+    return pd.concat([pd.DataFrame(each) for each in terms], ignore_index=True).fillna(0.0)
 
 
 def _words(mode: Mode) -> ModeWords:
@@ -68,125 +115,18 @@ def _in_words(words: ModeWords) -> str:
     return ", ".join((*words[:-1], "autotune") if words[-1] == "True" else words[:-1])
 
 
-class ProxyWork(NamedTuple):
-    """Layers of a CNN that count as one proxy: how many, and how much work each does relative to the proxy's own."""
-
-    n_layers: int
-    ratios: Floats
-
-
-@lru_cache(maxsize=512)
-def proxy_work(table: LayerTable, proxies: tuple[str, ...]) -> dict[str, ProxyWork]:
-    """A CNN's convolutions and linear layers by their nearest proxy, in the order of `proxies`.
-
-    Notes
-    -----
-    The nearest proxy is that of the same class (a grouped, a transposed or another convolution), then of the most
-    similar kernel, then of the same stride, then of the most similar size: doublings of height, channels and filters.
-    A linear layer counts as a convolution of one pixel. Work is FLOPs + 200 x bytes of one image's three passes.
-    """
-    ratios: dict[str, list[float]] = {}
-    for layer in _products(table):
-        name, work = _nearest(_shape(layer), proxies)
-        ratios.setdefault(name, []).append(work)
-    if not ratios:
-        raise OutOfRangeError(
-            f"{table.cnn} has no convolution and no linear layer to count as a proxy. {INSTEAD}."
-        )
-    return {name: ProxyWork(len(ratios[name]), np.array(ratios[name])) for name in proxies if name in ratios}
-
-
-def _products(table: LayerTable) -> Iterator[Layer]:
-    for layer in table:
-        if layer.type in _PRODUCTS or layer.type == "linear":
-            yield layer
-
-
-class _Shape(NamedTuple):
-    height: float
-    inputs: float
-    outputs: float
-    kernel: float
-    stride: int
-    kind: str
-    work: float
-
-
-def _shape(layer: Layer) -> _Shape:
-    try:
-        flops = sum(layer_flops(layer, each, 1) for each in PASSES)
-        moved = sum(layer_bytes(layer, each, 2) - layer_bytes(layer, each, 1) for each in PASSES)
-        work = flops + _FLOP_PER_BYTE * moved
-        if layer.type == "linear":
-            return _Shape(
-                1.0, float(layer.in_channels or 1), float(layer.out_channels or 1), 1.0, 1, "plain", work
-            )
-        sides = (layer.in_height, layer.in_width, layer.in_channels, layer.out_channels)
-        height, width, inputs, outputs = (float(side) for side in sides if side is not None)
-        kernel = float((layer.kernel_height or 0) * (layer.kernel_width or 0))
-    except (TypeError, ValueError) as error:
-        raise SchemaError(
-            f"layer {layer.index} {layer.name!r} lacks a part of its shape, so that it counts as no proxy ({error}). "
-            "Complete the layer table."
-        ) from error
-    kind = (
-        "transposed"
-        if layer.type == "conv_transpose2d"
-        else "grouped"
-        if (layer.groups or 1) > 1
-        else "plain"
-    )
-    stride = layer.stride_height or 1
-    return _Shape((height * width) ** 0.5, inputs, outputs, kernel, stride, kind, work)
-
-
-@lru_cache(maxsize=4096)
-def _nearest(shape: _Shape, proxies: tuple[str, ...]) -> tuple[str, float]:
-    """Name of the nearest proxy, and the layer's work over its convolution's."""
-
-    def distance(proxy: _Shape) -> tuple[bool, float, bool, float]:
-        sizes = zip(shape[:3], proxy[:3], strict=True)
-        return (
-            shape.kind != proxy.kind,
-            abs(np.log(shape.kernel / proxy.kernel)),
-            shape.stride != proxy.stride,
-            sum(abs(float(np.log2(one / other))) for one, other in sizes),
-        )
-
-    known = {name: _shape_of_proxy(name) for name in proxies}
-    name = min(known, key=lambda each: distance(known[each]))
-    return name, shape.work / known[name].work
-
-
-@lru_cache(maxsize=256)
-def _shape_of_proxy(name: str) -> _Shape:
-    return _shape(next(layer for layer in proxy_table(name) if layer.type in _PRODUCTS))
-
-
-@lru_cache(maxsize=512)
-def _counted(table: LayerTable, proxies: tuple[str, ...]) -> tuple[Reason, ...]:
-    """That layers without a proxy of their shape count as others, with the most frequent ones."""
-    unlike: Counter[tuple[str, str]] = Counter()
-    layers = list(_products(table))
-    for layer in layers:
-        name = (
-            f"linear_{layer.in_channels}_{layer.out_channels}"
-            if layer.type == "linear"
-            else proxy_name(layer)
-        )
-        if name not in proxies:
-            unlike[name, _nearest(_shape(layer), proxies)[0]] += 1
-    if not unlike:
+def _counted(case: Case, proxies: tuple[str, ...]) -> tuple[Reason, ...]:
+    """Reason for caution: layers without a proxy of their shape count as another; the most frequent are named."""
+    n_unlike, n_layers, examples = unlike_layers(table_of(case), proxies)
+    if not n_unlike:
         return ()
-    some = ", ".join(f"{name} as {proxy}" for (name, proxy), _ in unlike.most_common(_EXAMPLES))
-    text = (
-        f"{unlike.total()} of {len(layers)} layers count as the nearest proxy, scaled by their work: {some}"
-    )
-    return (Reason("shape", text + (" ..." if len(unlike) > _EXAMPLES else ""), 1.0),)
+    some = ", ".join(examples[:_EXAMPLES]) + (" ..." if len(examples) > _EXAMPLES else "")
+    text = f"{n_unlike} of {n_layers} layers count as the nearest proxy, scaled by their work: {some}"
+    return (Reason("shape", text, 1.0),)
 
 
 def _beyond(name: str, sizes: Floats, low: float, high: float) -> list[tuple[Reason, ...]]:
-    """At each batch size the reason that it lies outside the fitted ones."""
+    """Reason for caution at each batch size outside the fitted range."""
     reason = Reason("batch", f"{name} was fitted at batch sizes {low:g} to {high:g}", WIDENS)
     return [() if low <= size <= high else (reason,) for size in sizes]
 
@@ -198,49 +138,83 @@ def _not_fitted(name: str, mode: ModeWords, fitted: Sequence[ModeWords]) -> OutO
     )
 
 
-_TYPICAL = {
-    "compute_capability": 7.0,
-    "boost_clock_ghz": 1.5,
-    "cuda_cores": 5000.0,
-    "peak_fp32_tflop_per_s": 15.0,
-    "l2_mib": 6.0,
-    "memory_bandwidth_gb_per_s": 900.0,
-}
-"""Specifications that `gpu-specs` uses, with values around which they are scaled."""
+class _LinearStudy(WholePredictor):
+    """What both approaches share: parts of a time, and the form of the regression."""
 
-_SPECIFICATIONS = tuple(_TYPICAL)
-_USUAL_EXPONENTS = {"peak_fp32_tflop_per_s": -0.5, "memory_bandwidth_gb_per_s": -0.5}
-_OF_EXPONENTS, _OF_PROXIES, _OF_MODES, _OF_ALL = 1.0, 3.0, 0.5, 0.01
-"""Ridges, chosen by leaving out GPUs of Lambda's rows, and CNNs of the H200's."""
+    uses_proxies: ClassVar[bool] = True
+    power: float
+    positive: bool
+
+    def terms(self, case: Case) -> Terms:
+        """Features of a case by name, in ms but for those of the host; errors as of `scope`."""
+        raise NotImplementedError(f"{type(self).__name__} has no terms.")
+
+    def coefficients_of(self, case: Case) -> dict[str, float]:
+        """Coefficients of `terms` by name."""
+        raise NotImplementedError(f"{type(self).__name__} has no coefficients.")
+
+    def parts(self, case: Case) -> dict[str, Floats]:
+        """Each term's part of the time in ms; errors as of `scope`."""
+        return _summands(self.terms(case), self.coefficients_of(case), self.power)
+
+    def regression_terms(self, case: Case) -> dict[str, Term]:
+        """As of `WholePredictor`; errors as of `scope`."""
+        coefficients = self.coefficients_of(case)
+        return {name: Term(coefficients[name], feature) for name, feature in self.terms(case).items()}
+
+    def _regression(self, terms: pd.DataFrame, times: Floats, weights: Floats) -> dict[str, float]:
+        return fitted_coefficients(terms, times, weights, power=self.power, positive=self.positive)
 
 
-class GpuSpecs(WholePredictor):
-    """Approach 1: iteration time from a GPU's specifications and counts of proxies in the CNN.
+_SPECIFICATIONS = ("compute_capability", "boost_clock_ghz", "cuda_cores", "memory_bandwidth_gb_per_s")
+"""Columns of gpus.csv that `gpu-specs` reads, beside the peak rate at the precision."""
+
+_USUAL_CAPABILITY = 7.0
+
+
+class GpuSpecs(_LinearStudy):
+    """Approach 1: iteration time from a GPU's specifications, counts of proxies in the CNN and the batch size.
 
     Parameters
     ----------
     proxies : tuple of str
-        Proxies as which layers count.
+        Proxies as which layers may count.
+    power : float, default=1
+        As of `fitted_coefficients`.
+    positive : bool, default=True
+        Whether coefficients are held at or above zero.
 
     Attributes
     ----------
     modes_ : dict of tuple of str -> (GPUs, smallest and largest batch size)
         What was fitted, by framework, precision, memory format and autotuning.
+    proxies_ : tuple of str
+        Those as which layers of the training CNNs count.
     coefficients_ : dict of str -> float
-        Logarithms of a, h and u of each mode and of c of each proxy, and the exponents e of the specifications.
+        By term; see Notes.
 
     Notes
     -----
-    time = a + h layers + u x batch size x product over specifications of spec^e x sum over proxies of c x work, where
-    all coefficients but e are above zero, and so is every time. `work` is that of the layers that count as the proxy;
-    the peak rate is that of the precision. Least squares of ln time; every CNN of a mode weighs the same. Ridges hold
-    the coefficients of modes and of proxies near one another, and e near -1/2 for peak and bandwidth, else near 0.
+    time = sum of coefficient x term over these terms:
+
+    - ``iteration|FRAMEWORK``: 1; ``layers|FRAMEWORK``: layers. Their coefficients are in ms.
+    - ``parameters``: time to read the parameters once. ``bytes|PRECISION MEMORY_FORMAT``: time to move all layers'
+      bytes (fp32's numbers) for the mini-batch. Both at the memory bandwidth.
+    - ``flops``: time of the operations of convolutions and linear layers at the peak rate of the precision; its
+      coefficient is the inverse of the share of the peak that they reach.
+    - ``issue|PROXY``: time of those that count as the proxy at a multiply-add a core and clock, x 7 /
+      compute capability.
+
+    Every CNN of a mode weighs the same. Of forms with one coefficient for all proxies or one each, shared by modes or
+    not, and of sums and logarithms, this misses GPUs and CNNs left out of all sources but PROFET's least.
     """
 
-    uses_proxies: ClassVar[bool] = True
-
-    def __init__(self, proxies: tuple[str, ...] = FOUNDING_PROXIES) -> None:
+    def __init__(
+        self, proxies: tuple[str, ...] = FOUNDING_PROXIES, power: float = 1.0, positive: bool = True
+    ) -> None:
         self.proxies = proxies
+        self.power = power
+        self.positive = positive
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> GpuSpecs:
         """Learn from a feature table of n rows and their iteration times in milliseconds, of shape (n,).
@@ -250,40 +224,51 @@ class GpuSpecs(WholePredictor):
         SchemaError
             If a column is missing, no row has layers and a GPU with all specifications, or a time is not above 0.
         """
-        from scipy.optimize import least_squares
-
         times = times_of(y, len(self._checked(X, _COLUMNS)), "iteration_time_ms")
-        cases = [(case, rows) for case, rows in cases_of(X) if case.table is not None and _is_specified(case)]
-        if not cases:
+        known = [(case, rows) for case, rows in cases_of(X) if case.table is not None and _is_specified(case)]
+        if not known:
             raise SchemaError(
                 "no row has a CNN with known layers on a GPU with all specifications. Add some."
             )
-        self.modes_ = _fitted_modes([case for case, _ in cases])
-        design = _Specs(self, [case for case, _ in cases])
-        measured = np.concatenate([times[rows] for _, rows in cases])
-        weights, start = _balanced([case for case, _ in cases]), design.start(measured)
-        ridge = design.ridge()
-
-        def residuals(x: Floats) -> Floats:
-            return np.concatenate([weights * np.log(design.times(x) / measured), ridge @ (x - start)])
-
-        def slopes(x: Floats) -> Floats:
-            return np.vstack([weights[:, None] * design.slopes(x), ridge])
-
-        solved = least_squares(residuals, start, jac=slopes, method="lm").x
-        self.coefficients_ = dict(zip(design.names, map(float, solved), strict=True))
+        cases = [case for case, _ in known]
+        self.modes_ = _fitted_modes(cases)
+        counted = {name for case in cases for name in proxy_work(table_of(case), self.proxies)}
+        self.proxies_ = tuple(name for name in self.proxies if name in counted)
+        terms = _table_of([self._terms(case) for case in cases])
+        measured = np.concatenate([times[rows] for _, rows in known])
+        self.coefficients_ = self._regression(terms, measured, _balanced(cases))
         return self
 
-    def parts(self, case: Case) -> dict[str, Floats]:
-        """Time of an iteration, of all its layers, and of the work of each proxy; errors as of `scope`."""
-        self._check_fitted("coefficients_")
+    def terms(self, case: Case) -> Terms:
+        """As of the notes; errors as of `scope`."""
         self._check_scope(case)
-        return _Specs(self, [case]).parts(self.coefficients_)
+        return self._terms(case)
+
+    def _terms(self, case: Case) -> Terms:
+        table, gpu, mode = table_of(case), case.gpu, case.mode
+        alone, images = np.ones(case.batch_sizes.size), case.batch_sizes
+        bandwidth = gpu.memory_bandwidth_gb_per_s
+        peak = peak_tflop_per_s(gpu, mode.precision)
+        issued = 2e-3 * gpu.cuda_cores * gpu.boost_clock_ghz * gpu.compute_capability / _USUAL_CAPABILITY
+        work = {
+            name: images * each.flops for name, each in proxy_work(table, self.proxies_).items()
+        }  # 10^9 operations over 10^12 operations a second are a millisecond
+        return {
+            f"iteration|{mode.framework}": alone,
+            f"layers|{mode.framework}": alone * len(table),
+            "parameters": alone * sum(layer.parameters or 0 for layer in table) * 4e-6 / bandwidth,
+            f"bytes|{mode.precision} {mode.memory_format}": 1e3
+            * images
+            * moved_bytes_per_image(table)
+            / bandwidth,
+            "flops": np.sum(list(work.values()), axis=0) / peak,
+            **{f"issue|{name}": flops / issued for name, flops in work.items()},
+        }
 
     def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution; refused are CPUs, GPUs without a specification, and modes that were not fitted."""
         gpus, low, high = self._check_scope(case)
-        always = _counted(table_of(case), self.proxies)
+        always = _counted(case, self.proxies_)
         if case.gpu.name not in gpus:
             others = {gpu for known, _, _ in self.modes_.values() for gpu in known}
             where = "in this mode" if case.gpu.name in others else "in any mode"
@@ -297,18 +282,24 @@ class GpuSpecs(WholePredictor):
         return widths[MEASURED] if is_fitted and MEASURED in widths else max(widths.values())
 
     def coefficients(self) -> dict[str, float]:
-        """Logarithms of the coefficients and the exponents, by name."""
+        """Coefficients by term."""
         self._check_fitted("coefficients_")
         return dict(self.coefficients_)
 
+    def coefficients_of(self, case: Case) -> dict[str, float]:  # noqa: ARG002 - the same for all
+        """As `coefficients`, whichever the case."""
+        return self.coefficients()
+
     def _check_scope(self, case: Case) -> tuple[tuple[str, ...], float, float]:
+        self._check_fitted("coefficients_")
         table_of(case)
         if is_cpu(case.gpu.name):
             raise OutOfRangeError(
                 f"gpu-specs knows GPUs by their specifications, and {case.gpu.name} has none. {INSTEAD}."
             )
-        values = _specifications(case.gpu, case.mode.precision)
-        missing = [name for name, value in zip(_SPECIFICATIONS, values, strict=True) if not value > 0]
+        missing = [
+            name for name, value in _specifications(case.gpu, case.mode.precision).items() if not value > 0
+        ]
         if missing:
             raise OutOfRangeError(f"no data sheet gives {', '.join(missing)} of {case.gpu.name}. {INSTEAD}.")
         if _words(case.mode) not in self.modes_:
@@ -321,7 +312,7 @@ class GpuSpecs(WholePredictor):
             {"mode": list(mode), "gpus": list(gpus), "batch_sizes": [low, high]}
             for mode, (gpus, low, high) in self.modes_.items()
         ]
-        return {"modes": modes, "coefficients": self.coefficients_}
+        return {"modes": modes, "proxies": list(self.proxies_), "coefficients": self.coefficients_}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
         self.modes_ = {
@@ -332,22 +323,25 @@ class GpuSpecs(WholePredictor):
             )
             for each in learned["modes"]
         }
+        self.proxies_ = tuple(map(str, learned["proxies"]))
         self.coefficients_ = {str(name): finite(value) for name, value in learned["coefficients"].items()}
-        if set(self.coefficients_) != set(_Specs(self, []).names):
+        needed = {f"iteration|{mode[0]}" for mode in self.modes_} | {
+            f"issue|{name}" for name in self.proxies_
+        }
+        if not needed <= set(self.coefficients_):
             raise ValueError("coefficients are not those of the modes and proxies")
 
 
-def _specifications(gpu: Gpu, precision: str) -> Floats:
-    """Values of `_SPECIFICATIONS`, the peak rate at this precision; NaN where no data sheet gives one."""
-    values = [
-        peak_tflop_per_s(gpu, precision) if name.startswith("peak") else getattr(gpu, name)
-        for name in _SPECIFICATIONS
-    ]
-    return np.array(values, dtype=float)
+def _specifications(gpu: Gpu, precision: str) -> dict[str, float]:
+    """Specifications by column, the peak rate at this precision; NaN where no data sheet gives one."""
+    peak = {f"the peak rate in {precision}": peak_tflop_per_s(gpu, precision)}
+    return {name: float(getattr(gpu, name)) for name in _SPECIFICATIONS} | peak
 
 
 def _is_specified(case: Case) -> bool:
-    return not is_cpu(case.gpu.name) and bool((_specifications(case.gpu, case.mode.precision) > 0).all())
+    if is_cpu(case.gpu.name):
+        return False
+    return all(value > 0 for value in _specifications(case.gpu, case.mode.precision).values())
 
 
 def _fitted_modes(cases: Sequence[Case]) -> dict[ModeWords, tuple[tuple[str, ...], float, float]]:
@@ -355,113 +349,17 @@ def _fitted_modes(cases: Sequence[Case]) -> dict[ModeWords, tuple[tuple[str, ...
     for mode in sorted({_words(case.mode) for case in cases}):
         some = [case for case in cases if _words(case.mode) == mode]
         sizes = np.concatenate([case.batch_sizes for case in some])
-        found[mode] = (
-            tuple(sorted({case.gpu.name for case in some})),
-            float(sizes.min()),
-            float(sizes.max()),
-        )
+        gpus = tuple(sorted({case.gpu.name for case in some}))
+        found[mode] = (gpus, float(sizes.min()), float(sizes.max()))
     return found
 
 
 def _balanced(cases: Sequence[Case]) -> Floats:
-    """Weights of the rows with which every CNN of a mode weighs the same, their squares 1 on average."""
+    """Weights of the rows with which every CNN of a mode weighs the same, 1 on average."""
     key = [(_words(case.mode), case.cnn, case.image_size) for case in cases for _ in case.batch_sizes]
     n = Counter(key)
-    weights = np.array([n[each] ** -0.5 for each in key])
-    return np.asarray(weights * np.sqrt(len(key) / np.sum(weights**2)), dtype=float)
-
-
-class _Specs:
-    """Design matrices of approach 1 for cases whose modes were fitted."""
-
-    def __init__(self, predictor: GpuSpecs, cases: Sequence[Case]) -> None:
-        modes, self.proxies = list(predictor.modes_), predictor.proxies
-        self.n_modes = len(modes)
-        rows: list[tuple[Floats, float, Floats, int]] = []
-        for case in cases:
-            work = proxy_work(table_of(case), self.proxies)
-            own = np.array([_work_of(name, work) for name in self.proxies])
-            layers = sum(each.n_layers for each in work.values())
-            specs = np.log(
-                _specifications(case.gpu, case.mode.precision) / [_TYPICAL[name] for name in _SPECIFICATIONS]
-            )
-            rows += [(own * size, layers, specs, modes.index(_words(case.mode))) for size in case.batch_sizes]
-        if rows:
-            self.work, self.layers, self.specs, at = (np.array(each) for each in zip(*rows, strict=True))
-            self.mode = np.eye(self.n_modes)[at]
-        kinds = ("iteration", "layer", "work")
-        of_modes = [f"{kind}|{'|'.join(mode)}" for kind in kinds for mode in modes]
-        self.names = [
-            *of_modes,
-            *(f"proxy|{name}" for name in self.proxies),
-            *(f"exponent|{s}" for s in _SPECIFICATIONS),
-        ]
-
-    def start(self, measured: Floats) -> Floats:
-        """Coefficients to start from: half a millisecond an iteration, and typical times of layers and of work."""
-        typical = (
-            np.log(0.5),
-            np.log(np.median(measured / self.layers) / 4),
-            np.log(np.median(measured / self.work.sum(1))),
-        )
-        exponents = [_USUAL_EXPONENTS.get(name, 0.0) for name in _SPECIFICATIONS]
-        return np.array([*np.repeat(typical, self.n_modes), *np.zeros(len(self.proxies)), *exponents])
-
-    def ridge(self) -> Floats:
-        """Rows of the penalties, which hold the coefficients near the start and those of the modes near one another.
-
-        All rows of a GPU share what its specifications miss, so that exponents are held by rows per GPU.
-        """
-        n, n_all = self.n_modes, len(self.names)
-        rows_of_gpu = len(self.specs) / len(np.unique(self.specs, axis=0))
-        rows = np.eye(n_all)
-        rows[: 3 * n] *= _OF_ALL
-        rows[3 * n : 3 * n + len(self.proxies)] *= _OF_PROXIES
-        rows[3 * n + len(self.proxies) :] *= _OF_EXPONENTS * np.sqrt(rows_of_gpu)
-        apart = np.zeros((3 * n, n_all))
-        for kind in range(3):
-            block = slice(kind * n, (kind + 1) * n)
-            apart[block, block] = _OF_MODES * (np.eye(n) - 1.0 / n)
-        return np.vstack([rows, apart])
-
-    def _summands(self, x: Floats) -> tuple[Floats, Floats, Floats]:
-        """Times of the iteration and its layers, shape (n_rows,), and of the work, shape (n_rows, n_proxies)."""
-        iteration, layer, work, proxy, exponent = np.split(
-            x, np.cumsum([self.n_modes] * 3 + [len(self.proxies)])
-        )
-        speed = np.exp(self.mode @ work + self.specs @ exponent)
-        return (
-            np.exp(self.mode @ iteration),
-            np.exp(self.mode @ layer) * self.layers,
-            self.work * np.exp(proxy) * speed[:, None],
-        )
-
-    def times(self, x: Floats) -> Floats:
-        """Times in ms, shape (n_rows,)."""
-        iteration, layers, work = self._summands(x)
-        return np.asarray(iteration + layers + work.sum(axis=1), dtype=float)
-
-    def slopes(self, x: Floats) -> Floats:
-        """Derivatives of ln time by the coefficients, shape (n_rows, n_coefficients)."""
-        iteration, layers, work = self._summands(x)
-        busy = work.sum(axis=1)
-        columns = (
-            *(self.mode * each[:, None] for each in (iteration, layers, busy)),
-            work,
-            self.specs * busy[:, None],
-        )
-        return np.asarray(np.column_stack(columns) / (iteration + layers + busy)[:, None], dtype=float)
-
-    def parts(self, coefficients: Mapping[str, float]) -> dict[str, Floats]:
-        """Summands by name, of proxies those as which layers count."""
-        iteration, layers, work = self._summands(np.array([coefficients[name] for name in self.names]))
-        found = {"iteration": iteration, "layers": layers}
-        return found | {name: ms for name, ms in zip(self.proxies, work.T, strict=True) if ms.any()}
-
-
-def _work_of(name: str, work: Mapping[str, ProxyWork]) -> float:
-    """Work of the layers that count as a proxy, in 10^9."""
-    return float(work[name].ratios.sum()) * _shape_of_proxy(name).work / 1e9 if name in work else 0.0
+    weights = np.array([1 / n[each] for each in key])
+    return np.asarray(weights / weights.mean(), dtype=float)
 
 
 class _Curve(NamedTuple):
@@ -489,54 +387,53 @@ class _Proxies(NamedTuple):
         return round(float(low.min())), round(float(high.max()))
 
 
-class _Law(NamedTuple):
-    """Coefficients of one CNN: of the proxies' GPU times, of the host's, and of the former's limit of large batches."""
-
-    gpu: float
-    host: float
-    limit: float = 0.0
-
-    def cubes(self, busy: Floats, host: Floats, limit: Floats) -> tuple[Floats, Floats]:
-        """Cubes of the GPU's time and of the host's."""
-        return (self.gpu * busy + self.limit * limit) ** _CUBE, (self.host * host) ** _CUBE
-
-
 _LARGE = 2.0**20
 """Batch size at which proxies' times are proportional to it."""
 
 _LEAST_OF_CNN = 2
-_NEAR_GENERAL = 0.1
-"""Ridge of a CNN's own coefficients, chosen by batch sizes left out of the H200's rows in fp32."""
+_NEAR_GENERAL = 0.3
+"""Weight of the general coefficients in a CNN's own fit, as a relative error that they may not be off by."""
 
+_TERMS = ("proxies", "host", "limit")
 _Key = tuple[str, int, ModeWords, bool]
 _Range = tuple[float, float, tuple[str, ...]]
 
 
-class ProxyTimes(WholePredictor):
-    """Approach 2: iteration time of a CNN from the times of proxies on the same GPU.
+class ProxyTimes(_LinearStudy):
+    """Approach 2: iteration time of a CNN from the times of proxies on the same GPU and the batch size.
+
+    Parameters
+    ----------
+    power : float, default=2
+        As of `fitted_coefficients`: GPU and host work side by side, and the longer one hides the other.
+    positive : bool, default=True
+        Whether coefficients are held at or above zero.
 
     Attributes
     ----------
     measured_ : dict of (device, mode) -> proxies' times
-    general_ : coefficients of every CNN without its own
-    laws_ : dict of (cnn, image_size, mode, whether of a CPU) -> coefficients
+    general_ : dict of str -> float
+        Coefficients of every CNN without its own, by term.
+    laws_ : dict of (cnn, image_size, mode, whether of a CPU) -> coefficients by term
     gpus_ : tuple of str
         Devices whose CNNs the coefficients were fitted on.
     ranges_ : dict of the same keys -> (smallest and largest batch size, devices)
 
     Notes
     -----
-    time^3 = (g G + c L)^3 + (h layers x host)^3. G sums over the layers the GPU time of the nearest proxy, at the batch
-    size at which the proxy does the layer's work; L is the line through the origin that G follows at large batches;
-    host is the host's time of a proxy's iteration. Where no GPU time was measured, as on CPUs, G is of whole iterations
-    and host is 0. Rows of kind ``proxy`` are the proxies; g and h are fitted on GPUs' other rows of the same sources,
-    and with c for each CNN and mode, near the general ones.
+    time^power = sum of (coefficient x term)^power over three terms, each in ms. ``proxies`` sums over the layers the
+    GPU time of the nearest proxy, at the batch size at which the proxy does the layer's work; ``limit`` is the line
+    through the origin that it follows at large batches; ``host`` is layers x the host's time of a proxy's iteration.
+    Where no GPU time was measured, as on CPUs, ``proxies`` is of whole iterations and ``host`` is 0. Rows of kind
+    ``proxy`` are the proxies; the general coefficients are fitted on GPUs' other rows of the same sources, and those of
+    each CNN and mode near them.
     """
 
-    uses_proxies: ClassVar[bool] = True
+    carries_by_proxies: ClassVar[bool] = True
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, power: float = 2.0, positive: bool = True) -> None:
+        self.power = power
+        self.positive = positive
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> ProxyTimes:
         """Learn from a feature table of n rows, proxies among them, and their iteration times in ms, of shape (n,).
@@ -559,24 +456,38 @@ class ProxyTimes(WholePredictor):
                 "no CNN of known layers was measured beside the proxies. Measure some on the same GPU in the same mode."
             )
         on_gpus = [each for each in known if not is_cpu(each[0].gpu.name)] or known
-        inputs = np.hstack([self._inputs(case) for case, _ in on_gpus])
-        self.general_ = _fitted_law(inputs, np.concatenate([measured for _, measured in on_gpus]))
+        terms = _table_of([self.terms(case) for case, _ in on_gpus])
+        measured = np.concatenate([measured for _, measured in on_gpus])
+        self.general_ = self._regression(terms, measured, np.ones(len(terms)))
         self.gpus_ = tuple(sorted({case.gpu.name for case, _ in known}))
         self.laws_, self.ranges_ = self._own_laws(known)
         return self
 
-    def parts(self, case: Case) -> dict[str, Floats]:
-        """Shares of the proxies' GPU times and of the host in the time; errors as of `scope`."""
+    def terms(self, case: Case) -> Terms:
+        """As of the notes; OutOfRangeError on devices and in modes without proxies."""
+        proxies, table = self._proxies(case), table_of(case)
+        work = proxy_work(table, tuple(proxies.curves))
+        sizes = np.append(case.batch_sizes, _LARGE)
+        busy = np.sum(
+            [
+                proxies.curves[name].at(sizes[:, None] * each.ratios).sum(axis=1)
+                for name, each in work.items()
+            ],
+            axis=0,
+        )
+        layers = sum(each.n_layers for each in work.values())
+        host = np.full(case.batch_sizes.size, layers * proxies.host_ms)
+        return dict(zip(_TERMS, (busy[:-1], host, case.batch_sizes * busy[-1] / _LARGE), strict=True))
+
+    def coefficients_of(self, case: Case) -> dict[str, float]:
+        """Those of the CNN in the mode, else the general ones."""
         self._check_fitted("general_")
-        law = self.laws_.get(_key(case), self.general_)
-        busy, host = law.cubes(*self._inputs(case))
-        time = (busy + host) ** (1 / _CUBE)
-        return {"proxies": busy / time**2, "host": host / time**2}
+        return self.laws_.get(_key(case), self.general_)
 
     def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution; refused are devices and modes without proxies."""
         proxies = self._proxies(case)
-        always = _counted(table_of(case), tuple(proxies.curves))
+        always = _counted(case, tuple(proxies.curves))
         if case.gpu.name not in self.gpus_:
             always = (
                 Reason("gpu", "proxy-times was fitted on CNNs of other GPUs, and on its proxies", 1.0),
@@ -614,11 +525,10 @@ class ProxyTimes(WholePredictor):
         named = {"": self.general_} | {
             f"{cnn}@{size}|{'|'.join(mode)}:": law for (cnn, size, mode, _), law in self.laws_.items()
         }
-        return {
-            f"{prefix}{name}": value for prefix, law in named.items() for name, value in law._asdict().items()
-        }
+        return {f"{prefix}{name}": value for prefix, law in named.items() for name, value in law.items()}
 
     def _proxies(self, case: Case) -> _Proxies:
+        self._check_fitted("measured_")
         found = self.measured_.get((case.gpu.name, _words(case.mode)))
         if found is None:
             having = sorted({gpu for gpu, mode in self.measured_ if mode == _words(case.mode)})
@@ -628,22 +538,6 @@ class ProxyTimes(WholePredictor):
                 "Measure them with `epochcast profile --preset founding` and pass the table as measurements."
             )
         return found
-
-    def _inputs(self, case: Case) -> tuple[Floats, Floats, Floats]:
-        """Sum of the proxies' GPU times and the host's time of all layers in ms, and the former's limit."""
-        proxies, table = self._proxies(case), table_of(case)
-        work = proxy_work(table, tuple(proxies.curves))
-        sizes = np.append(case.batch_sizes, _LARGE)
-        busy = sum(
-            (
-                proxies.curves[name].at(sizes[:, None] * each.ratios).sum(axis=1)
-                for name, each in work.items()
-            ),
-            np.zeros(sizes.size),
-        )
-        layers = sum(each.n_layers for each in work.values())
-        host = np.full(case.batch_sizes.size, layers * proxies.host_ms)
-        return busy[:-1], host, case.batch_sizes * busy[-1] / _LARGE
 
     def _known(
         self, X: pd.DataFrame, times: Floats, is_proxy: NDArray[np.bool_]
@@ -657,31 +551,52 @@ class ProxyTimes(WholePredictor):
             if case.table is not None and (case.gpu.name, _words(case.mode)) in self.measured_:
                 yield case, times[at[rows]]
 
-    def _own_laws(self, known: Sequence[tuple[Case, Floats]]) -> tuple[dict[_Key, _Law], dict[_Key, _Range]]:
+    def _own_laws(
+        self, known: Sequence[tuple[Case, Floats]]
+    ) -> tuple[dict[_Key, dict[str, float]], dict[_Key, _Range]]:
         """Coefficients and range of each CNN in each mode with two batch sizes or more."""
-        rows: dict[_Key, list[tuple[Floats, ...]]] = {}
-        gpus: dict[_Key, set[str]] = {}
+        by_key: dict[_Key, list[tuple[Case, Floats]]] = {}
         for case, measured in known:
-            rows.setdefault(_key(case), []).append((*self._inputs(case), measured, case.batch_sizes))
-            gpus.setdefault(_key(case), set()).add(case.gpu.name)
-        laws: dict[_Key, _Law] = {}
+            by_key.setdefault(_key(case), []).append((case, measured))
+        laws: dict[_Key, dict[str, float]] = {}
         ranges: dict[_Key, _Range] = {}
-        for key, some in rows.items():
-            *inputs, measured, sizes = (np.concatenate(each) for each in zip(*some, strict=True))
+        for key, some in by_key.items():
+            sizes = np.concatenate([case.batch_sizes for case, _ in some])
             if np.unique(sizes).size >= _LEAST_OF_CNN:
-                laws[key] = _fitted_law(np.array(inputs), measured, self.general_)
-                ranges[key] = (float(sizes.min()), float(sizes.max()), tuple(sorted(gpus[key])))
+                laws[key] = self._own_law(
+                    _table_of([self.terms(case) for case, _ in some]), np.concatenate([ms for _, ms in some])
+                )
+                gpus = tuple(sorted({case.gpu.name for case, _ in some}))
+                ranges[key] = (float(sizes.min()), float(sizes.max()), gpus)
         return laws, ranges
 
+    def _own_law(self, terms: pd.DataFrame, times: Floats) -> dict[str, float]:
+        """Coefficients of one CNN, near the general ones: a row for each term by itself holds its general one.
+
+        Such a row is the mean of the term; its weight is that of a relative error of the whole time.
+        """
+        import pandas as pd
+
+        share = (terms.div(times, axis=0) ** self.power).mean() ** (1 / self.power)
+        general = pd.Series(self.general_)
+        held = share.index[(share > 0) & (general > 0)]
+        alone = pd.DataFrame(np.diag(share), share.index, share.index).loc[held]
+        in_general = (share * general)[held].to_numpy()
+        rows = pd.concat([terms.div(times, axis=0), alone], ignore_index=True)
+        measured = np.append(np.ones(len(times)), in_general)
+        pull = (_NEAR_GENERAL * in_general**self.power) ** 2
+        return self._regression(rows, measured, np.append(np.ones(len(times)), pull))
+
     def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
-        """Inner batch sizes of each CNN in turn; the CNNs of one GPU after the other."""
+        """Inner batch sizes of each CNN in turn; the CNNs of one GPU with proxies after the other."""
         target = (X["kind"].fillna("target") == "target").to_numpy()
         series = X.groupby(["cnn", "image_size", "precision", "framework"], dropna=False)["batch_size"]
         rank, last = series.rank("dense").to_numpy() - 1, series.transform("nunique").to_numpy() - 1
         inner = target & (rank > 0) & (rank < last)
         for k in range(_FOLDS_OF_SIZES):
             yield MEASURED, np.flatnonzero(inner & (rank % _FOLDS_OF_SIZES == k))
-        for gpu in sorted(set(X.loc[target, "gpu"])):
+        having = set(X.loc[X["kind"] == "proxy", "gpu"])
+        for gpu in sorted(having & set(X.loc[target, "gpu"])):
             yield UNSEEN, np.flatnonzero(target & (X["gpu"] == gpu).to_numpy())
 
     def _learned(self) -> dict[str, Any]:
@@ -698,18 +613,12 @@ class ProxyTimes(WholePredictor):
             }
             for (device, mode), found in self.measured_.items()
         ]
+        names = ("cnn", "image_size", "mode", "cpu")
         laws = [
-            {
-                "cnn": key[0],
-                "image_size": key[1],
-                "mode": list(key[2]),
-                "cpu": key[3],
-                "law": list(law),
-                "range": list(self.ranges_[key]),
-            }
+            {**dict(zip(names, key, strict=True)), "coefficients": law, "range": list(self.ranges_[key])}
             for key, law in self.laws_.items()
         ]
-        return {"measured": measured, "general": list(self.general_), "gpus": list(self.gpus_), "laws": laws}
+        return {"measured": measured, "general": self.general_, "gpus": list(self.gpus_), "laws": laws}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
         self.measured_ = {
@@ -722,12 +631,12 @@ class ProxyTimes(WholePredictor):
             )
             for each in learned["measured"]
         }
-        self.general_, self.gpus_ = _Law(*map(finite, learned["general"])), tuple(learned["gpus"])
+        self.general_, self.gpus_ = _coefficients(learned["general"]), tuple(learned["gpus"])
         keys = {
             (str(each["cnn"]), int(each["image_size"]), tuple(each["mode"]), bool(each["cpu"])): each
             for each in learned["laws"]
         }
-        self.laws_ = {key: _Law(*map(finite, each["law"])) for key, each in keys.items()}
+        self.laws_ = {key: _coefficients(each["coefficients"]) for key, each in keys.items()}
         self.ranges_ = {
             key: (finite(each["range"][0]), finite(each["range"][1]), tuple(each["range"][2]))
             for key, each in keys.items()
@@ -735,6 +644,10 @@ class ProxyTimes(WholePredictor):
 
 
 _FOLDS_OF_SIZES = 4
+
+
+def _coefficients(found: Mapping[str, Any]) -> dict[str, float]:
+    return {name: finite(found[name]) for name in _TERMS}
 
 
 def _key(case: Case) -> _Key:
@@ -764,25 +677,3 @@ def _curve(points: Mapping[float, Sequence[float]]) -> _Curve:
     sizes = sorted(points)
     middle = np.array([np.median(points[size]) for size in sizes])
     return _Curve(np.log(sizes), np.log(np.maximum.accumulate(middle)))
-
-
-def _fitted_law(inputs: Floats, measured: Floats, general: _Law | None = None) -> _Law:
-    """Least squares of ln time over coefficients above zero; near `general` with the limit's, if given.
-
-    `inputs` holds the proxies' GPU times, the host's and the limit, shape (3, n).
-    """
-    from scipy.optimize import least_squares
-
-    near = np.array(general[:2] if general else (0.5, 0.4))
-    pull = _NEAR_GENERAL if general else 1e-3
-
-    def residuals(x: Floats) -> Floats:
-        on_gpu, on_host = _Law(*x).cubes(*inputs)
-        errors = np.log(on_gpu + on_host) / _CUBE - np.log(measured)
-        return np.concatenate([errors, pull * np.log(x[:2] / near), pull * x[2:]])
-
-    low = np.array([1e-4, 1e-4, *[0.0] * bool(general)])
-    start = np.maximum([*near, *[0.0] * bool(general)], low)
-    return _Law(
-        *map(float, least_squares(residuals, start, bounds=(low, np.inf), loss="soft_l1", f_scale=0.2).x)
-    )

@@ -1,7 +1,7 @@
 """What loading images adds to an iteration: workers load the next mini-batches while the GPUs train on this one.
 
 So an iteration takes as long as the slower of the two; with 0 workers the training process itself loads, and the two
-times add up. Beside workers the host takes longer to enqueue an iteration than alone.
+times add up. Beside workers the host takes longer to enqueue an iteration than without.
 """
 
 from __future__ import annotations
@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-BOTTLENECKS = ("gpu", "host", "loading", "reading")
-"""What an iteration waits for: the GPU, the host that enqueues its kernels, workers that decode images, or the source
-that images are read from."""
-
 
 def host_beside_workers() -> float:
-    """Times as long as alone that the host takes to enqueue an iteration beside workers.
+    """Factor on the host's time to enqueue an iteration while workers load images beside it.
 
     Python's lock is shared with the threads that receive mini-batches and pin them, cores with the workers.
     """
@@ -33,7 +29,7 @@ def host_beside_workers() -> float:
 
 
 def workers_start_s() -> float:
-    """Seconds in which workers begin: with each pass over a data set, as a DataLoader has it unless told otherwise."""
+    """Seconds that workers take to start, at each pass over the data set, as a DataLoader's do by default."""
     return ratios_of("loader")["workers_s"]
 
 
@@ -64,8 +60,8 @@ class Feed:
     `reading` that of the source for the whole machine. `workers` are those of each GPU, None for as many as keep every
     vCPU busy. `vcpus` are those of the machine: infinite where workers are not bound by them, NaN where loading is not
     counted because they are not known. `measured` are the rates of one GPU's workers by their number, in ascending
-    order, where they were measured together; they stand in place of the former. The true rates are meant to lie within
-    a factor of `spread` nine times out of ten; those of workers may be `headroom` times higher beside.
+    order, where they were measured together; they stand in place of the former. The 90 % interval of the rates
+    is a factor of `spread`; rates of workers may also be `headroom` times higher.
     `decodes`: images are stored as JPEGs. `in_all`: rate of all workers of a machine, which they do not exceed.
     `machine_workers`: their number, where they are no whole number for each GPU; `workers` is None then.
 
@@ -152,7 +148,7 @@ class Feed:
         return workers
 
     def _measured_of(self, workers: float | Array) -> Array:
-        """Samples per second of so many workers of a GPU, linear between the measured numbers."""
+        """Samples per second of `workers` workers of a GPU, linear between the measured numbers."""
         numbers, rates = zip(*self.measured, strict=True)
         return np.asarray(np.interp(workers, numbers, rates))
 

@@ -13,13 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from predictor.catalogue.devices import Gpu, find_gpu, generations
 from predictor.errors import OutOfRangeError
-from predictor.models.residuals import PARTS, Locations, covariances, far_anchors, gp_posterior, kriged
+from predictor.models.residuals import PARTS, Locations, Runs, covariances, gp_posterior
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.cnns.layer_table import LayerTable
-    from predictor.models.forecast import Anchor, Reason
 
 Array = NDArray[np.float64]
 
@@ -31,16 +29,17 @@ _LOG_SPREAD = 1.0  # standard deviation of ln of a part of the variance around `
 _N_GROUPS = {"cnn": 4, "gpu": 6}
 _PLAIN, _NEW_CNN = "specifications", "new-cnn"
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
+_HALF_ON_NEW_GPU = 1.5
 _CAMPAIGN = 0.12
 """Standard deviation of ln time between campaigns that ran the same code on the same GPU."""
 
 
 class Shares(NamedTuple):
-    """Shares of a relative change of some part's time that the iteration's time follows; arrays that broadcast.
+    """Shares of the iteration's time, as arrays that broadcast: how far it follows a relative change of each part.
 
-    `host` is the host's, `new_host` the same where the machine was never measured and 0 elsewhere, `depthwise` that of
-    depthwise convolutions, `unmeasured` that of classes of kernels that no training row has; `kernel` is 1 over the
-    number of the CNN's distinct kernels.
+    `host`: share spent on the host. `new_host`: the same on machines never measured, else 0. `depthwise`: share of
+    depthwise convolutions. `unmeasured`: share of kernel classes without training rows. `kernel`: 1 / number of the
+    CNN's distinct kernels.
     """
 
     host: Array
@@ -54,11 +53,11 @@ class Shares(NamedTuple):
 class Spread:
     """Parts of the variance of ln(measured / predicted).
 
-    `cnn` applies always; `gpu` and, for each generation beyond the measured ones, `generation` where the GPU was never
-    measured; `enqueued` x the squared share of the host, in what CNNs enqueue; `host` x the same where the machine was
-    never measured; `depthwise` x the squared share of depthwise convolutions. `unmeasured` x the share of kernels of
-    classes never measured, not squared: the smaller the share looks, the more it may be off. `kernel` x that of one
-    kernel, on measured GPUs: errors of many even out; what is wrong about a GPU is common to its kernels.
+    `cnn` applies always. `gpu` applies to GPUs never measured, and `generation` once for each generation that they lie
+    beyond the measured ones. `enqueued` is multiplied by the squared share of the host; so is `host`, on machines never
+    measured. `depthwise` is multiplied by the squared share of depthwise convolutions. `unmeasured` is multiplied by
+    the share of kernel classes without training rows, not squared: a share that looks small may itself be wrong.
+    `kernel`, on measured GPUs, is multiplied by the share of one kernel, since the errors of many kernels cancel.
     """
 
     cnn: float = 0.0
@@ -77,7 +76,7 @@ class Spread:
 
 
 def _design(is_new: Array, steps: Array, shares: Shares) -> list[Array]:
-    """What each part of the variance is multiplied by, in the order of the fields of `Spread`."""
+    """Design matrix of the variance model: one column per field of `Spread`, in their order."""
     of_gpu = [np.ones(1), 1.0 * is_new, is_new * steps]
     squared = (shares.new_host**2, shares.host**2, shares.depthwise**2)
     return [*of_gpu, *squared, shares.unmeasured, shares.kernel]
@@ -238,12 +237,18 @@ class Calibration:
         )
 
     def half_widths(
-        self, gpus: Sequence[Gpu], is_known: Sequence[bool], shares: Shares, coverage: float
+        self,
+        gpus: Sequence[Gpu],
+        is_known: Sequence[bool],
+        shares: Shares,
+        coverage: float,
+        is_half: Sequence[bool] = (),
     ) -> Array:
         """Half widths of the intervals of ln time.
 
         Where deviations of the GPU answer, those of new CNNs in one campaign joined with what campaigns differ in;
-        elsewhere nowhere less, and joined with what GPUs never measured, and their generations, differ in.
+        elsewhere nowhere less, and joined with what GPUs never measured, and their generations, differ in. Half
+        precision is known worst there: its intervals are 1.5 times as wide (70 % of published ones lay inside without).
 
         Parameters
         ----------
@@ -253,6 +258,8 @@ class Calibration:
         shares : Shares
             Arrays of shape (n_gpus, ...).
         coverage : float
+        is_half : sequence of bool
+            Whether each GPU computes in half precision; by default none does.
 
         Returns
         -------
@@ -267,7 +274,9 @@ class Calibration:
         of_cnn = np.hypot(within, factor * self.campaign)
         measured_gpu = np.maximum(of_cnn, factor * np.sqrt(self.spread.variance(False, 0.0, shares)))
         of_new_gpu = factor * np.sqrt(is_new * (self.spread.gpu + self.spread.generation * steps))
-        return np.where(np.array(is_known)[wider], of_cnn, np.hypot(measured_gpu, of_new_gpu))
+        in_half = np.array(is_half or [False] * len(gpus))[wider]
+        elsewhere = np.hypot(measured_gpu, of_new_gpu) * np.where(is_new & in_half, _HALF_ON_NEW_GPU, 1.0)
+        return np.where(np.array(is_known)[wider], of_cnn, elsewhere)
 
     def host_half_width(self, coverage: float) -> float:
         """Half width of the ln of a host's speed on a machine never measured; NaN if intervals were not calibrated."""
@@ -287,23 +296,17 @@ class Calibration:
 
     def anchored(
         self,
-        table: LayerTable,
         gpu: Gpu,
         batch_sizes: Array,
-        anchors: Sequence[Anchor],
-        residual: Array,
+        runs: Runs,
         coverage: float,
-    ) -> tuple[Array, Array, list[Reason]]:
-        """What runs of a CNN say of a GPU: mean and half width of ln(truth / law), and the runs to doubt.
-
-        `residual` is ln(measured / law) of the anchors; mean and half width have the shape of `batch_sizes`; errors as
-        of `far_anchors`.
-        """
+    ) -> tuple[Array, Array]:
+        """Mean and half width of ln(truth / law) on a GPU, of the shape of `batch_sizes`, given runs of the CNN."""
         variances = self.variances_for(gpu.name)
-        mean, variance = kriged(table, gpu, batch_sizes, anchors, residual, variances)
+        noise = np.full(batch_sizes.size, variances.pop("noise", 0.0))
+        mean, variance = runs.correction(gpu, batch_sizes, variances, np.ones(batch_sizes.size), noise)
         kind = "anchored-cnn" if gpu.name in self.gpus else "anchored-gpu"
-        width = self._factor(kind, coverage) * np.sqrt(variance)
-        return mean, width, far_anchors(anchors, residual, variances)
+        return mean, self._factor(kind, coverage) * np.sqrt(variance)
 
     def _factor(self, kind: str, coverage: float) -> float:
         """Factor of one kind, interpolated between calibrated levels."""
@@ -453,7 +456,7 @@ class _LeftOut:
         return replace(self, group=self.group[here], parts=some, is_known=here[here])
 
     def plain(self, spread: Spread) -> _Score:
-        """Scores of predictions from specifications alone."""
+        """Scores of predictions from only specifications."""
         each = self.parts
         return each.residual, spread.variance(each.is_new > 0, each.steps, each.shares), each.weight
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.modes import Mode, mode_words
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, UnknownCnnError
+from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import content_of, is_written_through, replace_file
 from predictor.models.base import INSTEAD, Case, WholePredictor, check_image_size
 from predictor.models.forecast import Anchor, IterationForecast, Reason
@@ -30,15 +30,15 @@ from predictor.models.registry import PREDICTORS, WHOLE_METHODS, estimator_class
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 ERRORS_IN = {
     "problem-scaling": "an unseen batch size",
     "unseen-gpu-specs": "an unseen GPU",
     "problem-and-hardware-scaling": "both",
-    "proxies-batch-size": "an unseen batch size",
-    "proxies-gpu": "an unseen GPU",
-    "proxies-both": "both",
+    "scaling-problem": "an unseen batch size",
+    "scaling-hardware": "an unseen GPU",
+    "scaling-both": "both",
 }
 """Scenarios of an evaluation whose errors an answer names, in words; of two of the same words the first."""
 
@@ -115,8 +115,6 @@ class Methods:
             Where the predictor refuses a mode, GPU, CNN or batch size. The message says why, and what to do.
         """
         predictor = self.fitted.get(name)
-        if predictor is None and PREDICTORS[name].needs_runs:
-            predictor = estimator_class(name)(**PREDICTORS[name].parameters)
         if predictor is None:
             mode = devices[0][1]
             raise OutOfRangeError(
@@ -202,19 +200,50 @@ def fit_methods(features: pd.DataFrame, measurements: pd.DataFrame | None = None
         more = more[~more.duplicated([*_SAME, "iteration_time_ms"])].reset_index(drop=True)
     fitted: dict[str, WholePredictor] = {}
     for name in WHOLE_METHODS:
-        if PREDICTORS[name].needs_runs:
-            continue
-        predictor: WholePredictor = estimator_class(name)(**PREDICTORS[name].parameters)
-        predictor.set_params(**predictor.served_parameters)
-        shown = more if predictor.uses_proxies else rows
-        times = shown["iteration_time_ms"].to_numpy(dtype=float)
+        shown = more if estimator_class(name).uses_proxies else rows
         try:
-            predictor.fit(shown, times).calibrate(shown, times)
+            predictor = _fitted(name, shown)
         except SchemaError:  # too few rows of what it needs
             continue
         if predictor.half_widths_:
             fitted[name] = predictor
     return Methods(fitted)
+
+
+def fit_named(names: Sequence[str], rows: pd.DataFrame) -> Methods:
+    """Fit predictors that a question may name on rows of `rows_of_measurements`.
+
+    Raises
+    ------
+    SchemaError
+        If there is no such method, or it lacks rows of what it needs.
+    """
+    for name in names:
+        if name not in WHOLE_METHODS:
+            raise SchemaError(
+                f"no method that can be fitted by itself is called {name!r}. Nearest: {nearest(name, WHOLE_METHODS)}; "
+                f"all: {', '.join(WHOLE_METHODS)}."
+            )
+    if rows.empty:
+        raise SchemaError(
+            "the table holds no iteration of a CNN with known layers. Name CNNs as the zoo does."
+        )
+    fitted = {name: _fitted(name, rows) for name in names}
+    for name, predictor in fitted.items():
+        if not predictor.half_widths_:
+            raise SchemaError(
+                f"{len(rows)} rows are too few to know how far {name} is off. Measure its CNNs at more batch sizes, "
+                "or more CNNs."
+            )
+    return Methods(fitted)
+
+
+def _fitted(name: str, rows: pd.DataFrame) -> WholePredictor:
+    """Fitted and calibrated; SchemaError as of its `fit`."""
+    predictor: WholePredictor = estimator_class(name)(**PREDICTORS[name].parameters)
+    predictor.set_params(**predictor.served_parameters)
+    times = rows["iteration_time_ms"].to_numpy(dtype=float)
+    return predictor.fit(rows, times).calibrate(rows, times)
 
 
 _SAME = (
@@ -233,24 +262,14 @@ _MODE = ("framework", "precision", "memory_format", "autotune")
 
 def rows_of_measurements(measurements: pd.DataFrame) -> pd.DataFrame:
     """Feature table of the whole iterations on one device, eager, of CNNs and proxies in a measurement table."""
-    from predictor.cnns.proxies import proxy_table
-    from predictor.cnns.zoo import zoo_cnn
     from predictor.measurements.features import feature_table
     from predictor.measurements.schema import is_compiled
-
-    proxies = set(measurements.loc[measurements["kind"] == "proxy", "cnn"])
-
-    def layers_of(cnn: str, image_size: int) -> LayerTable | None:
-        try:
-            return proxy_table(cnn) if cnn in proxies else zoo_cnn(cnn, image_size)
-        except UnknownCnnError:
-            return None
 
     kind = measurements["kind"].fillna("target")
     chosen = measurements[kind.isin(("proxy", "target")) & ~is_compiled(measurements)]
     if chosen.empty:
         return chosen
-    return _iterations(feature_table(chosen.reset_index(drop=True), layers_of), with_cpus=True)
+    return _iterations(feature_table(chosen.reset_index(drop=True)), with_cpus=True)
 
 
 def _iterations(features: pd.DataFrame, with_cpus: bool = False) -> pd.DataFrame:
@@ -296,8 +315,7 @@ def errors_of(summaries: Sequence[pd.DataFrame | str | PathLike[str]], methods: 
 
 
 def _defaults_of(name: str) -> tuple[str, ...]:
-    """Predictors that answer a question without a method from as much as this one knows, the best one first."""
+    """Predictors that answer without a method from what this one knows, too, the best one first."""
     if name not in WHOLE_METHODS:
         return ()
-    of_runs = estimator_class(name).uses_anchors or PREDICTORS[name].needs_runs
-    return (_BESIDE_PROXIES, *([_DEFAULT_WITH_RUNS] * of_runs), _DEFAULT)
+    return (_BESIDE_PROXIES, *([_DEFAULT_WITH_RUNS] * estimator_class(name).uses_anchors), _DEFAULT)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -58,6 +60,32 @@ def power_limit_w(gpu: Gpu) -> float | None:
     return None if gpu.tdp_w is None or gpu.is_cpu else gpu.tdp_w / gpu.chips_per_card
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerOfGpus:
+    """What the power of GPUs that train a CNN follows from; arrays with an entry per GPU.
+
+    `limit_w` is the power limit, NaN where it is unknown, `spread` the half width of the 90 % interval of ln power, and
+    `product_ms` the least time of an image's convolutions and matrix products.
+    """
+
+    limit_w: Array
+    spread: Array
+    product_ms: Array
+
+    @classmethod
+    def of(cls, table: LayerTable, gpus: Sequence[Gpu], precisions: Sequence[str]) -> PowerOfGpus:
+        """Of each GPU in its precision."""
+        each = [_limit_spread_and_rate(gpu, word) for gpu, word in zip(gpus, precisions, strict=True)]
+        limit_w, spread, flop_per_ms = np.array(each).reshape(-1, 3).T
+        return cls(limit_w, spread, _flops_per_image(table) / flop_per_ms)
+
+
+@lru_cache(maxsize=4096)
+def _limit_spread_and_rate(gpu: Gpu, precision: str) -> tuple[float, float, float]:
+    limit_w, rate = power_limit_w(gpu), rates_of(gpu, precision).flop_per_ms
+    return math.nan if limit_w is None else limit_w, ratios_of("power").spread_on(gpu), rate
+
+
 def product_times_ms(
     table: LayerTable, gpus: Sequence[Gpu], precisions: Sequence[str], batch_sizes: Array
 ) -> Array:
@@ -70,4 +98,5 @@ def product_times_ms(
 @lru_cache(maxsize=512)
 def _flops_per_image(table: LayerTable) -> float:
     products = (layer for layer in table if OPERATOR_TYPES[layer.type].product)
-    return sum(layer_flops(layer, pass_, 1) for layer in products for pass_ in PASSES)
+    flops = sum(layer_flops(layer, pass_, 1) for layer in products for pass_ in PASSES)
+    return flops / table.parts  # an image goes through one of the parts

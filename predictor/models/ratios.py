@@ -1,7 +1,7 @@
 """Iterations that are known by their ratios to measured ones: a ratio for each class of operators and one for the host.
 
 Whatever changes how an iteration runs (a compiler, another framework, more GPUs, a loader beside it) is one entry of
-``models/ratios.json``: its numbers, how far they may err, and where they were measured. `predictor.models.ratios_fit`
+``models/ratios.json``: its numbers, how far they may err, and where they were measured. ``benchmarks/ratios_fit.py``
 fits them.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from predictor.errors import ArtifactError
 from predictor.files import data_file
 from predictor.models.forecast import IterationForecast, Reason, widening
-from predictor.models.roofline.terms import join_host
+from predictor.models.join import join_host, join_shares
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -220,7 +220,7 @@ def scale_by_ratios(known: IterationForecast, change: Change) -> IterationForeca
         (ratio * apart[name] for name, ratio in classes.items()), np.zeros_like(total)
     )
     host = change.host * known.host_time_ms
-    time_ms = join_host(busy, host)
+    time_ms, by_gpu = join_host(busy, host), join_shares(busy, host)[0]
     wider = np.array(widening(change.reasons))
     if "anchored" in known.method:
         gpu_low, gpu_high = _half_widths(known.gpu_low_ms, known.gpu_time_ms, known.gpu_high_ms)
@@ -230,7 +230,7 @@ def scale_by_ratios(known: IterationForecast, change: Change) -> IterationForeca
         gpu_low, gpu_high = np.hypot(own, wider * change.spread)
         slower = np.hypot(known.host_spread, wider * change.host_spread)
         low, high = (
-            np.hypot((busy / time_ms) ** 3 * width, np.log(join_host(busy, host * np.exp(end)) / time_ms))
+            np.hypot(by_gpu * width, np.log(join_host(busy, host * np.exp(end)) / time_ms))
             for width, end in ((gpu_low, -slower[0]), (gpu_high, slower[1]))
         )
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from predictor.errors import SchemaError, nearest
-
-if TYPE_CHECKING:
-    from predictor.models.base import Predictor
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +13,15 @@ class Registered:
     """An estimator as ``module:Class`` with its parameters.
 
     `splits` says whether it tells the GPU's time from the host's, from which other numbers are computed; `needs_runs`
-    whether a question has to give measurements of the CNN.
+    whether a question has to give measurements of the CNN; `serves` whether a question may name it, which baselines of
+    `evaluate` do not.
     """
 
     estimator: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     splits: bool = False
     needs_runs: bool = False
+    serves: bool = True
 
 
 _FOUNDING, _BASELINES, _ROOFLINE = (
@@ -38,33 +35,16 @@ PREDICTORS: dict[str, Registered] = {
     "roofline": Registered(f"{_ROOFLINE}:Roofline", splits=True),
     "anchored": Registered(f"{_ROOFLINE}:Anchored", splits=True, needs_runs=True),
     "flops-ratio": Registered(f"{_BASELINES}:FlopsRatio"),
-    "interpolation": Registered(f"{_BASELINES}:Interpolation", needs_runs=True),
-    "line": Registered(f"{_BASELINES}:Line", needs_runs=True),
+    "interpolation": Registered(f"{_BASELINES}:Interpolation", serves=False),
+    "line": Registered(f"{_BASELINES}:Line", serves=False),
 }
 """docs/predictors.md says what each predictor needs and when it is the best choice."""
 
-METHODS = ("auto", *PREDICTORS)
+METHODS = ("auto", *(name for name, entry in PREDICTORS.items() if entry.serves))
 """Methods of a question; ``auto`` selects the best one for the available measurements."""
 
-WHOLE_METHODS = tuple(name for name, entry in PREDICTORS.items() if not entry.splits)
+WHOLE_METHODS = tuple(name for name, entry in PREDICTORS.items() if entry.serves and not entry.splits)
 """Methods that predict whole iterations on one GPU and no part of them."""
-
-
-def new_predictor(name: str) -> Predictor:
-    """Make the unfitted scikit-learn estimator of this name.
-
-    Raises
-    ------
-    SchemaError
-        If no predictor has this name; the message lists the nearest.
-    """
-    if name not in PREDICTORS:
-        raise SchemaError(
-            f"no predictor is called {name!r}. Nearest: {nearest(name, PREDICTORS)}; "
-            f"all: {', '.join(PREDICTORS)}."
-        )
-    made: Predictor = estimator_class(name)(**PREDICTORS[name].parameters)
-    return made
 
 
 def estimator_class(name: str) -> Any:

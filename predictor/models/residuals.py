@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +16,12 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.forecast import Anchor, Reason
 from predictor.operators.memory import USABLE_SHARE, peak_memories_gib
+from predictor.stopping import check_stop
 
 Array = NDArray[np.float64]
 
 PARTS = ("gpu", "cnn", "cnn_image", "cnn_near_gpu", "cnn_image_near_gpu", "series", "noise")
-"""Components of a residual; each has a variance, fitted by `predictor.models.intervals`."""
+"""Components of a residual; their variances are fitted by `predictor.models.intervals`."""
 
 RUN_NOISE = 1e-4
 """Variance of ln time between runs of one training: careful measurements repeat within 1 %."""
@@ -79,67 +81,39 @@ def covariances(a: Locations, b: Locations) -> dict[str, Array]:
 
 
 def gp_posterior(
-    known: Locations,
-    residual: Array,
-    asked: Locations,
-    variances: Mapping[str, float],
-    *,
-    trusted: bool = False,
-    local: Array | None = None,
+    known: Locations, residual: Array, asked: Locations, variances: Mapping[str, float]
 ) -> tuple[Array, Array]:
-    """Posterior mean and variance of a Gaussian process at new locations, given known residuals.
+    """Posterior mean and variance of a Gaussian process at new locations, given known residuals of tables.
 
     Parameters
     ----------
     known : Locations of length n
     residual : ndarray, shape (n,)
-        ln(measured / model) at the known locations.
+        ln(measured / model) at the known locations; clipped at 6 standard deviations.
     asked : Locations of length m
     variances : mapping of part to variance
         Parts left out count as zero; `noise` is part of the known and of the predicted measurements.
-    trusted : bool
-        True for the user's own measurements of this CNN. They are not clipped, and at a measured (GPU, batch size)
-        the prediction equals the measurement up to run-to-run noise (`RUN_NOISE`). False for residuals of tables,
-        which are clipped at 6 standard deviations.
-    local : ndarray, shape (n,), optional
-        Further variance of each trusted residual that belongs to its GPU and batch size alone.
 
     Returns
     -------
     mean, variance : ndarray, shape (m,)
-        If trusted residuals are larger than `variances` predict, the variance is scaled up by the same factor.
     """
     total = prior_variance(variances)
     noise = max(variances.get("noise", 0.0), 1e-6)
     if not len(known):
         return np.zeros(len(asked)), np.full(len(asked), total)
-    at_site = max(noise - RUN_NOISE, 0.0) if trusted else 0.0
-    among = _combined(known, known, variances) + np.eye(len(known)) * (noise - at_site)
+    among = _combined(known, known, variances) + np.eye(len(known)) * noise
     across = _combined(asked, known, variances)
-    prior = np.full(len(asked), total)
-    if trusted:
-        own = at_site + (np.zeros(len(known)) if local is None else local)
-        here = _same_site(asked, known)
-        among += np.sqrt(own[:, None] * own[None]) * _same_site(known, known)
-        across += here * own
-        prior += (here * (own - at_site)).max(axis=1)
     weights = np.linalg.solve(among, across.T).T
-    outermost = np.inf if trusted else _BAD_CELL * np.sqrt(total)
+    outermost = _BAD_CELL * np.sqrt(total)
     mean: Array = np.asarray(weights @ np.clip(residual, -outermost, outermost), dtype=float)
-    left = prior - np.einsum("ij,ij->i", weights, across)
-    if trusted:
-        left *= max(1.0, float(residual @ np.linalg.solve(among, residual)) / len(known))
+    left = total - np.einsum("ij,ij->i", weights, across)
     return mean, np.maximum(left, variances.get("noise", 0.0))
 
 
 def prior_variance(variances: Mapping[str, float]) -> float:
     """Variance of a residual without measurements to correct it: the sum over its parts."""
     return float(sum(variances.values()))
-
-
-def is_outlier(residual: float, variances: Mapping[str, float]) -> bool:
-    """Whether a residual exceeds 3 standard deviations."""
-    return abs(residual) > _OUTLIER * float(np.sqrt(prior_variance(variances)))
 
 
 def _combined(a: Locations, b: Locations, variances: Mapping[str, float]) -> Array:
@@ -150,18 +124,6 @@ def _combined(a: Locations, b: Locations, variances: Mapping[str, float]) -> Arr
     return total
 
 
-def _same_site(a: Locations, b: Locations) -> Array:
-    """1 where GPU, CNN, image size, batch size and mode are equal, else 0."""
-    same: Array = (
-        _equal([g.name for g in a.gpus], [g.name for g in b.gpus])
-        * _equal(a.cnns, b.cnns)
-        * _equal(a.image_sizes, b.image_sizes)
-        * _equal([float(n) for n in a.batch_sizes], [float(n) for n in b.batch_sizes])
-        * _equal(a.modes, b.modes)
-    )
-    return same
-
-
 def _equal(a: Sequence[object], b: Sequence[object]) -> Array:
     _, codes = np.unique(np.array([*a, *b], dtype=np.str_), return_inverse=True)
     equal: Array = (codes[: len(a), None] == codes[None, len(a) :]).astype(float)
@@ -170,28 +132,21 @@ def _equal(a: Sequence[object], b: Sequence[object]) -> Array:
 
 def _gpu_similarity(a: Sequence[Gpu], b: Sequence[Gpu]) -> Array:
     """exp(-4 d), d being the rms distance of ln(peak, bandwidth) and a step per generation between two GPUs."""
+    known = {gpu.name: gpu for gpu in (*a, *b)}
+    places, different = {name: place for place, name in enumerate(known)}, known.values()
+    specs = np.log([[gpu.peak_fp32_tflop_per_s, gpu.memory_bandwidth_gb_per_s] for gpu in different])
+    ages = np.array([generations().index(gpu.generation) for gpu in different], dtype=float)
+    apart = np.sqrt(((specs[:, None] - specs[None]) ** 2).mean(axis=2))
+    steps = np.abs(ages[:, None] - ages[None])
+    similarity = np.exp(-_SPEC_DECAY * (apart + _GENERATION_STEP * steps))
+    found: Array = similarity[np.ix_([places[gpu.name] for gpu in a], [places[gpu.name] for gpu in b])]
+    return found
 
-    def specs(gpus: Sequence[Gpu]) -> Array:
-        return np.array(
-            [[np.log(g.peak_fp32_tflop_per_s), np.log(g.memory_bandwidth_gb_per_s)] for g in gpus]
-        )
-
-    def ages(gpus: Sequence[Gpu]) -> Array:
-        return np.array([generations().index(g.generation) for g in gpus], dtype=float)
-
-    apart = np.sqrt(((specs(a)[:, None] - specs(b)[None]) ** 2).mean(axis=2))
-    steps = np.abs(ages(a)[:, None] - ages(b)[None])
-    similarity: Array = np.exp(-_SPEC_DECAY * (apart + _GENERATION_STEP * steps))
-    return similarity
-
-
-_LAYER_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}
-"""Share of each part in the residual variance of layer-times within one series."""
 
 _ITSELF = "the CNN of the question"
 
 _SHORT_OF_MEMORY = 0.1
-"""Variance of ln time that belongs to the batch size alone where memory is short (docs/decisions/008)."""
+"""Variance of ln time that belongs only to the batch size where memory is short (docs/decisions/008)."""
 
 
 def is_of(anchor: Anchor, gpu: Gpu) -> bool:
@@ -199,81 +154,185 @@ def is_of(anchor: Anchor, gpu: Gpu) -> bool:
     return anchor.gpu == gpu.name or (not is_cpu(anchor.gpu) and find_gpu(anchor.gpu).name == gpu.name)
 
 
-def layer_variances(total: float, roughness: float) -> dict[str, float]:
-    """Split the residual variance `total` of layer-times into parts.
+class Runs:
+    """Measured runs of the CNN in question, which correct a model's times of it.
 
-    `roughness`, the standard deviation from one batch size to the next, sets the least noise variance.
-    """
-    variances = {part: share * total for part, share in _LAYER_PARTS.items()}
-    return variances | {"noise": max(variances["noise"], roughness**2)}
+    They are trusted: at a measured (GPU, batch size) the correction is the measurement's, up to run-to-run noise
+    (`RUN_NOISE`), however far it lies. Runs at one batch size on one GPU count as one, by their mean: that they differ
+    is no error of the model.
 
+    Parameters
+    ----------
+    table : LayerTable
+    anchors : sequence of Anchor
+    residual : ndarray, shape (n_anchors,)
+        ln(measured / model) at the anchors.
+    gpu : Gpu, optional
+        Where all anchors were measured, such as a CPU, which is in no catalogue.
 
-def kriged(
-    table: LayerTable,
-    gpu: Gpu,
-    batches: Array,
-    anchors: Sequence[Anchor],
-    residual: Array,
-    variances: Mapping[str, float],
-) -> tuple[Array, Array]:
-    """Mean and variance of ln(truth / model) at the batch sizes, each of shape (n_batches,).
-
-    `residual` is ln(measured / model) at the anchors; at an anchor's batch size the mean equals its residual, up to
-    run-to-run noise. Runs at one batch size on one GPU count as one, by their mean: that they differ is no error of the
-    model.
+    Notes
+    -----
+    The covariance of n runs has a low rank, since it is smooth in the batch size: it is factored once, and each batch
+    size is answered in n x rank^2 and not n^3 steps, whatever its variance (Woodbury's identity).
     """
 
-    def sites(gpus: Sequence[Gpu], sizes: Sequence[float]) -> Locations:
+    def __init__(
+        self, table: LayerTable, anchors: Sequence[Anchor], residual: Array, gpu: Gpu | None = None
+    ) -> None:
+        gpus = [gpu or find_gpu(anchor.gpu) for anchor in anchors]
+        places: dict[tuple[str, int], list[int]] = {}
+        for place, (one, each) in enumerate(zip(gpus, anchors, strict=True)):
+            places.setdefault((one.name, each.batch_size), []).append(place)
+        first = [own[0] for own in places.values()]
+        self._image_size = table.image_size
+        self._residual = np.array([residual[own].mean() for own in places.values()])
+        self._known = self._sites(
+            [gpus[place] for place in first], [anchors[place].batch_size for place in first]
+        )
+        short = _short_of_memory(table, self._known.gpus, [anchors[place] for place in first])
+        self._local = _SHORT_OF_MEMORY * short
+        self._factor = lru_cache(maxsize=4)(self._factor_of)
+        self._inverse = lru_cache(maxsize=4)(self._inverse_of)
+
+    def correction(
+        self, gpu: Gpu, batch_sizes: Array, parts: Mapping[str, float], total: Array, noise: Array
+    ) -> tuple[Array, Array]:
+        """Mean and variance of ln(truth / model) on a GPU.
+
+        Parameters
+        ----------
+        gpu : Gpu
+        batch_sizes : ndarray, shape (m,)
+        parts : mapping of part to variance
+            Without `noise`, for a `total` of 1.
+        total, noise : ndarray, shape (m,)
+            What each batch size multiplies `parts` by, and the variance of its noise.
+
+        Returns
+        -------
+        mean, variance : ndarray, shape (m,)
+            If residuals are larger than the variances predict, the variance is scaled up by the same factor.
+        """
+        asked, key = self._sites([gpu] * batch_sizes.size, batch_sizes.tolist()), tuple(sorted(parts.items()))
+        across, here = _combined(asked, self._known, parts), self._is_at(asked)
+        found = np.empty((2, batch_sizes.size))
+        for scale, own_noise in dict.fromkeys(zip(total.tolist(), noise.tolist(), strict=True)):
+            check_stop()
+            some = (total == scale) & (noise == own_noise)
+            inverse = self._inverse(key, scale, own_noise)
+            at_site = max(own_noise - RUN_NOISE, 0.0) + self._local  # belongs to a run's GPU and batch size
+            shared = scale * across[some] + here[some] * at_site
+            prior = scale * sum(parts.values()) + own_noise + (here[some] * self._local).max(axis=1)
+            left = (prior - inverse.squares(shared)) * max(1.0, inverse.surprise)
+            found[:, some] = shared @ inverse.weights, np.maximum(left, own_noise)
+        return found[0], found[1]
+
+    def _factor_of(self, key: tuple[tuple[str, float], ...]) -> Array:
+        return _factor(self._known, dict(key))
+
+    def _inverse_of(self, key: tuple[tuple[str, float], ...], scale: float, noise: float) -> _Inverse:
+        return _Inverse(
+            np.sqrt(scale) * self._factor(key), max(noise, RUN_NOISE) + self._local, self._residual
+        )
+
+    def _sites(self, gpus: Sequence[Gpu], batch_sizes: Sequence[float]) -> Locations:
         n = len(gpus)
-        return Locations(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
+        return Locations(gpus, [_ITSELF] * n, [self._image_size] * n, batch_sizes, [""] * n)
 
-    gpus = [gpu if each.gpu == gpu.name else find_gpu(each.gpu) for each in anchors]
-    runs: dict[tuple[str, int], list[int]] = {}
-    for place, (one, each) in enumerate(zip(gpus, anchors, strict=True)):
-        runs.setdefault((one.name, each.batch_size), []).append(place)
-    residual = np.array([residual[places].mean() for places in runs.values()])
-    first = [places[0] for places in runs.values()]
-    gpus, anchors = [gpus[place] for place in first], [anchors[place] for place in first]
-    known = sites(gpus, [float(each.batch_size) for each in anchors])
-    asked = sites([gpu] * batches.size, [float(size) for size in batches])
-    local = _SHORT_OF_MEMORY * _short_of_memory(table, gpus, anchors)
-    return gp_posterior(known, residual, asked, variances, trusted=True, local=local)
+    def _is_at(self, asked: Locations) -> Array:
+        """1 where GPU and batch size are those of a run, else 0; shape (m, n)."""
+        same_gpu = _equal([g.name for g in asked.gpus], [g.name for g in self._known.gpus])
+        sizes = np.asarray(asked.batch_sizes, float)[:, None] == np.asarray(self._known.batch_sizes, float)
+        found: Array = same_gpu * sizes
+        return found
+
+
+class _Inverse:
+    """The inverse of ``factor @ factor.T + diag(own)``, applied to residuals and to what others share with them.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (n,)
+        The inverse times the residuals.
+    surprise : float
+        Mean square of the residuals, in the variances that the matrix predicts.
+    """
+
+    def __init__(self, factor: Array, own: Array, residual: Array) -> None:
+        self._rooted = np.sqrt(own)
+        self._scaled = factor / self._rooted[:, None]
+        self._inner = np.linalg.cholesky(np.eye(factor.shape[1]) + self._scaled.T @ self._scaled)
+        outer = residual / self._rooted
+        half = np.linalg.solve(self._inner, self._scaled.T @ outer)
+        self.weights = (outer - self._scaled @ np.linalg.solve(self._inner.T, half)) / self._rooted
+        self.surprise = float(residual @ self.weights) / residual.size
+
+    def squares(self, shared: Array) -> Array:
+        """Products (m,) of each row of `shared` (m, n) with the inverse and itself."""
+        outer = shared / self._rooted
+        found: Array = (outer**2).sum(axis=1)
+        found -= (np.linalg.solve(self._inner, self._scaled.T @ outer.T) ** 2).sum(axis=0)
+        return found
+
+
+def _factor(sites: Locations, parts: Mapping[str, float]) -> Array:
+    """A matrix F of shape (n, rank): F @ F.T is the covariance of n sites, to 1e-12 of a variance.
+
+    Notes
+    -----
+    Cholesky's factor with pivots, which needs rank columns of the covariance: the site that those before explain least
+    comes next.
+    """
+    total = sum(parts.values())
+    left, columns = np.full(len(sites), total), np.empty((len(sites), 0))
+    while (largest := float(left.max())) > 1e-12 * total:
+        pivot = left.argmax()
+        covariance = _combined(sites.take(np.array([pivot])), sites, parts)[0]
+        column = (covariance - columns @ columns[pivot]) / math.sqrt(largest)
+        columns = np.column_stack([columns, column])
+        left = np.maximum(left - column**2, 0.0)
+        left[pivot] = 0.0
+        check_stop()
+    return columns
 
 
 def _short_of_memory(table: LayerTable, gpus: Sequence[Gpu], anchors: Sequence[Anchor]) -> Array:
     """1 where an anchor's peak memory leaves less than a tenth of its GPU's free, else 0; shape (n_anchors,)."""
-    return np.array(
-        [
-            gpu.memory_gib is not None and _peak_gib(table, each) > USABLE_SHARE * gpu.memory_gib
-            for gpu, each in zip(gpus, anchors, strict=True)
-        ],
-        dtype=float,
-    )
+    found = np.zeros(len(anchors))
+    for precision in {anchor.precision for anchor in anchors}:
+        own = [i for i, each in enumerate(anchors) if each.precision == precision]
+        mode = Mode(precision=precision or Mode().precision)
+        peaks = peak_memories_gib(table, [anchors[i].batch_size for i in own], mode)
+        for i, peak_gib in zip(own, peaks, strict=True):
+            memory_gib = gpus[i].memory_gib
+            found[i] = memory_gib is not None and peak_gib > USABLE_SHARE * memory_gib
+    return found
 
 
-def _peak_gib(table: LayerTable, anchor: Anchor) -> float:
-    mode = Mode(precision=anchor.precision or Mode().precision)
-    return float(peak_memories_gib(table, [anchor.batch_size], mode)[0])
-
-
-def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[Reason]:
-    """Reasons for caution: anchors more than 3 standard deviations from the model.
+def check_not_absurd(anchors: Sequence[Anchor], residual: Array) -> None:
+    """Refuse an anchor that was typed more than a factor of 1,000 from the model: its unit must be wrong.
 
     Raises
     ------
     OutOfRangeError
-        If an anchor that was typed is more than a factor of 1,000 from the model: its unit must be wrong.
     """
     for each, r in zip(anchors, residual, strict=True):
         _check_not_absurd(each, float(r))
+
+
+def far_anchors(anchors: Sequence[Anchor], residual: Array, variance: float) -> list[Reason]:
+    """A reason for caution where anchors lie more than 3 standard deviations from the model: it names the farthest."""
+    far = np.flatnonzero(np.abs(residual) > _OUTLIER * math.sqrt(variance)).tolist()
+    if not far:
+        return []
+    farthest = max(far, key=lambda i: abs(float(residual[i])))
+    anchor, others = anchors[farthest], f" (and {len(far) - 1:,} more)" if len(far) > 1 else ""
     return [
         Reason(
             "anchor",
-            f"{math.exp(r):.2g} times the model's own time on {each.gpu} at batch {each.batch_size}, "
-            "more than its errors explain: check its unit and mode",
+            f"{math.exp(residual[farthest]):.2g} times the model's own time on {anchor.gpu} at batch "
+            f"{anchor.batch_size}{others}, more than its errors explain: check its unit and mode",
         )
-        for each, r in zip(anchors, residual, strict=True)
-        if is_outlier(float(r), variances)
     ]
 
 

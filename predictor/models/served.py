@@ -1,6 +1,6 @@
 """The served model: fitted coefficients, read from JSON, applied with numpy.
 
-The file holds numbers and text alone, no training rows and no code: loading an untrusted model is safe.
+The file holds only numbers and text, no training rows and no code: loading an untrusted model is safe.
 `predictor.models.fit` makes it.
 """
 
@@ -23,19 +23,19 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, EpochcastError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.base import Case, Measuring, check_image_size
+from predictor.models.base import Case, check_image_size, table_of
 from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_host
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
+from predictor.models.hosts import host_ms, measuring_on, speed_of
+from predictor.models.join import join_host
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import OperatorTotals
 from predictor.models.layer_times.served import (
     forecast_by_layers,
-    on_host,
     too_little_measured,
-    usual_host,
 )
 from predictor.models.named import Methods
 from predictor.models.ratios import Way
@@ -44,6 +44,7 @@ from predictor.models.residuals import is_of
 from predictor.models.roofline.arrays import arrays_on
 from predictor.models.roofline.model import Roofline
 from predictor.operators.kernels import operator_classes_of
+from predictor.stopping import check_stop
 
 __all__ = ["Anchor", "IterationForecast", "Model"]
 
@@ -52,9 +53,18 @@ Array = NDArray[np.float64]
 FORMAT_VERSION = 4
 
 
+_TUNED_GPU_TIME = 0.95
+"""GPU time autotuned over that without: on Hopper 61 convolutions take 0.91 (0.42 to 1.04) and are half of the time."""
+
+_TUNED_AT_BEST = 0.85
 _UNTUNED = Reason(
     "autotune",
-    "no convolution was measured autotuned on this chip in this mode; the time is that without autotuning",
+    f"no convolution was measured autotuned on this chip in this mode; counted as {_TUNED_GPU_TIME} of the GPU's time, "
+    f"from {_TUNED_AT_BEST} to 1.0, as on Hopper, where a convolution takes 0.91 of its time (0.42 to 1.04)",
+)
+_UNTUNED_RUN = Reason(
+    "autotune",
+    "no convolution was measured autotuned on this chip in this mode; the given runs are taken to be autotuned",
 )
 
 
@@ -73,7 +83,7 @@ class Model(Epochs):
 
     @property
     def fed_frameworks(self) -> tuple[str, ...]:
-        """Frameworks whose iterations include the copy of their images."""
+        """Frameworks whose iterations wait for the copy of mini-batches that come from the host."""
         return self.roofline.law_.fed_frameworks
 
     @property
@@ -121,9 +131,12 @@ class Model(Epochs):
         anchors: Sequence[Anchor] = (),
         method: str = "auto",
         host: str | HostMeasurement | None = None,
+        *,
+        from_host: bool = False,
     ) -> IterationForecast:
         """Time of one training iteration on one GPU; see `forecasts`."""
-        return self.forecasts(table, [(gpu, mode)], batch_sizes, anchors, method, host)[0]
+        devices = [(gpu, mode)]
+        return self.forecasts(table, devices, batch_sizes, anchors, method, host, from_host=from_host)[0]
 
     def forecasts(
         self,
@@ -133,8 +146,13 @@ class Model(Epochs):
         anchors: Sequence[Anchor] = (),
         method: str = "auto",
         host: str | HostMeasurement | None = None,
+        *,
+        from_host: bool = False,
     ) -> list[IterationForecast]:
         """Time of one training iteration of a CNN on each GPU, in the mode given with it, at each batch size.
+
+        `from_host`: mini-batches come from the host, and not from the GPU's memory as synthetic data do: in frameworks
+        of `fed_frameworks` an iteration waits for their copy.
 
         Raises
         ------
@@ -148,7 +166,10 @@ class Model(Epochs):
             raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.").about(
                 "method"
             )
+        alike: dict[tuple[float, Mode], Gpu] = {}  # the compute capability decides
         for gpu, mode in devices:
+            alike.setdefault((gpu.compute_capability, mode), gpu)
+        for (_, mode), gpu in alike.items():
             check_precision(gpu, mode.precision)
             if mode.framework == "chainer":
                 check_chainer(mode)
@@ -163,15 +184,40 @@ class Model(Epochs):
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
-        if devices[0][1].capture == "compile":
-            return self._by_ratios(COMPILED, table, devices, batches, anchors, method, host)
-        asked, devices = devices, self._measured_or_plain(devices)
+        places: dict[Mode, list[int]] = {}
+        for place, (_, mode) in enumerate(devices):
+            places.setdefault(mode, []).append(place)
+        found: dict[int, IterationForecast] = {}
+        for mode, own in places.items():
+            check_stop()
+            gpus = [devices[place][0] for place in own]
+            answers = self._in_mode(table, gpus, mode, batches, anchors, method, host, from_host=from_host)
+            found |= zip(own, answers, strict=True)
+        return [found[place] for place in range(len(devices))]
+
+    def _in_mode(
+        self,
+        table: LayerTable,
+        gpus: Sequence[Gpu],
+        mode: Mode,
+        batches: Array,
+        anchors: Sequence[Anchor],
+        method: str,
+        host: str | HostMeasurement | None,
+        *,
+        from_host: bool,
+    ) -> list[IterationForecast]:
+        """Forecasts on each GPU in one mode, by whatever is known of the GPU."""
+        if mode.capture == "compile":
+            return self._by_ratios(COMPILED, table, gpus, mode, batches, anchors, method, host)
+        devices = self._measured_or_plain([(gpu, mode) for gpu in gpus])
         found: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
         for place, layers in enumerate(self._layers(devices, method, anchors)):
-            gpu, mode = devices[place]
+            gpu, own = devices[place]
             if layers is not None:
-                case = Case(table.cnn, table.image_size, table, gpu, mode, batches, anchors)
+                check_stop()
+                case = Case(table.cnn, table.image_size, table, gpu, own, batches, anchors)
                 answer = self._by_layers(layers, case, method, host)
                 if isinstance(answer, IterationForecast):
                     found[place] = answer
@@ -179,20 +225,24 @@ class Model(Epochs):
                     doubts[place] = answer
         tuned = {place for place in found if devices[place][1].autotune}
         left = [place for place in range(len(devices)) if place not in found]
-        unmeasured = [_plain(*devices[place]) for place in left]
+        unmeasured, plain = [gpus[place] for place in left], replace(mode, autotune=False)
         given = [each for each in anchors if method != "roofline" and not is_cpu(each.gpu)]
-        if left and devices[0][1].framework == "chainer" and not self._knows("chainer"):
+        if left and mode.framework == "chainer" and not self._knows("chainer"):
             specified = self._by_ratios(
-                CHAINER_BY_PYTORCH, table, unmeasured, batches, given, method, pytorch_host(host)
+                CHAINER_BY_PYTORCH, table, unmeasured, plain, batches, given, method, pytorch_host(host)
             )
         else:
-            specified = self._by_specifications(table, unmeasured, batches, given, host)
+            specified = self._by_specifications(
+                table, unmeasured, plain, batches, given, host, from_host=from_host
+            )
         found |= {
             place: _doubted(each, doubts.get(place)) for place, each in zip(left, specified, strict=True)
         }
         return [
-            _untuned(found[place]) if mode.autotune and place not in tuned else found[place]
-            for place, (_, mode) in enumerate(asked)
+            _untuned(found[place], has_runs=bool(given))
+            if mode.autotune and place not in tuned
+            else found[place]
+            for place in range(len(gpus))
         ]
 
     def on(self, device: str) -> Model:
@@ -204,52 +254,68 @@ class Model(Epochs):
         self,
         way: Way,
         table: LayerTable,
-        devices: Sequence[tuple[Gpu, Mode]],
+        gpus: Sequence[Gpu],
+        mode: Mode,
         batches: Array,
         anchors: Sequence[Anchor],
         method: str,
         host: str | HostMeasurement | None,
     ) -> list[IterationForecast]:
         """Forecasts of iterations run another way than the known one; anchors are runs of that way, too."""
-        known = [(gpu, way.known_mode(table, gpu, mode)) for gpu, mode in devices]
-        alike = [self._as_known(way, anchor, table, devices[0][1], host) for anchor in anchors]
+        known = [(gpu, way.known_mode(table, gpu, mode)) for gpu in gpus]
+        alike = self._as_known(way, anchors, table, mode, host)
         found = self.forecasts(table, known, batches, alike, method, host)
         plain = self.forecasts(table, known, batches, host=host) if alike else found
-        shares = self._host_shares(way, table, devices, host)
+        shares = self._host_shares(way, table, gpus, mode, host)
         return [
             way.forecast(answer, table, gpu, mode, batches, share, uncorrected=uncorrected)
-            for answer, uncorrected, (gpu, mode), share in zip(found, plain, devices, shares, strict=True)
+            for answer, uncorrected, gpu, share in zip(found, plain, gpus, shares, strict=True)
         ]
 
     def _host_shares(
         self,
         way: Way,
         table: LayerTable,
-        devices: Sequence[tuple[Gpu, Mode]],
+        gpus: Sequence[Gpu],
+        mode: Mode,
         host: str | HostMeasurement | None,
     ) -> list[float]:
-        """Known host time in these modes over that in the modes that the forecasts start from."""
-        own = [(gpu, way.own_mode(mode)) for gpu, mode in devices]
-        turned = [(gpu, way.known_mode(table, gpu, mode)) for gpu, mode in devices]
-        if own == turned or devices[0][1].replays:
-            return [1.0] * len(devices)
+        """Known host time in this mode over that in the modes that the forecasts start from."""
+        own = [(gpu, way.own_mode(mode)) for gpu in gpus]
+        turned = [(gpu, way.known_mode(table, gpu, mode)) for gpu in gpus]
+        if own == turned or mode.replays:
+            return [1.0] * len(gpus)
         both = (self.forecasts(table, each, [1], host=host) for each in (own, turned))
         return [float(one.host_time_ms[0] / other.host_time_ms[0]) for one, other in zip(*both, strict=True)]
 
     def _as_known(
-        self, way: Way, anchor: Anchor, table: LayerTable, mode: Mode, host: str | HostMeasurement | None
-    ) -> Anchor:
-        """The known run beside which the anchor would be the measured one."""
-        gpu = find_gpu(anchor.gpu)
-        mode = replace(mode, precision=anchor.precision or mode.precision)
-        start = way.known_mode(table, gpu, mode)
-        batch = np.array([float(anchor.batch_size)])
-        known = self.forecast(table, gpu, start, batch, (), "auto", host)
-        (share,) = self._host_shares(way, table, [(gpu, mode)], host)
-        there = way.forecast(known, table, gpu, mode, batch, share)
-        ratio = float(there.iteration_time_ms[0] / known.iteration_time_ms[0])
-        precision = anchor.precision and start.precision
-        return replace(anchor, iteration_time_ms=anchor.iteration_time_ms / ratio, precision=precision)
+        self,
+        way: Way,
+        anchors: Sequence[Anchor],
+        table: LayerTable,
+        mode: Mode,
+        host: str | HostMeasurement | None,
+    ) -> list[Anchor]:
+        """The anchors in the mode that `way` starts from: their times over the predicted ratio of the two modes."""
+        places: dict[tuple[str, str | None], list[int]] = {}
+        for place, anchor in enumerate(anchors):
+            places.setdefault((anchor.gpu, anchor.precision), []).append(place)
+        found: dict[int, Anchor] = {}
+        for (name, precision), own in places.items():
+            gpu, run_mode = find_gpu(name), replace(mode, precision=precision or mode.precision)
+            start = way.known_mode(table, gpu, run_mode)
+            batches = np.array([float(anchors[place].batch_size) for place in own])
+            known = self.forecast(table, gpu, start, batches, (), "auto", host)
+            (share,) = self._host_shares(way, table, [gpu], run_mode, host)
+            there = way.forecast(known, table, gpu, run_mode, batches, share)
+            ratios = there.iteration_time_ms / known.iteration_time_ms
+            for place, ratio in zip(own, ratios.tolist(), strict=True):
+                anchor = anchors[place]
+                time_ms = anchor.iteration_time_ms / ratio
+                found[place] = replace(
+                    anchor, iteration_time_ms=time_ms, precision=precision and start.precision
+                )
+        return [found[place] for place in range(len(anchors))]
 
     def _knows(self, framework: str) -> bool:
         """Whether a framework is among the training data."""
@@ -263,7 +329,7 @@ class Model(Epochs):
         """These modes, without autotuning where no autotuned operator was measured on the chip."""
         if not any(mode.autotune for _, mode in devices):
             return devices
-        tuned = self.layers.find_each(library_mode(gpu, mode) for gpu, mode in devices)
+        tuned = self.layers.find_each([library_mode(gpu, mode) for gpu, mode in devices])
         return [
             _plain(*device) if layers is None else device
             for device, layers in zip(devices, tuned, strict=True)
@@ -280,19 +346,22 @@ class Model(Epochs):
                 doubt = too_little_measured(layers, partial(sums, case))
                 if doubt is not None:
                     return doubt
-        spread = None
-        if host is None and layers.library.host_mode not in self.layers.given:
+        given, measured_on = layers.library.host_mode in self.layers.given, layers.library.host
+        if is_cpu(case.gpu.name) or (given if host is None else host == measured_on):
+            return forecast_by_layers(layers, case, sums)
+        if host is None and measured_on is not None:
             spread = self.roofline.law_.calibration.host_half_width(COVERAGE)
-            host = usual_host() if layers.library.host is None else None
-        if isinstance(host, HostMeasurement):
-            return forecast_by_layers(layers, case, sums, host.host, on_host(host, layers, case.mode), spread)
-        if host in (None, layers.library.host):
-            return forecast_by_layers(layers, case, sums, host, host_spread=spread)
-        named_ms = self.roofline.host_ms(replace(case, measuring=self._on_host(host)))
-        return forecast_by_layers(layers, case, sums, host, lambda _: named_ms)
+            return forecast_by_layers(layers, case, sums, host_spread=spread)
+        speed = speed_of(host, case.gpu, case.mode) if case.mode.framework == "pytorch" else None
+        if speed is not None:
+            known_ms = host_ms(table_of(case), case.mode, speed)
+            return forecast_by_layers(layers, case, sums, speed.name, known_ms, speed.spread)
+        measuring = measuring_on(host, table_of(case), case.mode, self.roofline.law_)
+        known_ms = self.roofline.host_ms(replace(case, measuring=measuring))
+        return forecast_by_layers(layers, case, sums, str(host), known_ms)
 
     def _specified(self, case: Case) -> IterationForecast:
-        """The forecast of the case from specifications alone, without autotuning."""
+        """The forecast of the case from only specifications, without autotuning."""
         plain = replace(case, mode=replace(case.mode, autotune=False), anchors=())
         return self.roofline.forecasts([plain])[0]
 
@@ -308,32 +377,27 @@ class Model(Epochs):
     def _by_specifications(
         self,
         table: LayerTable,
-        devices: Sequence[tuple[Gpu, Mode]],
+        gpus: Sequence[Gpu],
+        mode: Mode,
         batches: Array,
         anchors: Sequence[Anchor],
         host: str | HostMeasurement | None,
+        *,
+        from_host: bool,
     ) -> list[IterationForecast]:
         """Forecasts from GPU specifications, corrected by anchors if given."""
-        if not devices:
+        if not gpus:
             return []
-        first, roofline = devices[0][1], self.roofline
+        roofline = self.roofline
         for anchor in anchors:
             check_image_size(anchor, table)
-            check_precision(find_gpu(anchor.gpu), anchor.precision or first.precision)
-        if isinstance(host, HostMeasurement):
-            roofline = roofline.with_law(roofline.law_.with_host(host, first))
-            measuring = Measuring(roofline.law_.machine_of(host.host))
-        else:
-            measuring = self._on_host(host)
+            check_precision(find_gpu(anchor.gpu), anchor.precision or mode.precision)
+        measuring = measuring_on(host, table, mode, roofline.law_)
+        measuring = measuring._replace(copies=from_host and mode.framework in self.fed_frameworks)
         cases = [
-            Case(table.cnn, table.image_size, table, gpu, mode, batches, anchors, measuring)
-            for gpu, mode in devices
+            Case(table.cnn, table.image_size, table, gpu, mode, batches, anchors, measuring) for gpu in gpus
         ]
         return roofline.forecasts(cases)
-
-    def _on_host(self, host: str | None) -> Measuring:
-        """A question's way of measuring on a host; errors as of `machine_of`."""
-        return Measuring(self.roofline.law_.machine_of(host))
 
     def hosts(self) -> list[str]:
         """Names of the hosts in the training data."""
@@ -343,9 +407,9 @@ class Model(Epochs):
         self, devices: Sequence[tuple[Gpu, Mode]], method: str, anchors: Sequence[Anchor]
     ) -> list[LayerModel | None]:
         """The operators measured on each GPU in its mode, unless another method is asked for."""
-        found = self.layers.find_each(library_mode(gpu, mode) for gpu, mode in devices)
+        found = self.layers.find_each([library_mode(gpu, mode) for gpu, mode in devices])
         for place, (gpu, mode) in enumerate(devices):
-            if is_cpu(gpu.name) or method in ("auto", "layer-times"):
+            if method in ("auto", "layer-times") or is_cpu(gpu.name):
                 if found[place] is None and (method == "layer-times" or is_cpu(gpu.name)):
                     raise self._not_measured(gpu, mode)
             elif method == "roofline" or not any(is_of(anchor, gpu) for anchor in anchors):
@@ -374,20 +438,28 @@ def _plain(gpu: Gpu, mode: Mode) -> tuple[Gpu, Mode]:
     return gpu, replace(mode, autotune=False)
 
 
-def _untuned(forecast: IterationForecast) -> IterationForecast:
-    """The forecast of the plain mode as that of the autotuned one, whose effect was not measured there."""
+def _untuned(forecast: IterationForecast, *, has_runs: bool) -> IterationForecast:
+    """The forecast of the plain mode as that of the autotuned one, whose effect was not measured there.
 
-    def wider(end_ms: Array, middle_ms: Array) -> Array:
-        widened: Array = middle_ms * (end_ms / middle_ms) ** _UNTUNED.widens
-        return widened
+    Runs of the CNN, which correct the forecast, hold the effect already.
+    """
+    if has_runs:
+        return _doubted(forecast, _UNTUNED_RUN)
 
-    middle, busy = forecast.iteration_time_ms, forecast.gpu_time_ms
+    def tuned(share: float) -> Array:
+        """Iteration time, over the plain one, at this share of the GPU's time."""
+        joined = join_host(forecast.gpu_time_ms, forecast.host_time_ms)
+        return np.asarray(
+            join_host(share * forecast.gpu_time_ms, forecast.host_time_ms) / joined, dtype=float
+        )
+
+    usual, best = tuned(_TUNED_GPU_TIME), tuned(_TUNED_AT_BEST)
     return replace(
         _doubted(forecast, _UNTUNED),
-        low_ms=wider(forecast.low_ms, middle),
-        high_ms=wider(forecast.high_ms, middle),
-        gpu_low_ms=wider(forecast.gpu_low_ms, busy),
-        gpu_high_ms=wider(forecast.gpu_high_ms, busy),
+        iteration_time_ms=usual * forecast.iteration_time_ms,
+        gpu_time_ms=_TUNED_GPU_TIME * forecast.gpu_time_ms,
+        low_ms=best * forecast.low_ms,
+        gpu_low_ms=_TUNED_AT_BEST * forecast.gpu_low_ms,
     )
 
 

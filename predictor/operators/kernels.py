@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
-from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors, share_of_passes
+from predictor.operators.operators import (
+    RECOMPUTING,
+    has_bias,
+    is_depthwise,
+    parameter_tensors,
+    share_of_passes,
+)
 from predictor.operators.work import multiply_adds
 
 KERNEL_CLASSES = (
@@ -110,7 +116,7 @@ class Kernels:
 
 @lru_cache(maxsize=512)
 def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
-    """Kernels of a CNN's training iteration; without `optimizer`, of its forward and backward passes alone.
+    """Kernels of a CNN's training iteration; without `optimizer`, only of its forward and backward passes.
 
     Raises
     ------
@@ -129,7 +135,7 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
         image_elements=_in_elements(table, table.layers[0]),
         parameters=parameters,
         parameter_tensors=float(sum(map(parameter_tensors, table.layers))),
-        operators=float(sum(_launched(layer) for layer in table.layers)),
+        operators=float(sum(_launched(layer, table.recomputations(layer)) for layer in table.layers)),
         parts=table.parts,
     )
 
@@ -141,7 +147,7 @@ _FORWARD_SHARE = 0.4
 
 @lru_cache(maxsize=512)
 def forward_kernels_of(table: LayerTable) -> Kernels:
-    """Kernels of a CNN's forward pass alone; one of the three of a matrix product, 2/5 of element-wise tensor passes.
+    """Kernels of only a CNN's forward pass; one of the three of a matrix product, 2/5 of element-wise tensor passes.
 
     Raises
     ------
@@ -161,7 +167,7 @@ def forward_kernels_of(table: LayerTable) -> Kernels:
 
 @lru_cache(maxsize=65536)
 def kernels_of_operator(layer: Layer, pass_: str) -> Kernels:
-    """Kernels of one layer timed alone; `pass_` is a pass of the measurement tables, such as ``backward_weight``.
+    """Kernels of a single layer; `pass_` is a pass of the measurement tables, such as ``backward_weight``.
 
     Raises
     ------
@@ -181,13 +187,14 @@ def kernels_of_operator(layer: Layer, pass_: str) -> Kernels:
     return _as_arrays(Counter(chosen), _in_elements(table, layer), 0.0, 0.0, 1.0)
 
 
-def _launched(layer: Layer) -> float:
-    """How often the host enqueues a layer, forward and backward together."""
+def _launched(layer: Layer, again: int) -> float:
+    """How often the host enqueues a layer, forward and backward together; `again` are forward passes recomputed."""
     if layer.type in VIEW_TYPES:
         return 0.0
     if layer.forwards is None:
         return 1.0
-    return (layer.forwards + max(layer.input_gradients or 0, layer.weight_gradients or 0)) / 2.0
+    once = layer.forwards - again + max(layer.input_gradients or 0, layer.weight_gradients or 0)
+    return once / 2.0 + again * RECOMPUTING
 
 
 def _counted_kernels(table: LayerTable, position: int, layer: Layer) -> Iterator[tuple[_Kernel, float]]:
@@ -264,9 +271,9 @@ def _conv_kernels(table: LayerTable, layer: Layer, *, first: bool) -> list[_Kern
         "positions": y / co / layer.repeats,
         "in_channels": ci,
         "out_channels": co,
-        "kernel_height": kh,
+        "kernel_height": kh / (layer.kernel_depth or 1),
         "kernel_width": kw,
-        "stride": float(layer.stride_height or 1),
+        "stride": float((layer.stride_height or 1) // (layer.stride_depth or 1)),
         "groups": groups,
     }
     family = "depthwise" if is_depthwise(layer) else "conv"

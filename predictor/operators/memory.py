@@ -4,16 +4,19 @@ The peak is the largest sum of live tensors over the layers of the backward pass
 (``tools/autograd/derivatives.yaml`` of PyTorch 2 lists the tensors that each operator saves for its backward pass, the
 documentation of `torch.amp` the operators that stay in fp32):
 
-- weights, the optimizer's state (momentum 1 x, Adam 2 x the weights), and the weight gradients computed so far;
+- weights, the optimizer's state (1 x the weights for momentum, 2 x for Adam), and the weight gradients computed so far;
 - AMP's 16-bit copies of the weights of layers still to come;
-- activations kept by layers still to come; a tensor kept by several operators counts once;
+- activations kept by layers still to come; a tensor kept by several operators counts once, and AMP's copies of it in
+  another precision apart;
 - gradients of activations from their last reader to the layer that wrote them;
-- a workspace as large as a convolution's input and output, while it runs;
+- a workspace as large as a convolution's input and output, while it runs; two maps for a formula's gradient;
 - cuBLAS's own workspace, and the CUDA context with cuDNN's and cuBLAS's kernels.
 
 `benchmarks/figures.py --figure memory` compares the estimate with measured peaks; cuBLAS's 64 MiB is the only constant
 fitted to them. The workspace of the algorithm that cuDNN selects is not predicted: some take gigabytes.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +30,7 @@ from predictor.catalogue.modes import Mode
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
+from predictor.operators.operators import wide_outputs
 
 MEASURED_FRAMEWORKS = ("pytorch",)
 """Frameworks for which the estimate was compared with measured peaks."""
@@ -44,7 +48,13 @@ _FP32_BYTES = 4.0
 _CUBLAS_BYTES = 64 * 2**20
 """Scratch memory of cuBLAS in PyTorch's memory pool on an H200, from the measured peak of LeNet-5."""
 
-_OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2}
+_STEPS_OF_FORMULA = 2.0
+"""Maps that the gradient of a function of each number holds beside its input and output, such as grad * (2 * x)."""
+
+_OPTIMIZER_STATES = {
+    "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "nadam": 2, "rmsprop": 1, "adadelta": 2, "adagrad": 1, "lamb": 2,
+}  # fmt: skip
+"""Tensors as large as a parameter that an optimizer keeps for it, with the defaults of PyTorch."""
 
 
 Bytes = NDArray[np.float64]
@@ -169,9 +179,10 @@ def _law(table: LayerTable, mode: Mode) -> _Law:
     weight = _weight_bytes(mode.precision)
     parameters = np.array([0.0 if layer.is_frozen else float(layer.parameters) for layer in table])
     gone_through = np.cumsum(parameters[::-1])[::-1]
-    if table.parts > 1:  # gradients of the parts before stay
-        gone_through = np.full(len(table), parameters.sum())
-    copies = 2.0 * np.cumsum(parameters) if mode.precision.startswith("amp") else np.zeros(len(table))
+    if table.parts > 1:  # gradients of the parts before stay, and a layer's new one is added to its own
+        gone_through = parameters.sum() + parameters
+    copied = 2.0 * np.array([_learns(layer) * layer.parameters for layer in table])
+    copies = np.cumsum(copied) if mode.precision.startswith("amp") else np.zeros(len(table))
     buffers = sum(8.0 * (layer.out_channels or 0) for layer in table if layer.type == "batch_norm")
     images = (
         _kept(table, mode.precision),
@@ -193,15 +204,16 @@ def _kept(table: LayerTable, precision: str) -> Bytes:
 
     Of a part that is computed again, only what it reads is kept, until the backward pass has come to it.
     """
-    sizes, element = _tensor_elements(table), _element_bytes(precision)
+    tensors = _Tensors.of(table, precision)
     ends, learns = _ends(table), np.array(list(map(_learns, table)), dtype=bool)
     entries: dict[int, list[_Kept]] = {0: []}
     for position, layer in enumerate(table):
         if learns[position]:
-            kept = _Kept(position, int(ends[position]), _extra_bytes(layer, precision))
-            entries.setdefault(layer.recomputed or 0, []).append(kept)
-    for (part, tensor), (first, end) in _kept_tensors(table, ends).items():
-        entries.setdefault(part, []).append(_Kept(first, end, element * sizes[tensor]))
+            more = OPERATOR_TYPES[layer.type].kept_bytes_per_output * _output_elements(layer)
+            entries.setdefault(layer.recomputed or 0, []).append(_Kept(position, int(ends[position]), more))
+    for (part, tensor, copied_by), (first, end) in _kept_tensors(table, ends, tensors).items():
+        sizes = tensors.bytes if copied_by is None else tensors.copy_bytes
+        entries.setdefault(part, []).append(_Kept(first, end, sizes[tensor]))
     held = _held(entries.pop(0), ends, learns)
     parts = np.array([layer.recomputed or 0 for layer in table], dtype=int)
     for part, some in entries.items():
@@ -265,53 +277,69 @@ def _gradients(table: LayerTable, precision: str) -> Bytes:
             if layer.input_gradients != 0:
                 last_gradient[tensor] = i
     alive = np.zeros(len(table))
-    sizes, element = _tensor_elements(table), _element_bytes(precision)
+    tensors = _Tensors.of(table, precision)
     for tensor, last in last_gradient.items():
         if tensor != IMAGE:
             here = slice(position[tensor], last + 1)
-            alive[here] += np.where(learns[here] & (ends[here] == ends[last]), element * sizes[tensor], 0.0)
+            alive[here] += np.where(learns[here] & (ends[here] == ends[last]), tensors.bytes[tensor], 0.0)
     for i in np.flatnonzero(~learns).tolist():
         tensor = _stored_as(by_index, table.layers[i].index)
         if tensor != IMAGE and not learns[position[tensor]]:
             here = slice(i, max(i, last_reader.get(tensor, i)) + 1)
-            alive[here] += np.where(learns[here], 0.0, element * sizes[tensor])
-    if IMAGE not in {tensor for _, tensor in _kept_tensors(table, ends)}:
-        alive += np.where(learns, 0.0, element * sizes[IMAGE])
+            alive[here] += np.where(learns[here], 0.0, tensors.bytes[tensor])
+    if (0, IMAGE, None) not in _kept_tensors(table, ends, tensors):
+        alive += np.where(learns, 0.0, tensors.bytes[IMAGE])
     return alive
 
 
 def _workspace(table: LayerTable, precision: str) -> Bytes:
-    convolutions = [
-        input_elements(layer) + _output_elements(layer) if OPERATOR_TYPES[layer.type].is_convolution else 0.0
-        for layer in table
-    ]
-    return _element_bytes(precision) * np.array(convolutions)
+    """Bytes per image that a layer needs while it runs: of a convolution's transposed maps, of a formula's steps."""
+    tensors, element = _Tensors.of(table, precision), _element_bytes(precision)
+    return np.array(
+        [
+            element * (input_elements(layer) + _output_elements(layer))
+            if OPERATOR_TYPES[layer.type].is_convolution
+            else _STEPS_OF_FORMULA * tensors.bytes[layer.index] * (layer.type == "clamp")
+            for layer in table
+        ]
+    )
 
 
-def _kept_tensors(table: LayerTable, ends: NDArray[np.int64]) -> dict[tuple[int, int], tuple[int, int]]:
+def _kept_tensors(
+    table: LayerTable, ends: NDArray[np.int64], tensors: _Tensors
+) -> dict[tuple[int, int, int | None], tuple[int, int]]:
     """Outputs that are kept for the backward pass: the first layer that keeps each, and the end until which it is.
 
-    By recomputed part and index of the layer that wrote it (IMAGE: the CNN's input). Part 0 are layers of none, and
-    what each part reads at its beginning.
+    By recomputed part, index of the layer that wrote it (IMAGE: the CNN's input), and position of the layer that keeps
+    a copy of it in another precision, if one does. Part 0 are layers of none, and what each part reads at its
+    beginning.
     """
     by_index = {layer.index: layer for layer in table}
-    kept: dict[tuple[int, int], tuple[int, int]] = {}
+    kept: dict[tuple[int, int, int | None], tuple[int, int]] = {}
 
-    def keep(part: int, tensor: int, place: int) -> None:
-        first, end = kept.get((part, tensor), (place, 0))
-        kept[part, tensor] = first, max(end, int(ends[place]))
+    def keep(part: int, tensor: int, place: int, *, copied: bool = False) -> None:
+        key = part, tensor, place if copied else None
+        first, end = kept.get(key, (place, 0))
+        kept[key] = first, max(end, int(ends[place]))
+
+    def others_learn(sources: tuple[int, ...], place: int) -> bool:
+        others = (by_index.get(source) for source in (*sources[:place], *sources[place + 1 :]))
+        return any(each is not None and _learns(each) for each in others)
 
     for position, layer in enumerate(table):
         keeps_input, keeps_output = _keeps(layer)
-        part = layer.recomputed or 0
+        part, sources = layer.recomputed or 0, _inputs(table, position)
         if keeps_output:
             keep(part, layer.index, position)
-        for source in _inputs(table, position):
+        for place, source in enumerate(sources):
             before = by_index.get(source)
             if part and (before is None or before.recomputed != part):
                 keep(0, _stored_as(by_index, source), position)
-            elif keeps_input:
-                keep(part, _stored_as(by_index, source), position)
+            elif keeps_input and (
+                layer.type != "multiply" or layer.parameters or others_learn(sources, place)
+            ):
+                tensor = _stored_as(by_index, source)
+                keep(part, tensor, position, copied=tensors.is_copied(tensor, layer))
     return kept
 
 
@@ -323,7 +351,9 @@ def _learns(layer: Layer) -> bool:
 def _keeps(layer: Layer) -> tuple[bool, bool]:
     """Whether the backward pass needs a layer's input, and its output; an activation needs one of the two."""
     entry = OPERATOR_TYPES[layer.type]
-    if not _learns(layer) or (entry.weights == "filters" and layer.weight_gradients == 0):
+    # PyTorch's convolutions keep their input even where only its gradient is computed.
+    is_product = entry.product == "linear" or (layer.type == "multiply" and layer.parameters > 0)
+    if not _learns(layer) or (is_product and layer.weight_gradients == 0):
         return False, False
     if layer.type != "activation":
         return entry.keeps_input, entry.keeps_output
@@ -347,19 +377,40 @@ def _stored_as(by_index: dict[int, Layer], index: int) -> int:
     return index if index in by_index else IMAGE
 
 
-def _tensor_elements(table: LayerTable) -> dict[int, float]:
-    """Elements per image of each layer's output, and of the CNN's input."""
-    sizes = {layer.index: _output_elements(layer) for layer in table}
-    sizes[IMAGE] = input_elements(table.layers[0]) if table.layers else 0.0
-    return sizes
+@dataclass(frozen=True, slots=True)
+class _Tensors:
+    """Bytes per image of each layer's output, and of the CNN's input, by index.
 
+    Under automatic mixed precision some are `wide`, of 32 bits; `copy_bytes` are those of copies in the other
+    precision, which a layer of it keeps instead.
+    """
 
-def _extra_bytes(layer: Layer, precision: str) -> float:
-    entry = OPERATOR_TYPES[layer.type]
-    extra = entry.kept_bytes_per_output * _output_elements(layer)
-    if entry.amp_output == "wide" and precision.startswith("amp"):
-        extra += _FP32_BYTES * input_elements(layer)
-    return extra
+    bytes: dict[int, float]
+    copy_bytes: dict[int, float]
+    wide: dict[int, bool]
+
+    @classmethod
+    def of(cls, table: LayerTable, precision: str) -> _Tensors:
+        elements = {layer.index: _output_elements(layer) for layer in table}
+        elements[IMAGE] = input_elements(table.layers[0]) if table.layers else 0.0
+        narrow = _element_bytes(precision)
+        if not precision.startswith("amp"):
+            return cls({index: narrow * n for index, n in elements.items()}, {}, {})
+        by_position, _ = wide_outputs(table)
+        wide = {IMAGE: True} | {layer.index: by_position[place] for place, layer in enumerate(table)}
+        sizes = {index: (narrow * n, _FP32_BYTES * n) for index, n in elements.items()}
+        return cls(
+            {index: sizes[index][wide[index]] for index in sizes},
+            {index: sizes[index][not wide[index]] for index in sizes},
+            wide,
+        )
+
+    def is_copied(self, tensor: int, layer: Layer) -> bool:
+        """Whether autocast gives `layer` a copy of a tensor."""
+        output = OPERATOR_TYPES[layer.type].amp_output
+        if layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].wide:
+            output = "wide"
+        return bool(self.wide) and output == ("narrow" if self.wide[tensor] else "wide")
 
 
 def input_elements(layer: Layer) -> float:

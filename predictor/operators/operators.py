@@ -1,6 +1,6 @@
 """The operators of a CNN: its layers as a training iteration runs them; equal layers are one operator.
 
-`proxy_cnns` measures operators alone and `layer-times` sums their times, so both use this definition. Computed from a
+`proxy_cnns` measures single operators and `layer-times` sums their times, so both use this definition. Computed from a
 layer table. An operator holds every input of its time besides batch size and mode: its shape, whether it runs in
 place, whether its input needs a gradient, and whether its input is float32 under automatic mixed precision. What a
 layer behind a group norm is as an operator depends on the mode (`as_run`).
@@ -8,16 +8,18 @@ layer behind a group norm is as an operator depends on the mode (`as_run`).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from predictor.catalogue.devices import ELEMENT_BYTES
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.cnns.layer_table import DEPTH_COLUMNS, DIMENSIONS, IMAGE, Layer, LayerTable, side
 from predictor.errors import SchemaError
-from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES, VOLUME_TYPES
 
 _SHAPE = tuple(
     f"{what}_{part}"
@@ -35,7 +37,7 @@ _COUNTS = ("dilation", "groups", "parameters", "n_tensors", "repeats")
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One layer alone; shapes per image, None where the type has no such column.
+    """A single layer; shapes per image, None where the type has no such column.
 
     `type` is a layer type, ``optimizer`` (the update of `n_tensors` tensors, `parameters` numbers in all) or
     ``loss`` (cross-entropy over `in_channels` classes). `n_tensors` counts the inputs of a concat. `passes` is
@@ -70,20 +72,28 @@ class Operator:
     in_place: bool = False
     wide_input: bool = False
     fp32_product: bool = False
+    in_depth: int | None = None
+    out_depth: int | None = None
+    kernel_depth: int | None = None
+    stride_depth: int | None = None
+    padding_depth: int | None = None
     repeats: int = 1
     after_group_norm: bool = False
 
     @property
     def name(self) -> str:
         """Short and unique, such as ``conv2d_64x56x56_128x28x28_k3x3_s2x2_p1x1``."""
+        return _name(self)
+
+    def _parts_of_name(self) -> list[str]:
         parts = [self.type if self.kind is None else f"{self.type}-{self.kind}"]
         parts += [
-            "x".join(str(getattr(self, f"{side}_{part}")) for part in ("channels", "height", "width"))
-            for side in ("in", "out")
-            if getattr(self, f"{side}_channels") is not None
+            f"{getattr(self, f'{what}_channels')}x{self._sides(what)}"
+            for what in ("in", "out")
+            if getattr(self, f"{what}_channels") is not None
         ]
         parts += [
-            f"{letter}{getattr(self, f'{what}_height')}x{getattr(self, f'{what}_width')}"
+            f"{letter}{self._sides(what)}"
             for letter, what in (("k", "kernel"), ("s", "stride"), ("p", "padding"))
             if getattr(self, f"{what}_height") is not None
         ]
@@ -91,8 +101,11 @@ class Operator:
         parts += [f"n{self.n_tensors}"] * (self.n_tensors != 1)
         parts += [f"w{self.parameters}"] * bool(self.parameters)
         parts += [f"x{self.repeats}"] * (self.repeats != 1)
-        parts += [word for word, true in self._marks().items() if true]
-        return "_".join(parts)
+        return parts + [word for word, true in self._marks().items() if true]
+
+    def _sides(self, what: str) -> str:
+        dimensions = ("height", "width") if getattr(self, f"{what}_depth") is None else DIMENSIONS
+        return "x".join(str(side(self, what, dimension)) for dimension in dimensions)
 
     def _marks(self) -> dict[str, bool]:
         return {
@@ -103,6 +116,18 @@ class Operator:
             "nchw": self.after_group_norm,
             "fp32": self.fp32_product,
         }
+
+
+RECOMPUTING = 1.5
+"""Host time of a recomputed forward pass, in that of all passes of the same layers.
+
+An H100's machine took 31 ms for a ResNet-50 of which three of four segments are recomputed, 39 with reentrant
+checkpoints, and 16 without: hooks keep and find each tensor of both forward passes."""
+
+
+@lru_cache(maxsize=4096)
+def _name(operator: Operator) -> str:
+    return "_".join(operator._parts_of_name())
 
 
 class Operators(tuple[Operator, ...]):
@@ -116,16 +141,25 @@ class Operators(tuple[Operator, ...]):
         return super().__hash__()
 
 
-def operators_of(table: LayerTable) -> dict[Operator, float]:
-    """Operators of one training iteration of a CNN, with how often each runs.
+@lru_cache(maxsize=256)
+def operators_of(
+    table: LayerTable, *, by_host: bool = False, channels_last: bool = False, half: bool = False
+) -> Mapping[Operator, float]:
+    """Operators of one training iteration of a CNN, with how often each runs; cached.
 
     Besides the layers: sums of gradients where a tensor is read more than once, the loss and the optimizer step.
     A layer with unknown inputs is assumed to read the layer before it. An operator of which only some passes run, or
-    several times, counts as the share of its work.
+    several times, counts as the share of its time in this memory format and precision; `by_host` as that of the host's.
     """
     counted: dict[Operator, float] = {}
     for position, operator in layer_operators(table).items():
-        share = share_of_passes(table.layers[position], operator.input_gradient)
+        layer = table.layers[position]
+        again = table.recomputations(layer) if by_host else 0
+        if layer.forwards is not None:
+            layer = replace(layer, forwards=layer.forwards - again)
+        last = channels_last or (operator.wide_input and operator.input_gradient)  # as a layer norm leaves it
+        share = share_of_passes(layer, operator.input_gradient, channels_last=last, half=half)
+        share += again * RECOMPUTING
         counted[operator] = counted.get(operator, 0) + share
     for operator, count in _gradient_operators(table).items():
         counted[operator] = counted.get(operator, 0) + count
@@ -134,7 +168,7 @@ def operators_of(table: LayerTable) -> dict[Operator, float]:
     counted[Operator("loss", in_channels=classes, in_height=1, in_width=1)] = 1
     if parameters:
         counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] = 1
-    return counted
+    return MappingProxyType(counted)
 
 
 def is_product(operator: Layer | Operator) -> bool:
@@ -174,18 +208,39 @@ def _narrows(operator: Operator) -> bool:
     return OPERATOR_TYPES[operator.type].product is not None
 
 
-def pass_weights(layer: Layer) -> tuple[float, float, float]:
+_Weights = tuple[float, float, float]
+
+_DEPTHWISE: dict[str, tuple[_Weights, ...]] = {
+    "nchw": ((0.21, 0.36, 0.43), (0.21, 0.23, 0.56), (0.22, 0.27, 0.51), (0.22, 0.26, 0.52)),
+    "channels_last": ((0.27, 0.29, 0.44), (0.28, 0.28, 0.44), (0.07, 0.07, 0.86), (0.36, 0.13, 0.51)),
+    "half channels_last": ((0.27, 0.34, 0.39), (0.27, 0.38, 0.35), (0.26, 0.49, 0.25), (0.55, 0.18, 0.27)),
+}
+"""Passes of depthwise convolutions of windows up to 3, 5, 7 and more; medians of 16 shapes on an H100."""
+_STRIDED_DEPTHWISE = {"nchw": (0.13, 0.65, 0.22), "channels_last": (0.17, 0.54, 0.29)}
+
+
+def pass_weights(layer: Layer, *, channels_last: bool = False, half: bool = False) -> _Weights:
     """Relative times of a layer's passes: forward, gradient of the input, gradient of the weights.
 
     Notes
     -----
-    The passes of a convolution as 14 shapes in two modes took them on an H200 (`benchmarks/passes_h200.csv`), where
-    that of the weights takes longest. Those of other products have equal work, attention's backward pass 2.5 x that
-    of its forward pass; all others take the time in which they read and write memory.
+    The passes of a convolution as 14 shapes in two modes took them on an H200 (`benchmarks/passes_h200.csv`), those
+    of depthwise ones as on an H100 (`benchmarks/passes_h100.csv`): their layout decides whether the weights'
+    gradient takes a quarter of the time or nine tenths. Those of other products have equal work, attention's
+    backward pass 2.5 x that of its forward pass; all others take the time in which they read and write memory. One
+    kernel computes both gradients of a batch norm (`share_of_passes`).
     """
     entry = OPERATOR_TYPES[layer.type]
+    if is_depthwise(layer):
+        form = "channels_last" if channels_last else "nchw"
+        if (layer.stride_height or 1) > 1:
+            return _STRIDED_DEPTHWISE[form]
+        window = max(layer.kernel_height or 1, layer.kernel_width or 1)
+        return _DEPTHWISE[f"{'half ' * (half and channels_last)}{form}"][bisect_left((3, 5, 7), window)]
     if entry.is_convolution:
-        return (0.24, 0.40, 0.36) if is_depthwise(layer) else (0.30, 0.31, 0.39)
+        return (0.30, 0.31, 0.39)
+    if layer.type == "batch_norm":
+        return (3.0, 5.0, 0.0)
     if entry.product is not None:
         return (1.0, 2.5, 0.0) if entry.product == "attention" else (1.0, 1.0, 1.0)
     work = entry.work_with_weights if entry.work_with_weights and layer.parameters else entry.work
@@ -201,12 +256,16 @@ def pass_weights(layer: Layer) -> tuple[float, float, float]:
     return forward, of_input, of_weights if layer.parameters else 0.0
 
 
-def share_of_passes(layer: Layer, input_gradient: bool) -> float:
+def share_of_passes(
+    layer: Layer, input_gradient: bool, *, channels_last: bool = False, half: bool = False
+) -> float:
     """Time of the passes that run over that of all passes, once each; without `input_gradient`, of the other two."""
     if layer.forwards is None:
         return 1
     runs = (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)
-    weights = pass_weights(layer)
+    weights = pass_weights(layer, channels_last=channels_last, half=half)
+    if layer.type == "batch_norm":
+        runs, input_gradient = (runs[0], max(runs[1:]), 0), True
     once = sum(weights) if input_gradient else weights[0] + weights[2]
     return sum(count * weight for count, weight in zip(runs, weights, strict=True)) / once
 
@@ -215,7 +274,7 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
     """Operator of each layer that costs time, by the layer's position."""
     inputs = layer_inputs(table)
     readers = Counter(source for sources in inputs for source in sources)
-    wide, in_nchw = _wide_outputs(table)
+    wide, in_nchw = wide_outputs(table)
     learns: dict[int, bool] = {IMAGE: False}
     found: dict[int, Operator] = {}
     for position, layer in enumerate(table.layers):
@@ -278,10 +337,12 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
             f"the row of {row.get('cnn')!r} is of kind {row.get('kind')!r} and type {row.get('type')!r}: "
             "no operator. Give rows that `epochcast profile` wrote with kind operator and a layer type."
         )
-    given = {key: row.get(key) for key in (*_SHAPE, *_COUNTS)}
+    given = {key: row.get(key) for key in (*_SHAPE, *DEPTH_COLUMNS, *_COUNTS)}
     columns: dict[str, Any] = {
         key: int(value) for key, value in given.items() if value is not None and value == value
     }
+    if row["type"] in VOLUME_TYPES and "in_depth" not in columns:
+        columns |= _depths_of_squares(columns)
     for key, default in (("input_gradient", True), ("in_place", False), ("wide_input", False)):
         columns[key] = _flag(row, key, default=default)
     kind, passes = row.get("activation_kind"), row.get("pass")
@@ -291,6 +352,14 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
         passes=passes if isinstance(passes, str) and passes else "forward_backward",
         **columns,
     )
+
+
+def _depths_of_squares(columns: Mapping[str, int]) -> dict[str, int]:
+    """Depths in a table without their columns, which measured only images and windows of equal height and width."""
+    return {
+        f"{what}_depth": columns[f"{what}_height"] // columns[f"{what}_width"]
+        for what in ("in", "out", "kernel", "stride")
+    }
 
 
 def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wide: bool) -> Operator:
@@ -311,11 +380,12 @@ def _wide_output(layer: Layer, wide_input: bool) -> bool:
         return entry.amp_output == "wide"
     if layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].wide:
         return True
-    scales = entry.work_with_weights is not None and layer.parameters > 0
-    return wide_input or scales  # a float32 parameter widens the product
+    return wide_input or (
+        layer.parameters > 0 and entry.weights is None
+    )  # a float32 parameter widens the result
 
 
-def _wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:
+def wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:
     """Whether each layer's output, by its position, is float32 under autocast, and in NCHW behind a group norm."""
     wide, in_nchw = {IMAGE: True}, {IMAGE: False}
     for position, (layer, sources) in enumerate(zip(table.layers, layer_inputs(table), strict=True)):
@@ -327,12 +397,12 @@ def _wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:
 
 
 def _gradient_operators(table: LayerTable) -> Counter[Operator]:
-    """Operators of the backward pass alone: sums of gradients of tensors read twice, joins of those of split ones.
+    """Operators of only the backward pass: sums of gradients of tensors read twice, joins of those of split ones.
 
     Gradients of float32 maps are float32.
     """
     found: Counter[Operator] = Counter()
-    wide, _ = _wide_outputs(table)
+    wide, _ = wide_outputs(table)
     readers: dict[int, list[Layer]] = {}
     for layer, sources in zip(table.layers, layer_inputs(table), strict=True):
         for source in sources if layer.input_gradients != 0 else ():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import LAUNCH_MS, Rates, all_gpus, find_gpu, is_cpu, rates_of
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.cnns.layer_table import DIMENSIONS, IMAGE, Layer, LayerTable, side
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES, Traffic, Work
 from predictor.operators.operators import Operator, Operators, has_bias, is_depthwise, operators_of
@@ -168,7 +168,7 @@ def arithmetic_intensity(
 
     Notes
     -----
-    The founding study counts the bytes read alone; over all traffic it is `layer_flops` / `layer_bytes`.
+    The founding study counts only the bytes read; over all traffic it is `layer_flops` / `layer_bytes`.
     """
     flops = layer_flops(layer, pass_, batch_size)
     read = layer_bytes_read(layer, pass_, batch_size, element_bytes)
@@ -178,7 +178,23 @@ def arithmetic_intensity(
 
 
 def cnn_flops(table: LayerTable, batch_size: int, passes: Iterable[str] = PASSES) -> float:
-    """Floating-point operations of all layers over `passes` (training by default) for one mini-batch."""
+    """Floating-point operations of all layers of a CNN for one mini-batch, a multiply-add counted as 2.
+
+    Parameters
+    ----------
+    table : LayerTable
+    batch_size : int
+        Images per mini-batch, >= 1.
+    passes : iterable of str
+        Of `PASSES`, by default all three: a training iteration.
+
+    Raises
+    ------
+    SchemaError
+        If a pass is unknown, or a layer lacks its shape.
+    OutOfRangeError
+        If `batch_size` is below 1.
+    """
     return sum(layer_flops(layer, pass_, batch_size) for pass_ in passes for layer in table)
 
 
@@ -278,7 +294,7 @@ SHAPE_COLUMNS = (
 """Columns of `shape_columns`."""
 
 _CPU_RATES = Rates(
-    1e8, 1e8, 1e8, 2e7, 4, False
+    1e8, 1e8, 1e8, 2e7, 4, False, 1
 )  # 0.1 TFLOP/s and 20 GB/s: an arbitrary scale, which cancels out
 _MOMENTUM_TRAFFIC = 5.0  # reads weight, gradient and momentum, writes weight and momentum
 _FP32_BYTES = 4.0
@@ -295,7 +311,7 @@ longer in channels-last than in NCHW."""
 def copies_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, memory_format: str) -> Array:
     """Time in which PyTorch converts maps before and behind group norms, in ms; shape (n_operators, n_batches).
 
-    Those that a group norm measured alone makes itself are no part of it.
+    Those that a single group norm makes itself are no part of it.
 
     Notes
     -----
@@ -311,13 +327,17 @@ def copies_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, m
     }
     found = np.zeros((len(operators), np.size(batch_sizes)))
     for i, operator in enumerate(operators):
-        numbers = math.prod(getattr(operator, f"in_{part}") or 1 for part in ("channels", "height", "width"))
         if operator.type == "group_norm" and memory_format == "channels_last":
-            found[i] = per_number["strided"] * numbers / _LAYOUT_COPY
+            found[i] = per_number["strided"] * _numbers_read(operator) / _LAYOUT_COPY
         elif operator.after_group_norm and memory_format == "nchw" and OPERATOR_TYPES[operator.type].product:
-            found[i] = per_number["dense"] * numbers
+            found[i] = per_number["dense"] * _numbers_read(operator)
     ms: Array = found * np.asarray(batch_sizes, dtype=float) / rates.bytes_per_ms
     return ms
+
+
+def _numbers_read(operator: Operator) -> int:
+    """Numbers of an operator's input, of one image."""
+    return (operator.in_channels or 1) * (operator.in_height or 1) * (operator.in_width or 1)
 
 
 def operator_class(operator: Operator) -> str:
@@ -356,7 +376,7 @@ def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, element_bytes
 
 
 def _operator_work(operators: Sequence[Operator]) -> Array:
-    """`operator_work` of each, one row for each."""
+    """`operator_work`, one row an operator."""
     if isinstance(operators, Operators):
         return _work_of_cnn(operators)
     return np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
@@ -468,15 +488,17 @@ def _shape(operator: Operator) -> tuple[float, ...]:
     ins, outs = operator.in_channels, operator.out_channels or operator.in_channels
     side_in = (operator.in_height or 1) * (operator.in_width or 1)
     side_out = (operator.out_height or 1) * (operator.out_width or 1)
-    height, width = operator.kernel_height or 1, operator.kernel_width or 1
+    depth, height, width = (side(operator, "kernel", dimension) or 1 for dimension in DIMENSIONS)
     values = {
         "in_channels": _log2(ins / groups),
         "out_channels": _log2(outs / groups),
         "groups": _log2(groups),
         "positions": _log2(side_out),
         "map_ratio": _log2(side_in / side_out),
-        "kernel": _log2(height * width),
-        "elongation": abs(_log2(height / width)),
+        "kernel": _log2(depth * height * width),
+        "elongation": _log2(max(depth, height, width) / min(depth, height, width))
+        if operator.kernel_depth
+        else abs(_log2(height / width)),
         "stride": _log2((operator.stride_height or 1) * (operator.stride_width or 1)),
         "dilation": _log2(operator.dilation or 1),
         "uneven_in": float((ins // groups) % 8 > 0),

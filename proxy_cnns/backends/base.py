@@ -53,9 +53,9 @@ _LEAST_CAPABILITY = {"fp32": (0, 0), "tf32": (8, 0), "fp16": (5, 3), "amp_fp16":
 class Program:
     """The functions of a prepared configuration: its `parts` in order are one iteration, of `copies` of an operator.
 
-    `enqueues` is the iteration without ever waiting for the device, which alone can be captured, where it differs (for
-    fp16 in PyTorch, whose scaler reads a flag back); `first` an iteration that compiles, `compile_s` its seconds, and
-    `release` drops what it compiled.
+    `enqueues` is the iteration without ever waiting for the device, which is what can be captured, where it differs
+    (for fp16 in PyTorch, whose scaler reads a flag back); `first` an iteration that compiles, `compile_s` its seconds,
+    and `release` drops what it compiled.
     """
 
     parts: tuple[Callable[[], None], ...]

@@ -1,4 +1,4 @@
-"""The steps that run a CNN from its layer table alone, in any framework.
+"""The steps that run a CNN from only its layer table, in any framework.
 
 What a table does not say follows from neighbouring layers: which layers run channels-last (between permutes, where a
 layer norm or linear layer reads maps), which layers read a part of another's output, which permute is a channel
@@ -13,6 +13,7 @@ from typing import Any
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
+from predictor.operator_types import VOLUME_TYPES
 from predictor.operators.operators import is_channel_shuffle, layer_inputs, layer_operators
 from proxy_cnns.configuration import MEASURE_WHOLE
 
@@ -134,7 +135,7 @@ class Graph:
             return self._functions.flatten, VECTOR, flatter
         if layer.type == "concat":
             return self._functions.concat, flatter, flatter
-        if layer.type == "conv3d":
+        if layer.type in VOLUME_TYPES:
             raise SchemaError(f"layer {layer.name!r} reads volumes, not images. {MEASURE_WHOLE}")
         if len(self._inputs[position]) > 1:
             return _combination(layer), form, form

@@ -6,9 +6,9 @@ What a framework makes of them is a table in its backend, from type to construct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import gcd
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from predictor.cnns.layer_table import Layer
+from predictor.cnns.layer_table import DIMENSIONS, Layer, layer_complaint, side
 from predictor.errors import SchemaError, nearest
 from predictor.operators.operators import Operator, has_bias
 from proxy_cnns.configuration import MEASURE_WHOLE
@@ -17,7 +17,6 @@ DROPPED = {"dropout": 0.5, "stochastic_depth": 0.1}
 """Probability with which each drops. A layer table does not hold it, and no kernel's time depends on it."""
 
 _SIDES = ("height", "width")
-_VOLUME = ("in", "kernel", "stride", "out")
 
 _T = TypeVar("_T")
 Pair = tuple[int, int]
@@ -45,14 +44,29 @@ def made(layer: Layer | Operator, makers: "Mapping[str, Callable[[Numbers], _T]]
     return makers[layer.type](numbers)
 
 
+Sides = tuple[int, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Volume:
     """A convolution over (depth, height, width)."""
 
-    size: tuple[int, int, int]
-    kernel: tuple[int, int, int]
-    stride: tuple[int, int, int]
-    padding: tuple[int, int, int]
+    size: Sides
+    out_size: Sides
+    kernel: Sides
+    stride: Sides
+    padding: Sides
+    dilation: int
+
+    @property
+    def output_padding(self) -> Sides:
+        """What a transposed convolution writes beyond the size that its window gives."""
+        sides = zip(self.size, self.out_size, self.kernel, self.stride, self.padding, strict=True)
+        depth, height, width = (
+            out - ((size - 1) * stride - 2 * padding + self.dilation * (kernel - 1) + 1)
+            for size, out, kernel, stride, padding in sides
+        )
+        return depth, height, width
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,26 +197,18 @@ class Numbers:
 
     @property
     def volume(self) -> Volume:
-        """Sizes of a ``conv3d``, whose row holds depth x height as height; images and windows are taken as square.
-
-        Raises
-        ------
-        SchemaError
-            If they are not square, or no padding gives the output that the row says.
-        """
-        pairs = [self.pair(name) for name in _VOLUME]
-        (depth, kernel, stride, out), rest = zip(*(divmod(high, wide) for high, wide in pairs), strict=True)
-        side, window_side, step, out_side = (width for _, width in pairs)
-        padding = self.layer.padding_width or 0
-        depth_padding = max(0, -(-((out - 1) * stride + kernel - depth) // 2))
-        fits = stride and (depth + 2 * depth_padding - kernel) // stride + 1 == out
-        if any(rest) or not fits or (side + 2 * padding - window_side) // step + 1 != out_side:
-            raise SchemaError(
-                f"layer {self.layer.name!r} is a conv3d over images or windows that are not square: its depth is "
-                f"unknown. {MEASURE_WHOLE}"
-            )
-        sizes = ((depth, side), (kernel, window_side), (stride, step), (depth_padding, padding))
-        return Volume(*((first, other, other) for first, other in sizes))
+        """Sizes of a convolution over volumes; SchemaError where they are unknown or contradict each other."""
+        for part in ("in", "out", "kernel", "stride"):
+            for dimension in DIMENSIONS:
+                self.number(f"{part}_{dimension}")
+        complaint = layer_complaint(cast(Layer, self.layer))
+        if complaint is not None:
+            raise SchemaError(f"layer {self.layer.name!r}: {complaint}. Correct the layer table.")
+        size, out_size, kernel, stride, padding = (
+            cast(Sides, tuple(side(self.layer, part, each) or 0 for each in DIMENSIONS))
+            for part in ("in", "out", "kernel", "stride", "padding")
+        )
+        return Volume(size, out_size, kernel, stride, padding, self.dilation)
 
     @property
     def pool_rounds_up(self) -> bool | None:

@@ -1,10 +1,11 @@
-"""What an operator measured alone reads, and how many copies of it one iteration holds; no framework is imported."""
+"""What a single measured operator reads, and how many copies of it one iteration holds; no framework is imported."""
 
 from collections.abc import Callable, Mapping
 from math import ceil, prod
 from typing import Any
 
 from predictor.errors import SchemaError
+from predictor.operator_types import VOLUME_TYPES
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.layers import Numbers
 
@@ -77,7 +78,7 @@ def input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
         return [(batch_size, channels, 1, 1), shape]
     if operator.type in ("matmul", "attention"):
         return _product_shapes(operator, batch_size)
-    if operator.type == "conv3d":
+    if operator.type in VOLUME_TYPES:
         return [(batch_size, channels, *Numbers(operator).volume.size)]
     if operator.type == "concat":
         return [(batch_size, part, height, width) for part in _parts(channels, operator.n_tensors)]

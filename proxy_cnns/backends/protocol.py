@@ -41,7 +41,7 @@ class Prepared(Protocol):
         """Prepare what `gpu_times_ms` times; None if it is a captured graph, else the reason why it is none."""
 
     def gpu_times_ms(self, n: int) -> list[float] | None:
-        """`n` times of one iteration on the GPU alone, without idle time and warm; None where that is impossible."""
+        """`n` times of one iteration on the GPU, without idle time and warm; None where that is impossible."""
 
     def host_time_ms(self, n: int) -> float:
         """Time to enqueue one iteration on an empty queue, mean of `n`."""

@@ -3,11 +3,13 @@
 import asyncio
 import gzip
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 from fastapi import HTTPException, Request
 
 from api.bodies import read_body
+from api.queues import Queue
 
 LIMIT = 100_000
 
@@ -21,7 +23,9 @@ def read(body, step=1 << 16, **headers):
         return {"type": "http.request", "body": part, "more_body": bool(parts)}
 
     names = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    request = Request({"type": "http", "headers": names}, receive)
+    serving = SimpleNamespace(unpacking_queue=Queue())
+    app = SimpleNamespace(state=SimpleNamespace(serving=serving))
+    request = Request({"type": "http", "headers": names, "app": app, "client": ("192.0.2.1", 1)}, receive)
     return asyncio.run(read_body(request, LIMIT))
 
 

@@ -64,10 +64,10 @@ def test_gzip_comes_only_to_clients_that_take_it(client, path, accepted, packing
 
 
 def test_a_path_with_a_slash_too_many_leads_to_no_host_that_the_client_sent(client):
+    answer = client.get("/v1/gpus/", follow_redirects=False)
+    assert (answer.status_code, "'/v1/gpus'" in answer.json()["detail"]) == (404, True)
     answer = client.get("/v1/gpus/", headers={"Host": "elsewhere.example"}, follow_redirects=False)
-    assert answer.status_code == 404
-    assert "'/v1/gpus'" in answer.json()["detail"]
-    assert "elsewhere" not in str(answer.headers) + answer.text
+    assert (answer.status_code, "elsewhere" in str(answer.headers)) == (400, False)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads memory in /proc")

@@ -230,4 +230,4 @@ def test_another_address_has_its_file_read_while_one_sends_hostile_ones(client):
 
     table, refusals = asyncio.run(ask())
     assert table.cnn == "good"
-    assert {type(each) for each in refusals} <= {SchemaError, HTTPException}
+    assert {type(refusal) for refusal in refusals} <= {SchemaError, HTTPException}

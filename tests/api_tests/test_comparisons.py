@@ -37,22 +37,34 @@ def test_without_batch_sizes_gpus_are_compared_at_a_common_one(client):
     assert {row["batch_size"] for row in rows} == {128}
 
 
-def test_chosen_gpus_alone_are_compared(client):
-    rows = client.post("/v1/comparisons", json=ASKED | {"gpus": ["T4", "V100-SXM2-16GB"]}).json()["rows"]
-    assert {row["gpu"] for row in rows} == {"Tesla T4", "Tesla V100-SXM2-16GB"}
-    assert {row["rank"] for row in rows} == {1, 2}
-
-
-def test_without_samples_there_is_nothing_to_compare(client):
-    response = client.post("/v1/comparisons", json=ASKED | {"data_set": None})
-    assert response.status_code == 422
-    assert "compare needs the samples of an epoch" in response.json()["detail"]
-
-
 @pytest.mark.parametrize("change", [{"budget_usd": 0}, {"epochs": 0}, {"epochs": 10**7}, {"deadline_h": -1}])
 def test_wishes_are_bounded(client, change):
     found = client.post("/v1/comparisons", json=ASKED | change).json()
     assert found["errors"][0]["field"] == next(iter(change))
+
+
+@pytest.mark.parametrize(
+    "wishes", [{"budget_usd": "$150", "deadline_h": "2d"}, {"budget_usd": "150", "deadline_h": "48"}]
+)
+def test_wishes_are_texts_as_commands_take_them(client, wishes):
+    asked = ASKED | {"epochs": 90}
+    texts, numbers = (
+        client.post("/v1/comparisons", json=asked | each)
+        for each in (wishes, {"budget_usd": 150, "deadline_h": 48})
+    )
+    assert texts.status_code == 200, texts.text
+    assert texts.json()["verdict"] == numbers.json()["verdict"]
+    plan = Plan(epochs=90, **wishes)
+    assert (plan.budget_usd, plan.deadline_h) == (150, 48)
+
+
+@pytest.mark.parametrize(
+    "change", [{"deadline_h": "soon"}, {"deadline_h": "1e300"}, {"budget_usd": "$"}, {"budget_usd": "1" * 61}]
+)
+def test_a_text_that_is_no_wish_is_refused_by_its_field(client, change):
+    response = client.post("/v1/comparisons", json=ASKED | change)
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["field"] == next(iter(change))
 
 
 def test_the_same_comparison_is_the_same_until_another_model_is_served(client, another_model):

@@ -8,7 +8,7 @@ import pytest
 from services import Service
 from waiting import PATIENCE_S, wait_until
 
-REQUEST = b"GET /healthz HTTP/1.1\r\nHost: a\r\n"
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +42,28 @@ def test_a_request_is_answered_and_the_next_on_the_same_connection(service):
         assert b" 200 " in said(connection, REQUEST + b"\r\n")
 
 
-@pytest.mark.parametrize("hosts", [b"", b"Host: a\r\nHost: b\r\n"])
+@pytest.mark.parametrize("hosts", [b"", b"Host: 127.0.0.1\r\nHost: localhost\r\n"])
 def test_a_request_names_exactly_one_host(service, hosts):
     with connected(service) as connection:
         answer = said(connection, b"GET /healthz HTTP/1.1\r\n" + hosts + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "host", [b"evil.example", b"evil.example:8000", b"localhost.evil.example", b"127.0.0.1.evil.example"]
+)
+def test_a_name_that_another_page_made_point_here_is_refused(service, host):
+    with connected(service) as connection:
+        answer = said(connection, b"GET /healthz HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "host", [b"localhost", b"LOCALHOST:80", b"127.0.0.1:8000", b"[::1]:8000", b"192.0.2.7"]
+)
+def test_addresses_and_this_machine_need_no_name(service, host):
+    with connected(service) as connection:
+        assert b" 200 " in said(connection, b"GET /healthz HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
 
 
 def test_a_request_of_before_hosts_needs_none(service):
@@ -60,7 +77,7 @@ def test_a_request_of_before_hosts_needs_none(service):
         REQUEST + b"X: " + b"a" * 40_000 + b"\r\n\r\n",
         REQUEST + b"X: " + b"a" * 2_000_000,  # and no end
         REQUEST + b"".join(b"X-%d: a\r\n" % i for i in range(10_000)) + b"\r\n",
-        b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
     ],
 )
 def test_a_large_head_is_refused(service, head):
@@ -71,7 +88,7 @@ def test_a_large_head_is_refused(service, head):
 
 def test_a_large_body_is_no_large_head(service):
     body = b'{"cnn": "resnet50"' + b" " * 200_000 + b"}"
-    head = b"POST /v1/predictions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     with connected(service) as connection:
         answer = said(connection, head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert b" 422 " in answer
@@ -80,6 +97,28 @@ def test_a_large_body_is_no_large_head(service):
         while rest > 0:
             rest -= len(connection.recv(rest))
         assert b" 200 " in said(connection, REQUEST + b"\r\n")
+
+
+CHUNKED = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+CHUNKED += b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+
+
+def test_headers_after_a_body_count_for_nothing(service):
+    with connected(service) as connection:
+        answer = said(connection, CHUNKED + b"X-Request-ID: from-a-trailer\r\n\r\n")
+        assert b" 422 " in answer
+        assert b"from-a-trailer" not in answer
+
+
+def test_headers_after_a_body_are_bounded(service):
+    with connected(service) as connection:
+        sent = 0
+        with suppress(ConnectionError):
+            connection.sendall(CHUNKED + b"X: ")
+            while sent < 64:
+                connection.sendall(b"a" * 2**20)
+                sent += 1
+    assert sent < 32
 
 
 def test_half_sent_heads_keep_no_other_out(service):
@@ -103,7 +142,7 @@ def test_one_address_has_its_share_of_connections(service):
 @pytest.fixture(scope="module")
 def hurried():
     """A service that waits for clients for a moment alone."""
-    found = Service(EPOCHCAST_HEAD_TIMEOUT_S="3", EPOCHCAST_BODY_TIMEOUT_S="0.3")
+    found = Service(EPOCHCAST_HEAD_TIMEOUT_S="3", EPOCHCAST_TAKE_TIMEOUT_S="0.3")
     yield found
     found.kill()
 
@@ -116,7 +155,7 @@ def test_a_half_sent_head_is_given_up(hurried):
 def test_who_does_not_take_its_answer_is_let_go(hurried):
     body = b'{"cnn": "resnet18", "gpus": ["all"], "batch_sizes": %s, "precisions": ["fp32"]}'
     body %= str(list(range(1, 121))).encode()
-    head = b"POST /v1/predictions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     with connected(hurried) as slow:
         slow.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         found = slow.recv(65536)

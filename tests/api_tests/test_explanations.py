@@ -34,25 +34,13 @@ def test_one_mode_is_asked_and_all_others_are_answered(client):
     assert all(len(other["factor"]) == len(found["batch_sizes"]) == 2 for other in found["other_modes"])
 
 
-def test_without_samples_the_law_has_no_constant(client):
-    law = ask(client, data_set=None).json()["explanations"][0]["small_batch_law"]
-    assert law["k_s"] is None
-    assert law["because"] == "host"
-
-
 def test_a_layer_table_of_ones_own_is_explained(client):
     layers = client.get("/v1/cnns/lenet5").json()["layers"]
     names = set(client.get("/openapi.json").json()["components"]["schemas"]["LayerIn"]["properties"])
-    table = {"name": "mine", "layers": [{k: v for k, v in each.items() if k in names} for each in layers]}
+    table = {"name": "mine", "layers": [{k: v for k, v in layer.items() if k in names} for layer in layers]}
     [found] = ask(client, cnn=None, data_set=None, layer_table=table, gpus=["T4"]).json()["explanations"]
     assert found["cnn"] == "mine"
     assert sum(ms[0] for ms in found["classes"].values()) == pytest.approx(found["gpu_time_ms"][0])
-
-
-def test_measurements_sent_along_are_anchors(client):
-    row = {"gpu": "T4", "cnn": "resnet50", "image_size": 224, "batch_size": 64, "precision": "fp32"}
-    answer = ask(client, gpus=["T4"], measurements=[row | {"iteration_time_ms": 777.0}]).json()
-    assert answer["explanations"][0]["method"] == "anchored"
 
 
 @pytest.mark.parametrize(

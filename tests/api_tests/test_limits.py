@@ -6,12 +6,15 @@ import json
 import httpx
 import pytest
 from fastapi import HTTPException
+from starlette.requests import ClientDisconnect
 from waiting import PATIENCE_S
 
 from api.limits import Limits
 from api.observability import Metrics
 from api.problems import problem
+from api.queues import Queue
 from api.settings import Settings
+from api.untaken import PIECE_BYTES, Untaken
 
 
 def settings(**changes):
@@ -40,8 +43,8 @@ def through(app, *requests, metrics=None, **changes):
 
     async def ask():
         transport = httpx.ASGITransport(limits, client=("192.0.2.1", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return [await client.request(**{"method": "POST", "url": "/"} | each) for each in requests]
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return [await client.request(**{"method": "POST", "url": "/"} | request) for request in requests]
 
     return asyncio.run(ask())
 
@@ -82,28 +85,57 @@ def test_all_bodies_together_are_bounded_and_forgotten_when_they_are_answered():
     assert answer.status_code == 503
 
 
-def test_who_asks_too_often_is_told_when_to_come_back():
-    answers = through(echo, *[{}] * 3, rate_per_s=0.001, rate_burst=2)
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert 900 < int(answers[2].headers["retry-after"]) <= 1000
-    assert answers[2].json()["title"] == "Too many requests"
+def beside(*requests, **changes):
+    """Send requests of one address, each while those before are in work; their answers, refused ones first."""
+    enough = asyncio.Event()
+
+    async def slow(scope, receive, send):
+        await enough.wait()
+        await echo(scope, receive, send)
+
+    limits = Limits(slow, settings(**changes), Metrics())
+
+    async def ask():
+        transport = httpx.ASGITransport(limits, client=("192.0.2.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            tasks = []
+            for each in requests:
+                tasks.append(asyncio.create_task(client.request(**{"method": "POST", "url": "/"} | each)))
+                for _ in range(20):
+                    await asyncio.sleep(0)
+            enough.set()
+            return await asyncio.gather(*tasks)
+
+    return asyncio.run(ask())
+
+
+def test_one_question_after_another_is_never_too_fast():
+    answers = through(echo, *[{}] * 50, rate_per_s=0.001, rate_burst=1)
+    assert {answer.status_code for answer in answers} == {200}
+
+
+def test_who_asks_too_often_beside_its_own_questions_is_told_when_to_come_back():
+    answers = beside(*[{}] * 4, rate_per_s=0.001, rate_burst=2)
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert 900 < int(answers[3].headers["retry-after"]) <= 1000
+    assert answers[3].json()["title"] == "Too many requests"
 
 
 def test_a_key_has_a_bucket_of_its_own_beside_its_address():
     keys = [{"headers": {"Authorization": f"Bearer {i}"}} for i in (1, 2, 1, 1)]
-    answers = through(echo, *keys, rate_per_s=0.001, rate_burst=3)
-    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    answers = beside(*keys, rate_per_s=0.001, rate_burst=1)
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
 
 
 def test_health_is_told_while_questions_are_refused_and_has_a_rate_of_its_own():
-    asked = [{}, {}, {"url": "/healthz"}, {"url": "/metrics"}]
-    answers = through(echo, *asked, rate_per_s=0.001, rate_burst=1)
-    assert [answer.status_code for answer in answers] == [200, 429, 200, 429]
+    asked = [{}, {}, {}, {"url": "/healthz"}, {"url": "/metrics"}]
+    answers = beside(*asked, rate_per_s=0.001, rate_burst=1)
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 200, 429]
 
 
 def test_files_of_pages_cost_a_tenth_of_a_question():
-    answers = through(echo, *[{"url": "/web/main.js"}] * 11, rate_per_s=0.001, rate_burst=1)
-    assert [answer.status_code for answer in answers] == [200] * 10 + [429]
+    answers = beside(*[{"url": "/web/main.js"}] * 12, rate_per_s=0.001, rate_burst=1)
+    assert [answer.status_code for answer in answers] == [200] * 11 + [429]
 
 
 def test_a_service_with_too_much_in_work_takes_nothing_more():
@@ -143,7 +175,7 @@ def together(*requests, slow, **changes):
 
         async def one(client, body):
             transport = httpx.ASGITransport(limits, client=(f"192.0.2.{client}", 1))
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
                 return await http.post("/", content=slowly(body) if isinstance(body, list) else body)
 
         waiting = answers = [asyncio.create_task(one(client, body)) for client, body in requests]
@@ -176,3 +208,95 @@ def test_an_answer_that_takes_too_long_is_given_up():
     (answer,) = through(slow, {"content": b"x"}, timeout_s=0.1)
     assert answer.status_code == 504
     assert json.loads(answer.content)["detail"].startswith("the answer took longer than 0.1 s")
+
+
+class Reader:
+    """A client of an answer of many pieces, which takes one whenever it is told to."""
+
+    def __init__(self, limits, address):
+        self.pieces, self._next = [], asyncio.Semaphore(0)
+        scope = {
+            "type": "http", "path": "/", "http_version": "1.1", "method": "GET", "client": (address, 1),
+            "headers": [(b"host", b"127.0.0.1")],
+        }  # fmt: skip
+        self.task = asyncio.create_task(limits(scope, self._nothing, self._take))
+
+    async def _nothing(self):
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def _take(self, message):
+        if message["type"] == "http.response.body":
+            await self._next.acquire()
+            self.pieces.append(message["body"])
+
+    def take(self, pieces):
+        for _ in range(pieces):
+            self._next.release()
+
+
+async def three_pieces(scope, receive, send):
+    """An application whose answer has two pieces and a half."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"x" * (PIECE_BYTES * 5 // 2)})
+
+
+async def settle():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_a_large_answer_is_sent_in_pieces_and_whole():
+    async def ask():
+        reader = Reader(Limits(three_pieces, settings(), Metrics()), "192.0.2.1")
+        reader.take(3)
+        await reader.task
+        return [len(piece) for piece in reader.pieces]
+
+    assert asyncio.run(ask()) == [PIECE_BYTES, PIECE_BYTES, PIECE_BYTES // 2]
+
+
+def test_an_answer_that_is_taken_slowly_is_not_in_work_and_never_late():
+    async def ask():
+        metrics = Metrics()
+        reader = Reader(Limits(three_pieces, settings(timeout_s=0.01), metrics), "192.0.2.1")
+        await asyncio.sleep(0.05)
+        in_work = metrics.in_work
+        reader.take(3)
+        await reader.task
+        return in_work, len(reader.pieces)
+
+    assert asyncio.run(ask()) == (0, 3)
+
+
+def test_untaken_answers_hold_back_the_next_ones_of_their_address_until_they_are_taken(monkeypatch):
+    monkeypatch.setattr("api.untaken.MOST_OF_ADDRESS", PIECE_BYTES)
+
+    async def ask():
+        untaken = Untaken()
+        queue = Queue(untaken=untaken)
+        reader = Reader(Limits(three_pieces, settings(), Metrics(), untaken), "192.0.2.1")
+        await settle()
+        mine, other = (asyncio.create_task(queue.run(each, str)) for each in ("192.0.2.1", "192.0.2.2"))
+        await other
+        waited = not mine.done()
+        reader.take(3)
+        await mine
+        return waited
+
+    assert asyncio.run(ask())
+
+
+def test_answers_that_nobody_reads_end_where_memory_is_short(monkeypatch):
+    monkeypatch.setattr("api.untaken.MOST_OF_ALL", 4 * PIECE_BYTES)
+
+    async def ask():
+        limits = Limits(three_pieces, settings(), Metrics(), Untaken(patience_s=0.0))
+        unread = Reader(limits, "192.0.2.1")
+        await settle()
+        reading = Reader(limits, "192.0.2.2")
+        await asyncio.wait([unread.task])
+        reading.take(3)
+        await reading.task
+        return type(unread.task.exception()), len(reading.pieces)
+
+    assert asyncio.run(ask()) == (ClientDisconnect, 3)

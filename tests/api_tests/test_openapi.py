@@ -3,7 +3,9 @@
 `EPOCHCAST_FUZZ_EXAMPLES=1000 pytest tests/api_tests/test_openapi.py` makes a thousand of each operation.
 """
 
+import json
 import os
+import re
 import tempfile
 from urllib.parse import quote
 
@@ -52,9 +54,9 @@ def service():
 @pytest.mark.parametrize("mode", schemathesis.GenerationMode)
 def test_every_answer_is_one_that_the_document_names(service, mode):
     schema, key = service
-    operations = [each.ok() for each in schema.get_all_operations()]
+    operations = [operation.ok() for operation in schema.get_all_operations()]
     if mode is schemathesis.GenerationMode.NEGATIVE:  # any text will do as a path
-        operations = [each for each in operations if list(each.body) or list(each.query)]
+        operations = [operation for operation in operations if list(operation.body) or list(operation.query)]
 
     def ask(case):
         headers = {"Authorization": f"Bearer {key}"} if case.method in ("POST", "DELETE") else None
@@ -99,3 +101,15 @@ def test_whatever_is_asked_of_the_pages_is_a_file_or_a_refusal(client, folder):
         assert "content-security-policy" in answer.headers
 
     ask()
+
+
+def test_an_end_of_an_interval_may_be_null_wherever_it_is_answered(client):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    ends = {
+        (kind, name): field
+        for kind in ("PredictionRow", "ComparisonRow", "Columns", "Explanation")
+        for name, field in schemas[kind]["properties"].items()
+        if re.search(r"(^|_)(low|high)_", name)
+    }
+    assert {kind for kind, _ in ends} == {"PredictionRow", "ComparisonRow", "Columns", "Explanation"}
+    assert [place for place, field in ends.items() if '"null"' not in json.dumps(field)] == []

@@ -1,11 +1,15 @@
 """Every operation of the OpenAPI document shows an answer, and a new service answers its examples so."""
 
+import asyncio
 import re
+from functools import partial
 
 import pytest
 from fastapi.testclient import TestClient
 
+from api import pages
 from api.main import create_app
+from api.queues import Queue
 from api.settings import Settings
 from api.store.keys import add_key
 
@@ -72,4 +76,19 @@ def test_the_example_of_the_metrics_begins_as_they_do(new_service, operations):
 
 
 def test_every_operation_shows_an_answer(operations):
-    assert len([shown(operation) for _, _, operation in operations.values()]) == 19
+    assert len([shown(operation) for _, _, operation in operations.values()]) == 20
+
+
+def test_the_run_of_the_calibrations_example_corrects_its_answer(operations):
+    example = shown(operations["create_calibration"][2])
+    assert {row["method"] for row in example["rows"]} <= {"anchored", "layer-times, anchored"}
+
+
+def test_examples_of_the_document_take_turns_with_questions():
+    async def begun():
+        queue, ran = Queue(), []
+        examples = {name: partial(ran.append, name) for name in ("one", "another")}
+        await pages.Document(dict, examples, queue).begin()
+        return ran
+
+    assert asyncio.run(begun()) == ["one", "another"]

@@ -151,12 +151,5 @@ def test_another_model_answers_from_the_moment_it_is_served(client, another_mode
     assert ask(client)["rows"][0]["trained_on"] == before
 
 
-@pytest.mark.parametrize("size", [2, 200])
-def test_gzip_is_sent_to_who_takes_it_again_and_again(client, size):
-    question = ASKED | {"batch_sizes": list(range(1, size))}
-    plain = client.post("/v1/predictions", json=question, headers={"Accept-Encoding": "identity"})
-    assert "content-encoding" not in plain.headers
-    for _ in range(2):
-        packed = client.post("/v1/predictions", json=question, headers={"Accept-Encoding": "gzip"})
-        assert packed.headers["content-encoding"] == "gzip"
-        assert packed.json() == plain.json()
+def test_a_name_with_an_image_size_is_that_cnn_at_that_size(client):
+    assert ask(client, cnn="resnet18@32")["rows"] == ask(client, cnn="resnet18", image_size=32)["rows"]

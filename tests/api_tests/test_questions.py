@@ -35,6 +35,8 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
         "explanations": {
             "validation_samples",
             "spot",
+            "marketplaces",
+            "usd_per_hour",
             "n_gpus",
             "nodes",
             "link",

@@ -10,6 +10,8 @@ from fastapi import HTTPException
 from waiting import PATIENCE_S
 
 from api.queues import Queue
+from predictor.errors import OutOfRangeError
+from predictor.stopping import check_stop
 
 
 @contextlib.asynccontextmanager
@@ -96,7 +98,7 @@ def test_clients_take_turns_however_much_one_of_them_asks():
         await asyncio.gather(*calls)
 
     asyncio.run(ask())
-    assert "".join(ran) == "aabaaa"  # the first a ran at once, and a waited before b
+    assert "".join(ran) == "abaaaa"  # the first a ran at once
 
 
 def test_one_client_cannot_take_all_places():
@@ -175,3 +177,59 @@ def test_a_turn_that_is_given_up_as_another_call_ends_is_forgotten_once():
 
     for _ in range(10):
         assert {type(each) for each in asyncio.run(ask())} <= {type(None), HTTPException}
+
+
+def test_where_all_places_are_taken_a_newcomer_takes_one_of_who_has_most():
+    async def ask():
+        queue = Queue(at_once=1, waiting=5, per_client_waiting=3)
+        async with held(queue):
+            waiting = await send(queue, "aaabbcc")
+        return await refused(waiting)
+
+    assert asyncio.run(ask()) == [False, False, True, False, False, False, True]
+
+
+def work(seconds):
+    """Use a processor for some time."""
+    began = time.thread_time()
+    while time.thread_time() - began < seconds:
+        check_stop()
+
+
+def test_who_has_taken_much_of_the_processor_waits_for_who_has_taken_little():
+    async def ask():
+        queue, order = Queue(at_once=1, waiting=20), []
+
+        async def one(client, seconds):
+            await queue.run(client, work, seconds)
+            order.append(client)
+
+        async with held(queue):
+            calls = [asyncio.create_task(one("large", 0.2)) for _ in range(3)]
+            calls += [asyncio.create_task(one("small", 0.001)) for _ in range(9)]
+            await asyncio.sleep(0)
+        await asyncio.gather(*calls)
+        return order
+
+    order = asyncio.run(ask())
+    assert order.index("large") == 0
+    assert order[1:10] == ["small"] * 9
+
+
+def test_a_call_that_takes_too_long_ends_and_says_so():
+    async def ask():
+        await Queue(most_work_s=0.01).run("a", work, PATIENCE_S)
+
+    with pytest.raises(OutOfRangeError, match=r"more than 0\.01 s of a processor"):
+        asyncio.run(ask())
+
+
+def test_a_call_that_nobody_waits_for_ends():
+    async def ask():
+        queue = Queue(at_once=1, most_work_s=PATIENCE_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await queue.run("a", work, 10 * PATIENCE_S)
+        return await queue.run("b", str)
+
+    assert asyncio.run(ask()) == ""

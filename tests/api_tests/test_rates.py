@@ -1,6 +1,7 @@
 """Token buckets: bursts pass, then so many a second, each for oneself, in bounded memory."""
 
-from api.limits import Rates, address_of
+from api.addresses import address_of
+from api.limits import Rates
 
 
 class Clock:

@@ -83,7 +83,7 @@ def test_what_a_recorded_step_contradicts_is_named_as_a_field(client, changes, f
         (422, {"layer_table": {"layers": [{"type": "add"}]}}, "cnn and layer_table are given"),
         (422, {"data_set": None, "validation_samples": 5}, "validation_samples 5 needs an epoch"),
         (422, {"cnn": "alexnet", "image_size": 5}, "image_size 5 is below"),
-        (422, {"host": "my desk"}, "host 'my desk' was not measured"),
+        (422, {"host": "my desk"}, "host 'my desk' is not known"),
         (422, {"method": "anchored"}, "'anchored' needs a measurement"),
         (422, {"anchors": [{"gpu": "T4", "batch_size": 1}]}, "the anchor has 0 times"),
         (422, {"measurements": [{"gpu": "T4"}]}, "cnn"),
@@ -151,14 +151,17 @@ def test_a_form_that_makes_no_sense_is_refused(client, form, files):
     refused(client.post("/v1/cnns", data=form, files=files), 422)
 
 
+_ONNX_FIELD = b'--b\r\nContent-Disposition: form-data; name="onnx"; filename="x.onnx"\r\n\r\n'
+
+
 @pytest.mark.parametrize(
     ("boundary", "content", "said"),
     [
-        ("", b"x", "no boundary"),
-        ("; boundary=b", b"--b\r\nnonsense", "does not end with its boundary"),
-        ("; boundary=b", b"--b\r\nnonsense\r\n--b--", "a field has no head"),
-        ("; boundary=b", b"--b\r\nX: y\r\n\r\n\r\n--b--", "a field has no name"),
-        ("; boundary=b", b"\r\n--c" * 1_000_000, "does not end with its boundary"),
+        ("", b"x", "No boundary"),
+        ("; boundary=b", _ONNX_FIELD + b"x\r\n--b\r\n", "does not end with its boundary"),
+        ("; boundary=b", b"--b\r\nnonsense\r\n--b--", "header"),
+        ("; boundary=b", b"--b\r\nX: y\r\n\r\n\r\n--b--", "name not found"),
+        ("; boundary=b", b"\r\n--c" * 1_000_000, "damaged"),
     ],
 )
 def test_a_damaged_form_is_refused(client, boundary, content, said):

@@ -1,7 +1,11 @@
 """What the service loads to answer: numpy, and nothing heavier."""
 
+import os
+import socket
 import subprocess
 import sys
+
+from waiting import wait_until
 
 CODE = """
 import sys
@@ -26,3 +30,48 @@ def test_answering_loads_neither_pandas_nor_scikit_learn():
         [sys.executable, "-W", "ignore", "-c", CODE], capture_output=True, text=True, check=True
     )
     assert run.stdout.split()[-2:] == ["LOADED", "numpy"]
+
+
+def takes_connections(port):
+    """Whether anybody listens on a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_workers_end_with_the_process_that_started_them():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [
+        sys.executable,
+        "-m",
+        "epochcast",
+        "serve",
+        "--port",
+        str(port),
+        "--workers",
+        "2",
+        "--store",
+        "",
+    ]
+    service = subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, env=os.environ | {"EPOCHCAST_LOG_LEVEL": "error"}
+    )
+    try:
+        wait_until(lambda: answers(port))
+    finally:
+        service.kill()
+        service.wait()
+    wait_until(lambda: not takes_connections(port))
+
+
+def answers(port):
+    """Whether a worker answers."""
+    with socket.socket() as client:
+        if client.connect_ex(("127.0.0.1", port)):
+            return False
+        client.settimeout(1)
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        try:
+            return b" 200 " in client.recv(1000)
+        except TimeoutError:
+            return False

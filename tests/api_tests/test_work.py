@@ -52,6 +52,41 @@ def test_a_question_that_would_work_for_seconds_is_refused_with_how_to_ask(clien
     assert "Ask in several parts: fewer GPUs, precisions or batch sizes" in answer.json()["detail"]
 
 
+RUN = {"cnn": "resnet18", "image_size": 224, "precision": "fp32", "gpu": "T4"}
+
+
+def runs(n, **more):
+    """Columns of a table of n runs of a CNN at n batch sizes."""
+    columns = {name: [value] * n for name, value in (RUN | more).items()}
+    sizes = list(range(1, n + 1))
+    return columns | {"batch_size": sizes, "iteration_time_ms": [9.0 * size for size in sizes]}
+
+
+@pytest.mark.parametrize("path", ["predictions", "calibrations", "comparisons", "explanations"])
+def test_more_runs_of_a_cnn_than_are_used_are_refused_by_their_number(client, path):
+    asked = {"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [8], "measurements": runs(501)}
+    answer = client.post(f"/v1/{path}", json=asked | ({"samples": 1} if path == "comparisons" else {}))
+    assert answer.status_code == 422
+    assert "501 runs of resnet18 at image size 224 in fp32; at most 500" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["predictions", "calibrations"])
+def test_runs_that_correct_many_gpus_count_as_work(client, path):
+    asked = {"cnn": "resnet18", "gpus": ["all"], "batch_sizes": [8], "measurements": runs(400)}
+    answer = client.post(f"/v1/{path}", json=asked)
+    assert answer.status_code == 422
+    assert "corrected by 400 runs" in answer.json()["detail"]
+
+
+def test_anchors_that_correct_many_gpus_count_as_work(client):
+    anchors = [{"gpu": "T4", "batch_size": size, "iteration_time_ms": 9.0 * size} for size in range(1, 201)]
+    asked = {"cnn": "resnet18", "gpus": ["all"], "batch_sizes": [8], "anchors": anchors}
+    assert client.post("/v1/predictions", json=asked).status_code == 200
+    answer = client.post("/v1/predictions", json=asked | {"memory_formats": ["nchw", "channels_last"]})
+    assert answer.status_code == 422
+    assert "corrected by 200 runs" in answer.json()["detail"]
+
+
 def admitted(model, name, sizes, **asked):
     try:
         check_work(Question(name, "T4", SIZES[:sizes], model=model), **asked)

@@ -6,11 +6,13 @@ import socket
 import ssl
 import subprocess
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from dockerfile import ROOT
 from services import Service
 from waiting import PATIENCE_S, wait_until
+
+ROOT = Path(__file__).parents[2]
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (apt.txt names it)")

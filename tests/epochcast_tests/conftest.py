@@ -55,25 +55,3 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def url(serve: Callable[[Any], str], app: Any) -> str:
     """Its address."""
     return serve(app)
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Any:
-    """A client of it."""
-    from epochcast.client import Client
-
-    return Client(url)
-
-
-@pytest.fixture(scope="module")
-def own_cnn() -> Any:
-    """A CNN of nobody's zoo, whose layers are numbered oddly and which warns."""
-    from predictor.cnns.layer_table import Layer, LayerTable, TableWarning
-
-    layers = (
-        Layer(3, "c", "conv2d", None, (-1,), 3, 32, 32, 16, 32, 32, 3, 3, 1, 1, 1, 1, 1, 1, 448),
-        Layer(7, "r", "activation", "relu", (3,), 16, 32, 32, 16, 32, 32),
-        Layer(9, "p", "avg_pool", None, (7,), 16, 32, 32, 16, 1, 1, 32, 32, 32, 32, 0, 0),
-        Layer(12, "l", "linear", None, (9,), 16, 1, 1, 10, 1, 1, parameters=170),
-    )
-    return LayerTable("mine", 32, layers, source="torch", warnings=(TableWarning("cnn", "inference export"),))

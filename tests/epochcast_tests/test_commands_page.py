@@ -1,12 +1,17 @@
 """docs/commands.md shows what the commands do: every command is there; test_pages.py runs its examples."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import typer
 from page_runner import ROOT, blocks
 
 from epochcast.command import build_app
+from epochcast.commands.options import complete_gpu
+from predictor.catalogue.devices import all_gpus, find_gpu
 
 PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
 EXAMPLES = [
@@ -48,7 +53,7 @@ def test_help_shows_the_extras_in_square_brackets(epochcast):
     named = [
         (words, extra)
         for words, command in commands()
-        for text in (command.help, *(getattr(each, "help", None) for each in command.params))
+        for text in (command.help, *(getattr(param, "help", None) for param in command.params))
         for extra in re.findall(r"epochcast\[[a-z]+\]", (text or "").replace("\\[", "["))
     ]
     lost = [(words, extra) for words, extra in named if extra not in epochcast(*words.split(), "--help").out]
@@ -59,3 +64,31 @@ def test_help_shows_the_extras_in_square_brackets(epochcast):
 def test_the_page_leads_to_the_reference_and_repeats_no_table_of_options():
     assert "](reference/commands.md)" in PAGE
     assert "| option |" not in PAGE
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("predict resnet1", {"resnet18", "resnet101"}),
+        ("predict resnet18 --gpu H2", {"H200"}),
+        ("compare resnet18 --data-set cifar", {"cifar10", "cifar100"}),
+        ("explain resnet18 --precision amp", {"amp_fp16", "amp_bf16"}),
+        ("gpu show T", {"T4", "TITAN-RTX"}),
+    ],
+)
+def test_shells_complete_names(typed, completed):
+    words = ["epochcast", *typed.split()]
+    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    run = subprocess.run(
+        [sys.executable, "-m", "epochcast"],
+        env=os.environ | asked | {"_EPOCHCAST_COMPLETE": "complete_bash"},
+        capture_output=True,
+        text=True,
+    )
+    assert completed <= set(run.stdout.split()), run.stderr
+
+
+def test_every_completed_gpu_is_one_word_that_is_understood():
+    words = [word for word in complete_gpu() if word != "all"]
+    assert {find_gpu(word).name for word in words} == {gpu.name for gpu in all_gpus()}
+    assert not any(" " in word for word in words)

@@ -3,14 +3,15 @@
 import csv
 import io
 import json
-import struct
+from dataclasses import replace
 
 import pytest
 
 import epochcast as face
+from predictor.cnns.layer_table import Step
+from predictor.cnns.zoo import zoo_cnn
 
 ASKED = ("resnet50", "-g", "H200", "--precision", "tf32", "-b", "1,64")
-NINE = [f"--gpu={name}" for name in ("K80", "M60", "P4", "T4", "L4", "L40S", "A10G", "H200", "B200")]
 HEADER = (
     "gpu,cnn,image_size,batch_size,precision,samples_per_epoch,iteration_time_ms,gpu_time_ms,host_time_ms"
 )
@@ -54,6 +55,20 @@ def test_csv_has_a_row_for_each_batch_size(epochcast):
     rows = list(csv.DictReader(io.StringIO(epochcast("explain", *ASKED, "--format", "csv").out)))
     assert [row["batch_size"] for row in rows] == ["1", "64"]
     assert float(rows[0]["launch_bound_ms"]) > 0
+
+
+def test_a_file_of_an_accumulated_step_is_asked_at_its_own_batch_size(epochcast, tmp_path):
+    step = Step(32, parts=4, optimizer="sgd")
+    replace(zoo_cnn("lenet5"), step=step).to_csv(tmp_path / "step.csv")
+    run = epochcast("explain", str(tmp_path / "step.csv"), "--gpu", "H200", "--format", "csv")
+    assert [row["batch_size"] for row in csv.DictReader(io.StringIO(run.out))] == ["32"]
+
+
+def test_the_usual_batch_sizes_are_those_of_a_part(epochcast):
+    asked = ("explain", "lenet5", "--gpu", "H200", "--format", "csv", "--gradient-accumulation", "4")
+    sizes = [int(row["batch_size"]) for row in csv.DictReader(io.StringIO(epochcast(*asked).out))]
+    assert sizes
+    assert all(size % 4 == 0 for size in sizes)
 
 
 def test_python_gives_the_same_numbers(epochcast):
@@ -116,19 +131,6 @@ def test_a_data_frame_is_a_table_in_python(table):
     assert "Nothing is predicted" in frame.attrs["covers"]
 
 
-def test_a_plot_is_a_picture(epochcast, tmp_path):
-    pytest.importorskip("matplotlib")
-    run = epochcast("explain", *ASKED, "--plot", tmp_path / "a.png")
-    width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
-    assert (run.err.strip(), width > 800, height > 400) == (f"Wrote {tmp_path / 'a.png'}.", True, True)
-
-
-def test_a_plot_of_a_table_may_be_svg(epochcast, table, tmp_path):
-    pytest.importorskip("matplotlib")
-    assert epochcast("explain", table, "--plot", tmp_path / "a.svg").code == 0
-    assert "<svg" in (tmp_path / "a.svg").read_text()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -143,12 +145,10 @@ def test_a_plot_of_a_table_may_be_svg(epochcast, table, tmp_path):
         (("TABLE", "-g", "T4"), "no gpu 'Tesla T4' with the rest that was asked for. It has: NVIDIA H200."),
         (("TABLE", "--method", "roofline"), "method has no meaning for a measurement table"),
         (("TABLE", "--measurements", "TABLE"), "measurements has no meaning for a measurement table"),
-        (("resnet50", "-g", "T4", "--plot", "a.pdf"), "a.pdf ends in '.pdf'. Give a file ending in .png or .svg."),
-        (("lenet5", *NINE, "-b", "8", "--plot", "a.png"), "9 CNNs, GPUs and modes are too many for one picture"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_that_says_what_to_do(epochcast, table, arguments, message):
-    run = epochcast("explain", *(table if each == "TABLE" else each for each in arguments))
+    run = epochcast("explain", *(table if argument == "TABLE" else argument for argument in arguments))
     assert (run.code, run.out) == (2, "")
     assert message in run.err
 
@@ -162,10 +162,8 @@ def test_ways_to_share_an_iteration_are_shown_beside_one_gpu(epochcast):
     assert "never measured" in shown
 
 
-def test_ways_to_share_need_a_gpu_and_are_no_picture(epochcast, tmp_path):
+def test_ways_to_share_need_a_gpu(epochcast):
     assert "no GPU is given" in epochcast("explain", "lenet5", "--parallel", "4").err
-    run = epochcast("explain", "lenet5", "-g", "T4", "--parallel", "4", "--plot", tmp_path / "x.png")
-    assert "leave --server and --plot out" in run.err
 
 
 def test_backward_stands_beside_forward_in_a_hundred_columns(epochcast, monkeypatch, tmp_path):

@@ -1,7 +1,9 @@
 """Heavy packages wait: what is loaded when, seen from a fresh interpreter."""
 
+import os
 import subprocess
 import sys
+from dataclasses import is_dataclass
 
 import pytest
 
@@ -50,16 +52,32 @@ def test_predicting_loads_numpy_alone():
     assert loaded_after(after_command(PREDICT)) == {"numpy"}
 
 
+@pytest.mark.parametrize("code", [after_command(PREDICT), "import api.main"])
+def test_linear_algebra_takes_one_thread_in_the_command_and_in_the_service(code):
+    check = (
+        "from threadpoolctl import threadpool_info\n"
+        "pools = [each['num_threads'] for each in threadpool_info() if each['user_api'] == 'blas']\n"
+        "assert pools and set(pools) == {1}, pools"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    code = f"import sys\n{code}\nimport numpy\n{check}"
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
 @pytest.mark.parametrize("name", epochcast.__all__)
 def test_every_public_name_is_there_and_documented(name):
-    assert ">>> " in getattr(epochcast, name).__doc__
+    public = getattr(epochcast, name)
+    assert is_dataclass(public) or ">>> " in public.__doc__
 
 
 def test_the_public_face_is_these_names():
     verbs = [
+        "check",
+        "diff",
         "compare",
         "evaluate",
         "explain",
+        "feature_table",
         "fit",
         "largest_batch_size",
         "parallel_ways",
@@ -68,8 +86,18 @@ def test_the_public_face_is_these_names():
         "profile",
         "record",
     ]
+    rows = [
+        "Cause",
+        "Checkup",
+        "ComparisonRow",
+        "Difference",
+        "Explanation",
+        "ParallelWay",
+        "PredictionRow",
+        "Verdict",
+    ]
     watches = ["lightning_callback", "trainer_callback", "watch"]
-    assert sorted(epochcast.__all__) == sorted(["Client", "NetBuilder", *verbs, *watches])
+    assert sorted(epochcast.__all__) == sorted([*verbs, *watches, "NetBuilder", *rows])
 
 
 def test_public_names_are_listed_before_they_are_loaded():
@@ -77,7 +105,5 @@ def test_public_names_are_listed_before_they_are_loaded():
 
 
 def test_an_unknown_name_is_an_attribute_error_that_lists_the_known():
-    with pytest.raises(
-        AttributeError, match="has no attribute 'forecast'; it has Client, NetBuilder, compare"
-    ):
+    with pytest.raises(AttributeError, match="has no attribute 'forecast'; it has Cause, Checkup, "):
         epochcast.forecast  # noqa: B018

@@ -1,59 +1,19 @@
 """An option that the core declares reaches every face: command line, Python, client and rows of a file."""
 
 import csv
-import json
-from pathlib import Path
 
+import option_examples
 import pytest
+from option_examples import ANCHOR
 
 import epochcast as face
-from epochcast.client import Client
 from predictor.answers.bulk import optional_columns
 from predictor.answers.options import options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.errors import SchemaError
 from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_input
 
-ANCHOR = {"gpu": "T4", "batch_size": "16", "iteration_time_ms": "60"}
-EXAMPLES = {
-    "image_size": 96,
-    "data_set": "cifar10",
-    "samples": 1000,
-    "validation_samples": 500,
-    "precision": "amp_fp16",
-    "float32_matmul_precision": "high",
-    "memory_format": "channels_last",
-    "framework": "tensorflow",
-    "autotune": True,
-    "capture": "graph",
-    "optimizer": "adam",
-    "n_gpus": 4,
-    "nodes": 2,
-    "link": "infiniband_100g",
-    "sync_batch_norm": True,
-    "host": "p3.2xlarge",
-    "workers": 8,
-    "machine_workers": 6,
-    "loader": "pillow_simd",
-    "samples_per_worker_second": 250.0,
-    "images_per_second": 4000.0,
-    "data_source": "nfs",
-    "input": "input.json",
-    "offers": "prices.csv",
-    "spot": True,
-    "anchors": [ANCHOR],
-    "measurements": "mine.csv",
-    "method": "roofline",
-    "model": "model.json",
-    "epochs": 90,
-    "budget_usd": 12.5,
-    "deadline_h": 24.0,
-    "trials": 3,
-    "setup_minutes": 10.0,
-    "relative_to": "T4",
-    "rank_by": "time",
-    "all_offers": True,
-}
+EXAMPLES = option_examples.EXAMPLES | {"link": "infiniband_100g"}  # which joins machines, as `nodes` needs
 OF_QUESTION, OF_PLAN = options_of(Question), options_of(Plan)
 KNOWN = {**OF_QUESTION, **OF_PLAN}
 NOT_IN_A_ROW = {name for name, known in OF_QUESTION.items() if "cell" not in known.answers}
@@ -99,13 +59,6 @@ def needs(name):
 
 def with_needs(name):
     return [*words(name), *(word for need in needs(name) for word in words(need))]
-
-
-def as_sent(name):
-    """The example in JSON: an anchor's numbers are numbers, as services want them."""
-    return (
-        [{"gpu": "T4", "batch_size": 16, "iteration_time_ms": 60.0}] if name == "anchors" else EXAMPLES[name]
-    )
 
 
 def plain(value):
@@ -157,50 +110,6 @@ def test_every_option_reaches_the_core_from_python(asked):
             face.predict("resnet18", "T4", 16, **given)
         lost += [] if asked[name] == EXAMPLES[name] else [("predict", name)]
     assert lost == []
-
-
-def test_every_option_is_sent_to_a_service_or_refused(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    Path("mine.csv").write_text(
-        "gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nT4,resnet18,224,16,fp32,60\n"
-    )
-    sent = {}
-
-    def post(_service, _path, body, _type):
-        sent.update(json.loads(body))
-        raise AskedError("sent")
-
-    monkeypatch.setattr("epochcast.service.Service.post", post)
-    client, lost = Client("http://127.0.0.1:9"), []
-    for name, known in KNOWN.items():
-        sent.clear()
-        with pytest.raises(AskedError if known.remote else SchemaError, match="sent"):
-            client.compare("resnet18", "T4", 16, **{name: EXAMPLES[name], **needs(name)})
-        if known.remote and name != "measurements":
-            lost += [] if sent[name] == as_sent(name) else [("compare", name)]
-    for name, known in OF_QUESTION.items():
-        sent.clear()
-        with pytest.raises(AskedError if known.remote else SchemaError):
-            client.predict("resnet18", "T4", 16, **{name: EXAMPLES[name], **needs(name)})
-        lists = {"precision": "precisions", "memory_format": "memory_formats"}
-        if known.remote and name != "measurements":
-            expected = [as_sent(name)] if name in lists else as_sent(name)
-            lost += [] if sent[lists.get(name, name)] == expected else [("predict", name)]
-    assert lost == []
-
-
-def test_measurements_are_sent_column_by_column(monkeypatch, tmp_path):
-    table = tmp_path / "mine.csv"
-    table.write_text(
-        "gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nT4,resnet18,224,16,fp32,60\n"
-    )
-    sent = {}
-    monkeypatch.setattr(
-        "epochcast.client.Client._ask",
-        lambda _self, _path, question: sent.update(question) or {"rows": [], "covers": []},
-    )
-    Client("http://127.0.0.1:9").answer(Question("resnet18", "T4", 16, measurements=table))
-    assert sent["measurements"]["iteration_time_ms"] == [60.0]
 
 
 def predicted(epochcast, tmp_path, columns, cells, *options):
@@ -282,7 +191,6 @@ def test_a_model_is_read_for_rows(epochcast, tmp_path):
     [
         (("--offers", "prices.csv"), "there is no price file prices.csv"),
         (("--format", "json"), "--format json has no effect on --rows"),
-        (("--server", "http://127.0.0.1:9"), "without --server"),
         (("--gpu", "T4"), "without --gpu"),
         (("--batch-size", "8"), "without --batch-size"),
         (("vgg11",), "without CNN"),

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import option_examples
 import pandas as pd
 import pytest
 
@@ -31,6 +32,7 @@ PRICES = (
     Offer("here", "one", GPU, 8, 8.0, vcpus=64, memory_gib=60, link="nvlink4", spot_usd_per_hour=6.0),
     Offer("there", "two", GPU, 8, 9.0, vcpus=64, memory_gib=60, link="pcie5", spot_usd_per_hour=2.0),
 )
+AT_HOSTS = Offer("many", "three", GPU, 8, 1.0, vcpus=64, memory_gib=60, link="pcie5", marketplace=True)
 EPOCH, TEAM = {"samples": 50_000}, {"n_gpus": 4}
 LOADED = {"data_set": "imagenet", "workers": 4}
 NEEDS: dict[str, dict[str, Any]] = {
@@ -50,47 +52,16 @@ NEEDS: dict[str, dict[str, Any]] = {
     "input": LOADED,
     "offers": EPOCH,
     "spot": {**EPOCH, "offers": PRICES},
+    "marketplaces": {**EPOCH, "offers": (*PRICES, AT_HOSTS)},
+    "usd_per_hour": EPOCH,
 }
 """What an option needs beside it to mean anything."""
 
-EXAMPLES: dict[str, Any] = {
-    "image_size": 160,
-    "data_set": "cifar10",
-    "samples": 1000,
-    "validation_samples": 40_000,
-    "precision": "amp_fp16",
-    "float32_matmul_precision": "high",
-    "memory_format": "channels_last",
-    "framework": "tensorflow",
-    "autotune": True,
-    "capture": "graph",
-    "optimizer": "adam",
-    "n_gpus": 4,
-    "nodes": 2,
-    "link": "pcie5",
-    "sync_batch_norm": True,
-    "host": "p3.2xlarge",
-    "workers": 1,
-    "machine_workers": 1,
-    "loader": "pillow_simd",
-    "samples_per_worker_second": 10.0,
-    "images_per_second": 40.0,
-    "data_source": "nfs",
-    "input": "input.json",
+EXAMPLES = option_examples.EXAMPLES | {
     "offers": PRICES[1:],
-    "spot": True,
     "anchors": [{"gpu": GPU, "batch_size": BATCH, "iteration_time_ms": 60.0}],
     "measurements": pd.DataFrame([ROW]),
-    "method": "roofline",
     "model": replace(Model.load(), layers=LayerModels()),
-    "epochs": 90,
-    "budget_usd": 0.001,
-    "deadline_h": 0.001,
-    "trials": 30,
-    "setup_minutes": 10.0,
-    "relative_to": "L4",
-    "rank_by": "time",
-    "all_offers": True,
 }
 KNOWN = {**options_of(Question), **options_of(Plan)}
 
@@ -194,34 +165,31 @@ def test_an_option_changes_an_answer_or_is_refused_by_it(name, examples, tmp_pat
 
 
 @dataclass(frozen=True, slots=True)
-class Discounted(Question):
+class Cropped(Question):
     """A question with an option of its own, which one answer reads."""
 
-    discount: float = option(0.0, "Share of the price that is not paid.", "number", answers=("predict",))
+    crop: float = option(0.0, "Share of an image's side that is cut off.", "number", answers=("predict",))
 
-    def prices(self):
-        return tuple(
-            replace(each, usd_per_hour=each.usd_per_hour * (1 - self.discount))
-            for each in Question.prices(self)
-        )
+    def __post_init__(self):
+        Question.__post_init__(self)
+        object.__setattr__(self, "image_size", round(224 * (1 - self.crop)))
 
 
 def test_a_new_option_changes_the_answers_that_it_names_and_no_other_takes_it():
-    plain, cheaper = (Discounted(CNN, GPU, BATCH, samples=1000, discount=share) for share in (0.0, 0.5))
-    cost = [answer(each).rows()[0].cost_usd for each in (plain, cheaper)]
-    assert cost[1] == pytest.approx(cost[0] / 2)
-    joined = Discounted(CNN, GPU, BATCH, n_gpus=4, discount=0.5)
-    for ask, asked in ((compare, cheaper), (explain, cheaper), (parallel_ways, joined)):
-        with pytest.raises(SchemaError, match="discount has no effect on"):
+    whole, half = (Cropped(CNN, GPU, BATCH, samples=1000, crop=share) for share in (0.0, 0.5))
+    assert [answer(each).rows()[0].image_size for each in (whole, half)] == [224, 112]
+    joined = Cropped(CNN, GPU, BATCH, n_gpus=4, crop=0.5)
+    for ask, asked in ((compare, half), (explain, half), (parallel_ways, joined)):
+        with pytest.raises(SchemaError, match="crop has no effect on"):
             ask(asked)
     for face in (epochcast.predict, epochcast.compare, epochcast.watch, epochcast.largest_batch_size):
-        with pytest.raises(SchemaError, match="no option is called 'discount'"):
-            face(CNN, GPU, discount=0.5) if face is not epochcast.watch else face([], CNN, discount=0.5)
-    with pytest.raises(SchemaError, match="no option is called 'discount'"):
-        checked_defaults({"discount": 0.5})
+        with pytest.raises(SchemaError, match="no option is called 'crop'"):
+            face(CNN, GPU, crop=0.5) if face is not epochcast.watch else face([], CNN, crop=0.5)
+    with pytest.raises(SchemaError, match="no option is called 'crop'"):
+        checked_defaults({"crop": 0.5})
     for name in set(ANSWERS) - {"predict"}:
-        with pytest.raises(SchemaError, match="discount has no effect on"):
-            check_read(Discounted(CNN, GPU, BATCH, discount=0.5), name)
+        with pytest.raises(SchemaError, match="crop has no effect on"):
+            check_read(Cropped(CNN, GPU, BATCH, crop=0.5), name)
 
 
 def test_an_option_names_the_answers_that_read_it():

@@ -119,7 +119,7 @@ def _run(folder: Path, code: str) -> str:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_a_predictor_of_one_file_and_one_line_is_asked_through_every_face(face: str, folder: Path) -> None:
+def test_a_predictor_of_one_file_and_one_line_is_asked_through_every_face(face, folder):
     code = FACES[face] + "\nimport json\nprint(json.dumps([row['method'], float(row['iteration_time_ms'])]))"
     answer: list[Any] = json.loads(_run(folder, code).splitlines()[-1])
     assert answer == ["per-image", pytest.approx(200.0)]

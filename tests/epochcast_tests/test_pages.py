@@ -17,7 +17,8 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 FOLDERS = ("api", "benchmarks", "datasets", "docs", "epochcast", "predictor", "proxy_cnns", "tests")
 MADE = {ROOT / "docs" / "reference" / name for name in ("python.md", "commands.md", "rest.md")}
 """Pages that the site makes of the code (docs/site/)."""
-FILES = [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
+FILES = [path.name for path in ROOT.glob("*.*")]
+FILES += [path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
 LEFT_OUT = [block for page in PAGES.values() for block in page if block.reason]
 
 

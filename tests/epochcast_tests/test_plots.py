@@ -47,7 +47,7 @@ def test_one_star_per_gpu_is_its_recommended_batch_size(answer):
 
 def test_every_offer_is_a_point_and_the_front_is_labelled(ranking):
     figure = plots.cost_against_time(ranking)
-    points = sum(len(each.get_offsets()) for each in figure.axes[0].collections)
+    points = sum(len(collection.get_offsets()) for collection in figure.axes[0].collections)
     assert points == ranking["total_cost_usd"].notna().sum()
     assert len(figure.axes[0].texts) == ranking["pareto"].sum()
 

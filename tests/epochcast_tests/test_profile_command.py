@@ -84,7 +84,7 @@ def test_what_the_command_wrote_data_show_reads(epochcast, fake, tmp_path):
 def test_stopping_it_leaves_a_table_of_what_is_measured(epochcast, fake, monkeypatch, tmp_path):
     monkeypatch.setenv("FAKE_ORDERS", '{"interrupted_after": 2}')
     run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
-    assert run.code == 0
+    assert run.code == 130  # a script does not take it for finished
     assert "x.csv: 2 measurements, 2 of them new." in run.out
     assert "1 configuration is left: the same command continues" in run.out
 
@@ -114,15 +114,6 @@ def test_one_measurement_is_singular(epochcast, fake, monkeypatch, tmp_path):
     predicted = epochcast("predict", "lenet5", "--gpu", "T4", "--batch-size", "1", "--samples", "1")
     assert "1 sample" in predicted.out
     assert "1 samples" not in predicted.out
-
-
-def test_a_cpu_measures_small_and_large_batches_in_turn():
-    request, _ = request_for(ProfileRequest("quick", device="cpu"), "x.csv")
-    first = request.configurations[:30]
-    assert (
-        len({each.subject for each in first}) >= 27
-    )  # one that tells much comes again at another batch size
-    assert {each.batch_size for each in first} >= {4, 16, 32}
 
 
 def test_on_windows_measuring_says_where_it_works():
@@ -329,31 +320,3 @@ def test_modes_of_a_preset_that_the_framework_lacks_are_left_out():
 
 def test_a_cpu_measures_fp32():
     assert modes_of(device="cpu") == [("fp32", "nchw")]
-
-
-def test_suggest_lists_what_narrows_an_answer_most_and_how_to_measure_it(epochcast):
-    run = epochcast("profile", "--suggest", "resnet18@96", "--gpu", "H200", "--limit", "3")
-    assert run.code == 0
-    assert "of the doubt" in run.out
-    assert "epochcast profile --suggest resnet18@96 --limit 3 --out mine.csv.gz" in " ".join(run.out.split())
-
-
-def test_suggest_says_when_everything_was_measured(epochcast):
-    run = epochcast("profile", "--suggest", "resnet50", "--gpu", "H200")
-    assert "Every operator of these CNNs was measured" in run.out
-
-
-def test_suggest_measures_into_out_what_it_would_list(epochcast, fake, monkeypatch, tmp_path):
-    monkeypatch.setattr("proxy_cnns.jobs.open_monitor", lambda _device: Monitor(dict))
-    asked = ("profile", "--suggest", "resnet18@96", "--gpu", "NVIDIA H200", "--limit", "3")
-    listed = json.loads(epochcast(*asked, "--format", "json").out)["rows"]
-    epochcast(*asked, "--out", tmp_path / "x.csv")
-    with (tmp_path / "x.csv").open() as file:
-        measured = {row["cnn"] for row in csv.DictReader(file)}
-    assert measured == {row["operator"] for row in listed[:3]}
-
-
-def test_suggest_on_a_cpu_is_refused(epochcast):
-    run = epochcast("profile", "--suggest", "resnet18", "--gpu", "H200", "--device", "cpu")
-    assert run.code == 2
-    assert "--suggest compares with what was measured on GPUs" in run.err

@@ -48,7 +48,7 @@ def test_before_it_measures_profile_finds_that_nothing_could_be_sent(
     epochcast, fake, url, monkeypatch, tmp_path, address, words
 ):
     monkeypatch.setenv("EPOCHCAST_API_KEY", "epochcast_x")
-    monkeypatch.setattr("epochcast.service.time.sleep", lambda _: None)
+    monkeypatch.setattr("epochcast.pushing.time.sleep", lambda _: None)
     where = address.format(url=url)
     run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv", "--push", where)
     assert (run.code, words in run.err) == (2, True)

@@ -78,7 +78,7 @@ def test_measurements_are_read_in_any_form(epochcast, tmp_path, monkeypatch):
     for command in (("data", "show", "--json"), ("explain", "--format", "csv"), words):
         wanted = epochcast(*command, first)
         assert wanted.code == 0
-        assert [epochcast(*command, each).out for each in others] == [wanted.out] * 2
+        assert [epochcast(*command, other).out for other in others] == [wanted.out] * 2
 
 
 def test_a_measurement_table_comes_from_standard_input(epochcast, tmp_path, monkeypatch):
@@ -115,7 +115,7 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_measured(epochcas
 def formatted(command=None, path=()):
     """Every command with --format, with its words."""
     command = command or typer.main.get_command(build_app())
-    if any("--format" in each.opts for each in command.params):
+    if any("--format" in param.opts for param in command.params):
         yield " ".join(path), command
     for name, sub in getattr(command, "commands", {}).items():
         yield from formatted(sub, (*path, name))

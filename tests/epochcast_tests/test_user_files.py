@@ -87,11 +87,6 @@ def test_cnn_show_takes_it(epochcast, own):
     ]
 
 
-def test_a_service_is_sent_its_layers_and_answers_the_same(epochcast, own, url):
-    asked = ("predict", f"{own}@32", *ON_T4, "--format", "json")
-    assert rows(epochcast(*asked, "--server", url)) == rows(epochcast(*asked))
-
-
 def test_a_file_that_is_not_there_is_said(epochcast, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "absent.py is not a file" in epochcast("predict", "absent.py:make_model", *ON_T4).err

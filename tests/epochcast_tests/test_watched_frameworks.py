@@ -1,5 +1,9 @@
 """Trainings of PyTorch, PyTorch Lightning and Hugging Face on this machine's CPU, watched."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 import epochcast
@@ -153,6 +157,18 @@ def test_the_modules_own_device_is_taken_and_a_cpu_needs_measurements(batches):
     assert loader.watched.not_predicted
 
 
+def test_a_training_on_a_cpu_is_not_blamed_on_the_host_of_another_gpu(batches):
+    model = small_cnn()
+    loader = epochcast.watch(batches, model, gpu="H200")
+    train(model, loader)
+    row, _ = loader._watch._predicted()
+    why = list(loader._watch._why(26 * row.iteration_time_ms, 0.0, row))
+    assert why[0] == "26 x the prediction"
+    assert why[1].startswith("it trains on cpu:")
+    assert why[1].endswith(", and the prediction is of NVIDIA H200")
+    assert len(why) == 2
+
+
 def test_autocast_and_channels_last_are_seen_in_the_first_batch(batches):
     model = small_cnn().to(memory_format=torch.channels_last)
     loader = epochcast.watch(
@@ -211,17 +227,31 @@ def test_lightning_is_watched(batches, tmp_path, one_child, torchvision_models):
     assert callback.watched.left_s == 0.0
 
 
-def test_hugging_faces_trainer_is_watched(tmp_path, torchvision_models, monkeypatch):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+def test_hugging_faces_trainer_is_watched_as_installed(tmp_path):
+    """In a process that sees what is installed alone: `datasets` of a checkout is not Hugging Face's library."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed: Trainer needs it")
-    # In a checkout, transformers takes the folder `datasets` for Hugging Face's package of this name.
-    monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)
+    here = Path(__file__)
+    folders = [str(here.parent), str(here.parents[1])]
+    script = f"import sys; sys.path += {folders}; import {here.stem} as this; this.train_with_trainer()"
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def train_with_trainer():
+    """A training with Hugging Face's Trainer in this folder."""
+    import torchvision_import
+    import transformers
+
+    torchvision_import.import_torchvision()
     config = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=10
     )
     callback = epochcast.trainer_callback(gpu="T4", report_after=3)
     arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path),
+        output_dir="trained",
         per_device_train_batch_size=BATCH,
         gradient_accumulation_steps=2,
         num_train_epochs=2,

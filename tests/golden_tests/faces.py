@@ -36,7 +36,7 @@ def answers_of_python(question: Question) -> list[Record]:
     given = (cnn, question.gpu, question.batch_size)
     frame = ask(*given, precision=question.precision, **question.options)
     if question.verb == "explain":
-        return [_plain(each) for each in frame.attrs["explanations"]]
+        return [_plain(explanation) for explanation in frame.attrs["explanations"]]
     records: list[Record] = frame.astype(object).where(frame.notna(), None).to_dict("records")
     return records
 
@@ -139,7 +139,7 @@ def _command(arguments: list[str], code: int = 0) -> str:
 
     from epochcast.command import build_app
 
-    result = CliRunner().invoke(build_app(), [str(each) for each in arguments])
+    result = CliRunner().invoke(build_app(), [str(argument) for argument in arguments])
     assert result.exit_code == code, (arguments, result.output, result.exception)
     return result.stdout
 

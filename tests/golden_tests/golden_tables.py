@@ -90,19 +90,21 @@ TABLES = {
 def explained_rows(question: str, explanations: Iterable[Record]) -> list[Record]:
     """A row for each number of explanations but those of other modes: times, classes, bounds, the law."""
     found: list[Record] = []
-    for each in explanations:
-        about = {"question": question, "cnn": each["cnn"], "gpu": each["gpu"]}
-        columns = {name: each[name] for name in ("iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms")}
-        columns |= {"host_time_ms": each["host_time_ms"], "bound": each["bound"]}
-        columns |= {f"{name}_ms": values for name, values in each["classes"].items()}
-        columns |= {f"{name}_bound_ms": values for name, values in each["bound_ms"].items()}
+    for explanation in explanations:
+        about = {"question": question, "cnn": explanation["cnn"], "gpu": explanation["gpu"]}
+        columns = {
+            name: explanation[name] for name in ("iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms")
+        }
+        columns |= {"host_time_ms": explanation["host_time_ms"], "bound": explanation["bound"]}
+        columns |= {f"{name}_ms": values for name, values in explanation["classes"].items()}
+        columns |= {f"{name}_bound_ms": values for name, values in explanation["bound_ms"].items()}
         for what, values in columns.items():
-            sizes = each["batch_sizes"]
+            sizes = explanation["batch_sizes"]
             found += [
                 about | {"batch_size": size, "what": what, "value": value}
                 for size, value in zip(sizes, values, strict=True)
             ]
-        law = each["small_batch_law"] or {}
+        law = explanation["small_batch_law"] or {}
         found += [
             about | {"batch_size": "law", "what": name, "value": law[name]}
             for name in ("k_s", "iteration_time_ms", "from_batch_size", "up_to_batch_size", "because")
@@ -114,12 +116,12 @@ def explained_rows(question: str, explanations: Iterable[Record]) -> list[Record
 def other_modes(question: str, explanations: Iterable[Record]) -> list[Record]:
     """A row for each other precision and memory format of explanations at each batch size."""
     return [
-        {"question": question, "cnn": each["cnn"], "gpu": each["gpu"], "batch_size": size}
+        {"question": question, "cnn": explanation["cnn"], "gpu": explanation["gpu"], "batch_size": size}
         | {"precision": mode["precision"], "memory_format": mode["memory_format"], "method": mode["method"]}
         | {name: mode[name][i] for name in ("factor", "low", "high", "gpu_factor")}
-        for each in explanations
-        for mode in each["other_modes"]
-        for i, size in enumerate(each["batch_sizes"])
+        for explanation in explanations
+        for mode in explanation["other_modes"]
+        for i, size in enumerate(explanation["batch_sizes"])
     ]
 
 

@@ -26,7 +26,11 @@ def client() -> Iterator[Any]:
 
 def asked(verb: str, face: str, needs: str = "") -> list[Question]:
     """Questions of a verb that a face answers, of CNNs that need this framework (or none) to be read."""
-    return [each for each in QUESTIONS if each.verb == verb and face in each.faces and each.needs == needs]
+    return [
+        question
+        for question in QUESTIONS
+        if question.verb == verb and face in question.faces and question.needs == needs
+    ]
 
 
 def assert_golden(name: str, records: list[dict[str, Any]], only: set[str] | None = None) -> None:

@@ -27,7 +27,16 @@ def missing(names, section):
 
 @pytest.mark.parametrize(
     "name",
-    ["gpus.csv", "offers.csv", "claims.csv", "cnns.csv", "data_sets.csv", "loaders.csv", "sources.csv"],
+    [
+        "gpus.csv",
+        "offers.csv",
+        "hosts.csv",
+        "claims.csv",
+        "cnns.csv",
+        "data_sets.csv",
+        "loaders.csv",
+        "sources.csv",
+    ],
 )
 def test_every_column_of_a_table_is_described(name):
     assert missing(columns_of(name), name) == []

@@ -14,6 +14,7 @@ FOUND = sorted(
             PROJECT["build-system"]["requires"],
             PROJECT["project"]["dependencies"],
             *PROJECT["project"]["optional-dependencies"].values(),
+            *PROJECT["dependency-groups"].values(),
         ]
         for requirement in requirements
     }

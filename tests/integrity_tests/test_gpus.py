@@ -103,7 +103,7 @@ def offenders(holds: Callable[[Gpu], bool], **shown: Callable[[Gpu], object]) ->
     ]
 
 
-def test_cores_are_multiprocessors_times_the_cores_of_one() -> None:
+def test_cores_are_multiprocessors_times_the_cores_of_one():
     def expected(gpu: Gpu) -> int:
         return gpu.sm_count * CORES_PER_SM[gpu.compute_capability]
 
@@ -112,7 +112,7 @@ def test_cores_are_multiprocessors_times_the_cores_of_one() -> None:
     )
 
 
-def test_tensor_cores_are_multiprocessors_times_those_of_one_or_there_are_none() -> None:
+def test_tensor_cores_are_multiprocessors_times_those_of_one_or_there_are_none():
     def holds(gpu: Gpu) -> bool:
         if gpu.tensor_cores is None:
             return gpu.compute_capability < 7 or gpu.chip in ("TU116", "TU117")
@@ -121,7 +121,7 @@ def test_tensor_cores_are_multiprocessors_times_those_of_one_or_there_are_none()
     assert not offenders(holds, tensor_cores=lambda gpu: gpu.tensor_cores, sm_count=lambda gpu: gpu.sm_count)
 
 
-def test_peak_fp32_is_two_flops_per_core_and_boost_cycle() -> None:
+def test_peak_fp32_is_two_flops_per_core_and_boost_cycle():
     def expected(gpu: Gpu) -> float:
         return 2 * gpu.cuda_cores * gpu.boost_clock_ghz / 1000
 
@@ -132,7 +132,7 @@ def test_peak_fp32_is_two_flops_per_core_and_boost_cycle() -> None:
     )
 
 
-def test_boost_clock_is_plausible_and_not_below_the_base_clock() -> None:
+def test_boost_clock_is_plausible_and_not_below_the_base_clock():
     def holds(gpu: Gpu) -> bool:
         return 0.7 <= gpu.boost_clock_ghz <= 2.7 and (
             gpu.base_clock_ghz is None or 0.5 <= gpu.base_clock_ghz <= gpu.boost_clock_ghz
@@ -141,7 +141,7 @@ def test_boost_clock_is_plausible_and_not_below_the_base_clock() -> None:
     assert not offenders(holds, base=lambda gpu: gpu.base_clock_ghz, boost=lambda gpu: gpu.boost_clock_ghz)
 
 
-def test_bandwidth_is_bus_width_times_a_rate_that_its_memory_has() -> None:
+def test_bandwidth_is_bus_width_times_a_rate_that_its_memory_has():
     def gbit_per_pin(gpu: Gpu) -> float:
         return gpu.memory_bandwidth_gb_per_s * 8 / gpu.memory_bus_bits
 
@@ -155,12 +155,12 @@ def test_bandwidth_is_bus_width_times_a_rate_that_its_memory_has() -> None:
 @pytest.mark.parametrize(
     ("column", "low", "high"), [("memory_gib", 2, 288), ("l2_mib", 0.25, 128), ("tdp_w", 10, 1400)]
 )
-def test_memory_cache_and_power_are_plausible(column: str, low: float, high: float) -> None:
+def test_memory_cache_and_power_are_plausible(column, low, high):
     values = {gpu.name: getattr(gpu, column) for gpu in all_gpus()}
     assert {name: v for name, v in values.items() if v is not None and not low <= v <= high} == {}
 
 
-def test_generation_follows_from_compute_capability() -> None:
+def test_generation_follows_from_compute_capability():
     def holds(gpu: Gpu) -> bool:
         first_word = gpu.architecture.split()[0].casefold()
         return gpu.generation == GENERATION_OF[gpu.compute_capability] == first_word
@@ -173,7 +173,7 @@ def test_generation_follows_from_compute_capability() -> None:
     )
 
 
-def test_tensor_peaks_are_there_for_exactly_what_the_generation_computes() -> None:
+def test_tensor_peaks_are_there_for_exactly_what_the_generation_computes():
     def holds(gpu: Gpu) -> bool:
         has_bf16 = gpu.peak_bf16_tensor_tflop_per_s is not None
         if has_bf16 != (gpu.peak_tf32_tflop_per_s is not None) or (has_bf16 and gpu.compute_capability < 8):
@@ -191,7 +191,7 @@ def test_tensor_peaks_are_there_for_exactly_what_the_generation_computes() -> No
     )
 
 
-def test_bf16_runs_at_the_fp16_rate_and_tf32_at_half_of_it() -> None:
+def test_bf16_runs_at_the_fp16_rate_and_tf32_at_half_of_it():
     def holds(gpu: Gpu) -> bool:
         if gpu.peak_bf16_tensor_tflop_per_s is None or gpu.peak_tf32_tflop_per_s is None:
             return True
@@ -207,7 +207,7 @@ def test_bf16_runs_at_the_fp16_rate_and_tf32_at_half_of_it() -> None:
     )
 
 
-def test_tensor_peak_is_what_its_tensor_cores_compute_at_a_clock_up_to_boost() -> None:
+def test_tensor_peak_is_what_its_tensor_cores_compute_at_a_clock_up_to_boost():
     """Dense, sums in fp32: GeForce RTX at half rate, and L40, too, by its data sheet."""
     per_clock = {7.0: 1024, 7.2: 1024, 7.5: 1024, 8.0: 2048, 9.0: 4096, 10.0: 8192, 10.3: 8192}
 
@@ -227,7 +227,7 @@ def test_tensor_peak_is_what_its_tensor_cores_compute_at_a_clock_up_to_boost() -
     assert not offenders(holds, tensor_clock=clock_ghz, boost=lambda gpu: gpu.boost_clock_ghz)
 
 
-def test_every_figure_has_a_source_and_a_date() -> None:
+def test_every_figure_has_a_source_and_a_date():
     def holds(gpu: Gpu) -> bool:
         dated = re.fullmatch(r"20\d\d-\d\d(-\d\d)?", gpu.retrieved_on)
         linked = gpu.source_url == "" or gpu.source_url.startswith("https://")
@@ -241,48 +241,49 @@ def test_every_figure_has_a_source_and_a_date() -> None:
     )
 
 
-def test_a_verified_row_says_what_was_verified_and_where() -> None:
+def test_a_verified_row_says_what_was_verified_and_where():
     def holds(gpu: Gpu) -> bool:
         return not gpu.verified or bool(gpu.source_url and "Vendor's text seen for" in gpu.notes)
 
     assert not offenders(holds, source_url=lambda gpu: gpu.source_url, notes=lambda gpu: gpu.notes)
 
 
-def test_every_alias_finds_its_own_gpu() -> None:
+def test_every_alias_finds_its_own_gpu():
     found = {(gpu.name, name): find_gpu(name).name for gpu in all_gpus() for name in (gpu.name, *gpu.aliases)}
     assert {asked: name for asked, name in found.items() if asked[0] != name} == {}
 
 
-def test_names_and_aliases_are_unique() -> None:
+def test_names_and_aliases_are_unique():
     labels = Counter(label.casefold() for gpu in all_gpus() for label in (gpu.name, *gpu.aliases))
     assert [label for label, count in labels.items() if count > 1] == []
 
 
-def test_a_shared_name_is_shared() -> None:
+def test_a_shared_name_is_shared():
     bearers = Counter(label for gpu in all_gpus() for label in gpu.shared_names)
     assert [label for label, count in bearers.items() if count < 2] == []
 
 
-def test_rows_are_sorted_from_the_oldest_generation_on() -> None:
+def test_rows_are_sorted_from_the_oldest_generation_on():
     order = [generations().index(gpu.generation) for gpu in all_gpus()]
     first = [
-        min(gpu.compute_capability for gpu in all_gpus() if gpu.generation == each) for each in generations()
+        min(gpu.compute_capability for gpu in all_gpus() if gpu.generation == generation)
+        for generation in generations()
     ]
     assert order == sorted(order)
     assert first == sorted(first)
 
 
-def test_only_nvidia_gpus_are_listed() -> None:
+def test_only_nvidia_gpus_are_listed():
     assert not [gpu.name for gpu in all_gpus() if "radeon" in gpu.name.casefold()]
 
 
-def test_a_card_of_several_chips_is_listed_by_its_chip() -> None:
+def test_a_card_of_several_chips_is_listed_by_its_chip():
     counts = {gpu.name: gpu.chips_per_card for gpu in all_gpus() if gpu.chips_per_card != 1}
     assert counts == {"GRID K520": 2, "Tesla K80": 2, "Tesla M10": 4, "Tesla M60": 2, "NVIDIA A16": 4}
 
 
 @pytest.mark.parametrize("names", [RESOLVING, DRIVER_NAMES], ids=["people", "drivers"])
-def test_a_name_that_people_or_drivers_write_means_one_gpu(names: str) -> None:
+def test_a_name_that_people_or_drivers_write_means_one_gpu(names):
     refused = {}
     for name in _names(names):
         try:
@@ -293,7 +294,7 @@ def test_a_name_that_people_or_drivers_write_means_one_gpu(names: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), SHARED.items())
-def test_a_name_of_several_gpus_is_refused_with_all_of_them(name: str, count: int) -> None:
+def test_a_name_of_several_gpus_is_refused_with_all_of_them(name, count):
     with pytest.raises(UnknownGpuError, match="fits several GPUs") as caught:
         find_gpu(name)
     listed = [gpu.name for gpu in all_gpus() if f"'{gpu.name}'" in str(caught.value)]
@@ -315,9 +316,7 @@ def test_a_name_of_several_gpus_is_refused_with_all_of_them(name: str, count: in
         ("NVIDIA A10", 1.695, 31.2),
     ],
 )
-def test_boost_clock_gives_the_peak_that_the_vendor_states(
-    name: str, boost_clock_ghz: float, vendor_tflop_per_s: float
-) -> None:
+def test_boost_clock_gives_the_peak_that_the_vendor_states(name, boost_clock_ghz, vendor_tflop_per_s):
     gpu = find_gpu(name)
     assert gpu.boost_clock_ghz == boost_clock_ghz
     assert gpu.peak_fp32_tflop_per_s == pytest.approx(vendor_tflop_per_s, rel=0.02)

@@ -54,7 +54,7 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
+def test_no_module_imports_itself_by_way_of_others():
     assert set(PACKAGES) <= set(MODULES)
     graph = {name: imported(path.read_text(encoding="utf-8"), set(MODULES)) for name, path in MODULES.items()}
     assert sum(map(len, graph.values())) > len(graph)
@@ -71,7 +71,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a.one", False),
     ],
 )
-def test_a_circle_is_one_of_imports_that_run_as_a_module_loads(second: str, is_circle: bool) -> None:
+def test_a_circle_is_one_of_imports_that_run_as_a_module_loads(second, is_circle):
     sources = {"a.one": "from a import two", "a.two": second}
     graph = {name: imported(text, set(sources)) for name, text in sources.items()}
     assert set(circle(graph)) == (set(sources) if is_circle else set())

@@ -35,43 +35,63 @@ def offers() -> tuple[Offer, ...]:
     return load_offers()
 
 
-def test_every_offer_names_a_known_gpu(offers: tuple[Offer, ...]) -> None:
+def test_every_offer_names_a_known_gpu(offers):
     assert {offer.gpu for offer in offers} <= {gpu.name for gpu in all_gpus()}
 
 
-def test_no_spot_price_is_above_its_on_demand_price(offers: tuple[Offer, ...]) -> None:
+def test_no_spot_price_is_above_its_on_demand_price(offers):
     assert all(offer.spot_usd_per_hour <= offer.usd_per_hour for offer in offers if offer.spot_usd_per_hour)
 
 
-def test_every_offer_of_today_is_dated_and_sourced(offers: tuple[Offer, ...]) -> None:
+def test_every_offer_of_today_is_dated_and_sourced(offers):
     today = [offer for offer in offers if not offer.historic]
     assert {offer.retrieved_on for offer in today} == {
         date(2026, 6, 11),  # gcp
         date(2026, 6, 18),  # azure
         date(2026, 7, 20),  # aws
-        date(2026, 9, 20),  # lambda, coreweave
-        date(2026, 10, 7),  # runpod
+        date(2026, 8, 19),  # runpod
+        date(2026, 8, 24),  # lium
+        date(2026, 9, 20),  # lambda, coreweave, paperspace, akash, tensordock
+        date(2026, 10, 7),  # runpod, nebius
+        date(2026, 10, 19),  # vast
+        date(2026, 10, 24),  # jarvislabs
+        date(2026, 10, 29),  # verda, vast
+        date(2026, 11, 9),  # runpod
     }
     assert all(offer.source_url.startswith("https://") and offer.region for offer in today)
 
 
-def test_every_offer_of_today_says_its_vcpus_by_which_loading_is_judged(offers: tuple[Offer, ...]) -> None:
-    assert [offer.instance for offer in offers if not offer.historic and offer.vcpus is None] == []
+def test_clouds_say_the_vcpus_by_which_loading_is_judged(offers):
+    of_clouds = [offer for offer in offers if not (offer.historic or offer.marketplace)]
+    unsaid = {offer.instance for offer in of_clouds if offer.vcpus is None}
+    assert unsaid == {"P6000", "P5000", "RTX5000", "RTX4000"}  # of paperspace
 
 
-def test_an_instance_has_one_price_per_region(offers: tuple[Offer, ...]) -> None:
+def test_offers_of_today_are_of_49_gpus_and_14_providers(offers):
+    today = [offer for offer in offers if not offer.historic]
+    assert (len({offer.gpu for offer in today}), len({offer.provider for offer in today})) == (49, 14)
+
+
+def test_a_marketplace_says_so_in_the_name_of_its_offers(offers):
+    said = ("marketplace", "Community Cloud")
+    assert {o.instance for o in offers if o.marketplace} == {
+        o.instance for o in offers if any(word in o.instance for word in said)
+    }
+
+
+def test_an_instance_has_one_price_per_region(offers):
     keys = Counter((o.provider, o.instance, o.region, o.historic) for o in offers)
     assert [key for key, count in keys.items() if count > 1] == []
 
 
-def test_an_instance_holds_the_same_gpus_in_every_region(offers: tuple[Offer, ...]) -> None:
+def test_an_instance_holds_the_same_gpus_in_every_region(offers):
     held: dict[tuple[str, str], set[tuple[str, float]]] = {}
     for offer in offers:
         held.setdefault((offer.provider, offer.instance), set()).add((offer.gpu, offer.gpu_count))
     assert [key for key, gpus in held.items() if len(gpus) > 1] == []
 
 
-def test_the_founding_prices_are_kept_as_history(offers: tuple[Offer, ...]) -> None:
+def test_the_founding_prices_are_kept_as_history(offers):
     assert {o.instance: o.usd_per_hour for o in offers if o.historic} == FOUNDING_PRICES
 
 
@@ -98,17 +118,19 @@ def test_the_founding_prices_are_kept_as_history(offers: tuple[Offer, ...]) -> N
         ("1x GH200", "NVIDIA GH200 480GB", 1),
         ("8x HGX B200", "NVIDIA B200", 8),
         ("1x H200 (Secure Cloud)", "NVIDIA H200", 1),
+        ("1x RTX 4090 (marketplace from)", "GeForce RTX 4090", 1),
+        ("RTX5000", "Quadro RTX 5000", 1),
+        ("2x A40 (Secure Cloud)", "NVIDIA A40", 2),
+        ("8x H100 SXM", "NVIDIA H100 80GB HBM3", 8),
         ("NC24r", "Tesla K80", 4),
         ("K80 x0.5", "Tesla K80", 1),
     ],
 )
-def test_the_instance_tells_the_exact_gpu_and_its_chips(
-    offers: tuple[Offer, ...], instance: str, gpu: str, gpu_count: float
-) -> None:
+def test_the_instance_tells_the_exact_gpu_and_its_chips(offers, instance, gpu, gpu_count):
     assert {(o.gpu, o.gpu_count) for o in offers if o.instance == instance} == {(gpu, gpu_count)}
 
 
-def test_a_machine_that_shares_a_gpu_counts_less_than_one(offers: tuple[Offer, ...]) -> None:
+def test_a_machine_that_shares_a_gpu_counts_less_than_one(offers):
     shares = {o.instance: o.gpu_count for o in offers if o.gpu_count < 1}
     assert shares["g6f.large"] == 0.125
     assert shares["Standard_NV6ads_A10_v5"] == pytest.approx(1 / 6, rel=1e-4)

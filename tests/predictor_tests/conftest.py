@@ -14,6 +14,7 @@ from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.forecast import IterationForecast, Reason
+from predictor.models.join import join_host
 from predictor.operators.operators import Operator, operator_row, operators_of
 from predictor.operators.work import (
     SHAPE_COLUMNS,
@@ -40,6 +41,7 @@ class FakeModel:
         devices: Sequence[tuple[Gpu, Mode]],
         batch_sizes: Sequence[int],
         *others: Any,
+        from_host: bool = False,
     ) -> list[Any]:
         return [self.forecast(table, gpu, mode, batch_sizes, *others) for gpu, mode in devices]
 
@@ -52,6 +54,8 @@ class FakeModel:
         anchors: Sequence[Any] = (),
         method: str = "auto",
         host: str | None = None,
+        *,
+        from_host: bool = False,
     ) -> Any:
         self.calls.append((table.cnn, gpu.name, list(batch_sizes)))
         sizes = np.asarray(batch_sizes, dtype=float)
@@ -143,7 +147,7 @@ class MadeUpGpu:
                 {"gpu": "NVIDIA H200", "source": "made up", "kind": "target", "cnn": cnn, "batch_size": size}
                 | {"image_size": table.image_size, "precision": "tf32", "framework": "pytorch"}
                 | {"memory_format": "nchw", "pass": "training", "gpu_time_ms": ms, "host_time_ms": host}
-                | {"iteration_time_ms": float(np.cbrt(ms**3 + host**3))}
+                | {"iteration_time_ms": float(join_host(np.float64(ms), np.float64(host)))}
                 for size, ms in zip(batch_sizes, busy, strict=True)
             ]
         return rows

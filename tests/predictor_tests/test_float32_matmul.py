@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import epochcast
+from predictor.answers.asked import Asked
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
@@ -46,7 +47,7 @@ def product_ms(rows):
     products = [each for each in operators_of(VGG) if is_product(each)]
     batches = np.array([64.0])
     in_tf32 = library.times(products, batches)
-    in_fp32_ = library.times([in_fp32(each) for each in products], batches)
+    in_fp32_ = library.times([in_fp32(product) for product in products], batches)
     return in_tf32, in_fp32_
 
 
@@ -176,9 +177,8 @@ def test_rows_of_version_1_were_measured_with_both_in_tf32(version, framework, p
 
 def test_tensorflows_amp_is_channels_last_unless_told_otherwise():
     asked = Question("resnet50", "V100-SXM2-16GB", 64, framework="tensorflow", precision="amp_fp16")
-    assert asked.devices()[0][1].memory_format == "channels_last"
-    assert replace(asked, memory_format="nchw").devices()[0][1].memory_format == "nchw"
-    assert replace(asked, precision="fp32").devices()[0][1].memory_format == "nchw"
-    assert replace(asked, framework="pytorch").devices()[0][1].memory_format == "nchw"
+    assert Asked.of(asked).devices[0][1].memory_format == "channels_last"
+    for change in ({"memory_format": "nchw"}, {"precision": "fp32"}, {"framework": "pytorch"}):
+        assert Asked.of(replace(asked, **change)).devices[0][1].memory_format == "nchw"
     found = epochcast.predict("resnet50", "V100-SXM2-16GB", 64, framework="tensorflow", precision="amp_fp16")
     assert "channels_last" in found.attrs["covers"]

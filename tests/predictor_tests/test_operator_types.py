@@ -54,7 +54,7 @@ def tables_naming_types(source: str) -> Iterator[int]:
             yield node.lineno
 
 
-def test_no_other_module_keeps_a_table_of_operator_types() -> None:
+def test_no_other_module_keeps_a_table_of_operator_types():
     found = [
         f"{path.relative_to(ROOT)}:{line}"
         for package in ("predictor", "proxy_cnns", "api", "epochcast")
@@ -65,19 +65,19 @@ def test_no_other_module_keeps_a_table_of_operator_types() -> None:
     assert found == []
 
 
-def test_a_table_of_types_would_be_found() -> None:
+def test_a_table_of_types_would_be_found():
     assert list(tables_naming_types('NORMS = ("batch_norm", "layer_norm")')) == [1]
     assert list(tables_naming_types('PASSES = {"group_norm": 8, "max_pool": 5}')) == [1]
 
 
-def test_every_type_has_kernels_of_a_known_class() -> None:
+def test_every_type_has_kernels_of_a_known_class():
     families = {*KERNEL_CLASSES, "conv", ""}
     assert {
         name: e.kernel_class for name, e in OPERATOR_TYPES.items() if e.kernel_class not in families
     } == {}
 
 
-def test_a_type_that_was_never_measured_shares_its_classes_with_one_that_was() -> None:
+def test_a_type_that_was_never_measured_shares_its_classes_with_one_that_was():
     measured = [entry for entry in OPERATOR_TYPES.values() if entry.is_measured]
     classes = {(entry.operator_class, entry.kernel_class) for entry in measured}
     alone = [
@@ -88,12 +88,12 @@ def test_a_type_that_was_never_measured_shares_its_classes_with_one_that_was() -
     assert alone == []
 
 
-def test_a_type_has_either_products_or_operations_per_number() -> None:
+def test_a_type_has_either_products_or_operations_per_number():
     wrong = [name for name, e in OPERATOR_TYPES.items() if (e.product is None) == (e.work.flops is None)]
     assert wrong == []
 
 
-def test_a_type_without_products_moves_something_unless_it_is_a_view() -> None:
+def test_a_type_without_products_moves_something_unless_it_is_a_view():
     wrong = [
         name
         for name, entry in OPERATOR_TYPES.items()
@@ -102,7 +102,7 @@ def test_a_type_without_products_moves_something_unless_it_is_a_view() -> None:
     assert wrong == []
 
 
-def test_no_framework_name_means_two_types() -> None:
+def test_no_framework_name_means_two_types():
     for framework in ("torch", "onnx", "chainer"):
         names = [
             name
@@ -112,11 +112,11 @@ def test_no_framework_name_means_two_types() -> None:
         assert sorted(names) == sorted(set(names)), framework
 
 
-def test_what_readers_translate_to_has_a_first_name_in_pytorch() -> None:
+def test_what_readers_translate_to_has_a_first_name_in_pytorch():
     without = [name for name, e in OPERATOR_TYPES.items() if (e.onnx or e.chainer) and not e.torch]
     assert without == []
 
 
-def test_the_loss_and_the_optimizer_are_no_layers_and_a_view_has_no_class() -> None:
+def test_the_loss_and_the_optimizer_are_no_layers_and_a_view_has_no_class():
     assert {*OPERATOR_TYPES} - {*LAYER_TYPES} == {"loss", "optimizer"}
     assert {*OPERATOR_TYPES} - {*OPERATOR_CLASSES} == {"flatten"}

@@ -36,7 +36,9 @@ class PretendedCudnn:
                 self._n_created += 1
                 arguments[0]._obj.value = self._n_created
             if "Algorithm" in name:
-                self._offer(*[each for each in arguments if isinstance(each, ctypes.Array)], arguments)
+                self._offer(
+                    *[argument for argument in arguments if isinstance(argument, ctypes.Array)], arguments
+                )
             return 0
 
         return function

@@ -8,7 +8,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.proxies import proxy_table
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.configuration import Configuration, Subject
-from proxy_cnns.designs import conv, linear
+from proxy_cnns.designs import conv, conv_3d, linear
 
 OPERATORS = tuple(
     Subject("operator", each.name, each.in_height or 1, operator=each)
@@ -56,7 +56,6 @@ def _from_to(type_: str, of: tuple[int, int, int], to: tuple[int, int, int], **m
     return Operator(type_, **shape, **more)
 
 
-_CUBE = {"kernel_height": 9, "kernel_width": 3, "stride_height": 1, "stride_width": 1, "padding_width": 1}
 RARE = {
     "group_norm": _from_to("group_norm", (64, 8, 8), (64, 8, 8), parameters=128),
     "upsample": _from_to("upsample", (8, 4, 4), (8, 8, 8)),
@@ -65,7 +64,8 @@ RARE = {
     "mean": _from_to("mean", (8, 4, 4), (1, 4, 4)),
     "matmul": _from_to("matmul", (2 * 6, 5, 1), (2 * 7, 5, 1), groups=2),
     "attention": _from_to("attention", (2 * 6, 5, 1), (2 * 6, 5, 1), groups=2, kernel_height=5),
-    "conv3d": _from_to("conv3d", (3, 16, 4), (6, 16, 4), groups=1, parameters=3 * 6 * 27, **_CUBE),
+    "conv3d": conv_3d(3, (4, 6, 5), 6, (3, 3, 1), (1, 2, 1)),
+    "conv_transpose3d": conv_3d(4, (2, 3, 4), 6, (1, 2, 4), (1, 2, 2), transposed=True),
     "conv1d": _from_to(
         "conv2d",
         (4, 1, 9),
@@ -89,7 +89,8 @@ RARE_OUTPUTS = {
     "mean": (2, 1, 4, 4),
     "matmul": (2, 2, 5, 7),
     "attention": (2, 2, 5, 6),
-    "conv3d": (2, 6, 4, 4, 4),
+    "conv3d": (2, 6, 4, 3, 5),
+    "conv_transpose3d": (2, 6, 2, 6, 8),
     "conv1d": (2, 6, 1, 9),
 }
 """Shape of the output of each, for two images."""

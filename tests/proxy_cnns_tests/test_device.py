@@ -37,7 +37,7 @@ def nvml(**answers):
     library = SimpleNamespace(NVMLError=NvmlError, NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0)
     names = ["EccMode", "PersistenceMode", "ComputeMode", "PerformanceState", "Temperature", "TotalEccErrors"]
     names += ["CurrentClocksEventReasons", "CurrentClocksThrottleReasons"]
-    for name in (f"nvmlDeviceGet{each}" for each in names):
+    for name in (f"nvmlDeviceGet{name}" for name in names):
         setattr(library, name, not_supported)
     for name, answer in usual.items():
         setattr(library, name, lambda *_arguments, answer=answer: answer)
@@ -177,7 +177,7 @@ def test_a_free_device_is_not_refused(device):
     ],
 )
 def test_a_disturbance_is_named(after, reason):
-    assert any(reason in each for each in disturbances(DeviceState(), after))
+    assert any(reason in disturbance for disturbance in disturbances(DeviceState(), after))
 
 
 @pytest.mark.parametrize("harmless", ["gpu_idle", "sw_power_cap", "applications_clocks_setting"])

@@ -9,7 +9,7 @@ from small_subjects import OPERATORS, configurations_of
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError
-from predictor.measurements.hosts import DISPATCHED, HOST_CNNS
+from predictor.measurements.hosts import DISPATCHED, HOST_CNNS, HostTime
 from proxy_cnns import backends, host
 from proxy_cnns.device import Monitor
 from proxy_cnns.host import HOST_MODES, measure_host, reference_times
@@ -95,3 +95,12 @@ def test_a_host_that_cannot_be_timed_leaves_the_column_empty_and_says_why(run_on
         assert all("host_cnn_ms" not in row for row in csv.DictReader(file))
     events = json.loads(sidecar_path(out).read_text())["events"]
     assert "cannot be built" in next(event["host"]["failed"] for event in events if "host" in event)
+
+
+def test_two_rounds_apart_in_time_say_how_steady_a_host_is():
+    first, second = (
+        HostTime("pytorch", "gpu", "tf32", "nchw", "resnet18", 32, ms, 0.02) for ms in (5.0, 7.2)
+    )
+    found = host._of_rounds(first, second)
+    assert found.host_time_ms == pytest.approx(6.0)
+    assert found.spread == pytest.approx(0.1823, abs=1e-4)  # ln 1.2

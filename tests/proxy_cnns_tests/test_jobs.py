@@ -139,26 +139,8 @@ def test_many_that_cannot_be_built_do_not_stop_the_rest(work):
     assert len(run.rows) == len(run.failed) == 29
 
 
-def test_a_refinement_adds_batch_sizes_around_the_jump(work, targets):
-    run = work(targets, refine=True)
-    sizes = sorted(int(key[-1]) for key in run.rows if key[1] == "first")
-    added = set(sizes) - {4, 16, 64, 256}
-    assert added
-    assert any(64 < size <= 100 for size in added)
-    assert any(100 <= size < 130 for size in added)
-
-
-def test_a_refined_run_is_finished(work, targets):
-    run = work(targets, refine=True)
-    from proxy_cnns.jobs import pending
-
-    assert pending(targets, run, refine=True) == []
-
-
 def test_a_slowed_down_gpu_is_refused_and_its_rows_taken_back(work, targets):
-    with pytest.raises(
-        NoisyMeasurementError, match=r"cuda:3 was.*hw_thermal_slowdown.*not kept.*--allow-noise"
-    ):
+    with pytest.raises(NoisyMeasurementError, match=r"cuda:3 .*hw_thermal_slowdown.*--allow-noise"):
         work(targets, [CLEAN, HOT])
     assert work.on_disk.rows == {}
 

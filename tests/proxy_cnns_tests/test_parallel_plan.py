@@ -47,7 +47,7 @@ def test_all_reduces_come_first_then_all_numbers_of_gpus_then_other_buckets(plan
         each.replicas for each in planned if each.replicas.bucket_mib != 25 or each.replicas.bucket_view
     ]
     assert len(others) == 3 * len(BUCKETS)
-    assert {each.n_gpus for each in others} == {4}
+    assert {other.n_gpus for other in others} == {4}
 
 
 def test_a_row_holds_the_mini_batch_of_all_gpus_and_its_buckets(planned):

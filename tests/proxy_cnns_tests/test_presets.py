@@ -17,16 +17,28 @@ from proxy_cnns.modes import modes_of_gpu
 from proxy_cnns.presets import PRESETS, SAMPLED_MODES, configurations, in_modes, operator_subjects, preset
 
 
-def test_every_preset_has_subjects_batch_sizes_and_modes_each_once():
-    presets = {name: preset(name) for name in PRESETS}
+@pytest.fixture(scope="module")
+def presets():
+    return {name: preset(name) for name in PRESETS}
+
+
+@pytest.fixture(scope="module")
+def quick(presets):
+    """What `quick` measures, and what it leaves out."""
+    return configurations(presets["quick"])
+
+
+def test_every_preset_has_subjects_batch_sizes_and_modes_each_once(presets):
     assert [name for name, chosen in presets.items() if chosen.name != name] == []
     parts = [part for each in presets.values() for part in (each.subjects, each.batch_sizes, each.modes)]
     assert all(part and len(set(part)) == len(part) for part in parts)
 
 
-def test_every_subject_says_in_one_way_what_runs():
-    subjects = (subject for name in PRESETS for subject in preset(name).subjects)
-    ways = {sum(x is not None for x in (each.table, each.operator, each.builder)) for each in subjects}
+def test_every_subject_says_in_one_way_what_runs(presets):
+    subjects = (subject for chosen in presets.values() for subject in chosen.subjects)
+    ways = {
+        sum(x is not None for x in (subject.table, subject.operator, subject.builder)) for subject in subjects
+    }
     assert ways == {1}
 
 
@@ -34,8 +46,8 @@ def _modes_of(planned):
     return Counter((each.mode.precision, each.mode.memory_format) for each in planned)
 
 
-def test_quick_samples_every_mode_and_ends_within_three_minutes():
-    planned, _ = configurations(preset("quick"))
+def test_quick_samples_every_mode_and_ends_within_three_minutes(quick):
+    planned, _ = quick
     modes = _modes_of(planned)
     assert set(modes) == {(mode.precision, mode.memory_format) for mode in SAMPLED_MODES}
     assert modes["tf32", "nchw"] > 2300
@@ -43,34 +55,34 @@ def test_quick_samples_every_mode_and_ends_within_three_minutes():
     assert sum(map(estimated_seconds, planned)) < 160
 
 
-def test_what_another_mode_measures_is_measured_in_tf32_too_unless_it_takes_too_long_there():
-    planned, left_out = configurations(preset("quick"))
+def test_what_another_mode_measures_is_measured_in_tf32_too_unless_it_takes_too_long_there(quick):
+    planned, left_out = quick
     of_tf32 = {
         (each.subject, each.batch_size) for each in planned + left_out if each.mode == Mode(precision="tf32")
     }
     assert {(each.subject, each.batch_size) for each in planned} <= of_tf32
 
 
-def test_each_shape_of_quick_is_measured_at_two_batch_sizes_far_apart():
-    planned, left_out = configurations(preset("quick"))
+def test_each_shape_of_quick_is_measured_at_two_batch_sizes_far_apart(quick):
+    planned, left_out = quick
     sizes: dict[Subject, set[int]] = {}
     for each in planned + left_out:
         if each.mode == Mode(precision="tf32") and each.subject.operator.type != "optimizer":
             sizes.setdefault(each.subject, set()).add(each.batch_size)
-    assert {frozenset(each) for each in sizes.values()} == {
+    assert {frozenset(size) for size in sizes.values()} == {
         frozenset(pair) for pair in ((4, 64), (16, 512), (32, 128))
     }
 
 
-def test_all_modes_but_the_rarest_come_before_the_middle_of_quick():
-    planned, _ = configurations(preset("quick"))
+def test_all_modes_but_the_rarest_come_before_the_middle_of_quick(quick):
+    planned, _ = quick
     assert set(_modes_of(planned[: len(planned) // 2])) >= set(_modes_of(planned)) - {
         ("amp_fp16", "channels_last")
     }
 
 
-def test_few_grouped_convolutions_are_sampled_in_channels_last():
-    planned, _ = configurations(preset("quick"))
+def test_few_grouped_convolutions_are_sampled_in_channels_last(quick):
+    planned, _ = quick
     grouped = [
         each.mode
         for each in planned
@@ -84,7 +96,7 @@ def test_modes_or_batch_sizes_that_are_asked_for_are_measured_whole():
     chosen = preset("quick")
     planned, left_out = configurations(chosen, modes=[Mode(precision="amp_bf16")])
     assert len(planned) + len(left_out) > len(chosen.subjects) * (len(chosen.batch_sizes) - 1)
-    assert {each.batch_size for each in configurations(chosen, [48])[0]} == {48}
+    assert {configuration.batch_size for configuration in configurations(chosen, [48])[0]} == {48}
 
 
 @pytest.mark.parametrize(
@@ -109,9 +121,9 @@ def test_without_tf32_its_share_of_quick_is_measured_in_fp32():
     assert counted[Mode()] > 2300
 
 
-def test_whatever_is_left_out_is_measured_at_smaller_batches():
+def test_whatever_is_left_out_is_measured_at_smaller_batches(presets):
     for name in ("quick", "library"):
-        planned, left_out = configurations(preset(name), modes=[Mode(precision="tf32")])
+        planned, left_out = configurations(presets[name], modes=[Mode(precision="tf32")])
         smallest = {each.subject.name for each in planned if each.batch_size <= 16}
         assert left_out
         assert {each.subject.name for each in left_out} <= smallest
@@ -125,23 +137,13 @@ def test_library_is_finer_than_quick_in_shapes_and_batch_sizes():
     assert words == {(p, m) for p in ("tf32", "fp32", "amp_bf16") for m in ("nchw", "channels_last")}
 
 
-def test_zoo_has_every_distinct_operator_of_every_cnn():
+def test_zoo_has_every_distinct_operator_of_every_cnn(presets):
     wanted = {operator for name in zoo_names() for operator in operators_of(zoo_cnn(name))}
-    assert {subject.operator for subject in preset("zoo").subjects} == wanted
+    assert {subject.operator for subject in presets["zoo"].subjects} == wanted
 
 
 def test_founding_has_the_studys_batch_sizes():
     assert set(preset("founding").batch_sizes) >= {5, 7, 8, 10, 12, 14, 16, 18, 50, 64, 110, 180, 500, 512}
-
-
-def test_the_fine_grid_has_six_cnns_at_thirty_batch_sizes_with_their_operators():
-    chosen = preset("fine")
-    kinds = Counter(subject.kind for subject in chosen.subjects)
-    assert kinds["target"] == 6
-    assert kinds["operator"] == len(preset("fine-operators").subjects)
-    assert len(chosen.batch_sizes) >= 30
-    assert (min(chosen.batch_sizes), max(chosen.batch_sizes)) == (2, 1024)
-    assert chosen.batch_sizes == preset("fine-operators").batch_sizes == preset("fine-targets").batch_sizes
 
 
 def test_targets_are_more_than_sixteen_cnns_at_small_and_usual_images():

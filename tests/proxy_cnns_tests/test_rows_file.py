@@ -230,7 +230,7 @@ def test_links_stay_links_to_the_table_and_its_sidecar(filled, tmp_path):
         link.symlink_to(tmp_path / "kept" / link.name)
     write_table(read_run(filled, IDENTITY), filled, {})
     assert all(link.is_symlink() for link in links)
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(each.name for each in links)
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(link.name for link in links)
 
 
 def test_names_with_brackets_are_names(tmp_path):

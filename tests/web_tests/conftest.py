@@ -20,6 +20,7 @@ sync_api = pytest.importorskip(
 
 from page_parts import answered  # noqa: E402 - it needs playwright
 
+_PHONE = 900
 _PATIENCE_MS = 1000 * PATIENCE_S
 sync_api.expect.set_options(timeout=_PATIENCE_MS)
 _REFUSED = (  # said of every refusal, and where a test cuts the service off
@@ -106,6 +107,8 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
             answered(page)
         else:
             sync_api.expect(page.locator(wait).first).to_be_visible()
+        if page.viewport_size["width"] > _PHONE and "folded" in page.get_attribute("#question", "class"):
+            page.evaluate("document.getElementById('fold').click()")  # all fields in sight; the focus stays
         return page
 
     yield opened

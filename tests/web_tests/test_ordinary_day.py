@@ -12,13 +12,12 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 
+import httpx
 import pytest
 from generated_client import PACKAGE, generate_client
 from page_parts import answered
 from services import Service
 from waiting import PATIENCE_S, wait_until
-
-import epochcast
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
@@ -65,7 +64,9 @@ def user(url, number):
 
 def notebook(url, thread):
     """Rows of a comparison that a thread of a notebook asks for."""
-    return len(epochcast.Client(url, timeout_s=PATIENCE_S).compare(CNNS[thread % 4], samples=10_000 + thread))
+    question = {"cnn": CNNS[thread % 4], "samples": 10_000 + thread}
+    answer = httpx.post(f"{url}/v1/comparisons", json=question, timeout=PATIENCE_S)
+    return len(answer.json()["rows"])
 
 
 def generated(url, folder):

@@ -118,7 +118,8 @@ def test_a_file_is_read_once_however_much_is_asked_about_it(page, large_onnx):
     page.fill("#batch_sizes", "8, 24")
     predict(page)
     paths = [path for path, _ in page.evaluate("window.sent")]
-    assert paths == ["v1/cnns", *["v1/predictions", "v1/comparisons", "v1/explanations"] * 2]
+    assert paths.count("v1/cnns") == 1  # the page asks while one types, too
+    assert {*paths} == {"v1/cnns", "v1/predictions", "v1/comparisons", "v1/explanations"}
     about = page.inner_text("#file-about")
     assert "6 layers · 16 px · 8.21 M parameters" in about.replace("\u00a0", " ")
 
@@ -240,7 +241,7 @@ def test_a_link_to_a_file_says_that_the_file_is_needed_again(open_page):
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
 def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, ask, tmp_path, ending):
-    step = Step(24, 2, "amp_bf16", "channels_last", "adam")
+    step = Step(24, 2, "amp_bf16", "channels_last", "adam", "compile")
     table = replace(zoo_cnn("lenet5"), step=step, warnings=(TableWarning("operator", "a, b: c"),))
     file = tmp_path / f"step.{ending}"
     if ending == "csv":

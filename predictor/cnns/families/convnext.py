@@ -8,7 +8,7 @@ from predictor.cnns.builder import FeatureMap, NetBuilder
 
 
 def convnext(net: NetBuilder, blocks: tuple[int, ...], channels: int, classes: int = 1000) -> None:
-    """Four stages (`blocks` of each) of depthwise 7 x 7 blocks; `channels` double from stage to stage."""
+    """Four stages (of `blocks` blocks) of depthwise 7 x 7 blocks; `channels` double from stage to stage."""
     x = net.conv(net.image, "stem", channels, 4, stride=4)
     x = _norm_2d(net, x, "stem.norm")
     for stage, count in enumerate(blocks, start=1):

@@ -17,9 +17,9 @@ def densenet(
     cifar: bool = False,
     classes: int = 1000,
 ) -> None:
-    """Dense blocks (`layers`: how many in each) of `growth_rate` new channels a layer, halved in between.
+    """Dense blocks (of `layers` layers) of `growth_rate` new channels a layer, halved in between.
 
-    For CIFAR the stem is a 3 x 3 convolution alone.
+    For CIFAR the stem is only a 3 x 3 convolution.
     """
     if cifar:
         x = net.conv(net.image, "conv0", stem_channels, 3, padding=1, bias=False)

@@ -15,7 +15,7 @@ def regnet(
     excited: bool = False,
     classes: int = 1000,
 ) -> None:
-    """Four stages (`blocks` and `channels` of each) of grouped residual blocks; `excited`: RegNetY."""
+    """Four stages (of `blocks` blocks with `channels` channels) of grouped residual blocks; `excited`: RegNetY."""
     x = net.conv_norm(net.image, "stem", _STEM_CHANNELS, 3, stride=2)
     for stage, (width, count) in enumerate(zip(channels, blocks, strict=True), start=1):
         for i in range(count):

@@ -16,7 +16,7 @@ def resnet(
     width_per_group: int = 64,
     classes: int = 1000,
 ) -> None:
-    """Four stages of residual blocks (`blocks`: how many in each) behind a 7 x 7 convolution and pooling."""
+    """Four stages of `blocks` residual blocks behind a 7 x 7 convolution and pooling."""
     x = net.conv_norm(net.image, "conv1", 64, 7, stride=2)
     x = net.max_pool(x, "maxpool", 3, 2, padding=1)
     classify(net, _stages(net, x, _CHANNELS, blocks, bottleneck, groups, width_per_group), classes)

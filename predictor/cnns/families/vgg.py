@@ -6,7 +6,7 @@ _CHANNELS = (64, 128, 256, 512, 512)
 
 
 def vgg(net: NetBuilder, convolutions: tuple[int, ...], norm: bool = False, classes: int = 1000) -> None:
-    """Five stages of 3 x 3 convolutions (`convolutions`: how many in each) and three dense layers."""
+    """Five stages of `convolutions` 3 x 3 convolutions and three dense layers."""
     x = net.image
     for stage, (channels, count) in enumerate(zip(_CHANNELS, convolutions, strict=True), start=1):
         for i in range(1, count + 1):

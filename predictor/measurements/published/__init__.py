@@ -18,7 +18,6 @@ from predictor.measurements.published import (
     deepbench,
     justus,
     lambda_tf,
-    neusight,
     profet,
     pytorch,
     timm,
@@ -58,7 +57,6 @@ DATA_SETS: dict[str, DataSet] = {
         timm_forward.DATA_SET,
         justus.DATA_SET,
         deepbench.DATA_SET,
-        neusight.DATA_SET,
     )
 }
 """In the order in which their rows are joined."""
@@ -66,7 +64,7 @@ DATA_SETS: dict[str, DataSet] = {
 FITTED = tuple(name for name, each in DATA_SETS.items() if each.fitted)
 """Data sets that the default model is fitted on."""
 
-OPERATORS_PER_GPU = 600
+OPERATORS_PER_GPU = 120
 """Single layers kept per source and GPU: enough to learn a GPU's rates from, few enough to fit in seconds."""
 
 
@@ -158,7 +156,7 @@ def published_features(
     sources : sequence of str
         Keys of `DATA_SETS`.
     operators_per_gpu : int
-        At most so many rows of single layers, drawn with `seed`, are kept of each source and GPU.
+        Most rows of single layers kept of each source and GPU, drawn with `seed`.
     seed : int
 
     Returns

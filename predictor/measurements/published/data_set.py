@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 LayerTables = dict[tuple[str, int], "LayerTable"]
 """By CNN name, as in the measurement table, and image size."""
-
-Rows = Iterable[dict[str, str]]
-"""Rows of a published table, by its columns; numbers as upstream writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +99,6 @@ class DataSet:
         What a user of the data should know, from the rows that are kept.
     layer_tables : callable, optional
         Layer tables of its CNNs, from the folder of published tables; empty if their file is not there.
-    from_upstream : callable, optional
-        Rows of the table from upstream's files, given by path (`predictor.measurements.published.upstream`).
     fitted : bool
         Whether the default model is fitted on it.
     """
@@ -120,7 +115,6 @@ class DataSet:
     arranged: Callable[[pd.DataFrame], pd.DataFrame] = _unchanged
     computed: Callable[[pd.DataFrame], dict[str, Any]] = _nothing
     layer_tables: Callable[[Path], LayerTables] | None = None
-    from_upstream: Callable[[Mapping[str, str]], Rows] | None = None
     fitted: bool = False
 
     def columns(self) -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +9,6 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.measurements.published.data_set import (
     DataSet,
     Provenance,
-    Rows,
     layer_tables_of,
     zoo_layers,
 )
@@ -124,25 +121,6 @@ def _without(table: LayerTable, types: tuple[str, ...]) -> LayerTable:
     return replace(table, layers=tuple(kept))
 
 
-def _from_upstream(files: Mapping[str, str]) -> Rows:
-    """Rows of results/benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv and its like."""
-    for path, text in files.items():
-        memory_format = path.split("-")[3]
-        for row in csv.DictReader(text.splitlines()):
-            yield {
-                "gpu": "GeForce RTX 3090",
-                "framework": "pytorch-1.12",
-                "precision": "amp",
-                "memory_format": memory_format,
-                "cnn": row["model"],
-                "image_size": row["train_img_size"],
-                "batch_size": row["train_batch_size"],
-                "iteration_time_ms": row["train_step_time"],
-                "samples_per_s": row["train_samples_per_sec"],
-                "parameters_m": row["param_count"],
-            }
-
-
 _TABLE = "timm_training_rtx3090.csv.gz"
 DATA_SET = DataSet(
     name="timm",
@@ -162,7 +140,6 @@ DATA_SET = DataSet(
     computed=_columns,
     oddities=_oddities,
     layer_tables=layer_tables_of(_TABLE, "timm", timm_layers),
-    from_upstream=_from_upstream,
     fitted=True,
     provenance=Provenance(
         project="PyTorch Image Models (timm)",

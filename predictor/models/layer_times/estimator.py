@@ -17,7 +17,7 @@ from predictor.models.base import Case, Floats, Predictor, times_of
 from predictor.models.forecast import IterationForecast
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.fit import LayerRows, fit_laws, with_forests
-from predictor.models.layer_times.ladder import with_bases
+from predictor.models.layer_times.ladder import with_bases, with_volumes
 from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
@@ -114,7 +114,7 @@ class LayerTimes(Predictor):
         known : LayerModels
             Earlier models: bases for these libraries, and their priors.
         """
-        based = with_bases(libraries, known.measured_library, self._grown)
+        based = with_bases(with_volumes(libraries), known.measured_library, self._grown)
         rows: dict[DeviceMode, LayerRows] = {}
         if frame is not None:
             rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
@@ -199,7 +199,7 @@ class LayerTimes(Predictor):
 
 
 def _for_library(law: SummingLaw, library: OperatorLibrary) -> SummingLaw:
-    """The law with the width that strange shapes have where too few operators for trees are all that is known."""
+    """The law, with the wider interval of unusual shapes where a library has too few operators for trees."""
     if library.forests or library.base is not None:
         return law
     return replace(law, spread_strange=max(law.spread_strange, SummingLaw().spread_strange))

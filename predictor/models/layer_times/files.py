@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, design_of, find_gpu, is_cpu
 from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import DEPTH_COLUMNS
 from predictor.errors import ArtifactError, SchemaError
 from predictor.files import content_of, is_written_through, replace_file
 from predictor.models.base import Case, table_of
@@ -32,11 +33,14 @@ from predictor.models.layer_times.times import DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
 from predictor.operators.operators import Operator
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _FLAGS = ("input_gradient", "in_place", "wide_input", "fp32_product")
 _WORDS = ("type", "kind", "passes")
 _DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
-_SELDOM = "fp32_product"  # left out of a file where no operator has it
+_SELDOM = {
+    "fp32_product": False,
+    **dict.fromkeys(DEPTH_COLUMNS),
+}  # left out of a file where no operator has them
 _AS_MEASURED = ("repeats", "after_group_norm")  # 1 and False
 _STORED = tuple(entry for entry in fields(Operator) if entry.name not in _AS_MEASURED)
 
@@ -53,7 +57,7 @@ class LayerModel:
         return layer_sums(self.library, table_of(case), case.batch_sizes, case.mode.fp32_products)
 
     def to_json(self) -> dict[str, Any]:
-        """Operators, times and weights as plain lists and dicts; of a base its mode alone.
+        """Operators, times and weights as plain lists and dicts; of a base only its mode.
 
         Raises
         ------
@@ -65,6 +69,7 @@ class LayerModel:
                 f"no operator was measured on {self.library.mode}, so there is nothing to write."
             )
         expected, base = self.library.expected, self.library.base
+        carried = [i for i, each in enumerate(self.library.operators) if each in self.library.carried]
         if base is not None and base.source.mode == self.library.mode:
             raise SchemaError(
                 f"operators of {self.library.mode} correct earlier ones, whose file has the same name. "
@@ -82,7 +87,7 @@ class LayerModel:
             "host_ms": _with_gaps(self.library.host_ms),
             "forests": {name: forest.as_json() for name, forest in self.library.forests.items()},
             "expected": None if expected is None else _with_gaps(expected),
-        }
+        } | ({"carried": carried} if carried else {})
 
     @classmethod
     def from_json(
@@ -97,7 +102,10 @@ class LayerModel:
         """
         columns = _stored_columns(found["operators"])
         _check_columns(columns)
-        operators = tuple(Operator(*row) for row in zip(*columns, strict=True))
+        names = [entry.name for entry in _STORED]
+        operators = tuple(
+            Operator(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)
+        )
         sizes = np.array(found["batch_sizes"], dtype=float)
         log_ms = np.array(found["log_ms"], dtype=float).reshape(len(operators), sizes.size)
         host_ms = np.array(found["host_ms"], dtype=float)
@@ -112,7 +120,10 @@ class LayerModel:
         if expected is not None:
             expected = np.array(expected, dtype=float).reshape(log_ms.shape)
         mode = DeviceMode(**found["mode"])
-        library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected)
+        carried = frozenset(operators[i] for i in found.get("carried", ()))
+        library = OperatorLibrary(
+            mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected, carried=carried
+        )
         if found["base"] is not None:
             library = library.on_base(CarriedOver(_source(DeviceMode(**found["base"]), measured), mode))
         return cls(library, SummingLaw.from_json(found["law"]))
@@ -145,16 +156,18 @@ class LayerModel:
         Raises
         ------
         ArtifactError
-            If it is damaged or of another version.
+            If it is damaged or of another version, or its trees have other features.
         """
         try:
             stored = json.loads(gzip.decompress(content))
             if stored["format_version"] != FORMAT_VERSION:
                 raise ArtifactError(
-                    f"{path} has format version {stored['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
+                    f"it has format version {stored['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
                     "Refit it with `epochcast fit`."
                 )
             return cls.from_json(stored, measured)
+        except ArtifactError as error:
+            raise ArtifactError(f"{path}: {error}") from error
         except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtifactError(
                 f"{path} is a damaged operator library ({error!r}). Refit it with `epochcast fit`."
@@ -165,13 +178,15 @@ class LayerModel:
 class LayerModels:
     """Layer models by GPU and mode: those in `given` first, then those in `files`.
 
-    `files` holds the content of the files of `folder` by name, all of one model; `unpacked` those that were needed.
+    `files` holds the content of the files of `folder` by name, all of one model; `unpacked` those that were needed,
+    and `carried` what was carried over to other cards of their chips.
     """
 
     folder: Path | None = None
     given: dict[DeviceMode, LayerModel] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     unpacked: dict[str, LayerModel] = field(default_factory=dict)
+    carried: dict[DeviceMode, LayerModel] = field(default_factory=dict, init=False)
 
     @classmethod
     def beside(cls, model_file: Path, digests: Mapping[str, str]) -> LayerModels:
@@ -201,11 +216,15 @@ class LayerModels:
         own = self.measured(mode)
         if own is not None:
             return own
+        if mode in self.carried:
+            return self.carried[mode]
         sources = [self.measured(other) for other in cards_of_the_chip(mode)]
         source = max(filter(None, sources), key=lambda each: _likeness(each.library, mode), default=None)
         if source is None:
             return None
-        return LayerModel(CarriedOver(source.library, mode), source.law.borrowed(str(source.library.mode)))
+        law = source.law.borrowed(str(source.library.mode))
+        self.carried[mode] = LayerModel(CarriedOver(source.library, mode), law)
+        return self.carried[mode]
 
     def measured(self, mode: DeviceMode) -> LayerModel | None:
         """The layer model of this GPU and mode; None if none of its operators was measured."""
@@ -232,7 +251,7 @@ class LayerModels:
         """The weights of this mode, else those of the most similar mode; None if there is none.
 
         Only modes of the same framework qualify, and CPUs and GPUs never share weights. The framework decides more
-        than the GPU how an operator in a CNN differs from one alone: on an H200, weights of another precision and
+        than the GPU how an operator in a CNN differs from a single one: on an H200, weights of another precision and
         memory format predicted whole CNNs better than weights of 1.
         """
         found = self.measured(mode)
@@ -279,7 +298,7 @@ def library_mode(gpu: Gpu, mode: Mode) -> DeviceMode:
 
 
 def most_similar(mode: DeviceMode, others: Iterable[DeviceMode]) -> DeviceMode | None:
-    """The mode of the same framework that shares most fields, chip included; GPUs and CPUs never mix; None without."""
+    """The mode of the same framework, on the same kind of device, that shares most fields, chip included; else None."""
 
     def shared(other: DeviceMode) -> int:
         chip = not is_cpu(mode.gpu) and find_gpu(other.gpu).chip == find_gpu(mode.gpu).chip
@@ -317,14 +336,14 @@ def _likeness(library: OperatorLibrary | CarriedOver, mode: DeviceMode) -> tuple
 def _columns(operators: Iterable[Operator]) -> dict[str, list[Any]]:
     rows = [asdict(operator) for operator in operators]
     columns = {entry.name: [row[entry.name] for row in rows] for entry in _STORED}
-    return {name: values for name, values in columns.items() if name != _SELDOM or any(values)}
+    return {name: values for name, values in columns.items() if name not in _SELDOM or any(values)}
 
 
 def _stored_columns(found: Mapping[str, list[Any]]) -> list[list[Any]]:
     """Columns of `_columns`, one per field that is stored."""
     n = len(found["type"])
     return [
-        found.get(entry.name, [False] * n) if entry.name == _SELDOM else found[entry.name]
+        found.get(entry.name, [_SELDOM[entry.name]] * n) if entry.name in _SELDOM else found[entry.name]
         for entry in _STORED
     ]
 

@@ -1,4 +1,4 @@
-"""Fits the weights, host times and trees that turn operators measured alone into iteration times."""
+"""Fits the weights, host times and trees that turn the times of single operators into iteration times."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator
 from predictor.operators.work import device_rates, device_sm_count, roofline_ms
+from predictor.stopping import check_stop
 
 Array = NDArray[np.float64]
 
@@ -140,6 +141,7 @@ def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
     n = len(rows.tables)
     columns, host, blind = np.zeros((n, _N_COLUMNS)), np.zeros((n, 2, 3)), np.zeros(n)
     for table, fp32_products, at in rows.groups():
+        check_stop()
         sums = _sums(library, table, tuple(rows.batch_sizes[at].tolist()), fp32_products)
         columns[at] = _columns(sums)
         host[at] = [sums.host_parts(apart=apart) for apart in (False, True)]
@@ -164,7 +166,9 @@ def _columns(sums: OperatorTotals) -> Array:
 
 
 def _joined(designs: list[_Design]) -> _Design:
-    return _Design(*(np.concatenate([getattr(each, name) for each in designs]) for name in _Design.__slots__))
+    return _Design(
+        *(np.concatenate([getattr(design, name) for design in designs]) for name in _Design.__slots__)
+    )
 
 
 def _fitted(design: _Design, prior: SummingLaw, pull: float) -> SummingLaw:
@@ -222,6 +226,7 @@ def _with_host(prior: SummingLaw, design: _Design) -> SummingLaw:
     names = sorted(set(known.cnn))
     missed = dict.fromkeys((False, True), 0.0)
     for name in names if len(names) >= _LEAST_CNNS else ():
+        check_stop()
         out = known.cnn == name
         for apart in missed:
             weights = _host_weights(known.rows(~out), apart=apart)
@@ -270,7 +275,7 @@ def _calibrated(
     prior: SummingLaw,
     pull: float,
 ) -> SummingLaw:
-    """Half widths by leaving each CNN out in turn, with and without the operators that occur in it alone."""
+    """Half widths by leaving each CNN out in turn, with and without the operators that occur only in it."""
     names = sorted(set(design.cnn))
     if len(names) < _LEAST_CNNS:
         return law
@@ -280,6 +285,7 @@ def _calibrated(
     hosts: list[float] = []
     known = _finite(rows)
     for name in names:
+        check_stop()
         left = _fitted(design.rows(design.cnn != name), prior, pull)
         own = {each for each, cnn in owner.items() if cnn == name}
         lesser = library if own.isdisjoint(library.operators) else library.without(list(own))
@@ -397,7 +403,10 @@ def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
 def _fingerprint(library: OperatorLibrary, seed: int) -> bytes:
     names = ";".join(f"{operator.name}{operator.kind}" for operator in library.operators)
     numbers = (library.batch_sizes, library.log_ms, library.host_ms)
-    parts = [f"{library.mode}|{library.host}|{seed}|{names}".encode(), *(each.tobytes() for each in numbers)]
+    parts = [
+        f"{library.mode}|{library.host}|{seed}|{names}".encode(),
+        *(number.tobytes() for number in numbers),
+    ]
     return blake2b(b"|".join(parts)).digest()
 
 
@@ -441,6 +450,7 @@ def _grown(features: Array, ratio: Array, seed: int) -> Forest:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+    check_stop()
     known = np.isfinite(ratio)
     varying = np.flatnonzero(np.ptp(features[known], axis=0) > 0)
     rows, answers = features[known][:, varying], ratio[known]

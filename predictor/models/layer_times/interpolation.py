@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Rates
+from predictor.errors import ArtifactError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
 from predictor.operators.operators import Operator
 from predictor.operators.work import (
@@ -22,7 +23,12 @@ from predictor.operators.work import (
 
 Array = NDArray[np.float64]
 
-N_TILE_COLUMNS = 17
+TILE_COLUMNS = (
+    *("twos_in_channels", "twos_out_channels", "twos_out_width", "twos_positions", "out_width"),
+    *("kernel_height", "kernel_width", "inner_size", "outer_size", "all_in_channels", "all_out_channels"),
+    *("all_positions", "tiles", "last_wave", "all_outputs", "all_inputs", "weight_tiles"),
+)
+"""Columns of `tile_columns`."""
 
 _TILE_ROWS, _TILE_COLUMNS = 128, 64
 _USUAL_SM_COUNT = 128  # for devices whose count is unknown; it only scales waves
@@ -31,7 +37,7 @@ _CHANNELS_DIVIDE, _MAPS_DIVIDE = 6, 4  # kernels do not distinguish sizes by hig
 
 
 def tile_columns(operators: Sequence[Operator], batch_sizes: Array, sm_count: int | None) -> Array:
-    """Columns of every operator at every batch size, of shape (n_operators, n_batches, N_TILE_COLUMNS).
+    """Columns of every operator at every batch size, of shape (n_operators, n_batches, len(TILE_COLUMNS)).
 
     Notes
     -----
@@ -283,11 +289,6 @@ def neighbourhoods(asked: Sequence[Operator], known: KnownShapes) -> Neighbourho
     return Neighbourhood(rows, weights, nearest, _shrinkage(nearest))
 
 
-def closeness(asked: Sequence[Operator], known: Sequence[Operator]) -> Array:
-    """Factor from 0 to 1 by which a residual of one operator is shrunk for another, (n_asked, n_known), of one type."""
-    return _shrinkage(np.sqrt(_squared_distances(_Shapes.of(asked), _Shapes.of(known))))
-
-
 def _shrinkage(distance: Array) -> Array:
     shrunk: Array = 1.0 / (1.0 + (distance / _REACH) ** 2)
     return shrunk
@@ -343,6 +344,15 @@ def forest_of(operator: Operator) -> str:
 
 
 _TYPES = tuple(type_ for type_, forest in FOREST_OF.items() if forest == "other")
+FEATURES = (
+    *SHAPE_COLUMNS,
+    *(f"type {name}" for name in _TYPES),
+    *(f"kind {name}" for name in ACTIVATION_KINDS),
+    *("batch_size", "flops", "elements", "flops_per_element", "roofline_ms"),
+    *TILE_COLUMNS,
+)
+"""Columns of `forest_features`. A file of trees names its own, so that a type entered later shifts none."""
+
 _LEAF = -1
 _DIGITS = 5  # of ln(time / base)
 
@@ -409,6 +419,7 @@ class Forest:
     def as_json(self) -> dict[str, Any]:
         """Plain numbers."""
         return {
+            "features": list(FEATURES),
             "start": self.start,
             "roots": self.roots.tolist(),
             "feature": self.feature.tolist(),
@@ -420,7 +431,16 @@ class Forest:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Forest:
-        """Read `as_json`; ValueError if the numbers do not describe a forest of these features."""
+        """Read `as_json`, whose features may stand in another order.
+
+        Raises
+        ------
+        ArtifactError
+            If its features are not `FEATURES`.
+        ValueError
+            If the numbers do not describe a forest.
+        """
+        places = _places_of(found["features"])
         whole = {
             name: np.array(found[name], dtype=np.int32) for name in ("roots", "feature", "left", "right")
         }
@@ -432,7 +452,7 @@ class Forest:
             any(whole[name].size != n for name in ("feature", "left", "right"))
             or split.size != n
             or not np.isfinite(np.concatenate([split, value, [float(found["start"])]])).all()
-            or not ((whole["feature"] >= _LEAF) & (whole["feature"] < N_FEATURES)).all()
+            or not ((whole["feature"] >= _LEAF) & (whole["feature"] < places.size)).all()
             or not ((whole["roots"] >= 0) & (whole["roots"] < n)).all()
             or (children.size and not (children < n).all())
             or not (
@@ -443,7 +463,7 @@ class Forest:
         return cls(
             float(found["start"]),
             whole["roots"],
-            whole["feature"],
+            np.where(whole["feature"] == _LEAF, _LEAF, places[whole["feature"]]).astype(np.int32),
             split,
             whole["left"],
             whole["right"],
@@ -451,10 +471,22 @@ class Forest:
         )
 
 
+def _places_of(names: Sequence[str]) -> NDArray[np.intp]:
+    """Place in `FEATURES` of each feature of a file's trees."""
+    differing = [f"{name!r} lacks" for name in FEATURES if name not in names]
+    differing += [f"{name!r} is unknown" for name in names if name not in FEATURES]
+    if differing or len(names) != len(FEATURES):
+        raise ArtifactError(
+            f"its trees have other features than this epochcast: {', '.join(differing) or 'a name repeats'}. Refit it "
+            "with `epochcast fit`; a type of operator that the trees did not learn is entered without is_measured."
+        )
+    return np.array([FEATURES.index(name) for name in names], dtype=np.intp)
+
+
 def forest_features(
     operators: Sequence[Operator], batch_sizes: Array, rates: Rates, sm_count: int | None = None
 ) -> Array:
-    """Features of every operator at every batch size, of shape (n_operators, n_batches, N_FEATURES)."""
+    """Features of every operator at every batch size, of shape (n_operators, n_batches, len(FEATURES))."""
     n, m = len(operators), batch_sizes.size
     batch = np.log2(batch_sizes)
     shapes = shape_columns(operators)
@@ -475,12 +507,3 @@ def forest_features(
     tiles[[i for i, each in enumerate(operators) if forest_of(each) != "convolution"]] = 0.0
     joined: Array = np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)
     return joined
-
-
-N_FEATURES = (
-    len(shape_columns([Operator("loss", in_channels=1)])[0])
-    + len(_TYPES)
-    + len(ACTIVATION_KINDS)
-    + 5
-    + N_TILE_COLUMNS
-)

@@ -17,6 +17,7 @@ from predictor.catalogue.devices import all_gpus, find_gpu, is_cpu
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
+from predictor.operator_types import VOLUME_TYPES
 
 _HALF_PRECISIONS = ("amp_bf16", "amp_fp16")  # the same kernels but for the type of their numbers
 _SAMPLE = 1000
@@ -66,6 +67,31 @@ def with_bases(
     return found
 
 
+def with_volumes(libraries: Mapping[DeviceMode, OperatorLibrary]) -> dict[DeviceMode, OperatorLibrary]:
+    """Each library with the convolutions over volumes that another card of its chip measured, carried over.
+
+    No trees predict these, and few were measured on each card; of other types each card has its own.
+    """
+    found = dict(libraries)
+    for mode in libraries:
+        for card in cards_of_the_chip(mode):
+            more = _volumes(libraries[card], found[mode]) if card in libraries else None
+            found[mode] = found[mode].with_carried(more) if more is not None else found[mode]
+    return found
+
+
+def _volumes(source: OperatorLibrary, known: OperatorLibrary) -> OperatorLibrary | None:
+    own = frozenset(known.operators)
+    rows = [i for i, each in enumerate(source.operators) if each.type in VOLUME_TYPES and each not in own]
+    if not rows:
+        return None
+    operators = tuple(source.operators[i] for i in rows)
+    ms = CarriedOver(source, known.mode).times(operators, source.batch_sizes).gpu_ms
+    log_ms = np.where(np.isfinite(source.log_ms[rows]), np.log(ms), np.nan)
+    unknown = np.full(len(rows), np.nan)  # the host was that of another machine
+    return OperatorLibrary(known.mode, operators, source.batch_sizes, log_ms, unknown)
+
+
 def _likeness(library: OperatorLibrary) -> tuple[bool, int]:
     """Whether a library's base was measured on the same card, then the number of its times."""
     source = library.base.source if library.base is not None else library
@@ -105,11 +131,11 @@ def cards_of_the_chip(mode: DeviceMode) -> list[DeviceMode]:
 @lru_cache(maxsize=256)
 def _cards(name: str) -> tuple[str, ...]:
     chip = find_gpu(name).chip
-    return tuple(each.name for each in all_gpus() if each.chip == chip and each.name != name)
+    return tuple(gpu.name for gpu in all_gpus() if gpu.chip == chip and gpu.name != name)
 
 
 def _like_modes(mode: DeviceMode, n_operators: int) -> Iterator[DeviceMode]:
-    """Modes of the same card whose operators may be a base; of autotuned convolutions, those that are not."""
+    """Modes of the same card whose operators may be a base; for an autotuned mode, those without autotuning."""
     if mode.autotune:
         yield mode._replace(autotune=False)
         return

@@ -1,4 +1,4 @@
-"""From operators to iterations with numpy alone: totals by class, weights, host time, half widths."""
+"""From operators to iterations with only numpy: totals by class, weights, host time, half widths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import is_cpu
+from predictor.catalogue.devices import ELEMENT_BYTES, is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Kind, Reason
 from predictor.models.layer_times.times import (
@@ -42,8 +42,8 @@ CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
 SIZES = (-8.0, -6.0, -4.0, -2.0, 0.0, 2.0, 4.0)
 """Operator sizes: log2(bytes moved / L2 cache). All but the last have a weight, which is added to the common one.
 
-Inside a CNN, an operator of a few kilobytes takes longer than measured alone, one whose input is still in the L2 cache
-takes less, and a large one takes the same."""
+Inside a CNN, an operator of a few kilobytes takes longer than measured on its own, one whose input is still in the L2
+cache takes less, and a large one takes the same."""
 
 SIZED = np.array([name not in ("optimizer", "loss") for name in CLASSES], dtype=float)
 """Operator classes whose time depends on size. The optimizer and the loss are excluded: their inputs are never still in
@@ -58,16 +58,16 @@ _BY_SPECIFICATIONS = {
 }
 """Classes whose operators of types never measured, and of shapes far from all measured, take the specifications' time.
 
-Where one type or kind of convolution was left out of an H200's operators, these classes' own time was missed by less so
-(root mean square of ln), over three modes and over any two of them (docs/decisions/009)."""
+With one type or kind of convolution left out of an H200's operators, the specifications' time of these classes had the
+smaller error (root mean square of ln), over three modes and over any two of them (docs/decisions/009)."""
 
 _SPECIFIED_PLACES = np.zeros((len(RUNG_OF), len(CLASSES), 1), dtype=bool)
 for _kind, _names in _BY_SPECIFICATIONS.items():
     _SPECIFIED_PLACES[_kind, [CLASSES.index(name) for name in _names]] = True
 
 _STRANGE, _SPECIFIED = 1.0, 0.8
-"""90 % half widths of ln time of operators far from all measured, and of those that take the specifications' time: in
-proportion to their share of a CNN's time they hold nine of ten CNNs with a type or kind of convolution left out."""
+"""90 % half widths of ln time of operators far from all measured, and of those that take the specifications' time. Each
+counts by its share of the CNN's time: the sum held nine of ten CNNs with a type or kind of convolution left out."""
 
 _NO_CNN = "no CNN: weights of 1"
 
@@ -146,7 +146,7 @@ class OperatorTotals:
 
     @property
     def class_ms(self) -> Array:
-        """Times by class alone, (len(CLASSES), n_batches)."""
+        """Times by class, (len(CLASSES), n_batches)."""
         added: Array = self.sized_ms.sum(axis=1)
         return added
 
@@ -269,7 +269,7 @@ class SummingLaw:
     def half_widths(self, sums: OperatorTotals) -> tuple[Array, Array]:
         """90 % half widths of the ln of GPU time, below and above; they grow with the share of time not measured.
 
-        A mini-batch smaller than all measured ones takes no longer than these: it widens the lower side alone.
+        A mini-batch smaller than all measured ones takes no longer than these: it widens only the lower side.
         """
         return self._half_width(sums), self._half_width(sums.of_smallest_measured())
 
@@ -315,7 +315,9 @@ def layer_sums(
     SchemaError
         If an operator lacks the shape from which its work is computed; the message names it.
     """
-    operators, counts = counted_operators(table, fp32_products)
+    operators, _ = counted_operators(table, fp32_products)
+    counts = _counts_in(table, library.mode.memory_format, library.mode.precision)
+    enqueued = counts if table is table.without_recomputing() else _enqueued(table)
     batch_sizes = batch_sizes / table.parts
     running = operators_in(operators, library.mode)
     times = library.times(running, batch_sizes)
@@ -332,8 +334,8 @@ def layer_sums(
     return OperatorTotals(
         sized.transpose(0, 2, 1),
         beyond,
-        float(counts @ times.host_ms),
-        float(counts.sum()),
+        float(enqueued @ times.host_ms),
+        float(enqueued.sum()),
         {
             kind: _named_each(kind, running, sureness == kind)
             for kind in _UNSURE
@@ -359,7 +361,7 @@ def _copies_ms(library: OperatorSource, operators: Operators, batch_sizes: Array
 
 
 def _added(cell: NDArray[np.intp], values: Array, groups: tuple[int, ...]) -> Array:
-    """Sums of values by group, (*groups, *values.shape[1:]); `cell`, shaped like `values`, is the place of each."""
+    """Sums of values by group, (*groups, *values.shape[1:]); `cell`, shaped like `values`, is their place."""
     shape = (*groups, *values.shape[1:])
     return np.bincount(cell.ravel(), values.ravel(), math.prod(shape)).reshape(shape)
 
@@ -396,6 +398,20 @@ def counted_operators(table: LayerTable, fp32_products: bool = False) -> tuple[O
     counted = operators_of(table)
     operators = map(in_fp32, counted) if fp32_products else counted
     return Operators(operators), np.array(list(counted.values()), dtype=float)
+
+
+@lru_cache(maxsize=256)
+def _counts_in(table: LayerTable, memory_format: str, precision: str) -> Array:
+    """How often each of `counted_operators` runs in a mode; cached."""
+    half = ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"]
+    counted = operators_of(table, channels_last=memory_format == "channels_last", half=half)
+    return np.array(list(counted.values()), dtype=float)
+
+
+@lru_cache(maxsize=256)
+def _enqueued(table: LayerTable) -> Array:
+    """How often the host enqueues each of `counted_operators`; cached."""
+    return np.array(list(operators_of(table, by_host=True).values()), dtype=float)
 
 
 def _reason(kind: int, names: Sequence[str]) -> Reason:

@@ -2,7 +2,7 @@
 
 A measured operator's time is used unchanged; for others time / base is interpolated, which varies a hundred times
 less than time. The base is the roofline, or times carried over from another card or mode, which vary less again.
-Values that follow from a library's operators alone are computed once and cached.
+Values that follow only from a library's operators are computed once and cached.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from predictor.models.layer_times.interpolation import (
     neighbourhoods,
 )
 from predictor.models.layer_times.times import (
+    CARRIED,
     FARAWAY,
     MEASURED,
     NEAR,
@@ -72,8 +73,8 @@ class OperatorLibrary:
     `forests` predict ln(time / base) from an operator's features; `expected`, shaped like `log_ms`, holds the
     predictions of trees grown without the operator (out of fold), `hidden` those of operators taken out of the library.
     `host` is the machine of all measurements; None if unknown or several. `base` gives the times that measurements are
-    compared with; None: the roofline. Host times of an autotuned library are its base's: of a few convolutions alone,
-    they would be those of another machine.
+    compared with; None: the roofline. Host times of an autotuned library are its base's: of only a few convolutions,
+    they would be those of another machine. `carried` are operators that another card of the chip measured.
     """
 
     mode: DeviceMode
@@ -86,6 +87,7 @@ class OperatorLibrary:
     expected: Array | None = None
     hidden: Mapping[Operator, Array] = field(default_factory=dict)
     base: CarriedOver | None = None
+    carried: frozenset[Operator] = frozenset()
 
     @classmethod
     def of_rows(cls, mode: DeviceMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
@@ -145,6 +147,21 @@ class OperatorLibrary:
     def __len__(self) -> int:
         return len(self.operators)
 
+    def with_carried(self, more: OperatorLibrary) -> OperatorLibrary:
+        """The library with operators of `more`, carried over to its mode; without trees, which do not know them."""
+        operators = tuple(sorted((*self.operators, *more.operators), key=_name_and_kind))
+        sizes = np.union1d(self.batch_sizes, more.batch_sizes)
+        log_ms, host_ms = np.full((len(operators), sizes.size), np.nan), np.full(len(operators), np.nan)
+        place = {operator: i for i, operator in enumerate(operators)}
+        for library in (self, more):
+            rows = np.array([place[operator] for operator in library.operators], dtype=np.intp)
+            log_ms[np.ix_(rows, np.searchsorted(sizes, library.batch_sizes))] = library.log_ms
+            host_ms[rows] = library.host_ms
+        return OperatorLibrary(
+            self.mode, operators, sizes, log_ms, host_ms, self.host,
+            carried=self.carried | frozenset(more.operators),
+        )  # fmt: skip
+
     def on_base(self, base: CarriedOver) -> OperatorLibrary:
         """The library with a base; an autotuned one has the host times of its base, so their machine, too."""
         return replace(self, base=base, host=base.host if self.mode.autotune else self.host)
@@ -157,13 +174,14 @@ class OperatorLibrary:
     @cached_property
     def n_measured(self) -> int:
         """Number of measured times: operators x batch sizes."""
-        return int(np.isfinite(self.log_ms).sum())
+        own = [operator not in self.carried for operator in self.operators]
+        return int(np.isfinite(self.log_ms[own]).sum())
 
     @property
     def origin(self) -> str:
         """What the times rest on, for answers."""
         others = "" if self.base is None else f", the others carried over from {self.base.source.mode}"
-        return f"{len(self)} operators measured on it{others}"
+        return f"{len(self) - len(self.carried)} operators measured on it{others}"
 
     def without(self, operators: Sequence[Operator]) -> OperatorLibrary:
         """The library, and its base, without the measurements of these operators."""
@@ -216,6 +234,7 @@ class OperatorLibrary:
         known, rows = asked.known, asked.rows
         log_ratio = np.empty((len(operators), batches.size))
         shape = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
+        shape[[operator in self.carried for operator in operators]] = CARRIED
         beyond = np.zeros(log_ratio.shape, dtype=np.int8)
         host = np.full(len(operators), np.nan)
         log_ratio[known], beyond[known] = self._measured(rows, batches)
@@ -304,7 +323,7 @@ class OperatorLibrary:
 
     @cached_property
     def usual_sizes(self) -> Array:
-        """Batch sizes at which many operators were measured; trees are fitted at these alone."""
+        """Batch sizes at which many operators were measured; trees are fitted only at these."""
         rows = ~self._batch_free
         share = np.isfinite(self.log_ms[rows]).mean(axis=0) if rows.any() else np.ones(self.batch_sizes.size)
         sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]

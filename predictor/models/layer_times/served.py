@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
 from statistics import NormalDist
 
 import numpy as np
@@ -14,28 +13,27 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
-from predictor.files import data_file
-from predictor.measurements.hosts import HOST_BATCH_SIZE, HostMeasurement, read_host
 from predictor.models.base import Case, check_image_size, table_of
 from predictor.models.extrapolation import of_table, with_frozen_parts
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
+from predictor.models.join import join_host, join_shares
 from predictor.models.layer_times.files import LayerModel
-from predictor.models.layer_times.law import OperatorTotals, layer_sums
+from predictor.models.layer_times.law import OperatorTotals
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import FARAWAY, UNKNOWN
 from predictor.models.layer_times.transfer import CarriedOver
 from predictor.models.ratios import ratios_of
-from predictor.models.residuals import far_anchors, is_of, kriged, layer_variances
-from predictor.models.roofline.terms import join_host
+from predictor.models.residuals import Runs, check_not_absurd, far_anchors, is_of
 
 Array = NDArray[np.float64]
-HostLaw = Callable[[OperatorTotals], float]
 
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
-_USUAL_HOST = "hosts/h200_16_cores.json"
+_SERIES, _NOISE = {"cnn_image": 0.55, "series": 0.35}, 0.10
+"""Share of each part in the residual variance within one series. From one batch size to the next times are at least as
+noisy as the law is rough."""
+
 _STRANGE = 0.5
 """Share of the time in operators unlike any measured, above which specifications answer if there are too few for trees.
 
@@ -86,7 +84,7 @@ def forecast_by_layers(
     case: Case,
     sums: Callable[[Case], OperatorTotals],
     host: str | None = None,
-    host_ms: HostLaw | None = None,
+    host_ms: float | None = None,
     host_spread: float | None = None,
 ) -> IterationForecast:
     """Time of one training iteration at each batch size, from the operators of one library.
@@ -98,8 +96,8 @@ def forecast_by_layers(
         Its anchors that were measured on its GPU correct the forecast; others are ignored.
     sums : callable
         Totals of the operators of a case, at the batch sizes of the question and of its anchors.
-    host, host_ms : str, callable, optional
-        A host other than the library's, and its time to enqueue an iteration of these totals.
+    host, host_ms : str, float, optional
+        A host other than the library's, and its time to enqueue an iteration, in ms.
     host_spread : float, optional
         90 % half width of the ln of the host's speed, beside what its time differs from CNN to CNN; by default
         `host_drift`.
@@ -118,18 +116,16 @@ def forecast_by_layers(
     mean = np.zeros(batches.size)
     below, above, gpu_below, gpu_above = parts.below, parts.above, parts.gpu_below, parts.gpu_above
     if own:
-        residual, rough = _residual(model, case, sums, own, host_ms), model.law.roughness
+        residual, least = _residual(model, case, sums, own, host_ms), model.law.roughness**2
+        check_not_absurd(own, residual)
         # Each batch size by its own variance, so that no answer depends on what else is asked.
         expected = ((below + above) / 2.0 / _Z) ** 2
         found = np.maximum(expected, np.mean(residual**2))  # the forecast has to meet the anchors
-        mean, left = np.hstack(
-            [
-                kriged(table, gpu, batches[[i]], own, residual, layer_variances(total, rough))
-                for i, total in enumerate(found.tolist())
-            ]
-        )
+        noise = np.maximum(_NOISE * found, least)
+        mean, left = Runs(table, own, residual, gpu).correction(gpu, batches, _SERIES, found, noise)
         below = above = gpu_below = gpu_above = _Z * np.sqrt(left)
-        far = [far_anchors(own, residual, layer_variances(total, rough)) for total in expected.tolist()]
+        prior = sum(_SERIES.values()) * expected + np.maximum(_NOISE * expected, least)
+        far = [far_anchors(own, residual, variance) for variance in prior.tolist()]
         why = tuple((*each, *more) for each, more in zip(why, far, strict=True))
     corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
     middle, busy = parts.total_ms * corrected, parts.gpu_ms * corrected
@@ -160,52 +156,32 @@ def _times(class_ms: dict[str, Array], factor: Array) -> dict[str, Array]:
     return {name: ms * factor for name, ms in class_ms.items()}
 
 
-@lru_cache(maxsize=1)
-def usual_host() -> HostMeasurement:
-    """The host of an answer that names none: 16 cores of a rented machine, as those of seven days were.
-
-    The first tables' host, on which most operators were measured, was 1.3 to 1.6 times as fast.
-    """
-    return read_host(data_file(_USUAL_HOST))
-
-
-def on_host(host: HostMeasurement, model: LayerModel, mode: Mode) -> HostLaw:
-    """The time that a measured host takes to enqueue an iteration."""
-    slowness = host.slowness(mode, partial(_small_host_ms, model))
-    return lambda sums: slowness * model.law.host_ms(sums)
-
-
-def _small_host_ms(model: LayerModel, cnn: str, image_size: int) -> float:
-    """Host time of a small CNN of the zoo on the library's host, in ms."""
-    batch = np.array([float(HOST_BATCH_SIZE)])
-    return model.law.host_ms(layer_sums(model.library, zoo_cnn(cnn, image_size), batch))
-
-
 def _parts(
     model: LayerModel,
     sums: OperatorTotals,
     mode: Mode,
-    host_ms: HostLaw | None,
+    host_ms: float | None,
     host_spread: float,
     wider: Array | float = 1.0,
 ) -> _Parts:
     """Times, and widths: that of the GPU's is `wider` by this factor, which no host knows of."""
     busy = model.law.gpu_ms(sums)
     waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
-    host = 0.0 if waits_for_none else (host_ms or model.law.host_ms)(sums)
+    host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms
     if not math.isfinite(host):
         raise OutOfRangeError(
             f"the host's time to launch the operators of {model.library.mode.gpu} was not measured, so the time of an "
             "eager iteration is unknown. Measure host_time_ms, or pass capture graph."
         )
-    total = join_host(busy, np.full(busy.size, host))
-    gpu_below, gpu_above = (wider * each for each in model.law.half_widths(sums))
+    waited = np.full(busy.size, host)
+    total, by_gpu = join_host(busy, waited), join_shares(busy, waited)[0]
+    gpu_below, gpu_above = (wider * half_width for half_width in model.law.half_widths(sums))
     factor = math.exp(math.hypot(model.law.host_spread, host_spread))
     below, above = (
-        np.hypot((busy / total) ** 3 * width, np.log(join_host(busy, np.full(busy.size, end)) / total))
+        np.hypot(by_gpu * width, np.log(join_host(busy, np.full(busy.size, end)) / total))
         for width, end in ((gpu_below, host / factor), (gpu_above, host * factor))
     )
-    return _Parts(busy, np.full(busy.size, host), total, below, above, gpu_below, gpu_above)
+    return _Parts(busy, waited, total, below, above, gpu_below, gpu_above)
 
 
 def _reasons(
@@ -225,7 +201,7 @@ def _residual(
     case: Case,
     sums: Callable[[Case], OperatorTotals],
     anchors: Sequence[Anchor],
-    host_ms: HostLaw | None,
+    host_ms: float | None,
 ) -> Array:
     """ln(measured / predicted) of anchors on the case's GPU."""
     for anchor in anchors:

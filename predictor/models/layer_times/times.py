@@ -64,7 +64,7 @@ class OperatorTimes:
         return np.where(self.beyond == 0, self.shape, np.maximum(self.shape, BEYOND)).astype(np.int8)
 
     def surer_than(self, other: OperatorTimes) -> NDArray[np.bool_]:
-        """Where these times are surer than others, (n_operators, n_batches)."""
+        """Where these times have narrower intervals than others, (n_operators, n_batches)."""
         own, its = (each.sureness * len(RUNG_OF) + each.shape for each in (self, other))
         return np.asarray(own < its)
 

@@ -1,6 +1,6 @@
 """What the law's large arrays are computed with: NumPy, or CuPy on a GPU.
 
-Its arithmetic (`features.py`, `law.py`) calls functions of the Python array API standard alone, which both have.
+Its arithmetic (`features.py`, `law.py`) calls only functions of the Python array API standard, which both have.
 """
 
 from collections.abc import Callable

@@ -15,9 +15,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from predictor.models.join import join_host, join_shares
 from predictor.models.roofline.features import FAMILY_OF
 from predictor.models.roofline.rows import Items, Rows
-from predictor.models.roofline.terms import BY_GPU, Term, gained, join_host, known_as
+from predictor.models.roofline.terms import BY_GPU, Term, gained, known_as
 
 Array = NDArray[np.float64]
 
@@ -152,7 +153,8 @@ class _Stage:
         busy = join_host(device, host)
         weighted = self.sums.copy()
         weighted.data = weighted.data * (ms * slope)[weighted.indices]
-        slopes = (weighted @ self.features).toarray() * (device**2 / busy**2 / (busy + feed))[:, None]
+        per_ms = join_shares(device, host)[0] * busy / (busy + feed) / device
+        slopes = (weighted @ self.features).toarray() * per_ms[:, None]
         return np.log((busy + feed) / self.iterations.time_ms[self.rows]), slopes
 
     def solved(self, weight: Array) -> Array:

@@ -36,6 +36,7 @@ _SUMS_OVER_THE_BATCH = (
 )
 
 _FP32_BYTES = 4
+_MIDDLE_MULTIPROCESSORS = 60.0
 
 FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
     "conv": (
@@ -56,15 +57,15 @@ FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
         "below_160_tiles",
         "below_1280_tiles",
         "short_reduction",
-        "compute_bound",
         "is_3x3_tile_waste",
         "small_map",
         "small_batch",
+        "compute_bound",
         "tensor_gain",
     ),
     "depthwise": ("one", "issue_bound", "side", "is_strided", "small_batch", "large_kernel"),
     "product": ("one", "compute_bound", "narrow", "small_batch", "tensor_gain"),
-    "element": ("one", "launch_bound"),
+    "element": ("one", "launch_bound", "chip_size"),
 }
 
 
@@ -113,7 +114,9 @@ def is_gaining(family: str, rates: Rates) -> Any:
     narrower = rates.element_bytes < _FP32_BYTES
     if family in ("element", "depthwise"):
         return narrower
-    return narrower | (_flop_per_ms(family, rates) != rates.fp32_flop_per_ms)
+    if family == "conv":  # tensor cores of the fp32 peak, as a GeForce's in TF32, do more than fp32 lanes
+        return narrower | (rates.tensor != 0)
+    return narrower | (rates.product_flop_per_ms != rates.fp32_flop_per_ms)
 
 
 def _roofline_ms(family: str, compute: Array, memory: Array, xp: ModuleType) -> Array:
@@ -137,8 +140,12 @@ def kernel_features(
     family = FAMILY_OF[name]
     compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
     if family == "conv":
-        features = _conv_features(name, columns, batch_size, compute / memory, xp)
-        return {**features, "tensor_gain": _tensor_gain(family, rates, xp)}
+        features = _conv_features(name, columns, batch_size, xp)
+        return {
+            **features,
+            "compute_bound": _compute_bound(compute, memory),
+            "tensor_gain": _tensor_gain(family, compute, memory, rates, xp),
+        }
     if family == "depthwise":
         return {
             "one": xp.ones(1),
@@ -151,20 +158,35 @@ def kernel_features(
     if family == "product":
         return {
             "one": xp.ones(1),
-            "compute_bound": xp.tanh(xp.log2(compute / memory) / 2),
+            "compute_bound": _compute_bound(compute, memory),
             "narrow": _above(7, xp.log2(columns["out_channels"]), xp),
             # Few rows are slow by what they compute, not by reading weights: no larger mini-batch is faster.
             "small_batch": compute
             / (compute + memory)
             * _above(6, xp.log2(batch_size * columns["positions"]), xp),
-            "tensor_gain": _tensor_gain(family, rates, xp),
+            "tensor_gain": _tensor_gain(family, compute, memory, rates, xp),
         }
-    return {"one": xp.ones(1), "launch_bound": _above(3, xp.log2(memory / LAUNCH_MS), xp) / 3}
+    return {
+        "one": xp.ones(1),
+        "launch_bound": _above(3, xp.log2(memory / LAUNCH_MS), xp) / 3,
+        # Large chips reach less of their bandwidth.
+        "chip_size": xp.log2(xp.asarray(rates.multiprocessors / _MIDDLE_MULTIPROCESSORS)),
+    }
 
 
-def _tensor_gain(family: str, rates: Rates, xp: ModuleType) -> Array:
-    """Log2 of the tensor cores' peak over the fp32 peak; kernels reach only part of this gain."""
-    found: Array = xp.log2(xp.asarray(_flop_per_ms(family, rates) / rates.fp32_flop_per_ms))
+def _compute_bound(compute: Array, memory: Array) -> Array:
+    """From -1, bound by memory, to 1, bound by FLOPs.
+
+    With a coefficient within -1/4 to 1/4 a kernel of time sqrt(compute^2 + memory^2) is never slower for a higher peak
+    or bandwidth.
+    """
+    return (compute**2 - memory**2) / (compute**2 + memory**2)
+
+
+def _tensor_gain(family: str, compute: Array, memory: Array, rates: Rates, xp: ModuleType) -> Array:
+    """Log2 of what the tensor cores' peak gains over the fp32 peak at the same bytes; kernels reach a part of it."""
+    on_tensor_cores = compute * rates.fp32_flop_per_ms / _flop_per_ms(family, rates)
+    found: Array = xp.log2((compute**2 + memory**2) / (on_tensor_cores**2 + memory**2)) / 2
     return found
 
 
@@ -182,7 +204,7 @@ def _compute_and_memory_ms(
 
 
 def _conv_features(
-    name: str, columns: Mapping[str, Array], batch_size: Array, intensity: Array, xp: ModuleType
+    name: str, columns: Mapping[str, Array], batch_size: Array, xp: ModuleType
 ) -> dict[str, Array]:
     """Features of a convolution pass seen as the matrix product (m, n, k) in tiles of 64 x 64.
 
@@ -216,7 +238,6 @@ def _conv_features(
         "below_160_tiles": _above(3, tiles, xp),
         "below_1280_tiles": _above(6, tiles, xp),
         "short_reduction": _above(10, xp.log2(k), xp),
-        "compute_bound": xp.tanh(xp.log2(intensity) / 2),
         "is_3x3_tile_waste": is_3x3 * 2 * xp.log2(xp.ceil(side / 4) * 4 / side),
         "small_map": _above(4, xp.log2(side), xp),
         "small_batch": _above(5, xp.log2(batch_size), xp),

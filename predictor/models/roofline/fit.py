@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from predictor.models.intervals import Predicted, Shares
+from predictor.models.join import join_host, join_shares
 from predictor.models.roofline.deviations import Iterations, fit_deviations
 from predictor.models.roofline.features import DEPTHWISE
 from predictor.models.roofline.rows import Items, Rows
@@ -23,7 +24,6 @@ from predictor.models.roofline.terms import (
     TermTable,
     expected_of,
     gained,
-    join_host,
     known_as,
     ridge_of,
 )
@@ -238,9 +238,8 @@ class Objective:
         busy = join_host(device, host)
         feeds = used * feed
         total = busy + feeds.sum(axis=1)
-        return _IterationParts(
-            total, host, factor * fixed, feeds, device**2 / busy**2 / total, host**2 / busy**2 / total
-        )
+        of_device, of_host = (share * busy / total for share in join_shares(device, host))
+        return _IterationParts(total, host, factor * fixed, feeds, of_device / device, of_host / host)
 
     def _single_passes(self, x: Array, weight: Array) -> _Residuals:
         assert self.passes is not None  # noqa: S101 - the caller has looked

@@ -1,10 +1,10 @@
-"""The fitted law: times of iterations on any GPU, in any mode, with their intervals; numpy alone, read from JSON."""
+"""The fitted law: times of iterations on any GPU, in any mode, with their intervals; only numpy, read from JSON."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any
@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Rates, all_gpus, rates_of
-from predictor.catalogue.modes import Mode
-from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import OutOfRangeError, nearest
-from predictor.measurements.hosts import HostMeasurement
+from predictor.cnns.layer_table import LayerTable
 from predictor.models.intervals import Calibration, Shares
+from predictor.models.join import join_host
 from predictor.models.roofline.arrays import NUMPY, Arrays
 from predictor.models.roofline.features import (
     DEPTHWISE,
@@ -38,7 +36,6 @@ from predictor.models.roofline.terms import (
     Term,
     conditions_of,
     gained,
-    join_host,
     known_as,
     terms_under,
 )
@@ -120,6 +117,7 @@ class RooflineLaw:
         copies: bool = False,
         waits: bool = False,
         captured: bool = False,
+        host_ms: Array | None = None,
     ) -> IterationTimes:
         """Times of a CNN's iterations on a grid of GPUs and modes x batch sizes.
 
@@ -136,11 +134,14 @@ class RooflineLaw:
             Whether it waits for a loader, which copies them.
         captured : bool
             Whether the iteration was captured as a graph, which the host launches at once.
+        host_ms : array of shape (n_contexts,), optional
+            Host time of each context in place of that of `machine`.
         """
         batches = np.asarray(batch_sizes, dtype=float) / kernels.parts
         class_ms = self._class_ms(kernels, contexts, batches)
         device = sum(class_ms.values(), np.zeros((len(contexts), batches.size)))
-        alone = self._host_ms(kernels, contexts, machine)[:, None] * (not captured)
+        known = self._host_ms(kernels, contexts, machine) if host_ms is None else host_ms
+        alone = known[:, None] * (not captured)
         host = np.broadcast_to(alone, device.shape)
         busy = join_host(device, host)
         total = busy + self._feed_ms(kernels, batches, waits) if copies or waits else busy
@@ -153,33 +154,10 @@ class RooflineLaw:
         """Whether the law has deviations of the context's GPU in its mode."""
         return ":".join(known_as(context) or ()) in self._known
 
-    def machine_of(self, host: str | None) -> str | None:
-        """The machine of a host's name; None, the middle of the known ones, for no name.
-
-        Raises
-        ------
-        OutOfRangeError
-            If it was not measured; the message lists those that were.
-        """
-        if host is None:
-            return None
-        found = self.hosts()
-        if host not in found:
-            raise OutOfRangeError(
-                f"host {host!r} was not measured. Nearest: {nearest(host, found)}; "
-                f"measured: {', '.join(found) or 'none by name'}. Leave --host out for the usual one."
-            ).about("host")
-        return found[host]
-
-    def with_host(self, host: HostMeasurement, mode: Mode) -> RooflineLaw:
-        """The law with one more machine, measured by `epochcast host`; errors as of `HostMeasurement.slowness`."""
-        fixed, per_kernel = np.exp(self._host_of(mode.framework))
-
-        def predicted_ms(cnn: str, image_size: int) -> float:
-            return float(fixed + per_kernel * kernels_of(zoo_cnn(cnn, image_size)).count.sum())
-
-        offset = math.log(host.slowness(mode, predicted_ms))
-        return replace(self, host_offset={**self.host_offset, f"measured: {host.host}": offset})
+    def host_ms(self, framework: str, table: LayerTable) -> float:
+        """Host time of an iteration on the middle of the known machines, in ms."""
+        fixed, per_kernel = np.exp(self._host_of(framework))
+        return float(fixed + per_kernel * kernels_of(table).count.sum())
 
     def hosts(self) -> dict[str, str]:
         """Machine of each host's name; machines that bear their GPU's name, for want of a host's, are left out."""
@@ -242,13 +220,13 @@ class RooflineLaw:
 
     def _weights(self, contexts: Sequence[KernelContext]) -> tuple[Array, NDArray[np.intp]]:
         """Distinct weights of the features of all kernel classes, in the order of `_PLACES`, and each context's row."""
-        found = [self._known_weights.get(each) for each in contexts]
+        found = [self._known_weights.get(context) for context in contexts]
         rows = [
             self._weights_in(c) if each is None else each for c, each in zip(contexts, found, strict=True)
         ]
         place = {key: i for i, key in enumerate(dict.fromkeys(map(id, rows)))}
-        distinct = {id(each): each for each in rows}
-        return np.array(list(distinct.values())), np.array([place[id(each)] for each in rows])
+        distinct = {id(row): row for row in rows}
+        return np.array(list(distinct.values())), np.array([place[id(row)] for row in rows])
 
     def _weights_in(self, context: KernelContext) -> Array:
         """Weights in one context; contexts of equal weights share them."""
@@ -320,7 +298,7 @@ _PLACES = _places()
 
 def _rates_of_all(contexts: Sequence[KernelContext], xp: ModuleType) -> Rates:
     """Peak rates of all GPUs and modes, each an array of shape (n_contexts, 1, 1)."""
-    rates = [rates_of(each.gpu, each.precision, each.fp32_products) for each in contexts]
+    rates = [rates_of(context.gpu, context.precision, context.fp32_products) for context in contexts]
     columns: dict[str, Any] = {
         each.name: xp.asarray([[[float(getattr(found, each.name))]] for found in rates])
         for each in fields(Rates)

@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.catalogue.devices import default_precision, find_gpu, is_cpu
+from predictor.catalogue.devices import ELEMENT_BYTES, Gpu, default_precision, find_gpu, is_cpu
+from predictor.catalogue.hosts import usual_host
 from predictor.errors import SchemaError
-from predictor.models.base import Case, Floats, Predictor, table_of, times_of
+from predictor.models.base import Case, Floats, KnownHost, Predictor, table_of, times_of
 from predictor.models.extrapolation import Ranges, ranges_of, reasons, with_frozen_parts
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, widening
+from predictor.models.hosts import COUNTED, known_host
 from predictor.models.intervals import Calibration, Predicted, Refit, calibrate, sites_of
+from predictor.models.join import join_host
+from predictor.models.residuals import Runs, check_not_absurd, far_anchors, prior_variance
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
-from predictor.models.roofline.terms import KernelContext, join_host
+from predictor.models.roofline.terms import KernelContext
 from predictor.operators.kernels import Kernels, forward_kernels_of, kernels_of
 
 if TYPE_CHECKING:
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 _ORDER = ("gpu", "cnn", "image_size", "batch_size", "precision", "pass", "iteration_time_ms")
 _FORWARD, _BOTH_PASSES = "forward", "forward_backward"
 _KINDS = ("gpu", "precision", "memory_format", "type")
+_HALF_BYTES = 2
 _FULL_WEIGHT = 30
 """Rows of one source on one GPU that count in full; more of them count n^-1/2 each, for their errors are shared."""
 
@@ -69,9 +74,9 @@ class Roofline(Predictor):
 
     def __init__(
         self,
-        operator_weight: float = 0.0005,
+        operator_weight: float = 0.0025,
         forward_weight: float = 0.1,
-        type_weight: float = 0.3,
+        type_weight: float = 0.03,
         calibrate: bool = True,
         random_state: int = 0,
     ) -> None:
@@ -131,25 +136,32 @@ class Roofline(Predictor):
             return []
         first, law = cases[0], self.law_
         table, batches = table_of(first), first.batch_sizes
-        times = self._law_times(first, [_context(case) for case in cases], batches)
-        gpus, is_new_host = [case.gpu for case in cases], first.measuring.machine not in law.host_offset
-        is_known = [law.knows(_context(case)) for case in cases]
+        contexts = [_context(case) for case in cases]
+        times = self._law_times(first, contexts, batches)
+        gpus = [case.gpu for case in cases]
+        hosts = self._hosts_of(first, gpus)
+        is_new_host = hosts[0] is None and first.measuring.machine not in law.host_offset
+        is_known = list(map(law.knows, contexts))
+        is_half = [ELEMENT_BYTES[case.mode.precision] == _HALF_BYTES for case in cases]
         host_widths, widths = (
-            law.calibration.half_widths(gpus, is_known, each, COVERAGE)
+            law.calibration.half_widths(gpus, is_known, each, COVERAGE, is_half)
             if law.calibration.variances
             else np.full(times.device_ms.shape, np.nan)
             for each in (times.shares_of_host(is_new_host=is_new_host), times.shares_of_gpu())
         )
         why = reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches)
+        host_widths = np.hypot(host_widths, [[host.spread if host else 0.0] for host in hosts])
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(2, *widths.shape)
         mean = np.zeros(widths.shape)
-        residuals = {id(case.anchors): case for case in reversed(cases) if case.anchors}
-        found = {key: self._residuals(case) for key, case in residuals.items()}
+        anchored = {id(case.anchors): case for case in reversed(cases) if case.anchors}
+        residuals = {key: self._residuals(case) for key, case in anchored.items()}
+        runs = {key: Runs(table, case.anchors, residuals[key]) for key, case in anchored.items()}
         for i, case in enumerate(cases):
             if case.anchors:
-                mean[i], width, far = law.calibration.anchored(
-                    table, case.gpu, batches, case.anchors, found[id(case.anchors)], COVERAGE
-                )
+                key = id(case.anchors)
+                mean[i], width = law.calibration.anchored(case.gpu, batches, runs[key], COVERAGE)
+                prior = prior_variance(law.calibration.variances_for(case.gpu.name))
+                far = far_anchors(case.anchors, residuals[key], prior)
                 widths[i] = host_widths[i] = width
                 wider[:, i] *= math.prod(reason.widens for reason in far)
                 why[i] = tuple((*each, *far) for each in why[i]) if far else why[i]
@@ -162,34 +174,33 @@ class Roofline(Predictor):
         host_low, host_high = (host_ms * np.exp(host_widths * each) for each in (shorter, longer))
         feed_ms = middle - join_host(busy, host_ms)
         low, high = join_host(gpu_low, host_low) + feed_ms, join_host(gpu_high, host_high) + feed_ms
-        host = f"average {first.mode.framework} host of the training data"
+        host_name = f"average {first.mode.framework} host of the training data"
         if first.measuring.machine is not None and not is_new_host:
-            host = first.measuring.machine.split(": ", 1)[-1]
+            host_name = first.measuring.machine.split(": ", 1)[-1]
+        new_spread = law.calibration.host_half_width(COVERAGE) if is_new_host else 0.0
 
         def split(i: int) -> GpuTimeSplit:
             return {name: ms[i] * corrected[i] for name, ms in times.class_ms.items()}, {}
 
-        return [
-            with_frozen_parts(
-                IterationForecast(
-                    middle[i],
-                    busy[i],
-                    host_ms[i],
-                    low[i],
-                    high[i],
-                    gpu_low[i],
-                    gpu_high[i],
-                    "anchored" if case.anchors else "roofline",
-                    self.trained_on_,
-                    why[i],
-                    host,
-                    partial(split, i),
-                    law.calibration.host_half_width(COVERAGE) if is_new_host and not case.anchors else 0.0,
-                ),
-                table,
+        found = [
+            IterationForecast(
+                middle[i],
+                busy[i],
+                host_ms[i],
+                low[i],
+                high[i],
+                gpu_low[i],
+                gpu_high[i],
+                "anchored" if case.anchors else "roofline",
+                self.trained_on_,
+                why[i],
+                host.name if host else host_name,
+                partial(split, i),
+                0.0 if case.anchors else host.spread if host else new_spread,
             )
-            for i, case in enumerate(cases)
+            for i, (case, host) in enumerate(zip(cases, hosts, strict=True))
         ]
+        return [with_frozen_parts(each, table) for each in found] if table.warnings else found
 
     def host_ms(self, case: Case) -> float:
         """Host time in ms of one iteration of a case."""
@@ -219,17 +230,29 @@ class Roofline(Predictor):
         self, case: Case, contexts: Sequence[KernelContext], batch_sizes: Sequence[int] | Floats
     ) -> IterationTimes:
         """Times of the case's CNN in these contexts at these batch sizes, on its host and fed as it is."""
-        measuring, framework = case.measuring, case.mode.framework
-        copies = framework in self.law_.fed_frameworks if measuring.copies is None else measuring.copies
+        measuring = case.measuring
+        hosts = self._hosts_of(case, [context.gpu for context in contexts])
         return self.law_.times(
             _kernels_of(case),
             contexts,
             batch_sizes,
             measuring.machine,
-            copies=copies,
+            copies=measuring.copies,
             waits=measuring.waits,
             captured=case.mode.capture != "eager",
+            host_ms=None if None in hosts else np.array([host.host_ms for host in hosts if host]),
         )
+
+    def _hosts_of(self, case: Case, gpus: Sequence[Gpu]) -> list[KnownHost | None]:
+        """The host of each GPU in a case; None where the law has the machine, or the middle of all stands for it."""
+        measuring = case.measuring
+        if measuring.host_of is not None:
+            return [measuring.host_of(gpu) for gpu in gpus]
+        if measuring.machine in self.law_.host_offset or case.mode.framework != COUNTED:
+            return [None] * len(gpus)
+        speeds, table = [usual_host(gpu) for gpu in gpus], table_of(case)
+        known = {speed: known_host(speed, table, case.mode) for speed in dict.fromkeys(speeds)}
+        return [known[speed] for speed in speeds]
 
     def _residuals(self, case: Case) -> Floats:
         """ln(measured / predicted) of the case's anchors, with the case's host, as of a question."""
@@ -241,7 +264,9 @@ class Roofline(Predictor):
             times[contexts.index(run), sizes.index(anchor.batch_size)]
             for run, anchor in zip(runs, case.anchors, strict=True)
         ]
-        return np.log(np.divide([anchor.iteration_time_ms for anchor in case.anchors], predicted))
+        found: Floats = np.log(np.divide([anchor.iteration_time_ms for anchor in case.anchors], predicted))
+        check_not_absurd(case.anchors, found)
+        return found
 
     def _split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Single passes, and iterations of whole CNNs with a layer table."""
@@ -298,7 +323,7 @@ class Roofline(Predictor):
         )
 
     def _refit(self, objective: Objective) -> Refit:
-        """Fit from nothing without some rows, and without the single layers of chips that these rows alone have."""
+        """Fit from nothing without some rows, and without the single layers of chips that only these rows have."""
         chips = np.array([context.gpu.chip for context in objective.whole.rows.contexts])
         of_passes = objective.passes.rows.contexts if objective.passes is not None else []
         pass_chips = np.array([context.gpu.chip for context in of_passes])

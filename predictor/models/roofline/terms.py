@@ -82,7 +82,7 @@ _FIRST = "maxwell"  # older generations have levels of their own, later ones ste
 
 @dataclass(frozen=True, slots=True)
 class KernelContext:
-    """GPU and mode of a kernel time; single layers timed alone have no `framework`, and `forward` is a pass alone.
+    """GPU and mode of a kernel time; single layers have no `framework`, and `forward` is a single pass.
 
     `fp32_products` is as of `Mode`.
     """
@@ -169,6 +169,8 @@ def expected_of(term: Term) -> float:
 def ridge_of(term: Term) -> float:
     """Strength of the pull to the prior mean: weak on levels of classes and of far generations."""
     _, feature, condition = term
+    if feature == "chip_size":
+        return 0.1
     free = condition.startswith("generation:") or (not condition and feature == "one")
     return 0.01 if free else 0.5
 
@@ -183,9 +185,3 @@ def gained(gain: Array, xp: ModuleType = np) -> tuple[Array, Array]:
     """
     power = _SHARPNESS * gain
     return xp.maximum(gain, 0.0) + xp.log1p(xp.exp(-xp.abs(power))) / _SHARPNESS, 1 / (1 + xp.exp(-power))
-
-
-def join_host(device_ms: Array, host_ms: Array) -> Array:
-    """Smooth maximum of device and host time: the third root of their cubes' sum."""
-    joined: Array = np.cbrt(device_ms**3 + host_ms**3)
-    return joined

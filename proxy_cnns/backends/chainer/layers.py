@@ -58,9 +58,10 @@ def _makers() -> dict[str, Callable[[Numbers], Any]]:
         numbers |= {"nobias": not n.bias, "dilate": n.dilation, "groups": n.groups}
         return kind(*n.channels, *n.window, **numbers)
 
-    def convolution_3d(n: Numbers) -> Any:
-        volume, numbers = n.volume, {"nobias": not n.bias, "groups": n.groups}
-        return L.Convolution3D(*n.channels, volume.kernel, volume.stride, volume.padding, **numbers)
+    def convolution_3d(kind: Any, n: Numbers, **more: Any) -> Any:
+        volume = n.volume
+        more |= {"nobias": not n.bias, "groups": n.groups, "dilate": n.dilation}
+        return kind(*n.channels, volume.kernel, volume.stride, volume.padding, **more)
 
     def pad(n: Numbers) -> Any:
         return partial(F.pad, pad_width=((0, 0), (0, 0), *n.added), mode="constant")
@@ -68,7 +69,8 @@ def _makers() -> dict[str, Callable[[Numbers], Any]]:
     return {
         "conv2d": partial(convolution, L.Convolution2D),
         "conv_transpose2d": lambda n: convolution(L.Deconvolution2D, n, outsize=n.out_size),
-        "conv3d": convolution_3d,
+        "conv3d": partial(convolution_3d, L.Convolution3D),
+        "conv_transpose3d": lambda n: convolution_3d(L.Deconvolution3D, n, outsize=n.volume.out_size),
         "linear": lambda n: L.Linear(*n.channels, nobias=not n.bias),
         "batch_norm": lambda n: L.BatchNormalization(n.in_channels),
         "layer_norm": lambda n: _at_each_position(L.LayerNormalization(n.in_channels)),

@@ -1,4 +1,4 @@
-"""A CNN built from its layer table alone, as a Chainer chain: the target CNN or proxy that is measured."""
+"""A CNN built from only its layer table, as a Chainer chain: the target CNN or proxy that is measured."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""One operator alone in Chainer, forward and backward, as a training iteration of a whole CNN runs it.
+"""A single operator in Chainer, forward and backward, as a training iteration of a whole CNN runs it.
 
 Forward of several copies, then backward of all: together they exceed the L2 cache twice, so each finds its
 tensors as cold as a CNN's other layers leave them. Incoming gradients are random tensors of their own; outgoing
@@ -68,7 +68,7 @@ class _Passes:
     def forward(self) -> None:
         self._outputs = [function(*variables) for function, variables in self._calls]
         if not self._gradients:
-            self._gradients = [_like(self._xp, each) for each in self._outputs]
+            self._gradients = [_like(self._xp, output) for output in self._outputs]
 
     def backward(self) -> None:
         import chainer

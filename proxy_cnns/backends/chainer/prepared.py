@@ -20,7 +20,7 @@ _NO_GRAPH = "Chainer cannot be captured as a CUDA graph"
 class ChainerPrepared(PreparedProgram):
     """A program that is queued behind a waiting kernel to be timed.
 
-    `plans` hold the choices of this configuration alone; None: convolutions without cuDNN.
+    `plans` hold only the choices of this configuration; None: convolutions without cuDNN.
     """
 
     def __init__(self, *arguments: Any, plans: CudnnPlans | None = None) -> None:

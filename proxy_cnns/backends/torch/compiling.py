@@ -1,4 +1,4 @@
-"""PyTorch's compiler around a CNN: every configuration is compiled anew, so that its time of compiling is its own."""
+"""PyTorch's compiler around a CNN: every configuration is compiled from scratch, so its seconds are its own."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def compiled(model: Any) -> Any:
-    """The model as ``torch.compile`` trains it, forward and backward, for the sizes of its first call alone."""
+    """The model as ``torch.compile`` trains it, forward and backward, only for the sizes of its first call."""
     import torch
 
     forget_compiled()

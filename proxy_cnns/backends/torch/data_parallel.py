@@ -25,7 +25,7 @@ class ParallelTorch(TorchBackend):
     rank, world : int
         Number of this process, and how many there are.
     counts : sequence of int
-        Numbers of processes that train together, each the first so many.
+        Numbers of processes that train together: 4 means the first four.
     meeting_file : str
         Path of a file that does not exist yet, the same for all processes, through which they find each other.
 

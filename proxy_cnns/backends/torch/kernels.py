@@ -71,7 +71,7 @@ def _longest(kernels: list[Any]) -> str:
 
 def _shape(event: Any) -> str:
     first = 0 if event.name == _FORWARD else 1  # a backward's first argument is the incoming gradient
-    sizes = ["x".join(map(str, each)) for each in event.input_shapes[first : first + 2]]
+    sizes = ["x".join(map(str, input_shape)) for input_shape in event.input_shapes[first : first + 2]]
     concrete = getattr(event, "concrete_inputs", None) or ()
     stride = concrete[3 if event.name == _FORWARD else 4] if len(concrete) > 4 else None
     return "_".join([*sizes, *([f"s{'x'.join(map(str, stride))}"] if stride else [])])

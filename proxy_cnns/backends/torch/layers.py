@@ -50,9 +50,13 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
         numbers |= {"dilation": n.dilation, "groups": n.groups, "bias": n.bias}
         return kind(*n.channels, *n.window, **numbers, device=device)
 
-    def convolution_3d(n: Numbers) -> Any:
-        volume, numbers = n.volume, {"groups": n.groups, "bias": n.bias, "device": device}
-        return nn.Conv3d(*n.channels, volume.kernel, volume.stride, volume.padding, **numbers)
+    def convolution_3d(kind: Any, n: Numbers, **more: Any) -> Any:
+        volume = n.volume
+        more |= {"dilation": n.dilation, "groups": n.groups, "bias": n.bias}
+        return kind(*n.channels, volume.kernel, volume.stride, volume.padding, **more, device=device)
+
+    def transposed_3d(n: Numbers) -> Any:
+        return convolution_3d(nn.ConvTranspose3d, n, output_padding=n.volume.output_padding)
 
     def max_pool(n: Numbers) -> Any:
         up = n.pool_rounds_up
@@ -81,7 +85,8 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
     return {
         "conv2d": partial(convolution, nn.Conv2d),
         "conv_transpose2d": lambda n: convolution(nn.ConvTranspose2d, n, output_padding=n.output_padding),
-        "conv3d": convolution_3d,
+        "conv3d": partial(convolution_3d, nn.Conv3d),
+        "conv_transpose3d": transposed_3d,
         "linear": lambda n: nn.Linear(*n.channels, bias=n.bias, device=device),
         "batch_norm": lambda n: batch_norm(n.in_channels, device=device),
         "layer_norm": lambda n: nn.LayerNorm(n.in_channels, device=device),

@@ -1,4 +1,4 @@
-"""A CNN built from its layer table alone, as a PyTorch module: the target CNN or proxy that is measured."""
+"""A CNN built from only its layer table, as a PyTorch module: the target CNN or proxy that is measured."""
 
 from collections.abc import Callable
 from dataclasses import replace

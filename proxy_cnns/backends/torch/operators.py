@@ -1,4 +1,4 @@
-"""One operator alone in PyTorch, forward and backward, as a training iteration of a whole CNN runs it.
+"""A single operator in PyTorch, forward and backward, as a training iteration of a whole CNN runs it.
 
 How the time is made that of the operator inside a CNN:
 
@@ -22,6 +22,7 @@ from math import ceil
 from typing import Any
 
 from predictor.catalogue.modes import Mode
+from predictor.operator_types import VOLUME_TYPES
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.base import LEARNING_RATE, Program
 from proxy_cnns.backends.operators import functions_of, input_shapes, n_copies, n_optimizer_copies
@@ -152,7 +153,7 @@ def _functions(
         module = layer_module(operator, device, operator.in_place)
         if tensor_layout(mode) is not torch.channels_last:
             return module
-        volume = operator.type == "conv3d"
+        volume = operator.type in VOLUME_TYPES
         return module.to(memory_format=torch.channels_last_3d if volume else torch.channels_last)
 
     return functions_of(operator, copies, plain, layer)

@@ -81,7 +81,7 @@ def _model(configuration: Configuration, device: str) -> tuple[Any, tuple[int, i
 def _optimizer(model: Any, configuration: Configuration) -> Any:
     import torch
 
-    parameters = [each for each in model.parameters() if each.requires_grad]
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         raise SchemaError(
             f"{configuration.subject.name!r} has no trainable parameter: there is nothing to train."
@@ -93,7 +93,7 @@ def _loss(output: Any, labels: list[Any]) -> Any:
     """Sum of the cross-entropies of all outputs, such as auxiliary classifiers; labels are drawn at first use."""
     import torch
 
-    outputs = [each.flatten(1) for each in _tensors(output)]
+    outputs = [tensor.flatten(1) for tensor in _tensors(output)]
     if not outputs:
         raise SchemaError(f"the CNN's output is a {type(output).__name__} without a tensor of logits.")
     for logits in outputs[len(labels) :]:

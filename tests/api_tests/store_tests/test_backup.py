@@ -3,6 +3,7 @@
 import gzip
 import json
 import stat
+from hashlib import sha256
 
 import pytest
 
@@ -85,11 +86,41 @@ def _changed(lines):
     return [*lines[:place], lines[place].replace("224", "225"), *lines[place + 1 :]]
 
 
+def _with_a_column_changed(lines):
+    place = next(i for i, line in enumerate(lines) if "iteration_time_ms" in line)
+    entry = json.loads(lines[place])
+    entry["row"]["gpu"] = "NVIDIA H200"
+    return [*lines[:place], json.dumps(entry), *lines[place + 1 :]]
+
+
+def _attributed_to_another(lines):
+    return [line.replace('"key_id": 1', '"key_id": 2') for line in lines]
+
+
 def _of_another_format(lines):
     return ["{}", *lines[1:]]
 
 
-@pytest.mark.parametrize("damage", [_cut, _without_end, _changed, _of_another_format])
+def _with_a_row_of_an_older_table(lines):
+    place = next(i for i, line in enumerate(lines) if "iteration_time_ms" in line)
+    entry = json.loads(lines[place])
+    content = json.dumps(json.loads(entry["row"]["content"]) | {"format_version": 1})
+    entry["row"] |= {"content": content, "content_sha256": sha256(content.encode()).hexdigest()}
+    return [*lines[:place], json.dumps(entry), *lines[place + 1 :]]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _cut,
+        _without_end,
+        _changed,
+        _with_a_column_changed,
+        _attributed_to_another,
+        _of_another_format,
+        _with_a_row_of_an_older_table,
+    ],
+)
 def test_a_damaged_backup_restores_nothing(filled, other, tmp_path, damage):
     file = tmp_path / "backup.gz"
     back_up(filled, file)
@@ -120,4 +151,4 @@ def test_a_backup_holds_no_key(filled, secret, tmp_path):
     back_up(filled, file)
     text = gzip.decompress(file.read_bytes()).decode()
     assert secret not in text
-    assert json.loads(text.splitlines()[0])["epochcast_store"] == 1
+    assert json.loads(text.splitlines()[0])["epochcast_store"] == 2

@@ -17,6 +17,10 @@ GPU = "NVIDIA L40S"
 QUESTION = {"cnn": "resnet18", "batch_sizes": [32, 64], "data_set": "imagenet", "precisions": ["fp32"]}
 
 
+one_database = pytest.mark.parametrize("database", ["sqlite"])
+"""For what is decided before the store is asked."""
+
+
 @pytest.fixture(scope="module")
 def profile():
     """What `epochcast profile --preset quick` might write: every operator of two CNNs at two batch sizes."""
@@ -99,8 +103,9 @@ def test_rows_of_a_key_that_one_trusts_are_chosen_by_its_name(http, store, profi
     assert http.post("/v1/calibrations", json=asked).json()["measured"]["keys"] == {"alice": len(profile)}
 
 
+@one_database
 def test_another_question_about_the_same_rows_needs_no_other_fit(http, app, profile, monkeypatch):
-    from predictor.answers.knowledge import OwnMeasurements
+    from predictor.answers.own_measurements import OwnMeasurements
 
     first = http.post("/v1/calibrations", json=QUESTION | {"measurements": profile})
     monkeypatch.setattr(OwnMeasurements, "of", lambda *_: pytest.fail("fitted again"))
@@ -108,6 +113,7 @@ def test_another_question_about_the_same_rows_needs_no_other_fit(http, app, prof
     assert (first.status_code, second.status_code) == (200, 200)
 
 
+@one_database
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
@@ -134,12 +140,14 @@ def test_a_question_that_makes_no_sense_is_refused_by_its_field(http, stored, ch
     assert words in answer.json()["detail"]
 
 
+@one_database
 @pytest.mark.parametrize("body", [b"", b"[]", b"3", b"{", b"\xff", b'{"measurements": NaN}', b"[" * 100_000])
 def test_a_body_that_is_no_question_is_refused(http, body):
     answer = http.post("/v1/calibrations", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 422
 
 
+@one_database
 def test_any_precision_and_form_may_be_asked_as_for_predictions(http, profile):
     asked = QUESTION | {"measurements": profile, "precisions": ["fp32", "tf32"], "form": "columns"}
     found = http.post("/v1/calibrations", json=asked).json()
@@ -147,6 +155,7 @@ def test_any_precision_and_form_may_be_asked_as_for_predictions(http, profile):
     assert len(found["covers"]) == 2
 
 
+@one_database
 def test_a_cnn_of_ones_own_may_be_asked_about(http, profile):
     layers = http.get("/v1/cnns/vgg11").json()["layers"]
     asked = {
@@ -166,6 +175,7 @@ def test_a_deleted_upload_is_used_by_no_calibration_any_longer(http, store, stor
     assert (answer.status_code, "no measurement of NVIDIA L40S is stored" in answer.text) == (422, True)
 
 
+@one_database
 @pytest.mark.parametrize("time", [1e-320, 1e-7, 1e300])
 def test_times_that_nothing_takes_are_refused_and_never_answered_with_infinity(http, profile, time):
     rows = [row | {"iteration_time_ms": time, "gpu_time_ms": time} for row in profile]

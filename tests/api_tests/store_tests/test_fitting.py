@@ -73,7 +73,7 @@ def test_the_command_says_which_libraries_it_wrote_and_where(uploaded, store_url
         ["fit", "--store", store_url, "--out", str(out)],
     )
     assert run.exit_code == 0, run.output
-    (line,) = [each for each in run.output.splitlines() if each.startswith("Operator libraries in")]
+    (line,) = [line for line in run.output.splitlines() if line.startswith("Operator libraries in")]
     assert str(tmp_path / "model_operators") in line
     assert "t4" in line.casefold()
     assert "fp32" in line

@@ -156,23 +156,6 @@ def client_of(url, secret):
     return httpx.Client(base_url=url, timeout=PATIENCE_S, headers={"Authorization": f"Bearer {secret}"})
 
 
-def test_uploads_of_the_same_rows_at_once_store_them_once(app, serve, secret):
-    answers, url = [], serve(app)
-
-    def send():
-        with client_of(url, secret) as client:
-            answers.append(upload(client, body(300)))
-
-    threads = [threading.Thread(target=send) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [answer.status_code for answer in answers] == [201] * 8
-    assert sum(answer.json()["stored"] for answer in answers) == 300
-    assert len({tuple(answer.json()["ids"]) for answer in answers}) == 1
-
-
 def test_killing_the_service_in_the_middle_of_a_burst_loses_nothing_acknowledged(service, secret):
     acknowledged = []
 

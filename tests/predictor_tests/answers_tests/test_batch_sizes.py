@@ -8,7 +8,7 @@ from predictor.answers.question import Question
 from predictor.answers.sizes import (
     batch_sizes_to_try,
     common_batch_size,
-    compared_batch_size,
+    compared_batch_sizes,
     largest_batch_size,
 )
 from predictor.catalogue.devices import all_gpus, find_gpu
@@ -57,11 +57,11 @@ def test_gpus_are_compared_at_the_largest_power_of_two_that_fits_on_most(largest
     ("largest", "compared"), [(5000, 256), (256, 256), (168, 128), (32, 32), (31, 256), (None, 256)]
 )
 def test_a_gpu_that_does_not_hold_the_common_size_is_compared_at_what_it_holds(largest, compared):
-    assert compared_batch_size(256, largest) == compared
+    assert compared_batch_sizes(256, [largest]) == [compared]
 
 
 def test_gpus_that_train_together_share_the_compared_size_evenly():
-    assert compared_batch_size(384, 200, n_gpus=3) == 192
+    assert compared_batch_sizes(384, [200], n_gpus=3) == [192]
 
 
 def test_a_small_gpu_without_the_common_size_has_its_fastest_and_its_largest(fake_model):

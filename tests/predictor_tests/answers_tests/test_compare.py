@@ -76,10 +76,10 @@ def test_rows_without_an_offer_come_after_those_with_one(rank):
 def test_every_gpu_on_offer_is_compared_unless_told_otherwise(rank):
     assert {row.gpu for row in rank(None)} == {
         "Tesla T4",
-        "Tesla K80",
         "Tesla V100-SXM2-16GB",
         "NVIDIA A100-SXM4-40GB",
     }
+    assert {row.gpu for row in rank(None, spot=True)} == {"Tesla T4"}
 
 
 def test_what_does_not_fit_in_memory_is_marked_and_not_ranked(rank):

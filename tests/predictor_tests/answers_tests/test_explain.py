@@ -16,7 +16,7 @@ from predictor.answers.bounds import (
     switches_of_times,
 )
 from predictor.answers.explain import explain, explanation_rows, row_columns, small_batch_law
-from predictor.answers.knowledge import load_model
+from predictor.answers.own_measurements import load_model
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +47,9 @@ def test_no_limit_is_left_after_the_set_up():
     ],
 )
 def test_the_limit_that_is_missed_most_counts(plan, cost, share):
-    assert misses_by(Plan(**plan), 3.0, cost) == share
+    usd = np.array([math.nan if cost is None else cost])
+    found = misses_by(Plan(**plan), np.array([3.0]), usd)
+    assert (None if found is None else found.tolist()) == (None if share is None else [share])
 
 
 @pytest.mark.parametrize(

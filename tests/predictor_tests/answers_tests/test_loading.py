@@ -1,5 +1,6 @@
 """Loading in answers: counted where asked for, and in comparisons of JPEG data sets by the vCPUs of an offer."""
 
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -216,7 +217,22 @@ def test_96_vcpus_cannot_feed_eight_h100s_in_amp():
     row = found.rows[0]
     assert (row.vcpus, row.bottleneck) == (96, "loading")
     assert row.workers_needed * 8 > 96
-    assert any("Loading gives" in note.text and "96 vCPUs" in note.text for note in found.verdict.hints)
+    [hint] = loading_hints(found)
+    assert "on 96 vCPUs" in hint
+    assert f": {row.workers_needed * 8} vCPUs keep up" in hint
+
+
+def loading_hints(found):
+    return [note.text for note in found.verdict.hints if note.text.startswith("Loading gives")]
+
+
+def test_a_hint_asks_for_workers_only_where_the_machine_has_vcpus_for_them():
+    [few] = loading_hints(compared(offers=(offer(16.0),), workers=1, samples_per_worker_second=500.0))
+    assert int(re.search(r": (\d+) workers keep up", few)[1]) <= 16
+    [bound] = loading_hints(compared(offers=(offer(2.0),)))
+    assert int(re.search(r": (\d+) vCPUs keep up", bound)[1]) > 2
+    [given] = loading_hints(compared(offers=(offer(2.0),), images_per_second=50.0))
+    assert given.count(":") == 0  # no number of workers helps
 
 
 def test_more_vcpus_change_the_ranking_of_equal_gpus():
@@ -411,3 +427,12 @@ def test_trainings_of_several_gpus_each_share_the_vcpus():
         for trials in (1, 8)
     )
     assert eight.loading_time_ms == pytest.approx(4 * alone.loading_time_ms)
+
+
+def test_a_named_cpu_loads_as_fast_as_it_enqueues_and_serial_loading_has_a_core_to_itself():
+    asked = {"cnn": "resnet18", "gpu": "RTX 3090", "batch_size": 64, "data_set": "food101"}
+    usual, fast = (
+        one(**asked, workers=0, host=host).loading_time_ms for host in (None, "Intel Core i9-14900K")
+    )
+    assert 2.0 < usual / fast < 2.5
+    assert usual / one(**asked, workers=1).loading_time_ms == pytest.approx(0.6, abs=0.02)

@@ -51,21 +51,25 @@ def test_half_precision_sends_half_as_much(ways):
     assert half["channels"].exchanged_mb == pytest.approx(ways["channels"].exchanged_mb / 2)
 
 
-def test_one_process_for_all_gpus_is_as_slow_as_programs_of_the_study_were():
-    """Just under 3 times one GPU for the CIFAR VGG and 2 for DCGAN, on 4 GPUs; their batch sizes are not known.
+@pytest.mark.parametrize(
+    ("host", "vgg", "dcgan"),
+    [("AMD EPYC 7R32", (2.5, 3.0), (1.5, 2.6)), ("p3.16xlarge", (3.0, 3.9), (2.0, 3.4))],
+)
+def test_one_process_for_all_gpus_is_as_slow_as_programs_of_the_study_were(host, vgg, dcgan):
+    """Just under 3 times one GPU for the CIFAR VGG and 2 for DCGAN, on 4 GPUs; batch sizes and machine are not known.
 
-    At half the batch size, the VGG comes out a fifth higher and DCGAN two fifths: the bounds of DCGAN are 3/4 and 1.3
-    of what the study saw.
+    At half the batch size, the VGG comes out a fifth higher and DCGAN two fifths. A fast host of a cloud is below the
+    study's figure for the VGG, the slowest above it.
     """
-    of = {"gpu": "V100-SXM2-16GB", "framework": "chainer", "precision": "fp32"}
-    vgg = ways_of("vgg_cifar", batch_size=256, **of)["channels"]
+    of = {"gpu": "V100-SXM2-16GB", "framework": "chainer", "precision": "fp32", "host": host}
+    one = ways_of("vgg_cifar", batch_size=256, **of)["channels"]
     networks = [ways_of(f"dcgan_{name}", batch_size=256, **of) for name in ("generator", "discriminator")]
-    dcgan = sum(n["channels"].one_process_ratio * n["one"].iteration_time_ms for n in networks) / sum(
+    together = sum(n["channels"].one_process_ratio * n["one"].iteration_time_ms for n in networks) / sum(
         n["one"].iteration_time_ms for n in networks
     )
-    assert 2.5 < vgg.one_process_ratio < 3.3
-    assert 1.5 < dcgan < 2.6
-    assert vgg.ratio < 1
+    assert vgg[0] < one.one_process_ratio < vgg[1]
+    assert dcgan[0] < together < dcgan[1]
+    assert one.ratio < 1
 
 
 def test_one_process_is_no_faster_than_one_for_each_gpu(ways):

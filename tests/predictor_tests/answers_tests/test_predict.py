@@ -128,6 +128,21 @@ def test_all_stands_for_every_gpu_that_has_the_precision(fake_model, prices):
     assert {find_gpu(row.gpu).generation for row in rows} == {"ampere", "ada", "hopper", "blackwell"}
 
 
+@pytest.mark.parametrize("gpu", ["T4", "L4", "H200"])
+@pytest.mark.parametrize("factor", [0.98, 1.02])
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_an_anchor_beyond_the_interval_is_adopted_and_the_answer_says_by_how_much(gpu, end, factor):
+    (plain,) = predict("resnet50", gpu, 64)
+    run_ms = factor * getattr(plain, f"{end}_ms")
+    (row,) = predict(
+        "resnet50", gpu, 64, anchors=[{"gpu": gpu, "batch_size": 64, "iteration_time_ms": run_ms}]
+    )
+    said = [reason.text for reason in row.extrapolates if reason.kind == "anchor"]
+    assert row.iteration_time_ms == pytest.approx(run_ms, rel=0.05)
+    assert len(said) == (not plain.low_ms <= run_ms <= plain.high_ms)
+    assert all(f"{run_ms / plain.iteration_time_ms:.2g} times the model's own time" in text for text in said)
+
+
 @pytest.mark.parametrize(
     "anchor",
     [

@@ -3,6 +3,7 @@
 import pytest
 
 from predictor.answers.answer import answer, predict
+from predictor.answers.asked import Asked
 from predictor.answers.compare import compare
 from predictor.answers.question import Question
 from predictor.errors import OutOfRangeError, SchemaError
@@ -73,8 +74,8 @@ def test_the_host_waits_for_each_synchronised_batch_norm_and_the_answer_says_wha
 
 
 def test_memory_is_that_of_one_gpus_part_and_its_buckets():
-    question = Question("resnet50", "NVIDIA H200", 1024, n_gpus=8)
-    (table,), ((_, mode),) = question.layer_tables(), question.devices()
+    asked = Asked.of(Question("resnet50", "NVIDIA H200", 1024, n_gpus=8))
+    (table,), ((_, mode),) = asked.tables, asked.devices
     buckets = 4 * table.parameters / 2**30
     assert row_of().peak_memory_gib == pytest.approx(peak_memory_gib(table, 128, mode) + buckets)
 
@@ -138,3 +139,7 @@ def test_cpus_form_no_team():
 def test_ones_own_machine_needs_no_offer():
     row = row_of(n_gpus=16, link="nvlink4")
     assert (row.offer, row.cost_usd, row.gpus_used) == ("no offer", None, 16)
+
+
+def test_more_gpus_than_a_marketplace_has_are_answered_without_a_price():
+    assert row_of(gpu="RTX 4090", n_gpus=4).cost_usd is None

@@ -9,6 +9,7 @@ from predictor.answers.compare import compare
 from predictor.answers.notes import REMEDIES, Priority, as_answered, remedy_of
 from predictor.answers.quantities import duration_estimate, estimate
 from predictor.answers.question import Plan, Question
+from predictor.answers.ranking import place_of
 from predictor.catalogue.devices import fast_mode_of, find_gpu
 from predictor.catalogue.offers import Offer
 from predictor.cnns.zoo import zoo_cnn
@@ -41,6 +42,17 @@ def test_the_best_row_is_rented_and_the_cheapest_fastest_and_safest_are_named(co
     assert verdict.fastest.offer == "cloud eight-a100"
     assert verdict.sentence.startswith("Rent 1x T4 at cloud cheap-t4: ")
     assert "Fastest of the table: 8x A100-SXM4-40GB at cloud eight-a100" in verdict.sentence
+
+
+@pytest.mark.parametrize("rank_by", ["cost", "time"])
+def test_a_node_of_ones_own_costs_nothing_and_holds_every_budget(compared, rank_by, tmp_path):
+    own = tmp_path / "own.csv"
+    own.write_text("provider,instance,gpu,gpu_count,usd_per_hour\nlab,node,T4,1,0\n")
+    [row] = compared("T4", offers=own, budget_usd=1.0, rank_by=rank_by, relative_to="T4").rows
+    costs = (row.cost_usd, row.total_low_usd, row.total_cost_usd, row.total_high_usd, row.one_gpu_cost_usd)
+    assert costs == (0.0, 0.0, 0.0, 0.0, None)
+    assert (row.within_budget, row.chance, row.misses_by, row.pareto) == (True, 1.0, -1.0, True)
+    assert (row.speedup, row.cost_ratio) == (1.0, None)  # of 0 to 0 there is no ratio
 
 
 def test_the_sentence_has_the_interval_of_time_and_cost(compared):
@@ -124,6 +136,23 @@ def test_a_question_with_a_precision_is_compared_in_it_alone(compared):
 def test_the_anchor_of_a_mode_scales_the_other_mode_too(compared):
     anchor = {"gpu": "T4", "batch_size": 64, "iteration_time_ms": 250.0}
     assert compared(anchors=[anchor]).rows[0].fast_ratio == pytest.approx(compared().rows[0].fast_ratio)
+
+
+def test_the_fastest_mode_and_batch_size_are_those_of_the_gpus_of_the_row():
+    """Eight H100 train VGG-16 faster together in either mode; one of them takes under ten minutes in AMP."""
+    question = {"data_set": "imagenet", "loader": "none"}
+    plan = Plan(rank_by="time", all_offers=True)
+    rows = compare(Question("vgg16", "H100 SXM", **question), plan).rows
+    row = next(row for row in rows if row.offer == "lambda 8x H100 SXM" and row.gpus_used == 8)
+
+    def asked(batch_size, **mode):
+        of_eight = Question("vgg16", "H100 SXM", batch_size, n_gpus=8, **question, **mode)
+        return next(each for each in compare(of_eight, plan).rows if place_of(each) == place_of(row))
+
+    fast = asked(row.batch_size, precision="amp_bf16", memory_format="channels_last")
+    assert (row.fast_time_h, row.fast_cost_usd) == pytest.approx((fast.total_time_h, fast.total_cost_usd))
+    assert row.fast_time_h < row.total_time_h
+    assert row.fastest_epoch_time_s == pytest.approx(asked(row.fastest_batch_size).epoch_time_s)
 
 
 def shipped_verdict(gpu="H100 SXM", batch_sizes=None, cnn="resnet50", **options):

@@ -28,7 +28,7 @@ def catalogue(tmp_path: Path) -> Callable[[Callable[[str], str]], Path]:
 @pytest.mark.parametrize(
     "written", ["GeForce RTX 3090", "NVIDIA GeForce RTX 3090", "rtx3090", "RTX-3090", " rtx_3090 ", "3090"]
 )
-def test_case_dashes_spaces_and_vendor_words_do_not_matter(written: str) -> None:
+def test_case_dashes_spaces_and_vendor_words_do_not_matter(written):
     assert find_gpu(written).name == "GeForce RTX 3090"
 
 
@@ -46,32 +46,30 @@ def test_case_dashes_spaces_and_vendor_words_do_not_matter(written: str) -> None
         ("M40 24GB", "Tesla M40 24GB"),
     ],
 )
-def test_a_name_that_begins_another_name_means_its_own_gpu(written: str, name: str) -> None:
+def test_a_name_that_begins_another_name_means_its_own_gpu(written, name):
     assert find_gpu(written).name == name
 
 
 @pytest.mark.parametrize("written", ["T4 16GB", "Tesla T4 (16 GB)", "t4-16g", "T4 16GiB"])
-def test_a_memory_size_may_follow_the_name(written: str) -> None:
+def test_a_memory_size_may_follow_the_name(written):
     assert find_gpu(written).name == "Tesla T4"
 
 
-def test_a_memory_size_tells_apart_what_shares_a_name() -> None:
+def test_a_memory_size_tells_apart_what_shares_a_name():
     assert find_gpu("GTX 1060 3 GB").name == "GeForce GTX 1060 3GB"
 
 
-def test_a_memory_size_that_the_gpu_does_not_have_is_refused() -> None:
+def test_a_memory_size_that_the_gpu_does_not_have_is_refused():
     with pytest.raises(UnknownGpuError, match="no GPU is called 'RTX 3090 12GB'"):
         find_gpu("RTX 3090 12GB")
 
 
-def test_a_name_without_memory_size_means_the_smaller_card_where_all_else_is_equal() -> None:
+def test_a_name_without_memory_size_means_the_smaller_card_where_all_else_is_equal():
     assert find_gpu("V100 SXM2").memory_gib == 16
 
 
-def test_a_name_of_several_gpus_lists_them() -> None:
-    with pytest.raises(
-        UnknownGpuError, match=r"'A100' fits several GPUs\. Say which: .*'NVIDIA A100-SXM4-80GB'"
-    ):
+def test_a_name_of_several_gpus_lists_them():
+    with pytest.raises(UnknownGpuError, match=r"fits several GPUs.*'NVIDIA A100-SXM4-80GB'"):
         find_gpu("A100")
 
 
@@ -83,17 +81,15 @@ def test_a_name_of_several_gpus_lists_them() -> None:
         ("1080ti", "GeForce GTX 1080 Ti"),
     ],
 )
-def test_a_geforce_may_be_written_without_gtx_or_rtx(written: str, meant: str) -> None:
+def test_a_geforce_may_be_written_without_gtx_or_rtx(written, meant):
     assert find_gpu(written).name == meant
     for shared in ("4000", "6000", "16"):
         with pytest.raises(UnknownGpuError):
             find_gpu(shared)
 
 
-def test_an_unknown_name_gets_the_nearest_and_the_next_step() -> None:
-    with pytest.raises(
-        UnknownGpuError, match=r"'H2O0'\. Nearest: 'NVIDIA H200'.*`epochcast gpu list` shows all"
-    ):
+def test_an_unknown_name_gets_the_nearest_and_the_next_step():
+    with pytest.raises(UnknownGpuError, match=r"Nearest: 'NVIDIA H200'.*`epochcast gpu list`"):
         find_gpu("H2O0")
 
 
@@ -105,13 +101,13 @@ def test_an_unknown_name_gets_the_nearest_and_the_next_step() -> None:
         ("Blackwell PRO 4500", "NVIDIA RTX PRO 4500 Blackwell"),
     ],
 )
-def test_the_nearest_name_shares_most_words_in_any_order(written: str, nearest: str) -> None:
+def test_the_nearest_name_shares_most_words_in_any_order(written, nearest):
     with pytest.raises(UnknownGpuError, match=f"Nearest: '{nearest}'"):
         find_gpu(written)
 
 
 @pytest.mark.parametrize("written", ["", "  ", "GB", "NVIDIA", "Radeon Pro VII", "TPU v4", "cpu"])
-def test_what_is_no_nvidia_gpu_is_refused(written: str) -> None:
+def test_what_is_no_nvidia_gpu_is_refused(written):
     with pytest.raises(UnknownGpuError):
         find_gpu(written)
 
@@ -126,37 +122,35 @@ def test_what_is_no_nvidia_gpu_is_refused(written: str) -> None:
         ("H200", ("fp32", "tf32", "fp16", "amp_fp16", "amp_bf16")),
     ],
 )
-def test_precisions_follow_from_compute_capability(written: str, precisions: tuple[str, ...]) -> None:
+def test_precisions_follow_from_compute_capability(written, precisions):
     assert precisions_of(find_gpu(written)) == precisions
 
 
-def test_a_precision_that_the_gpu_lacks_is_refused_with_those_it_has() -> None:
+def test_a_precision_that_the_gpu_lacks_is_refused_with_those_it_has():
     with pytest.raises(OutOfRangeError, match=r"Tesla T4 .*has no tf32\. It has: fp32, fp16, amp_fp16"):
         check_precision(find_gpu("T4"), "tf32")
 
 
-def test_a_precision_that_the_gpu_has_passes() -> None:
+def test_a_precision_that_the_gpu_has_passes():
     check_precision(find_gpu("A100 SXM4 40GB"), "tf32")
 
 
-def test_a_catalogue_without_a_column_is_refused(catalogue: Callable[[Callable[[str], str]], Path]) -> None:
+def test_a_catalogue_without_a_column_is_refused(catalogue):
     with pytest.raises(SchemaError, match="lacks the columns l2_mib"):
         load_gpus(catalogue(lambda text: text.replace("l2_mib", "cache", 1)))
 
 
-def test_a_catalogue_with_a_word_for_a_number_is_refused_with_its_line(
-    catalogue: Callable[[Callable[[str], str]], Path],
-) -> None:
+def test_a_catalogue_with_a_word_for_a_number_is_refused_with_its_line(catalogue):
     with pytest.raises(SchemaError, match="line 2: cuda_cores is 'many'"):
         load_gpus(catalogue(lambda text: text.replace(",1536,", ",many,", 1)))
 
 
-def test_a_catalogue_without_rows_is_refused(catalogue: Callable[[Callable[[str], str]], Path]) -> None:
+def test_a_catalogue_without_rows_is_refused(catalogue):
     with pytest.raises(SchemaError, match="holds no GPU"):
         load_gpus(catalogue(lambda text: text.splitlines()[0]))
 
 
-def test_the_catalogue_loads_without_heavy_packages() -> None:
+def test_the_catalogue_loads_without_heavy_packages():
     code = (
         "import sys; from predictor.catalogue import data_sets, devices, offers; devices.all_gpus(); "
         "print(sorted({'numpy', 'pandas', 'sklearn', 'scipy'} & set(sys.modules)))"

@@ -62,3 +62,12 @@ def test_an_unknown_link_is_refused_with_the_nearest_of_the_right_sort():
         find_link("nvlink4", "node")
     with pytest.raises(SchemaError, match="Nearest: 'nvlink4'"):
         find_link("nvlink-4", "gpu")
+
+
+def test_a_link_between_machines_is_no_link_between_gpus():
+    with pytest.raises(SchemaError, match=r"ethernet_1g joins machines: pass nodes, too\."):
+        find_link("ethernet_1g", "gpu")
+    slow, fast = (
+        find_link(name, "node").all_reduce_ms(1e8, 2, 2) for name in ("ethernet_1g", "ethernet_10g")
+    )
+    assert 8 < slow / fast < 12

@@ -94,6 +94,13 @@ def test_an_instance_that_is_shipped_has_its_shipped_gpu():
     assert offer.gpu == "NVIDIA A100-SXM4-40GB"
 
 
+def test_the_host_of_the_median_price_stands_for_all_of_a_marketplace():
+    hosts = [Item("vastai", str(price), price=price, cpu=int(10 * price)) for price in (0.9, 0.2, 0.4)]
+    [offer] = live_offers(hosts, TODAY).offers
+    assert (offer.instance, offer.marketplace) == ("1x L40S (marketplace)", True)
+    assert (offer.usd_per_hour, offer.vcpus) == (0.4, 4)
+
+
 def test_offers_of_providers_that_were_not_read_stay_as_shipped(recorded):
     found = Counter(offer.provider for offer in updated_offers(today=TODAY).offers)
     shipped = Counter(offer.provider for offer in load_offers() if not offer.historic)

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from predictor.catalogue.offers import Offer, cheapest_offers, load_offers, offers_for
+from predictor.catalogue.offers import (
+    Offer,
+    cheapest_offers,
+    load_offers,
+    offers_for,
+    own_usd_per_hour,
+    without_marketplaces,
+)
 from predictor.errors import SchemaError, UnknownGpuError
 
 HEADER = "provider,instance,gpu,gpu_count,usd_per_hour"
@@ -32,42 +39,41 @@ def three_offers() -> tuple[Offer, ...]:
     )
 
 
-def test_a_users_own_file_needs_five_columns_only(write_offers: WriteOffers) -> None:
+def test_a_users_own_file_needs_five_columns_only(write_offers):
     offers = load_offers(write_offers(HEADER, "mine,desk,RTX 3090,1,0.35"))
     assert offers == (Offer("mine", "desk", "GeForce RTX 3090", 1.0, 0.35),)
 
 
-def test_the_cheapest_machine_is_found_by_any_name_of_its_gpu(three_offers: tuple[Offer, ...]) -> None:
+def test_the_cheapest_machine_is_found_by_any_name_of_its_gpu(three_offers):
     assert offers_for(three_offers, "NVIDIA T4")[0].instance == "one"
     assert cheapest_offers(three_offers)["Tesla T4"].instance == "one"
 
 
-def test_a_machine_with_too_few_gpus_is_passed_over(three_offers: tuple[Offer, ...]) -> None:
+def test_a_machine_with_too_few_gpus_is_passed_over(three_offers):
     assert offers_for(three_offers, "T4", n_gpus=2)[0].instance == "four"
 
 
-def test_a_share_of_a_gpu_is_no_gpu() -> None:
+def test_a_share_of_a_gpu_is_no_gpu():
     assert cheapest_offers([Offer("here", "share", "NVIDIA L4", 0.25, 0.2)]) == {}
 
 
-def test_the_spot_price_ranks_only_machines_that_have_one(three_offers: tuple[Offer, ...]) -> None:
+def test_the_spot_price_ranks_only_machines_that_have_one(three_offers):
     assert [offer.instance for offer in offers_for(three_offers, "T4", spot=True)] == ["four"]
     assert cheapest_offers(three_offers, spot=True)["Tesla T4"].instance == "four"
 
 
-def test_history_is_ranked_only_when_asked_for(three_offers: tuple[Offer, ...]) -> None:
+def test_history_is_ranked_only_when_asked_for(three_offers):
     assert offers_for(three_offers, "T4", historic=True)[0].instance == "old"
 
 
-def test_no_offer_is_nothing_and_no_error(three_offers: tuple[Offer, ...]) -> None:
+def test_no_offer_is_nothing_and_no_error(three_offers):
     assert offers_for(three_offers, "H200") == ()
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("a,b,T4,1,0", r"line 2: usd_per_hour '0' is not a number above 0"),
-        ("a,b,T4,1,-1", r"line 2: usd_per_hour '-1'"),
+        ("a,b,T4,1,-1", r"line 2: usd_per_hour '-1' is not a number of at least 0"),
         ("a,b,T4,1,inf", r"line 2: usd_per_hour 'inf'"),
         ("a,b,T4,1,nan", r"line 2: usd_per_hour 'nan'"),
         ("a,b,T4,1,cheap", r"line 2: usd_per_hour 'cheap'"),
@@ -81,45 +87,53 @@ def test_no_offer_is_nothing_and_no_error(three_offers: tuple[Offer, ...]) -> No
         ("a,b,T4,1,1,,2026-01-01,perhaps", r"line 2: historic 'perhaps' is neither true nor false"),
     ],
 )
-def test_a_row_that_cannot_be_is_refused_with_its_line(
-    write_offers: WriteOffers, row: str, message: str
-) -> None:
+def test_a_row_that_cannot_be_is_refused_with_its_line(write_offers, row, message):
     with pytest.raises(SchemaError, match=message):
         load_offers(write_offers(FULL, row))
 
 
 @pytest.mark.parametrize(("gpu", "message"), [("H2O0", "no GPU is called"), ("V100", "fits several GPUs")])
-def test_a_gpu_that_is_unknown_or_several_is_refused_with_its_line(
-    write_offers: WriteOffers, gpu: str, message: str
-) -> None:
+def test_a_gpu_that_is_unknown_or_several_is_refused_with_its_line(write_offers, gpu, message):
     with pytest.raises(UnknownGpuError, match=rf"line 3: .*{message}"):
         load_offers(write_offers(HEADER, "a,b,T4,1,1", f"a,b,{gpu},1,1"))
 
 
-def test_missing_columns_are_named(write_offers: WriteOffers) -> None:
+def test_missing_columns_are_named(write_offers):
     with pytest.raises(SchemaError, match="lacks the columns gpu_count, usd_per_hour"):
         load_offers(write_offers("provider,instance,gpu", "a,b,T4"))
 
 
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+def test_an_empty_file_is_refused(tmp_path):
     path = tmp_path / "empty.csv"
     path.touch()
     with pytest.raises(SchemaError, match="is empty"):
         load_offers(path)
 
 
-def test_a_file_of_a_header_alone_is_refused(write_offers: WriteOffers) -> None:
+def test_a_file_of_a_header_alone_is_refused(write_offers):
     with pytest.raises(SchemaError, match="holds no offer"):
         load_offers(write_offers(HEADER))
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(SchemaError, match="there is no price file"):
         load_offers(tmp_path / "nowhere.csv")
 
 
-def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+def test_a_binary_file_is_refused(tmp_path):
     path = tmp_path / "picture.csv"
     path.write_bytes(b"\xff\xd8\xff\xe0\x00\x10")
     with pytest.raises(SchemaError, match="is no CSV file in UTF-8"):
         load_offers(path)
+
+
+def test_marketplaces_stand_in_where_no_cloud_rents_the_gpu_today():
+    old = Offer("gone", "old", "Tesla P4", 1, 0.7, historic=True)
+    cloud = Offer("aws", "g4dn.xlarge", "Tesla T4", 1, 0.5)
+    hosts = [Offer("vast", "hosts", gpu, 1, 0.1, marketplace=True) for gpu in ("Tesla T4", "Tesla P4")]
+    assert without_marketplaces([old, cloud, *hosts]) == (old, cloud, hosts[1])
+
+
+def test_a_machine_of_ones_own_costs_its_price_over_its_hours_and_electricity():
+    machine, electricity = own_usd_per_hour(7 * 365.25, 7, 7, watts=500, usd_per_kwh=0.4)
+    assert (machine, electricity) == (pytest.approx(1.0), pytest.approx(0.2))

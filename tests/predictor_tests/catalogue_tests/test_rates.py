@@ -2,19 +2,39 @@
 
 import pytest
 
-from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of, rates_of
+from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of, rates_of, sustained_clock_ghz
 from predictor.errors import OutOfRangeError
 
 
-def test_a_data_centre_card_runs_between_base_and_boost():
-    gpu = find_gpu("Tesla T4")
-    share = rates_of(gpu, "fp32").flop_per_ms / (gpu.peak_fp32_tflop_per_s * 1e9)
-    assert share == pytest.approx((gpu.base_clock_ghz / gpu.boost_clock_ghz) ** 0.5)
+@pytest.mark.parametrize(
+    ("name", "lowest_ghz", "highest_ghz"),
+    [
+        ("Tesla T4", 0.9, 1.2),
+        ("RTX 3090", 1.6, 1.8),
+        ("Quadro RTX 6000", 1.5, 1.6),
+        ("A10G", 1.5, 1.71),
+        ("H100 SXM", 1.85, 1.98),
+    ],
+)
+def test_a_card_sustains_the_clock_that_it_is_known_to_hold(name, lowest_ghz, highest_ghz):
+    assert lowest_ghz < sustained_clock_ghz(find_gpu(name)) < highest_ghz
 
 
-def test_a_desktop_card_runs_at_its_boost():
+def test_a_card_of_little_power_sustains_less_of_its_boost_than_one_of_more():
+    shares = [sustained_clock_ghz(gpu) / gpu.boost_clock_ghz for gpu in map(find_gpu, ("T4", "RTX 2080"))]
+    assert shares[0] < 0.75 < 1.0 < shares[1]
+
+
+def test_a_card_whose_sheet_says_no_power_is_taken_at_its_boost():
+    gpu = find_gpu("GH200 480GB")
+    assert gpu.tdp_w is None
+    assert sustained_clock_ghz(gpu) == gpu.boost_clock_ghz
+
+
+def test_rates_follow_the_sustained_clock():
     gpu = find_gpu("RTX 3090")
-    assert rates_of(gpu, "fp32").flop_per_ms == pytest.approx(gpu.peak_fp32_tflop_per_s * 1e9)
+    share = sustained_clock_ghz(gpu) / gpu.boost_clock_ghz
+    assert rates_of(gpu, "fp32").flop_per_ms == pytest.approx(share * gpu.peak_fp32_tflop_per_s * 1e9)
 
 
 def test_half_precision_without_tensor_cores_runs_at_the_fp32_rate_on_half_the_bytes():
@@ -38,7 +58,7 @@ def test_an_unknown_precision_is_refused():
 def test_kepler_issues_two_thirds_of_its_peak():
     gpu = find_gpu("Tesla K40m")
     share = rates_of(gpu, "fp32").flop_per_ms / (gpu.peak_fp32_tflop_per_s * 1e9)
-    assert share == pytest.approx(2 / 3 * (gpu.base_clock_ghz / gpu.boost_clock_ghz) ** 0.5)
+    assert share == pytest.approx(2 / 3 * sustained_clock_ghz(gpu) / gpu.boost_clock_ghz)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 
 from predictor.cnns.chainer_chain import from_chainer
 from predictor.cnns.chainer_compat import install
-from predictor.cnns.layer_table import IMAGE, TableWarning
+from predictor.cnns.layer_table import DIMENSIONS, IMAGE, TableWarning, side
+from predictor.cnns.torch_step import record
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
 
@@ -32,7 +33,7 @@ def chain_of(chainer: ModuleType) -> Any:
     return build
 
 
-def test_functions_become_rows_with_the_names_of_their_links(chainer: ModuleType, chain_of: Any) -> None:
+def test_functions_become_rows_with_the_names_of_their_links(chainer, chain_of):
     F, L = chainer.functions, chainer.links
     chain = chain_of(
         lambda self, x: self.fc(F.max_pooling_2d(F.relu(self.bn(self.conv(x))), 2)),
@@ -54,7 +55,7 @@ def test_functions_become_rows_with_the_names_of_their_links(chainer: ModuleType
     assert (table.cnn, table.image_size, table.source, table.warnings) == ("own", 32, "chainer", ())
 
 
-def test_squeeze_and_excitation_is_a_mean_a_gate_and_a_product(chainer: ModuleType, chain_of: Any) -> None:
+def test_squeeze_and_excitation_is_a_mean_a_gate_and_a_product(chainer, chain_of):
     F = chainer.functions
 
     def forward(_self: Any, x: Any) -> Any:
@@ -66,7 +67,7 @@ def test_squeeze_and_excitation_is_a_mean_a_gate_and_a_product(chainer: ModuleTy
     assert table.layers[0].kernel_height == 16
 
 
-def test_grouped_and_transposed_convolutions_keep_their_shape(chainer: ModuleType, chain_of: Any) -> None:
+def test_grouped_and_transposed_convolutions_keep_their_shape(chainer, chain_of):
     L = chainer.links
     chain = chain_of(
         lambda self, x: self.up(self.dw(x)),
@@ -78,7 +79,21 @@ def test_grouped_and_transposed_convolutions_keep_their_shape(chainer: ModuleTyp
     assert (up.type, up.out_height, up.parameters) == ("conv_transpose2d", 32, 6 * 4 * 16 + 4)
 
 
-def test_the_users_chain_and_random_numbers_are_left_as_they_were(chainer: ModuleType, chain_of: Any) -> None:
+def test_convolutions_over_volumes_keep_their_three_sides(chainer, chain_of):
+    L, F = chainer.links, chainer.functions
+    chain = chain_of(
+        lambda self, x: self.up(self.conv(F.reshape(x, (len(x), 3, 4, 4, 16)))),
+        conv=L.Convolution3D(3, 4, (3, 1, 3), pad=(1, 0, 1)),
+        up=L.Deconvolution3D(4, 5, 2, stride=2),
+    )
+    found = [
+        (layer.type, *(side(layer, what, each) for what in ("kernel", "out") for each in DIMENSIONS))
+        for layer in from_chainer(chain, 16)
+    ]
+    assert found == [("conv3d", 3, 1, 3, 4, 4, 16), ("conv_transpose3d", 2, 2, 2, 8, 8, 32)]
+
+
+def test_the_users_chain_and_random_numbers_are_left_as_they_were(chainer, chain_of):
     F, L = chainer.functions, chainer.links
     chain = chain_of(lambda self, x: self.fc(F.dropout(x)), fc=L.Linear(None, 10))
     before = np.random.get_state()[1].tolist()  # noqa: NPY002  # Chainer draws from numpy's global state
@@ -87,37 +102,37 @@ def test_the_users_chain_and_random_numbers_are_left_as_they_were(chainer: Modul
     assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
 
 
-def test_a_classifier_is_taken_for_its_predictor(chainer: ModuleType) -> None:
+def test_a_classifier_is_taken_for_its_predictor(chainer):
     link = chainer.links.Convolution2D(3, 4, 1)
     assert from_chainer(chainer.links.Classifier(link), 8).layers == from_chainer(link, 8).layers
 
 
-def test_a_function_of_unknown_cost_is_named_and_warned_of(chainer: ModuleType, chain_of: Any) -> None:
+def test_a_function_of_unknown_cost_is_named_and_warned_of(chainer, chain_of):
     table = from_chainer(chain_of(lambda _self, x: chainer.functions.exp(x)), 8)
     assert [row.type for row in table] == ["other"]
     assert table.warnings == (TableWarning("operator", "Exp"),)
 
 
-def test_too_small_an_image_is_out_of_range(chainer: ModuleType) -> None:
+def test_too_small_an_image_is_out_of_range(chainer):
     with pytest.raises(OutOfRangeError, match="larger image_size"):
         from_chainer(chainer.links.Convolution2D(3, 4, 7), 4)
 
 
-def test_wrong_channels_are_refused(chainer: ModuleType) -> None:
+def test_wrong_channels_are_refused(chainer):
     with pytest.raises(SchemaError, match="Check image_size"):
         from_chainer(chainer.links.Convolution2D(3, 4, 1), 8, in_channels=1)
 
 
-def test_what_is_no_chain_is_refused(chainer: ModuleType) -> None:
+def test_what_is_no_chain_is_refused(chainer):
     with pytest.raises(SchemaError, match=r"int is not a chainer\.Chain"):
         from_chainer(3, 8)  # type: ignore[arg-type]
 
 
-def test_installing_twice_gives_the_same_chainer(chainer: ModuleType) -> None:
+def test_installing_twice_gives_the_same_chainer(chainer):
     assert install() is install() is chainer
 
 
-def test_a_fresh_import_of_chainer_leaves_numpy_unpatched(chainer: ModuleType) -> None:
+def test_a_fresh_import_of_chainer_leaves_numpy_unpatched(chainer):
     code = (
         "import numpy, types; before = dict(vars(numpy))\n"
         "from predictor.cnns.chainer_compat import install; install()\n"
@@ -128,7 +143,7 @@ def test_a_fresh_import_of_chainer_leaves_numpy_unpatched(chainer: ModuleType) -
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
 
-def test_a_missing_chainer_is_said_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_chainer_is_said_with_how_to_install_it(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "chainer"]:
         monkeypatch.delitem(sys.modules, name)
 
@@ -140,7 +155,70 @@ def test_a_missing_chainer_is_said_with_how_to_install_it(monkeypatch: pytest.Mo
         install()
 
 
-def test_recurrent_links_are_refused_by_name(chainer: ModuleType, chain_of: Any) -> None:
+CHAIN = """
+import chainer
+from chainer import functions, links
+
+class Net(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.conv, self.out = links.Convolution2D(3, 8, 3), links.Linear(None, 10)
+
+    def forward(self, x):
+        return self.out(functions.relu(self.conv(x)))
+
+def make_model():
+    return Net()
+"""
+FAILS_FIRST = """
+try:
+    import chainer
+except AttributeError:
+    pass
+import epochcast
+"""
+
+
+@pytest.mark.parametrize("before", ["import epochcast", FAILS_FIRST])
+def test_ones_own_import_of_chainer_works_beside_epochcast(chainer, before):
+    code = (
+        before
+        + CHAIN
+        + "print(epochcast.predict(Net(), 'T4', 32, image_size=16, framework='chainer').cnn[0])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.stdout, run.returncode) == ("Net\n", 0), run.stderr
+
+
+def test_a_file_that_imports_chainer_is_predicted(chainer, tmp_path):
+    (tmp_path / "mine.py").write_text(CHAIN)
+    asked = ("predict", "mine.py:make_model@16", "--framework", "chainer", "-g", "T4", "-b", "32")
+    command = [sys.executable, "-m", "epochcast", *asked]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "mine.make_model, 16 x 16 px, chainer" in run.stdout
+
+
+def test_recording_a_step_of_chainer_says_what_to_give_and_changes_nothing(chainer):
+    pytest.importorskip("torch")
+    chain = chainer.links.Linear(3, 2)
+    optimizer = chainer.optimizers.SGD().setup(chain)
+    images, weights = np.ones((4, 3), np.float32), chain.W.array.copy()
+
+    def step() -> None:
+        loss = chainer.functions.sum(chain(images))
+        chain.cleargrads()
+        loss.backward()
+        optimizer.update()
+
+    for given in ((step,), (chain, images), (chain,)):
+        with pytest.raises(SchemaError, match=r"Give the chain itself: epochcast\.predict"):
+            record(*given)
+    assert (chain.W.array == weights).all()
+
+
+def test_recurrent_links_are_refused_by_name(chainer, chain_of):
     link = chainer.links.NStepLSTM(1, 3, 8, 0.0)
     chain = chain_of(lambda self, x: self.reads(None, None, list(x.reshape(len(x), -1, 3)))[0], reads=link)
     with pytest.raises(SchemaError, match=r"link 'reads': NStepLSTM layers .* anchor"):
@@ -148,7 +226,7 @@ def test_recurrent_links_are_refused_by_name(chainer: ModuleType, chain_of: Any)
 
 
 @pytest.mark.parametrize("channels", [1, 4])
-def test_images_have_the_channels_that_the_first_link_reads(chainer: ModuleType, channels: int) -> None:
+def test_images_have_the_channels_that_the_first_link_reads(chainer, channels):
     links = chainer.links
     first, *_ = from_chainer(
         chainer.Sequential(links.Convolution2D(channels, 8, 3), links.Linear(None, 10)), 28

@@ -7,6 +7,7 @@ import pytest
 
 from predictor.cnns.layer_csv import LAYER_TABLE_COLUMNS, read_layer_table_csv
 from predictor.cnns.layer_table import (
+    DEPTH_COLUMNS,
     IMAGE,
     PASS_COLUMNS,
     Layer,
@@ -39,16 +40,17 @@ def _changed(path: Path, old: str, new: str) -> Path:
     return path
 
 
-def test_a_written_table_reads_back_the_same(written: Path) -> None:
+def test_a_written_table_reads_back_the_same(written):
     assert read_layer_table_csv(written) == TABLE
 
 
-def test_the_header_has_the_documented_columns(written: Path) -> None:
-    documented = [name for name in LAYER_TABLE_COLUMNS if name not in ("repeats", *PASS_COLUMNS)]
+def test_the_header_has_the_documented_columns(written):
+    optional = ("repeats", *PASS_COLUMNS, *DEPTH_COLUMNS)
+    documented = [name for name in LAYER_TABLE_COLUMNS if name not in optional]
     assert written.read_text(encoding="utf-8").splitlines()[0] == ",".join(documented)
 
 
-def test_repeats_are_written_where_one_is_not_1_and_read_back(tmp_path: Path) -> None:
+def test_repeats_are_written_where_one_is_not_1_and_read_back(tmp_path):
     table = replace(TABLE, layers=(replace(CONV, repeats=16), *TABLE.layers[1:]))
     path = tmp_path / f"{TABLE.cnn}.csv"
     table.to_csv(path)
@@ -56,7 +58,7 @@ def test_repeats_are_written_where_one_is_not_1_and_read_back(tmp_path: Path) ->
     assert read_layer_table_csv(path).layers == table.layers
 
 
-def test_passes_of_recorded_layers_are_written_and_read_back(tmp_path: Path) -> None:
+def test_passes_of_recorded_layers_are_written_and_read_back(tmp_path):
     frozen = replace(CONV, forwards=2, input_gradients=0, weight_gradients=0, recomputed=1, backward_after=2)
     table = replace(TABLE, layers=(frozen, *TABLE.layers[1:]))
     path = tmp_path / f"{TABLE.cnn}.csv"
@@ -65,29 +67,29 @@ def test_passes_of_recorded_layers_are_written_and_read_back(tmp_path: Path) -> 
     assert read_layer_table_csv(path).layers == table.layers
 
 
-def test_equal_tables_hash_alike_and_a_changed_number_changes_the_digest() -> None:
+def test_equal_tables_hash_alike_and_a_changed_number_changes_the_digest():
     again = replace(TABLE, layers=tuple(replace(layer) for layer in TABLE.layers))
     changed = replace(TABLE, layers=(replace(CONV, parameters=CONV.parameters + 1), *TABLE.layers[1:]))
     assert hash(again) == hash(TABLE)
     assert changed.digest != TABLE.digest
 
 
-def test_columns_may_come_in_any_order(written: Path) -> None:
+def test_columns_may_come_in_any_order(written):
     rows = [line.split(",") for line in written.read_text(encoding="utf-8").splitlines()[:3]]
     written.write_text("\n".join(",".join(reversed(row)) for row in rows), encoding="utf-8")
     assert read_layer_table_csv(written).layers == (CONV, RELU)
 
 
-def test_the_mark_that_spreadsheets_put_first_is_no_part_of_a_column(written: Path) -> None:
+def test_the_mark_that_spreadsheets_put_first_is_no_part_of_a_column(written):
     written.write_bytes(b"\xef\xbb\xbf" + written.read_bytes())
     assert read_layer_table_csv(written) == TABLE
 
 
-def test_a_cnn_may_be_named(written: Path) -> None:
+def test_a_cnn_may_be_named(written):
     assert read_layer_table_csv(written, cnn="other").cnn == "other"
 
 
-def test_a_generator_has_the_size_of_the_image_that_it_makes(tmp_path: Path) -> None:
+def test_a_generator_has_the_size_of_the_image_that_it_makes(tmp_path):
     first = Layer(
         0, "g", "conv_transpose2d", None, (IMAGE,), 100, 1, 1, 512, 4, 4, 4, 4, 1, 1, 0, 0, 1, 1, 819200
     )
@@ -119,31 +121,31 @@ def test_a_generator_has_the_size_of_the_image_that_it_makes(tmp_path: Path) -> 
         ("-1,3,224", "-1,3,", "in_height is empty, so the image size is unknown"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(written: Path, old: str, new: str, complaint: str) -> None:
+def test_what_is_wrong_is_said_with_its_line(written, old, new, complaint):
     _changed(written, old, new)
     with pytest.raises(SchemaError) as refusal:
         read_layer_table_csv(written)
     assert complaint in str(refusal.value)
 
 
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "empty.csv").touch()
     with pytest.raises(SchemaError, match="is empty"):
         read_layer_table_csv(tmp_path / "empty.csv")
 
 
-def test_a_header_alone_is_refused(tmp_path: Path) -> None:
+def test_a_header_alone_is_refused(tmp_path):
     (tmp_path / "header.csv").write_text(",".join(LAYER_TABLE_COLUMNS), encoding="utf-8")
     with pytest.raises(SchemaError, match="no layers"):
         read_layer_table_csv(tmp_path / "header.csv")
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(DataError, match="cannot read the layer table"):
         read_layer_table_csv(tmp_path / "none.csv")
 
 
-def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+def test_a_binary_file_is_refused(tmp_path):
     (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
     with pytest.raises(SchemaError, match="not a CSV file"):
         read_layer_table_csv(tmp_path / "binary.csv")
@@ -157,10 +159,10 @@ def recorded(tmp_path: Path) -> Path:
     return tmp_path / "step.csv"
 
 
-def test_a_recorded_step_is_read_again_with_its_mode_and_its_warnings(recorded: Path) -> None:
+def test_a_recorded_step_is_read_again_with_its_mode_and_its_warnings(recorded):
     table = read_layer_table_csv(recorded)
     assert table.step == Step(256, 4, "amp_bf16", "channels_last", "adam")
-    assert (table.image_size, [each.about for each in table.warnings]) == (
+    assert (table.image_size, [warning.about for warning in table.warnings]) == (
         448,
         ["fft_c2c, stft", "momentum's update is counted"],
     )
@@ -176,9 +178,7 @@ def test_a_recorded_step_is_read_again_with_its_mode_and_its_warnings(recorded: 
         ("operator: fft", "operators: fft", "warnings has 'operators: fft_c2c, stft'"),
     ],
 )
-def test_a_wrong_word_of_a_recorded_step_is_refused(
-    recorded: Path, old: str, new: str, complaint: str
-) -> None:
+def test_a_wrong_word_of_a_recorded_step_is_refused(recorded, old, new, complaint):
     text = recorded.read_text(encoding="utf-8")
     recorded.write_text(text.replace(old, new, 1 if "rows before" in complaint else -1), encoding="utf-8")
     with pytest.raises(SchemaError) as refusal:

@@ -7,6 +7,7 @@ from math import prod
 
 import pytest
 
+from predictor.answers.asked import Asked
 from predictor.answers.question import Question
 from predictor.cnns.keras_model import from_keras, from_keras_file
 from predictor.cnns.resolve import has_own_image_size, resolve_cnn
@@ -96,10 +97,10 @@ def test_layers_are_named_and_joined_as_in_the_model(small):
 
 def test_the_model_stays_as_it_was(keras, small):
     before = [variable.numpy().copy() for variable in small.variables]
-    attributes = {name: set(vars(layer)) for name, layer in ((each.name, each) for each in small.layers)}
+    attributes = {name: set(vars(layer)) for name, layer in ((layer.name, layer) for layer in small.layers)}
     from_keras(small)
     assert all((a == b.numpy()).all() for a, b in zip(before, small.variables, strict=True))
-    assert {each.name: set(vars(each)) for each in small.layers} == attributes
+    assert {layer.name: set(vars(layer)) for layer in small.layers} == attributes
 
 
 def test_channels_first_is_read_alike(keras):
@@ -170,7 +171,7 @@ def test_a_model_of_any_size_needs_one(keras):
 
 def test_a_data_set_does_not_change_the_size_that_a_model_is_made_for(small):
     question = Question([small], ["T4"], 8, data_set="imagenet")
-    assert question.layer_tables()[0].image_size == 32
+    assert Asked.of(question).tables[0].image_size == 32
 
 
 def test_what_cannot_be_read_says_why(keras, small):
@@ -196,9 +197,7 @@ def test_a_layer_that_does_not_run_is_told_in_one_line(keras):
             return inputs
 
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3), Odd(name="odd")])
-    with pytest.raises(
-        SchemaError, match=r"does not run on a batch of 3x8x8x3: .*Odd.call\(\): three images\."
-    ):
+    with pytest.raises(SchemaError, match=r"3x8x8x3: .*Odd.call\(\): three images"):
         from_keras(model)
 
 
@@ -228,9 +227,7 @@ def test_files_that_cannot_be_read_say_why(keras, tmp_path):
 def test_another_backend_is_refused_with_the_next_step(monkeypatch, small):
     other = types.SimpleNamespace(backend=types.SimpleNamespace(backend=lambda: "jax"))
     monkeypatch.setitem(sys.modules, "keras", other)
-    with pytest.raises(
-        BackendUnavailableError, match=r"Keras runs on jax here.*epochcast predict mine\.keras"
-    ):
+    with pytest.raises(BackendUnavailableError, match=r"runs on jax here.*epochcast predict"):
         resolve_cnn(small, 32)
 
 

@@ -63,4 +63,6 @@ def test_a_detector_is_refused_with_the_wrapper_to_write_and_that_is_read(torch,
             return self.detector.head(maps)
 
     table = from_torch(Dense(), 224)
-    assert table.parameters == sum(each.numel() for each in detector.parameters() if each.requires_grad)
+    assert table.parameters == sum(
+        parameter.numel() for parameter in detector.parameters() if parameter.requires_grad
+    )

@@ -53,7 +53,7 @@ def _of(table: LayerTable, *types: str) -> list[Layer]:
     return [layer for layer in table if layer.type in types]
 
 
-def test_sixteen_tiles_do_sixteen_times_the_work_of_one(read: Any, trunk: Any) -> None:
+def test_sixteen_tiles_do_sixteen_times_the_work_of_one(read, trunk):
     tiles, one = read(in_tiles, trunk=trunk), from_torch(trunk, 8)
     types = ("conv2d", "batch_norm", "activation", "avg_pool", "linear")
     for type_ in types:
@@ -62,14 +62,14 @@ def test_sixteen_tiles_do_sixteen_times_the_work_of_one(read: Any, trunk: Any) -
     assert tiles.parameters == one.parameters
 
 
-def test_tiles_are_maps_of_their_own_size_that_repeat(read: Any, trunk: Any) -> None:
+def test_tiles_are_maps_of_their_own_size_that_repeat(read, trunk):
     table = read(in_tiles, trunk=trunk)
     (conv,) = _of(table, "conv2d")
     assert (conv.repeats, conv.in_height, conv.out_height, conv.kernel_height) == (16, 8, 4, 3)
     assert [complaint for layer in table if (complaint := layer_complaint(layer))] == []
 
 
-def test_tables_of_tiles_and_of_other_views_of_the_image_fit_together(torch: ModuleType, read: Any) -> None:
+def test_tables_of_tiles_and_of_other_views_of_the_image_fit_together(torch, read):
     def trunk(channels: int) -> Any:
         return torch.nn.Sequential(torch.nn.Conv2d(channels, 8, 3), torch.nn.ReLU(), torch.nn.Flatten())
 
@@ -82,7 +82,7 @@ def test_tables_of_tiles_and_of_other_views_of_the_image_fit_together(torch: Mod
     assert [table_complaint(table) for table in tables] == [None] * 4
 
 
-def test_kernels_operators_and_memory_count_every_repeat(trunk: Any) -> None:
+def test_kernels_operators_and_memory_count_every_repeat(trunk):
     table = from_torch(trunk, 8)
     repeated = LayerTable("tiles", 8, tuple(_repeated(layer) for layer in table))
     once, often = (kernels_of(each) for each in (table, repeated))
@@ -100,23 +100,19 @@ def _repeated(layer: Layer) -> Layer:
     return replace(layer, repeats=16)
 
 
-def test_two_images_joined_along_the_mini_batch_are_twice_the_work(
-    torch: ModuleType, read: Any, trunk: Any
-) -> None:
+def test_two_images_joined_along_the_mini_batch_are_twice_the_work(torch, read, trunk):
     table = read(lambda self, x: self.trunk(torch.cat([x, x.flip(3)])), image_size=8, trunk=trunk)
     (conv,) = _of(table, "conv2d")
     assert conv.repeats == 2
     assert layer_flops(conv, "forward", 1) == 2 * layer_flops(from_torch(trunk, 8).layers[0], "forward", 1)
 
 
-def test_a_plain_cnn_repeats_nothing(trunk: Any) -> None:
+def test_a_plain_cnn_repeats_nothing(trunk):
     assert {layer.repeats for layer in from_torch(trunk, 32)} == {1}
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
-def test_a_transformer_block_takes_the_flops_counted_by_hand(
-    torch: ModuleType, read: Any, batch_first: bool
-) -> None:
+def test_a_transformer_block_takes_the_flops_counted_by_hand(torch, read, batch_first):
     width, heads, positions, mlp = 768, 12, 196, 3072
     nn = torch.nn
     block = {
@@ -145,7 +141,7 @@ def test_a_transformer_block_takes_the_flops_counted_by_hand(
     assert table.parameters == sum(p.numel() for module in block.values() for p in module.parameters())
 
 
-def test_attention_written_out_counts_as_two_products_and_a_softmax(torch: ModuleType, read: Any) -> None:
+def test_attention_written_out_counts_as_two_products_and_a_softmax(torch, read):
     def forward(self: Any, x: Any) -> Any:
         q, k, v = self.qkv(x.flatten(2).transpose(1, 2)).view(-1, 64, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind()
         return (q @ k.transpose(2, 3)).softmax(-1) @ v
@@ -158,22 +154,22 @@ def test_attention_written_out_counts_as_two_products_and_a_softmax(torch: Modul
     assert moved == 3 * 4 * (64 * 64 + 64 * 8 + 64 * 8)  # scores, values and result, each three times
 
 
-def test_a_product_between_the_images_of_a_batch_is_refused(read: Any) -> None:
+def test_a_product_between_the_images_of_a_batch_is_refused(read):
     with pytest.raises(SchemaError, match=r"2x2 at batch size 2 but 3x3 at 3.*depends on the batch size"):
         read(lambda _self, x: x.flatten(1) @ x.flatten(1).T)
 
 
-def test_a_loop_over_the_images_is_refused(torch: ModuleType, read: Any) -> None:
+def test_a_loop_over_the_images_is_refused(torch, read):
     with pytest.raises(SchemaError, match="different operators at batch sizes 2 and 3"):
         read(lambda _self, x: torch.stack([image.relu() for image in x]))
 
 
-def test_a_batch_size_fixed_in_the_code_is_refused(read: Any) -> None:
+def test_a_batch_size_fixed_in_the_code_is_refused(read):
     with pytest.raises(SchemaError, match="fixes no batch size"):
         read(lambda _self, x: x.view(2, 3, 32, 32).relu())
 
 
-def test_a_result_that_does_not_grow_with_the_batch_is_warned_of(read: Any) -> None:
+def test_a_result_that_does_not_grow_with_the_batch_is_warned_of(read):
     table = read(lambda _self, x: x.relu() - x.mean(0))
     assert [layer.type for layer in table] == ["activation", "add"]
     assert table.warnings == (
@@ -183,9 +179,7 @@ def test_a_result_that_does_not_grow_with_the_batch_is_warned_of(read: Any) -> N
 
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
 @pytest.mark.parametrize("open_batch", [True, False])
-def test_tiles_in_an_onnx_file_count_as_in_the_module(
-    torch: ModuleType, trunk: Any, tmp_path: Any, open_batch: bool
-) -> None:
+def test_tiles_in_an_onnx_file_count_as_in_the_module(torch, trunk, tmp_path, open_batch):
     pytest.importorskip("onnx", reason="onnx is not installed here: ONNX files cannot be made")
 
     class Tiles(torch.nn.Module):  # type: ignore[misc,name-defined]
@@ -207,7 +201,7 @@ def test_tiles_in_an_onnx_file_count_as_in_the_module(
     assert work[0] == work[1]
 
 
-def test_chainers_tiles_are_counted(chainer: ModuleType) -> None:
+def test_chainers_tiles_are_counted(chainer):
     from predictor.cnns.chainer_chain import from_chainer
 
     class Tiles(chainer.Chain):  # type: ignore[misc,name-defined]

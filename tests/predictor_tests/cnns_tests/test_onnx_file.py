@@ -61,7 +61,7 @@ def _types(table: LayerTable) -> list[str]:
     return [row.kind or row.type for row in table]
 
 
-def test_a_convolution_has_all_its_columns(onnx: ModuleType, table_of: Any) -> None:
+def test_a_convolution_has_all_its_columns(onnx, table_of):
     node = onnx.helper.make_node(
         "Conv",
         ["x", "w", "b"],
@@ -80,36 +80,36 @@ def test_a_convolution_has_all_its_columns(onnx: ModuleType, table_of: Any) -> N
 
 
 @pytest.mark.parametrize("automatic", ["SAME_UPPER", "SAME_LOWER"])
-def test_automatic_padding_is_resolved(onnx: ModuleType, table_of: Any, automatic: str) -> None:
+def test_automatic_padding_is_resolved(onnx, table_of, automatic):
     node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], auto_pad=automatic, strides=[2, 2])
     (row,) = table_of([node], {"w": (4, 3, 3, 3)})
     assert (row.padding_height, row.out_height) == (1, 8)
     assert layer_complaint(row) is None
 
 
-def test_a_transposed_convolution_is_one(onnx: ModuleType, table_of: Any) -> None:
+def test_a_transposed_convolution_is_one(onnx, table_of):
     node = onnx.helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1])
     (row,) = table_of([node], {"w": (3, 4, 4, 4)})
     assert (row.type, row.out_channels, row.out_height) == ("conv_transpose2d", 4, 32)
 
 
-def test_open_sizes_are_filled_in(onnx: ModuleType, table_of: Any) -> None:
+def test_open_sizes_are_filled_in(onnx, table_of):
     nodes = [onnx.helper.make_node("Relu", ["x"], ["y"])]
     table = table_of(nodes, image=("n", 3, "h", "w"), image_size=48)
     assert (table.image_size, table.layers[0].in_width) == (48, 48)
 
 
-def test_open_sizes_must_be_given(onnx: ModuleType, table_of: Any) -> None:
+def test_open_sizes_must_be_given(onnx, table_of):
     with pytest.raises(SchemaError, match="image_size is needed"):
         table_of([onnx.helper.make_node("Relu", ["x"], ["y"])], image=("n", 3, "h", "w"))
 
 
-def test_a_file_for_another_size_is_refused(onnx: ModuleType, table_of: Any) -> None:
+def test_a_file_for_another_size_is_refused(onnx, table_of):
     with pytest.raises(OutOfRangeError, match="is for 16 pixels"):
         table_of([onnx.helper.make_node("Relu", ["x"], ["y"])], image_size=32)
 
 
-def test_a_batch_that_the_file_fixes_does_not_matter(onnx: ModuleType, table_of: Any) -> None:
+def test_a_batch_that_the_file_fixes_does_not_matter(onnx, table_of):
     nodes = [onnx.helper.make_node("Flatten", ["x"], ["y"])]
     assert table_of(nodes, image=(1, 3, 16, 16)).layers == table_of(nodes, image=(64, 3, 16, 16)).layers
 
@@ -127,11 +127,11 @@ def test_a_batch_that_the_file_fixes_does_not_matter(onnx: ModuleType, table_of:
         ("Softmax", "softmax"),
     ],
 )
-def test_activations_have_their_kind(onnx: ModuleType, table_of: Any, operator: str, kind: str) -> None:
+def test_activations_have_their_kind(onnx, table_of, operator, kind):
     assert _types(table_of([onnx.helper.make_node(operator, ["x"], ["y"])])) == [kind]
 
 
-def test_clipping_between_0_and_6_is_relu6(onnx: ModuleType, table_of: Any) -> None:
+def test_clipping_between_0_and_6_is_relu6(onnx, table_of):
     import numpy as np
 
     bounds = {"low": np.float32(0), "high": np.float32(6)}
@@ -141,24 +141,24 @@ def test_clipping_between_0_and_6_is_relu6(onnx: ModuleType, table_of: Any) -> N
     ) == ["relu6"]
 
 
-def test_old_clipping_gives_its_bounds_as_attributes(onnx: ModuleType, table_of: Any) -> None:
+def test_old_clipping_gives_its_bounds_as_attributes(onnx, table_of):
     nodes = [onnx.helper.make_node("Clip", ["x"], ["y"], min=0.0, max=6.0)]
     assert _types(table_of(nodes, opset=9)) == ["relu6"]
 
 
-def test_a_product_with_its_own_sigmoid_is_silu(onnx: ModuleType, table_of: Any) -> None:
+def test_a_product_with_its_own_sigmoid_is_silu(onnx, table_of):
     make = onnx.helper.make_node
     assert _types(table_of([make("Sigmoid", ["x"], ["s"]), make("Mul", ["x", "s"], ["y"])])) == ["silu"]
 
 
-def test_a_product_with_anothers_sigmoid_is_a_multiplication(onnx: ModuleType, table_of: Any) -> None:
+def test_a_product_with_anothers_sigmoid_is_a_multiplication(onnx, table_of):
     make = onnx.helper.make_node
     nodes = [make("Relu", ["x"], ["r"]), make("Sigmoid", ["r"], ["s"]), make("Mul", ["x", "s"], ["y"])]
     assert _types(table_of(nodes)) == ["relu", "sigmoid", "multiply"]
 
 
 @pytest.mark.parametrize("half_first", [True, False])
-def test_gelu_in_pieces_is_one_gelu(onnx: ModuleType, table_of: Any, half_first: bool) -> None:
+def test_gelu_in_pieces_is_one_gelu(onnx, table_of, half_first):
     import numpy as np
 
     make = onnx.helper.make_node
@@ -170,7 +170,7 @@ def test_gelu_in_pieces_is_one_gelu(onnx: ModuleType, table_of: Any, half_first:
     assert _types(table_of(whole, constants=constants)) == ["gelu"]
 
 
-def test_a_matrix_product_and_its_bias_are_one_dense_layer(onnx: ModuleType, table_of: Any) -> None:
+def test_a_matrix_product_and_its_bias_are_one_dense_layer(onnx, table_of):
     make = onnx.helper.make_node
     nodes = [make("Flatten", ["x"], ["f"]), make("MatMul", ["f", "w"], ["m"]), make("Add", ["b", "m"], ["y"])]
     table = table_of(nodes, {"w": (768, 5), "b": (5,)})
@@ -178,20 +178,20 @@ def test_a_matrix_product_and_its_bias_are_one_dense_layer(onnx: ModuleType, tab
     assert (table.layers[1].out_channels, table.layers[1].parameters) == (5, 768 * 5 + 5)
 
 
-def test_gemm_is_a_dense_layer(onnx: ModuleType, table_of: Any) -> None:
+def test_gemm_is_a_dense_layer(onnx, table_of):
     make = onnx.helper.make_node
     nodes = [make("Flatten", ["x"], ["f"]), make("Gemm", ["f", "w", "b"], ["y"], transB=1)]
     assert table_of(nodes, {"w": (5, 768), "b": (5,)}).layers[1].parameters == 768 * 5 + 5
 
 
-def test_a_batch_norm_trains_two_numbers_per_channel(onnx: ModuleType, table_of: Any) -> None:
+def test_a_batch_norm_trains_two_numbers_per_channel(onnx, table_of):
     node = onnx.helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"])
     (row,) = table_of([node], dict.fromkeys("sbmv", (3,)))
     assert (row.type, row.parameters) == ("batch_norm", 6)
 
 
 @pytest.mark.parametrize("operator", ["GlobalAveragePool", "ReduceMean"])
-def test_a_mean_over_all_pixels_is_a_pooling(onnx: ModuleType, table_of: Any, operator: str) -> None:
+def test_a_mean_over_all_pixels_is_a_pooling(onnx, table_of, operator):
     import numpy as np
 
     axes = {"axes": np.asarray([-1, -2])} if operator == "ReduceMean" else {}
@@ -199,7 +199,7 @@ def test_a_mean_over_all_pixels_is_a_pooling(onnx: ModuleType, table_of: Any, op
     assert (row.type, row.kernel_height, row.stride_width, row.out_height) == ("avg_pool", 16, 16, 1)
 
 
-def test_pools_have_their_windows(onnx: ModuleType, table_of: Any) -> None:
+def test_pools_have_their_windows(onnx, table_of):
     make = onnx.helper.make_node
     window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     table = table_of([make("MaxPool", ["x"], ["m"], **window), make("AveragePool", ["m"], ["y"], **window)])
@@ -209,7 +209,7 @@ def test_pools_have_their_windows(onnx: ModuleType, table_of: Any) -> None:
     ]
 
 
-def test_sums_products_and_concatenations_name_what_they_read(onnx: ModuleType, table_of: Any) -> None:
+def test_sums_products_and_concatenations_name_what_they_read(onnx, table_of):
     make = onnx.helper.make_node
     nodes = [
         make("Relu", ["x"], ["r"]),
@@ -226,7 +226,7 @@ def test_sums_products_and_concatenations_name_what_they_read(onnx: ModuleType, 
     assert table.layers[3].in_channels == table.layers[3].out_channels == 6
 
 
-def test_an_image_with_channels_last_is_understood(onnx: ModuleType, table_of: Any) -> None:
+def test_an_image_with_channels_last_is_understood(onnx, table_of):
     make = onnx.helper.make_node
     nodes = [make("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]), make("Conv", ["t", "w"], ["y"])]
     table = table_of(nodes, {"w": (4, 3, 3, 3)}, image=("n", 32, 24, 3))
@@ -237,7 +237,7 @@ def test_an_image_with_channels_last_is_understood(onnx: ModuleType, table_of: A
     ]
 
 
-def test_slices_by_half_of_a_shape_are_followed(onnx: ModuleType, table_of: Any) -> None:
+def test_slices_by_half_of_a_shape_are_followed(onnx, table_of):
     import numpy as np
 
     make = onnx.helper.make_node
@@ -253,9 +253,7 @@ def test_slices_by_half_of_a_shape_are_followed(onnx: ModuleType, table_of: Any)
     assert (row.kind, row.in_channels) == ("relu", 3)
 
 
-def test_noise_per_image_is_stochastic_depth_and_noise_per_number_dropout(
-    onnx: ModuleType, table_of: Any
-) -> None:
+def test_noise_per_image_is_stochastic_depth_and_noise_per_number_dropout(onnx, table_of):
     import numpy as np
 
     make = onnx.helper.make_node
@@ -269,7 +267,7 @@ def test_noise_per_image_is_stochastic_depth_and_noise_per_number_dropout(
     assert _types(table) == ["stochastic_depth", "dropout"]
 
 
-def test_a_recurrent_layer_is_refused_by_name(onnx: ModuleType, table_of: Any) -> None:
+def test_a_recurrent_layer_is_refused_by_name(onnx, table_of):
     node = onnx.helper.make_node
     nodes = [
         node("Constant", [], ["shape"], value_ints=[-1, 2, 768]),
@@ -294,9 +292,7 @@ def test_a_recurrent_layer_is_refused_by_name(onnx: ModuleType, table_of: Any) -
     ],
     ids=["values", "dimensions", "both"],
 )
-def test_shapes_that_double_are_refused_by_name_before_they_are_written_out(
-    onnx: ModuleType, table_of: Any, doubled: Any
-) -> None:
+def test_shapes_that_double_are_refused_by_name_before_they_are_written_out(onnx, table_of, doubled):
     node = onnx.helper.make_node
     first = "Cast" if doubled(node, 0)[0].op_type == "Gather" else "Shape"
     start = node(first, ["x"], ["s0"], **({"to": 7} if first == "Cast" else {}))
@@ -305,7 +301,7 @@ def test_shapes_that_double_are_refused_by_name_before_they_are_written_out(
         table_of(nodes)
 
 
-def test_long_shapes_that_many_operators_pass_on_are_refused(onnx: ModuleType, table_of: Any) -> None:
+def test_long_shapes_that_many_operators_pass_on_are_refused(onnx, table_of):
     node = onnx.helper.make_node
     nodes = [node("Shape", ["x"], ["s0"])]
     nodes += [node("Concat", [f"s{i}", f"s{i}"], [f"s{i + 1}"], axis=0) for i in range(10)]
@@ -314,7 +310,7 @@ def test_long_shapes_that_many_operators_pass_on_are_refused(onnx: ModuleType, t
         table_of([*nodes, node("Relu", ["x"], ["y"])])
 
 
-def test_joining_maps_again_and_again_is_no_shape_that_doubles(onnx: ModuleType, table_of: Any) -> None:
+def test_joining_maps_again_and_again_is_no_shape_that_doubles(onnx, table_of):
     node, weights, nodes, last = onnx.helper.make_node, {}, [], "x"
     for i in range(20):
         weights[f"w{i}"] = (4, 3 + 4 * i, 1, 1)
@@ -326,7 +322,7 @@ def test_joining_maps_again_and_again_is_no_shape_that_doubles(onnx: ModuleType,
     assert table_of(nodes, weights).layers[-1].out_channels == 83
 
 
-def test_an_unknown_operator_is_named_and_warned_of(onnx: ModuleType, table_of: Any) -> None:
+def test_an_unknown_operator_is_named_and_warned_of(onnx, table_of):
     table = table_of([onnx.helper.make_node("Erf", ["x"], ["y"], "erf")])
     assert _types(table) == ["other"]
     assert table.warnings == (TableWarning("operator", "Erf"),)
@@ -342,13 +338,11 @@ def _ten_convolutions(onnx: ModuleType, table_of: Any, last: Any = None, bias: b
     return table_of([*nodes, *extra], weights)  # type: ignore[no-any-return]
 
 
-def test_ten_convolutions_with_biases_and_nothing_that_trains_are_an_inference_export(
-    onnx: ModuleType, table_of: Any
-) -> None:
+def test_ten_convolutions_with_biases_and_nothing_that_trains_are_an_inference_export(onnx, table_of):
     assert INFERENCE_EXPORT in _ten_convolutions(onnx, table_of).warnings
 
 
-def test_convolutions_without_biases_are_no_inference_export(onnx: ModuleType, table_of: Any) -> None:
+def test_convolutions_without_biases_are_no_inference_export(onnx, table_of):
     assert _ten_convolutions(onnx, table_of, bias=False).warnings == ()
 
 
@@ -360,13 +354,11 @@ def test_convolutions_without_biases_are_no_inference_export(onnx: ModuleType, t
         (("InstanceNormalization", ["s", "b"], {}), False),
     ],
 )
-def test_what_trains_or_normalizes_decides(
-    onnx: ModuleType, table_of: Any, last: tuple[str, list[str], dict[str, int]], flagged: bool
-) -> None:
+def test_what_trains_or_normalizes_decides(onnx, table_of, last, flagged):
     assert (INFERENCE_EXPORT in _ten_convolutions(onnx, table_of, last).warnings) is flagged
 
 
-def test_weights_in_another_file_are_never_opened(onnx: ModuleType, tmp_path: Path) -> None:
+def test_weights_in_another_file_are_never_opened(onnx, tmp_path):
     helper = onnx.helper
     weight = onnx.TensorProto(name="w", data_type=1, dims=[4, 3, 3, 3], data_location=1)
     weight.external_data.add(key="location", value="../../etc/nothing/here")
@@ -381,7 +373,7 @@ def test_weights_in_another_file_are_never_opened(onnx: ModuleType, tmp_path: Pa
     assert from_onnx(tmp_path / "apart.onnx").parameters == 108
 
 
-def test_a_truncated_file_is_refused(onnx: ModuleType, table_of: Any, tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(onnx, table_of, tmp_path):
     node = onnx.helper.make_node("Conv", ["x", "w"], ["y"])
     table_of([node], {"w": (64, 3, 3, 3)})
     whole = (tmp_path / "made.onnx").read_bytes()
@@ -392,9 +384,7 @@ def test_a_truncated_file_is_refused(onnx: ModuleType, table_of: Any, tmp_path: 
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_damaged_file_is_read_or_refused_but_never_crashes(
-    onnx: ModuleType, table_of: Any, tmp_path: Path, seed: int
-) -> None:
+def test_a_damaged_file_is_read_or_refused_but_never_crashes(onnx, table_of, tmp_path, seed):
     make, luck = onnx.helper.make_node, random.Random(seed)  # noqa: S311  # no secret
     nodes = [
         make("Conv", ["x", "w"], ["c"]),
@@ -412,67 +402,57 @@ def test_a_damaged_file_is_read_or_refused_but_never_crashes(
         assert isinstance(from_onnx(tmp_path / "damaged.onnx"), LayerTable)
 
 
-def test_an_empty_file_is_refused(onnx: ModuleType, tmp_path: Path) -> None:
+def test_an_empty_file_is_refused(onnx, tmp_path):
     (tmp_path / "empty.onnx").touch()
     with pytest.raises(SchemaError, match="is empty"):
         from_onnx(tmp_path / "empty.onnx")
 
 
-def test_a_missing_file_is_refused(onnx: ModuleType, tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(onnx, tmp_path):
     with pytest.raises(DataError, match="cannot read"):
         from_onnx(tmp_path / "none.onnx")
 
 
-def test_a_graph_of_too_many_operators_is_refused(
-    onnx: ModuleType, table_of: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_of_too_many_operators_is_refused(onnx, table_of, monkeypatch):
     monkeypatch.setattr("predictor.cnns.onnx_graph._MOST_NODES", 1)
     make = onnx.helper.make_node
     with pytest.raises(SchemaError, match="has 2 operators"):
         table_of([make("Relu", ["x"], ["r"]), make("Relu", ["r"], ["y"])])
 
 
-def test_a_file_that_is_too_large_is_refused_unread(
-    onnx: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_too_large_is_refused_unread(onnx, tmp_path, monkeypatch):
     (tmp_path / "large.onnx").write_bytes(b"x" * 100)
     monkeypatch.setattr("predictor.cnns.onnx_graph._MOST_BYTES", 99)
     with pytest.raises(SchemaError, match="has 100 bytes"):
         from_onnx(tmp_path / "large.onnx")
 
 
-def test_a_graph_without_an_image_is_refused(onnx: ModuleType, table_of: Any) -> None:
+def test_a_graph_without_an_image_is_refused(onnx, table_of):
     with pytest.raises(SchemaError, match="reads 0 images"):
         table_of([onnx.helper.make_node("Relu", ["x"], ["y"])], image=("n", 7))
 
 
-def test_shapes_that_contradict_each_other_are_refused(onnx: ModuleType, table_of: Any) -> None:
+def test_shapes_that_contradict_each_other_are_refused(onnx, table_of):
     make = onnx.helper.make_node
     with pytest.raises(SchemaError, match=r"cannot be inferred|is unknown"):
         table_of([make("Flatten", ["x"], ["f"]), make("Gemm", ["f", "w"], ["y"])], {"w": (5, 7)})
 
 
-def test_a_missing_onnx_is_said_with_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_onnx_is_said_with_how_to_install_it(monkeypatch, tmp_path):
     (tmp_path / "any.onnx").write_bytes(b"whatever")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[onnx\]'"):
         from_onnx(tmp_path / "any.onnx")
 
 
-def test_a_missing_file_is_said_before_a_missing_onnx(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_file_is_said_before_a_missing_onnx(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(DataError, match=r"cannot read the ONNX file .*none\.onnx: No such file"):
         from_onnx(tmp_path / "none.onnx")
 
 
 @pytest.mark.parametrize(("trains", "flagged"), [(False, True), (True, False)], ids=["inference", "training"])
-def test_one_folded_convolution_is_enough_where_pytorch_named_its_weights(
-    tmp_path: Path, trains: bool, flagged: bool
-) -> None:
+def test_one_folded_convolution_is_enough_where_pytorch_named_its_weights(tmp_path, trains, flagged):
     torch = pytest.importorskip("torch", reason="writes the file")
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).train(trains)
     training = torch.onnx.TrainingMode.PRESERVE

@@ -2,10 +2,9 @@
 
 import pytest
 
-from predictor.cnns.proxies import proxy_name, proxy_table
+from predictor.cnns.proxies import FOUNDING_PROXIES, proxy_name, proxy_table
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
-from proxy_cnns.presets import FOUNDING_PROXIES
 
 _OTHERS = ("56_64_256_k1_s1_g1", "28_96_96_k5_s2_g96", "17_128_192_k1x7_s1_g1", "224_3_64_k7_s2_g1", "1_8_8")
 

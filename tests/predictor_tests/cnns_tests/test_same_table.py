@@ -63,9 +63,7 @@ def export(torch: ModuleType, tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize("image_size", [32, 48])
-def test_zoo_pytorch_and_chainer_agree_on_vgg_cifar(
-    torch_vgg_cifar: Any, chainer_vgg_cifar: Any, image_size: int
-) -> None:
+def test_zoo_pytorch_and_chainer_agree_on_vgg_cifar(torch_vgg_cifar, chainer_vgg_cifar, image_size):
     zoo = zoo_cnn("vgg_cifar", image_size)
     by_chainer = from_chainer(chainer_vgg_cifar, image_size)
     assert rows(by_chainer) == rows(zoo)
@@ -75,7 +73,7 @@ def test_zoo_pytorch_and_chainer_agree_on_vgg_cifar(
 
 
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
-def test_onnx_agrees_with_them_on_vgg_cifar(torch_vgg_cifar: Any, export: Callable[..., Path]) -> None:
+def test_onnx_agrees_with_them_on_vgg_cifar(torch_vgg_cifar, export):
     exported = from_onnx(export(torch_vgg_cifar, 32))
     assert rows(exported) == rows(zoo_cnn("vgg_cifar", 32))
     assert connections(exported) == connections(zoo_cnn("vgg_cifar", 32))
@@ -84,9 +82,7 @@ def test_onnx_agrees_with_them_on_vgg_cifar(torch_vgg_cifar: Any, export: Callab
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", EXPORTED)
-def test_an_export_for_training_has_the_rows_of_the_zoo(
-    name: str, torchvision_cnn: Callable[[str], Any], export: Callable[..., Path]
-) -> None:
+def test_an_export_for_training_has_the_rows_of_the_zoo(name, torchvision_cnn, export):
     # 224 for AlexNet: the exporter knows adaptive pooling only where its size divides that of its input.
     size = 224 if name == "alexnet" else 64
     exported = from_onnx(export(torchvision_cnn(name), size))
@@ -96,9 +92,7 @@ def test_an_export_for_training_has_the_rows_of_the_zoo(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_export_for_inference_is_found_out(
-    torchvision_cnn: Callable[[str], Any], export: Callable[..., Path]
-) -> None:
+def test_an_export_for_inference_is_found_out(torchvision_cnn, export):
     exported = from_onnx(export(torchvision_cnn("resnet18"), 64, training=False))
     assert exported.warnings == (INFERENCE_EXPORT,)
     # Its batch norms are gone: legitimately another table than the zoo's, and said to be.
@@ -106,7 +100,7 @@ def test_an_export_for_inference_is_found_out(
     assert {row[COMPARED.index("type")] for row in missing} == {"batch_norm", "conv2d"}
 
 
-def test_a_zoo_cnn_survives_the_way_through_csv(tmp_path: Path) -> None:
+def test_a_zoo_cnn_survives_the_way_through_csv(tmp_path):
     changed = []
     for zoo in map(zoo_cnn, zoo_names()):
         zoo.to_csv(tmp_path / f"{zoo.cnn}.csv")

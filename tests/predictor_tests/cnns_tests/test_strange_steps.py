@@ -1,9 +1,13 @@
 """What cannot be followed is refused in a sentence with the way round; what can be borne is."""
 
+import random
+import re
+
 import pytest
 
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
+from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.resolve import resolve_cnn
 from predictor.cnns.torch_step import record
 from predictor.errors import SchemaError
@@ -32,6 +36,19 @@ def steps(torch, net):
         for _ in range(3):
             train()
 
+    def norm():
+        return net[0].weight.grad.norm()
+
+    def loop():
+        train()
+        while norm() > 1:
+            train()
+
+    def endless_loop():
+        train()
+        while norm().item() > 0.5:
+            pass
+
     def per_sample(parameters, image, label):
         return loss(torch.func.functional_call(net, parameters, (image[None],)), label[None])
 
@@ -40,10 +57,14 @@ def steps(torch, net):
         "train": train,
         "epoch": epoch,
         "no gradient": torch.no_grad()(lambda: net(images)),
+        "no backward": lambda: loss(net(images), labels).item(),
         "torch.func": lambda: gradients(dict(net.named_parameters()), images, labels),
         "nothing": lambda: None,
         "argument": lambda images: net(images),
         "data": lambda: net(images)[labels > 0].sum().backward(),
+        "array": lambda: net(images).detach().cpu().numpy(),
+        "loop": loop,
+        "endless loop": endless_loop,
     }
 
 
@@ -51,19 +72,66 @@ def steps(torch, net):
     ("name", "said"),
     [
         ("epoch", r"updates its parameters 3 times: it is 3 iterations. Record one"),
-        ("no gradient", r"Sequential computes no gradients.*loss.backward\(\)"),
+        ("no gradient", r"the step computes no gradients.* Call loss.backward\(\) in it"),
+        ("no backward", r"the step computes no gradients.* record\(module, images\), which is run backward"),
         ("torch.func", r"torch.func .* not followed. Record the step with loss.backward\(\)"),
         ("nothing", r"runs no convolution and no linear layer. Give a function that trains"),
         ("argument", r"the step fails: TypeError.* missing 1 required .* Check that it runs by itself"),
         (
             "data",
-            r"the step fails: DynamicOutputShape.*leave out what needs them, and give a measured iteration",
+            r"in line \d+ of test_strange_steps.py, `.*labels > 0.*Replace `values\[mask\].mean\(\)` by",
+        ),
+        ("array", r"in line \d+ of .*`.numpy\(\)` needs .* Replace it by `.mean\(\).item\(\)`"),
+        ("loop", r"`while norm\(\) > 1:`.* Replace `while ...:` by `for _ in range\(n\):`"),
+        (
+            "endless loop",
+            r"`while norm\(\).item\(\) > 0.5:`.*more than 5,000 numbers .* Replace `while ...:` by",
         ),
     ],
 )
 def test_a_step_that_cannot_be_followed_is_refused_with_the_way_round(steps, name, said):
     with pytest.raises(SchemaError, match=said):
         answer(Question(record(steps[name]), "H200"))
+
+
+def test_a_loss_is_logged_as_a_number(torch, net, capsys):
+    def step():
+        loss = net(torch.zeros(4, 3, 32, 32)).mean()
+        loss.backward()
+        print(f"{loss:.3f} {float(loss.detach().cpu().numpy())}")
+
+    assert record(step).step.batch_size == 4
+    assert capsys.readouterr().out == "1.000 1.0\n"
+
+
+def test_one_drawn_in_place_is_within_its_range(torch, net):
+    """As torchvision draws the size of an image: it was answered 1 whatever the range."""
+
+    def step():
+        size = (0,)[int(torch.empty(1).uniform_(0.0, 1.0).item())]
+        net(torch.zeros(4, 3, 32, 32))[size:].mean().backward()
+
+    assert record(step).step.batch_size == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("fasterrcnn_mobilenet_v3_large_320_fpn", "self.detector.rpn.head"),
+        ("ssdlite320_mobilenet_v3_large", "self.detector.head"),
+    ],
+)
+def test_a_detector_is_refused_by_its_name_with_what_to_give_instead(torch, torchvision_models, name, code):
+    make = getattr(torchvision_models.detection, name)
+    detector = make(weights=None, weights_backbone=None, num_classes=5)
+    targets = [{"boxes": torch.tensor([[10.0, 10, 90, 90]]), "labels": torch.tensor([1])} for _ in range(2)]
+    images = [torch.zeros(3, 224, 224)] * 2
+    with pytest.raises(SchemaError) as refused:
+        record(lambda: sum(detector(images, targets).values()).backward())
+    said = str(refused.value)
+    assert said.startswith(f"the step stops in module '{type(detector).__name__}")
+    assert f"return {code}(maps)`" in said
+    assert "index out of range" not in said
 
 
 def test_a_step_that_waits_for_the_gpu_is_recorded_without_one(steps):
@@ -110,3 +178,96 @@ def test_a_step_that_trains_pixels_alone_is_answered(torch, net):
         optimizer.step()
 
     assert answer(Question(record(step), "H200")).rows()[0].gpu_time_ms > 0
+
+
+def blocks_by_chance(torch, chance):
+    class Deep(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = torch.nn.ModuleList(torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(20))
+            self.head = torch.nn.Linear(16, 10)
+
+        def forward(self, maps):
+            for block in self.blocks:
+                if chance():
+                    maps = maps + block(maps)
+            return self.head(maps.mean((2, 3)))
+
+    return Deep()
+
+
+def test_blocks_left_out_at_random_are_the_middle_of_draws_and_said(torch):
+    deep, images = blocks_by_chance(torch, lambda: random.getrandbits(1)), torch.zeros(4, 16, 8, 8)
+    tables = []
+    for seed in range(3):
+        random.seed(seed)
+        tables.append(record(deep, images))
+    assert tables[0].layers == tables[1].layers == tables[2].layers
+    (warning,) = tables[0].warnings
+    assert "drawn at random: of 5 draws the middle one is answered, of which the others compute 0." in str(
+        warning
+    )
+    with pytest.raises(SchemaError, match=r"answers the middle one of several draws"):
+        resolve_cnn(torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), deep), 32)
+
+
+def test_random_numbers_that_decide_nothing_are_not_said(torch, net):
+    labels = torch.zeros(4).long()
+
+    def step():
+        images = torch.zeros(4, 3, 32, 32) + random.gauss()
+        torch.nn.functional.cross_entropy(net(images), labels).backward()
+
+    assert [str(warning) for warning in record(step).warnings if "random" in str(warning)] == []
+
+
+def test_operators_on_parameters_alone_are_said_but_not_those_of_optimizers(torch, steps, net):
+    average = [p.detach().clone() for p in net.parameters()]
+
+    class Standardised(torch.nn.Conv2d):
+        def forward(self, maps):
+            weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+            return self._conv_forward(maps, weight / weight.std((1, 2, 3), keepdim=True), None)
+
+    def averaged():
+        steps["train"]()
+        with torch.no_grad():
+            for slow, p in zip(average, net.parameters(), strict=True):
+                slow.mul_(0.99).add_(p, alpha=0.01)
+
+    assert [warning for warning in record(steps["train"]).warnings if warning.kind == "operator"] == []
+    said = [str(warning) for warning in record(averaged).warnings if warning.kind == "operator"]
+    assert said == ["operators of unknown cost: add on parameters only, not counted"]
+    module = torch.nn.Sequential(Standardised(3, 16, 3), torch.nn.ReLU())
+    assert "mean, std, sub on parameters only" in str(record(module, torch.zeros(4, 3, 32, 32)).warnings[0])
+
+
+def test_what_is_compiled_is_answered_as_compiled(torch, net):
+    compiled, images, labels = torch.compile(net), torch.zeros(4, 3, 32, 32), torch.zeros(4).long()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train(module):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(module(images), labels).backward()
+        optimizer.step()
+
+    eager = record(lambda: train(net))
+    steps = [lambda: train(compiled), torch.compile(lambda: train(net))]
+    for seen in (*map(record, steps), record(compiled, images)):
+        assert (seen.layers, seen.cnn) == (eager.layers, "Sequential")
+        assert (seen.step.capture, Question(seen, "H200").capture) == ("compile", "compile")
+    assert (eager.step.capture, Question(eager, "H200", capture="compile").capture) == (None, "compile")
+    assert Question(compiled, "H200", 4, image_size=32).capture == "compile"
+    with pytest.raises(SchemaError, match="some of these modules are compiled"):
+        Question([compiled, net], "H200", 4, image_size=32)
+    with pytest.raises(SchemaError, match=r"capture 'graph': the recorded step trains in compile"):
+        Question(record(steps[0]), "H200", capture="graph")
+    net[0].compile()
+    said = str(record(lambda: train(net)).warnings[0])
+    assert re.search(r"1 of its \d layers are compiled, and answered eager", said)
+
+
+def test_a_compiled_step_is_read_from_csv_as_it_was(torch, net, tmp_path):
+    seen = record(torch.compile(net), torch.zeros(4, 3, 32, 32), name="step")
+    seen.to_csv(tmp_path / "step.csv")
+    assert read_layer_table_csv(tmp_path / "step.csv").step == seen.step

@@ -30,7 +30,7 @@ def small(torch: ModuleType) -> Any:
     )  # fmt: skip
 
 
-def test_a_sequence_of_modules_becomes_its_rows(small: Any) -> None:
+def test_a_sequence_of_modules_becomes_its_rows(small):
     table = from_torch(small, 16, "small")
     assert _types(table) == ["conv2d", "batch_norm", "activation", "max_pool", "flatten", "dropout", "linear"]
     assert [row.inputs for row in table] == [(IMAGE,), (0,), (1,), (2,), (3,), (4,), (5,)]
@@ -39,11 +39,11 @@ def test_a_sequence_of_modules_becomes_its_rows(small: Any) -> None:
     assert [layer_complaint(row) for row in table] == [None] * 7
 
 
-def test_a_row_counts_the_parameters_that_it_trains(small: Any) -> None:
+def test_a_row_counts_the_parameters_that_it_trains(small):
     assert [row.parameters for row in from_torch(small, 16)] == [216, 16, 0, 0, 0, 0, 5130]
 
 
-def test_the_users_module_is_left_as_it_was(torch: ModuleType, small: Any) -> None:
+def test_the_users_module_is_left_as_it_was(torch, small):
     small.eval()
     before = {name: tensor.clone() for name, tensor in small.state_dict().items()}
     from_torch(small, 16)
@@ -53,15 +53,15 @@ def test_the_users_module_is_left_as_it_was(torch: ModuleType, small: Any) -> No
     assert all(torch.equal(tensor, before[name]) for name, tensor in small.state_dict().items())
 
 
-def test_a_module_in_evaluation_mode_is_taken_as_training(small: Any) -> None:
+def test_a_module_in_evaluation_mode_is_taken_as_training(small):
     assert from_torch(small.eval(), 16).layers == from_torch(small.train(), 16).layers
 
 
-def test_the_batch_of_the_trial_run_does_not_matter(small: Any) -> None:
+def test_the_batch_of_the_trial_run_does_not_matter(small):
     assert from_torch(small, 16, batch=2) == from_torch(small, 16, batch=7)
 
 
-def test_functional_operators_count(torch: ModuleType) -> None:
+def test_functional_operators_count(torch):
     functional = torch.nn.functional
 
     def forward(_self: Any, x: Any) -> Any:
@@ -76,7 +76,7 @@ def test_functional_operators_count(torch: ModuleType) -> None:
     assert rows[5].inputs == (3, 4)
 
 
-def test_grouped_dilated_and_rectangular_convolutions_keep_their_shape(torch: ModuleType) -> None:
+def test_grouped_dilated_and_rectangular_convolutions_keep_their_shape(torch):
     conv = torch.nn.Conv2d(6, 12, (1, 3), stride=(1, 2), padding=(0, 2), dilation=2, groups=3)
     (row,) = from_torch(conv, 16, in_channels=6)
     assert (row.kernel_height, row.kernel_width, row.stride_height, row.stride_width) == (1, 3, 1, 2)
@@ -84,18 +84,18 @@ def test_grouped_dilated_and_rectangular_convolutions_keep_their_shape(torch: Mo
     assert (row.out_channels, row.out_height, row.out_width, row.parameters) == (12, 16, 8, 12 * 2 * 3 + 12)
 
 
-def test_a_transposed_convolution_is_one(torch: ModuleType) -> None:
+def test_a_transposed_convolution_is_one(torch):
     (row,) = from_torch(torch.nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1, bias=False), 16)
     assert (row.type, row.out_channels, row.out_height, row.parameters) == ("conv_transpose2d", 5, 32, 240)
     assert layer_complaint(row) is None
 
 
-def test_padding_of_a_given_name_is_resolved(torch: ModuleType) -> None:
+def test_padding_of_a_given_name_is_resolved(torch):
     (row,) = from_torch(torch.nn.Conv2d(3, 8, 5, padding="same"), 16)
     assert (row.padding_height, row.out_height) == (2, 16)
 
 
-def test_a_dense_layer_over_channels_last_has_positions(torch: ModuleType) -> None:
+def test_a_dense_layer_over_channels_last_has_positions(torch):
     linear = torch.nn.Linear(3, 7)
     rows = _rows(torch, lambda self, x: self.fc(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), fc=linear)
     assert _types(rows) == ["permute", "linear", "permute"]
@@ -104,14 +104,14 @@ def test_a_dense_layer_over_channels_last_has_positions(torch: ModuleType) -> No
     assert (rows[2].in_channels, rows[2].in_height, rows[2].out_channels) == (7, 16, 7)
 
 
-def test_a_plain_product_with_weights_is_a_dense_layer(torch: ModuleType) -> None:
+def test_a_plain_product_with_weights_is_a_dense_layer(torch):
     weight = torch.nn.Parameter(torch.zeros(3 * 16 * 16, 5))
     rows = _rows(torch, lambda self, x: x.flatten(1) @ self.weight, weight=weight)
     assert _types(rows) == ["flatten", "linear"]
     assert (rows[1].out_channels, rows[1].parameters) == (5, 3 * 16 * 16 * 5)
 
 
-def test_a_channel_shuffle_is_one_permutation(torch: ModuleType) -> None:
+def test_a_channel_shuffle_is_one_permutation(torch):
     def forward(_self: Any, x: Any) -> Any:
         x = x.view(-1, 3, 2, 16, 16).transpose(1, 2).contiguous()
         return x.view(-1, 6, 16, 16)
@@ -120,13 +120,13 @@ def test_a_channel_shuffle_is_one_permutation(torch: ModuleType) -> None:
     assert (row.type, row.in_channels, row.in_height, row.out_width) == ("permute", 6, 16, 16)
 
 
-def test_views_cost_nothing(torch: ModuleType) -> None:
+def test_views_cost_nothing(torch):
     rows = _rows(torch, lambda _self, x: [part[:, :, 1:].squeeze() for part in x.chunk(3, 1)] and x.relu())
     assert _types(rows) == ["activation"]
 
 
 @pytest.mark.parametrize("enabled", [False, True])
-def test_a_module_may_switch_autocast_on_the_device_of_its_input(torch: ModuleType, enabled: bool) -> None:
+def test_a_module_may_switch_autocast_on_the_device_of_its_input(torch, enabled):
     def forward(_self: Any, x: Any) -> Any:
         with torch.autocast(x.device.type, torch.bfloat16, enabled=enabled):
             return torch.relu(x)
@@ -134,7 +134,7 @@ def test_a_module_may_switch_autocast_on_the_device_of_its_input(torch: ModuleTy
     assert _types(_rows(torch, forward)) == ["activation"]
 
 
-def test_a_product_with_noise_of_one_number_per_image_is_stochastic_depth(torch: ModuleType) -> None:
+def test_a_product_with_noise_of_one_number_per_image_is_stochastic_depth(torch):
     def forward(_self: Any, x: Any) -> Any:
         noise = torch.empty(x.shape[0], 1, 1, 1, device=x.device).bernoulli_(0.8).div_(0.8)
         return x * noise + x
@@ -142,51 +142,51 @@ def test_a_product_with_noise_of_one_number_per_image_is_stochastic_depth(torch:
     assert _types(_rows(torch, forward)) == ["stochastic_depth", "add"]
 
 
-def test_a_dropout_that_drops_nothing_has_no_row(torch: ModuleType) -> None:
+def test_a_dropout_that_drops_nothing_has_no_row(torch):
     assert _types(_rows(torch, lambda self, x: self.drop(x).relu(), drop=torch.nn.Dropout(0.0))) == [
         "activation"
     ]
 
 
-def test_a_dropout_of_whole_channels_is_a_dropout(torch: ModuleType) -> None:
+def test_a_dropout_of_whole_channels_is_a_dropout(torch):
     assert _types(_rows(torch, lambda self, x: self.drop(x), drop=torch.nn.Dropout2d())) == ["dropout"]
 
 
-def test_a_learned_scale_is_a_multiplication_with_parameters(torch: ModuleType) -> None:
+def test_a_learned_scale_is_a_multiplication_with_parameters(torch):
     scale = torch.nn.Parameter(torch.ones(3, 1, 1))
     (row,) = _rows(torch, lambda self, x: self.scale * x, scale=scale)
     assert (row.type, row.parameters, row.inputs) == ("multiply", 3, (IMAGE,))
 
 
-def test_a_shared_layer_runs_twice_and_trains_once(torch: ModuleType) -> None:
+def test_a_shared_layer_runs_twice_and_trains_once(torch):
     rows = _rows(torch, lambda self, x: self.conv(self.conv(x)), conv=torch.nn.Conv2d(3, 3, 1))
     assert [row.parameters for row in rows] == [12, 0]
     assert [row.name for row in rows] == ["conv", "conv_1"]
 
 
-def test_weights_that_are_computed_from_parameters_count_as_those(torch: ModuleType) -> None:
+def test_weights_that_are_computed_from_parameters_count_as_those(torch):
     normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv2d(3, 8, 3))
     (row,) = from_torch(normed, 16)
     assert (row.type, row.parameters) == ("conv2d", 216 + 8 + 8)
 
 
-def test_an_auxiliary_output_does_no_harm(torch: ModuleType) -> None:
+def test_an_auxiliary_output_does_no_harm(torch):
     assert _types(_rows(torch, lambda _self, x: {"out": x.relu(), "aux": [x.tanh()]})) == ["activation"] * 2
 
 
-def test_constants_that_forward_makes_are_no_layers(torch: ModuleType) -> None:
+def test_constants_that_forward_makes_are_no_layers(torch):
     rows = _rows(torch, lambda _self, x: x * torch.ones(3, 1, 1) + torch.arange(16.0).sqrt())
     assert _types(rows) == ["multiply", "add"]
 
 
-def test_an_operator_of_unknown_cost_is_named_and_warned_of(torch: ModuleType) -> None:
+def test_an_operator_of_unknown_cost_is_named_and_warned_of(torch):
     table = from_torch(own_module(torch, lambda _self, x: torch.cumsum(x, 1)), 16)
     assert _types(table) == ["other"]
     assert table.layers[0].name == "cumsum"
     assert table.warnings == (TableWarning("operator", "cumsum"),)
 
 
-def test_frozen_parameters_have_no_gradients(torch: ModuleType, small: Any) -> None:
+def test_frozen_parameters_have_no_gradients(torch, small):
     whole = from_torch(small, 16)
     small[:3].requires_grad_(False)
     table = from_torch(small, 16)
@@ -203,26 +203,26 @@ def test_frozen_parameters_have_no_gradients(torch: ModuleType, small: Any) -> N
         lambda _self, x: x.clamp(max=x * x),
     ],
 )
-def test_bounds_of_a_clamp_may_be_tensors(torch: ModuleType, clamp: Any) -> None:
+def test_bounds_of_a_clamp_may_be_tensors(torch, clamp):
     bounds = {name: torch.nn.Parameter(torch.zeros(3, 1, 1)) for name in ("low", "high")}
     assert _types(_rows(torch, clamp, **bounds))[-1] == "clamp"
 
 
-def test_a_cosine_similarity_is_read(torch: ModuleType) -> None:
+def test_a_cosine_similarity_is_read(torch):
     cosine = torch.nn.functional.cosine_similarity
     rows = _rows(torch, lambda _self, x: cosine(x.relu().flatten(1), x.sigmoid().flatten(1)))
     assert (rows[-1].out_channels, "clamp" in _types(rows)) == (1, True)
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
-def test_recurrent_layers_are_refused_by_name_before_they_run(torch: ModuleType, name: str) -> None:
+def test_recurrent_layers_are_refused_by_name_before_they_run(torch, name):
     layer = getattr(torch.nn, name)(3, 8, batch_first=True)
     with pytest.raises(SchemaError, match=f"module 'reads': {name} layers .* anchor"):
         _rows(torch, lambda self, x: self.reads(x.flatten(2).transpose(1, 2))[0], reads=layer)
 
 
 @pytest.mark.parametrize("channels", [1, 4, 12])
-def test_images_have_the_channels_that_the_first_layer_reads(torch: ModuleType, channels: int) -> None:
+def test_images_have_the_channels_that_the_first_layer_reads(torch, channels):
     nn = torch.nn
     head = [nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)]
     for first in (
@@ -235,7 +235,7 @@ def test_images_have_the_channels_that_the_first_layer_reads(torch: ModuleType, 
     assert (flat.in_channels, flat.in_height) == (channels, 28)
 
 
-def test_a_layer_that_does_not_fit_the_one_before_is_refused_as_it_fails(torch: ModuleType) -> None:
+def test_a_layer_that_does_not_fit_the_one_before_is_refused_as_it_fails(torch):
     nn = torch.nn
     for module in (
         nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(4, 8, 3)),
@@ -247,9 +247,7 @@ def test_a_layer_that_does_not_fit_the_one_before_is_refused_as_it_fails(torch: 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-def test_parts_computed_again_in_the_backward_pass_run_forward_twice(
-    torch: ModuleType, use_reentrant: bool
-) -> None:
+def test_parts_computed_again_in_the_backward_pass_run_forward_twice(torch, use_reentrant):
     from torch.utils.checkpoint import checkpoint
 
     def forward(self: Any, x: Any) -> Any:
@@ -263,79 +261,78 @@ def test_parts_computed_again_in_the_backward_pass_run_forward_twice(
     assert passes == [(2, 1, 1, 1), (again, 1, 1, 1)]
 
 
-def test_parameters_that_nothing_reads_are_warned_of(torch: ModuleType) -> None:
+def test_parameters_that_nothing_reads_are_warned_of(torch):
     module = own_module(torch, lambda _self, x: x.relu(), spare=torch.nn.Linear(3, 4))
     assert from_torch(module, 16).warnings == (TableWarning("cnn", "16 parameters that no operator reads"),)
 
 
-def test_what_spreads_or_compiles_a_module_is_taken_off(torch: ModuleType, small: Any) -> None:
+def test_what_spreads_or_compiles_a_module_is_taken_off(torch, small):
     assert from_torch(torch.nn.DataParallel(small), 16).layers == from_torch(small, 16).layers
 
 
-def test_all_of_torchvisions_own_modules_obey_the_shape_rules(torchvision_cnn: Any) -> None:
+def test_all_of_torchvisions_own_modules_obey_the_shape_rules(torchvision_cnn):
     for name in ("densenet121", "inception_v3", "convnext_tiny"):
         table = from_torch(torchvision_cnn(name), 203)
         assert [complaint for row in table if (complaint := layer_complaint(row))] == []
 
 
-def test_too_small_an_image_is_out_of_range(torch: ModuleType) -> None:
+def test_too_small_an_image_is_out_of_range(torch):
     with pytest.raises(OutOfRangeError, match="larger image_size"):
         from_torch(torch.nn.Conv2d(3, 8, 7), 4)
 
 
 @pytest.mark.parametrize("image_size", [0, -1, 2.5, True])
-def test_an_image_size_that_is_none_is_out_of_range(small: Any, image_size: Any) -> None:
+def test_an_image_size_that_is_none_is_out_of_range(small, image_size):
     with pytest.raises(OutOfRangeError, match="image_size"):
         from_torch(small, image_size)
 
 
-def test_another_image_size_than_the_dense_layer_takes_is_refused(small: Any) -> None:
+def test_another_image_size_than_the_dense_layer_takes_is_refused(small):
     with pytest.raises(SchemaError, match="does not run on a batch of 2x3x20x20"):
         from_torch(small, 20)
 
 
-def test_a_module_whose_path_depends_on_data_is_refused_with_a_way_out(torch: ModuleType) -> None:
+def test_a_module_whose_path_depends_on_data_is_refused_with_a_way_out(torch):
     with pytest.raises(SchemaError, match="layer table CSV"):
         _rows(torch, lambda _self, x: x.relu() if x.sum() > 0 else x)
 
 
-def test_a_transposed_convolution_in_three_dimensions_is_refused(torch: ModuleType) -> None:
-    conv = torch.nn.ConvTranspose3d(3, 4, 1)
-    with pytest.raises(SchemaError, match="module 'conv3': a transposed convolution over 3 dimensions"):
-        _rows(torch, lambda self, x: self.conv3(x[:, :, None]), conv3=conv)
+def test_a_transposed_convolution_in_three_dimensions_keeps_its_depth(torch):
+    conv = torch.nn.ConvTranspose3d(3, 4, 2, stride=2)
+    rows = _rows(torch, lambda self, x: self.conv3(x[:, :, None]), conv3=conv)
+    [layer] = [row for row in rows if row.type == "conv_transpose3d"]
+    assert (layer.kernel_depth, layer.stride_depth, layer.out_depth) == (2, 2, 2)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_scripted_module_is_refused(torch: ModuleType) -> None:
+def test_a_scripted_module_is_refused(torch):
     with pytest.raises(SchemaError, match="scripted"):
         from_torch(torch.jit.trace(torch.nn.ReLU(), torch.zeros(1)), 16)
 
 
-def test_taking_one_position_is_no_flattening(torch: ModuleType) -> None:
+def test_taking_one_position_is_no_flattening(torch):
     assert _types(_rows(torch, lambda _self, x: x[:, :, 0, 0].relu())) == ["activation"]
 
 
-def test_what_is_no_module_is_refused(torch: ModuleType) -> None:
+def test_what_is_no_module_is_refused(torch):
     with pytest.raises(SchemaError, match=r"str is not a torch\.nn\.Module"):
         from_torch("resnet50", 224)  # type: ignore[arg-type]
 
 
-def test_a_missing_pytorch_is_said_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pytorch_is_said_with_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[torch\]'"):
         from_torch(object(), 16)  # type: ignore[arg-type]
 
 
-def test_the_table_is_a_layer_table(small: Any) -> None:
+def test_the_table_is_a_layer_table(small):
     assert isinstance(from_torch(small, 16), LayerTable)
 
 
-def test_lazy_modules_are_asked_to_see_an_image_first(torch: ModuleType) -> None:
+def test_lazy_modules_are_asked_to_see_an_image_first(torch):
     nn = torch.nn
     module = nn.Sequential(nn.LazyConv2d(8, 3), nn.Flatten(), nn.LazyLinear(10))
-    with pytest.raises(
-        SchemaError, match=r"lazy layers that have not run yet.*: 0, 2. Run it once .*2, 3, 16, 16"
-    ):
+    with pytest.raises(SchemaError, match=r"lazy layers .*: 0, 2. Run it once"):
         from_torch(module, 16)
     module(torch.zeros(2, 3, 16, 16))
     assert _types(from_torch(module, 16)) == ["conv2d", "flatten", "linear"]

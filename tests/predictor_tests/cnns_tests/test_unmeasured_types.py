@@ -1,13 +1,16 @@
 """Types that were never measured: found in every framework that has them, and counted as worked out by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import pytest
 from own_module import own_module
 
-from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint
+from api.layer_tables import LayerTableIn, inline_table
+from predictor.cnns.layer_csv import read_layer_table_csv
+from predictor.cnns.layer_table import DIMENSIONS, Layer, LayerTable, layer_complaint, side
 from predictor.cnns.onnx_file import FUSED_EXPORT, from_onnx
 from predictor.cnns.torch_module import from_torch
 from predictor.operator_types import OPERATOR_TYPES
@@ -38,71 +41,115 @@ def shape(layer: Layer) -> tuple[int | None, ...]:
     return layer.out_channels, layer.out_height, layer.out_width
 
 
-def test_group_norm_trains_two_numbers_per_channel_and_moves_eight_tensors(torch: Any, rows: Any) -> None:
+def test_group_norm_trains_two_numbers_per_channel_and_moves_eight_tensors(torch, rows):
     (layer,) = rows(lambda self, x: self.norm(x), norm=torch.nn.GroupNorm(4, 8))
     assert (layer.type, layer.parameters, shape(layer)) == ("group_norm", 16, (8, 16, 16))
     one_image = [layer_bytes(layer, each, 2, 1) - layer_bytes(layer, each, 1, 1) for each in PASSES]
     assert one_image[0] + one_image[2] == 5 * 8 * 16 * 16
 
 
-def test_instance_norm_is_a_group_norm(torch: Any, rows: Any) -> None:
+def test_instance_norm_is_a_group_norm(torch, rows):
     (layer,) = rows(lambda self, x: self.norm(x), norm=torch.nn.InstanceNorm2d(8, affine=True))
     assert (layer.type, layer.parameters) == ("group_norm", 16)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
-def test_interpolation_is_an_upsampling(torch: Any, rows: Any, mode: str) -> None:
+def test_interpolation_is_an_upsampling(torch, rows, mode):
     (layer,) = rows(lambda _self, x: torch.nn.functional.interpolate(x, scale_factor=2, mode=mode))
     assert (layer.type, layer.in_height, shape(layer)) == ("upsample", 16, (8, 32, 32))
 
 
-def test_a_clamp_between_other_bounds_than_relus_is_a_clamp(rows: Any) -> None:
+def test_a_clamp_between_other_bounds_than_relus_is_a_clamp(rows):
     assert [layer.type for layer in rows(lambda _self, x: x.clamp(-1, 1).clamp(0, 6))] == [
         "clamp",
         "activation",
     ]
 
 
-def test_a_roll_is_one(torch: Any, rows: Any) -> None:
+def test_a_roll_is_one(torch, rows):
     (layer,) = rows(lambda _self, x: torch.roll(x, (2, 2), (2, 3)))
     assert (layer.type, shape(layer)) == ("roll", (8, 16, 16))
 
 
-def test_a_mean_over_channels_reads_every_number_once(rows: Any) -> None:
+def test_a_mean_over_channels_reads_every_number_once(rows):
     (layer,) = rows(lambda _self, x: x.mean(1, keepdim=True))
     assert (layer.type, shape(layer)) == ("mean", (1, 16, 16))
     assert layer_flops(layer, "forward", 1) == 8 * 16 * 16
 
 
-def test_a_mean_over_positions_stays_a_pooling(rows: Any) -> None:
+def test_a_mean_over_positions_stays_a_pooling(rows):
     assert [layer.type for layer in rows(lambda _self, x: x.mean((2, 3)))] == ["avg_pool"]
 
 
-def test_an_einsum_of_two_maps_is_the_product_that_it_does(torch: Any, rows: Any) -> None:
+def test_an_einsum_of_two_maps_is_the_product_that_it_does(torch, rows):
     found = rows(lambda _self, x: torch.einsum("bchw,bdhw->bcd", x, x))
     assert [layer_flops(layer, "forward", 1) for layer in found if layer.type == "matmul"] == [
         2 * 8 * 8 * 16 * 16
     ]
 
 
-def test_a_convolution_along_a_line_is_one_of_height_1(torch: Any, rows: Any) -> None:
+def test_a_convolution_along_a_line_is_one_of_height_1(torch, rows):
     (layer,) = rows(lambda self, x: self.conv(x.flatten(2)), conv=torch.nn.Conv1d(8, 4, 5, 2, 2))
     assert (layer.type, layer.kernel_height, layer.kernel_width) == ("conv2d", 1, 5)
     assert (layer.in_height, layer.in_width, shape(layer)) == (1, 256, (4, 1, 128))
     assert layer_flops(layer, "forward", 1) == 2 * 128 * 4 * 8 * 5
 
 
-def test_a_convolution_over_depth_holds_it_as_height(torch: Any, rows: Any) -> None:
+def test_a_convolution_over_depth_holds_it_as_height(torch, rows):
     (layer,) = rows(
         lambda self, x: self.conv(x.view(-1, 2, 4, 16, 16)), conv=torch.nn.Conv3d(2, 4, 3, padding=1)
     )
     assert (layer.type, layer.kernel_height, layer.kernel_width) == ("conv3d", 9, 3)
     assert shape(layer) == (4, 4 * 16, 16)
+    assert [side(layer, "in", each) for each in DIMENSIONS] == [4, 16, 16]
+    assert [side(layer, "padding", each) for each in DIMENSIONS] == [1, 1, 1]
     assert layer_flops(layer, "forward", 1) == 2 * (4 * 16 * 16) * 4 * 2 * 27
     assert layer.parameters == 4 * 2 * 27 + 4
 
 
-def test_attention_keeps_its_inputs_and_never_its_scores(torch: Any, rows: Any) -> None:
+def test_a_convolution_over_depth_has_the_window_of_each_side(torch, rows):
+    conv = torch.nn.Conv3d(2, 4, (3, 5, 1), (1, 2, 1), (1, 2, 0))
+    (layer,) = rows(lambda self, x: self.conv(x.view(-1, 2, 4, 16, 16)), conv=conv)
+    found = {what: [side(layer, what, each) for each in DIMENSIONS] for what in ("out", "kernel", "stride")}
+    assert found == {"out": [4, 8, 16], "kernel": [3, 5, 1], "stride": [1, 2, 1]}
+    assert layer_flops(layer, "forward", 1) == 2 * (4 * 8 * 16) * 4 * 2 * 15
+
+
+def test_a_transposed_convolution_over_depth_is_counted_from_its_input(torch, rows):
+    conv = torch.nn.ConvTranspose3d(2, 4, 2, 2)
+    (layer,) = rows(lambda self, x: self.conv(x.view(-1, 2, 4, 16, 16)), conv=conv)
+    assert (layer.type, shape(layer)) == ("conv_transpose3d", (4, 8 * 32, 32))
+    assert [side(layer, "out", each) for each in DIMENSIONS] == [8, 32, 32]
+    assert layer_flops(layer, "forward", 1) == 2 * (4 * 16 * 16) * 4 * 2 * 8
+
+
+def test_layers_of_a_volume_have_its_channels(torch, rows):
+    found = rows(
+        lambda self, x: self.norm(self.conv(x.view(-1, 2, 4, 16, 16))),
+        conv=torch.nn.Conv3d(2, 4, 3, padding=1), norm=torch.nn.BatchNorm3d(4),
+    )  # fmt: skip
+    assert [(layer.type, shape(layer)) for layer in found] == [
+        ("conv3d", (4, 64, 16)),
+        ("batch_norm", (4, 64, 16)),
+    ]
+
+
+def test_a_table_of_volumes_is_read_again_from_csv_and_as_sent(torch, rows, tmp_path):
+    found = rows(lambda self, x: self.conv(x.view(-1, 2, 4, 16, 16)), conv=torch.nn.Conv3d(2, 4, (3, 1, 1)))
+    table = LayerTable("volumes", 16, tuple(found), source="csv")
+    table.to_csv(tmp_path / "volumes.csv")
+    assert read_layer_table_csv(tmp_path / "volumes.csv") == table
+    assert inline_table(LayerTableIn.model_validate(table.document())).layers == table.layers
+
+
+def test_depths_that_contradict_heights_are_refused(torch, rows):
+    (layer,) = rows(lambda self, x: self.conv(x.view(-1, 2, 4, 16, 16)), conv=torch.nn.Conv3d(2, 4, 3))
+    assert "not a multiple of in_depth 3" in (layer_complaint(replace(layer, in_depth=3)) or "")
+    assert "out_depth 1 does not follow" in (layer_complaint(replace(layer, out_depth=1)) or "")
+    assert "in_depth is given" in (layer_complaint(replace(layer, type="conv2d")) or "")
+
+
+def test_attention_keeps_its_inputs_and_never_its_scores(torch, rows):
     def forward(self: Any, x: Any) -> Any:
         q = (
             self.conv(x).flatten(2).transpose(1, 2)[:, None]
@@ -119,7 +166,7 @@ def test_attention_keeps_its_inputs_and_never_its_scores(torch: Any, rows: Any) 
 
 
 @pytest.mark.parametrize("type_", [name for name, entry in OPERATOR_TYPES.items() if entry.product])
-def test_kernels_multiply_as_often_as_layers_do(type_: str) -> None:
+def test_kernels_multiply_as_often_as_layers_do(type_):
     layer = Layer(
         1, "x", type_, None, (0,), 8, 4, 4, 16, 4, 4, 3, 3, 1, 1, 1, 1, 1, 2, parameters=5, repeats=3
     )
@@ -134,12 +181,12 @@ def test_kernels_multiply_as_often_as_layers_do(type_: str) -> None:
         ("InstanceNormalization", {"s": (3,), "b": (3,)}, "group_norm"),
     ],
 )
-def test_onnx_has_them(onnx: Any, tmp_path: Any, operator: str, weights: dict[str, Any], type_: str) -> None:
+def test_onnx_has_them(onnx, tmp_path, operator, weights, type_):
     attributes = {"num_groups": 3} if operator == "GroupNormalization" else {}
     assert [layer.type for layer in _read(onnx, tmp_path, operator, weights, **attributes)] == [type_]
 
 
-def test_onnx_sums_over_channels(onnx: Any, tmp_path: Any) -> None:
+def test_onnx_sums_over_channels(onnx, tmp_path):
     import numpy as np
 
     axes = onnx.numpy_helper.from_array(np.array([1], np.int64), "axes")
@@ -147,7 +194,7 @@ def test_onnx_sums_over_channels(onnx: Any, tmp_path: Any) -> None:
     assert (layer.type, shape(layer)) == ("mean", (1, 16, 16))
 
 
-def test_onnx_resizes(onnx: Any, tmp_path: Any) -> None:
+def test_onnx_resizes(onnx, tmp_path):
     import numpy as np
 
     scales = onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
@@ -156,7 +203,7 @@ def test_onnx_resizes(onnx: Any, tmp_path: Any) -> None:
     assert (layer.type, shape(layer), layer.parameters) == ("upsample", (3, 32, 32), 0)
 
 
-def test_onnx_multiplies_maps(onnx: Any, tmp_path: Any) -> None:
+def test_onnx_multiplies_maps(onnx, tmp_path):
     (layer,) = _graph(onnx, tmp_path, [onnx.helper.make_node("MatMul", ["x", "x"], ["y"])], [])
     assert (layer.type, layer.groups) == ("matmul", 3)
     assert layer_flops(layer, "forward", 1) == 2 * 3 * 16**3
@@ -177,7 +224,7 @@ def _graph(onnx: Any, tmp_path: Any, nodes: list[Any], tensors: list[Any]) -> La
     return from_onnx(tmp_path / "made.onnx")
 
 
-def test_chainer_has_them(chainer: ModuleType) -> None:
+def test_chainer_has_them(chainer):
     from predictor.cnns.chainer_chain import from_chainer
 
     F = chainer.functions
@@ -207,9 +254,7 @@ def normalized(torch: ModuleType) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
-def test_batch_norms_that_pytorchs_default_exporter_folds_are_warned_of(
-    torch: ModuleType, onnx: ModuleType, normalized: Any, tmp_path: Any
-) -> None:
+def test_batch_norms_that_pytorchs_default_exporter_folds_are_warned_of(torch, onnx, normalized, tmp_path):
     pytest.importorskip("onnxscript", reason="onnxscript is not installed here: the exporter does not run")
     torch.onnx.export(normalized.train(), (torch.zeros(2, 3, 8, 8),), tmp_path / "folded.onnx")
     table = from_onnx(tmp_path / "folded.onnx")
@@ -218,9 +263,7 @@ def test_batch_norms_that_pytorchs_default_exporter_folds_are_warned_of(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_export_that_the_warning_names_keeps_them(
-    torch: ModuleType, onnx: ModuleType, normalized: Any, tmp_path: Any
-) -> None:
+def test_the_export_that_the_warning_names_keeps_them(torch, onnx, normalized, tmp_path):
     pytest.importorskip("onnxscript", reason="onnxscript is not installed here: the exporter does not run")
     torch.onnx.export(normalized.train(), (torch.zeros(2, 3, 8, 8),), tmp_path / "kept.onnx", optimize=False)
     table = from_onnx(tmp_path / "kept.onnx")

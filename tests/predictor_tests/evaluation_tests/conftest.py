@@ -95,9 +95,15 @@ class Refusing(NoisyMean):
         return super().predict(X)
 
 
-@pytest.fixture
-def features() -> pd.DataFrame:
+@pytest.fixture(scope="session")
+def made_up_table() -> pd.DataFrame:
+    """The whole CNNs of the made-up world; tests that change rows take `features`."""
     return target_table()
+
+
+@pytest.fixture
+def features(made_up_table: pd.DataFrame) -> pd.DataFrame:
+    return made_up_table.copy()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from predictor.answers.asked import Asked
 from predictor.answers.question import Question
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
@@ -28,9 +29,10 @@ def test_every_claim_that_counts_is_a_question_that_the_product_takes(module):
     assert len(rows) > 150
     for row in rows:
         question = Question.of(row["cnn"], row["gpu"], int(row["batch_size"]), module.options_of(row))
-        question.check_team()
-        assert question.devices(), row["id"]
-        assert question.layer_tables()[0].image_size == int(row["image_size"]), row["id"]
+        asked = Asked.of(question)
+        assert asked.local_sizes(question.batch_sizes)
+        assert asked.devices, row["id"]
+        assert asked.tables[0].image_size == int(row["image_size"]), row["id"]
 
 
 def test_claims_of_low_confidence_do_not_count(module):

@@ -12,6 +12,7 @@ import pytest
 
 import epochcast
 from predictor.catalogue.offers import Offer
+from predictor.errors import SchemaError
 from predictor.models.input_pipeline import workers_start_s
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -36,41 +37,21 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def test_every_cnn_is_trained_at_three_batch_sizes_in_two_modes_on_one_gpu_and_by_pytorch_on_two(benchmark):
-    counted = {}
-    for case in benchmark.CASES:
-        counted.setdefault((case.cnn, case.framework, case.n_gpus), set()).add(case.name)
-    assert {key: len(names) for key, names in counted.items()} == {
-        ("resnet50", "pytorch", 1): 6,
-        ("vgg_cifar", "pytorch", 1): 6,
-        ("vgg_cifar", "chainer", 1): 6,
-        ("own", "pytorch", 1): 6,
-        ("resnet50", "pytorch", 2): 6,
-        ("own", "pytorch", 2): 6,
-        ("vgg_cifar", "pytorch", 2): 6,
-    }
+def test_every_epoch_that_was_trained_is_a_case_by_its_name(benchmark):
+    for path in BENCHMARKS.glob("real_epochs_*.csv"):
+        for name in {row["case"] for row in rows_of(path)}:
+            case = benchmark.Case.named(name)
+            assert name.startswith(f"{case.cnn}_{case.mode.framework}_{case.n_gpus}x{case.local_batch_size}_")
+            assert benchmark.table_of(case.cnn).image_size == case.task.image_size
 
 
-def test_the_committed_forecast_has_every_case_on_both_gpus(benchmark):
-    found = {
-        (row["case"], row["gpu"], row["host"]) for row in rows_of(BENCHMARKS / "real_epochs_forecast.csv")
-    }
-    for case in benchmark.CASES:
-        for gpu, host in (("NVIDIA H200", "h200_16_cores.json"), (H100, "h100_16_cores.json")):
-            assert (case.name, gpu, "not measured") in found
-            assert ((case.name, gpu, host) in found) == (case.framework == "pytorch")
+def test_what_is_no_case_is_refused(benchmark):
+    for name, why in (("resnet50", "is no case"), ("vgg_cifar_chainer_1x128_amp", "by PyTorch alone")):
+        with pytest.raises(SchemaError, match=why):
+            benchmark.main(["train", "--cases", name])
 
 
-def test_the_second_forecast_has_every_case_of_the_second_set_on_both_gpus_with_its_start(benchmark):
-    found = {(row["case"], row["gpu"]): row for row in rows_of(BENCHMARKS / "real_epochs_forecast_2.csv")}
-    for case in benchmark.SECOND_CASES:
-        for gpu in ("NVIDIA H200", H100):
-            assert float(found[case.name, gpu]["start_s"]) > 0
-
-
-def test_strangers_were_forecast_before_they_were_trained(benchmark, training):
-    strangers = [row["cnn"] for row in rows_of(BENCHMARKS / "other_families.csv") if row["role"] != "fitted"]
-    assert set(training.OTHER_FAMILIES) <= set(strangers)
+def test_strangers_were_forecast_before_they_were_trained():
     for forecasts, measured in (("3", "h100_3"), ("4", "h200_4"), ("5", "h200_5")):
         forecast = {
             (row["case"], row["gpu"]): row["forecast_at"]
@@ -81,7 +62,7 @@ def test_strangers_were_forecast_before_they_were_trained(benchmark, training):
 
 
 def test_a_forecast_is_what_compare_says_for_as_many_iterations(benchmark):
-    case = next(each for each in benchmark.CASES if each.name == "resnet50_pytorch_2x128_tf32")
+    case = benchmark.Case.named("resnet50_pytorch_2x128_tf32")
     found = benchmark._forecast_of(case, H100, None)
     machine = Offer("mine", "machine", H100, 2, 1.0, vcpus=32, link="nvlink4")
     answer = epochcast.compare(
@@ -104,16 +85,6 @@ def test_a_start_is_added_to_the_forecast_of_the_first_epoch_alone(benchmark):
     assert judges.forecast_and_measured(epoch, measured, later=False) == ([2, 1.5, 2.5], 4)
     once = measured | {"second_epoch_s": ""}
     assert judges.forecast_and_measured(epoch, once, later=True) == ([2, 1.5, 2.5], 1.5)
-
-
-def test_cases_come_in_the_order_of_their_patterns(benchmark):
-    found = [
-        case.name
-        for case in benchmark._asked("own_plain_*_1x512_amp,vgg_*_pytorch_1x50_tf32,own_plain_*_1x512_*")
-    ]
-    assert found == [
-        "own_plain_pytorch_1x512_amp", "vgg_cifar_pytorch_1x50_tf32", "own_plain_pytorch_1x512_tf32"
-    ]  # fmt: skip
 
 
 def test_pictures_are_copied_until_there_are_enough(benchmark, tmp_path, monkeypatch, capsys):
@@ -143,8 +114,8 @@ def test_an_epoch_is_timed_from_before_its_first_mini_batch_to_its_end(training,
 def test_two_processes_train_an_epoch_together_and_a_second_run_repeats_nothing(tmp_path, torch):
     out = tmp_path / "measured.csv"
     command = [
-        sys.executable, str(BENCHMARKS / "real_epochs.py"), "train", "--dry-run", "--cases", "own_pytorch_2x32_tf32",
-        "--out", str(out),
+        sys.executable, str(BENCHMARKS / "real_epochs.py"), "train", "--dry-run",
+        "--cases", "resnet18_cifar_pytorch_2x32_tf32", "--out", str(out),
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"}
     first = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -162,5 +133,7 @@ def test_what_fails_is_a_row_that_says_so_and_does_not_count_as_done(benchmark, 
     monkeypatch.setattr(benchmark, "train", failing)
     out = tmp_path / "measured.csv"
     for _ in range(2):
-        benchmark.main(["train", "--dry-run", "--cases", "own_pytorch_1x32_tf32", "--out", str(out)])
+        benchmark.main(
+            ["train", "--dry-run", "--cases", "resnet18_cifar_pytorch_1x32_tf32", "--out", str(out)]
+        )
     assert [row["error"] for row in rows_of(out)] == ["MemoryError: too large"] * 2

@@ -9,8 +9,15 @@ import pytest
 from predictor.catalogue.devices import find_gpu, peak_tflop_per_s
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.proxies import proxy_name
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError, UnknownGpuError
-from predictor.measurements.features import feature_table
+from predictor.measurements.features import (
+    DESCRIBING_COLUMNS,
+    MEASURED_COLUMNS,
+    described,
+    feature_table,
+)
+from predictor.measurements.schema import column
 
 
 def _layer(index=0, type_="conv2d", side=16, channels=(128, 128), kernel=(3, 3), stride=(1, 1), **rest):
@@ -173,3 +180,36 @@ def test_importing_features_and_the_registry_loads_neither_pandas_nor_scikit_lea
     code = f"import sys, {modules}; sys.exit(str({heavy}) if {heavy} else 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def _described(**row):
+    known = {"gpu": "Tesla T4", "cnn": "16_128_128", "image_size": 16, "batch_size": 32, "kind": "proxy"}
+    return described(
+        feature_table(pd.DataFrame([known | {"precision": "fp32", "iteration_time_ms": 3.0} | row]))
+    )
+
+
+def test_a_table_to_open_has_specifications_a_proxy_s_shape_and_counts():
+    (row,) = _described().to_dict("records")
+    assert (row["cuda_cores"], row["peak_tflop_per_s"]) == (2560, find_gpu("Tesla T4").peak_fp32_tflop_per_s)
+    assert (row["in_height"], row["in_channels"], row["kernel_height"]) == (16, 128, 3)
+    assert (row["n_16_128_128"], row["n_32_3_64"]) == (1, 0)
+
+
+def test_a_cnn_has_counts_of_proxies_and_no_shape_of_its_own():
+    (row,) = _described(cnn="vgg_cifar", image_size=32, kind="target").to_dict("records")
+    assert row["n_16_128_128"] == 1
+    assert np.isnan(row["in_height"])
+    layers = [each for each in zoo_cnn("vgg_cifar") if each.type in ("conv2d", "linear")]
+    assert sum(value for name, value in row.items() if name.startswith("n_")) == len(layers)
+
+
+def test_a_processor_has_no_specifications():
+    (row,) = _described(gpu="cpu:AMD EPYC").to_dict("records")
+    assert np.isnan(row["cuda_cores"])
+
+
+def test_every_column_of_the_table_is_described_with_its_unit():
+    known = {each.name for each in DESCRIBING_COLUMNS} | {*MEASURED_COLUMNS}
+    assert {*_described().columns} <= known
+    assert all(column(name) for name in MEASURED_COLUMNS)

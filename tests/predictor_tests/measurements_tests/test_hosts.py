@@ -1,11 +1,7 @@
 """What enqueuing costs: kept as JSON, compared with what a model predicts."""
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
-from predictor.catalogue.modes import Mode
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.files import data_root
 from predictor.measurements.hosts import (
@@ -27,32 +23,19 @@ FAST = HostMeasurement(
 )
 
 
-def slower(factor: float) -> HostMeasurement:
-    times = (replace(each, host_time_ms=factor * each.host_time_ms) for each in FAST.times)
-    return HostMeasurement("slow", tuple(times))
-
-
-def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+def test_a_file_gives_back_what_was_written(tmp_path):
     write_host(FAST, tmp_path / "host.json")
     assert read_host(tmp_path / "host.json") == FAST
 
 
-def predicted(cnn: str, image_size: int) -> float:
-    return {("resnet18", 32): 4.0, ("lenet5", 28): 1.0}[cnn, image_size]
+def test_the_reference_is_the_mean_of_all_modes_without_what_autocast_adds():
+    assert FAST.reference_ms("pytorch", autocast=1.25) == pytest.approx(4.0)
+    assert FAST.reference_ms("pytorch", autocast=1.0) == pytest.approx((4.0 * 5.0) ** 0.5)
 
 
-def test_a_machine_twice_as_slow_in_the_mode_is_as_slow_but_for_a_fifth_of_the_logarithm() -> None:
-    assert slower(2.0).slowness(Mode(precision="tf32"), predicted) == pytest.approx(2.0**0.8)
-
-
-def test_a_mode_that_was_not_measured_takes_the_other_modes_of_the_framework() -> None:
-    found = slower(3.0).slowness(Mode(precision="amp_fp16", memory_format="channels_last"), predicted)
-    assert found == pytest.approx((3.0 * 1.25 ** (1 / 3)) ** 0.8)  # AMP bf16's ResNet-18 took 5 ms, not 4
-
-
-def test_a_framework_that_was_not_measured_is_refused_with_the_next_step() -> None:
+def test_a_framework_that_was_not_measured_is_refused_with_the_next_step():
     with pytest.raises(OutOfRangeError, match="epochcast host --framework chainer"):
-        slower(2.0).slowness(Mode("chainer"), predicted)
+        FAST.reference_ms("chainer", 1.2)
 
 
 @pytest.mark.parametrize(
@@ -64,18 +47,18 @@ def test_a_framework_that_was_not_measured_is_refused_with_the_next_step() -> No
         ("{", "not a file of"),
     ],
 )
-def test_another_file_is_refused_with_the_next_step(tmp_path: Path, text: str, why: str) -> None:
+def test_another_file_is_refused_with_the_next_step(tmp_path, text, why):
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(SchemaError, match=why):
         read_host(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("ms", [0.0, -1.0, float("inf"), "4"])
-def test_a_time_that_is_none_is_refused(ms: float) -> None:
+def test_a_time_that_is_none_is_refused(ms):
     with pytest.raises(SchemaError, match="not a finite number above 0"):
         HostTime("pytorch", "gpu", "tf32", "nchw", "resnet18", 32, ms)
 
 
-def test_the_measured_hosts_of_the_checkout_are_read() -> None:
+def test_the_measured_hosts_of_the_checkout_are_read():
     files = sorted((data_root() / "hosts").glob("*.json"))
     assert {read_host(file).gpu for file in files} == {"NVIDIA H200", "NVIDIA H100 80GB HBM3"}

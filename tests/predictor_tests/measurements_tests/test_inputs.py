@@ -46,9 +46,7 @@ def test_a_damaged_file_is_refused_with_the_next_step(tmp_path, changed, message
     path = tmp_path / "input.json"
     write_input(MEASURED, path)
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-    with pytest.raises(
-        SchemaError, match=rf"input.json is not a file of .*{message}.*epochcast profile input --out"
-    ):
+    with pytest.raises(SchemaError, match=rf"{message}.*epochcast profile input --out"):
         read_input(path)
 
 

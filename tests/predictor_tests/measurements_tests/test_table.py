@@ -49,30 +49,30 @@ def write(path: Path, text: str) -> Path:
 
 
 class TestATableOfOnesOwn:
-    def test_needs_six_columns_only(self, csv: Path) -> None:
+    def test_needs_six_columns_only(self, csv):
         assert read_measurements(csv)["iteration_time_ms"].tolist() == [310.5, 310.5]
 
-    def test_gets_every_other_column_as_unknown(self, csv: Path) -> None:
+    def test_gets_every_other_column_as_unknown(self, csv):
         read = read_measurements(csv)
         assert list(read.columns) == [entry.name for entry in COLUMNS]
         filled = {"format_version", "device_kind", *REQUIRED}
         assert read[[name for name in read.columns if name not in filled]].isna().all(axis=None)
 
-    def test_knows_an_adaptive_pool_that_widens_whose_stride_rounds_down_to_nothing(self) -> None:
+    def test_knows_an_adaptive_pool_that_widens_whose_stride_rounds_down_to_nothing(self):
         pool = {"kind": "operator", "type": "avg_pool", "kernel_height": 1, "stride_height": 0}
         assert check_measurements(table(**pool), "mine")["stride_height"].tolist()[1] == 0
 
-    def test_keeps_columns_that_we_do_not_know(self) -> None:
+    def test_keeps_columns_that_we_do_not_know(self):
         assert check_measurements(table(weather="rain"), "mine")["weather"].tolist()[1] == "rain"
 
-    def test_may_be_gzipped(self, tmp_path: Path) -> None:
+    def test_may_be_gzipped(self, tmp_path):
         table().to_csv(tmp_path / "mine.csv.gz", index=False)
         assert len(read_measurements(tmp_path / "mine.csv.gz")) == 2
 
-    def test_may_end_in_empty_lines(self, csv: Path) -> None:
+    def test_may_end_in_empty_lines(self, csv):
         assert len(read_measurements(write(csv, csv.read_text() + "\n\n"))) == 2
 
-    def test_comes_back_unchanged_after_writing(self, tmp_path: Path) -> None:
+    def test_comes_back_unchanged_after_writing(self, tmp_path):
         first = check_measurements(table(xla=True, n_repeats=9, framework="pytorch", notes="a, b"), "mine")
         write_measurements(first, tmp_path / "copy.csv")
         pd.testing.assert_frame_equal(read_measurements(tmp_path / "copy.csv"), first)
@@ -90,55 +90,55 @@ class TestWordsAreNormalised:
             ("gpu", "NVIDIA Tesla T4", "Tesla T4"),
         ],
     )
-    def test_to_ours(self, column: str, theirs: str, ours: str) -> None:
+    def test_to_ours(self, column, theirs, ours):
         assert check_measurements(table(**{column: theirs}), "mine")[column].tolist()[1] == ours
 
-    def test_flags_become_true_false_or_unknown(self) -> None:
+    def test_flags_become_true_false_or_unknown(self):
         flags = check_measurements(pd.DataFrame([{**ROW, "xla": x} for x in ("true", "0", "")]), "mine")[
             "xla"
         ]
         assert flags.tolist()[:2] == [True, False]
         assert flags.isna().tolist() == [False, False, True]
 
-    def test_a_cpu_keeps_its_name(self) -> None:
+    def test_a_cpu_keeps_its_name(self):
         checked = check_measurements(table(gpu="cpu:Xeon 8480"), "mine")
         assert checked["gpu"].tolist()[1] == "cpu:Xeon 8480"
         assert checked["device_kind"].tolist() == ["gpu", "cpu"]
 
 
 class TestBadInputIsRefused:
-    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_not_there(self, tmp_path):
         with pytest.raises(DataError, match=r"there is no measurement table at .*none\.csv"):
             read_measurements(tmp_path / "none.csv")
 
-    def test_an_empty_file(self, tmp_path: Path) -> None:
+    def test_an_empty_file(self, tmp_path):
         with pytest.raises(SchemaError, match=r"is empty\. A measurement table needs gpu, cnn, image_size"):
             read_measurements(write(tmp_path / "empty.csv", ""))
 
-    def test_a_header_without_rows(self, tmp_path: Path) -> None:
+    def test_a_header_without_rows(self, tmp_path):
         with pytest.raises(SchemaError, match="column names but no measurement"):
             read_measurements(write(tmp_path / "head.csv", ",".join(ROW) + "\n"))
 
-    def test_a_missing_column(self) -> None:
+    def test_a_missing_column(self):
         with pytest.raises(SchemaError, match=r"lacks the column 'batch_size'\. Needed: gpu, cnn"):
             check_measurements(table().drop(columns="batch_size"), "mine")
 
-    def test_a_column_spelt_wrongly(self) -> None:
+    def test_a_column_spelt_wrongly(self):
         with pytest.raises(SchemaError, match="'gpu_time': did you mean 'gpu_time_ms'"):
             check_measurements(table(gpu_time=3.0), "mine")
 
-    def test_a_column_given_twice(self, tmp_path: Path) -> None:
+    def test_a_column_given_twice(self, tmp_path):
         text = (
             "gpu,gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nTesla T4,Tesla K80,a,1,1,fp32,1\n"
         )
         with pytest.raises(SchemaError, match="column 'gpu' twice"):
             read_measurements(write(tmp_path / "twice.csv", text))
 
-    def test_a_row_longer_than_the_header(self, csv: Path) -> None:
+    def test_a_row_longer_than_the_header(self, csv):
         with pytest.raises(DataError, match="cannot be read as CSV"):
             read_measurements(write(csv, csv.read_text().replace("310.5\n", "310.5,1,2\n")))
 
-    def test_a_damaged_gzip(self, tmp_path: Path) -> None:
+    def test_a_damaged_gzip(self, tmp_path):
         path = tmp_path / "mine.csv.gz"
         table().to_csv(path, index=False)
         path.write_bytes(path.read_bytes()[:-12])
@@ -146,63 +146,61 @@ class TestBadInputIsRefused:
             read_measurements(path)
 
     @pytest.mark.parametrize("time", ["0", "0.0", "-3", "nan", "inf", "fast"])
-    def test_a_time_that_is_none(self, csv: Path, time: str) -> None:
+    def test_a_time_that_is_none(self, csv, time):
         text = csv.read_text().replace("64,fp32,310.5", f"64,fp32,{time}")
         with pytest.raises(SchemaError, match=rf"line 3: iteration_time_ms is '{time}'.*wrong unit"):
             read_measurements(write(csv, text))
 
-    def test_a_missing_time(self, csv: Path) -> None:
+    def test_a_missing_time(self, csv):
         with pytest.raises(SchemaError, match="line 3: iteration_time_ms is missing"):
             read_measurements(write(csv, csv.read_text().replace("64,fp32,310.5", "64,fp32,")))
 
-    def test_a_nan_in_a_frame(self) -> None:
+    def test_a_nan_in_a_frame(self):
         with pytest.raises(SchemaError, match=r"mine, row 1: iteration_time_ms is 'nan'.*in ms"):
             check_measurements(table(iteration_time_ms=float("nan")), "mine")
 
     @pytest.mark.parametrize("batch_size", [0, -8, 2.5, "many"])
-    def test_a_batch_size_that_is_none(self, batch_size: object) -> None:
-        with pytest.raises(
-            SchemaError, match=r"row 1: batch_size is .*whole number of at least 1, in images"
-        ):
+    def test_a_batch_size_that_is_none(self, batch_size):
+        with pytest.raises(SchemaError, match=r"row 1: batch_size .*at least 1, in images"):
             check_measurements(table(batch_size=batch_size), "mine")
 
-    def test_an_unknown_word(self) -> None:
+    def test_an_unknown_word(self):
         with pytest.raises(SchemaError, match=r"precision is 'fp23'\. Valid: fp32, tf32, fp16"):
             check_measurements(table(precision="fp23"), "mine")
 
-    def test_an_unknown_gpu(self, csv: Path) -> None:
+    def test_an_unknown_gpu(self, csv):
         text = csv.read_text().replace("Tesla T4,resnet50,224,64", "H2O0,resnet50,224,64")
         with pytest.raises(UnknownGpuError, match=r"line 3: .*'H2O0'.*Nearest"):
             read_measurements(write(csv, text))
 
-    def test_a_gpu_name_that_fits_several(self) -> None:
+    def test_a_gpu_name_that_fits_several(self):
         with pytest.raises(UnknownGpuError, match="row 1: 'V100' fits several"):
             check_measurements(table(gpu="V100"), "mine")
 
     @pytest.mark.parametrize("version", [3, "3", "1.1"])
-    def test_another_format_version(self, version: object) -> None:
+    def test_another_format_version(self, version):
         with pytest.raises(SchemaError, match=f"format version '{version}'; this epochcast reads version 2"):
             check_measurements(table(format_version=version), "mine")
 
-    def test_how_many_rows_share_the_fault(self) -> None:
+    def test_how_many_rows_share_the_fault(self):
         bad = pd.DataFrame([{**ROW, "iteration_time_ms": 0}] * 3)
         with pytest.raises(SchemaError, match="as in 2 more rows"):
             check_measurements(bad, "mine")
 
 
-def test_the_written_table_names_its_version(tmp_path: Path) -> None:
+def test_the_written_table_names_its_version(tmp_path):
     write_measurements(table(), tmp_path / "a.csv")
     assert pd.read_csv(tmp_path / "a.csv")["format_version"].tolist() == [FORMAT_VERSION] * 2
 
 
-def test_a_table_written_to_a_link_leaves_it_a_link(tmp_path: Path) -> None:
+def test_a_table_written_to_a_link_leaves_it_a_link(tmp_path):
     (tmp_path / "latest.csv.gz").symlink_to("a.csv.gz")
     write_measurements(table(), tmp_path / "latest.csv.gz")
     assert (tmp_path / "latest.csv.gz").is_symlink()
     assert len(read_measurements(tmp_path / "a.csv.gz")) == 2
 
 
-def test_a_table_written_into_no_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_table_written_into_no_folder_is_an_error_that_names_it(tmp_path):
     with pytest.raises(FileNotFoundError) as refused:
         write_measurements(table(), tmp_path / "none" / "a.csv")
     assert (refused.value.filename, refused.value.strerror) == (
@@ -211,31 +209,31 @@ def test_a_table_written_into_no_folder_is_an_error_that_names_it(tmp_path: Path
     )
 
 
-def test_the_summary_counts_measurements_and_ranges() -> None:
+def test_the_summary_counts_measurements_and_ranges():
     summed = summary(check_measurements(table(batch_size=64, cnn="vgg16"), "mine"))
     first = summed.iloc[0]
     assert (len(summed), first["measurements"], first["cnns"]) == (1, 2, 2)
     assert (first["smallest_batch_size"], first["largest_batch_size"]) == (32, 64)
 
 
-def test_every_column_is_described_and_named_once() -> None:
+def test_every_column_is_described_and_named_once():
     assert all(entry.about for entry in COLUMNS)
     assert len({entry.name for entry in COLUMNS}) == len(COLUMNS)
 
 
-def test_importing_the_importers_loads_no_pandas() -> None:
+def test_importing_the_importers_loads_no_pandas():
     code = "import sys, predictor.measurements.published; sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_column_that_is_not_there_is_as_one_without_values() -> None:
+def test_a_column_that_is_not_there_is_as_one_without_values():
     for entry in (entry for entry in COLUMNS if not entry.required):
         checked = CHECKS[entry.form](text_column([None, None]), entry, RowNames("a table", "row", [0, 1]))
         pd.testing.assert_series_equal(missing_column(entry, 2), checked, check_names=False, obj=entry.name)
 
 
 class TestNoise:
-    def test_stands_in_columns(self) -> None:
+    def test_stands_in_columns(self):
         checked = check_measurements(table(median_precision=0.31, disturbed="true", batch_size=64), "mine")
         assert disturbed_rows(checked) == 1
         assert noise_by_batch_size(checked) == {
@@ -245,7 +243,7 @@ class TestNoise:
             )
         }
 
-    def test_of_an_old_table_is_read_from_its_notes(self) -> None:
+    def test_of_an_old_table_is_read_from_its_notes(self):
         notes = (
             "disturbed: other processes used 51 %; host time's median known to 80.0 % (95 % interval); "
             "GPU time's median known to 1.3 % (95 % interval); wall time's median known to 3.1 % (95 % interval)"
@@ -255,12 +253,12 @@ class TestNoise:
         assert checked["disturbed"].tolist()[1] is True
         assert checked[["median_precision", "disturbed"]].iloc[0].isna().all()
 
-    def test_that_columns_give_outweighs_notes(self) -> None:
+    def test_that_columns_give_outweighs_notes(self):
         notes = "disturbed: a little; wall time's median known to 31 % (95 % interval)"
         checked = check_measurements(table(notes=notes, median_precision=0.02, disturbed=False), "mine")
         assert (checked["median_precision"][1], checked["disturbed"][1]) == (0.02, False)
 
-    def test_of_the_project_s_own_tables_is_known(self) -> None:
+    def test_of_the_project_s_own_tables_is_known(self):
         folder = Path(__file__).parents[3] / "datasets" / "measurements"
         checked = read_measurements(folder / "cpu_pytorch_cnns.csv.gz")
         assert checked["median_precision"].notna().all()

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ratios_fit import COMPILE, compiled_pairs, measured_cnn, own_tables
 
 from predictor.answers.answer import answer, predict
+from predictor.answers.asked import Asked
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
@@ -16,7 +18,6 @@ from predictor.models.compiled import COMPILED as COMPILED_BY_EAGER
 from predictor.models.compiled import compile_seconds, eager_mode
 from predictor.models.forecast import WIDENS, Anchor
 from predictor.models.ratios import ratios_of
-from predictor.models.ratios_fit import COMPILE, compiled_pairs, measured_cnn, own_tables
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 
@@ -63,6 +64,7 @@ def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
     assert {*SHIPPED.types} == {layer.type for pair in pairs for layer in pair.table}
 
 
+@pytest.mark.slow
 def test_nine_in_ten_compiled_iterations_of_families_held_out_lie_in_their_intervals(pairs):
     without = COMPILE.held_out(pairs)
     answers = [pair.forecast(replace(without[pair.family], spread=SHIPPED.spread)) for pair in pairs]
@@ -169,9 +171,9 @@ def test_what_is_not_compiled_is_refused_with_the_next_step(gpu, options, messag
 
 
 def test_all_gpus_are_those_that_it_compiles_for():
-    gpus = [gpu for gpu, _ in Question("resnet50", "all", [64], capture="compile").devices()]
+    gpus = [gpu for gpu, _ in Asked.of(Question("resnet50", "all", [64], capture="compile")).devices]
     assert min(gpu.compute_capability for gpu in gpus) == 7.0
-    assert len(gpus) < len(Question("resnet50", "all", [64]).devices())
+    assert len(gpus) < len(Asked.of(Question("resnet50", "all", [64])).devices)
 
 
 def test_compiling_takes_longer_for_more_layers():

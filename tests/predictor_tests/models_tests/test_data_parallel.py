@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from ratios_fit import DATA_PARALLEL, own_tables, sync_norm_ms, team_pairs
 
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.links import find_link
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.data_parallel import Exchange, Gradients, Team, added_gpu_ms, team_iteration_ms
 from predictor.models.ratios import Ratios, ratios_of
-from predictor.models.ratios_fit import DATA_PARALLEL, own_tables, sync_norm_ms, team_pairs
 
 H200, SHIPPED = find_gpu("NVIDIA H200"), ratios_of("data_parallel")
 NOTHING = {"tensor_ms": 0.0, "ring": 0.0, "wait": 0.0, "host": 1.0, "sync_norm_ms": 0.0}
@@ -88,16 +88,18 @@ def test_the_host_counts_where_it_becomes_the_slower_one():
 
 
 def test_a_pair_is_predicted_from_one_gpu_as_measured(pairs):
-    pair = next(each for each in pairs if each.cnn == "resnet50" and each.local_batch_size == 128)
+    pair = next(pair for pair in pairs if pair.cnn == "resnet50" and pair.local_batch_size == 128)
     assert pair.one_ms < pair.predicted_ms(SHIPPED) < 1.1 * pair.one_ms
 
 
 def test_the_wait_for_the_slowest_gpu_grows_slowly_with_their_number():
     ratios = Ratios({**NOTHING, "wait": 0.01})
     link, one, no_gradients = find_link("nvlink4"), np.array([100.0]), Gradients(1, 0.0)
-    teams = [(H200, Team(n, 1, link)) for n in (2, 8, 64, 512)]
-    waits = added_gpu_ms(one, Exchange.of_rows(no_gradients, teams), ratios).tolist()
-    assert waits == [float(added_gpu_ms(one, Exchange.of(no_gradients, *team), ratios)[0]) for team in teams]
+    teams = [Team(n, 1, link) for n in (2, 8, 64, 512)]
+    exchange = Exchange.of_rows(no_gradients, [H200], np.zeros(4, dtype=int), teams, np.arange(4))
+    waits = added_gpu_ms(one, exchange, ratios).tolist()
+    alone = [Exchange.of(no_gradients, H200, team) for team in teams]
+    assert waits == [float(added_gpu_ms(one, each, ratios)[0]) for each in alone]
     assert waits == pytest.approx([1.18, 2.04, 2.88, 3.53], abs=0.01)
 
 

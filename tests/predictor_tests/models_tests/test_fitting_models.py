@@ -11,7 +11,7 @@ from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import check_measurements
 from predictor.models.fit import accuracy_of, fit_measurements
 from predictor.models.intervals import Predicted, Shares, calibrate, sites_of
-from predictor.models.roofline.terms import join_host
+from predictor.models.join import join_host
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of
 
@@ -86,11 +86,13 @@ def test_no_copy_of_images_is_added_where_no_row_says_that_iterations_copy_their
     assert forecast.iteration_time_ms[0] == join_host(forecast.gpu_time_ms, forecast.host_time_ms)[0]
 
 
-def test_a_copy_of_images_is_added_for_the_framework_whose_rows_say_so():
+def test_a_copy_of_images_from_the_host_is_added_for_the_framework_whose_rows_say_so():
     fed = fit_measurements(made_up().assign(framework="tensorflow", copies_input=True))
-    forecast = fed.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
+    asked = zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64]
+    synthetic, loaded = (fed.forecast(*asked, from_host=each) for each in (False, True))
     assert fed.fed_frameworks == ("tensorflow",)
-    assert forecast.iteration_time_ms[0] > join_host(forecast.gpu_time_ms, forecast.host_time_ms)[0]
+    assert loaded.iteration_time_ms[0] > join_host(loaded.gpu_time_ms, loaded.host_time_ms)[0]
+    assert synthetic.iteration_time_ms[0] == join_host(synthetic.gpu_time_ms, synthetic.host_time_ms)[0]
 
 
 def test_a_few_rows_are_refused_with_how_many_it_takes():

@@ -5,8 +5,19 @@ import pytest
 
 from predictor.answers.answer import predict
 from predictor.catalogue.devices import find_gpu
+from predictor.cnns.zoo import zoo_cnn
+from predictor.models.forecast import Anchor
 from predictor.models.intervals import fit_variances, interval_factor
-from predictor.models.residuals import PARTS, Locations, gp_posterior, prior_variance
+from predictor.models.residuals import (
+    PARTS,
+    Locations,
+    Runs,
+    covariances,
+    far_anchors,
+    gp_posterior,
+    prior_variance,
+)
+from predictor.stopping import stopped_by
 
 VARIANCES = dict.fromkeys(PARTS, 0.01)
 
@@ -61,25 +72,75 @@ def test_a_residual_of_five_deviations_counts_in_full():
     assert large == pytest.approx(5 * once)
 
 
+def corrected(runs, asked=None, parts=VARIANCES):
+    """Mean and variance at batch sizes on a T4, given runs of (batch size, residual) there."""
+    sizes, residual = zip(*runs, strict=True)
+    anchors = [Anchor("Tesla T4", size, 1.0) for size in sizes]
+    known = Runs(zoo_cnn("resnet18"), anchors, np.array(residual))
+    asked = np.array(sizes if asked is None else asked, dtype=float)
+    parts = dict(parts)
+    noise = np.full(asked.size, parts.pop("noise"))
+    return known.correction(find_gpu("T4"), asked, parts, np.ones(asked.size), noise)
+
+
 def test_a_measurement_of_ones_own_is_met_however_far_it_lies():
-    known = sites(("T4", "a", 224, 32))
-    mean, variance = gp_posterior(known, np.array([np.log(10.0)]), known, VARIANCES, trusted=True)
+    mean, variance = corrected([(32, np.log(10.0))])
     assert np.exp(mean[0]) == pytest.approx(10.0, rel=0.01)
     assert variance[0] >= VARIANCES["noise"]
 
 
 def test_two_measurements_of_ones_own_at_one_place_are_averaged():
-    known = sites(("T4", "a", 224, 32), ("T4", "a", 224, 32))
-    mean, _ = gp_posterior(known, np.array([0.9, 1.1]), known.take(np.array([0])), VARIANCES, trusted=True)
-    assert mean[0] == pytest.approx(1.0, rel=0.01)
+    mean, _ = corrected([(32, 0.9), (32, 1.1)])
+    assert mean == pytest.approx([1.0, 1.0], rel=0.01)
 
 
 def test_a_measurement_beyond_the_variances_makes_the_rest_less_certain():
-    known, asked = sites(("T4", "a", 224, 32)), sites(("T4", "a", 224, 256))
-    usual, wild = (
-        gp_posterior(known, np.array([r]), asked, VARIANCES, trusted=True)[1][0] for r in (0.1, 2.0)
-    )
+    usual, wild = (corrected([(32, r)], [256])[1][0] for r in (0.1, 2.0))
     assert wild > 5 * usual
+
+
+def test_runs_correct_as_the_inverse_of_their_covariance_says():
+    rng = np.random.default_rng(0)
+    sizes, other_sizes = np.arange(2, 302, 2), (3, 71, 30_001)
+    residual = 0.2 * rng.standard_normal(sizes.size)
+    known, asked = (sites(*[("T4", "a", 224, size) for size in each]) for each in (sizes, other_sizes))
+    parts = {"gpu": 0.02, "cnn_image": 0.03, "series": 0.01}
+    among, across = (
+        sum(parts[name] * part for name, part in covariances(one, known).items() if name in parts)
+        for one in (known, asked)
+    )
+    solved = np.linalg.solve(among + 0.004 * np.eye(sizes.size), np.column_stack([across.T, residual]))
+    left = 0.064 - (across * solved[:, :3].T).sum(axis=1)
+    surprise = residual @ solved[:, 3] / sizes.size
+    mean, variance = corrected(
+        list(zip(sizes.tolist(), residual, strict=True)), other_sizes, parts | {"noise": 0.004}
+    )
+    assert mean == pytest.approx(across @ solved[:, 3], rel=1e-8)
+    assert variance == pytest.approx(left * max(1.0, surprise), rel=1e-8)
+
+
+def test_ten_thousand_runs_need_no_matrix_of_their_pairs(monkeypatch):
+    compared = []
+    monkeypatch.setattr(
+        "predictor.models.residuals.covariances",
+        lambda a, b: compared.append(len(a) * len(b)) or covariances(a, b),
+    )
+    corrected([(size, 0.1) for size in range(1, 10_001)], [32, 64])
+    assert sum(compared) < 200 * 10_000  # of 10_000 * 10_000
+
+
+def test_a_correction_ends_when_it_is_stopped():
+    def stop():
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError), stopped_by(stop):
+        corrected([(size, 0.1) for size in range(1, 100)])
+
+
+def test_many_runs_far_from_the_model_are_one_reason_that_names_the_farthest():
+    anchors = [Anchor("Tesla T4", size, 1.0) for size in (8, 16, 32)]
+    (reason,) = far_anchors(anchors, np.log([5.0, 9.0, 1.0]), 0.01)
+    assert str(reason).startswith("anchor: 9 times the model's own time on Tesla T4 at batch 16 (and 1 more)")
 
 
 def test_variances_are_found_again_in_simulated_residuals():
@@ -97,13 +158,12 @@ def test_the_interval_factor_of_normal_residuals_is_the_normal_quantile():
     assert interval_factor(residual, np.full(5000, 0.01), 0.9) == pytest.approx(1.645, rel=0.05)
 
 
-def test_what_belongs_to_the_batch_size_alone_is_met_there_and_carried_less():
-    known, asked = sites(("T4", "a", 224, 256)), sites(("T4", "a", 224, 256), ("T4", "a", 224, 64))
-    residual = np.array([0.6])
-    plain, _ = gp_posterior(known, residual, asked, VARIANCES, trusted=True)
-    mean, variance = gp_posterior(known, residual, asked, VARIANCES, trusted=True, local=np.array([0.1]))
+def test_what_belongs_to_the_batch_size_alone_is_met_there_and_carried_less(monkeypatch):
+    plain, _ = corrected([(256, 0.6)], [64])
+    monkeypatch.setattr("predictor.models.residuals._short_of_memory", lambda *_: np.ones(1))
+    mean, variance = corrected([(256, 0.6)], [256, 64])
     assert mean[0] == pytest.approx(0.6, rel=0.01)
-    assert 0 < mean[1] < plain[1] / 2
+    assert 0 < mean[1] < plain[0] / 2
     assert variance[0] < variance[1]
 
 

@@ -12,12 +12,18 @@ from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.hosts import HostMeasurement, HostTime
 from predictor.models.base import Case
 from predictor.models.layer_times.files import LayerModel, LayerModels
-from predictor.models.layer_times.ladder import cards_of_the_chip, held_out_error, with_bases
+from predictor.models.layer_times.ladder import (
+    cards_of_the_chip,
+    held_out_error,
+    with_bases,
+    with_volumes,
+)
 from predictor.models.layer_times.law import SummingLaw, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.times import CARRIED, MEASURED, UNKNOWN, DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
+from predictor.models.ratios import ratios_of
 from predictor.models.served import Model
 from predictor.operators.operators import Operator, operators_of
 
@@ -138,6 +144,43 @@ def test_a_library_is_no_base_of_a_richer_one(h200, made_up_gpu):
     assert found[H100].base.source.mode == H200
 
 
+def _volume(channels, **more):
+    return Operator(
+        "conv3d", None, channels, 448, 56, channels, 448, 56, 9, 3, 1, 1, 1, 1, 1, 1, 27 * channels**2, in_depth=8,
+        out_depth=8, kernel_depth=3, stride_depth=1, padding_depth=1, **more,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def h200_with_volumes():
+    """An H200 that measured a narrow convolution over volumes, and an H100 that measured a wide one, too."""
+    narrow, wide = _volume(8), _volume(64)
+    mine = _library(H200, [SMALL_ACTIVATION, narrow], lambda _: 0.1)
+    others = _library(H100, [LARGE_ACTIVATION, narrow, wide], lambda _: 0.05)
+    return with_volumes({H200: mine, H100: others})[H200]
+
+
+def test_convolutions_over_volumes_that_another_card_measured_are_carried_over(h200_with_volumes):
+    narrow, wide = _volume(8), _volume(64)
+    assert set(h200_with_volumes.operators) == {SMALL_ACTIVATION, narrow, wide}
+    found = h200_with_volumes.times([narrow, wide], BATCH)
+    assert found.shape[:, 0].tolist() == [MEASURED, CARRIED]
+    own, carried = found.gpu_ms[:, 0]
+    assert own == pytest.approx(0.1 * 128)
+    assert 0.69 < carried / (0.05 * 128) < 1  # between the ratio of bandwidths and that of arithmetic
+
+
+def test_what_is_carried_over_is_not_counted_as_measured(h200_with_volumes):
+    assert h200_with_volumes.n_measured == 2 * len(SIZES)
+    assert h200_with_volumes.origin.startswith("2 operators measured on it")
+
+
+def test_what_is_carried_over_is_read_as_it_was_written(h200_with_volumes, tmp_path):
+    content = LayerModel(h200_with_volumes, SummingLaw()).packed()
+    again = LayerModel.unpacked(content, tmp_path / "h200.json.gz", lambda _: None).library
+    assert again.carried == {_volume(64)}
+
+
 def test_cards_of_a_chip_are_those_of_the_catalogue():
     names = {mode.gpu for mode in cards_of_the_chip(H200)}
     assert {"NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"} <= names
@@ -196,7 +239,7 @@ def test_autotuned_convolutions_are_corrected_and_everything_else_is_as_without(
 
 
 def test_autotuning_leaves_the_host_time_as_it_is():
-    """Measured on an H200 at 64, by the host of its first tables: 84.0 ms plain, 79.9 autotuned."""
+    """Measured on an H200 at 64, by the host of its first tables: 84.0 ms, 79.9 autotuned, hosts 78.8 and 74.5."""
     asked = (zoo_cnn("densenet201"), find_gpu("H200"))
     plain, tuned = (
         Model.load().forecast(*asked, Mode(precision="tf32", autotune=tune), [64]) for tune in (False, True)
@@ -209,7 +252,7 @@ def test_autotuning_leaves_the_host_time_as_it_is():
         Model.load().layers.measured(H200._replace(autotune=True)),
     )
     there = forecast_by_layers(own, Case("densenet201", 224, *asked, mode, np.array([64.0])), own.sums)
-    assert there.iteration_time_ms[0] == pytest.approx(79.9, rel=0.03)
+    assert there.iteration_time_ms[0] == pytest.approx(79.9, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -221,20 +264,21 @@ def test_autotuning_leaves_the_host_time_as_it_is():
         ("H200", {"precision": "tf32", "capture": "compile"}, "roofline"),
     ],
 )
-def test_where_no_autotuned_convolution_was_measured_the_plain_mode_answers_with_a_reason(gpu, mode, method):
+def test_autotuned_convolutions_that_nobody_measured_take_a_twentieth_less(gpu, mode, method):
     plain, tuned = (
         Model.load().forecast(
             zoo_cnn("resnet50"), find_gpu(gpu), Mode(**mode, autotune=tune), [32], method=method
         )
         for tune in (False, True)
     )
-    assert tuned.iteration_time_ms == pytest.approx(plain.iteration_time_ms, rel=1e-12)
+    assert tuned.gpu_time_ms == pytest.approx(0.95 * plain.gpu_time_ms, rel=0.01)
+    assert tuned.host_time_ms == pytest.approx(plain.host_time_ms)
     assert [each.kind for each in tuned.extrapolates[0]] == [
         *(each.kind for each in plain.extrapolates[0]),
         "autotune",
     ]
     assert tuned.low_ms < plain.low_ms
-    assert tuned.high_ms > plain.high_ms
+    assert tuned.high_ms == pytest.approx(plain.high_ms, rel=0.01)  # what is timed first is not slower
 
 
 def test_gpus_with_and_without_autotuned_operators_are_answered_as_if_asked_one_by_one():
@@ -249,30 +293,17 @@ def test_gpus_with_and_without_autotuned_operators_are_answered_as_if_asked_one_
         assert forecast.extrapolates == single.extrapolates
 
 
-def test_a_measured_host_scales_the_host_time_and_leaves_the_gpu_time(h200):
-    model = replace(Model.load(), layers=LayerModels().with_more([LayerModel(h200, SummingLaw(1.2))]))
-    asked = (zoo_cnn("resnet50"), find_gpu("H200"), Mode(precision="tf32"), [8])
-    usual = model.forecast(*asked)
-    twice = HostTime("pytorch", "gpu", "tf32", "nchw", "resnet50", 224, 2.0 * float(usual.host_time_ms[0]))
-    slow = model.forecast(*asked, host=HostMeasurement("a slow desk", (twice,)))
-    assert slow.host_time_ms / usual.host_time_ms == pytest.approx(2.0**0.8)
-    assert slow.gpu_time_ms == pytest.approx(usual.gpu_time_ms)
-    assert slow.host == "a slow desk"
-
-
-def test_a_measured_host_scales_host_times_from_specifications_too():
-    model, asked = (
-        Model.load(),
-        (zoo_cnn("resnet50"), find_gpu("A100-SXM4-40GB"), Mode(precision="tf32"), [8]),
+@pytest.mark.parametrize("gpu", ["H200", "A100-SXM4-40GB"], ids=["by layers", "by specifications"])
+def test_a_measured_host_scales_the_host_time_and_leaves_the_gpu_time(gpu):
+    asked = (zoo_cnn("resnet50"), find_gpu(gpu), Mode(precision="tf32"), [8])
+    one, slow = (
+        HostMeasurement("a slow desk", (HostTime("pytorch", "gpu", "tf32", "nchw", "resnet18", 32, time_ms),))
+        for time_ms in (6.0, 12.0)
     )
-    small = model.forecast(zoo_cnn("resnet18", 32), *asked[1:]).host_time_ms[0]
-    twice = HostTime("pytorch", "gpu", "tf32", "nchw", "resnet18", 32, 2.0 * float(small))
-    usual, slow = (
-        model.forecast(*asked, host=host) for host in (None, HostMeasurement("a slow desk", (twice,)))
-    )
-    assert slow.host_time_ms / usual.host_time_ms == pytest.approx(2.0**0.8)
-    assert slow.gpu_time_ms == pytest.approx(usual.gpu_time_ms)
-    assert slow.host == "a slow desk"
+    fast, slower = (Model.load().forecast(*asked, host=host) for host in (one, slow))
+    assert slower.host_time_ms / fast.host_time_ms == pytest.approx(2.0 ** ratios_of("host")["file_trust"])
+    assert slower.gpu_time_ms == pytest.approx(fast.gpu_time_ms)
+    assert slower.host == "a slow desk"
 
 
 def test_a_host_measured_with_another_framework_is_refused(h200):

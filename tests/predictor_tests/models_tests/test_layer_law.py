@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ratios_fit import measured_cnn
 
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
@@ -11,8 +12,6 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.models.layer_times.law import CLASSES, SIZES, OperatorTotals, SummingLaw, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import FARAWAY, MEASURED, NEAR, RUNG_OF, UNKNOWN, DeviceMode
-from predictor.models.ratios_fit import measured_cnn
-from predictor.models.residuals import layer_variances
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of
 
@@ -32,7 +31,7 @@ def sums(**shares):
 
 
 def width(**shares):
-    return [float(each[0]) for each in LAW.half_widths(sums(**shares))]
+    return [float(half_width[0]) for half_width in LAW.half_widths(sums(**shares))]
 
 
 LAW = SummingLaw(spread=0.03, spread_near=0.12, spread_strange=0.5)
@@ -81,11 +80,6 @@ def test_what_specifications_tell_widens_the_interval_by_no_more_than_theirs():
 
     assert above(0.4, unknown=1.0) == pytest.approx(0.4 + above(0.4, near=1.0))
     assert above(0.4, unknown=0.1) < 0.1 + above(0.4, near=0.1)
-
-
-def test_measurements_of_a_cnn_leave_the_roughness_between_batch_sizes():
-    assert layer_variances(0.01, 0.02)["noise"] == pytest.approx(0.001)
-    assert layer_variances(0.0001, 0.02)["noise"] == pytest.approx(0.0004)
 
 
 def test_the_host_takes_its_time_per_operator_for_sums_of_gradients_too_unless_they_count_apart():
@@ -164,7 +158,7 @@ def test_each_batch_size_names_what_lies_beyond_at_it_whatever_was_asked_beside_
     assert together == tuple(
         layer_sums(library, table, np.array([size]), fp32_products=True).reasons()[0] for size in sizes
     )
-    assert len({tuple(each.text for each in reasons) for reasons in together}) > 1
+    assert len({tuple(reason.text for reason in reasons) for reasons in together}) > 1
 
 
 @pytest.mark.parametrize(

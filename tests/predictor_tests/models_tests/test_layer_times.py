@@ -100,9 +100,7 @@ def test_intervals_surround_the_answer_and_widen_where_shapes_are_missing(table,
 
 
 def test_a_gpu_or_mode_without_operators_is_refused_with_what_there_is(table, targets):
-    with pytest.raises(
-        OutOfRangeError, match=r"no operator was measured on Tesla T4 .* measured: NVIDIA H200"
-    ):
+    with pytest.raises(OutOfRangeError, match=r"on Tesla T4 .* measured: NVIDIA H200"):
         _fitted(table).predict(targets.assign(gpu="Tesla T4"))
     with pytest.raises(OutOfRangeError, match="channels_last"):
         _fitted(table).predict(targets.assign(memory_format="channels_last"))

@@ -106,9 +106,23 @@ def test_anchored_without_a_measurement_is_refused(model):
         model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, method="anchored")
 
 
-def test_an_unknown_host_is_refused_with_those_that_were_measured(model):
-    with pytest.raises(OutOfRangeError, match=r"host 'abacus' was not measured.*g4dn\.xlarge"):
-        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, host="abacus")
+def test_an_unknown_host_is_refused_with_the_nearest_and_the_list(model):
+    with pytest.raises(OutOfRangeError, match=r"host 'g4dn\.7xlarge' is not known.*'g4dn\..*hosts list"):
+        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, host="g4dn.7xlarge")
+
+
+def test_a_host_named_by_its_cpu_or_its_instance_is_the_same_on_every_gpu(model):
+    by_cpu, by_instance = ("AMD EPYC 7R32", "aws/g5.2xlarge")
+    times = [
+        float(
+            model.forecast(
+                zoo_cnn("resnet50"), find_gpu(gpu), Mode(precision="fp32"), [1], host=host
+            ).host_time_ms[0]
+        )
+        for gpu in ("A10G", "H200", "T4")
+        for host in (by_cpu, by_instance)
+    ]
+    assert times == pytest.approx([times[0]] * len(times))
 
 
 def test_gpu_names_are_no_hosts(model):
@@ -246,9 +260,35 @@ def test_operators_never_measured_widen_the_interval_by_their_share_of_the_time(
         model.forecast(with_group_norms(zoo_cnn("resnet50"), share), T4, Mode(), [64])
         for share in (0.0, 0.02, 0.5, 1.0)
     ]
-    assert [str(each) for each in found[1].extrapolates[0]] == ["operator: group_norm never measured"]
+    assert [str(reason) for reason in found[1].extrapolates[0]] == ["operator: group_norm never measured"]
     known, few, half, whole = (np.log(each.high_ms[0] / each.low_ms[0]) for each in found)
     assert 1.25 * known < few < 1.4 * known < half < whole < 2.5 * known
+
+
+MODES = {
+    "eager": Mode(precision="tf32"),
+    "fp32": Mode(),
+    "graph": Mode(precision="tf32", capture="graph"),
+    "compile": Mode(precision="tf32", capture="compile"),
+    "chainer": Mode(framework="chainer", precision="tf32"),
+    "tensorflow": Mode(framework="tensorflow", precision="tf32"),
+    "autotune": Mode(precision="tf32", autotune=True),
+}
+RUN = Anchor(gpu="A100 PCIe 40GB", batch_size=32, iteration_time_ms=60.0)
+
+
+@pytest.mark.parametrize(
+    ("names", "anchors"), [(tuple(MODES), ()), (tuple(MODES)[::-1], ()), (tuple(MODES), (RUN,))]
+)
+def test_each_mode_of_a_question_is_answered_as_alone(model, names, anchors):
+    table = zoo_cnn("convnext_tiny")
+    devices = [(find_gpu(gpu), MODES[name]) for name in names for gpu in ("H200", "B200", "RTX 3090")]
+    together = model.forecasts(table, devices, (1, 32), anchors)
+    for (gpu, mode), answer in zip(devices, together, strict=True):
+        alone = model.forecast(table, gpu, mode, (1, 32), anchors)
+        for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms", "low_ms", "high_ms"):
+            assert getattr(answer, name).tolist() == getattr(alone, name).tolist(), (gpu.name, mode, name)
+        assert (answer.method, answer.extrapolates) == (alone.method, alone.extrapolates)
 
 
 def test_a_captured_graph_spares_the_host(model):
@@ -274,15 +314,21 @@ def test_answers_are_finite_for_every_gpu_and_precision(model):
             assert (forecast.low_ms < forecast.iteration_time_ms).all(), gpu.name
 
 
-def epoch_times_s(model: Model, cnn: str, gpus: tuple[str, ...], batch_sizes: tuple[int, ...]) -> Any:
+def epoch_times_s(
+    model: Model, cnn: str, gpus: tuple[str, ...], batch_sizes: tuple[int, ...], host: str | None = None
+) -> Any:
     """Of 50,000 samples: a row per GPU, a column per batch size."""
-    forecasts = model.forecasts(zoo_cnn(cnn), [(find_gpu(gpu), Mode()) for gpu in gpus], batch_sizes)
+    devices = [(find_gpu(gpu), Mode()) for gpu in gpus]
+    forecasts = model.forecasts(zoo_cnn(cnn), devices, batch_sizes, host=host)
     iterations = np.ceil(50_000 / np.array(batch_sizes))
-    return np.array([model.epoch_time_s(iterations, each.iteration_time_ms, Mode()) for each in forecasts])
+    return np.array(
+        [model.epoch_time_s(iterations, forecast.iteration_time_ms, Mode()) for forecast in forecasts]
+    )
 
 
-def test_a_v100_trains_every_cnn_faster_than_a_k80(model):
-    times = {cnn: epoch_times_s(model, cnn, (V100, "Tesla K80"), (32, 128)) for cnn in zoo_names()}
+def test_a_v100_trains_every_cnn_faster_than_a_k80_on_one_host(model):
+    gpus, host = (V100, "Tesla K80"), "Intel Xeon E5-2686 v4"
+    times = {cnn: epoch_times_s(model, cnn, gpus, (32, 128), host) for cnn in zoo_names()}
     assert [cnn for cnn, (v100, k80) in times.items() if not (v100 < k80).all()] == []
 
 
@@ -302,3 +348,26 @@ def test_a_framework_that_nobody_measured_is_far_less_sure(model):
     )
     widths = [np.log(each.high_ms / each.low_ms)[0] for each in (known, unknown)]
     assert widths[1] > 3 * widths[0]
+
+
+def _plain_and_tuned(model, anchors=()):
+    return [
+        model.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode(autotune=tuned), [64], anchors)
+        for tuned in (False, True)
+    ]
+
+
+def test_an_autotuned_iteration_on_a_chip_without_such_measurements_spares_a_twentieth_of_the_gpu_time(model):
+    plain, tuned = _plain_and_tuned(model)
+    assert tuned.gpu_time_ms == pytest.approx(0.95 * plain.gpu_time_ms)
+    assert plain.iteration_time_ms[0] > tuned.iteration_time_ms[0] > 0.94 * plain.iteration_time_ms[0]
+    assert tuned.host_time_ms == plain.host_time_ms
+    assert tuned.low_ms[0] < 0.95 * plain.low_ms[0]
+    assert tuned.high_ms == plain.high_ms  # perhaps it gains nothing
+    assert [each.kind for each in tuned.extrapolates[0]].count("autotune") == 1
+
+
+def test_runs_of_an_autotuned_cnn_hold_what_autotuning_gains(model):
+    run = Anchor(gpu="Tesla T4", batch_size=64, iteration_time_ms=500.0)
+    plain, tuned = _plain_and_tuned(model, (run,))
+    assert tuned.iteration_time_ms == plain.iteration_time_ms

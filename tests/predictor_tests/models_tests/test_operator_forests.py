@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import BackendUnavailableError
+from predictor.errors import ArtifactError, BackendUnavailableError
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.fit import with_forests
-from predictor.models.layer_times.interpolation import N_FEATURES, Forest, forest_features
+from predictor.models.layer_times.interpolation import FEATURES, Forest, forest_features
 from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
@@ -42,7 +42,7 @@ def strangers(grown):
 
 def test_features_are_finite_for_every_operator(plain):
     features = forest_features(plain.operators, np.array(SIZES, dtype=float), H200)
-    assert features.shape == (len(plain), len(SIZES), N_FEATURES)
+    assert features.shape == (len(plain), len(SIZES), len(FEATURES))
     assert np.isfinite(features).all()
 
 
@@ -76,7 +76,7 @@ def test_what_trees_expect_of_a_measured_operator_is_not_what_they_saw(plain, ma
 def test_forests_put_together_answer_their_mean(grown):
     forest = next(iter(grown.forests.values()))
     other = replace(forest, start=forest.start + 2.0)
-    rows = np.random.default_rng(0).normal(size=(5, N_FEATURES))
+    rows = np.random.default_rng(0).normal(size=(5, len(FEATURES)))
     np.testing.assert_allclose(Forest.mean([forest, other]).predict(rows), forest.predict(rows) + 1.0)
 
 
@@ -112,18 +112,48 @@ def test_a_file_keeps_the_trees(grown, strangers):
     [
         {"left": [0, 0, 0]},  # a way without end
         {"right": [9, 1, 2]},
-        {"feature": [N_FEATURES, -1, -1]},
+        {"feature": [len(FEATURES), -1, -1]},
         {"roots": [3]},
         {"value": [0.0, float("inf"), 1.0]},
         {"threshold": [0.5]},
     ],
 )
 def test_damaged_trees_are_refused(change):
-    tree = {"start": 0.0, "roots": [0], "feature": [0, -1, -1], "threshold": [0.5, 0, 0], "left": [1, 1, 2]}
+    tree = {
+        "features": list(FEATURES),
+        "start": 0.0,
+        "roots": [0],
+        "feature": [0, -1, -1],
+        "threshold": [0.5, 0, 0],
+        "left": [1, 1, 2],
+    }
     sound = {**tree, "right": [2, 1, 2], "value": [0.0, -1.0, 1.0]}
     assert list(Forest.from_json(sound).predict(np.array([[0.0], [1.0]]))) == [-1.0, 1.0]
     with pytest.raises((ValueError, IndexError)):
         Forest.from_json({**sound, **change})
+
+
+def test_trees_read_their_features_by_name(grown):
+    forest = next(iter(grown.forests.values()))
+    stored = forest.as_json()
+    n = len(FEATURES)
+    turned = [place if place < 0 else n - 1 - place for place in stored["feature"]]
+    loaded = Forest.from_json({**stored, "features": stored["features"][::-1], "feature": turned})
+    assert loaded.as_json() == stored
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (FEATURES[1:], "'in_channels' lacks"),
+        ((*FEATURES, "type swirl"), "'type swirl' is unknown"),
+        ((*FEATURES, FEATURES[0]), "a name repeats"),
+    ],
+)
+def test_trees_of_other_features_are_refused_and_these_are_named(grown, names, told):
+    stored = next(iter(grown.forests.values())).as_json()
+    with pytest.raises(ArtifactError, match=told):
+        Forest.from_json({**stored, "features": list(names)})
 
 
 def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
@@ -141,8 +171,8 @@ def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
     monkeypatch.setattr(sklearn.ensemble, "HistGradientBoostingRegressor", Kept)
     features = forest_features(plain.operators, plain.batch_sizes, H200)
     forest = operator_forests._grown(features, plain.log_ms, 0)
-    rows = features.reshape(-1, N_FEATURES)[::7]
-    told = np.ptp(features.reshape(-1, N_FEATURES), axis=0) > 0
+    rows = features.reshape(-1, len(FEATURES))[::7]
+    told = np.ptp(features.reshape(-1, len(FEATURES)), axis=0) > 0
     np.testing.assert_allclose(forest.predict(rows), fitted[0].predict(rows[:, told]), atol=1e-9)
 
 

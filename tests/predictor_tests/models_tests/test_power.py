@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from power_fit import held_out_w, own_readings, published_readings, shipped_ratios
 
 from predictor.catalogue.devices import all_gpus, cpu_device, find_gpu
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, SchemaError
 from predictor.models.power import power_limit_w, product_times_ms
 from predictor.models.power import power_w as power_of
-from predictor.models.power_fit import held_out_w, own_readings, published_readings, shipped_ratios
 from predictor.models.ratios import ratios_of
 
 SHIPPED = ratios_of("power")

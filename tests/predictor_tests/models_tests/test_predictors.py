@@ -25,7 +25,8 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.errors import NotFittedError, SchemaError
 from predictor.measurements.features import feature_table
-from predictor.models.registry import PREDICTORS, estimator_class, new_predictor
+from predictor.models.base import new_predictor
+from predictor.models.registry import PREDICTORS, estimator_class
 from predictor.operators.operators import operators_of
 
 DATA_FREE_CHECKS = (

@@ -109,8 +109,8 @@ def test_gpu_and_host_times_of_proxies_are_told_apart_where_they_were_measured(f
         gpu_time_ms=first_gpu["iteration_time_ms"].where(proxy), host_time_ms=np.where(proxy, 3.0, np.nan)
     )
     case = Case("resnet50", 224, zoo_cnn("resnet50"), find_gpu("NVIDIA H200"), Mode(), np.array([1.0]))
-    assert _fit(told).parts(case)["host"][0] > 0
-    assert _fit(first_gpu).parts(case)["host"][0] == 0
+    assert _fit(told).terms(case)["host"][0] > 0
+    assert _fit(first_gpu).terms(case)["host"][0] == 0
 
 
 def test_json_holds_the_proxies_and_every_law(first_gpu):

@@ -124,3 +124,11 @@ def test_a_calibration_read_from_its_json_is_the_same():
 def test_without_anything_held_out_no_interval_is_given():
     with pytest.raises(OutOfRangeError, match=r"has one CNN \(a\) on one chip \(Tesla T4\)"):
         Calibration(("Tesla T4",), ("a",)).half_widths([T4], [False], shares(), 0.9)
+
+
+def test_half_precision_on_a_gpu_never_measured_has_an_interval_1_5_times_as_wide():
+    plain, half, known = calibration().half_widths(
+        [P4, P4, T4], [False] * 3, shares(shape=(3,)), 0.9, [False, True, True]
+    )
+    assert half == pytest.approx(1.5 * plain)
+    assert known == pytest.approx(width())

@@ -6,6 +6,7 @@ import pytest
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.cnns.torch_module import from_torch
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.operators.memory import (
     CONTEXT_GIB,
@@ -47,7 +48,10 @@ def test_at_a_large_batch_the_peak_comes_before_the_weights_have_gradients():
     assert estimate.activations > 0.9 * 256 * kept_bytes_per_image(table)
 
 
-@pytest.mark.parametrize(("optimizer", "states"), [("sgd", 0), ("momentum", 1), ("adam", 2)])
+@pytest.mark.parametrize(
+    ("optimizer", "states"),
+    [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2), ("rmsprop", 1), ("adagrad", 1), ("adadelta", 2)],
+)
 def test_the_optimizer_keeps_its_states(optimizer, states):
     table = zoo_cnn("alexnet")
     assert peak_memory(table, 1, Mode(optimizer=optimizer)).optimizer_state == states * 4 * table.parameters
@@ -145,6 +149,71 @@ def test_kept_activations_are_what_pytorch_saves(name, torch, torchvision_cnn):
     table = zoo_cnn(name)
     saved = bytes_saved_by_pytorch(torch, torchvision_cnn(name), table.image_size)
     assert kept_bytes_per_image(table) == pytest.approx(saved, rel=0.02)
+
+
+def scaled_residual_block(torch):
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            first, second = (nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
+            self.body = nn.Sequential(first, nn.ReLU(inplace=True), second)
+
+        def forward(self, x):
+            return x + 0.1 * self.body(x)
+
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), Block(), Block(), nn.Conv2d(16, 3, 3, padding=1))
+
+
+def frozen_layers_behind_a_trained_one(torch):
+    nn = torch.nn
+    frozen = (
+        nn.Conv2d(16, 16, 3, padding=1),  # keeps its input for the input's gradient
+        nn.GroupNorm(4, 16),
+        nn.Conv2d(16, 8, 1),
+        nn.Flatten(),
+        nn.Linear(8 * 32 * 32, 32),  # keeps nothing
+        nn.GELU(),
+        nn.Linear(32, 10),
+    )
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *(each.requires_grad_(False) for each in frozen))
+
+
+def map_times_what_has_no_gradient(torch):
+    nn = torch.nn
+
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.conv = nn.Conv2d(3, 16, 1).requires_grad_(False), nn.Conv2d(3, 16, 3, padding=1)
+
+        def forward(self, x):
+            return self.conv(x) * self.gate(x).sigmoid()  # the factor without a gradient alone is kept
+
+    return Masked()
+
+
+@pytest.mark.parametrize(
+    "of", [scaled_residual_block, frozen_layers_behind_a_trained_one, map_times_what_has_no_gradient]
+)
+def test_kept_of_parts_that_are_scaled_or_frozen_is_what_pytorch_saves(of, torch):
+    module = of(torch).to("meta")
+    saved = bytes_saved_by_pytorch(torch, module, 32)
+    assert kept_bytes_per_image(from_torch(module, 32)) == pytest.approx(saved, rel=0.01)
+
+
+def test_under_mixed_precision_a_group_norm_keeps_its_map_in_32_bits_and_the_layer_behind_it_a_copy_in_16():
+    sides = ("in_height", "in_width", "out_height", "out_width")
+    shape = {"in_channels": 4, "out_channels": 4, **dict.fromkeys(sides, 8)}
+    layers = (
+        Layer(0, "a", "conv2d", inputs=(IMAGE,), **shape),
+        Layer(1, "b", "group_norm", inputs=(0,), parameters=8, **shape),
+        Layer(2, "c", "activation", "relu", inputs=(1,), **shape),
+        Layer(3, "d", "conv2d", inputs=(2,), **shape),
+    )
+    # copies of the image (2 bytes), of the norm's input (4), ReLU's result (4) and the copy of it (2)
+    assert kept_bytes_per_image(LayerTable("gn", 8, layers), "amp_bf16") == (2 + 4 + 4 + 2) * 4 * 8 * 8
 
 
 def bytes_saved_by_pytorch(torch, cnn, image_size, batch_size=2):

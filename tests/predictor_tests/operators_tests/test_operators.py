@@ -1,14 +1,15 @@
 """Operators of a CNN: the same shape is the same operator, and nothing that costs time is forgotten."""
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
+from ratios_fit import measured_cnn
 
-from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
 from predictor.measurements.table import check_measurements
-from predictor.models.ratios_fit import measured_cnn
 from predictor.operators.operators import (
     Operator,
     as_run,
@@ -17,6 +18,7 @@ from predictor.operators.operators import (
     operator_from_row,
     operator_row,
     operators_of,
+    share_of_passes,
 )
 
 
@@ -145,3 +147,25 @@ def test_a_change_of_layout_is_a_view_in_pytorch_alone_and_a_convolution_in_none
     convolution = next(iter(operators_of(zoo_cnn("resnet18"))))
     assert [is_view(permute, framework) for framework in ("pytorch", "chainer")] == [True, False]
     assert [is_view(convolution, framework) for framework in ("pytorch", "chainer")] == [False, False]
+
+
+def frozen(type_, kernel=1, groups=1, **more):
+    return Layer(
+        1, "frozen", type_, None, (0,), 96, 56, 56, 96, 56, 56, kernel, kernel, 1, 1, 0, 0, 1, groups, 96,
+        forwards=1, input_gradients=1, weight_gradients=0, **more,
+    )  # fmt: skip
+
+
+def test_the_layout_decides_what_the_weights_gradient_of_a_depthwise_convolution_takes():
+    layer = frozen("conv2d", 7, 96)
+    forms = [{}, {"channels_last": True}, {"channels_last": True, "half": True}]
+    shares = [share_of_passes(layer, input_gradient=True, **form) for form in forms]
+    assert shares == pytest.approx([0.49, 0.14, 0.75])
+
+
+def test_both_gradients_of_a_batch_norm_are_one_kernel():
+    layer = frozen("batch_norm")
+    trained = replace(layer, input_gradients=0, weight_gradients=1)
+    assert [share_of_passes(each, input_gradient=True) for each in (layer, trained)] == [1, 1]
+    forward_alone = replace(layer, input_gradients=0)
+    assert share_of_passes(forward_alone, input_gradient=False) == pytest.approx(3 / 8)

@@ -29,55 +29,55 @@ LATER = replace(BARE, index=1, inputs=(0,))
 NORM = Layer(1, "norm", "batch_norm", None, (0,), 96, 55, 55, 96, 55, 55, parameters=192)
 
 
-def test_the_bare_layer_does_13_493_billion_multiply_adds_at_batch_128() -> None:
+def test_the_bare_layer_does_13_493_billion_multiply_adds_at_batch_128():
     assert 128 * multiply_adds(BARE) == pytest.approx(13.493e9, rel=1e-4)
 
 
-def test_a_multiply_add_counts_as_two_operations() -> None:
+def test_a_multiply_add_counts_as_two_operations():
     assert layer_flops(BARE, "forward", 128) == 2 * 128 * multiply_adds(BARE)
 
 
-def test_the_bare_layer_reads_77_2_megabytes_at_batch_128() -> None:
+def test_the_bare_layer_reads_77_2_megabytes_at_batch_128():
     images, filters = 128 * 3 * 224 * 224 * 4, BARE.parameters * 4
     assert (images, filters) == (pytest.approx(77.07e6, rel=1e-3), pytest.approx(0.14e6, rel=1e-2))
     assert layer_bytes_read(BARE, "forward", 128) == images + filters == pytest.approx(77.2e6, rel=1e-3)
 
 
-def test_the_bare_layer_writes_148_7_megabytes_at_batch_128() -> None:
+def test_the_bare_layer_writes_148_7_megabytes_at_batch_128():
     # The slide says 63.7 MB, which cannot be reproduced: 128 x 96 x 55 x 55 numbers of 4 bytes are 148.7 MB.
     assert layer_bytes_written(BARE, "forward", 128) == pytest.approx(148.7e6, rel=1e-3)
 
 
-def test_the_bare_layer_does_175_multiply_adds_per_byte_read() -> None:
+def test_the_bare_layer_does_175_multiply_adds_per_byte_read():
     intensity = arithmetic_intensity(BARE, "forward", 128)
     assert intensity == pytest.approx(350, rel=2e-3)
     assert intensity / 2 == pytest.approx(175, rel=2e-3)
 
 
-def test_without_a_cache_it_does_an_eighth_of_a_multiply_add_per_byte() -> None:
+def test_without_a_cache_it_does_an_eighth_of_a_multiply_add_per_byte():
     assert arithmetic_intensity(BARE, "forward", 128, cached=False) / 2 == 0.125
 
 
 @pytest.mark.parametrize(("cnn", "billions"), [("vgg16", 15.47), ("resnet50", 4.09)])
-def test_known_cnns_take_their_published_multiply_adds(cnn: str, billions: float) -> None:
+def test_known_cnns_take_their_published_multiply_adds(cnn, billions):
     assert sum(map(multiply_adds, zoo_cnn(cnn, 224))) == pytest.approx(billions * 1e9, rel=2e-3)
 
 
-def test_the_image_needs_no_gradient() -> None:
+def test_the_image_needs_no_gradient():
     assert layer_flops(BARE, "backward_input", 128) == 0
     assert layer_bytes(BARE, "backward_input", 128) == 0
 
 
-def test_each_backward_pass_of_a_later_convolution_takes_as_many_operations_as_forward() -> None:
+def test_each_backward_pass_of_a_later_convolution_takes_as_many_operations_as_forward():
     assert len({layer_flops(LATER, pass_, 8) for pass_ in PASSES}) == 1
 
 
-def test_groups_divide_the_work() -> None:
+def test_groups_divide_the_work():
     grouped = replace(LATER, in_channels=96, groups=96)
     assert multiply_adds(grouped) == multiply_adds(replace(grouped, groups=1)) / 96
 
 
-def test_a_transposed_convolution_works_as_hard_as_the_convolution_that_it_turns_around() -> None:
+def test_a_transposed_convolution_works_as_hard_as_the_convolution_that_it_turns_around():
     turned = replace(
         LATER,
         type="conv_transpose2d",
@@ -91,54 +91,54 @@ def test_a_transposed_convolution_works_as_hard_as_the_convolution_that_it_turns
     assert multiply_adds(turned) == multiply_adds(LATER)
 
 
-def test_a_dense_layer_works_at_each_position() -> None:
+def test_a_dense_layer_works_at_each_position():
     dense = Layer(1, "fc", "linear", None, (0,), 96, 56, 56, 384, 56, 56, parameters=37248)
     assert multiply_adds(dense) == 96 * 384 * 56 * 56
 
 
-def test_batch_norm_moves_eight_tensors_in_training() -> None:
+def test_batch_norm_moves_eight_tensors_in_training():
     one = 4 * 96 * 55 * 55
     moved = sum(layer_bytes(NORM, pass_, 2) - layer_bytes(NORM, pass_, 1) for pass_ in PASSES)
     assert moved == 8 * one
 
 
-def test_half_precision_moves_half_the_bytes() -> None:
+def test_half_precision_moves_half_the_bytes():
     assert layer_bytes(LATER, "forward", 8, element_bytes=2) == layer_bytes(LATER, "forward", 8) / 2
 
 
-def test_a_learned_scale_has_a_gradient_of_its_own_and_a_computed_one_has_not() -> None:
+def test_a_learned_scale_has_a_gradient_of_its_own_and_a_computed_one_has_not():
     scale = Layer(1, "scale", "multiply", None, (0,), 96, 7, 7, 96, 7, 7, parameters=96)
     assert layer_bytes(scale, "backward_weight", 8) > 0
     assert layer_bytes(replace(scale, parameters=0), "backward_weight", 8) == 0
 
 
-def test_flattening_costs_nothing() -> None:
+def test_flattening_costs_nothing():
     flat = Layer(1, "flatten", "flatten", None, (0,), 96, 7, 7, 96 * 49, 1, 1)
     assert [layer_bytes(flat, pass_, 8) + layer_flops(flat, pass_, 8) for pass_ in PASSES] == [0, 0, 0]
 
 
-def test_a_pooling_of_unknown_kernel_looks_at_every_number_once() -> None:
+def test_a_pooling_of_unknown_kernel_looks_at_every_number_once():
     pool = Layer(1, "pool", "max_pool", None, (0,), 96, 8, 8, 96, 4, 4)
     assert layer_flops(pool, "forward", 1) == 96 * 8 * 8
 
 
-def test_a_cnn_takes_the_sum_of_its_layers() -> None:
+def test_a_cnn_takes_the_sum_of_its_layers():
     table = LayerTable("two", 224, (BARE, NORM))
     assert cnn_flops(table, 4) == sum(layer_flops(layer, p, 4) for layer in table for p in PASSES)
 
 
-def test_an_unknown_column_is_named() -> None:
+def test_an_unknown_column_is_named():
     with pytest.raises(SchemaError, match=r"layer 0 'bare' \(conv2d\): kernel_height is unknown"):
         layer_flops(replace(BARE, kernel_height=None), "forward", 1)
 
 
-def test_an_unknown_pass_is_refused_with_the_nearest() -> None:
+def test_an_unknown_pass_is_refused_with_the_nearest():
     with pytest.raises(SchemaError, match="Nearest: 'forward'"):
         layer_flops(BARE, "forwards", 1)
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, float("nan")])
-def test_a_batch_of_nothing_is_refused(batch_size: int) -> None:
+def test_a_batch_of_nothing_is_refused(batch_size):
     with pytest.raises(OutOfRangeError, match="batch_size"):
         layer_bytes(BARE, "forward", batch_size)
 
@@ -162,24 +162,24 @@ def _layers(draw: st.DrawFn) -> Layer:
 
 
 @given(_layers(), st.sampled_from(PASSES), st.integers(1, 1000), st.integers(2, 9))
-def test_operations_grow_in_proportion_to_the_batch(layer: Layer, pass_: str, batch: int, times: int) -> None:
+def test_operations_grow_in_proportion_to_the_batch(layer, pass_, batch, times):
     assert layer_flops(layer, pass_, batch * times) == pytest.approx(times * layer_flops(layer, pass_, batch))
 
 
 @given(_layers(), st.sampled_from(PASSES), st.integers(1, 1000))
-def test_work_is_never_negative(layer: Layer, pass_: str, batch: int) -> None:
+def test_work_is_never_negative(layer, pass_, batch):
     assert layer_flops(layer, pass_, batch) >= 0
     assert min(layer_bytes_read(layer, pass_, batch), layer_bytes_written(layer, pass_, batch)) >= 0
     assert arithmetic_intensity(layer, pass_, batch) >= 0
 
 
 @given(_layers(), st.sampled_from(PASSES), st.integers(1, 1000))
-def test_bytes_are_a_constant_plus_a_share_of_each_image(layer: Layer, pass_: str, batch: int) -> None:
+def test_bytes_are_a_constant_plus_a_share_of_each_image(layer, pass_, batch):
     one, two = layer_bytes(layer, pass_, 1), layer_bytes(layer, pass_, 2)
     assert layer_bytes(layer, pass_, batch) == pytest.approx(one + (batch - 1) * (two - one))
 
 
 @given(_layers())
-def test_every_type_but_a_view_moves_something_both_ways(layer: Layer) -> None:
+def test_every_type_but_a_view_moves_something_both_ways(layer):
     moved = [layer_bytes(layer, pass_, 1) for pass_ in ("forward", "backward_input")]
     assert all(moved) or layer.type == "flatten"

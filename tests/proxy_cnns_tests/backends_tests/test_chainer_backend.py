@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -49,40 +48,36 @@ def _operator(operator: Operator, batch_size: int = 2) -> Configuration:
     )
 
 
-def test_the_backend_is_found_by_its_name(chainer: ModuleType) -> None:
+def test_the_backend_is_found_by_its_name(chainer):
     assert load_backend("chainer", "cpu").framework == "chainer"
 
 
-def test_without_cudnn_the_environment_says_how_convolutions_run(backend: ChainerBackend) -> None:
+def test_without_cudnn_the_environment_says_how_convolutions_run(backend):
     about = backend.environment()
     assert (about["convolutions"], about["batch_norm_and_pooling"]) == ("im2col", "numpy")
     assert about["framework_version"] == "7.8.1"
     assert str(about["gpu"]).startswith("cpu:")
 
 
-def test_an_unknown_device_is_refused(chainer: ModuleType) -> None:
+def test_an_unknown_device_is_refused(chainer):
     with pytest.raises(BackendUnavailableError, match="give cpu or cuda:0"):
         ChainerBackend("tpu")
 
 
-def test_a_gpu_without_cupy_is_refused_with_what_to_install(
-    chainer: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_without_cupy_is_refused_with_what_to_install(chainer, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(BackendUnavailableError, match=r"epochcast\[cuda12\]"):
         ChainerBackend("cuda:0")
 
 
-def test_a_workspace_that_is_no_number_is_refused(
-    chainer: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_workspace_that_is_no_number_is_refused(chainer, monkeypatch):
     monkeypatch.setenv("EPOCHCAST_WORKSPACE_MIB", "much")
     with pytest.raises(SchemaError, match="'much': give a number of MiB"):
         ChainerBackend("cpu")
 
 
 @pytest.mark.parametrize("capture", ["eager", "static_graph"])
-def test_a_cnn_runs_and_is_timed(backend: ChainerBackend, capture: str) -> None:
+def test_a_cnn_runs_and_is_timed(backend, capture):
     prepared = backend.prepare(_target("lenet5", 32, mode=Mode("chainer", capture=capture)))
     prepared.run(2)
     prepared.synchronise()
@@ -95,7 +90,7 @@ def test_a_cnn_runs_and_is_timed(backend: ChainerBackend, capture: str) -> None:
     )
 
 
-def test_training_changes_the_parameters(backend: ChainerBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_changes_the_parameters(backend, monkeypatch):
     made: list[Any] = []
     from proxy_cnns.backends.chainer import training
 
@@ -103,20 +98,20 @@ def test_training_changes_the_parameters(backend: ChainerBackend, monkeypatch: p
     monkeypatch.setattr(training, "network", lambda *a, **k: made.append(build(*a, **k)) or made[-1])
     monkeypatch.setattr(training, "LEARNING_RATE", 0.1)
     prepared = backend.prepare(_target("lenet5", 32))
-    before = [each.array.copy() for each in made[0].params()]
+    before = [param.array.copy() for param in made[0].params()]
     prepared.run(1)
     assert all(
         not np.array_equal(*pair) for pair in zip(before, (p.array for p in made[0].params()), strict=True)
     )
 
 
-def test_the_configuration_is_left_as_it_was(backend: ChainerBackend, chainer: ModuleType) -> None:
+def test_the_configuration_is_left_as_it_was(backend, chainer):
     with chainer.using_config("train", False):
         backend.prepare(_target("lenet5", 32, mode=Mode("chainer", autotune=True))).run(1)
         assert (chainer.config.train, chainer.config.autotune) == (False, False)
 
 
-def test_a_closed_configuration_does_not_run(backend: ChainerBackend) -> None:
+def test_a_closed_configuration_does_not_run(backend):
     prepared = backend.prepare(_target("lenet5", 32))
     prepared.close()
     prepared.close()
@@ -124,14 +119,14 @@ def test_a_closed_configuration_does_not_run(backend: ChainerBackend) -> None:
         prepared.run(1)
 
 
-def test_every_operator_of_a_cnn_runs_alone(chainer: ModuleType) -> None:
+def test_every_operator_of_a_cnn_runs_alone(chainer):
     cnns = ("googlenet", "convnext_tiny", "efficientnet_b0", "shufflenet_v2_x0_5")
     with configured(FP32):
         for operator in kinds_of_operator(*(zoo_cnn(name, 64) for name in cnns)):
             operator_program(operator, FP32, 2, "@numpy", cache_bytes=0).iterate()
 
 
-def test_rare_operators_run_forward_and_backward(chainer: ModuleType) -> None:
+def test_rare_operators_run_forward_and_backward(chainer):
     ran = set()
     with configured(FP32):
         for name, operator in RARE.items():
@@ -143,13 +138,13 @@ def test_rare_operators_run_forward_and_backward(chainer: ModuleType) -> None:
     assert ran == RARE.keys() - {"roll", "attention"}
 
 
-def test_an_operator_is_prepared_in_copies_and_closed(backend: ChainerBackend) -> None:
+def test_an_operator_is_prepared_in_copies_and_closed(backend):
     prepared = backend.prepare(_operator(same_shape("batch_norm", 8, 4)))
     assert prepared.copies == 16
     prepared.close()
 
 
-def test_small_operators_run_in_many_copies_large_ones_alone(chainer: ModuleType) -> None:
+def test_small_operators_run_in_many_copies_large_ones_alone(chainer):
     operator = Operator(
         "add", in_channels=64, in_height=8, in_width=8, out_channels=64, out_height=8, out_width=8
     )
@@ -158,12 +153,12 @@ def test_small_operators_run_in_many_copies_large_ones_alone(chainer: ModuleType
     assert (small.copies, large.copies) == (16, 1)
 
 
-def test_an_unknown_operator_is_refused_by_name(backend: ChainerBackend) -> None:
+def test_an_unknown_operator_is_refused_by_name(backend):
     with pytest.raises(SchemaError, match="other_3x8x8"):
         backend.prepare(_operator(Operator("other", in_channels=3, in_height=8, in_width=8)))
 
 
-def test_a_chain_of_the_users_own_is_trained(backend: ChainerBackend, tmp_path: Path) -> None:
+def test_a_chain_of_the_users_own_is_trained(backend, tmp_path):
     path = tmp_path / "own.py"
     path.write_text(
         "import chainer.links as L\ndef make_model():\n    return L.Classifier(L.Convolution2D(3, 4, 3))\n"
@@ -172,7 +167,7 @@ def test_a_chain_of_the_users_own_is_trained(backend: ChainerBackend, tmp_path: 
     backend.prepare(Configuration(subject, FP32, 2)).run(1)
 
 
-def test_what_is_no_chain_is_refused(backend: ChainerBackend, tmp_path: Path) -> None:
+def test_what_is_no_chain_is_refused(backend, tmp_path):
     path = tmp_path / "own.py"
     path.write_text("def make_model():\n    return 3\n")
     subject = Subject("target", "own.py:make_model", 8, builder=Builder(path, "make_model"))
@@ -191,17 +186,17 @@ def test_what_is_no_chain_is_refused(backend: ChainerBackend, tmp_path: Path) ->
         (Mode("pytorch"), "framework 'pytorch'"),
     ],
 )
-def test_a_mode_that_chainer_lacks_is_refused_with_what_it_has(mode: Mode, words: str) -> None:
+def test_a_mode_that_chainer_lacks_is_refused_with_what_it_has(mode, words):
     with pytest.raises(SchemaError, match=words):
         check_mode(mode, (9, 0))
 
 
-def test_tf32_is_refused_before_ampere() -> None:
+def test_tf32_is_refused_before_ampere():
     with pytest.raises(SchemaError, match=r"compute capability 7\.0: choose fp32, fp16, amp_fp16"):
         check_mode(Mode("chainer", "tf32"), (7, 0))
 
 
-def test_a_cpu_has_fp32_alone() -> None:
+def test_a_cpu_has_fp32_alone():
     with pytest.raises(SchemaError, match="on a CPU: choose fp32"):
         check_mode(Mode("chainer", "fp16"), None)
 
@@ -214,12 +209,12 @@ def test_a_cpu_has_fp32_alone() -> None:
         ProfilingError("cudnnCreate failed with CUDNN_STATUS_ALLOC_FAILED (2)"),
     ],
 )
-def test_lack_of_memory_is_told_from_other_failures(error: Exception) -> None:
+def test_lack_of_memory_is_told_from_other_failures(error):
     with pytest.raises(DeviceOutOfMemoryError, match="it does not fit in memory"), refusing("it"):
         raise error
 
 
-def test_other_failures_are_what_chainer_cannot_run() -> None:
+def test_other_failures_are_what_chainer_cannot_run():
     with pytest.raises(SchemaError, match="Chainer cannot run it: ValueError: no"), refusing("it"):
         raise ValueError("no")
 
@@ -250,25 +245,25 @@ def _prepared(gpu: PretendedGpu, copies: int = 1) -> ChainerPrepared:
     return ChainerPrepared(program, gpu, "it", partial(configured, FP32), True)  # type: ignore[arg-type]
 
 
-def test_gpu_time_is_that_of_an_iteration_queued_behind_a_wait(chainer: ModuleType) -> None:
+def test_gpu_time_is_that_of_an_iteration_queued_behind_a_wait(chainer):
     prepared = _prepared(PretendedGpu(needs_ms=0))
     assert "queued behind a waiting kernel" in (prepared.capture() or "")
     assert prepared.gpu_times_ms(3) == [1.0, 1.0, 1.0]
 
 
-def test_short_iterations_are_timed_several_together(chainer: ModuleType) -> None:
+def test_short_iterations_are_timed_several_together(chainer):
     prepared = _prepared(PretendedGpu(needs_ms=0, busy_ms=0.05), copies=5)
     prepared.capture()
     assert prepared.gpu_times_ms(1) == [pytest.approx(0.01)]
 
 
-def test_a_host_that_is_never_ahead_gives_no_gpu_time_and_the_reason(chainer: ModuleType) -> None:
+def test_a_host_that_is_never_ahead_gives_no_gpu_time_and_the_reason(chainer):
     prepared = _prepared(PretendedGpu(needs_ms=1e9))
     assert "more kernels than can be queued" in (prepared.capture() or "")
     assert prepared.gpu_times_ms(3) is None
 
 
-def test_a_wait_grows_when_the_host_falls_behind(chainer: ModuleType) -> None:
+def test_a_wait_grows_when_the_host_falls_behind(chainer):
     gpu = PretendedGpu(needs_ms=0)
     prepared = _prepared(gpu)
     prepared.capture()
@@ -276,7 +271,7 @@ def test_a_wait_grows_when_the_host_falls_behind(chainer: ModuleType) -> None:
     assert prepared.gpu_times_ms(1) == [1.0]
 
 
-def test_a_host_that_stays_behind_is_a_disturbance(chainer: ModuleType) -> None:
+def test_a_host_that_stays_behind_is_a_disturbance(chainer):
     gpu = PretendedGpu(needs_ms=0)
     prepared = _prepared(gpu)
     prepared.capture()
@@ -321,21 +316,19 @@ class PretendedCupy(ModuleType):
         self.uint64 = np.uint64
 
 
-def test_a_queued_time_spans_from_the_wait_to_the_last_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queued_time_spans_from_the_wait_to_the_last_part(monkeypatch):
     cupy = PretendedCupy(polls=1)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     assert CupyDevice(0).queued_time_ms([lambda: None, lambda: None], 1.5) == 4.0
     assert cupy.launched == [("wait_ns", ((1,), (1,), (1_500_000,)))]
 
 
-def test_a_gpu_that_came_to_a_part_before_it_was_enqueued_gives_no_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gpu_that_came_to_a_part_before_it_was_enqueued_gives_no_time(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", PretendedCupy(polls=0))
     assert CupyDevice(0).queued_time_ms([lambda: None], 1.5) is None
 
 
-def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", PretendedCupy(polls=0))
     with pytest.raises(BackendUnavailableError, match="no cuda:3: CuPy sees 1 GPUs"):
         CupyDevice(3)

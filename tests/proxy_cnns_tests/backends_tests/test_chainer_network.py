@@ -1,7 +1,6 @@
 """CNNs in Chainer from layer tables alone: parameters, sizes, refusals by name."""
 
 from dataclasses import replace
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ CNNS = {
 
 
 @pytest.mark.parametrize("name", CNNS)
-def test_a_zoo_cnn_has_its_parameters_and_trains(chainer: ModuleType, name: str) -> None:
+def test_a_zoo_cnn_has_its_parameters_and_trains(chainer, name):
     table = zoo_cnn(name, CNNS[name])
     chain = network(table)
     first, last = table.layers[0], table.layers[-1]
@@ -37,14 +36,12 @@ def test_a_zoo_cnn_has_its_parameters_and_trains(chainer: ModuleType, name: str)
     logits = chain(images)
     chainer.functions.softmax_cross_entropy(logits, np.zeros(2, np.int32)).backward()
     assert logits.shape == (2, last.out_channels)
-    assert sum(each.size for each in chain.params()) == table.parameters
-    assert all(each.grad is not None and np.isfinite(each.grad).all() for each in chain.params())
+    assert sum(param.size for param in chain.params()) == table.parameters
+    assert all(param.grad is not None and np.isfinite(param.grad).all() for param in chain.params())
 
 
 @pytest.mark.parametrize(("name", "size"), [("resnet18_cifar", 32), ("shufflenet_v2_x0_5", 64)])
-def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(
-    chainer: ModuleType, name: str, size: int
-) -> None:
+def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(chainer, name, size):
     from proxy_cnns.backends.torch.network import network as torch_network
 
     table = zoo_cnn(name, size)
@@ -65,7 +62,7 @@ def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(
     np.testing.assert_allclose(chain(images).array, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_a_static_graph_gives_the_same_gradients(chainer: ModuleType) -> None:
+def test_a_static_graph_gives_the_same_gradients(chainer):
     table = zoo_cnn("lenet5", 32)
     eager, static = network(table), network(table, static=True)
     static.copyparams(eager)
@@ -83,22 +80,22 @@ def _single(**columns: object) -> LayerTable:
     return LayerTable("single", 8, (replace(layer, **columns),))  # type: ignore[arg-type]
 
 
-def test_an_unknown_type_is_refused_by_the_layers_name(chainer: ModuleType) -> None:
+def test_an_unknown_type_is_refused_by_the_layers_name(chainer):
     with pytest.raises(SchemaError, match="layer 'it' is of type 'other'"):
         network(_single(type="other"))
 
 
-def test_a_dilated_pool_is_refused(chainer: ModuleType) -> None:
+def test_a_dilated_pool_is_refused(chainer):
     with pytest.raises(SchemaError, match="'it' pools with dilation 2"):
         network(_single(dilation=2, out_height=3, out_width=3))
 
 
-def test_a_size_that_chainer_would_not_give_is_refused(chainer: ModuleType) -> None:
+def test_a_size_that_chainer_would_not_give_is_refused(chainer):
     with pytest.raises(SchemaError, match="out_height"):
         network(_single(out_height=5, out_width=5))
 
 
-def test_a_single_pixel_is_pooled_to_a_larger_map(chainer: ModuleType) -> None:
+def test_a_single_pixel_is_pooled_to_a_larger_map(chainer):
     window = {"kernel_height": 1, "kernel_width": 1, "stride_height": 0, "stride_width": 0}
     sizes = {"in_height": 1, "in_width": 1, "out_height": 6, "out_width": 6}
     pixel = np.array([[[[1.0]], [[2.0]], [[3.0]]]], np.float32)
@@ -106,13 +103,13 @@ def test_a_single_pixel_is_pooled_to_a_larger_map(chainer: ModuleType) -> None:
     assert (pooled == np.broadcast_to(pixel, (1, 3, 6, 6))).all()
 
 
-def test_adaptive_pooling_to_no_divisor_is_refused(chainer: ModuleType) -> None:
+def test_adaptive_pooling_to_no_divisor_is_refused(chainer):
     window = {"kernel_height": 2, "kernel_width": 2, "stride_height": 1, "stride_width": 1}
     sizes = {"in_height": 5, "in_width": 5, "out_height": 3, "out_width": 3}
     with pytest.raises(SchemaError, match="multiple of the output"):
         network(_single(type="avg_pool", **window, **sizes))
 
 
-def test_an_unknown_activation_is_refused_with_the_known_ones(chainer: ModuleType) -> None:
+def test_an_unknown_activation_is_refused_with_the_known_ones(chainer):
     with pytest.raises(SchemaError, match="Nearest: 'relu'"):
         network(_single(type="activation", kind="relu7"))

@@ -1,6 +1,5 @@
 """A CNN built in PyTorch from its layer table is the CNN that torchvision writes by hand."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -80,9 +79,7 @@ def give_weights(torch: ModuleType, table: LayerTable, source: Any, target: Any,
 
 
 @pytest.mark.parametrize("name", _COMPARED)
-def test_it_computes_what_torchvision_computes(
-    name: str, torch: ModuleType, torchvision_cnn: Callable[[str], Any]
-) -> None:
+def test_it_computes_what_torchvision_computes(name, torch, torchvision_cnn):
     table = small_table(name)
     mine, other = network(table, "cpu").eval(), torchvision_cnn(name).to_empty(device="cpu").eval()
     image = images(torch, table)
@@ -93,9 +90,7 @@ def test_it_computes_what_torchvision_computes(
 
 
 @pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5"])
-def test_its_gradients_are_torchvisions(
-    name: str, torch: ModuleType, torchvision_cnn: Callable[[str], Any]
-) -> None:
+def test_its_gradients_are_torchvisions(name, torch, torchvision_cnn):
     table = small_table(name)
     mine, other = network(table, "cpu"), torchvision_cnn(name).to_empty(device="cpu")
     image = images(torch, table)
@@ -118,7 +113,7 @@ def smallest_of_each_description() -> list[LayerTable]:
     return list(smallest.values())
 
 
-def test_cnns_of_every_description_train_at_their_smallest_image(torch: ModuleType) -> None:
+def test_cnns_of_every_description_train_at_their_smallest_image(torch):
     tables = smallest_of_each_description()
 
     assert len(tables) >= 27
@@ -131,19 +126,21 @@ def trains(torch: ModuleType, table: LayerTable) -> bool:
     output = module(images(torch, table, "meta"))
     output.sum().backward()
     size = 2 * (last.out_channels or 0) * (last.out_height or 0) * (last.out_width or 0)
-    gradients = sum(each.grad.numel() for each in module.parameters())
+    gradients = sum(parameter.grad.numel() for parameter in module.parameters())
     return bool(output.numel() == size and gradients == table.parameters)
 
 
-def test_activations_run_in_place_where_the_operators_say_so(torch: ModuleType) -> None:
+def test_activations_run_in_place_where_the_operators_say_so(torch):
     kinds = [
-        each.inplace for each in network(zoo_cnn("resnet18"), "meta").modules() if hasattr(each, "inplace")
+        module.inplace
+        for module in network(zoo_cnn("resnet18"), "meta").modules()
+        if hasattr(module, "inplace")
     ]
 
     assert kinds == [True] * 17
 
 
-def test_convnext_runs_channels_last_behind_its_stem_whatever_the_mode(torch: ModuleType) -> None:
+def test_convnext_runs_channels_last_behind_its_stem_whatever_the_mode(torch):
     table = zoo_cnn("convnext_tiny", 64)
     module, found = network(table, "cpu"), []
     for each in module.modules():
@@ -159,7 +156,7 @@ def is_channels_last(torch: ModuleType, x: Any) -> bool:
     return bool(x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous())
 
 
-def test_nothing_is_dropped_when_evaluating(torch: ModuleType) -> None:
+def test_nothing_is_dropped_when_evaluating(torch):
     table = zoo_cnn("convnext_tiny", 32)
     module, image = network(table, "cpu").eval(), images(torch, table)
 
@@ -167,14 +164,14 @@ def test_nothing_is_dropped_when_evaluating(torch: ModuleType) -> None:
         assert torch.equal(module(image), module(image))
 
 
-def test_a_layer_of_unknown_type_is_refused_by_name(torch: ModuleType) -> None:
+def test_a_layer_of_unknown_type_is_refused_by_name(torch):
     table = LayerTable("mine", 8, (Layer(0, "spell", "other", in_channels=3),))
 
     with pytest.raises(SchemaError, match=r"'spell'.*'other'.*FILE.py:make_model"):
         network(table, "meta")
 
 
-def test_a_layer_without_a_size_is_refused_by_name(torch: ModuleType) -> None:
+def test_a_layer_without_a_size_is_refused_by_name(torch):
     table = changed(zoo_cnn("lenet5"), 0, kernel_height=None)
 
     with pytest.raises(SchemaError, match="kernel_height None"):
@@ -182,9 +179,7 @@ def test_a_layer_without_a_size_is_refused_by_name(torch: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("position", "type_"), [(0, "conv2d"), (3, "max_pool")])
-def test_a_layer_of_another_size_than_it_says_is_refused(
-    position: int, type_: str, torch: ModuleType
-) -> None:
+def test_a_layer_of_another_size_than_it_says_is_refused(position, type_, torch):
     table = changed(zoo_cnn("resnet18"), position, out_height=99)
     assert table.layers[position].type == type_
 
@@ -192,7 +187,7 @@ def test_a_layer_of_another_size_than_it_says_is_refused(
         network(table, "meta")
 
 
-def test_parts_that_do_not_add_up_are_refused(torch: ModuleType) -> None:
+def test_parts_that_do_not_add_up_are_refused(torch):
     table = zoo_cnn("shufflenet_v2_x0_5")
     position = next(i for i, layer in enumerate(table) if layer.name == "stage2.1.branch2.expand")
 

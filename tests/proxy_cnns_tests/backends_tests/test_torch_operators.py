@@ -45,7 +45,7 @@ def run(operator: Operator, mode: Mode = Mode()) -> Any:  # noqa: B008 - a froze
 
 
 @pytest.mark.parametrize("mode", _CPU_MODES, ids=lambda mode: f"{mode.precision}-{mode.memory_format}")
-def test_every_operator_of_a_cnn_runs(mode: Mode, torch: ModuleType) -> None:
+def test_every_operator_of_a_cnn_runs(mode, torch):
     names = ("mobilenet_v3_small", "shufflenet_v2_x0_5", "convnext_tiny", "dcgan_generator")
     tables = (zoo_cnn(name, max(32, minimum_image_size(name))) for name in names)
 
@@ -53,11 +53,11 @@ def test_every_operator_of_a_cnn_runs(mode: Mode, torch: ModuleType) -> None:
         run(operator, mode)
 
 
-def test_copies_exceed_the_cache_twice_within_limits() -> None:
+def test_copies_exceed_the_cache_twice_within_limits():
     assert [copies_of(size, cache_bytes=100) for size in (1, 20, 70, 200, 1000)] == [16, 10, 3, 1, 1]
 
 
-def test_copies_run_forward_and_backward_together(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_run_forward_and_backward_together(torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     program = operator_program(same_shape("batch_norm", 8, 4), Mode(), 2, "cpu", cache_bytes=10**5)
 
@@ -67,9 +67,7 @@ def test_copies_run_forward_and_backward_together(torch: ModuleType, monkeypatch
     assert [len(each) for each in calls[-1]] == [16, 48, 16]
 
 
-def test_incoming_gradients_are_tensors_of_their_own(
-    torch: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incoming_gradients_are_tensors_of_their_own(torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     operator_program(conv(4, 8, 4, (3, 3)), Mode(), 2, "cpu", cache_bytes=10**4).iterate()
 
@@ -77,7 +75,7 @@ def test_incoming_gradients_are_tensors_of_their_own(
     assert len({tensor.data_ptr() for tensor in (*outputs, *wanted, *gradients)}) == 4 * len(outputs)
 
 
-def test_the_first_layer_has_no_input_gradient(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_layer_has_no_input_gradient(torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     run(conv(3, 8, 4, (3, 3), first=True))
 
@@ -85,9 +83,7 @@ def test_the_first_layer_has_no_input_gradient(torch: ModuleType, monkeypatch: p
 
 
 @pytest.mark.parametrize("kind", ["relu", "relu6", "silu", "hardswish", "leaky_relu"])
-def test_in_place_activations_overwrite_their_input(
-    kind: str, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_place_activations_overwrite_their_input(kind, torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     run(same_shape("activation", 3, 4, kind=kind, in_place=True))
 
@@ -96,7 +92,7 @@ def test_in_place_activations_overwrite_their_input(
 
 
 @pytest.mark.parametrize("kind", ["relu", "silu"])
-def test_gradients_through_an_activation_in_place_are_those_beside_it(kind: str, torch: ModuleType) -> None:
+def test_gradients_through_an_activation_in_place_are_those_beside_it(kind, torch):
     function = {"relu": torch.nn.functional.relu, "silu": torch.nn.functional.silu}[kind]
     x, gradient = torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)
     one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
@@ -107,7 +103,7 @@ def test_gradients_through_an_activation_in_place_are_those_beside_it(kind: str,
     torch.testing.assert_close(found, known)
 
 
-def test_a_sum_of_gradients_runs_forward_alone(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sum_of_gradients_runs_forward_alone(torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     run(same_shape("add", 3, 4, passes="forward"))
 
@@ -115,9 +111,7 @@ def test_a_sum_of_gradients_runs_forward_alone(torch: ModuleType, monkeypatch: p
 
 
 @pytest.mark.parametrize(("wide", "dtype"), [(True, "float32"), (False, "bfloat16")])
-def test_mixed_precision_hands_over_the_type_that_arrives_in_a_cnn(
-    wide: bool, dtype: str, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mixed_precision_hands_over_the_type_that_arrives_in_a_cnn(wide, dtype, torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     run(conv(4, 8, 4, (3, 3), wide=wide), _NARROW)
 
@@ -135,9 +129,7 @@ def test_mixed_precision_hands_over_the_type_that_arrives_in_a_cnn(
         (conv(3, 8, 4, (3, 3), first=True), False),
     ],
 )
-def test_what_comes_from_a_layer_norm_lies_channels_last(
-    operator: Operator, channels_last: bool, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_from_a_layer_norm_lies_channels_last(operator, channels_last, torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     run(operator)
 
@@ -148,9 +140,7 @@ def test_what_comes_from_a_layer_norm_lies_channels_last(
     )
 
 
-def test_a_map_of_one_position_lies_channels_last_as_what_pooled_it_down_would_write_it(
-    torch: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_map_of_one_position_lies_channels_last_as_what_pooled_it_down_would_write_it(torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     run(adaptive_pool(4, 1, 3), Mode(memory_format="channels_last"))
 
@@ -160,9 +150,7 @@ def test_a_map_of_one_position_lies_channels_last_as_what_pooled_it_down_would_w
 
 
 @pytest.mark.parametrize(("groups", "copied"), [(2, True), (None, False)])
-def test_a_channel_shuffle_copies_and_a_change_of_layout_does_not(
-    groups: int | None, copied: bool, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_shuffle_copies_and_a_change_of_layout_does_not(groups, copied, torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     run(same_shape("permute", 4, 8, groups=groups))
 
@@ -170,18 +158,14 @@ def test_a_channel_shuffle_copies_and_a_change_of_layout_does_not(
     assert (outputs[0].data_ptr() != wanted[0].data_ptr()) == copied
 
 
-def test_a_linear_layer_on_a_map_reads_channels_last(
-    torch: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_linear_layer_on_a_map_reads_channels_last(torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     run(linear(6, 24, side=5))
 
     assert tuple(calls[-1][0][0].shape) == (2, 5, 5, 24)
 
 
-def test_a_concat_joins_as_many_tensors_as_it_says(
-    torch: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concat_joins_as_many_tensors_as_it_says(torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     run(same_shape("concat", 11, 4, n_tensors=3))
 
@@ -189,7 +173,7 @@ def test_a_concat_joins_as_many_tensors_as_it_says(
     assert calls[-1][0][0].shape[1] == 11
 
 
-def test_an_optimizer_step_moves_all_its_tensors(torch: ModuleType) -> None:
+def test_an_optimizer_step_moves_all_its_tensors(torch):
     operator = optimizer(7, 700)
     tensors = torch_operators._trained_tensors(operator, "cpu")
 
@@ -199,9 +183,7 @@ def test_an_optimizer_step_moves_all_its_tensors(torch: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("mode", _CPU_MODES, ids=lambda mode: f"{mode.precision}-{mode.memory_format}")
-def test_rare_operators_run_forward_and_backward(
-    mode: Mode, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rare_operators_run_forward_and_backward(mode, torch, monkeypatch):
     calls = handed_over(monkeypatch, torch)
     for operator in RARE.values():
         run(operator, mode)
@@ -210,6 +192,11 @@ def test_rare_operators_run_forward_and_backward(
     assert outputs == RARE_OUTPUTS
 
 
-def test_a_volume_whose_depth_is_unknown_is_refused(torch: ModuleType) -> None:
-    with pytest.raises(SchemaError, match="not square"):
-        run(replace(RARE["conv3d"], in_height=17))
+def test_a_volume_whose_depth_is_unknown_is_refused(torch):
+    with pytest.raises(SchemaError, match="in_depth None"):
+        run(replace(RARE["conv3d"], in_depth=None))
+
+
+def test_a_volume_whose_window_gives_another_size_is_refused(torch):
+    with pytest.raises(SchemaError, match="out_height 2 does not follow"):
+        run(replace(RARE["conv3d"], out_height=8))

@@ -117,7 +117,7 @@ def choose(
     """
     results, count = (Performance * MOST_RESULTS)(), ctypes.c_int()
     out = (MOST_RESULTS, ctypes.byref(count), results)
-    first, second, result = (each.pointer for each in operands.descriptors)
+    first, second, result = (descriptor.pointer for descriptor in operands.descriptors)
     what = DIRECTIONS[convolution.direction]
     if workspace is None:
         name = f"cudnnGetConvolution{what}Algorithm_v7"

@@ -171,7 +171,7 @@ class Cudnn:
 
 def _numbers(values: Iterable[int]) -> Any:
     """Lay numbers out as cuDNN reads them."""
-    listed = [int(each) for each in values]
+    listed = [int(value) for value in values]
     return (ctypes.c_int * len(listed))(*listed)
 
 

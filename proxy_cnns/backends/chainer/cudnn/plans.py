@@ -1,4 +1,4 @@
-"""Convolutions run with cuDNN: the algorithm of each is chosen once, and kept with its descriptors.
+"""Convolutions run with cuDNN: an algorithm is chosen once for each convolution, and kept with its descriptors.
 
 CuPy gives addresses, the stream, arrays and workspace, through `Memory`.
 """
@@ -122,7 +122,7 @@ class CudnnPlans:
         return self._workspace_bytes
 
     def set_max_workspace_size(self, size: int) -> None:
-        """Limit the workspace; what was chosen under another limit is chosen anew."""
+        """Limit the workspace; what was chosen under another limit is chosen again."""
         if size < 0:
             raise SchemaError(f"a workspace of {size} bytes: give 0 or more.")
         self._workspace_bytes = int(size)
@@ -132,7 +132,7 @@ class CudnnPlans:
         return [plan.choice for plan in self._plans.values()]
 
     def forget(self) -> None:
-        """Forget all choices and free their descriptors: each convolution is chosen for anew."""
+        """Forget all choices and free their descriptors: algorithms are chosen again."""
         self._plans.clear()
         self._kept.clear()
 
@@ -187,7 +187,7 @@ class CudnnPlans:
         one, zero = SCALARS[asked.dtype]
         size = plan.choice.workspace_bytes
         workspace = memory.allocate(size) if size else None
-        descriptors = [each.pointer for each in plan.descriptors]
+        descriptors = [descriptor.pointer for descriptor in plan.descriptors]
         self.cudnn.call(
             f"cudnnConvolution{DIRECTIONS[asked.direction]}",
             handle,

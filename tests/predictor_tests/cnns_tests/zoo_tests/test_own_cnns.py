@@ -1,9 +1,8 @@
 """The CNNs of the zoo that torchvision lacks: their published facts, and the same CNN built in PyTorch."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import fields
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -33,17 +32,17 @@ def contents(layers: Any) -> Counter[tuple[Hashable, ...]]:
     return Counter(tuple(getattr(layer, name) for name in COMPARED) for layer in layers)
 
 
-def test_vgg_cifar_has_the_convolutions_of_chainers_example() -> None:
+def test_vgg_cifar_has_the_convolutions_of_chainers_example():
     convolutions = [layer for layer in zoo_cnn("vgg_cifar") if layer.type == "conv2d"]
     names = Counter(f"{c.in_height}_{c.in_channels}_{c.out_channels}" for c in convolutions)
     assert names == VGG_CIFAR_CONVOLUTIONS
 
 
-def test_vgg_cifar_drops_out_between_convolutions_and_around_the_first_dense_layer() -> None:
+def test_vgg_cifar_drops_out_between_convolutions_and_around_the_first_dense_layer():
     assert sum(layer.type == "dropout" for layer in zoo_cnn("vgg_cifar")) == 1 + 1 + 2 + 2 + 2 + 2
 
 
-def test_vgg_cifar_takes_its_number_of_classes() -> None:
+def test_vgg_cifar_takes_its_number_of_classes():
     net = NetBuilder("vgg_cifar", 32)
     vgg_cifar(net, classes=10)
     assert zoo_cnn("vgg_cifar").parameters - net.table().parameters == 90 * 512
@@ -67,7 +66,7 @@ def test_vgg_cifar_takes_its_number_of_classes() -> None:
         ("airbench94", 1_972_792),
     ],
 )
-def test_a_small_cnn_has_its_published_number_of_parameters(name: str, parameters: int) -> None:
+def test_a_small_cnn_has_its_published_number_of_parameters(name, parameters):
     assert zoo_cnn(name).parameters == parameters
 
 
@@ -87,7 +86,7 @@ TIMM = {
 """Millions of parameters and 10^9 multiply-adds, from timm's results tables, which count some of the batch norms."""
 
 
-def test_cnns_of_timm_have_its_parameters_and_multiply_adds() -> None:
+def test_cnns_of_timm_have_its_parameters_and_multiply_adds():
     ours = {}
     for name in TIMM:
         products = sum(multiply_adds(row) for row in zoo_cnn(name) if row.type in ("conv2d", "linear"))
@@ -98,7 +97,7 @@ def test_cnns_of_timm_have_its_parameters_and_multiply_adds() -> None:
     assert ours == TIMM
 
 
-def test_the_generator_ends_in_an_image_of_its_image_size() -> None:
+def test_the_generator_ends_in_an_image_of_its_image_size():
     last = zoo_cnn("dcgan_generator").layers[-1]
     assert (last.out_channels, last.out_height, last.out_width) == (3, 64, 64)
 
@@ -163,15 +162,13 @@ def vgg_cifar_module(nn: Any) -> Any:
     ],
 )
 def test_a_small_cnn_runs_the_operators_of_the_same_cnn_in_pytorch(
-    name: str, module_of: Callable[[Any], Any], image_size: int, in_channels: int, torch: ModuleType
-) -> None:
+    name, module_of, image_size, in_channels, torch
+):
     module = module_of(torch.nn)
     assert contents(zoo_cnn(name)) == contents(from_torch(module, image_size, in_channels=in_channels))
 
 
-def test_resnet18_cifar_is_torchvisions_with_a_small_stem_and_without_pooling(
-    torch: ModuleType, torchvision_cnn: Callable[[str], Any]
-) -> None:
+def test_resnet18_cifar_is_torchvisions_with_a_small_stem_and_without_pooling(torch, torchvision_cnn):
     module = torchvision_cnn("resnet18")
     module.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
     module.maxpool, module.fc = torch.nn.Identity(), torch.nn.Linear(512, 10)

@@ -1,10 +1,8 @@
 """Operator by operator, the zoo's layer tables are what torchvision's CNNs run when they train."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import fields
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -63,45 +61,37 @@ def weights_of(table: LayerTable) -> Counter[tuple[int, ...]]:
     )
 
 
-def test_every_table_has_torchvisions_weights(torchvision_cnn: Callable[[str], Any]) -> None:
+def test_every_table_has_torchvisions_weights(torchvision_cnn):
     differing = []
     for name in TORCHVISION_NAMES:
         parameters = list(torchvision_cnn(name).parameters())
-        weights = Counter(tuple(each.shape) for each in parameters if each.ndim in (2, 4))
+        weights = Counter(tuple(parameter.shape) for parameter in parameters if parameter.ndim in (2, 4))
         if weights != weights_of(zoo_cnn(name)) or zoo_cnn(name).parameters != sum(
-            each.numel() for each in parameters
+            parameter.numel() for parameter in parameters
         ):
             differing.append(name)
     assert differing == []
 
 
 @pytest.mark.parametrize("name", TRACED)
-def test_a_table_has_the_operators_that_torchvision_runs(
-    name: str, torchvision_cnn: Callable[[str], Any]
-) -> None:
+def test_a_table_has_the_operators_that_torchvision_runs(name, torchvision_cnn):
     ours, theirs = zoo_cnn(name, ODD_SIZE), from_torch(torchvision_cnn(name), ODD_SIZE)
     assert differences(ours, theirs) == []
     assert histories(ours) == histories(theirs), "the same rows, but connected otherwise"
 
 
 @pytest.mark.parametrize("name", LIMITED)
-def test_the_smallest_image_runs_in_torchvision_as_the_table_says(
-    name: str, torchvision_cnn: Callable[[str], Any]
-) -> None:
+def test_the_smallest_image_runs_in_torchvision_as_the_table_says(name, torchvision_cnn):
     size = minimum_image_size(name)
     assert differences(zoo_cnn(name, size), from_torch(torchvision_cnn(name), size)) == []
 
 
 @pytest.mark.parametrize("name", LIMITED)
-def test_one_pixel_less_than_the_smallest_image_fails_in_torchvision(
-    name: str, torchvision_cnn: Callable[[str], Any]
-) -> None:
+def test_one_pixel_less_than_the_smallest_image_fails_in_torchvision(name, torchvision_cnn):
     with pytest.raises(OutOfRangeError):
         from_torch(torchvision_cnn(name), minimum_image_size(name) - 1)
 
 
-def test_every_name_of_the_zoo_is_compared_with_torchvision_or_ours_alone(
-    torchvision_models: ModuleType,
-) -> None:
+def test_every_name_of_the_zoo_is_compared_with_torchvision_or_ours_alone(torchvision_models):
     known = {name for name in zoo_names() if hasattr(torchvision_models, name)}
     assert known == set(TORCHVISION_NAMES)

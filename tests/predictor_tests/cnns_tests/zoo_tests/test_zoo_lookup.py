@@ -22,12 +22,12 @@ def build_at(name: str, image_size: int) -> NetBuilder:
     return net
 
 
-def test_the_zoo_has_at_least_45_cnns_sorted_by_name() -> None:
+def test_the_zoo_has_at_least_45_cnns_sorted_by_name():
     assert len(zoo_names()) >= 45
     assert zoo_names() == sorted(ZOO) == list(ZOO)
 
 
-def test_the_usual_image_size_is_the_default_and_allowed() -> None:
+def test_the_usual_image_size_is_the_default_and_allowed():
     for name in zoo_names():
         table = zoo_cnn(name)
         assert table is zoo_cnn(name, usual_image_size(name))
@@ -45,14 +45,14 @@ def refusals(sizes: dict[str, int], build: Callable[[str, int], Any]) -> dict[st
     return texts
 
 
-def test_the_minimum_image_size_works_and_one_pixel_less_is_refused() -> None:
+def test_the_minimum_image_size_works_and_one_pixel_less_is_refused():
     minimum = {name: minimum_image_size(name) for name in zoo_names()}
     assert {name: zoo_cnn(name, size).image_size for name, size in minimum.items()} == minimum
     refused = refusals({name: size - 1 for name, size in minimum.items()}, zoo_cnn)
     assert [name for name, text in refused.items() if not text] == []
 
 
-def test_the_minimum_image_size_is_where_the_architecture_ends() -> None:
+def test_the_minimum_image_size_is_where_the_architecture_ends():
     refused = refusals(
         {name: minimum_image_size(name) - 1 for name in LIMITED if name not in CAPPED}, build_at
     )
@@ -60,7 +60,7 @@ def test_the_minimum_image_size_is_where_the_architecture_ends() -> None:
     assert {name: text for name, text in refused.items() if "would have no output" not in text} == {}
 
 
-def test_the_discriminator_gives_one_probability_at_every_size_that_it_allows() -> None:
+def test_the_discriminator_gives_one_probability_at_every_size_that_it_allows():
     spec = ZOO["dcgan_discriminator"]
     sizes = range(spec.minimum_image_size, (spec.maximum_image_size or 0) + 1)
     assert all(zoo_cnn("dcgan_discriminator", size).layers[-1].out_channels == 1 for size in sizes)
@@ -68,15 +68,13 @@ def test_the_discriminator_gives_one_probability_at_every_size_that_it_allows() 
 
 
 @pytest.mark.parametrize("name", CAPPED)
-def test_an_image_size_above_the_maximum_is_refused_with_the_range(name: str) -> None:
+def test_an_image_size_above_the_maximum_is_refused_with_the_range(name):
     above = (ZOO[name].maximum_image_size or 0) + 1
-    with pytest.raises(
-        OutOfRangeError, match=rf"image_size {above} is above {above - 1}, the most that {name}"
-    ):
+    with pytest.raises(OutOfRangeError, match=rf"{above} is above {above - 1}"):
         zoo_cnn(name, above)
 
 
-def test_an_image_size_below_the_minimum_names_it_and_the_next_step() -> None:
+def test_an_image_size_below_the_minimum_names_it_and_the_next_step():
     with pytest.raises(OutOfRangeError) as refused:
         zoo_cnn("inception_v3", 74)
     assert str(refused.value) == (
@@ -86,13 +84,13 @@ def test_an_image_size_below_the_minimum_names_it_and_the_next_step() -> None:
 
 
 @pytest.mark.parametrize("image_size", [0, -224, True, 224.0, "224", [224], float("nan")])
-def test_an_image_size_that_is_no_positive_whole_number_is_refused(image_size: Any) -> None:
+def test_an_image_size_that_is_no_positive_whole_number_is_refused(image_size):
     with pytest.raises(OutOfRangeError, match="image_size"):
         zoo_cnn("resnet50", image_size)
 
 
 @pytest.mark.parametrize("ask", [zoo_cnn, usual_image_size, minimum_image_size])
-def test_an_unknown_name_is_answered_with_the_nearest_ones(ask: Callable[[str], Any]) -> None:
+def test_an_unknown_name_is_answered_with_the_nearest_ones(ask):
     with pytest.raises(UnknownCnnError) as refused:
         ask("resnet5O")
     message = str(refused.value)
@@ -102,12 +100,12 @@ def test_an_unknown_name_is_answered_with_the_nearest_ones(ask: Callable[[str], 
 
 
 @pytest.mark.parametrize("name", ["", None, 7, ["resnet50"]])
-def test_a_name_that_is_none_is_unknown(name: Any) -> None:
+def test_a_name_that_is_none_is_unknown(name):
     with pytest.raises(UnknownCnnError):
         zoo_cnn(name)
 
 
-def test_the_zoo_needs_no_heavy_package() -> None:
+def test_the_zoo_needs_no_heavy_package():
     heavy = "{'torch', 'torchvision', 'chainer', 'onnx', 'pandas', 'sklearn', 'scipy', 'numpy'}"
     code = f"import sys, predictor.cnns.zoo; predictor.cnns.zoo.zoo_cnn('resnet50'); print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -42,23 +42,23 @@ def reads_wrongly(table: LayerTable, layer: Layer) -> bool:
     return bool(sizes - scaled - {(layer.in_height, layer.in_width)})
 
 
-def test_no_row_contradicts_itself() -> None:
+def test_no_row_contradicts_itself():
     assert offenders(lambda _table, layer: layer_complaint(layer) is not None) == []
 
 
-def test_every_row_reads_what_earlier_rows_wrote() -> None:
+def test_every_row_reads_what_earlier_rows_wrote():
     assert offenders(reads_wrongly) == []
 
 
-def test_rows_count_from_zero() -> None:
+def test_rows_count_from_zero():
     assert [t.cnn for t in tables() if [layer.index for layer in t] != list(range(len(t)))] == []
 
 
-def test_rows_have_names_of_their_own() -> None:
+def test_rows_have_names_of_their_own():
     assert [table.cnn for table in tables() if len({layer.name for layer in table}) != len(table)] == []
 
 
-def test_types_and_kinds_are_known_words() -> None:
+def test_types_and_kinds_are_known_words():
     def unknown(_table: LayerTable, layer: Layer) -> bool:
         kinds = ACTIVATION_KINDS if layer.type == "activation" else (None,)
         return layer.type not in LAYER_TYPES or layer.kind not in kinds
@@ -66,7 +66,7 @@ def test_types_and_kinds_are_known_words() -> None:
     assert offenders(unknown) == []
 
 
-def test_every_row_but_the_last_is_read() -> None:
+def test_every_row_but_the_last_is_read():
     unread = [
         table.cnn
         for table in tables()
@@ -75,7 +75,7 @@ def test_every_row_but_the_last_is_read() -> None:
     assert unread == []
 
 
-def test_the_list_of_cnns_says_what_the_zoo_writes() -> None:
+def test_the_list_of_cnns_says_what_the_zoo_writes():
     with CNNS.open(newline="", encoding="utf-8") as file:
         listed = {row.pop("cnn"): row for row in csv.DictReader(file)}
     written = {

@@ -17,11 +17,6 @@ JUSTUS = {
     "in_channels": 16, "out_channels": 64, "kernel_size": 3, "stride": 1, "padding": "same",
     "activation": "none", "use_bias": True, "optimizer": "none", "time_ms_median": 1.5,
 }  # fmt: skip
-NEUSIGHT = {
-    "gpu": "Tesla T4", "framework": "pytorch-2.1.0", "precision": "fp32", "batch_size": 8, "in_size": 16,
-    "in_channels": 128, "out_channels": 128, "kernel_size": 3, "stride": 1, "padding": 1,
-    "forward_time_ms": 0.4, "kernel_name": "volta_sgemm_64x64_nn",
-}  # fmt: skip
 DEEPBENCH = {
     "gpu": "Tesla T4", "framework": "cudnn", "precision": "mixed", "batch_size": 8, "in_height": 161,
     "in_width": 700, "in_channels": 1, "out_channels": 32, "kernel_height": 5, "kernel_width": 20,
@@ -59,7 +54,6 @@ _ROWS: dict[str, list[dict[str, Any]]] = {
         {**JUSTUS, "kernel_size": 4},
         {**JUSTUS, "padding": "valid", "use_bias": False},
     ],
-    "neusight_conv_forward.csv.gz": [NEUSIGHT],
     "deepbench_conv_training.csv.gz": [DEEPBENCH, {**DEEPBENCH, "backward_input_time_ms": None}],
     "lambda_tf_training.csv.gz": [
         *[{**LAMBDA, "time_ms": time, "batch_size": 96} for time in (50.0, 51.0, 52.0)],

@@ -48,40 +48,40 @@ def profet_table(folder: Path, cnn: str, rows: list[tuple[Any, ...]]) -> LayerTa
 
 
 class TestProfetsTables:
-    def test_activations_inside_keras_layers_get_rows(self, tmp_path: Path) -> None:
+    def test_activations_inside_keras_layers_get_rows(self, tmp_path):
         table = profet_table(tmp_path, "VGG11", _VGG)
         assert [layer.type for layer in table] == [
             "conv2d", "activation", "max_pool", "flatten", "linear", "activation",
         ]  # fmt: skip
         assert [layer.kind for layer in table if layer.type == "activation"] == ["relu", "softmax"]
 
-    def test_a_chain_reads_the_layer_before(self, tmp_path: Path) -> None:
+    def test_a_chain_reads_the_layer_before(self, tmp_path):
         assert [layer.inputs for layer in profet_table(tmp_path, "VGG11", _VGG)][:3] == [(-1,), (0,), (1,)]
 
-    def test_branches_leave_inputs_unknown(self, tmp_path: Path) -> None:
+    def test_branches_leave_inputs_unknown(self, tmp_path):
         assert {layer.inputs for layer in profet_table(tmp_path, "MobileNetV2", _RESIDUAL)} == {None}
 
-    def test_batch_norms_count_what_is_trained(self, tmp_path: Path) -> None:
+    def test_batch_norms_count_what_is_trained(self, tmp_path):
         table = profet_table(tmp_path, "MobileNetV2", _RESIDUAL)
         assert [layer.parameters for layer in table if layer.type == "batch_norm"] == [32]
 
-    def test_a_batch_norm_of_other_size_is_refused(self, tmp_path: Path) -> None:
+    def test_a_batch_norm_of_other_size_is_refused(self, tmp_path):
         rows = [*_RESIDUAL[:2], (*_RESIDUAL[2][:-1], 65), *_RESIDUAL[3:]]
         with pytest.raises(SchemaError, match="batch norm 'bn' of MobileNetV2 has 65 parameters"):
             profet_table(tmp_path, "MobileNetV2", rows)
 
-    def test_a_global_pool_covers_the_whole_map(self, tmp_path: Path) -> None:
+    def test_a_global_pool_covers_the_whole_map(self, tmp_path):
         pool = next(row for row in profet_table(tmp_path, "MobileNetV2", _RESIDUAL) if row.type == "avg_pool")
         assert (pool.kernel_height, pool.stride_height, pool.padding_height) == (4, 4, 0)
 
-    def test_a_pool_that_its_shapes_contradict_stays_unknown(self, tmp_path: Path) -> None:
+    def test_a_pool_that_its_shapes_contradict_stays_unknown(self, tmp_path):
         rows = [_VGG[0], ("pool", "max_pool", 16, 8, 8, 16, 3, 3, 0, 0, 0, 1, 0), _VGG[3]]
         assert profet_table(tmp_path, "VGG11", rows).layers[2].kernel_height is None
 
-    def test_uneven_padding_stays_unknown(self, tmp_path: Path) -> None:
+    def test_uneven_padding_stays_unknown(self, tmp_path):
         assert profet_table(tmp_path, "MobileNetV2", _RESIDUAL).layers[0].padding_height is None
 
-    def test_the_branches_of_inception_resnet_are_scaled(self, tmp_path: Path) -> None:
+    def test_the_branches_of_inception_resnet_are_scaled(self, tmp_path):
         types = [layer.type for layer in profet_table(tmp_path, "InceptionResNetV2", _RESIDUAL)]
         assert types[3:5] == ["multiply", "add"]
 
@@ -90,9 +90,7 @@ class TestProfetsTables:
     ("size_in", "size_out", "kernel", "stride", "padding"),
     [(224, 224, 3, 1, 1), (224, 112, 3, 2, 1), (8, 8, 2, 1, None), (32, 8, 1, 4, 0), (5, 5, 1, 1, 0)],
 )
-def test_the_smallest_padding_reproduces_the_size(
-    size_in: int, size_out: int, kernel: int, stride: int, padding: int | None
-) -> None:
+def test_the_smallest_padding_reproduces_the_size(size_in, size_out, kernel, stride, padding):
     assert smallest_padding(size_in, size_out, kernel, stride) == padding
 
 
@@ -106,31 +104,31 @@ class TestTfCnnBenchmarks:
             ("vgg16", 138_357_544 + 4097),
         ],
     )
-    def test_have_the_published_parameters(self, cnn: str, parameters: int) -> None:
+    def test_have_the_published_parameters(self, cnn, parameters):
         assert tf_cnn(cnn, 224).parameters == parameters
 
     @pytest.mark.parametrize(
         ("cnn", "parameters"), [("inception_v3", 23_834_568), ("inception_v4", 42_679_816)]
     )
-    def test_inceptions_lack_only_the_scale(self, cnn: str, parameters: int) -> None:
+    def test_inceptions_lack_only_the_scale(self, cnn, parameters):
         table = tf_cnn(cnn, 299)
         scale = sum(layer.out_channels or 0 for layer in table if layer.type == "batch_norm")
         last = table.layers[-1].in_channels or 0
         assert table.parameters + scale == parameters + last + 1
 
-    def test_inception_v3_has_the_zoos_convolutions(self) -> None:
+    def test_inception_v3_has_the_zoos_convolutions(self):
         assert convolutions(tf_cnn("inception_v3", 299)) == convolutions(zoo_cnn("inception_v3", 299))
 
-    def test_resnet_v1_strides_in_the_first_convolution_of_a_block(self) -> None:
+    def test_resnet_v1_strides_in_the_first_convolution_of_a_block(self):
         strided = [row for row in tf_cnn("resnet50", 224) if row.type == "conv2d" and row.stride_height == 2]
         assert {row.kernel_height for row in strided} == {1, 7}
 
-    def test_alexnet_sees_227_pixels(self) -> None:
+    def test_alexnet_sees_227_pixels(self):
         first = tf_cnn("alexnet", 224).layers[0]
         assert (first.in_height, first.out_height, first.out_channels) == (227, 55, 64)
 
     @pytest.mark.parametrize("cnn", TF_CNNS)
-    def test_every_layer_reads_earlier_ones(self, cnn: str) -> None:
+    def test_every_layer_reads_earlier_ones(self, cnn):
         assert all(max(row.inputs or ()) < row.index for row in tf_cnn(cnn, 299))
 
 
@@ -150,22 +148,22 @@ def convolutions(table: LayerTable) -> Counter[tuple[int | None, ...]]:
 
 
 class TestNamesOfTheZoo:
-    def test_timm_names_lead_to_cnns_of_the_zoo(self) -> None:
+    def test_timm_names_lead_to_cnns_of_the_zoo(self):
         assert set(TIMM_CNNS.values()) <= set(zoo_names())
 
-    def test_timm_trains_without_dropout(self, published: Path) -> None:
+    def test_timm_trains_without_dropout(self, published):
         table = published_layer_tables(published)[("timm/mobilenetv2_100", 224)]
         assert "dropout" not in {layer.type for layer in table}
         assert [layer.index for layer in table] == list(range(len(table)))
         assert table.layers[-1].inputs == (len(table) - 2,)
 
-    def test_a_cnn_of_unknown_structure_has_no_table(self, published: Path) -> None:
+    def test_a_cnn_of_unknown_structure_has_no_table(self, published):
         assert ("timm/vit_tiny_patch16_224", 224) not in published_layer_tables(published)
 
-    def test_nvidias_resnet_is_torchvisions(self, published: Path) -> None:
+    def test_nvidias_resnet_is_torchvisions(self, published):
         table = published_layer_tables(published)[("pytorch/resnet50", 224)]
         assert (table.parameters, table.cnn) == (25_557_032, "pytorch/resnet50")
 
-    def test_an_empty_folder_is_refused(self, tmp_path: Path) -> None:
+    def test_an_empty_folder_is_refused(self, tmp_path):
         with pytest.raises(DataError, match="holds no published table"):
             published_layer_tables(tmp_path)

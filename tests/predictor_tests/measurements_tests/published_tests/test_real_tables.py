@@ -1,7 +1,5 @@
 """The real published tables, where $EPOCHCAST_PUBLISHED_DATA names them: counts and structures."""
 
-from pathlib import Path
-
 import pytest
 
 from predictor.cnns.zoo import zoo_cnn
@@ -16,7 +14,6 @@ from predictor.measurements.published.timm import TIMM_CNNS
 COUNTS = {
     "profet": (9_567, 1_063),
     "justus": (175_000, 175_000),
-    "neusight": (24_662, 24_662),
     "deepbench": (1_034, 1_034 * 3 - 69),
     "lambda-tf": (464, 452),
     "timm": (1_672, 1_672),
@@ -24,24 +21,24 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_every_row_is_read_and_accounted_for(real_tables: Path, name: str) -> None:
+def test_every_row_is_read_and_accounted_for(real_tables, name):
     frame, report = import_measurements(name, real_tables)
     assert (report.n_read, len(frame)) == COUNTS[name]
 
 
-def test_pytorch_rows_are_kept_or_listed(real_tables: Path) -> None:
+def test_pytorch_rows_are_kept_or_listed(real_tables):
     frame, report = import_measurements("pytorch", real_tables)
     assert report.n_read == 428
     assert len(frame) + len(report.rejected) == 428
     assert len(report.rejected) <= 2  # a "V100-32GB" may be PCIe or SXM2
 
 
-def test_only_radeons_are_rejected_of_lambdas_rows(real_tables: Path) -> None:
+def test_only_radeons_are_rejected_of_lambdas_rows(real_tables):
     _, report = import_measurements("lambda-tf", real_tables)
     assert {reason for _, reason in report.rejected} == {"'Radeon Pro VII' is not an NVIDIA GPU."}
 
 
-def test_the_known_anomalies_are_marked(real_tables: Path) -> None:
+def test_the_known_anomalies_are_marked(real_tables):
     frame, _ = import_measurements("lambda-tf", real_tables)
     suspects = frame[frame["notes"].str.contains("suspect")]
     found = set(zip(suspects["gpu"], suspects["cnn"], strict=True))
@@ -49,14 +46,14 @@ def test_the_known_anomalies_are_marked(real_tables: Path) -> None:
     assert len(suspects) < 10
 
 
-def test_profet_has_57_layer_tables_with_keras_parameters(real_tables: Path) -> None:
+def test_profet_has_57_layer_tables_with_keras_parameters(real_tables):
     tables = {key: table for key, table in published_layer_tables(real_tables).items() if "profet" in key[0]}
     assert len(tables) == 57
     assert tables[("profet/VGG16", 224)].parameters == zoo_cnn("vgg16", 224).parameters
     assert tables[("profet/MobileNetV2", 224)].parameters == zoo_cnn("mobilenet_v2", 224).parameters
 
 
-def test_no_pool_of_profet_contradicts_its_shapes(real_tables: Path) -> None:
+def test_no_pool_of_profet_contradicts_its_shapes(real_tables):
     pools = [
         layer
         for table in published_layer_tables(real_tables).values()
@@ -66,7 +63,7 @@ def test_no_pool_of_profet_contradicts_its_shapes(real_tables: Path) -> None:
     assert all(pool.kernel_height for pool in pools)
 
 
-def test_nearly_every_target_but_timms_has_a_layer_table(real_tables: Path) -> None:
+def test_nearly_every_target_but_timms_has_a_layer_table(real_tables):
     tables = published_layer_tables(real_tables)
     for name in ("profet", "lambda-tf", "pytorch"):
         frame, _ = import_measurements(name, real_tables)
@@ -74,7 +71,7 @@ def test_nearly_every_target_but_timms_has_a_layer_table(real_tables: Path) -> N
         assert sum(known) / len(known) > 0.99, name
 
 
-def test_timm_parameters_agree_with_the_zoo_within_one_percent(real_tables: Path) -> None:
+def test_timm_parameters_agree_with_the_zoo_within_one_percent(real_tables):
     frame, _ = import_measurements("timm", real_tables)
     millions = frame["notes"].str.removeprefix("parameters_m=").astype(float)
     published = dict(zip(frame["cnn"], millions, strict=True))
@@ -85,5 +82,5 @@ def test_timm_parameters_agree_with_the_zoo_within_one_percent(real_tables: Path
             )
 
 
-def test_every_importers_table_is_there(real_tables: Path) -> None:
+def test_every_importers_table_is_there(real_tables):
     assert all((real_tables / importer.table).is_file() for importer in DATA_SETS.values())

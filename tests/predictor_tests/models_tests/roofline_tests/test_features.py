@@ -11,6 +11,7 @@ from predictor.models.roofline.features import (
     FAMILIES,
     FAMILY_OF,
     FEATURES_OF_FAMILY,
+    is_gaining,
     kernel_base_ms,
     kernel_features,
     kernel_gain,
@@ -93,7 +94,14 @@ def test_the_tensor_gain_is_zero_where_no_tensor_core_runs():
         without = kernel_features(name, columns, BATCH_SIZES, rates_of(find_gpu("T4"), "fp32"))
         with_ = kernel_features(name, columns, BATCH_SIZES, rates_of(find_gpu("T4"), "amp_fp16"))
         assert not without["tensor_gain"].any()
-        assert (with_["tensor_gain"] > 1).all()
+        assert (with_["tensor_gain"] > 0).all()
+        assert with_["tensor_gain"].max() > 1
+
+
+def test_tensor_cores_of_the_fp32_peak_gain_over_it_in_tf32():
+    in_tf32, in_fp32 = (rates_of(find_gpu("RTX 3090"), precision) for precision in ("tf32", "fp32"))
+    assert is_gaining("conv", in_tf32)
+    assert not is_gaining("conv", in_fp32)
 
 
 def test_half_the_bytes_gain_a_factor_of_two_where_memory_is_what_limits():

@@ -1,0 +1,76 @@
+"""`epochcast check`: whether a training's speed is normal, and what explains it best if not."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from epochcast.api import check as check_speed
+from epochcast.commands import options as o
+from epochcast.tables import Format, print_notes, print_records
+from predictor.answers.question import Question
+from predictor.errors import SchemaError
+
+
+@o.with_options(Question, answer="predict")
+@o.with_json
+def check_command(
+    cnn: Annotated[
+        str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False, autocompletion=o.complete_cnn)
+    ],
+    gpu: Annotated[
+        str, typer.Option("--gpu", "-g", help="GPU by any of its names.", autocompletion=o.complete_gpu)
+    ],
+    batch_size: o.BatchSizes = None,
+    images_per_s: Annotated[
+        float | None, typer.Option(help="Its speed in images a second.", show_default=False)
+    ] = None,
+    iteration_time_ms: Annotated[
+        float | None, typer.Option(help="Or milliseconds of an iteration.", show_default=False)
+    ] = None,
+    epoch_time_s: Annotated[
+        float | None, typer.Option(help="Or seconds of an epoch.", show_default=False)
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="Or what the training printed: a progress bar's, timm's, torchvision's, Keras's or nnU-Net's lines, "
+            "or Lightning's CSV.",
+            show_default=False,
+        ),
+    ] = None,
+    waiting_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the time that the loop waits for its loader, 0 to 1.", show_default=False
+        ),
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Epochs of the training, for what mending saves.", min=1)] = 1,
+    output: o.OutputFormat = Format.table,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Say whether a training's speed is normal, and what explains it best if not."""
+    if output not in (Format.table, Format.json):
+        raise SchemaError(
+            f"--format {output.value} is a table's, and this is no table. Pass json, or leave it out."
+        )
+    found = check_speed(
+        o.cnn_or_layers(cnn, options),
+        gpu,
+        batch_size or None,
+        images_per_s=images_per_s,
+        iteration_time_ms=iteration_time_ms,
+        epoch_time_s=epoch_time_s,
+        log=log,
+        waiting_share=waiting_share,
+        epochs=epochs,
+        **options,
+    )
+    if output is Format.json:
+        about = asdict(found)
+        print_records(about.pop("causes"), output, (), sentence=found.sentence, **about)
+        return
+    print_notes([found.sentence], style="bold")
+    print_notes(found.lines())

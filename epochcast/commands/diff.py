@@ -1,0 +1,159 @@
+"""`epochcast diff`: what a change of a CNN costs, between two CNNs or two revisions of a repository."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import Column, Format, print_notes, print_records, print_table
+from predictor.answers.diff import Difference, LayerChange, diff
+from predictor.answers.quantities import number
+from predictor.answers.question import Question
+from predictor.errors import OutOfRangeError, SchemaError
+
+_MOST_LAYERS = 8
+_BETWEEN = ".."  # of two revisions
+
+
+@o.with_options(Question, answer="predict")
+@o.with_json
+def diff_command(
+    before: Annotated[
+        str,
+        typer.Argument(
+            help=f"The CNN as it was: {o.CNN_HELP}; or two revisions of this repository, such as main..HEAD.",
+            show_default=False,
+        ),
+    ],
+    after: Annotated[
+        str,
+        typer.Argument(
+            help="The CNN as it is; of two revisions, its FILE.py:make_model or layer table.",
+            show_default=False,
+        ),
+    ],
+    gpu: Annotated[
+        list[str],
+        typer.Option(
+            "--gpu", "-g", help="GPU by any of its names; repeat it.", autocompletion=o.complete_gpu
+        ),
+    ],
+    batch_size: o.BatchSizes = None,
+    fail_over: Annotated[
+        str | None,
+        typer.Option(
+            help="Exit with 1 where the time grows by more than this, such as 5%, or where it does not fit any more.",
+            show_default=False,
+        ),
+    ] = None,
+    markdown: Annotated[bool, typer.Option(help="Print Markdown, for a comment on a pull request.")] = False,
+    output: o.OutputFormat = Format.table,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Say what a change of a CNN costs: time and memory before and after, and the layers that differ."""
+    if output is Format.csv or (markdown and output is Format.json):
+        raise SchemaError(f"--format {output.value} does not go here. Pass --json or --markdown, or neither.")
+    limit = None if fail_over is None else _share(fail_over)
+    with tempfile.TemporaryDirectory() as folder:
+        cnns = _of_revisions(before, after, Path(folder)) if _BETWEEN in before else (before, after)
+        questions = [
+            Question.of(o.cnn_or_layers(cnn, options), gpu, batch_size or None, options) for cnn in cnns
+        ]
+    found = diff(*questions)
+    if output is Format.json:
+        print_records([asdict(each) | {"sentence": each.sentence} for each in found], Format.json, ())
+    elif markdown:
+        print(_markdown(found))
+    else:
+        _show(found)
+    worse = [each for each in found if limit is not None and _is_worse(each, limit)]
+    if worse:
+        typer.echo(f"Over {fail_over}: {', '.join(sorted({each.gpu for each in worse}))}.", err=True)
+        raise typer.Exit(1)
+
+
+def _share(text: str) -> float:
+    """A share from ``5%`` or ``0.05``."""
+    try:
+        value = float(text.removesuffix("%").strip()) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise SchemaError(f"--fail-over {text!r} is no share. Write 5% or 0.05.") from None
+    if not 0 <= value < 100:
+        raise OutOfRangeError(f"--fail-over {text!r} lies outside 0 to 100. Write 5% or 0.05.")
+    return value
+
+
+def _is_worse(change: Difference, limit: float) -> bool:
+    return change.ratio > 1 + limit or (change.before.fits_in_memory and not change.after.fits_in_memory)
+
+
+def _of_revisions(revisions: str, cnn: str, folder: Path) -> tuple[str, str]:
+    """Layer tables of a CNN in two revisions, each made by a process of its own in a checkout of that revision."""
+    names = revisions.split(_BETWEEN)
+    tables = []
+    for place, name in enumerate(names if len(names) == 2 else ()):
+        checkout, table = folder / str(place), folder / f"{place}.csv"
+        checkout.mkdir()
+        archive = _run(["git", "archive", "--format=tar", name or "HEAD"], Path.cwd())
+        _run(["tar", "-x", "-C", str(checkout)], Path.cwd(), archive)
+        shown = _run([sys.executable, "-m", "epochcast", "cnn", "show", cnn, "--format", "csv"], checkout)
+        table.write_bytes(shown)
+        tables.append(str(table))
+    if len(tables) != 2:
+        raise SchemaError(f"{revisions!r} are no two revisions. Write BEFORE..AFTER, such as main..HEAD.")
+    return tables[0], tables[1]
+
+
+def _run(command: Sequence[str], folder: Path, given: bytes | None = None) -> bytes:
+    """What a program prints; SchemaError with its words where it fails."""
+    done = subprocess.run(command, cwd=folder, input=given, capture_output=True, check=False)  # noqa: S603
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip().removeprefix("Error: ")
+        raise SchemaError(f"{' '.join(command[-5:])}: {words or f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+_LAYERS = (
+    Column("layer", lambda r: r["layer"].layer, left=True),
+    Column("before", lambda r: str(r["layer"].count_before)),
+    Column("after", lambda r: str(r["layer"].count_after)),
+    Column("ms", lambda r: f"{number(r['layer'].before_ms)} -> {number(r['layer'].after_ms)}", left=True),
+)
+
+
+def _show(found: Sequence[Difference]) -> None:
+    for place, change in enumerate(found):
+        if place:
+            print()
+        print_notes([change.sentence], style="bold")
+        if change.layers:
+            print_table([{"layer": layer} for layer in change.layers[:_MOST_LAYERS]], list(_LAYERS), None)
+
+
+def _markdown(found: Sequence[Difference]) -> str:
+    """A comment for a pull request."""
+    lines = ["| GPU | batch | time | ms | GiB |", "|---|---|---|---|---|"]
+    for each in found:
+        change = (
+            f"{100 * (each.ratio - 1):+.1f} % ({100 * (each.low - 1):+.1f} to {100 * (each.high - 1):+.1f})"
+        )
+        times = f"{number(each.before.iteration_time_ms)} -> {number(each.after.iteration_time_ms)}"
+        memory = f"{each.before.peak_memory_gib:.2f} -> {each.after.peak_memory_gib:.2f}"
+        lines.append(f"| {each.gpu} | {each.batch_size:,} | {change} | {times} | {memory} |")
+    layers = found[0].layers[:_MOST_LAYERS]
+    if layers:
+        lines += ["", f"On {found[0].gpu}:", "", "| layer | before | after | ms |", "|---|---|---|---|"]
+        lines += [_markdown_row(layer) for layer in layers]
+    return "\n".join(lines)
+
+
+def _markdown_row(layer: LayerChange) -> str:
+    times = f"{number(layer.before_ms)} -> {number(layer.after_ms)}"
+    return f"| `{layer.layer}` | {layer.count_before} | {layer.count_after} | {times} |"

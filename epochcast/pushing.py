@@ -1,0 +1,219 @@
+"""Uploads of measurement tables to a service: in parts, gzipped, repeated while the service is overloaded or away.
+
+Redirects are not followed, so that an API key goes to the address that was given and to no other.
+"""
+
+import gzip
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from epochcast.addresses import checked_address
+from predictor.errors import BackendUnavailableError, SchemaError, ServiceError
+
+if TYPE_CHECKING:
+    import httpx
+    import pandas as pd
+
+KEY_VARIABLE = "EPOCHCAST_API_KEY"
+_COMES_BACK = (429, 502, 503, 504)
+_LONGEST_WAIT_S = 60.0
+_ROWS_OF_AN_UPLOAD = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class UploadReceipt:
+    """What became of the rows of a table: `stored` were new; `ids` are all rows' numbers, in the table's order."""
+
+    stored: int
+    duplicates: int
+    ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Status and body of a response; `content` is the body's JSON, None if it is not JSON."""
+
+    status: int
+    content: Any
+
+
+class Service:
+    """A service at an address.
+
+    Parameters
+    ----------
+    url : str
+        Such as ``https://epochcast.example``; http and https.
+    key : str, optional
+        API key; `$EPOCHCAST_API_KEY` if not given. No message and no log shows it.
+    timeout_s : float
+        For each response.
+    attempts : int
+        How often a request is sent while the service is overloaded or away.
+
+    Raises
+    ------
+    SchemaError
+        If `url` is not an address, or `key` holds a character that no key has.
+    BackendUnavailableError
+        If httpx is not installed.
+    """
+
+    def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0, attempts: int = 5) -> None:
+        self.url = checked_address(url, "a service")
+        self._key = _plain_key(key or os.environ.get(KEY_VARIABLE) or "")
+        self._attempts = attempts
+        headers = {"Accept": "application/json", "User-Agent": "epochcast"}
+        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        self._http = _http_client(headers, timeout_s)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether requests carry an API key."""
+        return bool(self._key)
+
+    def get(self, path: str) -> Reply:
+        """Ask for what lies at a path; ServiceError if nothing answers."""
+        return self._repeated("GET", path)
+
+    def post(self, path: str, body: bytes, content_type: str) -> Reply:
+        """Send a body, gzipped; ServiceError if nothing answers."""
+        headers = {"Content-Type": content_type, "Content-Encoding": "gzip"}
+        return self._repeated("POST", path, content=gzip.compress(body, 5), headers=headers)
+
+    def _repeated(self, method: str, path: str, **sent: Any) -> Reply:
+        """Send until the response is not "come back later"; every request here may be sent twice."""
+        import httpx
+
+        wait_s = 0.5
+        for left in reversed(range(self._attempts)):
+            try:
+                response = self._http.request(method, self.url + path, **sent)
+                if not left or response.status_code not in _COMES_BACK:
+                    return Reply(response.status_code, _json(response))
+                asked_s = _seconds(response.headers.get("Retry-After", ""))
+            except httpx.RequestError as error:
+                if not left:
+                    raise ServiceError(
+                        f"{self.url} does not answer: {str(error) or type(error).__name__}. Is the service running, "
+                        "and the address right?"
+                    ) from error
+                asked_s = 0.0
+            time.sleep(min(max(asked_s, wait_s), _LONGEST_WAIT_S))
+            wait_s *= 2
+        raise AssertionError("not reached: the last attempt returns or raises")
+
+
+def upload(path: Path, url: str, key: str | None = None) -> UploadReceipt:
+    """Store a measurement table at a service.
+
+    Each row is stored once, so that an upload that broke off can be repeated. Columns that the measurement schema
+    lacks are not sent.
+
+    Parameters
+    ----------
+    path : path
+        A measurement table, .csv, .csv.gz or .parquet.
+    url : str
+        Address of the service.
+    key : str, optional
+        API key; `$EPOCHCAST_API_KEY` if not given.
+
+    Raises
+    ------
+    DataError, SchemaError, UnknownGpuError
+        If the table is not valid; nothing is sent then.
+    ServiceError
+        If the service refuses the key or does not answer; what it acknowledged before is stored.
+    """
+    from predictor.measurements.table import read_measurements
+
+    service, stored, duplicates, ids = Service(url, key), 0, 0, list[int]()
+    for part in _uploads(read_measurements(path)):
+        reply = service.post("/v1/measurements", part, "text/csv")
+        if reply.status != 201:
+            raise ServiceError(
+                f"{service.url} refuses the upload after {len(ids):,} rows: {_reason(reply)} "
+                "The rows before are stored; upload the table again when this is solved."
+            )
+        stored += int(reply.content["stored"])
+        duplicates += int(reply.content["duplicates"])
+        ids += reply.content["ids"]
+    return UploadReceipt(stored, duplicates, ids)
+
+
+def check_upload(url: str, key: str | None = None) -> None:
+    """Find out before minutes of measuring whether the table could be uploaded.
+
+    Raises
+    ------
+    SchemaError
+        If `url` is not an address, or there is no key.
+    ServiceError
+        If no service answers there.
+    """
+    service = Service(url, key, attempts=2)
+    if not service.has_key:
+        raise SchemaError(
+            f"there is no API key to upload with. Set {KEY_VARIABLE}; the owner of the service makes keys with "
+            "`epochcast keys add`."
+        )
+    reply = service.get("/healthz")
+    if reply.status != 200:
+        raise ServiceError(
+            f"{service.url} answers with HTTP status {reply.status}: is it an epochcast service?"
+        )
+
+
+def _uploads(frame: "pd.DataFrame") -> Iterator[bytes]:
+    """The table as CSV, some rows at a time, without empty columns."""
+    from predictor.measurements.schema import COLUMNS
+
+    known = frame[[entry.name for entry in COLUMNS]].dropna(axis="columns", how="all")
+    whole = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in known]
+    known = known.astype(dict.fromkeys(whole, "Int64"))
+    for start in range(0, len(known), _ROWS_OF_AN_UPLOAD):
+        yield known.iloc[start : start + _ROWS_OF_AN_UPLOAD].to_csv(index=False).encode()
+
+
+def _reason(reply: Reply) -> str:
+    if isinstance(reply.content, dict):
+        return str(reply.content.get("detail") or reply.content.get("title") or reply.content)
+    return f"it answers with HTTP status {reply.status}."
+
+
+def _http_client(headers: dict[str, str], timeout_s: float) -> "httpx.Client":
+    try:
+        import httpx
+    except ModuleNotFoundError:
+        raise BackendUnavailableError(
+            "httpx is not installed, which asking a service needs: pip install 'epochcast[client]'."
+        ) from None
+    return httpx.Client(headers=headers, timeout=timeout_s, follow_redirects=False)
+
+
+def _plain_key(key: str) -> str:
+    """The key without the white space that files and shells leave around it; the error never quotes it."""
+    bare = key.strip()
+    wrong = next((i for i, character in enumerate(bare, start=1) if not "!" <= character <= "~"), None)
+    if wrong is not None:
+        raise SchemaError(
+            f"the API key holds a character that no key has (position {wrong} of {len(bare)}). Copy it again into "
+            f"{KEY_VARIABLE}; `epochcast keys add` makes keys of letters, digits, - and _."
+        )
+    return bare
+
+
+def _json(response: "httpx.Response") -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
+def _seconds(retry_after: str) -> float:
+    return float(retry_after) if retry_after.isdecimal() else 0.0

@@ -1,0 +1,339 @@
+"""A question with all that it names looked up, each thing once: an answer reads it here and asks nobody again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from predictor.answers.options import check_read
+from predictor.answers.own_measurements import OwnMeasurements, anchor_from, load_model
+from predictor.answers.question import LoadingOptions, MiniBatch, Question, named
+from predictor.catalogue.data_sets import TrainingSet, find_training_set
+from predictor.catalogue.devices import (
+    Gpu,
+    all_gpus,
+    check_precision,
+    compiles,
+    default_memory_format,
+    default_precision,
+    device_of,
+    precisions_of,
+)
+from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, Mode
+from predictor.catalogue.offers import Offer, cheapest_offers, load_offers, without_marketplaces
+from predictor.checks import as_list
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.resolve import has_own_image_size, other_form_in_words, resolve_cnn
+from predictor.errors import DataError, SchemaError
+from predictor.measurements.hosts import HostMeasurement, read_host
+from predictor.measurements.inputs import InputMeasurement, read_input
+from predictor.measurements.shortest import check_not_too_short
+from predictor.models.forecast import Anchor, Reason
+
+if TYPE_CHECKING:
+    from predictor.models.served import Model
+
+Device = tuple[Gpu, Mode]
+"""A GPU, and how it trains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a question trains; None leaves a field to the framework on each GPU."""
+
+    framework: str = "pytorch"
+    precision: str | None = None
+    memory_format: str | None = None
+    autotune: bool = False
+    capture: str = "eager"
+    optimizer: str = "momentum"
+    float32_matmul_precision: str | None = None
+
+    def on(self, gpu: Gpu) -> Mode:
+        """The mode on a GPU."""
+        return self.in_precision(self.precision or default_precision(gpu, self.framework))
+
+    def in_precision(self, precision: str) -> Mode:
+        """The mode in a precision."""
+        return _mode(
+            self.framework,
+            precision,
+            self.memory_format or default_memory_format(self.framework, precision),
+            self.autotune,
+            self.capture,
+            self.optimizer,
+            float32_matmul_precision=self.float32_matmul_precision or FLOAT32_MATMUL_PRECISIONS[0],
+        )
+
+    def on_each(self, gpus: Sequence[Gpu]) -> list[Device]:
+        """Each GPU with its mode, which follows from the compute capability."""
+        modes: dict[float, Mode] = {}
+        for gpu in gpus:
+            if gpu.compute_capability not in modes:
+                modes[gpu.compute_capability] = self.on(gpu)
+        return [(gpu, modes[gpu.compute_capability]) for gpu in gpus]
+
+
+class Known(NamedTuple):
+    """What an answer predicts from: the model, the anchors given, and the user's own measurements."""
+
+    model: Model
+    given: tuple[Anchor, ...]
+    own: OwnMeasurements | None
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question with what it names, each looked up when it is first needed, and once.
+
+    All raise SchemaError, OutOfRangeError, UnknownCnnError or UnknownGpuError if the question makes no sense.
+    """
+
+    question: Question
+    answer: str | None = None
+
+    @classmethod
+    def of(cls, question: Question, answer: str | None = None) -> Asked:
+        """Look a question up; SchemaError if it has an option that this answer, one of `ANSWERS`, does not read."""
+        if answer is not None:
+            check_read(question, answer)
+        return cls(question, answer)
+
+    @cached_property
+    def known(self) -> Known:
+        """The model, with the measurements and anchors of the question."""
+        question, model = self.question, load_model(self.question.model)
+        given = tuple(
+            each if isinstance(each, Anchor) else anchor_from(dict(each), model, self.training.on)
+            for each in question.anchors
+        )
+        own = question.measurements
+        if own is not None and not isinstance(own, OwnMeasurements):
+            own = OwnMeasurements.of(own, model)
+        if own is not None and own.proxies_alone and not question.method == "proxy-times":
+            raise DataError(
+                "the measurements hold only proxies, neither operators nor trained CNNs, which only --method "
+                "proxy-times uses. Ask for it, or measure operators with `epochcast profile --preset quick`."
+            )
+        return Known(own.model if own else model, given, own)
+
+    @cached_property
+    def training(self) -> Training:
+        """How it trains."""
+        question = self.question
+        return Training(
+            question.framework,
+            question.precision,
+            question.memory_format,
+            question.autotune,
+            question.capture,
+            question.optimizer,
+            question.float32_matmul_precision,
+        )
+
+    @cached_property
+    def devices(self) -> list[Device]:
+        """Each GPU with its mode; errors as of `gpus_of`.
+
+        With several GPUs ``"all"`` are those of which an offer has enough. Compared are, unless some are named, those
+        for rent, of marketplaces only if they are asked for.
+        """
+        question, for_rent = self.question, self.question.gpus is None and self.answer == "compare"
+        found = gpus_of("all" if for_rent else question.gpus, question.precision, question.capture)
+        if for_rent:
+            counted = [offer for offer in self.prices if question.marketplaces or not offer.marketplace]
+            offered = cheapest_offers(counted, question.spot, question.team.per_node)
+            found = [gpu for gpu in found if gpu.name in offered]
+        elif question.n_gpus > 1 and question.link is None and "all" in as_list(question.gpus):
+            found = [gpu for gpu in found if gpu.name in self.cheapest]
+        return self.training.on_each(found)
+
+    @cached_property
+    def tables(self) -> list[LayerTable]:
+        """Layer table of each CNN at the image size given, else the data set's, else its own."""
+        tables = [resolve_cnn(each, self.image_size_of(each)) for each in as_list(self.question.cnn)]
+        if self.question.gradient_accumulation > 1:
+            tables = [table.accumulated(self.question.gradient_accumulation) for table in tables]
+        for table in tables:
+            if not table.has_gradients:
+                raise SchemaError(
+                    f"{table.cnn} computes no gradients: nothing in it is trainable, or it runs without gradients. "
+                    "What is predicted is training: give it as it is trained, with loss.backward()."
+                )
+        return tables
+
+    def image_size_of(self, cnn: object) -> int | None:
+        """Image size at which `cnn` is trained: as given, else the data set's; None leaves it to the CNN.
+
+        A layer table, a file and most Keras models have a size of their own; a CNN of the zoo takes the data set's
+        images as they are, but its own usual size where the data set's images vary (ImageNet); a module is given the
+        data set's size.
+        """
+        found = self.data_set
+        if self.question.image_size is not None or found is None:
+            return self.question.image_size
+        if has_own_image_size(cnn):
+            return None
+        return None if found.resized and isinstance(cnn, str) else found.image_size
+
+    @cached_property
+    def other_forms(self) -> list[str]:
+        """What `other_form_in_words` says of the CNNs that are given by name."""
+        said = (other_form_in_words(cnn, self.image_size_of(cnn)) for cnn in as_list(self.question.cnn))
+        return list(filter(None, said))
+
+    @cached_property
+    def data_set(self) -> TrainingSet | None:
+        """The data set of that name, or `samples` of its images; None if none is given."""
+        if self.question.data_set is None:
+            return None
+        whole = find_training_set(self.question.data_set)
+        return whole if self.question.samples is None else whole.part(self.question.samples)
+
+    @cached_property
+    def samples(self) -> int | None:
+        """Training samples per epoch: as given, or those of the data set; None if neither is given."""
+        return self.question.samples if self.data_set is None else self.data_set.samples
+
+    @cached_property
+    def part_in_words(self) -> str | None:
+        """How much of a data set an epoch is: ``10,000 of the 1,281,167 images of imagenet``; None unless a part."""
+        if self.question.samples is None or self.question.data_set is None:
+            return None
+        whole = find_training_set(self.question.data_set)
+        return f"{self.question.samples:,} of the {whole.samples:,} images of {whole.name}"
+
+    @cached_property
+    def prices(self) -> tuple[Offer, ...]:
+        """The offers themselves, those of a price file, or the shipped ones; or your own machine.
+
+        Marketplaces stand in where nobody else rents a GPU; with `marketplaces` they count everywhere.
+        """
+        question, offers = self.question, self.question.offers
+        if question.usd_per_hour is not None:
+            return self._own_machines(question.usd_per_hour)
+        found = load_offers(offers) if offers is None or isinstance(offers, str | PathLike) else tuple(offers)
+        return found if question.marketplaces else without_marketplaces(found)
+
+    def _own_machines(self, usd_per_hour: float) -> tuple[Offer, ...]:
+        """Your own machine with each GPU asked for, at this price; SchemaError where that says nothing."""
+        question = self.question
+        rented = [name for name in ("spot", "marketplaces", "offers") if getattr(question, name)]
+        if rented:
+            raise SchemaError(
+                f"{named('usd_per_hour')} is of your own machine, {named(rented[0])} of rented ones. Pass one of them."
+            ).about("usd_per_hour")
+        if question.gpus is None:
+            raise SchemaError(
+                f"{named('usd_per_hour')} is of your own machine: name its GPU. To compare it with offers, write it "
+                "into a price file: epochcast offer own."
+            ).about("usd_per_hour")
+        return tuple(
+            Offer("own", "machine", gpu.name, question.team.per_node, usd_per_hour)
+            for gpu in gpus_of(question.gpus, question.precision, question.capture)
+        )
+
+    @cached_property
+    def cheapest(self) -> dict[str, Offer]:
+        """The cheapest machine with enough GPUs, by the GPU's name."""
+        return cheapest_offers(self.prices, self.question.spot, self.question.team.per_node)
+
+    @cached_property
+    def host(self) -> str | HostMeasurement | None:
+        """The host by its name, or as measured: a name that ends in ``.json`` is the file of `epochcast host`."""
+        host = self.question.host
+        return read_host(Path(host)) if host is not None and host.casefold().endswith(".json") else host
+
+    @cached_property
+    def input(self) -> InputMeasurement | None:
+        """The rates of the file `input`; None if none is given."""
+        return None if self.question.input is None else read_input(Path(self.question.input))
+
+    @cached_property
+    def loading(self) -> LoadingOptions:
+        """How images are loaded."""
+        return self.question.loading
+
+    def local_sizes(self, batch_sizes: Sequence[int]) -> list[int]:
+        """Images of one GPU at each of these batch sizes; errors as of `TeamOptions.check` and `MiniBatch.check`."""
+        question = self.question
+        question.team.check(question.method)
+        if question.gradient_accumulation > 1 and question.is_whole:
+            raise SchemaError(
+                f"{named('method')} {question.method!r} predicts an iteration of one mini-batch as a whole, and "
+                f"{named('gradient_accumulation')} is {question.gradient_accumulation}. Leave one of them out."
+            ).about("method")
+        return MiniBatch.locals_of(batch_sizes, question.n_gpus, question.parts)
+
+    def anchors(self, table: LayerTable, training: Training) -> tuple[Anchor, ...]:
+        """The measurements of a CNN trained so: in the question's mode those given, and always the user's own.
+
+        Raises
+        ------
+        OutOfRangeError
+            If one is shorter than its GPU can compute.
+        """
+        given = self.known.given if training == self.training else ()
+        found = given + (self.known.own.anchors(table, training.on) if self.known.own else ())
+        for anchor in found:
+            gpu = device_of(anchor.gpu)
+            check_not_too_short(
+                anchor.iteration_time_ms,
+                f"the anchor's time on {gpu.name}",
+                table,
+                gpu,
+                anchor.precision or training.on(gpu).precision,
+                anchor.batch_size,
+            )
+        return found
+
+    def unused_on(self, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
+        """Reason that your own measurements of a GPU are of other modes, where they are."""
+        reason = self.known.own.unused_on(gpu, mode, self.question.parts) if self.known.own else None
+        return (reason,) if reason else ()
+
+
+def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
+    """Find GPUs by name, each able to train in `precision`.
+
+    Parameters
+    ----------
+    gpus : str, Gpu, or a sequence of them
+        Names as of `find_gpu`, or ``cpu:<model>`` for a CPU whose operators were measured; ``"all"`` for every GPU
+        that has the precision, and that `capture` works on.
+    precision : str, optional
+    capture : str
+
+    Raises
+    ------
+    UnknownGpuError
+        If a name is unknown or fits several GPUs.
+    OutOfRangeError
+        If a GPU that was asked for lacks the precision; the message lists those it has.
+    """
+    chosen: dict[str, Gpu] = {}
+    for gpu in as_list(gpus):
+        if isinstance(gpu, str) and gpu.strip().casefold() == "all":
+            chosen |= {
+                each.name: each
+                for each in all_gpus()
+                if (precision is None or precision in precisions_of(each))
+                and (capture != "compile" or compiles(each))
+            }
+            continue
+        found = gpu if isinstance(gpu, Gpu) else device_of(str(gpu))
+        if precision is not None:
+            check_precision(found, precision)
+        chosen[found.name] = found
+    if not chosen:
+        raise SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.").about(
+            "gpus"
+        )
+    return list(chosen.values())
+
+
+_mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few

@@ -1,0 +1,219 @@
+"""What a change of a CNN costs: two CNNs or recorded steps on the same GPUs, and the layers that make the difference.
+
+Errors of two alike CNNs cancel, so the interval of their ratio is narrower than that of either: it follows from the
+share of the time in operators that only one of them has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from predictor.answers.answer import PredictionRow, answer
+from predictor.answers.asked import Asked
+from predictor.answers.bounds import operator_roofline_ms
+from predictor.answers.explain import explain
+from predictor.answers.options import options_of
+from predictor.answers.quantities import number
+from predictor.answers.question import MiniBatch, Question, named
+from predictor.catalogue.devices import device_of
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import SchemaError
+from predictor.operators.operators import Operator, operators_of
+from predictor.operators.work import operator_class
+
+NOISE = 0.01
+"""Half width of ln ratio of two CNNs that share all their operators."""
+
+MEASURED, SPECIFIED = 0.30, 0.45
+"""Half widths of ln ratio per share of the time in operators that one CNN lacks; by measured operators, by data sheets.
+
+They hold 21 of 24 changes of CNNs of another library on an H100, 90 % of 1,464 pairs of CNNs on an H100 and an H200,
+and of 3,396 pairs of torchvision's CNNs on five older GPUs (docs/advice.md)."""
+
+_SHOWN = 0.002  # least share of an iteration's GPU time that a layer's change is shown from
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChange:
+    """Layers of one shape that only one of two CNNs has, or has more often; `*_ms` are their GPU time."""
+
+    layer: str
+    count_before: int
+    count_after: int
+    before_ms: float
+    after_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two CNNs on one GPU at one batch size.
+
+    `ratio` is the iteration's time after over before, `low` to `high` its 90 % interval; `changed_share` the share of
+    the GPU's time in operators that only one of the two has. `class_ms` maps each class of operators to its GPU time
+    before and after. `layers` are ordered by the size of their change.
+    """
+
+    gpu: str
+    batch_size: int
+    before: PredictionRow
+    after: PredictionRow
+    ratio: float
+    low: float
+    high: float
+    changed_share: float
+    class_ms: Mapping[str, tuple[float, float]]
+    layers: tuple[LayerChange, ...]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval tells if the change makes it slower or faster."""
+        return self.low > 1 or self.high < 1
+
+    @property
+    def sentence(self) -> str:
+        """The difference in one sentence."""
+        change = 100 * (self.ratio - 1)
+        span = f"{100 * (self.low - 1):+.1f} to {100 * (self.high - 1):+.1f} %"
+        gib = self.after.peak_memory_gib - self.before.peak_memory_gib
+        times = f"{number(self.before.iteration_time_ms)} -> {number(self.after.iteration_time_ms)} ms"
+        fits = "" if self.after.fits_in_memory else ", which does not fit"
+        if not self.changed_share:
+            same = number(self.after.iteration_time_ms)
+            return f"{self.gpu}, batch {self.batch_size:,}: the same operators, {same} ms."
+        unsure = "" if self.is_sure else "; too small to be sure of its sign"
+        return (
+            f"{self.gpu}, batch {self.batch_size:,}: {change:+.1f} % time ({span}), {times}, "
+            f"{gib:+.2f} GiB{fits}{unsure}."
+        )
+
+
+def diff(before: Question, after: Question) -> list[Difference]:
+    """Compare two CNNs on every GPU at every batch size of the questions.
+
+    Parameters
+    ----------
+    before, after : Question
+        The same but for their CNN, with batch sizes.
+
+    Raises
+    ------
+    SchemaError
+        If no batch size is given, or one of the questions has several CNNs.
+    """
+    for question in (before, after):
+        if question.batch_sizes is None:
+            raise SchemaError(f"{named('batch_size')} is missing: a change is compared at given ones.").about(
+                "batch_sizes"
+            )
+        if len(Asked.of(question).tables) != 1:
+            raise SchemaError("a change is from one CNN to another. Give one before and one after.")
+    if list(before.batch_sizes) != list(after.batch_sizes):
+        raise SchemaError(
+            f"the recorded steps have batch sizes {before.batch_sizes} and {after.batch_sizes}. Record both at one."
+        )
+    pairs = zip(answer(before).rows(), answer(after).rows(), strict=True)
+    splits = [_split(question) for question in (before, after)]
+    return [_difference(one, other, splits[0], splits[1]) for one, other in pairs]
+
+
+_Times = dict[tuple[str, int], tuple[dict[str, float], dict[Operator, tuple[int, float]]]]
+"""By GPU and batch size: GPU time by class of operators, and of each operator its count and its time."""
+
+
+def _split(question: Question) -> _Times:
+    """GPU time by class and by operator; a class's time is split by its operators' roofline times."""
+    [table] = Asked.of(question).tables
+    one_gpu = replace(
+        question,
+        batch_sizes=sorted(set(MiniBatch.locals_of(question.batch_sizes, question.n_gpus))),
+        n_gpus=1,
+        nodes=1,
+        link=None,
+        sync_batch_norm=False,
+    )
+    found: _Times = {}
+    for explanation in explain(_explained(one_gpu))[0]:
+        for place, size in enumerate(explanation.batch_sizes):
+            class_ms = {name: values[place] for name, values in explanation.classes.items()}
+            found[explanation.gpu, size] = (
+                class_ms,
+                _operators_ms(table, explanation.gpu, explanation.precision, size, class_ms),
+            )
+    return found
+
+
+def _explained(question: Question) -> Question:
+    """The question without the options that an explanation, of an iteration on one GPU, does not read."""
+    usual = {
+        name: known.default
+        for name, known in options_of(Question).items()
+        if "explain" not in known.answers and not question.followed(name)
+    }
+    return replace(question, **usual)
+
+
+def _operators_ms(
+    table: LayerTable, gpu: str, precision: str, batch_size: int, class_ms: Mapping[str, float]
+) -> dict[Operator, tuple[int, float]]:
+    counts = operators_of(table)
+    roofline_ms = operator_roofline_ms(list(counts), device_of(gpu), precision, batch_size)
+    least = {operator: counts[operator] * ms for operator, ms in zip(counts, roofline_ms, strict=True)}
+    sums: dict[str, float] = {}
+    for operator, ms in least.items():
+        sums[operator_class(operator)] = sums.get(operator_class(operator), 0.0) + ms
+    shares = {operator: ms / sums[operator_class(operator)] for operator, ms in least.items()}
+    return {
+        _comparable(operator): (int(n), class_ms.get(operator_class(operator), 0.0) * shares[operator])
+        for operator, n in counts.items()
+    }
+
+
+def _comparable(operator: Operator) -> Operator:
+    """The operator; the optimizer's update of any parameters is one, so that only its time differs."""
+    return replace(operator, parameters=0, n_tensors=1) if operator.type == "optimizer" else operator
+
+
+def _difference(before: PredictionRow, after: PredictionRow, first: _Times, second: _Times) -> Difference:
+    key = (before.gpu, before.local_batch_size)
+    (class_before, ops_before), (class_after, ops_after) = first[key], second[key]
+    changes = [
+        LayerChange(
+            operator.name, *_counts(operator, ops_before, ops_after), *_times(operator, ops_before, ops_after)
+        )
+        for operator in {**ops_before, **ops_after}
+        if operator.type == "optimizer"
+        or ops_before.get(operator, (0, 0.0))[0] != ops_after.get(operator, (0, 0.0))[0]
+    ]
+    total = max(sum(class_before.values()), sum(class_after.values()))
+    changed = (
+        min(1.0, sum(abs(each.after_ms - each.before_ms) for each in changes) / total) if total > 0 else 1.0
+    )
+    ratio = after.iteration_time_ms / before.iteration_time_ms
+    apart = MEASURED if "layer-times" in after.method and "layer-times" in before.method else SPECIFIED
+    half_width = math.hypot(NOISE, apart * changed) if changed else 0.0
+    shown = [each for each in changes if abs(each.after_ms - each.before_ms) >= _SHOWN * total]
+    return Difference(
+        gpu=before.gpu,
+        batch_size=before.batch_size,
+        before=before,
+        after=after,
+        ratio=ratio,
+        low=ratio * math.exp(-half_width),
+        high=ratio * math.exp(half_width),
+        changed_share=changed,
+        class_ms={
+            name: (class_before.get(name, 0.0), class_after.get(name, 0.0))
+            for name in {**class_before, **class_after}
+        },
+        layers=tuple(sorted(shown, key=lambda each: -abs(each.after_ms - each.before_ms))),
+    )
+
+
+def _counts(operator: Operator, *sides: dict[Operator, tuple[int, float]]) -> list[int]:
+    return [side.get(operator, (0, 0.0))[0] for side in sides]
+
+
+def _times(operator: Operator, *sides: dict[Operator, tuple[int, float]]) -> list[float]:
+    return [side.get(operator, (0, 0.0))[1] for side in sides]

@@ -1,0 +1,377 @@
+"""Iterations of a CNN on a grid of devices x batch sizes: all that no offer changes, and the only caller of the model.
+
+A device is a GPU in a mode, so that usual, fast, compiled and autotuned iterations lie on one axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.answers.asked import Asked, Device, Training
+from predictor.answers.scope import has_others, with_shares
+from predictor.answers.sizes import largest_local_batch_sizes
+from predictor.catalogue.devices import Gpu, device_of
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import OutOfRangeError
+from predictor.measurements.hosts import HostMeasurement
+from predictor.models.data_parallel import Gradients, Team, team_reasons, team_times
+from predictor.models.epoch_start import first_calls_of_each_s
+from predictor.models.forecast import Anchor, IterationForecast, Reason
+from predictor.models.power import PowerOfGpus
+from predictor.operators.memory import peak_memories_gib
+
+if TYPE_CHECKING:
+    from predictor.models.served import Model
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+Reasons = tuple[Reason, ...]
+
+ENDS = ("iteration_time_ms", "low_ms", "high_ms")
+"""Time of an iteration and the ends of its interval."""
+
+TIMES = (*ENDS, "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
+
+_KEPT = 24
+"""Grids that are kept, some megabytes each for all GPUs: a comparison needs three."""
+
+WORDS = ("host", "method", "trained_on")
+"""What a forecast says in words, alike at all batch sizes."""
+
+
+def forecasts_of(
+    asked: Asked,
+    table: LayerTable,
+    devices: Sequence[Device],
+    local_batch_sizes: Sequence[int] | Floats,
+    anchors: Sequence[Anchor] = (),
+    method: str | None = None,
+) -> list[IterationForecast]:
+    """The model's iterations on one GPU of each device, on the question's host, by its method if no other is given.
+
+    They are kept, but for those on a measured host: the same training with other epochs, prices or wishes asks for the
+    same.
+    """
+    model, method, from_host = asked.known.model, method or asked.question.method, asked.loading.is_asked
+    if isinstance(asked.host, HostMeasurement):
+        known = anchors, method, asked.host
+        return model.forecasts(table, devices, local_batch_sizes, *known, from_host=from_host)
+    sizes = tuple(np.asarray(local_batch_sizes).tolist())
+    kept = model, table, tuple(devices), sizes, tuple(anchors), method, asked.host, from_host
+    return list(_kept_forecasts(*kept))
+
+
+@lru_cache(maxsize=_KEPT)
+def _kept_forecasts(
+    model: Model,
+    table: LayerTable,
+    devices: tuple[Device, ...],
+    local_batch_sizes: tuple[float, ...],
+    anchors: tuple[Anchor, ...],
+    method: str,
+    host: str | None,
+    from_host: bool,
+) -> tuple[IterationForecast, ...]:
+    """The model's iterations, whose arrays nobody may change."""
+    found = model.forecasts(table, devices, local_batch_sizes, anchors, method, host, from_host=from_host)
+    for forecast in found:
+        for name in TIMES:
+            getattr(forecast, name).flags.writeable = False
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Devices:
+    """GPUs in their modes, and what no batch size changes of a CNN on them; arrays have an entry per device.
+
+    `words` maps each of `WORDS` to a list.
+    """
+
+    table: LayerTable
+    each: Sequence[Device]
+    words: dict[str, list[str]]
+
+    @cached_property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs."""
+        return [gpu for gpu, _ in self.each]
+
+    @cached_property
+    def largest(self) -> list[int | None]:
+        """The largest batch size that fits on one GPU; None where none is known to."""
+        return largest_local_batch_sizes(self.table, self.each)
+
+    @cached_property
+    def memory_gib(self) -> Floats:
+        """Memory of a GPU; -inf where it is not known."""
+        return np.array([-math.inf if gpu.memory_gib is None else gpu.memory_gib for gpu in self.gpus])
+
+    @cached_property
+    def first_calls_s(self) -> Floats:
+        """Seconds that a training takes longer at first whatever its batch size; NaN where no start was measured."""
+        return first_calls_of_each_s(self.table, self.each)
+
+    @cached_property
+    def power(self) -> PowerOfGpus:
+        """What the GPUs' power follows from."""
+        return PowerOfGpus.of(self.table, self.gpus, [mode.precision for _, mode in self.each])
+
+
+@dataclass(frozen=True, eq=False)
+class Iterations:
+    """Rows of a grid: a device, or a team of its GPUs, at one batch size; arrays have an entry per row.
+
+    Parameters
+    ----------
+    asked : Asked
+    devices : Devices
+    device : ndarray of int
+        The place of each row's device.
+    teams : sequence of Team or None
+        The teams of all rows; None is one GPU.
+    team : ndarray of int
+        The place of each row's team.
+    local_batch_size : ndarray of int
+        Images of one GPU.
+    times : dict of str to ndarray
+        The columns `TIMES` in ms; NaN where unknown.
+    one_ms : ndarray
+        The iteration of one GPU of the team.
+    memory_gib : ndarray
+        Peak memory of one GPU.
+    extrapolates : ndarray of tuple of Reason
+        Reasons for caution of one GPU.
+    beside_loader : ndarray of bool
+        Whether the times follow a training whose host worked beside its loader.
+    """
+
+    asked: Asked
+    devices: Devices
+    device: Places
+    teams: Sequence[Team | None]
+    team: Places
+    local_batch_size: Places
+    times: dict[str, Floats]
+    one_ms: Floats
+    memory_gib: Floats
+    extrapolates: NDArray[np.object_]
+    beside_loader: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls,
+        asked: Asked,
+        table: LayerTable,
+        trainings: Sequence[tuple[Training, Sequence[Device]]],
+        local_batch_sizes: Sequence[int],
+        anchored: bool = True,
+    ) -> Iterations:
+        """One GPU of each device at each batch size: trainings and their GPUs as given, and within them the sizes.
+
+        Parameters
+        ----------
+        asked : Asked
+        table : LayerTable
+        trainings : sequence of (Training, devices)
+            The axis of modes: how GPUs train, and these GPUs in their modes.
+        local_batch_sizes : sequence of int
+        anchored : bool
+            Whether the measurements of the CNN correct it.
+        """
+        by_anchors: dict[tuple[Anchor, ...], list[Training]] = {}
+        of_training = dict(trainings)
+        for training in of_training:
+            by_anchors.setdefault(asked.anchors(table, training) if anchored else (), []).append(training)
+        devices: list[Device] = []
+        forecasts: list[IterationForecast] = []
+        extrapolates: list[Reasons] = []
+        beside: list[bool] = []
+        for anchors, alike in by_anchors.items():
+            some = [device for training in alike for device in of_training[training]]
+            found = forecasts_of(asked, table, some, local_batch_sizes, anchors)
+            devices += some
+            forecasts += found
+            extrapolates += _with_anchors_beyond(asked, table, alike[0], anchors, found)
+            beside += [any(anchor.beside_loader for anchor in anchors)] * len(some)
+        if len(by_anchors) > 1:  # back into the order of the trainings
+            place = {device: i for i, device in enumerate(devices)}
+            n = len(local_batch_sizes)
+            order = [place[device] for some in of_training.values() for device in some]
+            devices, forecasts = [devices[i] for i in order], [forecasts[i] for i in order]
+            beside = [beside[i] for i in order]
+            extrapolates = [each for i in order for each in extrapolates[n * i : n * i + n]]
+        sizes = np.array(local_batch_sizes, dtype=np.int64)
+        memories_gib = {
+            mode: np.array(peak_memories_gib(table, local_batch_sizes, mode))
+            for mode in dict.fromkeys(mode for _, mode in devices)
+        }
+        times = {name: np.concatenate([getattr(each, name) for each in forecasts]) for name in TIMES}
+        iterations = cls(
+            asked=asked,
+            devices=Devices(
+                table, devices, {name: [getattr(each, name) for each in forecasts] for name in WORDS}
+            ),
+            device=np.repeat(np.arange(len(devices)), len(sizes)),
+            teams=(None,),
+            team=np.zeros(len(sizes) * len(devices), dtype=np.int64),
+            local_batch_size=np.tile(sizes, len(devices)),
+            times=times,
+            one_ms=times["iteration_time_ms"],
+            memory_gib=np.concatenate([memories_gib[mode] for _, mode in devices]),
+            extrapolates=objects(extrapolates),
+            beside_loader=np.repeat(np.array(beside, dtype=bool), len(sizes)),
+        )
+        _check_times(iterations)
+        return iterations
+
+    @property
+    def table(self) -> LayerTable:
+        """The CNN."""
+        return self.devices.table
+
+    @cached_property
+    def n_gpus(self) -> Places:
+        """GPUs that train together in each row."""
+        return np.array([1 if team is None else team.n_gpus for team in self.teams])[self.team]
+
+    @cached_property
+    def batch_size(self) -> Places:
+        """Images of all GPUs of each row."""
+        return self.local_batch_size * self.n_gpus
+
+    @cached_property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether each row fits in its GPU's memory."""
+        return self.memory_gib <= self.devices.memory_gib[self.device]
+
+    def rows(self, places: Sequence[int] | Places) -> Iterations:
+        """These rows."""
+        chosen = np.asarray(places, dtype=np.int64)
+        return replace(
+            self,
+            device=self.device[chosen],
+            team=self.team[chosen],
+            local_batch_size=self.local_batch_size[chosen],
+            times={name: values[chosen] for name, values in self.times.items()},
+            one_ms=self.one_ms[chosen],
+            memory_gib=self.memory_gib[chosen],
+            extrapolates=self.extrapolates[chosen],
+            beside_loader=self.beside_loader[chosen],
+        )
+
+    def with_teams(self, teams: Sequence[Team | None], team: Places) -> Iterations:
+        """Rows of single GPUs as those of `teams[team]`, with as many images for each of their GPUs."""
+        shared = np.flatnonzero(np.array([each is not None for each in teams])[team])
+        if not shared.size:
+            return self
+        mode = self.devices.each[0][1]
+        together = team_times(
+            {name: ms[shared] for name, ms in self.times.items()},
+            self.table, self.devices.gpus, self.device[shared], teams, team[shared], mode,
+        )  # fmt: skip
+        times = {name: ms.copy() for name, ms in self.times.items()}
+        for name, ms in together.items():
+            times[name][shared] = ms
+        memory_gib = self.memory_gib.copy()
+        memory_gib[shared] += Gradients.of(self.table).gib
+        return replace(self, teams=teams, team=team, times=times, memory_gib=memory_gib)
+
+    def scaled(self, factor: Floats) -> Iterations:
+        """All times x a factor of each row."""
+        times = {name: ms * factor for name, ms in self.times.items()}
+        return replace(self, times=times, one_ms=self.one_ms * factor)
+
+    def reasons(self) -> list[Reasons]:
+        """Reasons for caution of each row; batch sizes share their tuples.
+
+        Those of the forecast, the team, shares of unknown operators, and measurements that are not used.
+        """
+        mode = self.devices.each[0][1]
+        more = [() if team is None else team_reasons(team, mode) for team in self.teams]
+        found: list[Reasons] = self.extrapolates.tolist()
+        if any(more):
+            joined: dict[tuple[int, int], Reasons] = {}
+            for place, (own, which) in enumerate(zip(found, self.team.tolist(), strict=True)):
+                found[place] = joined.setdefault((id(own), which), (*own, *more[which]))
+        if self.asked.known.own is None and not has_others(self.table):
+            return found
+        for device in np.unique(self.device).tolist():
+            gpu, mode = self.devices.each[device]
+            places = np.flatnonzero(self.device == device).tolist()
+            sizes = self.local_batch_size[places].tolist()
+            shown = with_shares([found[place] for place in places], self.table, gpu, mode, sizes)
+            unused = self.asked.unused_on(gpu, mode)
+            for place, some in zip(places, shown, strict=True):
+                found[place] = some + unused
+        return found
+
+
+def objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """An array of these values, tuples too."""
+    return np.fromiter(values, dtype=object, count=len(values))
+
+
+def _with_anchors_beyond(
+    asked: Asked,
+    table: LayerTable,
+    training: Training,
+    anchors: Sequence[Anchor],
+    forecasts: Sequence[IterationForecast],
+) -> list[Reasons]:
+    """The forecasts' reasons; those that adopt anchors beyond the interval of an answer without them say so."""
+    beyond: list[Reason] = []
+    if any("anchored" in forecast.method for forecast in forecasts):
+        runs: dict[Device, list[Anchor]] = {}
+        for anchor in anchors:
+            gpu = device_of(anchor.gpu)
+            usual = training.on(gpu)
+            mode = (
+                usual
+                if anchor.precision in (None, usual.precision)
+                else training.in_precision(anchor.precision)
+            )
+            runs.setdefault((gpu, mode), []).append(anchor)
+        for device, own in runs.items():
+            [alone] = forecasts_of(asked, table, [device], [anchor.batch_size for anchor in own], (), "auto")
+            beyond += _beyond(own, alone)
+    found: list[Reasons] = []
+    for forecast in forecasts:
+        says = "anchored" not in forecast.method or any(
+            reason.kind == "anchor" for own in forecast.extrapolates for reason in own
+        )
+        found += forecast.extrapolates if says else [(*own, *beyond) for own in forecast.extrapolates]
+    return found
+
+
+def _beyond(anchors: Sequence[Anchor], alone: IterationForecast) -> list[Reason]:
+    """The anchors beyond the intervals of a forecast at their batch sizes."""
+    times_ms = zip(alone.iteration_time_ms, alone.low_ms, alone.high_ms, strict=True)
+    return [
+        Reason(
+            "anchor",
+            f"{anchor.iteration_time_ms / middle:.2g} times the model's own time on {anchor.gpu} at batch "
+            f"{anchor.batch_size}, beyond its interval of {low:.3g} to {high:.3g} ms: check its unit and mode",
+            1.0,
+        )
+        for anchor, (middle, low, high) in zip(anchors, times_ms, strict=True)
+        if not low <= anchor.iteration_time_ms <= high
+    ]
+
+
+def _check_times(iterations: Iterations) -> None:
+    """Refuse predicted times that are not finite and above zero."""
+    time_ms = iterations.times["iteration_time_ms"]
+    bad = np.flatnonzero(~(np.isfinite(time_ms) & (time_ms > 0)))
+    if bad.size:
+        gpu, _ = iterations.devices.each[iterations.device[bad[0]]]
+        raise OutOfRangeError(
+            f"the model gives {time_ms[bad[0]]} ms for {iterations.table.cnn} on {gpu.name} at batch_size "
+            f"{iterations.batch_size[bad[0]]}, which is not a time. Try a batch size nearer to 64, or another method."
+        )

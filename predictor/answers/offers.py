@@ -1,0 +1,265 @@
+"""Iterations on offers: their price, loading, start and power, and the time, cost and energy of their epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.answers.asked import Asked
+from predictor.answers.grid import ENDS, Floats, Iterations, Places
+from predictor.answers.loading import LOADING_TIMES, WAITS, feed_of_rentals, starts, with_loading
+from predictor.answers.notes import EnergyBasis
+from predictor.answers.question import named
+from predictor.catalogue.devices import Gpu, is_cpu
+from predictor.catalogue.links import Link, all_links, find_link, usual_link
+from predictor.catalogue.modes import Mode
+from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd_of_each
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.models.data_parallel import Team
+from predictor.models.epochs import epoch_times_s
+from predictor.models.power import power_limit_w, power_w
+from predictor.models.ratios import ratios_of
+
+if TYPE_CHECKING:
+    from predictor.models.epochs import Epochs
+    from predictor.models.input_pipeline import Feed
+
+EPOCH_TIMES = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
+
+ENERGIES = ("watt_hours", "watt_hours_low", "watt_hours_high")
+"""Columns of an epoch's energy: the estimate and the ends of its 90 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rental:
+    """The cheapest offer with enough GPUs (None: no offer) and the team of GPUs (None: one GPU)."""
+
+    offer: Offer | None
+    team: Team | None
+
+
+def rentals_of(asked: Asked, gpus: Sequence[Gpu]) -> list[Rental]:
+    """The cheapest offer and the team of each GPU asked for.
+
+    Raises
+    ------
+    OutOfRangeError
+        If offers have this GPU, but none enough, and no `link` says how the asker's own are joined.
+    SchemaError
+        If it is not known what joins them.
+    """
+    question, team = asked.question, asked.question.team
+    of_clouds = [offer for offer in asked.prices if not offer.marketplace]
+    some = asked.cheapest if team.per_node == 1 else cheapest_offers(of_clouds, question.spot)
+    rentals = []
+    for gpu in gpus:
+        offer = asked.cheapest.get(gpu.name)
+        if team.n_gpus == 1:
+            rentals.append(Rental(offer, None))
+            continue
+        if is_cpu(gpu.name):
+            raise SchemaError(
+                f"{named('n_gpus')} {team.n_gpus}: {gpu.name} is a CPU. Leave it out, or name GPUs."
+            )
+        if offer is None and gpu.name in some and team.link is None:
+            counts = [rent.gpu_count for rent in asked.prices if rent.gpu == gpu.name and not rent.historic]
+            on = f" on {named('nodes')} {team.nodes}" if team.nodes > 1 else ""
+            raise OutOfRangeError(
+                f"{named('n_gpus')} {team.n_gpus}{on}: no offer of {gpu.name} has more than {max(counts):g} GPUs. "
+                f"Pass fewer, or {named('nodes')} and {named('link')}, or only {named('link')} for your own machine."
+            )
+        link = _link(asked, gpu, offer)
+        rentals.append(Rental(offer, Team(team.n_gpus, team.nodes, link, team.sync_batch_norm)))
+    return rentals
+
+
+def _link(asked: Asked, gpu: Gpu, offer: Offer | None) -> Link:
+    team = asked.question.team
+    if team.link is not None:
+        return find_link(team.link)
+    if team.nodes > 1:
+        known = ", ".join(link.name for link in all_links() if link.joins == "node")
+        raise SchemaError(
+            f"{named('nodes')} {team.nodes}: pass {named('link')}, what joins the machines, one of {known}."
+        )
+    if offer is not None and offer.link:
+        return find_link(offer.link, "gpu")
+    return usual_link(gpu, asked.prices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offers:
+    """Offers as columns (None: no offer): `feed` is what feeds their GPUs, None where loading is not counted.
+
+    `usd_per_hour` is the price of as many machines as the question has nodes; NaN without an offer.
+    """
+
+    each: Sequence[Offer | None]
+    feed: Feed | None
+    usd_per_hour: Floats
+
+    @classmethod
+    def of(cls, asked: Asked, offers: Sequence[Offer | None], feed: Feed | None) -> Offers:
+        """With the prices that the question asks for."""
+        usd = np.array(hourly_usd_of_each(offers, asked.question.spot))
+        return cls(offers, feed, asked.question.nodes * usd)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OfferRows:
+    """Iterations, each on an offer: `numbers` holds all that follows from both, in arrays of shape (n_rows,).
+
+    Parameters
+    ----------
+    iterations : Iterations
+    offers : Offers
+    offer : ndarray of int, shape (n_rows,)
+        The place of each row's offer in `offers`.
+    numbers : dict of str to ndarray
+    """
+
+    iterations: Iterations
+    offers: Offers
+    offer: Places
+    numbers: dict[str, NDArray[Any]]
+
+    @classmethod
+    def of(
+        cls, iterations: Iterations, offers: Offers, offer: Places, trainings: int | Places = 1
+    ) -> OfferRows:
+        """Loading, start and power of iterations on these offers, where this number of trainings shares a machine."""
+        times, devices, device = iterations.times, iterations.devices, iterations.device
+        sizes, n_gpus, power = iterations.local_batch_size, iterations.n_gpus, iterations.devices.power
+        working = trainings * n_gpus // iterations.asked.question.nodes
+        feed = None if offers.feed is None else offers.feed.at(offer)
+        loaded = with_loading(feed, sizes, working, times, iterations.beside_loader, iterations.table.parts)
+        training_ms, limit_w = times["iteration_time_ms"], power.limit_w[device]
+        numbers = {
+            **times,
+            "training_time_ms": training_ms,
+            "added_ms": training_ms - iterations.one_ms,
+            "scaling_efficiency": iterations.one_ms / training_ms,
+            **loaded,
+            **starts(feed, devices, device, sizes),
+            "batch_size": iterations.batch_size,
+            "local_batch_size": sizes,
+            "gpus_used": n_gpus,
+            "peak_memory_gib": iterations.memory_gib,
+            "fits_in_memory": iterations.fits,
+            "usd_per_hour": offers.usd_per_hour[offer],
+            "power_limit_w": limit_w,
+            "power_spread": power.spread[device],
+        }
+        time_ms = numbers["iteration_time_ms"]
+        numbers["power_w"] = power_w(limit_w, time_ms, times["gpu_time_ms"], power.product_ms[device] * sizes)
+        numbers["throughput_samples_per_s"] = 1000.0 * numbers["batch_size"] / time_ms
+        return cls(iterations, offers, offer, numbers)
+
+    def with_epochs(self) -> OfferRows:
+        """With the epoch of the question's samples, its cost and its energy; NaN without samples."""
+        asked, numbers = self.iterations.asked, self.numbers
+        mode = self.iterations.devices.each[0][1]
+        more = epochs(
+            numbers,
+            asked.samples or 0,
+            asked.question.validation_samples,
+            asked.known.model,
+            mode,
+            asked.question.workers == 0,
+        )
+        return replace(self, numbers=numbers | more)
+
+    def rows(self, places: Sequence[int] | Places) -> OfferRows:
+        """These rows."""
+        chosen = np.asarray(places, dtype=np.int64)
+        numbers = {name: values[chosen] for name, values in self.numbers.items()}
+        return replace(
+            self, iterations=self.iterations.rows(chosen), offer=self.offer[chosen], numbers=numbers
+        )
+
+
+def rented_rows(
+    asked: Asked, table: LayerTable, local_batch_sizes: Sequence[int], rentals: Sequence[Rental]
+) -> OfferRows:
+    """A row for each GPU of a question, as rented, and each of these batch sizes of one GPU, without their epochs."""
+    iterations = Iterations.of(asked, table, [(asked.training, asked.devices)], local_batch_sizes)
+    if asked.question.n_gpus > 1:
+        iterations = iterations.with_teams([rental.team for rental in rentals], iterations.device)
+    offers = [rental.offer for rental in rentals]
+    feed = feed_of_rentals(asked, table.image_size, offers)
+    return OfferRows.of(iterations, Offers.of(asked, offers, feed), iterations.device)
+
+
+def epochs(
+    numbers: dict[str, NDArray[Any]],
+    samples: int | Places,
+    validation_samples: int | Places,
+    model: Epochs,
+    mode: Mode,
+    between: bool,
+) -> dict[str, Floats]:
+    """Time, cost and energy of an epoch; NaN without samples, and where price or power are unknown.
+
+    Parameters
+    ----------
+    numbers : dict of str to ndarray, shape (n_rows,)
+        Those of `OfferRows`.
+    samples, validation_samples : int or ndarray of shape (n_rows,)
+        0 samples are none.
+    model : Epochs
+    mode : Mode
+    between : bool
+        Whether images are loaded between iterations.
+
+    Returns
+    -------
+    dict
+        `EPOCH_TIMES`, `cost_usd` and `ENERGIES`; the energy is that of all GPUs, without the host.
+
+    Notes
+    -----
+    The interval of the energy joins those of time and power in quadrature; no GPU exceeds its limit for the longest
+    epoch. While a pass waits for its first images, the GPUs idle.
+    """
+    known, sizes = np.where(np.asarray(samples) > 0, 1.0, math.nan), numbers["batch_size"]
+
+    def seconds(end: str, loading: str, wait: str) -> Floats:
+        time_ms, loading_ms = numbers[end], numbers[loading]
+        return known * epoch_times_s(
+            time_ms, sizes, samples, validation_samples, model, mode, loading_ms, between, numbers[wait]
+        )
+
+    time_s, low_s, high_s = map(seconds, ENDS, LOADING_TIMES, WAITS)
+    spread, n_gpus = numbers["power_spread"], numbers["gpus_used"]
+    passes = 1 + (np.asarray(validation_samples) > 0)
+    idle_s, idle_w = passes * numbers[WAITS[0]], ratios_of("power").numbers["idle"] * numbers["power_limit_w"]
+    joules = n_gpus * (numbers["power_w"] * (time_s - idle_s) + idle_w * idle_s)
+    low = joules * np.exp(-np.hypot(np.log(time_s / low_s), spread))
+    high = joules * np.exp(np.hypot(np.log(high_s / time_s), spread))
+    most = n_gpus * numbers["power_limit_w"] * high_s
+    energies = (joules / 3600.0, low / 3600.0, np.minimum(high, most) / 3600.0)
+    return {
+        **dict(zip(EPOCH_TIMES, (time_s, low_s, high_s), strict=True)),
+        "cost_usd": time_s * numbers["usd_per_hour"] / 3600.0,
+        **dict(zip(ENERGIES, energies, strict=True)),
+    }
+
+
+@lru_cache(maxsize=512)
+def energy_basis(gpu: Gpu) -> EnergyBasis:
+    """What a GPU's energy rests on, or why it is unknown."""
+    limit_w = power_limit_w(gpu)
+    if gpu.is_cpu:
+        return EnergyBasis("unknown", "unknown: the power of CPUs was not measured")
+    if limit_w is None:
+        return EnergyBasis("unknown", f"unknown: gpus.csv has no power limit of {gpu.name}")
+    if not ratios_of("power").measured_on(gpu):
+        return EnergyBasis("estimated", f"estimated from the power limit of {limit_w:g} W")
+    return EnergyBasis("measured", "power measured on this GPU")

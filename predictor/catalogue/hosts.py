@@ -1,0 +1,182 @@
+"""Machines around GPUs: how long their CPUs take to enqueue an iteration, measured or by clock; checked when read.
+
+The reference is one training iteration of ResNet-18 at 32 pixels, eager, in PyTorch and fp32 or TF32 (`REFERENCE_CNN`).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from statistics import median
+
+from predictor.catalogue.devices import Gpu
+from predictor.catalogue.offers import Offer, load_offers
+from predictor.errors import OutOfRangeError, SchemaError, nearest
+from predictor.files import data_file
+
+REFERENCE_CNN = ("resnet18", 32)
+"""CNN and image size whose enqueue time tells a host's speed; every measuring run notes it as `host_cnn_ms`."""
+
+KINDS = ("server", "desktop")
+
+_YEARLY = 1.06  # instructions per clock, from one year's core designs to the next's
+_FIRST_YEAR = 2014
+_OURS = "own"  # instances of this provider are machines that we measured, by their GPU
+_DESKTOP_GPUS = ("GeForce", "TITAN")
+
+_MEASURED, _BY_CLOCK, _OF_OFFERS, _OF_KIND = 0.3, 0.4, 0.5, 0.7
+"""90 % half widths of ln of a host's speed: of a CPU measured, by its clock, of a GPU's offers, of all of its kind.
+
+Machines of one CPU differ by a quarter from day to day (a rented H200: 5.1 to 7.7 ms)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpeed:
+    """Time of the reference iteration on a host, in ms; `spread` is the 90 % half width of its ln."""
+
+    name: str
+    reference_ms: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A CPU, with the instances that have it as ``provider/instance`` patterns.
+
+    `measured_ms` is its time of the reference iteration, `measured` whose; `max_ghz` the clock of one busy core,
+    `core_year` that of the core's design. None where unknown.
+    """
+
+    name: str
+    kind: str
+    max_ghz: float | None
+    core_year: int | None
+    instances: tuple[str, ...]
+    measured_ms: float | None
+    measured: str
+    basis: str
+    source_url: str
+    retrieved_on: str
+
+    @property
+    def performance(self) -> float | None:
+        """Clock in GHz x what core designs gained since 2014; None where the clock is unknown."""
+        if self.max_ghz is None or self.core_year is None:
+            return None
+        return self.max_ghz * _YEARLY ** (self.core_year - _FIRST_YEAR)
+
+    def has(self, offer: Offer) -> bool:
+        """Whether an offer's machine has this CPU."""
+        return any(fnmatchcase(f"{offer.provider}/{offer.instance}", each) for each in self.instances)
+
+    def speed(self, others: Iterable[Host] | None = None) -> HostSpeed:
+        """Its speed: as measured, else by its clock beside `others` (by default all) that were measured.
+
+        Notes
+        -----
+        Time = c / `performance`, c the geometric mean of time x performance of measured CPUs.
+        """
+        if self.measured_ms is not None:
+            return HostSpeed(self.name, self.measured_ms, _MEASURED)
+        known = [each for each in others or all_hosts() if each.measured_ms and each.performance]
+        logs = [math.log(each.measured_ms * each.performance) for each in known]  # type: ignore[operator]
+        return HostSpeed(
+            self.name, math.exp(sum(logs) / len(logs)) / (self.performance or math.nan), _BY_CLOCK
+        )
+
+
+def find_host(name: str) -> HostSpeed | None:
+    """Speed of the host of a name: a CPU (``EPYC 7R32``) or an instance (``aws/g5.2xlarge``); None if none has it."""
+    asked = name.strip().casefold()
+    for host in all_hosts():
+        if asked in (
+            host.name.casefold(),
+            host.name.casefold().partition(" ")[2],
+        ):  # with its maker, and without
+            return host.speed()
+    for offer in load_offers():
+        if asked in (offer.instance.casefold(), f"{offer.provider}/{offer.instance}".casefold()):
+            rented = host_of(offer)
+            if rented is not None:
+                return replace(rented.speed(), name=f"{rented.name} ({offer.instance})")
+    return None
+
+
+def slowness_of_cpu(name: str | None) -> float:
+    """Times as long as a usual server's CPU that a named one takes; 1 for no name, a file, or one not in the table."""
+    speed = None if name is None else find_host(name)
+    return 1.0 if speed is None else speed.reference_ms / _median_ms("server")
+
+
+def host_of(offer: Offer) -> Host | None:
+    """The CPU of an offer's machine; None where its provider does not say, or mixes several."""
+    return next((host for host in all_hosts() if host.has(offer)), None)
+
+
+@lru_cache(maxsize=256)
+def usual_host(gpu: Gpu) -> HostSpeed:
+    """The host of a GPU where none is named: the median CPU of its offers, else of all of its kind.
+
+    Notes
+    -----
+    GeForce and TITAN cards are in desktops, others in servers; each CPU counts once.
+    """
+    offered = {host_of(offer) for offer in load_offers() if offer.gpu == gpu.name}
+    hosts = [host for host in all_hosts() if host in offered or f"{_OURS}/{gpu.name}" in host.instances]
+    if hosts:
+        times = [host.speed().reference_ms for host in hosts]
+        return HostSpeed(f"a usual machine with the {gpu.name}", median(times), _OF_OFFERS)
+    kind = "desktop" if gpu.name.startswith(_DESKTOP_GPUS) else "server"
+    return HostSpeed(f"a usual {kind}", _median_ms(kind), _OF_KIND)
+
+
+@lru_cache(maxsize=len(KINDS))
+def _median_ms(kind: str) -> float:
+    return median(host.speed().reference_ms for host in all_hosts() if host.kind == kind)
+
+
+def unknown_host(name: str, more: Iterable[str] = ()) -> OutOfRangeError:
+    """The error for a host that neither is in the table nor among `more`."""
+    instances = (offer.instance for offer in load_offers() if host_of(offer) is not None)
+    known = list(dict.fromkeys([*(host.name for host in all_hosts()), *more, *instances]))
+    return OutOfRangeError(
+        f"host {name!r} is not known. Nearest: {nearest(name, known)}. `epochcast hosts list` shows all. Measure yours "
+        "with `epochcast host --out host.json` and pass the file, or leave --host out for the usual one."
+    ).about("host")
+
+
+@lru_cache(maxsize=1)
+def all_hosts() -> tuple[Host, ...]:
+    """Hosts of ``hosts.csv`` in its order.
+
+    Raises
+    ------
+    SchemaError
+        If a row has neither a measured time nor a clock, or another kind; the message names it.
+    """
+    with data_file("hosts.csv").open(newline="", encoding="utf-8") as file:
+        return tuple(map(_host, csv.DictReader(file)))
+
+
+def _host(row: Mapping[str, str]) -> Host:
+    host = Host(
+        row["host"],
+        row["kind"],
+        float(row["max_ghz"]) if row["max_ghz"] else None,
+        int(row["core_year"]) if row["core_year"] else None,
+        tuple(filter(None, row["instances"].split(";"))),
+        float(row["reference_ms"]) if row["reference_ms"] else None,
+        row["measured"],
+        row["basis"],
+        row["source_url"],
+        row["retrieved_on"],
+    )
+    if host.kind not in KINDS or (host.measured_ms is None and host.performance is None):
+        raise SchemaError(
+            f"hosts.csv: {host.name} needs a kind of {', '.join(KINDS)}, and a time or a clock."
+        )
+    return host

@@ -1,0 +1,95 @@
+"""Refusals of steps that cannot be followed: the module and the line that stop them, and what to write instead."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from predictor.errors import EpochcastError, SchemaError
+
+_DETECTORS = {"rpn": "self.detector.rpn.head(maps)", "head": "self.detector.head(maps)"}
+"""What a detector computes on all positions of its maps, by the attribute that it has."""
+
+_WAYS_ROUND = {
+    "DynamicOutputShape": (
+        "numbers decide how many elements a boolean mask, nonzero, unique or repeat_interleave keeps, and tensors have "
+        "none here. Replace `values[mask].mean()` by `(values * mask).sum() / mask.sum()`, and what is selected by as "
+        "many elements as it usually keeps, `values.flatten()[:n]`"
+    ),
+    ".numpy() is not supported": (
+        "`.numpy()` needs the tensor's numbers, and there are none here. Replace it by `.mean().item()` where it is "
+        "logged, by a constant array of its shape where something is computed from it, or leave it out"
+    ),
+}
+"""What to write instead, by what PyTorch says."""
+
+_ANY_WAY_ROUND = (
+    "Check that it runs by itself. Its tensors have no numbers here: leave out what needs them, and give a measured "
+    "iteration as an anchor, which corrects the answer."
+)
+
+
+def refusal(error: Exception, path: Sequence[tuple[str, bool]]) -> EpochcastError:
+    """The error about a step that stopped by an error of its own, of PyTorch or of ours.
+
+    Parameters
+    ----------
+    error : Exception
+    path : sequence
+        Modules that were running, the innermost last.
+    """
+    line = _line(error)
+    places = [f"module {path[-1][0]!r}"] if path else []
+    if line is not None:
+        places.append(f"line {line.lineno} of {Path(line.filename).name}, `{line.line}`")
+    where = f" in {', '.join(places)}" if places else ""
+    detector = next((way for module in _modules(error) if (way := way_round_detector(module))), None)
+    if detector is not None:
+        return SchemaError(f"the step stops{where}: {detector}")
+    if isinstance(error, EpochcastError):
+        return type(error)(f"the step stops{where}: {error}" if where else str(error))
+    says = f"{type(error).__name__}: {first_line(error)}"
+    for words, way in _WAYS_ROUND.items():
+        if words in says:
+            return SchemaError(
+                f"the step stops{where}: {way}; a measured iteration as an anchor corrects the answer."
+            )
+    return SchemaError(f"the step fails{where}: {says}. {_ANY_WAY_ROUND}")
+
+
+def way_round_detector(module: Any) -> str | None:
+    """What to give instead of a detector, such as a Faster R-CNN; None if the module is none."""
+    dense = next((code for name, code in _DETECTORS.items() if hasattr(module, name)), None)
+    if dense is None or not hasattr(module, "backbone"):
+        return None
+    return (
+        "A detector trains on images with targets, and what follows its proposals depends on them. Give what runs on "
+        "every image, a module that holds it as self.detector and whose forward(self, images) is "
+        f"`maps = list(self.detector.backbone(images).values()); return {dense}`; proposals, box heads and losses "
+        "are not counted then."
+    )
+
+
+def first_line(error: Exception) -> str:
+    """What an exception of somebody else's code says, in one sentence of at most 200 characters."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0].rstrip(".")
+    return line if len(line) <= 200 else f"{line[:197]}..."
+
+
+def _line(error: Exception) -> traceback.FrameSummary | None:
+    """The innermost line of the user's own code: of no installed package, Python's library or this one."""
+    folders = {*sysconfig.get_paths().values(), str(Path(__file__).parents[1])}
+    lines = traceback.extract_tb(error.__traceback__)
+    return next(
+        (line for line in reversed(lines) if line.line and not line.filename.startswith(tuple(folders))), None
+    )
+
+
+def _modules(error: Exception) -> list[Any]:
+    """Modules with a `transform`, as torchvision's detectors have, in whose forward pass it stopped."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    modules = (frame.f_locals.get("self") for frame in frames if frame.f_code.co_name == "forward")
+    return [module for module in modules if hasattr(module, "transform")]

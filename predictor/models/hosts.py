@@ -1,0 +1,146 @@
+"""How long a host takes to enqueue an iteration: what there is to enqueue, times how fast the host is.
+
+The host of a question is named (a CPU, an instance, a machine of the training data), measured (a file of `epochcast
+host`), or the usual one of each GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache, partial
+from statistics import median
+from typing import TYPE_CHECKING
+
+from predictor.catalogue.devices import Gpu
+from predictor.catalogue.hosts import REFERENCE_CNN, HostSpeed, find_host, unknown_host, usual_host
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.zoo import zoo_cnn
+from predictor.measurements.hosts import HostMeasurement
+from predictor.models.base import KnownHost, Measuring
+from predictor.models.ratios import ratios_of
+from predictor.operators.operators import RECOMPUTING, parameter_tensors
+
+if TYPE_CHECKING:
+    from predictor.models.roofline.law import RooflineLaw
+
+Host = str | HostMeasurement | None
+
+COUNTED = "pytorch"
+"""Framework whose host time follows from what an iteration enqueues; that of others from machines measured."""
+
+
+_MEASURED_WITH = "momentum"
+_PER_TENSOR = {"adam": "adam_tensor", "adamw": "adam_tensor", "rmsprop": "rmsprop_tensor"}
+"""Optimizers whose foreach calls take the host longer than those of SGD with momentum, and their numbers."""
+
+
+def host_ms(table: LayerTable, mode: Mode, speed: HostSpeed) -> float:
+    """Time to enqueue one of PyTorch's training iterations, in ms.
+
+    Notes
+    -----
+    Reference x (layers + `fixed_layers`) / (those of the reference CNN + `fixed_layers`), x `amp` under autocast, which
+    casts. A layer counts `forward` for its forward pass and the rest for its backward pass, each as often as it runs; a
+    parameter tensor counts `adam_tensor` in Adam and AdamW, `rmsprop_tensor` in RMSprop (as an H100's host took their
+    steps over 160 tensors). A number per kind of operator leaves more error (CNNs left out 14 %, layers only 10.5).
+    """
+    of_reference = _enqueued(zoo_cnn(*REFERENCE_CNN), _MEASURED_WITH)
+    return speed.reference_ms * autocast_host(mode) * _enqueued(table, mode.optimizer) / of_reference
+
+
+def autocast_host(mode: Mode) -> float:
+    """Times as long as without autocast that the host takes in a mode."""
+    return ratios_of("host")["amp"] if mode.precision.startswith("amp") else 1.0
+
+
+@lru_cache(maxsize=256)
+def _enqueued(table: LayerTable, optimizer: str) -> float:
+    """Layers that an iteration counts; an optimizer of several moments counts some for each parameter tensor."""
+    ratios = ratios_of("host")
+    tensors = (
+        ratios[_PER_TENSOR[optimizer]] * sum(map(parameter_tensors, table))
+        if optimizer in _PER_TENSOR
+        else 0.0
+    )
+    passes = sum(_passes(layer, table.recomputations(layer)) for layer in table)
+    return ratios["fixed_layers"] + passes + tensors
+
+
+def _passes(layer: Layer, again: int) -> float:
+    """Passes of a layer over those of one that is trained: 1, and more where forward passes run `again`."""
+    forward = ratios_of("host")["forward"]
+    if layer.forwards is None:
+        return 1.0
+    backward = max(layer.input_gradients or 0, layer.weight_gradients or 0)
+    return forward * (layer.forwards - again) + RECOMPUTING * again + (1.0 - forward) * backward
+
+
+def speed_of(host: Host, gpu: Gpu, mode: Mode) -> HostSpeed | None:
+    """The speed of a question's host; None for a machine of the training data that no table of hosts has.
+
+    Notes
+    -----
+    Small CNNs in a quiet loop take less than they tell of larger ones: the reference is `file_ms` x its time in a
+    file^`file_trust`, as of 17 runs of ours that timed both.
+
+    Raises
+    ------
+    OutOfRangeError
+        If a file has no times of the framework.
+    """
+    if not isinstance(host, HostMeasurement):
+        return usual_host(gpu) if host is None else find_host(host)
+    ratios = ratios_of("host")
+    quiet_ms = host.reference_ms(mode.framework, ratios["amp"])
+    return HostSpeed(host.host, ratios["file_ms"] * quiet_ms ** ratios["file_trust"], ratios.host_spread)
+
+
+def measuring_on(host: Host, table: LayerTable, mode: Mode, law: RooflineLaw) -> Measuring:
+    """How an iteration is measured on a question's host, for the law of specifications.
+
+    Raises
+    ------
+    OutOfRangeError
+        If no host has the name, or its file has no times of the framework.
+
+    Notes
+    -----
+    A name that both tables of hosts and training data have is the former's in PyTorch, the latter's elsewhere.
+    """
+    if host is None:
+        return Measuring()
+    if isinstance(host, str):
+        machines, in_table = law.hosts(), find_host(host) is not None
+        if host in machines and not (in_table and mode.framework == COUNTED):
+            return Measuring(machines[host])
+        if not in_table:
+            raise unknown_host(host, machines)
+    return Measuring(host_of=partial(_named_host, host, table, mode, law))
+
+
+def _named_host(host: Host, table: LayerTable, mode: Mode, law: RooflineLaw, gpu: Gpu) -> KnownHost:
+    speed = speed_of(host, gpu, mode)
+    assert speed is not None  # noqa: S101 - for the type checker: machines of the training data went before
+    if mode.framework == COUNTED:
+        return known_host(speed, table, mode)
+    slowness = speed.reference_ms / _middle_ms(law)
+    return KnownHost(speed.name, slowness * law.host_ms(mode.framework, table), speed.spread)
+
+
+def known_host(speed: HostSpeed, table: LayerTable, mode: Mode) -> KnownHost:
+    """A host of a known speed, for one of PyTorch's iterations."""
+    return KnownHost(speed.name, host_ms(table, mode, speed), speed.spread)
+
+
+def _middle_ms(law: RooflineLaw) -> float:
+    """Time of the reference iteration in PyTorch on the middle of the machines of other frameworks, in ms.
+
+    Notes
+    -----
+    Median over machines whose CPU is known: time / how much slower the machine is than the middle.
+    """
+    speeds = {machine: find_host(name) for name, machine in law.hosts().items()}
+    return median(
+        speed.reference_ms / math.exp(law.host_offset[machine]) for machine, speed in speeds.items() if speed
+    )

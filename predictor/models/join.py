@@ -1,0 +1,44 @@
+"""How the GPU's and the host's time join to that of an iteration: the longer of the two, rounded where they are alike.
+
+One GPU, teams, compiled CNNs, recorded steps and the fits use this one law. A host that is not known enters by the
+median of its time, and so adds nothing where it is probably the faster one; the interval holds the rest.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+SHARPNESS = 5.0
+"""Exponent of the norm."""
+
+LAUNCHED = 1.02
+"""GPU time of kernels that a host launches one by one, over that of the same kernels launched as one graph."""
+
+
+def join_host(gpu_ms: Array, host_ms: Array) -> Array:
+    """Iteration time in ms of GPU and host time: ((1.02 g)^5 + h^5)^(1/5); g itself where there is no host, h = 0."""
+    launched = gpu_ms * np.where(host_ms > 0, LAUNCHED, 1.0)
+    longer = np.maximum(launched, host_ms)  # keeps the powers finite
+    joined: Array = longer * ((launched / longer) ** SHARPNESS + (host_ms / longer) ** SHARPNESS) ** (
+        1.0 / SHARPNESS
+    )
+    return joined
+
+
+def join_shares(gpu_ms: Array, host_ms: Array) -> tuple[Array, Array]:
+    """Relative change of the joined time by that of the GPU's and by that of the host's time; they add up to 1."""
+    host: Array = (host_ms / join_host(gpu_ms, host_ms)) ** SHARPNESS
+    return 1.0 - host, host
+
+
+def change_host(iteration_ms: Array, before_ms: Array, after_ms: Array) -> Array:
+    """An iteration whose host takes `after_ms` in place of `before_ms`, which is at most the iteration."""
+    longer = np.maximum(iteration_ms, after_ms)
+    powers = (
+        (iteration_ms / longer) ** SHARPNESS
+        + (after_ms / longer) ** SHARPNESS
+        - (before_ms / longer) ** SHARPNESS
+    )
+    changed: Array = longer * powers ** (1.0 / SHARPNESS)
+    return changed

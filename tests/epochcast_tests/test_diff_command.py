@@ -1,0 +1,68 @@
+"""`epochcast diff` as a user meets it: tables, Markdown, JSON, exit codes, revisions of a repository."""
+
+import json
+import subprocess
+
+import pytest
+
+import epochcast as face
+
+ASKED = ("diff", "vgg16", "vgg16_bn", "-g", "T4", "-b", "64")
+CNN = """from torch import nn
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, {width}, 3), nn.ReLU(), nn.Flatten(), nn.Linear({width} * 900, 10))
+"""
+
+
+def test_a_change_is_told_with_its_layers(epochcast):
+    lines = epochcast(*ASKED).out.splitlines()
+    assert lines[0].startswith("Tesla T4, batch 64: +")
+    assert lines[2].startswith("batch_norm")
+
+
+def test_json_and_markdown_hold_what_python_answers(epochcast):
+    [change] = face.diff("vgg16", "vgg16_bn", "T4", 64)
+    [row] = json.loads(epochcast(*ASKED, "--json").out)["rows"]
+    assert (row["ratio"], row["sentence"]) == (pytest.approx(change.ratio), change.sentence)
+    assert f"| {100 * (change.ratio - 1):+.1f} %" in epochcast(*ASKED, "--markdown").out
+
+
+def test_the_exit_code_says_whether_the_time_grows_by_more_than_the_limit(epochcast):
+    assert epochcast(*ASKED, "--fail-over", "5%").code == 1
+    assert epochcast(*ASKED, "--fail-over", "50%").code == 0
+    assert epochcast("diff", "vgg16_bn", "vgg16", "-g", "T4", "-b", "64", "--fail-over", "0.05").code == 0
+
+
+def test_two_revisions_of_a_repository_are_compared(epochcast, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+
+    def git(*words):
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True
+        )
+
+    git("init", "-q")
+    for width in (8, 16):
+        (tmp_path / "net.py").write_text(CNN.format(width=width))
+        git("add", "net.py")
+        git("commit", "-qm", str(width))
+    run = epochcast("diff", "HEAD~1..HEAD", "net.py:make@32", "-g", "T4", "-b", "64")
+    assert (run.code, "conv2d_3x32x32_16x30x30" in run.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("diff", "a..b..c", "x.py:make", "-g", "T4", "-b", "64"), "no two revisions"),
+        (("diff", "nosuch..HEAD", "x.py:make", "-g", "T4", "-b", "64"), "nosuch"),
+        ((*ASKED, "--fail-over", "much"), "--fail-over 'much'"),
+        ((*ASKED, "--format", "csv"), "--format csv"),
+        ((*ASKED, "--fail-over", "-1"), "--fail-over '-1'"),
+        (("diff", "vgg16", "vgg16_bn", "-g", "T4"), "--batch-size is missing"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_what_would(epochcast, words, says):
+    run = epochcast(*words)
+    assert (run.code, says in run.err) == (2, True)

@@ -1,0 +1,44 @@
+"""`epochcast table`: measurements, specifications and counts of layers as one table."""
+
+from io import StringIO
+
+import pandas as pd
+import pytest
+
+import epochcast as package
+from predictor.errors import SchemaError
+
+COLUMNS = "gpu,cnn,image_size,batch_size,precision,kind,iteration_time_ms"
+ROWS = (
+    "T4,16_128_128,16,64,fp32,proxy,4.1",
+    "T4,resnet18,32,64,fp32,target,20",
+    "T4,relu,32,64,fp32,operator,0.1",
+)
+
+
+@pytest.fixture
+def measured(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join([COLUMNS, *ROWS]))
+    return path
+
+
+def test_the_command_writes_what_python_gives(epochcast, measured, tmp_path):
+    run = epochcast("table", measured, "--out", tmp_path / "table.csv")
+    assert "Wrote 2 rows" in run.err  # an operator is no iteration
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "table.csv"),
+        pd.read_csv(StringIO(package.feature_table(measured).to_csv(index=False))),
+    )
+
+
+def test_columns_are_listed_with_unit_and_meaning(epochcast):
+    printed = epochcast("table", "--columns").out
+    assert "memory_bandwidth_gb_per_s,GB/s,its memory bandwidth" in printed
+    assert "n_16_128_128,,layers that count as the proxy 16_128_128" in printed
+
+
+def test_a_table_of_operators_alone_is_refused_with_what_to_measure(measured):
+    operators = package.load_measurements(measured).query("kind == 'operator'")
+    with pytest.raises(SchemaError, match=r"holds no proxy and no CNN\. Measure some"):
+        package.feature_table(operators)

@@ -1,0 +1,148 @@
+"""Mini-batches whose gradients are accumulated: a step of the optimizer is several parts one after the other."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.answers.answer import answer, predict
+from predictor.answers.asked import Asked
+from predictor.answers.bounds import OVERHEAD
+from predictor.answers.bulk import predict_rows
+from predictor.answers.compare import compare
+from predictor.answers.explain import explain
+from predictor.answers.question import Question
+from predictor.catalogue.devices import find_gpu
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.measurements.shortest import check_not_too_short
+from predictor.models.data_parallel import Gradients
+from predictor.models.power import PowerOfGpus
+
+PARTS = 4
+
+
+def row_of(batch_size=256, parts=PARTS, gpu="H200", **options):
+    [row] = predict("resnet50", gpu, batch_size, gradient_accumulation=parts, **options)
+    return row
+
+
+@pytest.mark.parametrize("gpu", ["H200", "T4"])
+def test_a_step_takes_its_parts_with_one_update(gpu):
+    step, part = row_of(gpu=gpu), row_of(64, 1, gpu=gpu)
+    assert 0.9 * PARTS < step.gpu_time_ms / part.gpu_time_ms < PARTS
+    assert 0.8 * PARTS < step.host_time_ms / part.host_time_ms < PARTS
+
+
+def test_memory_is_that_of_a_part_and_of_the_gradients_of_those_before():
+    step, part = row_of(gpu="T4"), row_of(64, 1, gpu="T4")
+    gradients_gib = 4 * zoo_cnn("resnet50").parameters / 2**30
+    assert part.peak_memory_gib < step.peak_memory_gib <= part.peak_memory_gib + gradients_gib
+    assert not row_of(256, 1, gpu="T4").fits_in_memory
+    assert step.fits_in_memory
+
+
+def test_an_epoch_counts_the_steps_of_the_optimizer():
+    step = row_of(samples=50_000)
+    assert step.iterations_per_epoch == -(-50_000 // 256)
+    assert (step.batch_size, step.local_batch_size) == (256, 256)
+
+
+def test_gradients_are_exchanged_once_in_a_step_beside_the_last_part():
+    team = {"n_gpus": 4, "link": "pcie4"}
+    step, part = row_of(1024, **team), row_of(256, 1, **team)
+    assert part.added_ms < step.added_ms < 0.8 * PARTS * part.added_ms
+    once, whole = (
+        Gradients.of(each) for each in (zoo_cnn("resnet50").accumulated(PARTS), zoo_cnn("resnet50"))
+    )
+    assert (once.n_bytes, once.n_tensors) == (whole.n_bytes, whole.n_tensors)
+    assert once.n_batch_norms == PARTS * whole.n_batch_norms
+
+
+def test_the_first_mini_batch_of_a_loader_is_a_part():
+    loaded = {"data_set": "imagenet", "workers": 2, "gpu": "T4"}
+    step, whole = row_of(**loaded), row_of(parts=1, **loaded)
+    assert step.loading_time_ms == pytest.approx(whole.loading_time_ms)
+    assert step.start_s < whole.start_s
+
+
+def test_an_image_draws_the_power_of_one_part():
+    tables = zoo_cnn("resnet50"), zoo_cnn("resnet50").accumulated(PARTS)
+    plain, parts = (PowerOfGpus.of(table, [find_gpu("H200")], ["tf32"]).product_ms for table in tables)
+    np.testing.assert_allclose(parts, plain)
+
+
+def test_the_batch_sizes_that_are_searched_can_be_shared():
+    rows = answer(
+        Question("resnet50", ["T4", "H200"], n_gpus=2, link="pcie4", gradient_accumulation=3)
+    ).rows()
+    assert rows
+    assert all(row.batch_size % 6 == 0 and row.largest_batch_size % 6 == 0 for row in rows)
+    compared = compare(Question("resnet50", ["T4", "H200"], samples=50_000, gradient_accumulation=3)).rows
+    assert all(row.batch_size % (3 * row.gpus_used) == 0 for row in compared)
+
+
+@pytest.mark.parametrize("capture", ["eager", "compile", "graph"])
+def test_every_capture_runs_its_parts(capture):
+    step, part = row_of(capture=capture), row_of(64, 1, capture=capture)
+    assert 0.9 * PARTS < step.gpu_time_ms / part.gpu_time_ms < PARTS
+
+
+def test_an_explanation_is_of_the_whole_step():
+    [step], scope = explain(Question("resnet50", "T4", [64, 256], gradient_accumulation=PARTS))
+    assert "a step of the optimizer: each GPU runs its images in 4 parts" in scope
+    [part], _ = explain(Question("resnet50", "T4", [16, 64]))
+    assert step.pass_ms["forward"].keys() == part.pass_ms["forward"].keys()
+    forward, of_part = (each.pass_ms["forward"]["convolution"][1] for each in (step, part))
+    assert forward == pytest.approx(PARTS * of_part, rel=0.02)
+    assert step.classes["optimizer"] == pytest.approx(part.classes["optimizer"], rel=0.02)
+    assert OVERHEAD not in step.classes
+
+
+def test_a_row_of_a_table_answers_as_a_prediction_does(tmp_path):
+    asked, answered = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows = [
+        {"cnn": "resnet50", "gpu": "T4", "batch_size": size, "gradient_accumulation": 4} for size in (256, 66)
+    ]
+    pd.DataFrame(rows).to_csv(asked, index=False)
+    assert predict_rows(asked, answered) == 1
+    first, second = pd.read_csv(answered).to_dict("records")
+    assert first["iteration_time_ms"] == pytest.approx(row_of(gpu="T4").iteration_time_ms)
+    assert "whose 4 parts cannot share it evenly. Nearest: 64" in second["error"]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"batch_size": 254}, OutOfRangeError, "whose 4 parts cannot share it evenly. Nearest: 256"),
+        (
+            {"batch_size": 260, "n_gpus": 2, "link": "pcie4"},
+            OutOfRangeError,
+            "on each of 2 GPUs. Nearest: 256",
+        ),
+        ({"method": "gpu-specs"}, SchemaError, "gradient_accumulation is 4. Leave one of them out"),
+        ({"parts": 5000}, OutOfRangeError, "gradient_accumulation 5000 lies outside"),
+    ],
+)
+def test_parts_that_cannot_be_are_refused_with_what_can(given, error, message):
+    with pytest.raises(error, match=message):
+        row_of(**given)
+
+
+def test_measured_iterations_of_one_mini_batch_say_nothing_of_several_parts():
+    measured = pd.DataFrame(
+        [
+            {"gpu": "Tesla T4", "cnn": "resnet50", "image_size": 224, "batch_size": 64, "precision": "fp32",
+             "iteration_time_ms": 900.0}
+        ]
+    )  # fmt: skip
+    row = row_of(gpu="T4", measurements=measured)
+    assert row.iteration_time_ms == pytest.approx(row_of(gpu="T4").iteration_time_ms)
+    assert "yours on Tesla T4 are not used" in "; ".join(map(str, row.extrapolates))
+
+
+def test_a_possible_time_of_a_step_is_an_anchor():
+    table = Asked.of(Question("resnet50", "T4", 256, gradient_accumulation=PARTS)).tables[0]
+    step_ms = row_of(gpu="T4").iteration_time_ms
+    check_not_too_short(step_ms, "the anchor's time", table, find_gpu("T4"), "fp32", 256)
+    anchored = row_of(gpu="T4", anchors=[{"gpu": "T4", "batch_size": 256, "iteration_time_ms": step_ms}])
+    assert anchored.iteration_time_ms == pytest.approx(step_ms, rel=0.05)

@@ -1,0 +1,133 @@
+"""Whether a training's speed is normal: the answer's interval decides, and its causes are the answer's own times."""
+
+from dataclasses import replace
+
+import pytest
+
+from predictor.answers.answer import answer
+from predictor.answers.check import Speed, check
+from predictor.answers.question import Question
+from predictor.errors import OutOfRangeError, SchemaError
+
+T4 = Question("resnet50", "T4", 64, data_set="imagenet")
+AMP = Question("resnet50", "H200", 256, precision="amp_bf16", memory_format="channels_last")
+
+
+def row_of(question):
+    [row] = answer(question).rows()
+    return row
+
+
+def checked(question, **speed):
+    return check(question, Speed(**speed))
+
+
+def first(question, **speed):
+    return checked(question, **speed).causes[0]
+
+
+def test_a_speed_inside_the_interval_is_normal_and_accuses_nothing():
+    row = row_of(T4)
+    for time_ms in (row.low_ms, row.iteration_time_ms, row.high_ms):
+        found = checked(T4, iteration_time_ms=time_ms)
+        assert (found.verdict, found.causes) == ("normal", ())
+    assert checked(T4, iteration_time_ms=1.01 * row.high_ms).verdict == "slow"
+    assert checked(T4, iteration_time_ms=0.99 * row.low_ms).verdict == "fast"
+
+
+def test_images_per_second_and_the_epoch_mean_the_same_as_the_iteration():
+    row = row_of(T4)
+    asked = {
+        "iteration_time_ms": 2 * row.iteration_time_ms,
+        "images_per_s": row.throughput_samples_per_s / 2,
+        "epoch_time_s": 2 * row.epoch_time_s,
+    }
+    factors = [checked(T4, **{name: value}).factor for name, value in asked.items()]
+    assert factors == pytest.approx([2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("ran", "cause"),
+    [
+        ({"memory_format": "nchw"}, "memory_format"),
+        ({"precision": "tf32", "memory_format": "channels_last"}, "precision"),
+        ({"batch_sizes": 512}, "batch"),
+    ],
+)
+def test_a_training_that_runs_in_another_way_than_asked_is_found_by_its_time(ran, cause):
+    time_ms = row_of(replace(AMP, **ran)).iteration_time_ms
+    found = checked(AMP, iteration_time_ms=time_ms, waiting_share=0.0)
+    assert cause in [each.name for each in found.causes[:2]]
+    [named] = [each for each in found.causes if each.name == cause]
+    assert named.expected_ms == pytest.approx(time_ms)
+
+
+def test_a_loop_that_waits_for_its_loader_is_explained_by_what_remains():
+    row = row_of(AMP)
+    waits = first(AMP, iteration_time_ms=2.5 * row.iteration_time_ms, waiting_share=0.6)
+    assert waits.name == "loading"
+    little = first(AMP, iteration_time_ms=6 * row.iteration_time_ms, waiting_share=0.2)
+    assert little.name != "loading"  # without the waits it is still 4.8 times normal
+
+
+def test_a_clock_that_the_driver_holds_down_is_a_cause_that_was_seen():
+    time_ms = 1.6 * row_of(AMP).iteration_time_ms
+    seen = first(AMP, iteration_time_ms=time_ms, waiting_share=0.0, slowed_by=("power",))
+    assert (seen.name, "power" in seen.what) == ("gpu", True)
+
+
+def test_what_no_setting_explains_is_said():
+    time_ms = 40 * row_of(AMP).iteration_time_ms
+    assert first(AMP, iteration_time_ms=time_ms, waiting_share=0.0).name == "none"
+
+
+def test_causes_of_a_slow_training_are_slower_and_those_of_a_fast_one_faster():
+    normal_ms = row_of(AMP).iteration_time_ms
+    for factor in (0.3, 3):
+        causes = checked(AMP, iteration_time_ms=factor * normal_ms).causes
+        assert all((each.expected_ms > normal_ms) == (factor > 1) for each in causes if each.name != "none")
+        assert sum(each.probability for each in causes) == pytest.approx(1)
+
+
+def test_mending_saves_the_share_of_the_training_that_its_cause_takes():
+    slow_s = 3 * row_of(T4).epoch_time_s
+    found = check(T4, Speed(epoch_time_s=slow_s), epochs=10)
+    for cause in found.causes:
+        assert cause.saved_h <= 10 * slow_s / 3600
+        assert cause.saved_usd == pytest.approx(
+            cause.saved_h * found.causes[0].saved_usd / found.causes[0].saved_h
+        )
+    assert check(AMP, Speed(images_per_s=100)).causes[0].saved_h is None  # without samples
+
+
+def test_slower_links_and_the_batch_of_each_gpu_are_causes_of_a_team():
+    team = Question("vgg16", "A100-SXM4-80GB", 256, n_gpus=4)
+    names = {cause.name for cause in checked(team, images_per_s=200).causes}
+    assert {"link", "batch"} <= names
+
+
+@pytest.mark.parametrize(
+    ("speed", "says"),
+    [
+        ({}, "no speed is given"),
+        ({"images_per_s": 1, "iteration_time_ms": 1}, "are given"),
+        ({"images_per_s": -1}, "-1"),
+    ],
+)
+def test_a_speed_is_one_time(speed, says):
+    with pytest.raises((SchemaError, OutOfRangeError), match=says):
+        Speed(**speed)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"batch_sizes": None}, "batch_size is missing"),
+        ({"batch_sizes": [32, 64]}, "asks about 2"),
+        ({"gpus": ["T4", "H200"]}, "asks about 2"),
+        ({"data_set": None}, "needs the samples"),
+    ],
+)
+def test_a_speed_is_that_of_one_training(change, says):
+    with pytest.raises(SchemaError, match=says):
+        check(replace(T4, **change), Speed(epoch_time_s=100))

@@ -1,0 +1,63 @@
+"""What a change of a CNN costs: the answer's own times, an interval by what differs, and the layers that differ."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from predictor.answers.answer import answer
+from predictor.answers.diff import diff
+from predictor.answers.question import Question
+from predictor.errors import SchemaError
+
+VGG = Question("vgg16", ["T4", "H200"], 64)
+
+
+def changed(before, after):
+    return diff(before, replace(before, cnn=after))
+
+
+def test_times_are_those_of_the_two_answers():
+    rows = [answer(replace(VGG, cnn=cnn)).rows() for cnn in ("vgg16", "vgg16_bn")]
+    for change, before, after in zip(changed(VGG, "vgg16_bn"), *rows, strict=True):
+        assert change.ratio == pytest.approx(after.iteration_time_ms / before.iteration_time_ms)
+        assert (change.before, change.after) == (before, after)
+
+
+def test_the_same_cnn_differs_by_nothing_and_is_sure_of_it():
+    for change in changed(VGG, "vgg16"):
+        assert (change.ratio, change.low, change.high, change.layers) == (1.0, 1.0, 1.0, ())
+        assert "the same operators" in change.sentence
+
+
+def test_layers_that_were_added_make_the_difference():
+    for change in changed(VGG, "vgg16_bn"):
+        layers = [each for each in change.layers if each.layer.startswith("batch_norm")]
+        assert layers[0] is change.layers[0]
+        assert {each.count_before for each in layers} == {0}
+        before, after = change.class_ms["batch_norm"]
+        assert before == 0
+        assert sum(each.after_ms for each in layers) == pytest.approx(after, rel=0.05)
+
+
+def test_the_more_operators_differ_the_wider_is_the_interval():
+    little, much = (changed(VGG, cnn)[0] for cnn in ("vgg16_bn", "mobilenet_v2"))
+    assert little.changed_share < much.changed_share <= 1
+    assert math.log(little.high / little.low) < math.log(much.high / much.low)
+    rows = answer(replace(VGG, gpus=["T4"])).rows()
+    assert little.high / little.low < (rows[0].high_ms / rows[0].low_ms) ** 2  # of two independent errors
+
+
+def test_a_change_within_its_interval_is_unsure_of_its_sign():
+    [change] = changed(Question("resnet50", "T4", 64), "resnext50_32x4d")
+    assert change.is_sure == (change.low > 1 or change.high < 1)
+    assert ("too small to be sure" in change.sentence) != change.is_sure
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"batch_sizes": None}, "batch_size is missing"), ({"cnn": ["vgg16", "vgg13"]}, "Give one before")],
+)
+def test_one_cnn_is_compared_with_one_at_given_batch_sizes(change, says):
+    with pytest.raises(SchemaError, match=says):
+        diff(replace(VGG, **change), VGG)

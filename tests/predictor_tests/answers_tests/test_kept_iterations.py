@@ -1,0 +1,54 @@
+"""Iterations are kept: what changes only epochs, prices or wishes asks the model nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from predictor.answers.asked import Asked
+from predictor.answers.compare import compare
+from predictor.answers.grid import forecasts_of
+from predictor.answers.question import Plan, Question
+from predictor.models.served import Model
+
+
+@pytest.fixture
+def asked_of_the_model(monkeypatch):
+    """Batch sizes of every grid that the model is asked for, by whoever asks."""
+    found = []
+    forecasts = Model.forecasts
+
+    def counted(self, table, devices, batch_sizes, *more, **named):
+        found.append(tuple(batch_sizes))
+        return forecasts(self, table, devices, batch_sizes, *more, **named)
+
+    monkeypatch.setattr(Model, "forecasts", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan(epochs=7), Plan(epochs=7, deadline_h=5.0), Plan(epochs=7, budget_usd=9.0)]
+)
+def test_a_comparison_for_other_epochs_or_wishes_asks_the_model_nothing(asked_of_the_model, plan):
+    question = Question("squeezenet1_1", ["T4", "H200"], 24, samples=50_000, model=replace(Model.load()))
+    first = compare(question, Plan(epochs=90))
+    known = len(asked_of_the_model)
+    again = compare(question, plan)
+    assert known > 0
+    assert len(asked_of_the_model) == known
+    times = [{row.gpu: row.iteration_time_ms for row in each.rows} for each in (first, again)]
+    assert times[0] == times[1]
+
+
+def test_another_model_is_asked_itself(asked_of_the_model):
+    for _ in range(2):
+        compare(Question("squeezenet1_1", "T4", 24, samples=50_000, model=replace(Model.load())))
+    half = len(asked_of_the_model) // 2
+    assert half > 0
+    assert asked_of_the_model[:half] == asked_of_the_model[half:]
+
+
+def test_kept_iterations_cannot_be_changed():
+    asked = Asked.of(Question("squeezenet1_1", "T4", [24, 48]))
+    (forecast,) = forecasts_of(asked, asked.tables[0], asked.devices, [24, 48])
+    with pytest.raises(ValueError, match="read-only"):
+        forecast.iteration_time_ms[0] = 1.0

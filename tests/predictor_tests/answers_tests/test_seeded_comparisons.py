@@ -1,0 +1,204 @@
+"""What holds in every comparison, tried on 500 questions drawn by a seed, which are answered once."""
+
+import math
+import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from predictor.answers.asked import Asked
+from predictor.answers.compare import Comparer, Comparison, ComparisonRow, compare
+from predictor.answers.grid import Iterations
+from predictor.answers.question import Plan, Question
+from predictor.answers.ranking import place_of
+
+pytestmark = pytest.mark.slow
+
+N_QUESTIONS = 500
+_SEED = 35
+
+_CNNS = ("vgg16", "resnet50", "mobilenet_v2")
+_EPOCHS: tuple[dict[str, Any], ...] = (
+    {"data_set": "cifar100"},
+    {"data_set": "imagenet"},
+    {"samples": 30_000},
+    {"samples": 3_000_000},
+)
+_GPUS = (
+    None,
+    ["H100 SXM"],
+    ["T4", "A100-SXM4-40GB", "RTX A6000"],
+    ["L4", "H100 SXM", "H200", "B200", "GTX 1080 Ti"],
+)
+
+_KEPT: dict[Any, Iterations] = {}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A question with its plan and answer, and its rows on every offer as asked and in the fastest modes."""
+
+    question: Question
+    plan: Plan
+    found: Comparison
+    rows: list[ComparisonRow]
+    fast: list[ComparisonRow]
+
+
+@cache
+def comparisons() -> tuple[Compared, ...]:
+    """The questions of the seed with their answers."""
+    draw = random.Random(_SEED)  # noqa: S311 - nothing to guess
+    with kept_iterations():
+        return tuple(_compared(draw) for _ in range(N_QUESTIONS))
+
+
+def _compared(draw: random.Random) -> Compared:
+    """A question whose options do not contradict each other."""
+    options = dict(draw.choice(_EPOCHS))
+    plan: dict[str, Any] = {"epochs": draw.choice((1, 1, 10, 90)), "rank_by": draw.choice(("cost", "time"))}
+    plan["all_offers"] = draw.random() < 0.3
+    if draw.random() < 0.5:
+        plan["budget_usd"] = round(10 ** draw.uniform(-1, 3), 2)
+    if draw.random() < 0.5:
+        plan["deadline_h"] = round(10 ** draw.uniform(-1, 2), 2)
+    if draw.random() < 0.2:
+        plan["setup_minutes"] = 15.0
+    if draw.random() < 0.2:
+        options["spot"] = True
+    if draw.random() < 0.15:
+        options["precision"] = "fp32"
+    gpus = draw.choice(_GPUS)
+    several = draw.random()
+    if several < 0.1:
+        plan["trials"] = 6
+    elif several < 0.2:
+        options |= {"n_gpus": 4} | ({} if gpus is None else {"link": "nvlink3"})
+    elif several < 0.25:
+        options |= {"n_gpus": 8, "nodes": 2, "link": "ethernet_25g"}
+    question = Question(draw.choice(_CNNS), gpus, draw.choice((None, None, 64, [32, 128, 256])), **options)
+    comparer = Comparer.of(Asked.of(question, "compare"), Plan(**plan))
+    usual, which = comparer.answers()
+    fast = comparer.fast(usual, which)
+    if fast is None:
+        return Compared(question, Plan(**plan), compare(question, Plan(**plan)), [], [])
+    as_asked = comparer.priced(usual, which)
+    places = np.flatnonzero(np.isin(as_asked.machine, fast.machine))
+    rows = comparer.rows(as_asked, places), comparer.rows(fast, np.arange(len(places)))
+    return Compared(question, Plan(**plan), compare(question, Plan(**plan)), *rows)
+
+
+@contextmanager
+def kept_iterations() -> Iterator[None]:
+    """Comparisons that keep the iterations of questions that differ in plan, prices and samples alone."""
+
+    made = Iterations.of
+
+    def iterations(asked: Any, table: Any, trainings: Any, sizes: Any, anchored: bool = True) -> Iterations:
+        key = (table, tuple((training, tuple(gpus)) for training, gpus in trainings), tuple(sizes))
+        if key not in _KEPT:
+            _KEPT[key] = made(asked, table, trainings, sizes, anchored)
+        return replace(_KEPT[key], asked=asked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Iterations, "of", iterations)
+        yield
+
+
+SAME = 1 + 1e-9
+
+
+def test_a_row_is_slower_in_its_fastest_mode_only_where_kernels_host_or_start_are():
+    """The GPUs and the batch size are those of the row."""
+    slower = []
+    for each in comparisons():
+        for row, fast in zip(each.rows, each.fast, strict=True):
+            assert place_of(row) == place_of(fast)
+            assert (row.gpus_used, row.batch_size) == (fast.gpus_used, fast.batch_size)
+            parts = ("gpu_time_ms", "host_time_ms", "start_s")
+            if fast.total_time_h > SAME * row.total_time_h and all(
+                getattr(fast, part) <= SAME * getattr(row, part) for part in parts
+            ):
+                slower.append((each.question, each.plan, row.gpu, row.offer))
+    assert slower == []
+
+
+def test_a_sentence_says_what_its_table_says():
+    for each in comparisons():
+        verdict, rows, plan = each.found.verdict, each.found.rows, each.plan
+        sentence, fitting = verdict.sentence, [row for row in rows if row.fits_in_memory]
+        if not fitting:
+            assert sentence.startswith("Does not fit")
+            continue
+        for role, value in (("Fastest", "total_time_h"), ("Cheapest", "total_cost_usd")):
+            for part in re.findall(rf"{role} (of the table|[^:]+): ", sentence):
+                chosen = getattr(verdict, role.lower())
+                assert getattr(chosen, value) == min(
+                    getattr(row, value) for row in rows_of(part, rows) if getattr(row, value) is not None
+                ), sentence
+        best = rows[0]
+        priced = [row for row in fitting if row.total_cost_usd is not None]
+        assert not priced or best.total_cost_usd is not None, sentence
+        held = [row for row in priced or fitting if row.holds_limits]
+        head = "No offer stays within" if not held else "Rent" if priced else "Take"
+        assert sentence.startswith(head), sentence
+        if held:
+            value = {"cost": "total_cost_usd", "time": "total_time_h"}[plan.rank_by]
+            assert not priced or getattr(best, value) == min(getattr(row, value) for row in held), sentence
+        else:
+            assert missed_in(sentence) == pytest.approx(missed_by(best, plan), rel=0.06), sentence
+
+
+def rows_of(part, rows):
+    """The rows of the part of a table that a sentence names."""
+    kept = [row for row in rows if row.fits_in_memory or "that fits" not in part]
+    kept = [row for row in kept if row.total_cost_usd is not None or "for rent" not in part]
+    return [row for row in kept if row.holds_limits or "within" not in part]
+
+
+def missed_in(sentence):
+    """How many times each limit the nearest offer takes, as the sentence has it: ``12 % over the budget``."""
+    found = re.findall(r"(?:([\d,.]+) times|(\d+) % over|(under 1 %) over) the (budget|deadline)", sentence)
+    return {
+        name: float(times.replace(",", "")) if times else 1 + float(share or 0) / 100
+        for times, share, _, name in found
+    }
+
+
+def missed_by(row, plan):
+    """How many times each limit that it misses a row takes, as far as its price is known."""
+    ratios = {
+        "budget": (row.total_cost_usd or 0.0) / (plan.budget_usd or math.inf),
+        "deadline": row.total_time_h / (plan.deadline_h or math.inf),
+    }
+    return {name: ratio for name, ratio in ratios.items() if ratio > 1}
+
+
+COSTS = {  # hours of each cost's time
+    "cost_usd": ("epoch_time_s", 1 / 3600),
+    "cost_low_usd": ("epoch_low_s", 1 / 3600),
+    "cost_high_usd": ("epoch_high_s", 1 / 3600),
+    "total_cost_usd": ("total_time_h", 1),
+    "total_low_usd": ("total_low_h", 1),
+    "total_high_usd": ("total_high_h", 1),
+    "one_gpu_cost_usd": ("one_gpu_time_h", 1),
+    "fast_cost_usd": ("fast_time_h", 1),
+}
+
+
+def test_no_cost_differs_from_its_own_time_at_its_own_price():
+    for each in comparisons():
+        for row in each.found.rows:
+            for cost, (time, hours) in COSTS.items():
+                usd, lasts = getattr(row, cost), getattr(row, time)
+                if row.usd_per_hour is None or lasts is None:
+                    assert usd is None, (each.question, each.plan, row.gpu, cost)
+                else:
+                    own = lasts * hours * row.usd_per_hour
+                    assert usd == pytest.approx(own, rel=1e-9), (each.question, each.plan, row.gpu, cost)

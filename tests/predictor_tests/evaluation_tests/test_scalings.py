@@ -1,0 +1,114 @@
+"""The founding study's three scalings on any table: another batch size, another GPU, both."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.errors import DataError
+from predictor.evaluation.run import evaluate
+from predictor.evaluation.scenarios import SCALINGS, SCENARIOS, find_scenario
+from predictor.measurements.features import feature_table
+
+GPUS = {"NVIDIA H200": 1.0, "Tesla T4": 8.0}
+SIZES = (8, 16, 32, 64, 128, 256)
+WORK = {"lenet5": 0.1, "vgg_cifar": 1.0, "resnet18": 1.5, "16_128_128": 0.2, "32_3_64": 0.1}
+IMAGES = {"lenet5": 28, "16_128_128": 16}
+
+
+def _rows(gpus=GPUS):
+    rows = [
+        {
+            "gpu": gpu,
+            "cnn": cnn,
+            "kind": "proxy" if cnn[0].isdigit() else "target",
+            "image_size": IMAGES.get(cnn, 32),
+            "batch_size": size,
+            "iteration_time_ms": (1 + WORK[cnn] * size) * gpus[gpu],
+        }
+        for gpu, cnn, size in product(gpus, WORK, SIZES)
+    ]
+    mode = {"source": "mine", "framework": "pytorch", "precision": "fp32", "memory_format": "nchw"}
+    return feature_table(pd.DataFrame(rows).assign(**mode))
+
+
+@pytest.fixture(scope="module")
+def features():
+    return _rows()
+
+
+@pytest.mark.parametrize("scaling", ["hardware", "both"])
+def test_gpu_2_gives_its_proxies_and_never_a_cnn(features, scaling):
+    for fold in find_scenario(SCALINGS[scaling]).folds(features):
+        (tested,) = features["gpu"].iloc[fold.test].unique()
+        assert (features["gpu"].iloc[fold.train] != tested).all()
+        own = features.iloc[fold.proxies]
+        assert {*own["gpu"]} == {tested}
+        assert {*own["kind"]} == {"proxy"}
+
+
+def test_both_scalings_know_no_cnn_at_a_tested_batch_size(features):
+    for fold in find_scenario(SCALINGS["both"]).folds(features):
+        known = features.iloc[fold.train]
+        sizes = known.loc[known["kind"] == "target", "batch_size"]
+        assert not {*sizes} & {*features["batch_size"].iloc[fold.test]}
+
+
+def test_problem_scaling_stays_on_one_gpu_and_between_measured_batch_sizes(features):
+    for fold in find_scenario(SCALINGS["problem"]).folds(features):
+        known, tested = features.iloc[fold.train], features.iloc[fold.test]
+        assert {*known["gpu"]} == {*tested["gpu"]}
+        assert tested["batch_size"].between(SIZES[1], SIZES[-2]).all()
+
+
+def test_one_gpu_is_no_hardware_scaling_and_the_error_says_what_to_give():
+    with pytest.raises(
+        DataError, match=r"needs CNNs on two, and the table's are on NVIDIA H200.*SECOND\.csv"
+    ):
+        find_scenario(SCALINGS["hardware"]).folds(_rows({"NVIDIA H200": 1.0}))
+
+
+def test_scalings_are_judged_only_where_they_are_asked_for(features):
+    usual = evaluate(features, predictors=["line"])
+    assert not {*usual.scenarios()} & {*SCALINGS.values()}
+
+
+def test_approach_2_carries_over_by_proxies_and_approach_1_does_not_see_them(features):
+    answers = evaluate(features, [SCALINGS["hardware"]], ["proxy-times", "gpu-specs"]).table()
+    error = answers.set_index("predictor")["mape"]
+    assert error["proxy-times"] < 0.05 < error["gpu-specs"]  # no specification says 8 times as slow
+
+
+def test_both_approaches_the_default_and_a_baseline_stand_side_by_side(features):
+    table = evaluate(features, [SCALINGS["hardware"]]).table()
+    assert {*table["predictor"]} == {"gpu-specs", "proxy-times", "default", "flops-ratio"}
+    assert (table["n"] == (features["kind"] == "target").sum()).all()
+
+
+def test_the_default_is_judged_on_the_host_that_a_row_names(features):
+    rows = features[features["cnn"].isin(["lenet5"])]
+    slow, fast = (
+        evaluate(
+            pd.concat([rows.assign(host_cnn_ms=ms), features[features["kind"] == "proxy"]]),
+            [SCALINGS["problem"]],
+            ["default"],
+        ).predictions
+        for ms in (40.0, 4.0)
+    )
+    assert np.median(slow["predicted"] / fast["predicted"]) > 2
+
+
+def test_every_scaling_is_a_scenario():
+    assert {name for name, each in SCENARIOS.items() if each.scaling} == {*SCALINGS.values()}
+
+
+def test_a_scaling_is_answered_as_by_itself_beside_another_that_trains_on_the_same_rows():
+    rows = _rows()
+    three = rows[rows["batch_size"].isin([16, 64, 256])].reset_index(drop=True)
+    names = [SCALINGS["problem"], SCALINGS["both"]]
+    together = evaluate(three, names, ["proxy-times"]).predictions
+    apart = pd.concat(
+        [evaluate(three, [name], ["proxy-times"]).predictions for name in names], ignore_index=True
+    )
+    pd.testing.assert_frame_equal(together, apart)

@@ -1,0 +1,60 @@
+from dataclasses import replace
+
+import pytest
+
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.hosts import HostSpeed
+from predictor.catalogue.links import find_link
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.models.data_parallel import Team, add_data_parallelism
+from predictor.models.hosts import host_ms
+from predictor.models.ratios import ratios_of
+from predictor.models.served import Model
+
+SPEED = HostSpeed("a desk", 8.0, 0.3)
+RESNET = zoo_cnn("resnet50")
+MODE = Mode(precision="tf32")
+
+
+def test_the_reference_iteration_takes_the_hosts_reference_time():
+    assert host_ms(zoo_cnn("resnet18", 32), MODE, SPEED) == pytest.approx(8.0)
+
+
+def test_autocast_and_optimizers_of_several_moments_take_the_host_longer():
+    plain, cast, adam = (
+        host_ms(RESNET, mode, SPEED)
+        for mode in (MODE, replace(MODE, precision="amp_bf16"), replace(MODE, optimizer="adamw"))
+    )
+    assert cast / plain == pytest.approx(ratios_of("host")["amp"])
+    assert 1.04 < adam / plain < 1.10
+
+
+def test_a_part_that_runs_forward_again_costs_the_host_its_forward_pass():
+    layers = (replace(layer, forwards=2, input_gradients=1, weight_gradients=1) for layer in RESNET)
+    again = replace(RESNET, layers=tuple(layers))
+    once = host_ms(RESNET, MODE, SPEED)
+    fixed = once * ratios_of("host")["fixed_layers"] / (ratios_of("host")["fixed_layers"] + len(RESNET))
+    assert (host_ms(again, MODE, SPEED) - once) / (once - fixed) == pytest.approx(
+        ratios_of("host")["forward"]
+    )
+
+
+def test_compiling_spares_the_host_what_autocast_costs_it():
+    amp = Mode(precision="amp_bf16", memory_format="channels_last")
+    eager, compiled = (
+        Model.load().forecast(RESNET, find_gpu("H200"), mode, [4]).host_time_ms[0]
+        for mode in (amp, replace(amp, capture="compile"))
+    )
+    assert compiled / eager == pytest.approx(ratios_of("compile")["host"] / ratios_of("host")["amp"])
+
+
+def test_the_slowest_of_many_machines_lifts_the_upper_end_alone():
+    gpu = find_gpu("V100-SXM2-16GB")
+    one = Model.load().forecast(RESNET, gpu, Mode(), [64])
+    few, many = (
+        add_data_parallelism(one, RESNET, gpu, Mode(), Team(n, n, find_link("infiniband_400g")))
+        for n in (2, 64)
+    )
+    assert many.high_ms / many.iteration_time_ms > 1.15 * few.high_ms / few.iteration_time_ms
+    assert many.low_ms / many.iteration_time_ms == pytest.approx(few.low_ms / few.iteration_time_ms, rel=0.1)

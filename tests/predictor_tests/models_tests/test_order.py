@@ -1,0 +1,78 @@
+"""GPUs that are better in every figure of their sheets are not answered slower: all pairs, modes and some CNNs."""
+
+import numpy as np
+import pytest
+
+from predictor.catalogue.devices import all_gpus, design_of, generations, peak_tflop_per_s, precisions_of
+from predictor.cnns.zoo import zoo_cnn
+from predictor.models.roofline.terms import KernelContext
+from predictor.models.served import Model
+from predictor.operators.kernels import kernels_of
+
+CNNS = (
+    "resnet50",
+    "vgg16",
+    "mobilenet_v2",
+    "densenet121",
+    "efficientnet_b0",
+    "resnet18_cifar",
+    "convnext_tiny",
+)
+MODES = (
+    ("fp32", "nchw"),
+    ("tf32", "nchw"),
+    ("amp_fp16", "nchw"),
+    ("amp_fp16", "channels_last"),
+    ("amp_bf16", "channels_last"),
+)
+BATCH_SIZES = np.array([1, 8, 64, 256])
+
+
+def figures(gpu, precision):
+    """What a sheet says, more being better; HBM streams a larger share of its bandwidth than GDDR."""
+    return np.array(
+        [
+            generations().index(gpu.generation),
+            gpu.peak_fp32_tflop_per_s,
+            peak_tflop_per_s(gpu, precision),
+            gpu.memory_bandwidth_gb_per_s,
+            gpu.sm_count,
+            gpu.l2_mib or 0.0,
+            (gpu.tdp_w or 0.0) / gpu.chips_per_card,
+            gpu.boost_clock_ghz,
+            gpu.memory_type.startswith("HBM"),
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def ratios():
+    """Time of the better GPU over that of the lesser one, of GPUs that the law knows by their sheets alone."""
+    law, found = Model.load().roofline.law_, []
+    measured = {condition.partition(":")[2].rpartition(", ")[0] for _, _, condition in law.terms}
+    for precision, memory_format in MODES:
+        contexts = [
+            KernelContext(gpu, precision, "pytorch", memory_format)
+            for gpu in all_gpus()
+            if precision in precisions_of(gpu)
+        ]
+        contexts = [context for context in contexts if design_of(context.gpu) not in measured]
+        sheets = np.array([figures(context.gpu, precision) for context in contexts])
+        at_least = (sheets[:, None] >= sheets[None]).all(axis=2)
+        better, lesser = np.nonzero(at_least & ~at_least.T)
+        for cnn in CNNS:
+            times = law.times(kernels_of(zoo_cnn(cnn)), contexts, BATCH_SIZES).iteration_ms
+            found.append((times[better] / times[lesser]).ravel())
+    return np.concatenate(found)
+
+
+def test_many_pairs_are_compared(ratios):
+    assert ratios.size > 350_000
+
+
+def test_no_better_gpu_is_a_tenth_slower(ratios):
+    assert ratios.max() < 1.1
+
+
+def test_one_in_a_thousand_better_gpus_at_most_is_two_percent_slower(ratios):
+    assert np.mean(ratios > 1.02) < 0.001
