@@ -34,6 +34,7 @@ _SPREADS = (
     "iteration_time_ms_iqr",
 )  # repeats may differ by less: a GPU's time of an operator by a picosecond
 MAX_TEXT = 300
+_MOST_COMMAS = 1_000  # of a header: a million take 120 MiB before the first name is refused
 _LONGER = {"conv_algorithms": 100_000, "notes": 2_000}
 _AT_MOST = {"batch_size": MAX_BATCH_SIZE, "image_size": MAX_IMAGE_SIZE}
 _FILLED = (
@@ -63,8 +64,15 @@ def csv_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
     Raises
     ------
     SchemaError
-        If it is not UTF-8 or CSV, has no or too many rows, or a row has more or fewer cells than the header.
+        If it is not UTF-8 or CSV, has no or too many rows, more columns than a measurement, or a row has more or
+        fewer cells than the header.
     """
+    n_commas = body.lstrip().partition(b"\n")[0].count(b",")
+    if n_commas > _MOST_COMMAS:
+        raise SchemaError(
+            f"the upload's first line has {n_commas:,} commas, a measurement {len(COLUMNS)} columns. "
+            "Is it a CSV whose first line names them?"
+        )
     reader = csv.reader(io.StringIO(_text(body), newline=""), strict=True)
     names: list[str] | None = None
     numbers: list[int] = []

@@ -98,6 +98,7 @@ def test_an_unknown_gpu_is_refused_with_the_nearest():
         (f"{HEADER},batchsize\n{GOOD},3\n".encode(), "'batchsize'.*Nearest: 'batch_size'"),
         (b"gpu,cnn\nT4,resnet50\n", "lacks the column 'image_size'"),
         (b"gpu,,cnn\n", "column ''"),
+        (b"c," * 999_999, "first line has 999,999 commas"),
     ],
 )
 def test_a_body_that_is_no_measurement_table_is_refused(body, message):
