@@ -3,7 +3,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 TORCHVISION ?= torchvision==0.28.0
 # Extras that tests run.
-TESTED := api,client,fleet,gpu,offers,onnx,plots,postgresql
+TESTED := api,client,fleet,gpu,mcp,offers,onnx,plots,postgresql
 VENV := .venv
 BIN := $(VENV)/bin
 # The PyTorch comparisons run on this Python alone; the core's tests run on 3.11 to 3.13.

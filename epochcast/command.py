@@ -32,6 +32,7 @@ COMMANDS = {
     "profile": "Measure this machine: operators, proxy CNNs, whole CNNs.",
     "host": "Measure in about ten seconds what enqueuing iterations costs on this machine, per framework and mode.",
     "hosts": "The catalogue of machines around GPUs.",
+    "mcp": "Serve predictions, comparisons, checks and explanations to agents over the Model Context Protocol.",
     "serve": "Serve predictions, comparisons and measurements over HTTP (docs/api.md).",
     "data": "Measurement tables: import published ones, show what one holds, upload it.",
     "gpu": "The catalogue of GPUs.",

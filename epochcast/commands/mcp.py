@@ -1,0 +1,17 @@
+"""`epochcast mcp`: the answers as tools for agents, over standard input and output."""
+
+
+def mcp_command() -> None:
+    """Serve predictions, comparisons, checks and explanations to agents over the Model Context Protocol."""
+    import asyncio
+
+    from epochcast.agent_tools import serve
+    from predictor.errors import BackendUnavailableError
+
+    try:
+        import mcp  # noqa: F401 - names what is missing before a client waits
+    except ModuleNotFoundError as error:
+        raise BackendUnavailableError(
+            f"{error.name} is not installed, which agents need: pip install 'epochcast[mcp]'."
+        ) from None
+    asyncio.run(serve())

@@ -1,0 +1,130 @@
+"""`epochcast mcp` as an agent meets it: the SDK's client starts the command and calls its tools over stdio."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+import epochcast as face
+from epochcast.agent_tools import TOOLS
+from predictor.answers.options import options_of
+from predictor.answers.question import Plan, Question
+
+ASKED = {"cnn": "resnet50", "gpu": "T4", "batch_size": 64}
+CALLS = {
+    "predict": ("predict", ASKED | {"data_set": "imagenet", "optimizer": None}),
+    "many": ("predict", {"cnn": "resnet18", "gpu": "all", "batch_size": [1, 2], "most_rows": 3}),
+    "compare": ("compare", {"cnn": "resnet50", "data_set": "imagenet", "epochs": 90, "budget_usd": "$150"}),
+    "check": ("check", ASKED | {"iteration_time_ms": 2000, "waiting_share": 0.6}),
+    "explain": ("explain", ASKED),
+    "diff": ("diff", {"before": "vgg16", "after": "vgg16_bn", "gpu": "T4", "batch_size": 64}),
+}
+REFUSED = {
+    "no such CNN": ("predict", ASKED | {"cnn": "resnet5"}, "Nearest: 'resnet50'"),
+    "no such GPU": ("predict", ASKED | {"gpu": "H2O0"}, "Nearest: "),
+    "no GPU": ("predict", {"cnn": "resnet50"}, "gpu is missing. One or several GPUs by any of their names"),
+    "a number": ("predict", ASKED | {"gpu": 5}, "5"),
+    "misspelled": ("check", ASKED | {"image_per_s": 9}, "Nearest: 'images_per_s'"),
+    "of a plan": ("predict", ASKED | {"budget_usd": 9}, "is an option of `compare`"),
+    "no speed": ("check", ASKED, "Give one: images_per_s"),
+    "no such log": ("check", ASKED | {"log": "/no/train.log"}, "/no/train.log: No such file"),
+    "no epoch": ("compare", {"cnn": "resnet50"}, "Pass samples, or a data set"),
+    "no such tool": ("rent", {}, "The tools are predict, compare, check, explain, diff."),
+    "no rows": ("predict", ASKED | {"most_rows": 0}, "most_rows"),
+}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """Tools as listed, and the result of every call, in one session."""
+    from mcp.client import Client
+    from mcp.client.stdio import StdioServerParameters
+
+    touching = tmp_path_factory.mktemp("agent") / "net.py"
+    touching.write_text("import pathlib\npathlib.Path(__file__).with_name('was_run').touch()\n")
+    calls = {
+        **CALLS,
+        **{name: (tool, arguments) for name, (tool, arguments, _) in REFUSED.items()},
+        "python file": ("predict", ASKED | {"cnn": f"{touching}:make_model"}),
+    }
+
+    async def ask():
+        server = StdioServerParameters(command=sys.executable, args=["-m", "epochcast", "mcp"])
+        async with Client(server) as client:
+            tools = (await client.list_tools()).tools
+            answers = {name: await client.call_tool(*call) for name, call in calls.items()}
+        return {tool.name: tool for tool in tools}, answers, touching
+
+    return asyncio.run(ask())
+
+
+def answered(session, name):
+    result = session[1][name]
+    assert not result.is_error, result.content
+    assert json.loads(result.content[0].text) == result.structured_content
+    return result.structured_content
+
+
+def test_every_tool_says_what_it_does_and_takes_the_options_that_its_answer_reads(session):
+    assert list(session[0]) == list(TOOLS)
+    for name, tool in session[0].items():
+        properties = tool.input_schema["properties"]
+        kinds = (Question, Plan) if name == "compare" else (Question,)
+        assert properties.keys() >= {each for kind in kinds for each in options_of(kind, TOOLS[name].answer)}
+        assert [each for each, schema in properties.items() if not schema["description"]] == []
+        assert tool.description
+        assert tool.annotations.read_only_hint
+
+
+def test_predict_gives_the_numbers_of_python_in_four_digits(session):
+    [row] = answered(session, "predict")["rows"]
+    [same] = face.predict("resnet50", "T4", 64, data_set="imagenet").to_dict("records")
+    for name in ("iteration_time_ms", "low_ms", "high_ms", "epoch_time_s", "cost_usd", "peak_memory_gib"):
+        assert row[name] == pytest.approx(same[name], rel=1e-3)
+    assert "loading_time_ms" not in row  # empty
+
+
+def test_rows_that_are_left_out_are_counted(session):
+    answer = answered(session, "many")
+    assert len(answer["rows"]) == 3
+    rows = len(face.predict("resnet18", "all", [1, 2]))
+    assert answer["left_out"].startswith(f"{rows - 3} more rows")
+
+
+def test_compare_gives_the_verdict_and_the_best_rows(session):
+    answer = answered(session, "compare")
+    same = face.compare("resnet50", data_set="imagenet", epochs=90, budget_usd=150)
+    assert answer["verdict"] == same.attrs["verdict"].sentence
+    assert [row["offer"] for row in answer["rows"]] == list(same["offer"][:10])
+
+
+def test_check_explain_and_diff_answer(session):
+    assert answered(session, "check")["causes"][0]["name"] == "loading"
+    [explained] = answered(session, "explain")["rows"]
+    assert sum(ms for [ms] in explained["classes"].values()) == pytest.approx(
+        explained["gpu_time_ms"][0], rel=0.01
+    )
+    [change] = answered(session, "diff")["rows"]
+    assert change["sentence"] == face.diff("vgg16", "vgg16_bn", "T4", 64)[0].sentence
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_error_says_what_would_be_right(session, name):
+    result = session[1][name]
+    assert result.is_error
+    assert REFUSED[name][2] in result.content[0].text
+
+
+def test_a_python_file_is_not_run(session):
+    _, answers, file = session
+    assert answers["python file"].is_error
+    assert "epochcast cnn show" in answers["python file"].content[0].text
+    assert not file.with_name("was_run").exists()
+
+
+def test_a_missing_package_is_named_before_a_client_waits(epochcast, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    run = epochcast("mcp")
+    assert run.code == 2
+    assert "pip install 'epochcast[mcp]'" in run.err
