@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-Product = Literal["convolution", "transposed", "linear", "matmul", "attention"]
+Product = Literal["convolution", "transposed", "linear", "matmul", "attention", "recurrent"]
 
 
 class Traffic(NamedTuple):
@@ -71,6 +71,8 @@ class OperatorType:
         Whether it reads a window of numbers for each number that it writes.
     positionwise : bool
         Whether it reads channels at each position, with channels last.
+    gates : int
+        Products of each position of a recurrent layer, such as the four gates of an LSTM; 0 for all others.
     has_depth : bool
         Whether it slides over volumes: depth, height and width.
     is_measured : bool
@@ -95,6 +97,7 @@ class OperatorType:
     same_shape: bool = False
     has_window: bool = False
     positionwise: bool = False
+    gates: int = 0
     has_depth: bool = False
     is_measured: bool = False
     torch: tuple[str, ...] = ()
@@ -105,6 +108,11 @@ class OperatorType:
     def is_view(self) -> bool:
         """Whether it runs no kernel."""
         return self.operator_class is None
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it runs through positions one after the other."""
+        return self.gates > 0
 
     @property
     def is_convolution(self) -> bool:
@@ -176,6 +184,17 @@ _CONVOLUTION = OperatorType(
     keeps_input=True,
     amp_output="narrow",
     is_measured=True,
+)
+
+# One layer of a recurrent network over all its positions. Of each it keeps the gates, and the state behind them.
+_RECURRENT = OperatorType(
+    operator_class="linear",
+    kernel_class="matmul",
+    work=_PRODUCT,
+    product="recurrent",
+    keeps_input=True,
+    keeps_output=True,
+    amp_output="narrow",
 )
 
 OPERATOR_TYPES: dict[str, OperatorType] = {
@@ -417,6 +436,9 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         keeps_output=True,
         amp_output="narrow",
     ),
+    "lstm": replace(_RECURRENT, gates=4, kept_bytes_per_output=20.0),
+    "gru": replace(_RECURRENT, gates=3, kept_bytes_per_output=16.0),
+    "rnn": replace(_RECURRENT, gates=1),
     # A function of each number.
     "clamp": OperatorType(
         operator_class="activation",

@@ -204,20 +204,31 @@ def _times(call: Call) -> Columns:
     return {"type": "stochastic_depth" if per_sample else "dropout"}
 
 
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-"""Operators over positions that nothing counts yet."""
+RECURRENT = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
+"""Type of the layer of each operator over positions."""
 
 
 def recurrent_refusal(layer: str) -> SchemaError:
     """Error about a layer that runs over positions, such as an LSTM."""
     return SchemaError(
-        f"{layer} layers are not counted yet. Put a linear layer of the same output in its place, and give a measured "
-        "iteration of the CNN as it is as an anchor, which corrects the answer."
+        f"{layer} layers are read only from PyTorch modules and steps. Put a linear layer of the same output in its "
+        "place, and give a measured iteration of the CNN as it is as an anchor, which corrects the answer."
     )
 
 
 def _recurrent(call: Call) -> Columns:
-    raise recurrent_refusal(call.operator.partition("_")[0].upper())
+    """One layer over all its positions; its directions are groups."""
+    given = call.arguments
+    if "directions" not in given:  # of another framework than PyTorch
+        raise recurrent_refusal(call.operator.partition("_")[0].upper())
+    channels = given["input"].shape[-1], call.out_sizes[-1]
+    positions = prod(given["input"].shape[:-1]) // call.batch_size
+    return {
+        "type": RECURRENT[call.operator],
+        "groups": given["directions"],
+        **_map_columns("in", channels[0], positions),
+        **_map_columns("out", channels[1], positions),
+    }
 
 
 RULES: dict[str, Callable[[Call], Columns]] = {
@@ -250,6 +261,7 @@ RULES: dict[str, Callable[[Call], Columns]] = {
         ("dropout", "native_dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), _dropout
     ),
     **dict.fromkeys(RECURRENT, _recurrent),
+    "_ctc_loss": _fixed("other"),
 }
 """Row of each of PyTorch's operators; operators named here are not decomposed."""
 

@@ -574,7 +574,7 @@ def _with_columns(row: _Row, usual: tuple[int, int, int]) -> Layer:
 def _has_own_passes(layer: Layer) -> bool:
     """Whether the operators of its backward pass say which gradients they compute."""
     entry = OPERATOR_TYPES[layer.type]
-    return entry.product is not None or entry.weights is not None
+    return (entry.product is not None and not entry.is_recurrent) or entry.weights is not None
 
 
 def _factors(operator: str, tensors: list[Any]) -> tuple[Any, Any]:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from predictor.cnns.recorder import RECURRENT, RULES, recurrent_refusal, tensors_of
+from predictor.cnns.recorder import RECURRENT, RULES, tensors_of
+from predictor.cnns.torch_recurrent import packed_refusal, run_recurrent
 from predictor.cnns.untouched import Note
 from predictor.errors import BackendUnavailableError, SchemaError
 
@@ -198,11 +199,21 @@ def _batch_norm_like(source: Any, *_: Any) -> tuple[Any, ...]:
     return import_torch().empty_like(source), source.new_empty(channels), source.new_empty(channels)
 
 
+def _ctc_loss(scores: Any, targets: Any, *_: Any) -> tuple[Any, Any]:
+    """Losses of texts, and the sums over their ways through all positions, which the backward pass reads."""
+    positions, texts, _ = scores.shape
+    longest = targets.shape[1] if targets.ndim > 1 else targets.shape[0] // texts
+    return scores.new_empty(texts), scores.new_empty(texts, positions, 2 * longest + 1)
+
+
 _SHAPED: dict[str, Callable[..., tuple[Any, ...]]] = {
     "native_batch_norm": _batch_norm_like,
     "native_batch_norm_backward": lambda _gradient, source, *_: _batch_norm_like(source),
+    "_ctc_loss": _ctc_loss,
+    "_ctc_loss_backward": lambda _gradient, scores, *_: import_torch().empty_like(scores),
 }
-"""Results of operators that PyTorch takes apart into many without numbers: half of the time of reading a ResNet."""
+"""Results of operators that PyTorch takes apart into many without numbers, half of the time of reading a ResNet, or
+whose numbers decide their shape."""
 
 
 def _drawn(func: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
@@ -452,8 +463,12 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     class Around(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-            if name in RECURRENT:  # before it runs position by position
-                raise recurrent_refusal(name.partition("_")[0].upper())
+            if name in RECURRENT and not kwargs:  # before it runs position by position
+                return run_recurrent(torch, name, args, mode.composite)
+            if name == "_pack_padded_sequence":
+                raise packed_refusal()
+            if name == "ctc_loss":  # it reads the texts where their lengths are lists
+                args = *args[:2], *map(torch.as_tensor, args[2:4]), *args[4:]
             transforms = torch._C._functorch.get_interpreter_stack() or ()
             if any(transform.key() == torch._C._functorch.TransformType.Grad for transform in transforms):
                 raise SchemaError(

@@ -18,6 +18,7 @@ from predictor.errors import SchemaError
 from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
 from predictor.operators.operators import (
     RECOMPUTING,
+    RECURRENT_LAUNCHES,
     has_bias,
     is_depthwise,
     parameter_tensors,
@@ -254,6 +255,8 @@ def _layer_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kern
         return _matmul_kernels(table, layer)
     if product == "attention":
         return _attention_kernels(table, layer)
+    if product == "recurrent":
+        return _recurrent_kernels(table, layer)
     if layer.type in VIEW_TYPES:
         return []
     return _element_kernels(table, position, layer)
@@ -321,6 +324,37 @@ def _attention_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
     keys = _need(table, layer, "kernel_height") * _need(table, layer, "kernel_width")
     forward = _map_product(table, layer, keys * (ci + co))
     return [forward, forward._replace(flops=2.5 * forward.flops, elements=2.0 * forward.elements)]
+
+
+def _recurrent_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
+    """Products with the inputs of all positions, then for each position a product with the state, and its gates.
+
+    The weights' gradients of all positions are products behind the last one.
+    """
+    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
+    positions = _need(table, layer, "out_height") * _need(table, layer, "out_width")
+    groups, repeats = float(layer.groups or 1), layer.repeats
+    gates = OPERATOR_TYPES[layer.type].gates
+
+    def product(inputs: float, at: float) -> _Kernel:
+        n = gates * co / groups
+        return _Kernel(
+            "matmul",
+            flops=2.0 * repeats * at * gates * co * inputs,
+            elements=repeats * at * (groups * inputs + gates * co),
+            elements_fixed=inputs * gates * co,
+            gemm_m=repeats * at,
+            gemm_n=n,
+            gemm_k=inputs,
+            positions=at,
+            in_channels=inputs,
+            out_channels=n,
+        )
+
+    steps = round(RECURRENT_LAUNCHES / 2 * positions)
+    state = _Kernel("activation", elements=repeats * (gates + 2.0) * co, out_channels=co, positions=1.0)
+    states = co / groups
+    return [product(ci, positions)] * 3 + [product(states, 1.0), state] * steps + [product(states, positions)]
 
 
 def _map_product(table: LayerTable, layer: Layer, other_elements: float) -> _Kernel:

@@ -125,6 +125,10 @@ An H100's machine took 31 ms for a ResNet-50 of which three of four segments are
 checkpoints, and 16 without: hooks keep and find each tensor of both forward passes."""
 
 
+RECURRENT_LAUNCHES = 4.0
+"""Kernels of one position of a recurrent layer, forward and backward together: in both a product, then the gates."""
+
+
 @lru_cache(maxsize=4096)
 def _name(operator: Operator) -> str:
     return "_".join(operator._parts_of_name())
@@ -454,7 +458,10 @@ def parameter_tensors(layer: Layer | Operator) -> int:
     """Number of trained tensors: weight, and bias if any; a norm's scale and shift."""
     if not layer.parameters or (isinstance(layer, Layer) and layer.is_frozen):
         return 0
-    return 1 + (OPERATOR_TYPES[layer.type].weights == "scale_and_shift" or has_bias(layer))
+    entry = OPERATOR_TYPES[layer.type]
+    if entry.is_recurrent:  # weights of inputs and states, and two biases, of each direction
+        return 4 * (layer.groups or 1)
+    return 1 + (entry.weights == "scale_and_shift" or has_bias(layer))
 
 
 def _flag(row: Mapping[str, Any], key: str, *, default: bool) -> bool:

@@ -15,7 +15,14 @@ from predictor.catalogue.devices import LAUNCH_MS, Rates, all_gpus, find_gpu, is
 from predictor.cnns.layer_table import DIMENSIONS, IMAGE, Layer, LayerTable, side
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES, Traffic, Work
-from predictor.operators.operators import Operator, Operators, has_bias, is_depthwise, operators_of
+from predictor.operators.operators import (
+    RECURRENT_LAUNCHES,
+    Operator,
+    Operators,
+    has_bias,
+    is_depthwise,
+    operators_of,
+)
 
 PASSES = ("forward", "backward_input", "backward_weight")
 """The three passes of training: outputs, gradients of the inputs, gradients of the weights."""
@@ -42,7 +49,7 @@ def multiply_adds(layer: Layer) -> float:
     Convolution: c_out h_out w_out k_h k_w c_in / groups (direct; FFT and Winograd do fewer); transposed: with
     h_in w_in instead of h_out w_out. Dense: c_in c_out at each position. Product of two maps: c_in c_out / groups at
     each position, with c = groups times the width of one factor. Attention: (c_in + c_out) at each position for each
-    of its keys.
+    of its keys. Recurrent: gates (c_in + c_out / groups) c_out at each position; the groups are its directions.
     """
     product = OPERATOR_TYPES[layer.type].product
     if product is None:
@@ -69,12 +76,23 @@ def _of_attention(layer: Layer) -> float:
     return widths * _product(layer, "kernel_height", "kernel_width", "out_height", "out_width")
 
 
+def _of_recurrent(layer: Layer) -> float:
+    states = _product(layer, "out_channels") / _product(layer, "groups")
+    gates = OPERATOR_TYPES[layer.type].gates
+    return (
+        gates
+        * _product(layer, "out_height", "out_width", "out_channels")
+        * (_product(layer, "in_channels") + states)
+    )
+
+
 _MULTIPLY_ADDS: dict[str, Callable[[Layer], float]] = {
     "convolution": _of_convolution,
     "transposed": partial(_of_convolution, side="in"),
     "linear": _of_linear,
     "matmul": _of_matmul,
     "attention": _of_attention,
+    "recurrent": _of_recurrent,
 }
 
 
@@ -467,6 +485,8 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
     )
     three = operator.parameters or OPERATOR_TYPES[operator.type].product == "matmul"
     launches = 1.0 if operator.passes == "forward" else 3.0 if three else 2.0
+    if OPERATOR_TYPES[operator.type].is_recurrent:
+        launches += RECURRENT_LAUNCHES * (operator.out_height or 1) * (operator.out_width or 1)
     return flops, two - one, 2 * one - two, 0.0, float(inputs) if operator.wide_input else 0.0, launches
 
 

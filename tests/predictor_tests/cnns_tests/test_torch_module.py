@@ -11,6 +11,7 @@ from own_module import own_module
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, TableWarning, layer_complaint
 from predictor.cnns.torch_module import from_torch
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
+from predictor.operators.work import multiply_adds
 
 
 def _rows(torch: ModuleType, forward: Any, image_size: int = 16, **children: Any) -> tuple[Layer, ...]:
@@ -215,10 +216,15 @@ def test_a_cosine_similarity_is_read(torch):
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
-def test_recurrent_layers_are_refused_by_name_before_they_run(torch, name):
-    layer = getattr(torch.nn, name)(3, 8, batch_first=True)
-    with pytest.raises(SchemaError, match=f"module 'reads': {name} layers .* anchor"):
-        _rows(torch, lambda self, x: self.reads(x.flatten(2).transpose(1, 2))[0], reads=layer)
+def test_a_recurrent_layer_is_one_row_over_all_its_positions(torch, name):
+    layer = getattr(torch.nn, name)(3, 8, batch_first=True, bidirectional=True)
+    rows = _rows(torch, lambda self, x: self.reads(x.flatten(2).transpose(1, 2))[0], reads=layer)
+    (row,) = (row for row in rows if row.type == name.lower())
+    shape = (row.in_channels, row.in_height, row.out_channels, row.out_height, row.groups)
+    assert shape == (3, 16 * 16, 16, 16 * 16, 2)
+    assert row.parameters == sum(each.numel() for each in layer.parameters())
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[name]
+    assert multiply_adds(row) == 2 * gates * 8 * (3 + 8) * 16 * 16
 
 
 @pytest.mark.parametrize("channels", [1, 4, 12])
