@@ -41,15 +41,15 @@ def test_a_refusal_stands_beside_its_field(first_visit, fragment, field, said):
 
 
 def test_the_first_field_at_fault_gets_the_focus_and_mending_it_takes_the_message_away(page):
-    page.fill("#budget_usd", "-5")
     page.fill("#batch_sizes", "0")
-    for field in ("budget_usd", "batch_sizes"):  # by the question that is asked while one types, which leaves the focus
+    page.fill("#budget_usd", "-5")
+    for field in ("batch_sizes", "budget_usd"):  # by the question that is asked while one types, which moves no focus
         expect(page.locator(f"#{field}-error")).not_to_be_empty()
     page.click("#ask")
-    expect(page.locator("#batch_sizes")).to_be_focused()
-    page.fill("#batch_sizes", "64")
-    expect(page.locator("#batch_sizes-error")).to_be_empty()
-    expect(page.locator("#batch_sizes[aria-invalid]")).to_have_count(0)
+    expect(page.locator("#budget_usd")).to_be_focused()  # stands before the batch sizes
+    page.fill("#budget_usd", "150")
+    expect(page.locator("#budget_usd-error")).to_be_empty()
+    expect(page.locator("#budget_usd[aria-invalid]")).to_have_count(0)
     expect(page.locator("#status")).to_contain_text("refused")
 
 
