@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     max_rows: _Count = 20_000
     """Rows of one answer."""
 
-    timeout_s: _Seconds = 30.0
+    timeout_s: _Seconds = 90.0
     """What sending a body may take at most, and what its answer may take after that."""
 
     body_timeout_s: _Seconds = 5.0
@@ -64,7 +64,7 @@ class Settings(BaseSettings):
     max_connections: _Count = 1000
     """Open connections; above it, those that have waited longest without a request are closed."""
 
-    queue_wait_s: _Seconds = 10.0
+    queue_wait_s: _Seconds = 60.0
     """How long a request may wait for its turn at the model, the store or the reader of files before it gets 503."""
 
     hosts: tuple[str, ...] = ()
