@@ -11,24 +11,19 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.answers.answer import PredictionRow
+from predictor.answers.asked import LeftOut
 from predictor.answers.check import Checkup
 from predictor.answers.compare import ComparisonRow, Verdict
 from predictor.answers.explain import Explanation
 
-
-class LeftOut(BaseModel):
-    """A combination that was asked for and cannot be, where others can."""
-
-    gpu: str
-    precision: str
-    why: str
+_LEFT_OUT = Field(description="GPUs that were named and lack a precision, where another one has it.")
 
 
 class _Answer(BaseModel):
     covers: list[str] = Field(
         description="What the times hold and what they leave out: a paragraph for each precision and memory format."
     )
-    left_out: list[LeftOut] = Field(description="GPUs that lack one of several precisions.")
+    left_out: list[LeftOut] = _LEFT_OUT
 
 
 def _row_model(kind: type) -> Any:
@@ -94,6 +89,7 @@ class ComparisonAnswer(BaseModel):
 
     verdict: Verdict
     covers: str
+    left_out: list[LeftOut] = _LEFT_OUT
     rows: list[ComparisonRowOut]  # type: ignore[valid-type]
 
 
@@ -124,6 +120,7 @@ class ExplanationAnswer(BaseModel):
     covers_together: str = Field(
         description="The same in a paragraph for all of them, as the command prints it."
     )
+    left_out: list[LeftOut] = _LEFT_OUT
     explanations: list[ExplanationOut]  # type: ignore[valid-type]
 
 

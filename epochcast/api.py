@@ -178,7 +178,7 @@ def largest_batch_size(cnn: "Cnn", gpu: "str | Gpu", **options: "Unpack[MemoryOp
     question = Question.of(cnn, gpu, None, options)
     asked = Asked.of(question, "memory")
     tables, devices = asked.tables, asked.devices
-    if len(tables) != 1 or len(devices) != 1:
+    if len(tables) != 1 or len(devices) != 1 or asked.left_out:
         raise SchemaError(
             "largest_batch_size is of one CNN on one GPU. Ask once for each GPU, or predict without one."
         )

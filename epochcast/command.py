@@ -5,20 +5,23 @@ Every command is a module of `epochcast.commands`, imported when it is called: `
 
 import os
 import sys
+import warnings
 from functools import cache
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from epochcast.installation import shadowed
 
 try:
-    from predictor.errors import EpochcastError
+    from predictor.errors import EpochcastError, LeftOutWarning
 except ImportError:
     if not shadowed():
         raise
     sys.exit(f"Error: {' '.join(shadowed())}")  # before `main`, which needs the package that is hidden
+
+_PYTHON_SHOWS = warnings.showwarning
 
 COMMANDS = {
     "compare": "Say which GPU to rent: time and cost of a training on each GPU, ranked, and a verdict.",
@@ -67,6 +70,8 @@ def main() -> None:
     """Run the command; exit code 2 for bad input, with one line on stderr instead of a traceback."""
     # Before numpy is loaded: our matrices are small, and threads that wait for each other take what other work needs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    warnings.simplefilter("always", LeftOutWarning)
+    warnings.showwarning = _show_warning
     called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     completes = "_EPOCHCAST_COMPLETE" in os.environ  # a shell asks, which may want any command's options
     try:
@@ -111,6 +116,21 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print which GPUs an answer leaves out as one line; other warnings as Python does."""
+    if issubclass(category, LeftOutWarning):
+        typer.echo(str(message), err=True)
+    else:
+        _PYTHON_SHOWS(message, category, filename, lineno, file, line)
 
 
 def _fail(message: str) -> None:

@@ -91,3 +91,7 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
     by_key = {k.casefold(): k for k in known}
     found = get_close_matches(name.casefold(), by_key, n=n, cutoff=0.3)
     return ", ".join(repr(by_key[k]) for k in found) or "nothing is similar"
+
+
+class LeftOutWarning(UserWarning):
+    """A GPU that was named is not among the answer's, since it lacks the precision that another one has."""

@@ -54,6 +54,7 @@ def answer_to(posted: ExplanationQuestion, question: Question) -> bytes:
     content = {
         "covers": covers,
         "covers_together": scope,
+        "left_out": asked.left_out,
         "explanations": gpu_explanations,
     }
     return in_json(content)

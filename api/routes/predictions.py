@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -14,10 +13,8 @@ from api.openapi import question_body
 from api.parsing import answered, with_measurements
 from api.questions import PredictionQuestion, check_work
 from predictor.answers.answer import COLUMNS, Answer, answer
-from predictor.answers.asked import Asked, gpus_of
+from predictor.answers.asked import Asked, LeftOut, gpus_of, left_out_of
 from predictor.answers.question import Question
-from predictor.catalogue.devices import Gpu, precisions_of
-from predictor.checks import as_list
 from predictor.errors import OutOfRangeError
 
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
@@ -37,7 +34,7 @@ async def predictions(request: Request) -> Response:
     """Time of an iteration and an epoch, cost and memory of one CNN on every GPU at every batch size.
 
     The CNN is a name of the zoo, or a layer table. Every combination of precision, memory format, GPU and batch size is
-    a row; a GPU that lacks one of several precisions is left out there.
+    a row; a GPU that lacks a precision that another one has is left out there.
     """
     answer = partial(answer_to, max_rows=request.app.state.settings.max_rows)
     return await answered(request, PredictionQuestion, answer)
@@ -54,7 +51,7 @@ def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> 
     Raises
     ------
     OutOfRangeError
-        If these are more than `max_rows` rows, or a GPU has none of the precisions.
+        If these are more than `max_rows` rows, or no GPU has any of the precisions.
     EpochcastError
         As of `predictor.answers.answer.answer`.
     """
@@ -71,41 +68,23 @@ def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> 
     return {"covers": [part.scope for part in answers], "left_out": left_out, **content}
 
 
-def _parts(posted: PredictionQuestion, question: Question) -> tuple[list[Question], list[dict[str, str]]]:
-    """A question for each precision and memory format, and the GPUs that lack one of several precisions."""
-    if posted.precisions is None and posted.memory_formats is None:
-        return [question], []
-    several = [*dict.fromkeys(posted.precisions)] if posted.precisions else [question.precision]
+def _parts(posted: PredictionQuestion, question: Question) -> tuple[list[Question], list[LeftOut]]:
+    """A question for each precision, provided that a GPU has it, and memory format; and the GPUs that lack one."""
+    precisions = [*dict.fromkeys(posted.precisions)] if posted.precisions else [question.precision]
     formats = [*dict.fromkeys(posted.memory_formats)] if posted.memory_formats else [question.memory_format]
-    chosen, left_out = _gpus([str(gpu) for gpu in as_list(question.gpus)], several, question.capture)
-    parts = [
-        replace(question, gpus=chosen[precision], precision=precision, memory_format=memory_format)
-        for precision, memory_format in product(several, formats)
-        if chosen[precision]
-    ]
+    left_out = [each for precision in precisions for each in left_out_of(question.gpus, precision)]
+    parts: list[Question] = []
+    refused: OutOfRangeError | None = None
+    for precision in precisions:
+        try:
+            gpus_of(question.gpus, precision, question.capture)
+        except OutOfRangeError as error:
+            refused = error
+            continue
+        parts += [replace(question, precision=precision, memory_format=each) for each in formats]
+    if refused is not None and not parts:
+        raise refused
     return parts, left_out
-
-
-def _gpus(
-    names: list[str], precisions: Sequence[str | None], capture: str
-) -> tuple[dict[str | None, list[Gpu]], list[dict[str, str]]]:
-    """The GPUs of each precision; of several, those that a GPU lacks are left out, provided that it has one."""
-    if len(precisions) == 1 or any(name.strip().casefold() == "all" for name in names):
-        return {precision: gpus_of(names, precision, capture) for precision in precisions}, []
-    gpus = gpus_of(names)
-    for gpu in gpus:
-        if not {*precisions_of(gpu)} & {*precisions}:
-            raise OutOfRangeError(
-                f"{gpu.name} has none of {', '.join(map(str, precisions))}. It has: {', '.join(precisions_of(gpu))}."
-            )
-    left_out = [
-        {"gpu": gpu.name, "precision": str(precision), "why": f"the GPU has {', '.join(precisions_of(gpu))}"}
-        for precision, gpu in product(precisions, gpus)
-        if precision not in precisions_of(gpu)
-    ]
-    return {
-        precision: [gpu for gpu in gpus if precision in precisions_of(gpu)] for precision in precisions
-    }, left_out
 
 
 def _rows(answers: Sequence[Answer]) -> dict[str, Any]:

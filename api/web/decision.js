@@ -14,13 +14,13 @@ const WORTH_IT = 0.95; // of time or cost, what a change leaves at most to be wo
 /**
  * @param {object} comparison the service's answer
  * @param {{budget: ?number, deadline: ?number}} limits in US$ and hours
- * @param {{names: string[], precision: string}} lacking GPUs that lack the precision
+ * @param {{gpu: string, precision: string}[]} leftOut GPUs that lack the precision
  * @param {(patch: Object<string, string>) => void} apply asks the question with other fields
  */
-export function drawDecision({ verdict, rows }, limits, lacking, apply) {
+export function drawDecision({ verdict, rows }, limits, leftOut, apply) {
   const parts = verdict.best ? decided(verdict, rows, limits, apply) : [make("p", { class: "none", lang: "en", text: verdict.sentence })];
-  const left = lacking.names.length
-    ? [make("p", { class: "hint", text: t("lacks", { precision: t(`precision_${lacking.precision}`), gpus: lacking.names.map(shortGpu).join(", ") }) })]
+  const left = leftOut.length
+    ? [make("p", { class: "hint", text: t("lacks", { precision: t(`precision_${leftOut[0].precision}`), gpus: leftOut.map(({ gpu }) => shortGpu(gpu)).join(", ") }) })]
     : [];
   byId("decision").replaceChildren(...parts, ...left);
 }

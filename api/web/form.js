@@ -77,20 +77,6 @@ export class Form {
     return state;
   }
 
-  /**
-   * The chosen GPUs that have the precision, chosen or recorded, and those that lack it; all, where none has it: the
-   * service says so.
-   * @param {typeof FIRST} state
-   */
-  having(state) {
-    const precisions = new Map(this.lists.gpus.map((each) => [each.gpu.name, each.precisions]));
-    const recorded = state.source === "file" ? this.upload?.layer_table?.step?.precision : null;
-    const precision = state.precision || recorded;
-    const names = precision ? state.gpus.filter((gpu) => precisions.get(gpu) && !precisions.get(gpu).includes(precision)) : [];
-    const able = state.gpus.filter((gpu) => !names.includes(gpu));
-    return able.length ? { able, lacking: { names, precision } } : { able: state.gpus, lacking: { names: [], precision } };
-  }
-
   /** Say what the service read in the file, if it is still the chosen one. */
   describe(upload, cnn) {
     if (upload !== this.upload) return;

@@ -31,7 +31,7 @@ const GROUPED = {
   best: (row) => row.best_batch,
   label: (row, n) => t("unfold", { n: count(n), gpu: shortGpu(row.gpu) }),
 };
-const shown = { state: null, upload: null, own: {}, lacking: { names: [] }, answers: {} };
+const shown = { state: null, upload: null, own: {}, answers: {} };
 const LIVE_MS = 300; // from the last change of the form to its answer
 const lastEdited = { now: null, before: null };
 const lastAsked = { link: null, upload: null };
@@ -133,8 +133,7 @@ async function answer({ live = false, keepFocus = live, keepLink = false }) {
   say(t("asking"), { seen: !shown.state });
   const { signal } = running;
   const file = state.source === "file" ? upload : null;
-  const { able, lacking } = form.having(state);
-  const asked = questions({ ...state, gpus: able }, file);
+  const asked = questions(state, file);
   const own = await ownLayers(file, asked.predictions.image_size);
   if (signal.aborted) return;
   const results = own.refusal
@@ -142,7 +141,7 @@ async function answer({ live = false, keepFocus = live, keepLink = false }) {
     : await Promise.all(Object.entries(asked).map(([name, question]) => outcome(name, { ...question, ...own }, signal)));
   if (results.some((result) => result.aborted)) return;
   busy(false);
-  conclude({ state, upload: file, own, asked, lacking }, results, { keepFocus, live });
+  conclude({ state, upload: file, own, asked }, results, { keepFocus, live });
 }
 
 /** Put a question into the browser's history; what is typed on in one field is one question. */
@@ -235,7 +234,7 @@ function drawAnswer() {
   rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows, group: GROUPED });
   fill(byId("offers-provider"), [["", t("all_providers")], ...providers(comparisons.rows).map((name) => [name, name])]);
   drawStale();
-  drawDecision(comparisons, limits(), shown.lacking, apply);
+  drawDecision(comparisons, limits(), predictions.left_out, apply);
   drawOffers();
   document.title = title();
   drawRequest();
@@ -300,8 +299,7 @@ function drawCovers() {
   const loaded = t(row.loading_time_ms === null ? "covers_unloaded" : "covers_loaded");
   const validated = t(shown.asked.comparisons.validation_samples ? "covers_validated" : "covers_unvalidated");
   const sentences = [t("covers_work", { loaded, validated }), t("covers_interval"), t("covers_price", { date: row.priced_on ?? "–" })];
-  const left = predictions.left_out.map(({ gpu, why }) => make("li", { text: t("left_out", { gpu, why }) }));
-  byId("covers").replaceChildren(make("p", { text: sentences.join(" ") }), ...(left.length ? [make("ul", {}, ...left)] : []));
+  byId("covers").replaceChildren(make("p", { text: sentences.join(" ") }));
   const full = [["rows_title", predictions], ["offers_title", comparisons]].flatMap(([title, { covers }]) => [
     make("h3", { text: t(title), lang: currentLanguage() }), ...[covers].flat().map((text) => make("p", { text })),
   ]);

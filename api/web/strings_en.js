@@ -304,7 +304,6 @@ export default {
   copy: "Copy",
   question_json: "Download question.json",
   covers_title: "What these numbers hold",
-  left_out: "{gpu} is left out: {why}",
   unit_ms: "ms",
   unit_s: "s",
   unit_min: "min",

@@ -304,7 +304,6 @@ export default {
   copy: "コピー",
   question_json: "question.json を保存",
   covers_title: "数値が含むもの",
-  left_out: "{gpu} は除外：{why}",
   unit_ms: "ミリ秒",
   unit_s: "秒",
   unit_min: "分",

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from warnings import warn
 
 from predictor.answers.options import check_read
 from predictor.answers.own_measurements import OwnMeasurements, anchor_from, load_model
@@ -28,7 +29,7 @@ from predictor.catalogue.offers import Offer, cheapest_offers, load_offers, with
 from predictor.checks import as_list
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, other_form_in_words, resolve_cnn
-from predictor.errors import DataError, SchemaError
+from predictor.errors import DataError, LeftOutWarning, SchemaError
 from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
 from predictor.measurements.shortest import check_not_too_short
@@ -78,6 +79,18 @@ class Training:
         return [(gpu, modes[gpu.compute_capability]) for gpu in gpus]
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A GPU that was named and lacks the precision, where another one has it; `why` says what it has."""
+
+    gpu: str
+    precision: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.gpu} is left out in {self.precision}: {self.why}"
+
+
 class Known(NamedTuple):
     """What an answer predicts from: the model, the anchors given, and the user's own measurements."""
 
@@ -98,10 +111,16 @@ class Asked:
 
     @classmethod
     def of(cls, question: Question, answer: str | None = None) -> Asked:
-        """Look a question up; SchemaError if it has an option that this answer, one of `ANSWERS`, does not read."""
+        """Look a question up, for one of `ANSWERS`, which warns of the GPUs that it leaves out (`LeftOutWarning`).
+
+        SchemaError if it has an option that this answer does not read.
+        """
+        asked = cls(question, answer)
         if answer is not None:
             check_read(question, answer)
-        return cls(question, answer)
+            for each in asked.left_out:
+                warn(LeftOutWarning(f"{each}."), stacklevel=3)
+        return asked
 
     @cached_property
     def known(self) -> Known:
@@ -151,6 +170,13 @@ class Asked:
         elif question.n_gpus > 1 and question.link is None and "all" in as_list(question.gpus):
             found = [gpu for gpu in found if gpu.name in self.cheapest]
         return self.training.on_each(found)
+
+    @cached_property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The GPUs that were named and are not among `devices`, since they lack the precision; errors as of it."""
+        if self.question.gpus is None or self.question.precision is None or not self.devices:
+            return ()
+        return left_out_of(self.question.gpus, self.question.precision)
 
     @cached_property
     def tables(self) -> list[LayerTable]:
@@ -298,7 +324,7 @@ class Asked:
 
 
 def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
-    """Find GPUs by name, each able to train in `precision`.
+    """Find those of some GPUs, given by name, that train in `precision`.
 
     Parameters
     ----------
@@ -313,27 +339,38 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
     UnknownGpuError
         If a name is unknown or fits several GPUs.
     OutOfRangeError
-        If a GPU that was asked for lacks the precision; the message lists those it has.
+        If all GPUs lack the precision; the message lists those that the first has.
     """
     chosen: dict[str, Gpu] = {}
     for gpu in as_list(gpus):
-        if isinstance(gpu, str) and gpu.strip().casefold() == "all":
-            chosen |= {
-                each.name: each
-                for each in all_gpus()
-                if (precision is None or precision in precisions_of(each))
-                and (capture != "compile" or compiles(each))
-            }
-            continue
-        found = gpu if isinstance(gpu, Gpu) else device_of(str(gpu))
-        if precision is not None:
-            check_precision(found, precision)
-        chosen[found.name] = found
+        some = filter(compiles, all_gpus()) if capture == "compile" else all_gpus()
+        chosen |= {each.name: each for each in (some if _is_all(gpu) else [_named(gpu)])}
     if not chosen:
         raise SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.").about(
             "gpus"
         )
-    return list(chosen.values())
+    able = [gpu for gpu in chosen.values() if precision is None or precision in precisions_of(gpu)]
+    if precision is not None and not able:
+        check_precision(next(iter(chosen.values())), precision)
+    return able
+
+
+def left_out_of(gpus: object, precision: str | None) -> tuple[LeftOut, ...]:
+    """Those of some GPUs that are named and lack the precision; errors as of `gpus_of`."""
+    named_gpus = dict.fromkeys(_named(gpu) for gpu in as_list(gpus) if not _is_all(gpu)) if precision else {}
+    return tuple(
+        LeftOut(gpu.name, precision, f"the GPU has {', '.join(precisions_of(gpu))}")
+        for gpu in named_gpus
+        if precision is not None and precision not in precisions_of(gpu)
+    )
+
+
+def _is_all(gpu: object) -> bool:
+    return isinstance(gpu, str) and gpu.strip().casefold() == "all"
+
+
+def _named(gpu: object) -> Gpu:
+    return gpu if isinstance(gpu, Gpu) else device_of(str(gpu))
 
 
 _mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few

@@ -341,7 +341,10 @@ class BulkAnswers:
         self._n_kept += n
 
     def _ask(self, cells: _Cells, wanted: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
-        """Ask about several GPUs at once; if that fails, one by one, so that only those at fault fail."""
+        """Ask about several GPUs at once; if that fails, one by one, so that only those at fault fail.
+
+        So are those that are left out.
+        """
         sizes = np.unique(np.concatenate(list(wanted.values())))
         try:
             gpus = {word: device_of(word) for word in wanted}
@@ -350,7 +353,9 @@ class BulkAnswers:
             if len(wanted) == 1:
                 return dict.fromkeys(wanted, error)
             return {word: self._ask(cells, {word: some})[word] for word, some in wanted.items()}
-        return {word: grids[gpu.name] for word, gpu in gpus.items()}
+        left_out = {word: wanted[word] for word, gpu in gpus.items() if gpu.name not in grids}
+        refused = {word: self._ask(cells, {word: some})[word] for word, some in left_out.items()}
+        return {word: grids[gpu.name] for word, gpu in gpus.items() if word not in refused} | refused
 
     def _gridded(self, question: Question) -> dict[str, _Grid]:
         """The answer to a question, a grid for each GPU by its name."""

@@ -66,6 +66,7 @@ def scope_of(
     formats = " or ".join(dict.fromkeys(mode.memory_format for mode in modes))
     words = [question.framework, precisions, formats, question.capture, question.optimizer]
     sentences = [
+        *(f"{each}." for each in asked.left_out),
         f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",

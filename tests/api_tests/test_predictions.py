@@ -101,8 +101,17 @@ def test_a_gpu_that_lacks_one_of_several_precisions_is_left_out_there_and_said_s
     ]
 
 
-def test_a_gpu_without_the_one_precision_is_refused_with_those_it_has(client):
-    problem = ask(client, 422, precisions=["amp_bf16"])
+@pytest.mark.parametrize("route", ["comparisons", "explanations"])
+def test_other_answers_leave_a_gpu_out_as_predictions_do(client, route):
+    question = {"cnn": "resnet18", "gpus": ["T4", "H200"], "batch_sizes": [32], "precision": "amp_bf16"}
+    question |= {"data_set": "imagenet"} if route == "comparisons" else {}
+    answer = client.post(f"/v1/{route}", json=question).json()
+    assert {row["gpu"] for row in answer["rows" if "rows" in answer else "explanations"]} == {"NVIDIA H200"}
+    assert [(left["gpu"], left["precision"]) for left in answer["left_out"]] == [("Tesla T4", "amp_bf16")]
+
+
+def test_where_no_gpu_has_the_precision_the_question_is_refused_with_those_it_has(client):
+    problem = ask(client, 422, gpus=["T4"], precisions=["amp_bf16"])
     assert "Tesla T4 (compute capability 7.5) has no amp_bf16. It has: fp32" in problem["detail"]
 
 

@@ -55,6 +55,16 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, epochcast):
     assert run.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("more", [("predict",), ("compare", "--samples", 9), ("explain", "--format", "csv")])
+def test_a_gpu_without_the_precision_is_left_out_in_a_line(more, epochcast):
+    command, *options = more
+    gpus = ("-g", "T4", "-g", "H200", "-b", 8, "--precision", "amp_bf16")
+    for _ in range(2):
+        run = epochcast(command, "resnet18", *gpus, *options)
+        assert (run.code, "T4" in run.out, "H200" in run.out) == (0, False, True)
+        assert run.err == "Tesla T4 is left out in amp_bf16: the GPU has fp32, fp16, amp_fp16.\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -111,6 +111,12 @@ def test_a_bad_row_gets_its_error_and_the_others_their_numbers(line, message, an
     assert (first["error"], last["error"], answer.failed) == ("", "", 1)
 
 
+def test_a_row_whose_gpu_lacks_the_precision_of_its_neighbours_gets_its_error(answer):
+    found = answer(*(f"{gpu},resnet18,64,{gpu},32,amp_bf16," for gpu in ("H200", "T4", "A10G")))
+    assert ["has no amp_bf16" in row["error"] for row in found] == [False, True, False]
+    assert [row["iteration_time_ms"] != "" for row in found] == [True, False, True]
+
+
 @pytest.mark.parametrize(
     ("column", "cell", "message"),
     [

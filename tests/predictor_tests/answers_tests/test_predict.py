@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from predictor.answers.answer import predict
+import epochcast
+from predictor.answers.answer import answer, predict
 from predictor.answers.notes import REMEDIES, Reason
+from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, UnknownGpuError
+from predictor.errors import LeftOutWarning, OutOfRangeError, SchemaError, UnknownCnnError, UnknownGpuError
 
 
 def test_there_is_a_row_for_each_cnn_gpu_and_batch_size(fake_model, prices):
@@ -212,6 +214,21 @@ def test_a_bad_batch_size_is_refused(batch_size, message, fake_model, prices):
 def test_a_bad_question_is_refused_with_what_would_be_right(question, error, message, fake_model, prices):
     with pytest.raises(error, match=message):
         predict("alexnet", "T4", 64, offers=prices, model=fake_model, **question)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "amp_bf16"])
+def test_a_gpu_without_the_precision_is_left_out_with_a_warning(precision, fake_model, prices):
+    with pytest.warns(LeftOutWarning, match=f"Tesla T4 is left out in {precision}: the GPU has fp32, fp16"):
+        found = answer(
+            Question("alexnet", ["T4", "H200"], 64, precision=precision, offers=prices, model=fake_model)
+        )
+    assert found.columns["gpu"] == ["NVIDIA H200"]
+    assert found.scope.startswith("Tesla T4 is left out")
+
+
+def test_the_largest_batch_size_is_not_that_of_another_gpu():
+    with pytest.warns(LeftOutWarning), pytest.raises(SchemaError, match="one CNN on one GPU"):
+        epochcast.largest_batch_size("alexnet", ["T4", "H200"], precision="amp_bf16")
 
 
 def test_an_unknown_gpu_is_refused_with_the_nearest(fake_model, prices):
