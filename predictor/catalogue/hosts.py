@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from statistics import median
 
-from predictor.catalogue.devices import Gpu
+from predictor.catalogue.devices import Gpu, all_gpus, generations
 from predictor.catalogue.offers import Offer, load_offers
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file
@@ -26,10 +26,9 @@ KINDS = ("server", "desktop")
 _YEARLY = 1.06  # instructions per clock, from one year's core designs to the next's
 _FIRST_YEAR = 2014
 _OURS = "own"  # instances of this provider are machines that we measured, by their GPU
-_DESKTOP_GPUS = ("GeForce", "TITAN")
 
-_MEASURED, _BY_CLOCK, _OF_OFFERS, _OF_KIND = 0.3, 0.4, 0.5, 0.7
-"""90 % half widths of ln of a host's speed: of a CPU measured, by its clock, of a GPU's offers, of all of its kind.
+_MEASURED, _BY_CLOCK, _OF_OFFERS, _OF_OTHERS = 0.3, 0.4, 0.5, 0.7
+"""90 % half widths of ln of a host's speed: of a CPU measured, by its clock, of a GPU with known offers, and without.
 
 Machines of one CPU differ by a quarter from day to day (a rented H200: 5.1 to 7.7 ms)."""
 
@@ -109,7 +108,7 @@ def find_host(name: str) -> HostSpeed | None:
 def slowness_of_cpu(name: str | None) -> float:
     """Times as long as a usual server's CPU that a named one takes; 1 for no name, a file, or one not in the table."""
     speed = None if name is None else find_host(name)
-    return 1.0 if speed is None else speed.reference_ms / _median_ms("server")
+    return 1.0 if speed is None else speed.reference_ms / _median_server_ms()
 
 
 def host_of(offer: Offer) -> Host | None:
@@ -119,24 +118,39 @@ def host_of(offer: Offer) -> Host | None:
 
 @lru_cache(maxsize=256)
 def usual_host(gpu: Gpu) -> HostSpeed:
-    """The host of a GPU where none is named: the median CPU of its offers, else of all of its kind.
+    """The host of a GPU where none is named: the usual one of its generation, so that no host orders two GPUs.
 
     Notes
     -----
-    GeForce and TITAN cards are in desktops, others in servers; each CPU counts once.
+    The median CPU of the offers of a generation's GPUs, each CPU once, or of the generation before where that is
+    faster or this one is not offered with a known CPU.
     """
-    offered = {host_of(offer) for offer in load_offers() if offer.gpu == gpu.name}
-    hosts = [host for host in all_hosts() if host in offered or f"{_OURS}/{gpu.name}" in host.instances]
-    if hosts:
-        times = [host.speed().reference_ms for host in hosts]
-        return HostSpeed(f"a usual machine with the {gpu.name}", median(times), _OF_OFFERS)
-    kind = "desktop" if gpu.name.startswith(_DESKTOP_GPUS) else "server"
-    return HostSpeed(f"a usual {kind}", _median_ms(kind), _OF_KIND)
+    offered = any(host_of(offer) for offer in load_offers() if offer.gpu == gpu.name)
+    own = any(f"{_OURS}/{gpu.name}" in host.instances for host in all_hosts())
+    spread = _OF_OFFERS if offered or own else _OF_OTHERS
+    generation = gpu.generation.capitalize()
+    return HostSpeed(f"a usual machine of {generation} GPUs", _usual_ms()[gpu.generation], spread)
 
 
-@lru_cache(maxsize=len(KINDS))
-def _median_ms(kind: str) -> float:
-    return median(host.speed().reference_ms for host in all_hosts() if host.kind == kind)
+@lru_cache(maxsize=1)
+def _usual_ms() -> dict[str, float]:
+    """Time of the reference iteration on the usual host of each generation, oldest first; it never rises."""
+    hosts_of: dict[str, set[Host]] = {generation: set() for generation in generations()}
+    for gpu in all_gpus():
+        offered = {host_of(offer) for offer in load_offers() if offer.gpu == gpu.name}
+        own = (host for host in all_hosts() if f"{_OURS}/{gpu.name}" in host.instances)
+        hosts_of[gpu.generation] |= {*filter(None, offered), *own}
+    usual_ms, found = {}, math.inf
+    for generation, hosts in hosts_of.items():
+        if hosts:
+            found = min(found, median(host.speed().reference_ms for host in hosts))
+        usual_ms[generation] = found
+    return usual_ms
+
+
+@lru_cache(maxsize=1)
+def _median_server_ms() -> float:
+    return median(host.speed().reference_ms for host in all_hosts() if host.kind == "server")
 
 
 def unknown_host(name: str, more: Iterable[str] = ()) -> OutOfRangeError:

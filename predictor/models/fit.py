@@ -172,8 +172,11 @@ class TrainingData:
         return Roofline().fit(self.features, self.features["iteration_time_ms"])
 
     def layer_models(self) -> LayerModels:
-        """Layer models of every GPU and mode with operators."""
-        return LayerModels().with_more(fit_layer_models(self.layers))
+        """Layer models of every GPU and mode with operators; those of the default leave their host open."""
+        models = fit_layer_models(self.layers)
+        if self.provenance:
+            models = [replace(each, library=replace(each.library, host=None)) for each in models]
+        return LayerModels().with_more(models)
 
     def methods(self) -> Methods:
         """The named methods."""

@@ -675,7 +675,9 @@ def test_a_start_that_is_not_known_and_its_heading_say_why(open_page):
     for table in ("#rows-table", "#offers-table"):
         assert column(page, table, "start_s") == ["–"]
         expect(page.locator(f"{table} th[data-key=start_s] button")).to_have_attribute("title", why)
-        expect(page.locator(f"{table} td span", has_text=re.compile("^–$")).first).to_have_attribute("title", why)
+        expect(page.locator(f"{table} td span", has_text=re.compile("^–$")).first).to_have_attribute(
+            "title", why
+        )
 
 
 def test_what_numbers_hold_is_three_sentences_and_in_full_what_the_service_says(first_visit, ask):

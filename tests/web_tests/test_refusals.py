@@ -43,7 +43,10 @@ def test_a_refusal_stands_beside_its_field(first_visit, fragment, field, said):
 def test_the_first_field_at_fault_gets_the_focus_and_mending_it_takes_the_message_away(page):
     page.fill("#batch_sizes", "0")
     page.fill("#budget_usd", "-5")
-    for field in ("batch_sizes", "budget_usd"):  # by the question that is asked while one types, which moves no focus
+    for field in (
+        "batch_sizes",
+        "budget_usd",
+    ):  # by the question that is asked while one types, which moves no focus
         expect(page.locator(f"#{field}-error")).not_to_be_empty()
     page.click("#ask")
     expect(page.locator("#budget_usd")).to_be_focused()  # stands before the batch sizes

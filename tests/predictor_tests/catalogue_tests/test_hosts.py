@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import all_gpus, find_gpu, generations
 from predictor.catalogue.hosts import all_hosts, find_host, usual_host
 
 
@@ -23,11 +23,17 @@ def test_a_machine_whose_provider_mixes_cpus_has_no_host_of_its_own():
     assert find_host("8x HGX B200") is None
 
 
-def test_the_usual_host_of_a_gpu_is_the_median_of_its_offers_and_surer_than_that_of_a_kind():
-    a10g, desktop, server = (usual_host(find_gpu(name)) for name in ("A10G", "RTX 5090", "B200"))
-    assert a10g.reference_ms == find_host("AMD EPYC 7R32").reference_ms
-    assert a10g.spread < desktop.spread
-    assert desktop.reference_ms < server.reference_ms
+def test_the_usual_host_follows_from_the_generation_and_never_becomes_slower():
+    usual_ms = {gpu.generation: usual_host(gpu).reference_ms for gpu in all_gpus()}
+    assert all(usual_host(gpu).reference_ms == usual_ms[gpu.generation] for gpu in all_gpus())
+    in_order = [usual_ms[generation] for generation in generations()]
+    assert in_order == sorted(in_order, reverse=True)
+    assert in_order[0] > 1.5 * in_order[-1]
+
+
+def test_the_usual_host_is_surer_where_offers_tell_their_cpus():
+    offered, not_offered = (usual_host(find_gpu(name)).spread for name in ("A10G", "RTX 3090"))
+    assert offered < not_offered
 
 
 def test_a_cpu_is_named_with_its_maker_or_without():

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from predictor.catalogue.devices import all_gpus, design_of, generations, peak_tflop_per_s, precisions_of
+from predictor.answers.asked import Training
+from predictor.catalogue.devices import (
+    all_gpus,
+    design_of,
+    find_gpu,
+    generations,
+    peak_tflop_per_s,
+    precisions_of,
+)
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.roofline.terms import KernelContext
 from predictor.models.served import Model
@@ -64,6 +72,39 @@ def ratios():
             times = law.times(kernels_of(zoo_cnn(cnn)), contexts, BATCH_SIZES).iteration_ms
             found.append((times[better] / times[lesser]).ravel())
     return np.concatenate(found)
+
+
+@pytest.fixture(scope="module")
+def served_ratios():
+    """The same of whole iterations as served, whatever answers for a GPU, on hosts that nobody named."""
+    model, gpus, found = Model.load(), all_gpus(), []
+    for training in (Training(), Training(precision="amp_fp16")):
+        devices = training.on_each([gpu for gpu in gpus if training.precision in (None, *precisions_of(gpu))])
+        sheets = np.array([[*figures(gpu, mode.precision), *figures(gpu, "fp32")] for gpu, mode in devices])
+        at_least = (sheets[:, None] >= sheets[None]).all(axis=2)
+        better, lesser = np.nonzero(at_least & ~at_least.T)
+        for cnn in CNNS:
+            answers = model.forecasts(zoo_cnn(cnn), devices, [1, 4, 64])
+            times = np.array([answer.iteration_time_ms for answer in answers])
+            found.append((times[better] / times[lesser]).ravel())
+    return np.concatenate(found)
+
+
+def test_no_host_that_nobody_named_has_the_better_gpu_answered_slower(served_ratios):
+    assert served_ratios.size > 200_000
+    assert np.mean(served_ratios > 1.02) < 0.001
+    assert served_ratios.max() < 1.3
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+def test_a_b200_is_not_slower_than_an_h200(batch_size):
+    for mode in MODES:
+        devices = Training(precision=mode[0], memory_format=mode[1]).on_each(
+            list(map(find_gpu, ("B200", "H200")))
+        )
+        b200, h200 = Model.load().forecasts(zoo_cnn("resnet50"), devices, [batch_size])
+        assert b200.iteration_time_ms[0] <= 1.01 * h200.iteration_time_ms[0], mode
+        assert b200.host_time_ms[0] == pytest.approx(h200.host_time_ms[0])
 
 
 def test_many_pairs_are_compared(ratios):
