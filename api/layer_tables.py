@@ -106,6 +106,9 @@ class StepIn(BaseModel):
     memory_format: Literal[MEMORY_FORMATS] = "nchw"  # type: ignore[valid-type]
     optimizer: Literal[OPTIMIZERS] | None = None  # type: ignore[valid-type]
     capture: Literal[CAPTURES] | None = None  # type: ignore[valid-type]
+    waits: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    first_wait: Annotated[int, Field(ge=0, le=MAX_LAYERS)] | None = None
+    last_wait: Annotated[int, Field(ge=0, le=MAX_LAYERS)] | None = None
 
 
 class LayerTableIn(BaseModel):

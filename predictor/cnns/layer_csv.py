@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -134,7 +135,9 @@ def _step(about: Mapping[str, str], path: Path) -> Step | None:
         if word not in _STEP_WORDS[name]:
             close = nearest(word, _STEP_WORDS[name])
             raise SchemaError(f"{path}: unknown {name} {word!r}. Nearest: {close}.")
-    return Step(batch_size, _counted(about, "parts", path) or 1, **words)
+    waits, first, last = (_counted(about, name, path) for name in ("waits", "first_wait", "last_wait"))
+    parts = _counted(about, "parts", path) or 1
+    return replace(Step(batch_size, parts, waits=waits, first_wait=first, last_wait=last), **words)  # type: ignore[arg-type]
 
 
 def _warnings(about: Mapping[str, str], path: Path) -> tuple[TableWarning, ...]:

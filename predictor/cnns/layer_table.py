@@ -111,7 +111,9 @@ class Step:
 
     `batch_size` are the images of the whole step, which runs `parts` of them one after the other and adds up their
     gradients. Unknown are a `precision` that is the framework's default, and an `optimizer` that the step lacks;
-    `capture` is "compile" where most of it is compiled.
+    `capture` is "compile" where most of it is compiled. `waits` is how often the forward pass waits for numbers of the
+    GPU: from the layer of index `first_wait` to that before `last_wait`, the GPU has nothing to do until the host
+    enqueues the next one.
     """
 
     batch_size: int
@@ -120,6 +122,9 @@ class Step:
     memory_format: str = "nchw"
     optimizer: str | None = None
     capture: str | None = None
+    waits: int | None = None
+    first_wait: int | None = None
+    last_wait: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,6 +557,9 @@ def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]
         joins = layer.type == "concat" or (layer.type in _JOINS and table.step is not None)
         if len(read) != 1 or several_images or joins:
             continue
+        chosen = table.step is not None and table.step.waits and read[0] != IMAGE
+        if chosen and (_is_list(layer, "in") or _is_list(table.layers[read[0]], "out")):
+            continue  # a part that numbers of tensors choose
         found = (
             _image_complaint(layer, table.image_size)
             if read[0] == IMAGE
@@ -559,6 +567,11 @@ def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]
         )
         if found is not None:
             yield position, found
+
+
+def _is_list(layer: Layer, what: str) -> bool:
+    """Whether a layer reads or writes numbers without positions."""
+    return (getattr(layer, f"{what}_height"), getattr(layer, f"{what}_width")) == (1, 1)
 
 
 def _image_complaint(layer: Layer, image_size: int) -> tuple[str, str] | None:

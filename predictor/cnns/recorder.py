@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
 from typing import Any
 
@@ -266,6 +266,19 @@ RULES: dict[str, Callable[[Call], Columns]] = {
 """Row of each of PyTorch's operators; operators named here are not decomposed."""
 
 
+_TYPES = {
+    **{operator: name for name, entry in OPERATOR_TYPES.items() for operator in entry.torch},
+    **dict.fromkeys(("mul", "clamp", "clamp_min", "clamp_max", "floor_divide", "isnan", *RANDOM), "clamp"),
+    **dict.fromkeys(("clone", "copy", "fill", "nonzero", "arange"), "pad"),
+    **dict.fromkeys(
+        ("all", "amax", "amin", "any", "argmax", "max", "mean", "min", "norm", "prod", "sum"), "mean"
+    ),
+    **{operator: "activation" for entry in ACTIVATIONS.values() for operator in entry.torch},
+}
+"""Type of the row of each operator on tensors of which no dimension is the mini-batch."""
+
+
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _CHANNELS_FIRST = (
     "convolution", *OPERATOR_TYPES["batch_norm"].torch, *OPERATOR_TYPES["group_norm"].torch
 )  # fmt: skip
@@ -280,6 +293,10 @@ class _Batch:
 
     dim: int = 0
     maps: int = 1
+
+
+_ONE_IMAGE = _Batch(-1)
+"""That of a tensor that belongs to one image, or to all, without a dimension that counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,11 +315,14 @@ class Recorder:
 
     With `other_batch_size`, each result comes with its shape in a second run at that batch size: dimensions
     that differ grow with the mini-batch. With `either_layout`, moving the channels of maps first or last costs nothing.
+    With `each_tensor`, tensors of one image and those made of no image are counted, too, such as a detector's anchors:
+    as many numbers for an image as they are in all, over the batch size.
     """
 
     batch_size: int
     other_batch_size: int | None = None
     either_layout: bool = False
+    each_tensor: bool = False
     path: list[tuple[str, bool]] = field(default_factory=list)  # (module path, is it a leaf?)
     rows: list[Layer] = field(default_factory=list)
     unknown: set[str] = field(default_factory=set)  # operators of type `other`
@@ -397,6 +417,8 @@ class Recorder:
         maps = [tensor for tensor in inputs if id(tensor) in self._maps]
         if not maps or operator in CREATIONS:
             self._pass_on(operator, inputs, outputs)
+            if self.each_tensor and inputs and not (is_view or operator in CREATIONS or operator in _VIEWS):
+                self._add_of_one_image(operator, inputs, outputs)
             return
         batches = self._batches(operator, outputs, other_shapes)
         if not batches:
@@ -404,11 +426,19 @@ class Recorder:
                 was = self._maps[id(maps[0])]
                 ends = _End(maps[0], was.channel_dim, was.batch), _End(outputs[0], 1, _Batch())
                 self._add(operator, {"type": "mean"}, inputs, *ends)
+            elif self.each_tensor:
+                self._add_of_one_image(operator, inputs, outputs)
             else:
                 self.constant.add(operator.strip("_"))
             return
         outputs = [tensor for tensor in outputs if id(tensor) in batches]
-        if is_view or operator in _VIEWS:
+        of_one = [self._maps[id(maps[0])].batch, *(batches[id(tensor)] for tensor in outputs)]
+        if _ONE_IMAGE in of_one:
+            free = is_view or operator in _VIEWS
+            row = self._maps[id(maps[0])].row if free else self._add_of_one_image(operator, inputs, outputs)
+            for tensor in outputs:
+                self._maps[id(tensor)] = _Map(row, batch=batches[id(tensor)])
+        elif is_view or operator in _VIEWS:
             self._view(operator, arguments, maps[0], outputs, batches)
         elif operator == "clone":
             self._clone(maps[0], outputs[0], batches[id(outputs[0])])
@@ -426,6 +456,8 @@ class Recorder:
         others = [None] * len(outputs) if other_shapes is None else other_shapes
         for tensor, other in zip(outputs, others, strict=True):
             batch = self._batch(operator, tuple(tensor.shape), other)
+            if batch is None and self.each_tensor and prod(tensor.shape) > 1:
+                batch = _ONE_IMAGE
             if batch is not None:
                 found[id(tensor)] = batch
         return found
@@ -540,6 +572,34 @@ class Recorder:
         row = self._add(operator, columns, inputs, source, out) if columns else was.row
         for tensor in outputs:
             self._maps[id(tensor)] = _Map(row, out_dim, batch=batches[id(tensor)])
+
+    def _add_of_one_image(self, operator: str, inputs: list[Any], outputs: list[Any]) -> int:
+        """Row of an operator on tensors that no dimension splits into images."""
+        read, written = (max(prod(each.shape) for each in tensors) for tensors in (inputs, outputs))
+        if not written or any(map(self.is_weights, inputs)):
+            return IMAGE
+        if operator in _PRODUCTS:
+            inner, channels = (each.shape[-1] for each in (tensors_of(inputs)[-2], outputs[0]))
+            rows = max(1, ceil(prod(outputs[0].shape) / channels / self.batch_size))
+            sizes = _map_columns("in", inner, rows) | _map_columns("out", channels, rows)
+            columns: Columns = {"type": "linear", **sizes}
+        else:
+            type_ = _TYPES.get(operator, "mean" if _is_reduction(operator) else "other")
+            kinds = (kind for kind, entry in ACTIVATIONS.items() if operator in entry.torch)
+            columns = {"type": type_, "kind": next(kinds, None)}
+            if OPERATOR_TYPES[type_].same_shape:
+                read = written
+            numbers = (max(1, ceil(each / self.batch_size)) for each in (read, written))
+            columns |= {
+                k: v
+                for s, n in zip(("in", "out"), numbers, strict=True)
+                for k, v in _map_columns(s, n, 1).items()
+            }
+        end = _End(outputs[0], 1, _Batch())
+        row = self._add(operator, columns, inputs, end, end)
+        if not self.rows[row].inputs:  # constants count as the image
+            self.rows[row] = replace(self.rows[row], inputs=(IMAGE,))
+        return row
 
     def _add(self, operator: str, columns: Columns, inputs: list[Any], source: _End, out: _End) -> int:
         index, type_ = len(self.rows), columns["type"]

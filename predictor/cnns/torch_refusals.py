@@ -15,9 +15,9 @@ _DETECTORS = {"rpn": "self.detector.rpn.head(maps)", "head": "self.detector.head
 
 _WAYS_ROUND = {
     "DynamicOutputShape": (
-        "numbers decide how many elements a boolean mask, nonzero, unique or repeat_interleave keeps, and tensors have "
-        "none here. Replace `values[mask].mean()` by `(values * mask).sum() / mask.sum()`, and what is selected by as "
-        "many elements as it usually keeps, `values.flatten()[:n]`"
+        "numbers decide how many elements repeat_interleave gives, and tensors have none here. Replace "
+        "`values.repeat_interleave(counts)` by `values.repeat_interleave(n, 0)`, n being their usual "
+        "number"
     ),
     ".numpy() is not supported": (
         "`.numpy()` needs the tensor's numbers, and there are none here. Replace it by `.mean().item()` where it is "

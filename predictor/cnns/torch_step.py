@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import inspect
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, Step, TableWarning, side, trained_whole
 from predictor.cnns.recorder import Recorder, tensors_of
 from predictor.cnns.torch_batch import Samples, nothing_runs, samples_of
+from predictor.cnns.torch_kept import BOXES_PER_IMAGE
 from predictor.cnns.torch_refusals import refusal
 from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, import_torch, traced
 from predictor.cnns.untouched import Note, random_states, seed_all, untouched
@@ -45,12 +46,21 @@ _OPTIMIZERS = {
     },
     "RAdam": "adam",
 }
-_DRAWS = 5
+_DRAWS, _FEW_DRAWS = 5, 2
+"""Draws of a step's random numbers, and those of them after which numbers that decide nothing are known as such."""
+
+_TIMES_AS_MANY = 4
+"""Objects in an image in the bounds, over those stated."""
+
 _AUTOCAST = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}
 
 
 def record(
-    step: Callable[..., object], *inputs: Any, name: str | None = None, batch_size: int | None = None
+    step: Callable[..., object],
+    *inputs: Any,
+    name: str | None = None,
+    batch_size: int | None = None,
+    boxes_per_image: int = BOXES_PER_IMAGE,
 ) -> LayerTable:
     """What a training step runs, as a CNN to ask about.
 
@@ -68,6 +78,9 @@ def record(
     batch_size : int, optional
         Samples of a forward pass; by default the images that the first convolution reads or, where views or frames
         are folded into them, the rows of the tensors that the step is given, and answers say so.
+    boxes_per_image : int
+        Objects in an image, >= 1: what masks, ``nonzero`` and the suppression of boxes keep follows from it, since
+        tensors have no numbers. Answers say what a quarter and four times as many would compute.
 
     Returns
     -------
@@ -80,7 +93,7 @@ def record(
     BackendUnavailableError
         If PyTorch is not installed.
     SchemaError
-        If the step fails without numbers, such as where shapes depend on them, writes files, or runs no layer.
+        If the step fails without numbers, writes files, or runs no layer, or `boxes_per_image` is below 1.
 
     Examples
     --------
@@ -104,9 +117,25 @@ def record(
             "record takes a module with its inputs, such as record(module, images), or a function that does one "
             "training step. Give the module itself to predict, compare or explain, with an image_size."
         )
+    if isinstance(boxes_per_image, bool) or not isinstance(boxes_per_image, int) or boxes_per_image < 1:
+        raise SchemaError(
+            f"boxes_per_image {boxes_per_image!r} is no number of objects in an image: give 1 or more, such as "
+            f"{BOXES_PER_IMAGE}."
+        )
+    again = partial(_table_of, step, inputs, name, batch_size)
     with _no_chainer(step):
-        table, drew = _table_of(step, inputs, name, batch_size)
-    return _middle_of_draws(step, inputs, name, batch_size) if drew else table
+        found = again(boxes_per_image)
+    if found.has_stand_ins:
+        return _between_boxes(found.table, boxes_per_image, again)
+    return _middle_of_draws(found.table, partial(again, boxes_per_image)) if found.drew else found.table
+
+
+class _Recorded(NamedTuple):
+    """The table of one run of a step, whether it drew random numbers, and whether numbers decide what it keeps."""
+
+    table: LayerTable
+    drew: bool
+    has_stand_ins: bool
 
 
 def _no_chainer(step: Callable[..., object]) -> Any:
@@ -135,15 +164,16 @@ def _table_of(
     inputs: tuple[Any, ...],
     name: str | None,
     batch_size: int | None,
+    boxes_per_image: int = BOXES_PER_IMAGE,
     seed: int | None = None,
-) -> tuple[LayerTable, bool]:
-    """The table of a step, and whether it drew random numbers."""
+) -> _Recorded:
+    """The table of a step as recorded once."""
     is_module = isinstance(step, import_torch().nn.Module)
     with untouched(step, inputs) as note:
         if seed is not None:
             seed_all(seed)
         states = random_states()
-        trace = _trace(step, inputs, note)
+        trace = _trace(step, inputs, note, boxes_per_image)
         drew = random_states() != states
         _refuse_several_iterations(trace.updates)
         samples = samples_of(trace.events, inputs, batch_size)
@@ -152,17 +182,34 @@ def _table_of(
                 "the step computes no gradients, and answers are about training. Call loss.backward() in it, or give "
                 "the module with its inputs, record(module, images), which is run backward from all that it returns."
             )
-        reader = StepReader(Recorder(samples.number))
+        reader = StepReader(Recorder(samples.number, each_tensor=trace.has_stand_ins))
         reader.read(trace.events)
         table = reader.step_table(trace, name, samples)
-    return (table if trace.updates or is_module else _without_update(table)), drew
+    return _Recorded(
+        table if trace.updates or is_module else _without_update(table), drew, trace.has_stand_ins
+    )
 
 
-def _middle_of_draws(
-    step: Callable[..., object], inputs: tuple[Any, ...], name: str | None, batch_size: int | None
-) -> LayerTable:
+def _between_boxes(table: LayerTable, boxes: int, again: Callable[..., _Recorded]) -> LayerTable:
+    """The table of a step that keeps what numbers decide, which says what fewer and more objects would compute."""
+    counts = (max(1, boxes // _TIMES_AS_MANY), boxes * _TIMES_AS_MANY)
+    numbers = [_elements(again(count, seed).table) / _elements(table) for seed, count in enumerate(counts)]
+    waits = table.step.waits if table.step is not None else None
+    text = (
+        f"what numbers decide, such as the boxes that are kept, is that of {boxes} objects in each image "
+        f"(boxes_per_image): with {counts[0]} to {counts[1]} the layers compute {min(numbers):.2f} to "
+        f"{max(numbers):.2f} times as many numbers"
+    )
+    text += f"; the host waits for the GPU {waits} times" if waits else ""
+    return replace(table, warnings=(*table.warnings, TableWarning("cnn", text)))
+
+
+def _middle_of_draws(table: LayerTable, again: Callable[..., _Recorded]) -> LayerTable:
     """The table of a step that draws random numbers: where they decide what runs, that of the middle one of draws."""
-    tables = [_table_of(step, inputs, name, batch_size, seed)[0] for seed in range(_DRAWS)]
+    tables = [again(seed=seed).table for seed in range(_FEW_DRAWS)]
+    if len({_elements(each) for each in (table, *tables)}) == 1:
+        return table
+    tables += [again(seed=seed).table for seed in range(_FEW_DRAWS, _DRAWS)]
     low, *_, high = sizes = sorted(map(_elements, tables))
     middle = next(table for table in tables if _elements(table) == sizes[_DRAWS // 2])
     if low == high:
@@ -183,7 +230,7 @@ def _elements(table: LayerTable) -> int:
     )  # fmt: skip
 
 
-def _trace(step: Any, inputs: tuple[Any, ...], note: Note) -> Trace:
+def _trace(step: Any, inputs: tuple[Any, ...], note: Note, boxes_per_image: int) -> Trace:
     """What a step runs, or the forward pass of a module in training mode and the backward pass from its outputs."""
     path: list[tuple[str, bool]] = []
     is_module = isinstance(step, import_torch().nn.Module)
@@ -192,7 +239,7 @@ def _trace(step: Any, inputs: tuple[Any, ...], note: Note) -> Trace:
     if is_module and not step.training:
         step.train()
     try:
-        return traced(run, then, path, note=note)
+        return traced(run, then, path, note=note, boxes_per_image=boxes_per_image)
     except Exception as error:  # the user's own code may raise anything
         raise refusal(error, path) from error
 
@@ -270,6 +317,8 @@ class StepReader:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._rows: list[_Row] = []
+        self._rows_before: list[int] = []  # of each event
+        self._kept: list[int] = []  # rows of the table
         self._row_of_node: dict[int, int] = {}
         self._weights: dict[int, Any] = {}
         self._made: set[int] = set()  # tensors that an operator of the step made
@@ -288,6 +337,7 @@ class StepReader:
         shapes, skip = [*others], False
         shapes += [None] * (len(events) - len(shapes))
         for place, event in enumerate(events):
+            self._rows_before.append(len(self._rows))
             self._declare(event)
             following = events[place + 1] if place + 1 < len(events) else None
             if skip:
@@ -341,7 +391,7 @@ class StepReader:
         tensors = tensors_of(event.arguments.values())
         if event.part_of is not None:
             if not any(map(recorder.is_map, tensors)):
-                recorder.record(operator, event.arguments, event.result, event.is_view, other)
+                recorder.record(operator, event.arguments, event.result, True, other)  # its whole has the row
             return
         if operator in _PRODUCTS:
             first, second = _factors(operator, tensors)
@@ -352,6 +402,8 @@ class StepReader:
         if operator in CONVOLUTIONS:
             operator = "convolution"
             self._note_mode(event.arguments)
+        if event.of_optimizer:
+            return
         if operator in _LOSSES:
             self._drop_softmax()
             return
@@ -453,11 +505,23 @@ class StepReader:
             self._memory_format(),
             optimizer,
             "compile" if self._compiled[True] > self._compiled[False] else None,
+            *self._waits(trace),
         )
         root = next((event.path[0][0] for event in trace.events if event.path), "step")
         said = (*self.recorder.warnings(), *self._warnings(), *samples.warnings_of(step))
         warnings = (*said, *(TableWarning("cnn", doubt) for doubt in doubts))
         return LayerTable(name or root.partition(".")[0], _side(layers), layers, "torch", warnings, step)
+
+    def _waits(self, trace: Trace) -> tuple[int | None, int | None, int | None]:
+        """Waits of the forward pass, and the rows from the first of them to before the last."""
+        n_forward = next(
+            (i for i, event in enumerate(trace.events) if event.node is not None), len(trace.events)
+        )
+        waits = [wait for wait in trace.waits if wait < n_forward]
+        if not waits:
+            return None, None, None
+        first, last = (bisect_left(self._kept, self._rows_before[wait]) for wait in (waits[0], waits[-1]))
+        return len(waits), first, last
 
     def _warnings(self) -> list[TableWarning]:
         names = ", ".join(sorted(self._on_parameters))
@@ -476,7 +540,7 @@ class StepReader:
         self._count_passes()
         numbers = self._merge_recomputed()
         parts = self._merge_parts(numbers)
-        kept = [i for i, row in enumerate(self._rows) if numbers[i] == i and row.forwards]
+        kept = self._kept = [i for i, row in enumerate(self._rows) if numbers[i] == i and row.forwards]
         new = {IMAGE: IMAGE} | {old: index for index, old in enumerate(kept)}
         rows = []
         for index, old in enumerate(kept):

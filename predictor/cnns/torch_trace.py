@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.recorder import RECURRENT, RULES, tensors_of
+from predictor.cnns.torch_kept import BOXES_PER_IMAGE, DECIDED, Kept, has_masks
 from predictor.cnns.torch_recurrent import packed_refusal, run_recurrent
 from predictor.cnns.untouched import Note
 from predictor.errors import BackendUnavailableError, SchemaError
@@ -39,6 +40,9 @@ _MOST_NUMBERS = 5_000
 
 _COMPILED = "_TorchDynamoContext.__call__.<locals>"
 """Begins the name of the function that `torch.compile` makes."""
+
+_MOST_COMPUTED = 4_096
+"""Numbers of a tensor that are computed from constants, such as boxes of the targets, to know what a step does."""
 
 _ONE_AT_A_TIME = threading.RLock()
 """Held while functions of PyTorch are replaced, which all threads share."""
@@ -82,11 +86,17 @@ class Update:
 
 @dataclass(slots=True)
 class Trace:
-    """What a step ran; `n_forward` of the events are those of the callable without what follows it."""
+    """What a step ran; `n_forward` of the events are those of the callable without what follows it.
+
+    `waits` are the numbers of events before which the host waits for numbers of the GPU; `has_stand_ins`: numbers that
+    are not there decide how much is kept (`Kept`).
+    """
 
     events: list[Event]
     updates: list[Update]
     n_forward: int
+    waits: list[int]
+    has_stand_ins: bool
 
 
 def import_torch() -> Any:
@@ -105,6 +115,7 @@ def traced(
     *,
     on_meta: bool = False,
     note: Note | None = None,
+    boxes_per_image: int = BOXES_PER_IMAGE,
 ) -> Trace:
     """Operators that a callable runs.
 
@@ -120,9 +131,13 @@ def traced(
     note : callable, optional
         Called with every module, parameter and optimizer before it changes. The path is then kept here, for any
         module; else whoever calls keeps it.
+    boxes_per_image : int
+        Objects in an image, where numbers decide what is kept.
     """
     torch = import_torch()
-    mode = _intercepting(torch, [] if path is None else path, on_meta, note or (lambda _: None))
+    mode = _intercepting(
+        torch, [] if path is None else path, on_meta, note or (lambda _: None), boxes_per_image
+    )
     updates: list[Update] = []
     handles = (
         [*_follow_optimizers(updates, mode, note), *_follow_modules(torch, mode.path, note)] if note else []
@@ -136,7 +151,7 @@ def traced(
     finally:
         for handle in handles:
             handle.remove()
-    return Trace(mode.events, updates, n_forward)
+    return Trace(mode.events, updates, n_forward, mode.waits, mode.kept.is_used)
 
 
 @contextmanager
@@ -209,6 +224,12 @@ def _ctc_loss(scores: Any, targets: Any, *_: Any) -> tuple[Any, Any]:
 _SHAPED: dict[str, Callable[..., tuple[Any, ...]]] = {
     "native_batch_norm": _batch_norm_like,
     "native_batch_norm_backward": lambda _gradient, source, *_: _batch_norm_like(source),
+    "roi_align": lambda maps, boxes, _, height, width, *__: maps.new_empty(
+        (boxes.shape[0], maps.shape[1], height, width)
+    ),
+    "_roi_align_backward": lambda gradient, _boxes, _scale, _height, _width, *sides: gradient.new_empty(
+        sides[:4]
+    ),
     "_ctc_loss": _ctc_loss,
     "_ctc_loss_backward": lambda _gradient, scores, *_: import_torch().empty_like(scores),
 }
@@ -221,7 +242,7 @@ def _drawn(func: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
     return func(import_torch().empty(shape, dtype=dtype), *args, **kwargs)
 
 
-def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note: Note) -> Any:
+def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note: Note, boxes: int) -> Any:
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
     from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -243,8 +264,13 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self._next = self._number_of_next_node()
             self.updating = 0  # optimizers that are running, one within another
             self._numbers_read = 0
+            self.waits: list[int] = []
+            self.kept = Kept(torch, boxes, self._maker, self._true_elements)
             self._flags: set[int] = set()  # of GradScaler: whether a gradient is infinite
             self._made_by: dict[int, Any] = {}
+            self._written: dict[
+                int, int | None
+            ] = {}  # storage -> the tensor whose numbers are known all the same
             self._calls: dict[
                 int, tuple[Any, int]
             ] = {}  # of checkpointing; holds their frames, so that ids are unique
@@ -268,6 +294,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 if parts is not NotImplemented:
                     return parts
             result = self._run(func, operator, args, kwargs)
+            self.kept.note(operator, args, result)
+            if operator in CONVOLUTIONS and self.kept.images is None:
+                self.kept.images = int(args[0].shape[0])
             following = self._number_of_next_node()
             made, self._next = range(min(self._next, following), following), max(self._next, following)
             arguments = {argument.name: argument.default_value for argument in func._schema.arguments}
@@ -302,6 +331,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 if name in _DRAWN_IN_PLACE:
                     drawn = partial(_drawn, func, tensor.shape, tensor.dtype)
                     self._made_by[id(tensor)] = drawn, args[1:], kwargs, operator, place
+                if func._schema.is_mutable:
+                    known = id(tensor) if name in _DRAWN_IN_PLACE else None
+                    self._written[tensor.untyped_storage()._cdata] = known
             return result
 
         def composite(self, name: str, names: tuple[str, ...], run: Callable[[], Any], args: Any) -> Any:
@@ -375,12 +407,28 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 return func(*args, **kwargs)
             twins = [self._twin(value) if isinstance(value, torch.Tensor) else value for value in flat]
             args, kwargs = tree_unflatten(twins, spec)
-            result = _SHAPED[operator](*args) if operator in _SHAPED else func(*args, **kwargs)
+            if operator in DECIDED or (operator == "index" and has_masks(args[1])):
+                result = self._decided(func, operator, args)
+            else:
+                result = _SHAPED[operator](*args) if operator in _SHAPED else func(*args, **kwargs)
             if not func._schema.is_mutable:
                 return result
             originals = {id(twin): value for value, twin in zip(flat, twins, strict=True)}
             flat, spec = tree_flatten(result)
             return tree_unflatten([originals.get(id(value), value) for value in flat], spec)
+
+        def _decided(self, func: Any, operator: str, args: Any) -> Any:
+            """Run an operator whose result has a shape that numbers decide; the host waits for it."""
+            self.waits.append(len(self.events))
+            if operator == "index":
+                return func(args[0], self.kept.indices_for(args[1]))
+            return self.kept.stand_in(operator, args)
+
+        def _maker(self, tensor: Any) -> tuple[str, Any] | None:
+            if id(tensor) not in self._made_by:
+                return None
+            _, args, _, operator, _ = self._made_by[id(tensor)]
+            return operator, args
 
         def _twin(self, tensor: Any) -> Any:
             if not has_numbers(tensor) or (on_meta and tensor.ndim == 0):
@@ -395,6 +443,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 return 0.0
             with suppress(LookupError), _disable_current_modes():
                 return self._number(tensor).item()
+            self.waits.append(len(self.events))
             if tensor.dtype == torch.bool:
                 return self._truth(tensor)
             self._numbers_read += 1
@@ -404,13 +453,15 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                     "them: they have none here, so it never ends. Replace `while ...:` by `for _ in range(n):`, n "
                     "being how often it usually runs."
                 )
-            return 1.0 if tensor.is_floating_point() else 1
+            return 1.0 if tensor.is_floating_point() else self.kept.number(tensor)
 
         def _number(self, tensor: Any) -> Any:
             """The tensor itself, where it follows from constants, buffers and random numbers; else LookupError."""
+            if self._written.get(tensor.untyped_storage()._cdata, id(tensor)) != id(tensor):
+                raise LookupError  # written since, perhaps by another view of it
             if has_numbers(tensor):
                 return tensor
-            if tensor.numel() > 1:
+            if tensor.numel() > _MOST_COMPUTED:
                 raise LookupError
             func, args, kwargs, _, place = self._made_by[id(tensor)]
             flat, spec = tree_flatten((args, kwargs))
@@ -418,8 +469,15 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             args, kwargs = tree_unflatten(known, spec)
             return tensors_of(func(*args, **kwargs))[place]
 
+        def _true_elements(self, tensor: Any) -> int | None:
+            if tensor.numel() <= _MOST_COMPUTED:
+                with suppress(LookupError), _disable_current_modes():
+                    return int(torch.count_nonzero(self._number(tensor)))
+            return None
+
         def _truth(self, tensor: Any) -> bool:
             """Answer whether numbers are finite; what else a step decides by numbers is not known."""
+            counted = self.kept.compares(tensor)
             operators, left = set(), [tensor]
             while left:
                 _, args, _, operator, _ = self._made_by.get(id(left.pop()), (None, (), {}, "", 0))
@@ -427,6 +485,8 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                     return _KNOWN_TRUTHS[operator]
                 operators.add(operator)
                 left += tensors_of(args) if operator in _TRUTHS_OF_TRUTHS else []
+            if counted is not None:
+                return bool(counted)
             raise SchemaError(
                 "what runs is decided by numbers of its tensors, which have none here: "
                 f"{', '.join(sorted(operators - {''})) or 'a tensor of yours'}. Replace `while ...:` by "
@@ -454,6 +514,9 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     usual = [(torch.autocast, "__init__", torch.autocast.__init__)]
     usual += [(torch.cuda, "synchronize", torch.cuda.synchronize)]
     usual += [(module, name, getattr(module, name)) for module, name in inner]
+    boxes: Any = sys.modules.get("torchvision.ops.boxes")
+    if boxes is not None:  # which suppresses boxes class by class on a processor, at once on a GPU
+        usual += [(boxes, "_batched_nms_vanilla", boxes._batched_nms_vanilla)]
     moves = (torch.Tensor.to, torch.Tensor.pin_memory)
 
     def here(value: Any) -> Any:
@@ -502,8 +565,10 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
 
     with _ONE_AT_A_TIME:
         try:
-            for module, name, function in usual[2:]:
+            for module, name, function in usual[2 : 2 + len(inner)]:
                 setattr(module, name, partial(whole, function))
+            if boxes is not None:
+                boxes._batched_nms_vanilla = boxes._batched_nms_coordinate_trick
             torch.autocast.__init__ = on_processor
             if not torch.cuda.is_available():
                 torch.cuda.synchronize = lambda *_, **__: None

@@ -11,6 +11,9 @@ from functools import lru_cache, partial
 from statistics import median
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.hosts import REFERENCE_CNN, HostSpeed, find_host, unknown_host, usual_host
 from predictor.catalogue.modes import Mode
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from predictor.models.roofline.law import RooflineLaw
 
 Host = str | HostMeasurement | None
+Array = NDArray[np.float64]
+
+WAIT_MS = 0.02
+"""Time from a GPU's last kernel to the host's next one where the host waits for a number."""
 
 COUNTED = "pytorch"
 """Framework whose host time follows from what an iteration enqueues; that of others from machines measured."""
@@ -65,6 +72,29 @@ def _enqueued(table: LayerTable, optimizer: str) -> float:
     )
     passes = sum(_passes(layer, table.recomputations(layer)) for layer in table)
     return ratios["fixed_layers"] + passes + tensors
+
+
+def idle_ms(table: LayerTable, mode: Mode, host_time_ms: float | Array) -> float | Array:
+    """Time in which the GPU waits for the host's next layer, as between the choices of a detector, in ms.
+
+    Parameters
+    ----------
+    table : LayerTable
+    mode : Mode
+    host_time_ms : float or ndarray
+        Time to enqueue the whole iteration.
+
+    Notes
+    -----
+    The share of the forward passes from the step's first wait to its last, and a round trip for each wait.
+    """
+    step = table.step
+    if step is None or not step.waits:
+        return 0.0 * host_time_ms
+    forward = ratios_of("host")["forward"]
+    between = table.layers[step.first_wait : step.last_wait]
+    enqueued = forward * sum(1 if layer.forwards is None else layer.forwards for layer in between)
+    return host_time_ms * (enqueued / _enqueued(table, mode.optimizer)) + WAIT_MS * step.waits
 
 
 def _passes(layer: Layer, again: int) -> float:

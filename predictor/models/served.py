@@ -29,7 +29,7 @@ from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
-from predictor.models.hosts import host_ms, measuring_on, speed_of
+from predictor.models.hosts import host_ms, idle_ms, measuring_on, speed_of
 from predictor.models.join import join_host
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import OperatorTotals
@@ -192,7 +192,7 @@ class Model(Epochs):
             check_stop()
             gpus = [devices[place][0] for place in own]
             answers = self._in_mode(table, gpus, mode, batches, anchors, method, host, from_host=from_host)
-            found |= zip(own, answers, strict=True)
+            found |= zip(own, (_with_waits(answer, table, mode) for answer in answers), strict=True)
         return [found[place] for place in range(len(devices))]
 
     def _in_mode(
@@ -461,6 +461,20 @@ def _untuned(forecast: IterationForecast, *, has_runs: bool) -> IterationForecas
         low_ms=best * forecast.low_ms,
         gpu_low_ms=_TUNED_AT_BEST * forecast.gpu_low_ms,
     )
+
+
+def _with_waits(forecast: IterationForecast, table: LayerTable, mode: Mode) -> IterationForecast:
+    """The forecast of a step that waits for numbers of the GPU, which then waits for the host.
+
+    A run of the CNN, which corrects the forecast, holds this already.
+    """
+    idle = np.asarray(idle_ms(table, mode, forecast.host_time_ms), dtype=float)
+    if not (idle > 0).any() or "anchored" in forecast.method:
+        return forecast
+    gpu_ms, host_ms = forecast.gpu_time_ms, forecast.host_time_ms
+    longer = (join_host(gpu_ms, np.maximum(host_ms - idle, 0.0)) + idle) / join_host(gpu_ms, host_ms)
+    times = {name: longer * getattr(forecast, name) for name in ("iteration_time_ms", "low_ms", "high_ms")}
+    return replace(forecast, **times)
 
 
 def _doubted(forecast: IterationForecast, doubt: Reason | None) -> IterationForecast:

@@ -20,7 +20,7 @@ from predictor.operators.operators import RECOMPUTING, operators_of
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
-REFUSED = {"detector_of_lists_with_targets", "early_exit_that_depends_on_data"}
+REFUSED = {"early_exit_that_depends_on_data"}
 COUNTED_OTHERWISE = {
     "gan_with_gradient_penalty",  # PyTorch's formula takes the filters' second gradients for larger than they are
     "layers_left_out_at_random",  # other layers each time

@@ -1,0 +1,152 @@
+"""Detectors are recorded with their own losses: what numbers decide is that of a stated number of objects."""
+
+import pytest
+
+from predictor.answers.answer import answer
+from predictor.answers.question import Question
+from predictor.cnns.layer_csv import read_layer_table_csv
+from predictor.cnns.torch_step import record
+from predictor.errors import SchemaError
+from predictor.models.hosts import WAIT_MS
+from predictor.operators.work import cnn_flops
+
+
+def detector(torch, models, name, n_images=2, n_objects=3, **more):
+    torch.manual_seed(0)
+    model = getattr(models.detection, name)(weights=None, weights_backbone=None, num_classes=5, **more)
+    images = [torch.rand(3, 64, 80) for _ in range(n_images)]
+    low = torch.rand(n_objects, 2) * 30
+    target = {"boxes": torch.cat([low, low + 24], 1), "labels": torch.ones(n_objects).long()}
+    target |= {"masks": torch.ones(n_objects, 64, 80, dtype=torch.uint8)} if "mask" in name else {}
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.01, 0.9)
+
+    def step():
+        optimizer.zero_grad()
+        sum(model(images, [target] * n_images).values()).backward()
+        optimizer.step()
+
+    return model, step
+
+
+SMALL = {"min_size": 64, "max_size": 80}
+LOOKS_TWICE = {"rpn_post_nms_top_n_train": 100, "box_batch_size_per_image": 32} | SMALL
+DETECTORS = {
+    "fasterrcnn_mobilenet_v3_large_320_fpn": LOOKS_TWICE,
+    "maskrcnn_resnet50_fpn": LOOKS_TWICE,
+    "retinanet_resnet50_fpn": SMALL,
+    "fcos_resnet50_fpn": SMALL,
+    "ssdlite320_mobilenet_v3_large": {},
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(request):
+    """Tables of the detectors, each recorded when it is first asked for."""
+    torch, models = (request.getfixturevalue(name) for name in ("torch", "torchvision_models"))
+    found = {}
+
+    def of(name):
+        if name not in found:
+            found[name] = record(detector(torch, models, name, **DETECTORS[name])[1])
+        return found[name]
+
+    return of
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_detector_is_answered_with_its_own_losses(recorded, name, tmp_path):
+    table = recorded(name)
+    assert (table.step.batch_size, table.step.optimizer) == (2, "momentum")
+    said = next(str(each) for each in table.warnings if "boxes_per_image" in str(each))
+    assert "8 objects in each image" in said
+    assert f"the host waits for the GPU {table.step.waits} times" in said
+    assert answer(Question(table, "H200")).rows()[0].gpu_time_ms > 0
+    table.to_csv(tmp_path / "detector.csv")
+    assert read_layer_table_csv(tmp_path / "detector.csv").step == table.step
+
+
+def test_all_parameters_of_a_detector_are_counted(torch, torchvision_models, recorded):
+    name = "maskrcnn_resnet50_fpn"
+    model, _ = detector(torch, torchvision_models, name, **DETECTORS[name])
+    counted = sum(layer.parameters for layer in recorded(name))
+    assert counted == sum(each.numel() for each in model.parameters())
+
+
+def test_heads_run_on_as_many_boxes_as_the_sampler_takes(recorded):
+    rows = {row.name.partition(".")[2]: row for row in recorded("maskrcnn_resnet50_fpn")}
+    assert rows["roi_heads.box_head.fc6"].out_height == 32
+    assert rows["roi_heads.mask_head.0.0"].repeats == 8  # of each image those with an object
+
+
+def test_more_objects_give_the_mask_head_more_to_do(torch, torchvision_models, recorded):
+    name = "maskrcnn_resnet50_fpn"
+    step = detector(torch, torchvision_models, name, **DETECTORS[name])[1]
+    usual, fewer = recorded(name), record(step, boxes_per_image=2)
+    assert cnn_flops(fewer, 2) < cnn_flops(usual, 2)
+    for wrong in (0, 1.5, True):
+        with pytest.raises(SchemaError, match=r"boxes_per_image .* 1 or more"):
+            record(step, boxes_per_image=wrong)
+
+
+def test_losses_on_the_maps_of_one_image_are_counted(recorded):
+    """Each image's scores at all anchors were left out: they belong to no mini-batch."""
+    rows = recorded("retinanet_resnet50_fpn")
+    losses = [row.out_channels for row in rows if "binary_cross_entropy" in row.name]
+    maps = [row for row in rows if "classification_head.cls_logits" in row.name]
+    scores = sum(row.out_channels * row.out_height * row.out_width for row in maps)
+    assert losses == [-(-scores // 2)] * 2  # two images, each with half of the mini-batch's numbers
+
+
+def test_the_gpu_idles_where_the_host_waits_for_its_numbers(recorded):
+    table = recorded("maskrcnn_resnet50_fpn")
+    row = answer(Question(table, "H200")).rows()[0]
+    host, gpu = row.host_time_ms, row.gpu_time_ms
+    assert row.iteration_time_ms > max(host, gpu) + WAIT_MS * table.step.waits
+    assert row.iteration_time_ms < host + 1.05 * gpu + WAIT_MS * table.step.waits
+
+
+def test_an_anchor_holds_what_the_host_waits_for(recorded):
+    table = recorded("retinanet_resnet50_fpn")
+    anchor = {"gpu": "NVIDIA H200", "batch_size": 2, "iteration_time_ms": 80.0}
+    row = answer(Question(table, "H200", anchors=[anchor])).rows()[0]
+    assert row.iteration_time_ms == pytest.approx(80.0, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["task aligned", "anchors"])
+def test_a_yolo_is_recorded_whose_loss_assigns_targets(torch, name):
+    import yolo
+
+    step = yolo.step_of(name)
+    step()
+    table = record(step)
+    assert table.step.batch_size == 4
+    assert table.step.waits > 1
+    assert any("boxes_per_image" in str(each) for each in table.warnings)
+    assert answer(Question(table, "H200")).rows()[0].gpu_time_ms > 0
+    step()
+
+
+def test_numbers_that_a_step_writes_are_not_read_as_they_were(torch):
+    """A mask of what was scaled in place was counted by the numbers before: none."""
+    head = torch.nn.Conv2d(3, 4, 1)
+
+    def step():
+        sides = torch.full((12,), 2.0)
+        sides[:12] *= 2
+        chosen = torch.zeros(12, 4)[sides > 3]
+        (head(torch.zeros(2, 3, 8, 8)).mean() + chosen.sum()).backward()
+
+    (row,) = [row for row in record(step) if row.name == "index"]
+    assert row.out_channels * 2 == 8 * 4
+
+
+def test_a_mask_of_constants_is_counted_exactly(torch):
+    head, labels = torch.nn.Conv2d(3, 4, 1), torch.tensor([0, 1, 1, 0, 2, 1])
+
+    def step():
+        scores = head(torch.zeros(6, 3, 1, 1)).flatten(1)
+        scores[labels == 1].square().mean().backward()
+
+    rows = record(step)
+    chosen = next(row for row in rows if row.name == "index")
+    assert (chosen.type, chosen.out_channels) == ("pad", 2)  # 3 x 4 numbers of 6 images

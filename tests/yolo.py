@@ -1,0 +1,156 @@
+"""Small detectors as people write them, whose losses assign targets to positions: by scores, and by anchors."""
+
+import torch  # noqa: TID253 - made of it
+from torch import nn  # noqa: TID253 - made of it
+from torch.nn import functional  # noqa: TID253 - made of it
+
+CLASSES, BINS, STRIDES = 4, 8, (8, 16)
+ANCHORS = torch.tensor([[[10.0, 13], [16, 30]], [[30.0, 61], [62, 45]]])
+
+
+def block(inputs, outputs, stride=2):
+    conv = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.SiLU(inplace=True))
+
+
+class Yolo(nn.Module):
+    """Gives one map of `outputs` numbers for each stride."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.stem = nn.Sequential(block(3, 8), block(8, 16), block(16, 32))
+        self.down = block(32, 64)
+        self.heads = nn.ModuleList(nn.Conv2d(channels, outputs, 1) for channels in (32, 64))
+
+    def forward(self, images):
+        first = self.stem(images)
+        return [head(maps) for head, maps in zip(self.heads, (first, self.down(first)), strict=True)]
+
+
+def overlap(a, b):
+    """Intersection over union of boxes (x1, y1, x2, y2)."""
+    low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
+    inner = (high - low).clamp(min=0).prod(-1)
+    areas = sum((each[..., 2:] - each[..., :2]).prod(-1) for each in (a, b))
+    return inner / (areas - inner + 1e-7)
+
+
+def padded(targets, n_images, size):
+    """Targets (image, class, box) as one row of boxes an image, padded with zeros."""
+    image = targets[:, 0]
+    _, counts = image.unique(return_counts=True)
+    rows = torch.zeros(n_images, int(counts.max()), 5)
+    for i in range(n_images):
+        own = image == i
+        if n := own.sum():
+            rows[i, :n] = targets[own, 1:]
+    rows[..., 1:] *= size
+    return rows
+
+
+def task_aligned_loss(maps, targets, size):
+    """Distances to the sides as distributions; each object takes the ten positions that fit it best."""
+    n_images = maps[0].shape[0]
+    points = torch.cat([
+        torch.stack(torch.meshgrid(*(torch.arange(n) + 0.5 for n in each.shape[2:]), indexing="ij"), -1).view(-1, 2) * s
+        for each, s in zip(maps, STRIDES, strict=True)
+    ])  # fmt: skip
+    joined = torch.cat([each.flatten(2) for each in maps], 2).transpose(1, 2)
+    sides, scores = joined.split((4 * BINS, CLASSES), -1)
+    steps = torch.arange(BINS, dtype=torch.float)
+    lengths = sides.unflatten(-1, (4, BINS)).softmax(-1).matmul(steps) * 8
+    boxes = torch.cat([points - lengths[..., :2], points + lengths[..., 2:]], -1)
+
+    with torch.no_grad():
+        rows = padded(targets, n_images, size)
+        labels, truth = rows[..., 0].long(), rows[..., 1:]
+        exists = truth.sum(-1, keepdim=True) > 0
+        low, high = points - truth[:, :, None, :2], truth[:, :, None, 2:] - points
+        inside = torch.cat([low, high], -1).amin(-1) > 1e-9
+        mask = inside & exists
+        fit = torch.zeros(n_images, truth.shape[1], len(points))
+        every = torch.arange(n_images)[:, None].expand(-1, truth.shape[1])
+        pairs = boxes[:, None].expand(-1, truth.shape[1], -1, -1)[mask]
+        fit[mask] = overlap(truth[:, :, None].expand(-1, -1, len(points), -1)[mask], pairs)
+        aligned = scores.sigmoid()[every, :, labels].sqrt() * fit.pow(6)
+        best = aligned.topk(10, -1).indices
+        chosen = torch.zeros_like(aligned).scatter_(-1, best, 1.0) * mask
+        taken = chosen.sum(1)
+        if (taken.max() > 1).item():
+            chosen = torch.where(
+                (taken > 1)[:, None], functional.one_hot(fit.argmax(1), fit.shape[1]).mT.float(), chosen
+            )
+        foreground = chosen.sum(1) > 0
+        owner = chosen.argmax(1)
+        goals = truth.gather(1, owner[..., None].expand(-1, -1, 4))
+        classes = functional.one_hot(labels.gather(1, owner), CLASSES) * foreground[..., None]
+    total = max(classes.sum(), 1)
+    loss = (
+        functional.binary_cross_entropy_with_logits(scores, classes.float(), reduction="none").sum() / total
+    )
+    if foreground.sum():
+        loss = loss + (1 - overlap(boxes[foreground], goals[foreground])).sum() / total
+        wanted = (goals[foreground] / 8).clamp(0, BINS - 1.01)
+        given = sides[foreground].view(-1, BINS)
+        loss = loss + functional.cross_entropy(given, wanted.long().view(-1), reduction="none").mean()
+    return loss
+
+
+def anchor_loss(maps, targets, size):
+    """Each object takes the anchors whose sides are like its own, at its position."""
+    box_loss = class_loss = object_loss = 0
+    for each, anchors, stride in zip(maps, ANCHORS, STRIDES, strict=True):
+        n, _, height, width = each.shape
+        found = each.view(n, len(anchors), 5 + CLASSES, height, width).permute(0, 1, 3, 4, 2).contiguous()
+        given = targets.clone()
+        given[:, 2:] *= size / stride
+        centres, sides = (given[:, 2:4] + given[:, 4:]) / 2, given[:, 4:] - given[:, 2:4]
+        ratio = sides[None] / (anchors / stride)[:, None]
+        fits = torch.max(ratio, 1 / ratio).amax(2) < 4.0
+        anchor, row = fits.nonzero(as_tuple=True)
+        image, label = given[row, 0].long(), given[row, 1].long()
+        cell = centres[row].long()
+        objectness = torch.zeros_like(found[..., 0])
+        if n_rows := row.shape[0]:
+            near = found[image, anchor, cell[:, 1].clamp(0, height - 1), cell[:, 0].clamp(0, width - 1)]
+            middle, spread = (
+                near[:, :2].sigmoid() * 2 - 0.5,
+                (near[:, 2:4].sigmoid() * 2) ** 2 * anchors[anchor] / stride,
+            )
+            boxes = torch.cat([middle - spread / 2, middle + spread / 2], 1)
+            wanted = torch.cat(
+                [centres[row] - cell - sides[row] / 2, centres[row] - cell + sides[row] / 2], 1
+            )
+            fit = overlap(boxes, wanted)
+            box_loss = box_loss + (1 - fit).mean()
+            objectness[image, anchor, cell[:, 1].clamp(0, height - 1), cell[:, 0].clamp(0, width - 1)] = (
+                fit.detach()
+            )
+            classes = torch.zeros_like(near[:, 5:])
+            classes[range(n_rows), label] = 1.0
+            class_loss = class_loss + functional.binary_cross_entropy_with_logits(near[:, 5:], classes)
+        object_loss = object_loss + functional.binary_cross_entropy_with_logits(found[..., 4], objectness)
+    return box_loss + class_loss + object_loss
+
+
+LOSSES = {
+    "task aligned": (task_aligned_loss, 4 * BINS + CLASSES),
+    "anchors": (anchor_loss, 2 * (5 + CLASSES)),
+}
+
+
+def step_of(name, n_images=4, size=64, objects=3):
+    """One training step of a detector with this loss."""
+    loss_of, outputs = LOSSES[name]
+    model, images = Yolo(outputs), torch.rand(n_images, 3, size, size)
+    low = torch.rand(n_images * objects, 2) * 0.5
+    which = torch.arange(n_images).repeat_interleave(objects)[:, None].float()
+    targets = torch.cat([which, torch.randint(CLASSES, (len(low), 1)).float(), low, low + 0.4], 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9)
+
+    def step():
+        optimizer.zero_grad()
+        loss_of(model(images), targets, size).backward()
+        optimizer.step()
+
+    return step
