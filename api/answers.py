@@ -14,6 +14,7 @@ from predictor.answers.answer import PredictionRow
 from predictor.answers.asked import LeftOut
 from predictor.answers.check import Checkup
 from predictor.answers.compare import ComparisonRow, Verdict
+from predictor.answers.diff import Difference
 from predictor.answers.explain import Explanation
 
 _LEFT_OUT = Field(description="GPUs that were named and lack a precision, where another one has it.")
@@ -111,6 +112,20 @@ class CheckAnswer(BaseModel):
 
     sentence: str
     checkup: Checkup
+
+
+_DIFFERENCE: dict[str, Any] = {
+    name: (PredictionRowOut if hint is PredictionRow else hint, ...)
+    for name, hint in get_type_hints(Difference).items()
+}
+
+DifferenceOut = create_model("Difference", __doc__=Difference.__doc__, sentence=(str, ...), **_DIFFERENCE)
+
+
+class DifferenceAnswer(BaseModel):
+    """What a change costs, for each GPU and batch size."""
+
+    differences: list[DifferenceOut]  # type: ignore[valid-type]
 
 
 class ExplanationAnswer(BaseModel):

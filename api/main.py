@@ -22,13 +22,20 @@ from api.observability import Metrics, Observed, logging_json
 from api.openapi import TAGS, Examples, document
 from api.parsing import Answering, Q, example_answer
 from api.problems import add_problem_handlers
-from api.questions import CheckQuestion, ComparisonQuestion, ExplanationQuestion, PredictionQuestion
+from api.questions import (
+    CheckQuestion,
+    ComparisonQuestion,
+    DifferenceQuestion,
+    ExplanationQuestion,
+    PredictionQuestion,
+)
 from api.routes import (
     calibrations,
     catalogue,
     checks,
     cnns,
     comparisons,
+    differences,
     explanations,
     health,
     measurements,
@@ -44,6 +51,7 @@ ROUTERS: dict[str, APIRouter] = {
     "comparisons": comparisons.router,
     "explanations": explanations.router,
     "checks": checks.router,
+    "differences": differences.router,
     "calibrations": calibrations.router,
     "measurements": measurements.router,
     "catalogue": catalogue.router,
@@ -144,6 +152,7 @@ def _examples(app: FastAPI) -> Examples:
         "create_comparison": of(ComparisonQuestion, comparisons.answer_to),
         "create_explanation": of(ExplanationQuestion, explanations.answer_to),
         "create_check": of(CheckQuestion, checks.answer_to),
+        "create_difference": of(DifferenceQuestion, differences.answer_to),
         "create_calibration": partial(calibrations.example, app.state),
         "create_cnn": cnns.example,
         "get_cnn": catalogue.cnn_example,

@@ -20,6 +20,7 @@ from api.questions import (
     CalibrationQuestion,
     CheckQuestion,
     ComparisonQuestion,
+    DifferenceQuestion,
     ExplanationQuestion,
     PredictionQuestion,
 )
@@ -79,6 +80,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     CalibrationQuestion,
     ExplanationQuestion,
     CheckQuestion,
+    DifferenceQuestion,
     Problem,
     MeasurementRows,
     FoundMeasurements,

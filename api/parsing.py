@@ -18,6 +18,7 @@ from api.questions import (
     CalibrationQuestion,
     CheckQuestion,
     ComparisonQuestion,
+    DifferenceQuestion,
     ExplanationQuestion,
     PredictionQuestion,
     check_runs,
@@ -44,9 +45,15 @@ _COLUMNS_OR_STORE = (
     f"Measurements, up to {MAX_COLUMN_ROWS:,}, take least room as columns: "
     f'"measurements": {{"gpu": ["NVIDIA L40S", ...], "batch_size": [32, ...], ...}}. {LARGER_TABLES}'
 )
-Asked = PredictionQuestion | ComparisonQuestion | ExplanationQuestion | CheckQuestion
+Asked = PredictionQuestion | ComparisonQuestion | ExplanationQuestion | CheckQuestion | DifferenceQuestion
 Q = TypeVar(
-    "Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion, CheckQuestion
+    "Q",
+    PredictionQuestion,
+    ComparisonQuestion,
+    CalibrationQuestion,
+    ExplanationQuestion,
+    CheckQuestion,
+    DifferenceQuestion,
 )
 Answering = Callable[[Q, Question], bytes]
 """From a checked question, as posted and as the core takes it, to its answer in JSON."""

@@ -347,6 +347,38 @@ class StoredRows(BaseModel):
     upload: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
 
 
+class ChangedCnn(BaseModel):
+    """The CNN after a change, by its name in the zoo or as layers."""
+
+    model_config = STRICT
+
+    cnn: Name | None = Field(None, description="A CNN of the zoo, as in the question.")
+    layer_table: LayerTableIn | None = Field(None, description="A CNN of your own, instead of `cnn`.")
+
+
+class DifferenceQuestion(_Checked):
+    """What a change from one CNN to another costs, on a few GPUs at given batch sizes."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"cnn": "vgg16", "after": {"cnn": "vgg16_bn"}, "gpus": ["T4"], "batch_sizes": [64]}]
+        }
+    )
+
+    example_names: ClassVar[tuple[str, ...]] = ("batch_norms",)
+
+    after: ChangedCnn
+    gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
+        description="Names as drivers and people write them."
+    )
+    batch_sizes: _BatchSizes
+
+    @property
+    def changed(self) -> "DifferenceQuestion":
+        """The same about the CNN after the change."""
+        return self.model_copy(update={"cnn": self.after.cnn, "layer_table": self.after.layer_table})
+
+
 class CalibrationQuestion(PredictionQuestion):
     """As for predictions, with measurements to answer from: `measurements`, or `stored` ones."""
 

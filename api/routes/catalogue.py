@@ -1,5 +1,6 @@
 """What a question may name: GPUs, offers, CNNs, data sets; and the model that answers. All of it is read once."""
 
+from collections.abc import Sequence
 from functools import cache
 from math import isfinite
 from typing import Annotated, Any
@@ -11,8 +12,16 @@ from pydantic_core import from_json
 
 from api.caching import KeptRoute
 from api.problems import only_known_parameters
-from api.questions import LISTED, ComparisonQuestion, ExplanationQuestion, PredictionQuestion, is_served
-from api.serving import client_of, serving_of
+from api.questions import (
+    LISTED,
+    CheckQuestion,
+    ComparisonQuestion,
+    DifferenceQuestion,
+    ExplanationQuestion,
+    PredictionQuestion,
+    is_served,
+)
+from api.serving import ServingState, client_of, serving_of
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import TrainingSet, training_sets
@@ -36,16 +45,19 @@ _ANSWERS = {
     "predictions": PredictionQuestion.answer,
     "comparisons": ComparisonQuestion.answer,
     "explanations": ExplanationQuestion.answer,
+    "checks": CheckQuestion.answer,
+    "differences": DifferenceQuestion.answer,
 }
 _NEEDS = {"method": {name: "anchors" for name, entry in PREDICTORS.items() if entry.needs_runs}}
 
 
 class KnownGpu(BaseModel):
-    """A GPU of the catalogue, the precisions that it trains in, and whether the model was fitted on it."""
+    """A GPU of the catalogue, the precisions that it trains in, and whether it was measured and is for rent."""
 
     gpu: Gpu
     precisions: tuple[str, ...]
     measured: bool = Field(description="False: predicted from its specifications.")
+    for_rent: bool = Field(description="Whether an offer of today has it.")
 
 
 class KnownCnn(BaseModel):
@@ -113,14 +125,14 @@ async def gpus(
     generation: Annotated[str | None, Query(max_length=200, description="Such as turing.")] = None,
 ) -> list[KnownGpu]:
     """Every GPU that can be predicted, oldest generation first."""
-    model = serving_of(request).model.current
-    return [_known_gpu(gpu, model) for gpu in gpus_of_generation(generation)]
+    return _known_gpus(gpus_of_generation(generation), serving_of(request))
 
 
 @router.get("/gpus/{name}", operation_id="get_gpu", summary="One GPU, by any of its names")
 async def gpu(request: Request, name: Annotated[str, Path(examples=["T4"])]) -> KnownGpu:
     """All that is known of it, with its sources."""
-    return _known_gpu(find_gpu(name[:200]), serving_of(request).model.current)
+    [found] = _known_gpus([find_gpu(name[:200])], serving_of(request))
+    return found
 
 
 @router.get("/offers", operation_id="list_offers", summary="What GPUs cost to rent")
@@ -186,8 +198,18 @@ async def models(request: Request) -> list[ModelCard]:
     ]
 
 
-def _known_gpu(gpu: Gpu, model: Model) -> KnownGpu:
-    return KnownGpu(gpu=gpu, precisions=precisions_of(gpu), measured=gpu.name in model.ranges.gpus)
+def _known_gpus(gpus: Sequence[Gpu], serving: ServingState) -> list[KnownGpu]:
+    measured = serving.model.current.ranges.gpus
+    offered = {offer.gpu for offer in serving.offers if not offer.historic}
+    return [
+        KnownGpu(
+            gpu=gpu,
+            precisions=precisions_of(gpu),
+            measured=gpu.name in measured,
+            for_rent=gpu.name in offered,
+        )
+        for gpu in gpus
+    ]
 
 
 def cnn_example() -> Any:

@@ -8,7 +8,6 @@ import { count, number } from "./format.js";
 import { GpuPicker } from "./gpu_picker.js";
 import { currentLanguage, known, t } from "./i18n.js";
 import { FIRST, learn } from "./question.js";
-import { readUpload } from "./upload.js";
 
 const LISTS = ["data_set", "host"]; // words that the catalogue lists
 
@@ -21,7 +20,7 @@ export class Form {
       byId("gpus").dispatchEvent(new Event("input", { bubbles: true }));
     });
     this.upload = null;
-    this.lists = { cnns: [], gpus: [], data_sets: [], offers: [], hosts: [], options: [] };
+    this.lists = { cnns: [], gpus: [], data_sets: [], hosts: [], options: [] };
     this.wantedFile = "";
     this.element.addEventListener("input", (event) => this.#touched(event.target));
     byId("file").addEventListener("change", () => this.#read());
@@ -31,7 +30,7 @@ export class Form {
   load(lists) {
     this.lists = { ...lists, options: learn(lists.options) };
     this.#build();
-    this.picker.load(lists.gpus, lists.offers);
+    this.picker.load(lists.gpus);
     this.draw();
   }
 
@@ -153,7 +152,7 @@ export class Form {
     byId("file-about").textContent = "";
     if (!file) return;
     try {
-      this.reading = readUpload(file);
+      this.reading = import("./upload.js").then(({ readUpload }) => readUpload(file)); // few visits need it
       const upload = await this.reading;
       if (byId("file").files[0] !== file) return; // another one was chosen meanwhile
       this.upload = upload;

@@ -11,25 +11,22 @@ export class GpuPicker {
   constructor(changed) {
     this.chosen = [];
     this.gpus = [];
-    this.onOffer = new Set();
     this.changed = changed;
     byId("gpu_filter").addEventListener("input", () => this.#filter());
     byId("gpu_filter").addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault());
     byId("gpus_none").addEventListener("click", () => this.#choose([]));
-    byId("gpus_on_offer").addEventListener("click", () => this.#choose(this.#names((gpu) => this.onOffer.has(gpu.gpu.name))));
+    byId("gpus_on_offer").addEventListener("click", () => this.#choose(this.#names((gpu) => gpu.for_rent)));
     byId("gpus_measured").addEventListener("click", () => this.#choose(this.#names((gpu) => gpu.measured)));
   }
 
   /**
    * Take the catalogue.
-   * @param {{gpu: {name: string, generation: string, memory_gib: number, aliases: string[]}, measured: boolean}[]} gpus
-   * @param {{gpu: string}[]} offers
+   * @param {{gpu: {name: string, generation: string, memory_gib: number, aliases: string[]}, measured: boolean, for_rent: boolean}[]} gpus
    */
-  load(gpus, offers) {
+  load(gpus) {
     const order = [...new Set(gpus.map(({ gpu }) => gpu.generation))].reverse(); // newest first, laptops' after desktops'
     const place = ({ gpu }) => 2 * order.indexOf(gpu.generation) + /laptop|mobile|max-q/i.test(gpu.name);
     this.gpus = [...gpus].reverse().sort((a, b) => place(a) - place(b));
-    this.onOffer = new Set(offers.map((offer) => offer.gpu));
     this.draw();
   }
 
@@ -81,15 +78,15 @@ export class GpuPicker {
 
   /** Those that were measured and can be rented come first, the others by generation. */
   #groups() {
-    const first = this.gpus.filter((each) => each.measured && this.onOffer.has(each.gpu.name));
+    const first = this.gpus.filter((each) => each.measured && each.for_rent);
     const found = first.length ? [make("h3", { text: t("gpus_first") }), ...first.map(({ gpu }) => this.#box(gpu, []))] : [];
     let generation = null;
-    for (const { gpu, measured } of this.gpus.filter((each) => !first.includes(each))) {
+    for (const { gpu, measured, for_rent } of this.gpus.filter((each) => !first.includes(each))) {
       if (gpu.generation !== generation) {
         generation = gpu.generation;
         found.push(make("h3", { text: generation[0].toUpperCase() + generation.slice(1) }));
       }
-      found.push(this.#box(gpu, [measured && t("gpu_measured"), this.onOffer.has(gpu.name) && t("gpu_for_rent")]));
+      found.push(this.#box(gpu, [measured && t("gpu_measured"), for_rent && t("gpu_for_rent")]));
     }
     return found;
   }

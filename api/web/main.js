@@ -14,7 +14,7 @@ import { Form } from "./form.js";
 import { count, dollars, duration, shortGpu } from "./format.js";
 import { currentLanguage, preferredLanguage, setLanguage, t } from "./i18n.js";
 import { readCnn } from "./own_cnn.js";
-import { doubts, explanationQuestion, fromFragment, hoursOf, questions, toFragment, usdOf } from "./question.js";
+import { doubts, explanationQuestion, fromFragment, hoursOf, questions, toFragment, trainingQuestion, usdOf } from "./question.js";
 import { needsFile, requestText } from "./request.js";
 import { Refusal, ask, get } from "./service.js";
 import { Table } from "./table.js";
@@ -36,6 +36,7 @@ const LIVE_MS = 300; // from the last change of the form to its answer
 const lastEdited = { now: null, before: null };
 const lastAsked = { link: null, upload: null };
 let running = null;
+let advice = null; // once its panel was opened
 
 start();
 
@@ -54,17 +55,18 @@ async function start() {
 }
 
 async function lists() {
-  const [cnns, gpus, data_sets, offers, models, options] = await Promise.all(
-    ["cnns", "gpus", "data_sets", "offers", "models", "options"].map((name) => get(`v1/${name}`)),
+  const [cnns, gpus, data_sets, models, options] = await Promise.all(
+    ["cnns", "gpus", "data_sets", "models", "options"].map((name) => get(`v1/${name}`)),
   );
-  return { cnns, gpus, data_sets, offers, options, hosts: models.flatMap((model) => model.hosts) };
+  return { cnns, gpus, data_sets, options, hosts: models.flatMap((model) => model.hosts) };
 }
 
 function listen() {
-  for (const part of document.querySelectorAll("details.card")) {
+  for (const part of document.querySelectorAll("details.card[open]")) {
     part.open = !isNarrow(); // there, the first screen holds the answer
     part.addEventListener("toggle", () => part.open && drawCharts()); // what is folded has no width
   }
+  byId("advice").addEventListener("toggle", offerAdvice);
   form.element.addEventListener("submit", (event) => {
     event.preventDefault();
     answer({});
@@ -181,6 +183,21 @@ async function explain(gpu) {
   return ask("v1/explanations", { ...shown.asked.explanations, ...shown.own }, running.signal);
 }
 
+/** Fill the panel of the user's own training, if it is open; its module is read when it is opened first. */
+async function offerAdvice() {
+  if (!byId("advice").open || !shown.answers.predictions) return;
+  advice ??= new (await import("./advice.js")).Advice(advise, say);
+  advice.offer(shown.answers.predictions.rows, form.lists.cnns.map(({ cnn }) => cnn));
+}
+
+/** Ask about the question whose answer is shown, on one GPU at one batch size. */
+async function advise(path, gpu, batch_size, more) {
+  const epochs = path === "checks" ? { epochs: shown.asked.comparisons.epochs } : {};
+  shown.asked[path] = { ...trainingQuestion(path, shown.state, shown.upload, gpu, batch_size), ...epochs, ...more };
+  drawRequest();
+  return ask(`v1/${path}`, { ...shown.asked[path], ...shown.own });
+}
+
 function conclude(question, results, { keepFocus, live }) {
   const faults = results.filter((result) => result.refusal).flatMap((result) => showProblem(result.refusal, result.field));
   if (!faults.length) {
@@ -189,6 +206,7 @@ function conclude(question, results, { keepFocus, live }) {
     shown.answers = Object.fromEntries(results.map(({ name, found }) => [name, found]));
     drawAnswer();
     if (!keepFocus) goToResults();
+    offerAdvice();
     explanation.offer([...new Set(shown.answers.predictions.rows.map((row) => row.gpu))]);
     say(t("answered", { rows: count(shown.answers.predictions.rows.length), offers: count(shown.answers.comparisons.rows.length) }), { seen: false });
   } else refuse(faults, { live, isQuestion: results.some(({ refusal }) => refusal?.status >= 400 && refusal.status < 500) });
@@ -336,6 +354,7 @@ async function switchLanguage() {
   drawLanguage();
   drawAnswer();
   explanation.draw();
+  if (byId("advice").open) advice?.draw();
   say("");
 }
 

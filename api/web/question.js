@@ -97,6 +97,11 @@ export function explanationQuestion(state, upload, { gpu, precision }) {
   return { ...asked, batch_sizes, gpus: [gpu] };
 }
 
+/** What is asked about one training of a question that was answered. @param {"checks"|"differences"} answers */
+export function trainingQuestion(answers, state, upload, gpu, batch_size) {
+  return { ...question(answers, state, upload), gpus: [gpu], batch_sizes: [batch_size] };
+}
+
 /** The CNN, batch sizes, and every option that these answers read and that is not at its default. */
 function question(answers, state, upload) {
   const given = options.filter((option) => option.answers.includes(answers)).map((option) => [option, valueOf(option, state)]);

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.asked import Asked
 from predictor.answers.bounds import operator_roofline_ms
-from predictor.answers.explain import explain
-from predictor.answers.options import options_of
+from predictor.answers.explain import class_times_ms
+from predictor.answers.grid import forecasts_of
 from predictor.answers.quantities import number
-from predictor.answers.question import MiniBatch, Question, named
-from predictor.catalogue.devices import device_of
+from predictor.answers.question import Question, named
+from predictor.catalogue.devices import Gpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import SchemaError
 from predictor.operators.operators import Operator, operators_of
@@ -124,41 +124,27 @@ _Times = dict[tuple[str, int], tuple[dict[str, float], dict[Operator, tuple[int,
 
 def _split(question: Question) -> _Times:
     """GPU time by class and by operator; a class's time is split by its operators' roofline times."""
-    [table] = Asked.of(question).tables
-    one_gpu = replace(
-        question,
-        batch_sizes=sorted(set(MiniBatch.locals_of(question.batch_sizes, question.n_gpus))),
-        n_gpus=1,
-        nodes=1,
-        link=None,
-        sync_batch_norm=False,
-    )
+    asked = Asked.of(question)
+    [table] = asked.tables
+    sizes = sorted(set(asked.local_sizes(question.batch_sizes)))
+    anchors = asked.anchors(table, asked.training)
     found: _Times = {}
-    for explanation in explain(_explained(one_gpu))[0]:
-        for place, size in enumerate(explanation.batch_sizes):
-            class_ms = {name: values[place] for name, values in explanation.classes.items()}
-            found[explanation.gpu, size] = (
-                class_ms,
-                _operators_ms(table, explanation.gpu, explanation.precision, size, class_ms),
-            )
+    for device, forecast in zip(
+        asked.devices, forecasts_of(asked, table, asked.devices, sizes, anchors), strict=True
+    ):
+        gpu, mode = device
+        by_class = class_times_ms(forecast, table, device, sizes)
+        for place, size in enumerate(sizes):
+            class_ms = {name: float(values[place]) for name, values in by_class.items()}
+            found[gpu.name, size] = class_ms, _operators_ms(table, gpu, mode.precision, size, class_ms)
     return found
 
 
-def _explained(question: Question) -> Question:
-    """The question without the options that an explanation, of an iteration on one GPU, does not read."""
-    usual = {
-        name: known.default
-        for name, known in options_of(Question).items()
-        if "explain" not in known.answers and not question.followed(name)
-    }
-    return replace(question, **usual)
-
-
 def _operators_ms(
-    table: LayerTable, gpu: str, precision: str, batch_size: int, class_ms: Mapping[str, float]
+    table: LayerTable, gpu: Gpu, precision: str, batch_size: int, class_ms: Mapping[str, float]
 ) -> dict[Operator, tuple[int, float]]:
     counts = operators_of(table)
-    roofline_ms = operator_roofline_ms(list(counts), device_of(gpu), precision, batch_size)
+    roofline_ms = operator_roofline_ms(list(counts), gpu, precision, batch_size)
     least = {operator: counts[operator] * ms for operator, ms in zip(counts, roofline_ms, strict=True)}
     sums: dict[str, float] = {}
     for operator, ms in least.items():

@@ -297,7 +297,7 @@ def _explained(subject: _Subject) -> Explanation:
     )  # fmt: skip
     _check(forecast, table, gpu, sizes)
     whole = forecast.is_whole
-    class_ms = forecast.class_ms if whole else split_traffic(_classes(forecast), table, gpu, mode, sizes)
+    class_ms = class_times_ms(forecast, table, subject.device, sizes)
     by_bound = {} if whole else _by_bound(subject, forecast)
     return Explanation(
         table.cnn,
@@ -352,6 +352,18 @@ def _check(forecast: IterationForecast, table: LayerTable, gpu: Gpu, sizes: list
                 f"the model gives {ms} ms for {table.cnn} on {gpu.name} at batch_size {size}, which is not a time. "
                 "Try a batch size nearer to 64, or another method."
             )
+
+
+def class_times_ms(
+    forecast: IterationForecast, table: LayerTable, device: Device, local_batch_sizes: Sequence[int]
+) -> dict[str, Array]:
+    """GPU time of an iteration on one GPU by class of operators, ms, over batch sizes.
+
+    Of a method that predicts an iteration whole these are the summands of its time.
+    """
+    if forecast.is_whole:
+        return dict(forecast.class_ms)
+    return split_traffic(_classes(forecast), table, *device, local_batch_sizes)
 
 
 def _classes(forecast: IterationForecast) -> dict[str, Array]:

@@ -39,7 +39,7 @@ def test_the_page_and_all_that_it_names_are_served(client):
 
 @pytest.mark.parametrize("module", _MODULES, ids=lambda path: path.name)
 def test_what_a_module_imports_is_served_as_a_script(client, module):
-    for name in re.findall(r'from "\./([^"]+)"', module.read_text()):
+    for name in re.findall(r'(?:from |import\()"\./([^"]+)"', module.read_text()):
         served = client.get(f"/web/{name}")
         assert served.status_code == 200
         assert served.headers["content-type"] == "text/javascript; charset=utf-8"

@@ -14,6 +14,12 @@ def test_axe_finds_nothing(open_page, browser, scheme, fragment):
     page = open_page(fragment, context=window)
     page.click("#more summary")
     page.click("#picker summary")
+    page.click("#advice summary")
+    page.fill("#check_speed", "9")
+    page.click("#checks-ask")
+    page.click("#differences-ask")
+    for answer in ("checks", "differences"):
+        expect(page.locator(f"#{answer}-answer > *").first).to_be_visible()
     page.locator("#rows-table summary").first.click()
     expect(page.locator("#rows-table details").first.locator("li").first).to_be_visible()
     assert _violations(page) == []

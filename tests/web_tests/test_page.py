@@ -693,3 +693,47 @@ def test_a_jump_whose_algorithms_are_not_known_leaves_them_out(open_page):
     page = open_page("#gpu=NVIDIA+H200&batch_sizes=8+10+12&chosen_only=1")
     expect(page.locator("#why-facts")).to_contain_text("the time per image changes by a factor of 2.45.")
     assert "{" not in page.inner_text("#why-facts")
+
+
+def test_the_page_checks_a_speed_and_compares_another_cnn_as_the_service_does(page, ask):
+    page.click("#advice summary")
+    page.select_option("#advice_gpu", "NVIDIA H200")
+    page.select_option("#advice_batch", "64")
+    page.fill("#check_speed", "1,200")
+    page.select_option("#check_unit", "iteration_time_ms")
+    page.click("#checks-ask")
+    training = {"cnn": "resnet50", "gpus": ["H200"], "batch_sizes": [64], "data_set": "imagenet"}
+    checkup = ask("checks", training | {"epochs": 90, "iteration_time_ms": 1200})["checkup"]
+    said = page.locator("#checks-answer")
+    expect(said).to_contain_text("Too slow")
+    expect(said.locator("li")).to_have_count(3)
+    expect(said.locator("li").first).to_contain_text(checkup["causes"][0]["what"])
+    page.select_option("#diff_after", "resnet101")
+    page.click("#differences-ask")
+    [change] = ask("differences", training | {"after": {"cnn": "resnet101"}})["differences"]
+    expect(page.locator("#differences-answer p")).to_contain_text(
+        f"+{100 * (change['ratio'] - 1):.0f} % time"
+    )
+    layers = [row[0] for row in text_rows(page, "#differences-answer")]
+    assert layers == [each["layer"] for each in change["layers"]][: len(layers)]
+    page.click("#language")
+    expect(said).to_contain_text("遅すぎます")
+    expect(page.locator("#check_speed")).to_have_value("1,200")
+
+
+def test_a_speed_that_the_service_refuses_is_answered_in_its_words(page):
+    page.click("#advice summary")
+    page.fill("#check_speed", "fast")
+    page.click("#checks-ask")
+    expect(page.locator("#checks-problem")).to_contain_text("images_per_s")
+    expect(page.locator("#checks-answer")).to_be_empty()
+
+
+def test_what_few_visits_need_is_not_loaded_at_first(open_page, window):
+    loaded = []
+    window.on("request", lambda request: loaded.append(request.url.rpartition("/")[2]))
+    page = open_page()
+    assert {"advice.js", "upload.js", "onnx_strip.js", "layer_table.js", "offers"} & set(loaded) == set()
+    page.click("#advice summary")
+    expect(page.locator("#check_speed")).to_be_visible()
+    assert "advice.js" in loaded

@@ -9,6 +9,7 @@ from predictor.answers.answer import answer
 from predictor.answers.diff import diff
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
+from predictor.models.served import Model
 
 VGG = Question("vgg16", ["T4", "H200"], 64)
 
@@ -61,3 +62,15 @@ def test_a_change_within_its_interval_is_unsure_of_its_sign():
 def test_one_cnn_is_compared_with_one_at_given_batch_sizes(change, says):
     with pytest.raises(SchemaError, match=says):
         diff(replace(VGG, **change), VGG)
+
+
+def test_only_the_mode_that_is_asked_is_forecast(monkeypatch):
+    asked, forecasts = set(), Model.forecasts
+
+    def noted(model, table, devices, *others, **more):
+        asked.update((gpu.name, mode.precision, mode.memory_format) for gpu, mode in devices)
+        return forecasts(model, table, devices, *others, **more)
+
+    monkeypatch.setattr(Model, "forecasts", noted)
+    changed(Question("resnet34", "H200", 48, precision="amp_bf16"), "resnet50")
+    assert asked == {("NVIDIA H200", "amp_bf16", "nchw")}

@@ -1,0 +1,115 @@
+/**
+ * The user's own training: whether its speed is normal, and what another CNN would change.
+ * Loaded by main.js when the panel is first opened; calls dom, format, i18n, question and table.
+ */
+import { byId, fill, make } from "./dom.js";
+import { count, dollars, duration, durations, number, share, shortGpu } from "./format.js";
+import { t } from "./i18n.js";
+import { typed } from "./question.js";
+import { Table } from "./table.js";
+
+const SPEEDS = ["images_per_s", "iteration_time_ms", "epoch_time_s"]; // fields of a check
+const MOST_CAUSES = 3;
+
+/** The panel. */
+export class Advice {
+  /**
+   * @param {(path: string, gpu: string, batch_size: number, more: object) => Promise<object>} ask the service about
+   *   the question that is answered, on one GPU at one batch size; throws with words
+   * @param {(message: string) => void} say
+   */
+  constructor(ask, say) {
+    Object.assign(this, { ask, say, found: {} });
+  }
+
+  /** Take the answer to another question. @param {object[]} rows predictions @param {string[]} cnns of the zoo */
+  offer(rows, cnns) {
+    Object.assign(this, { rows, cnns, found: {} });
+    this.draw();
+  }
+
+  /** Draw again, as after a change of language; what was typed stays. */
+  draw() {
+    const before = new Map([...byId("advice-body").querySelectorAll("input, select")].map(({ id, value }) => [id, value]));
+    const list = (id, key, options) => {
+      const select = make("select", { id });
+      fill(select, options, options.some(([name]) => name === before.get(id)) ? before.get(id) : options[0][0]);
+      return field(id, key, select);
+    };
+    const [gpus, sizes] = ["gpu", "batch_size"].map((name) => [...new Set(this.rows.map((row) => row[name]))]);
+    byId("advice-body").replaceChildren(
+      make("div", { class: "pair" }, list("advice_gpu", "gpu", gpus.map((gpu) => [gpu, shortGpu(gpu)])), list("advice_batch", "batch_sizes_one", sizes.map((size) => [String(size), count(size)]))),
+      make("h3", { text: t("check_title") }),
+      make("div", { class: "pair" }, field("check_speed", "check_speed", make("input", { id: "check_speed", inputmode: "decimal", autocomplete: "off", value: before.get("check_speed") ?? "" })), list("check_unit", "check_unit", SPEEDS.map((name) => [name, t(`speed_${name}`)]))),
+      ...this.#part("checks", "check_ask", () => ({ [byId("check_unit").value]: typed(byId("check_speed").value) })),
+      make("h3", { text: t("diff_title") }),
+      make("div", { class: "pair" }, list("diff_after", "cnn", this.cnns.map((cnn) => [cnn, cnn]))),
+      ...this.#part("differences", "diff_ask", () => ({ after: { cnn: byId("diff_after").value } })),
+    );
+    this.#show("checks");
+    this.#show("differences");
+  }
+
+  /** The button of a question, and the place of its answer. */
+  #part(path, key, more) {
+    const ask = make("button", { type: "button", class: "quiet", id: `${path}-ask`, text: t(key), onclick: () => this.#asked(path, more()) });
+    return [make("p", { class: "row" }, ask), make("p", { class: "error", id: `${path}-problem`, role: "alert", lang: "en" }), make("div", { id: `${path}-answer`, role: "status" })];
+  }
+
+  async #asked(path, more) {
+    try {
+      this.found[path] = await this.ask(path, byId("advice_gpu").value, Number(byId("advice_batch").value), more);
+      byId(`${path}-problem`).textContent = "";
+    } catch (error) {
+      this.found[path] = null;
+      byId(`${path}-problem`).textContent = error.message;
+    }
+    this.#show(path);
+  }
+
+  #show(path) {
+    const place = byId(`${path}-answer`);
+    if (!this.found[path]) return place.replaceChildren();
+    if (path === "checks") return place.replaceChildren(...checked(this.found.checks.checkup));
+    const [change] = this.found.differences.differences;
+    const layers = make("div");
+    place.replaceChildren(make("p", { text: changed(change) }), layers);
+    if (change.layers.length) new Table(layers, this.say).draw(layerTable(change.layers));
+  }
+}
+
+function field(id, key, control) {
+  return make("div", { class: "field" }, make("label", { for: id, text: t(key) }), control);
+}
+
+const milliseconds = (ms) => duration(ms / 1000);
+
+/** The verdict, and the likeliest causes with what mends them, in the service's English. */
+function checked({ verdict, measured_ms, normal_ms, low_ms, high_ms, causes }) {
+  const values = { factor: number(measured_ms / normal_ms, 2), measured: milliseconds(measured_ms), normal: milliseconds(normal_ms), interval: durations(low_ms / 1000, high_ms / 1000, normal_ms / 1000) };
+  const items = causes.slice(0, MOST_CAUSES).map(({ name, probability, what, remedy, saved_h, saved_usd }) => {
+    const saved = saved_h > 0 ? ` ${t("saves", { saved: [duration(3600 * saved_h), saved_usd === null ? "" : dollars(saved_usd)].filter(Boolean).join(", ") })}` : "";
+    return make("li", {}, `${share(probability)} %: ${t(`cause_${name}`)}.${saved} `, make("small", { lang: "en", text: `${what}. ${remedy}` }));
+  });
+  return [make("p", { text: t(`check_${verdict}`, values) }), make("ul", { class: "facts" }, ...items)];
+}
+
+const percent = (ratio) => `${ratio < 1 ? "−" : "+"}${number(Math.abs(100 * (ratio - 1)), 2)}`;
+
+/** What the change does, in a sentence. */
+function changed({ before, after, ratio, low, high, changed_share }) {
+  const gib = after.peak_memory_gib - before.peak_memory_gib;
+  const values = { change: percent(ratio), low: percent(low), high: percent(high), before: milliseconds(before.iteration_time_ms), after: milliseconds(after.iteration_time_ms), memory: `${gib < 0 ? "−" : "+"}${number(Math.abs(gib), 2)}` };
+  const fits = after.fits_in_memory === false ? ` ${t("fits_not")}.` : "";
+  const unsure = low <= 1 && high >= 1 ? ` ${t("diff_unsure")}` : "";
+  return changed_share ? t("diff_answer", values) + fits + unsure : t("diff_same");
+}
+
+function layerTable(rows) {
+  const columns = [
+    { key: "layer", title: t("layer"), text: true, head: true, value: (row) => row.layer, cell: (row) => row.layer },
+    ...["before", "after"].map((side) => ({ key: side, title: t(side), value: (row) => row[`count_${side}`], cell: (row) => count(row[`count_${side}`]) })),
+    { key: "ms", title: t("unit_ms"), value: (row) => row.after_ms - row.before_ms, cell: (row) => `${number(row.before_ms)} → ${number(row.after_ms)}` },
+  ];
+  return { caption: t("diff_layers"), columns, rows };
+}
