@@ -152,7 +152,7 @@ _SPEEDS = {
 
 
 def causes(rows: pd.DataFrame, published: Sequence[Claim]) -> str:
-    """First causes by `epochcast.check` of rows outside their intervals, beside what sources tell, in Markdown."""
+    """First causes by `epochcast.check` of rows outside their intervals, beside what sources say, in Markdown."""
     by_id = {claim["id"]: claim for claim in published}
     outside = rows[~rows["measured"].between(rows["low"], rows["high"])]
     stated = [by_id[name] for name in outside["id"]]
@@ -164,7 +164,7 @@ def causes(rows: pd.DataFrame, published: Sequence[Claim]) -> str:
         ],
     )
     lines = [
-        "| source | rows | times the answer | first cause | what the source tells |",
+        "| source | rows | times the answer | first cause | what the source says |",
         "|---|---|---|---|---|",
     ]
     for (group, notes), found in outside.groupby(["group", "notes"], sort=False):

@@ -77,3 +77,12 @@ def test_the_table_gives_the_mean_of_the_groups_and_the_picture_every_generation
     assert "all                                16.7  +10.0      67    3" in lines
     module.draw(rows, tmp_path / "claims.svg")
     assert {"Volta (2)", "Ada (1)"} <= set((tmp_path / "claims.svg").read_text().replace("<", ">").split(">"))
+
+
+def test_a_claim_outside_its_interval_has_a_cause_beside_its_source(module):
+    slow = claim_of(module, measured="images/s", value="5", notes="a slow disk")
+    within = module.asked_claims([slow]).assign(id="within").eval("measured = predicted")
+    rows = module.pd.concat([module.asked_claims([slow]), within])
+    [line] = module.causes(rows, [slow]).splitlines()[2:]
+    assert line.endswith("| a slow disk |")
+    assert "%" in line
