@@ -30,6 +30,7 @@ _LEARNING_RATE = 0.01
 _VALIDATED = 10_000
 _ALONE_IMAGES = 2500
 _ALONE_LEAST, _ENQUEUED = 10, 5
+_OPENED, _WARM_UP = 20, 5  # iterations of an opening, in whole rounds of its workers, and before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Job:
     n_gpus: int
     folder: Path | None
     meeting_file: Path
+    opened: Callable[[float], None] | None = None
+    """Is told the ms of an iteration in its loader before the one epoch that is then trained."""
 
 
 def train(job: Job) -> dict[str, Any]:
@@ -239,14 +242,22 @@ def _train_pytorch(job: Job) -> dict[str, Any]:
                 pin_memory=job.gpu is not None, persistent_workers=persistent and job.workers > 0,
             )  # fmt: skip
 
-        training = loader(job.samples, True)
-
         def epoch(batches: Any) -> dict[str, Any]:
             start = time.perf_counter()
             times = _epoch(iter(batches), len(batches), step, wait, mark, seconds_between)
             return times | {"whole_s": time.perf_counter() - start}
 
-        found: dict[str, Any] = epoch(training)
+        if job.opened is not None:
+            n = -(-_OPENED // max(1, job.workers)) * max(1, job.workers)
+            samples = (2 * job.workers + _WARM_UP + n) * job.local_batch_size
+            opening = loader(samples, True, persistent=False)
+            found = {"opening_ms": _opening_ms(iter(opening), len(opening) - n, n, step, wait)}
+            job.opened(found["opening_ms"])
+            found |= _of_later("anew", epoch(loader(job.samples, True, persistent=False)))
+            resident = on_device(next(iter(opening)))
+            return found | _alone(lambda: step(resident), wait, job) | _machine_of(device)
+        training = loader(job.samples, True)
+        found = epoch(training)
         for which in _LATER[: job.epochs - 1]:
             found |= _of_later(which, epoch(training))
         resident = on_device(next(iter(training)))
@@ -257,10 +268,28 @@ def _train_pytorch(job: Job) -> dict[str, Any]:
         if job.validates and job.n_gpus == 1:
             validated = loader(min(_VALIDATED, job.samples), False)
             found |= _validation(model.eval(), validated, on_device, context, wait)
-    return found | {
-        "gpu": "cpu" if job.gpu is None else torch.cuda.get_device_name(device),
-        "version": f"torch {torch.__version__}",
-    }
+    return found | _machine_of(device)
+
+
+def _machine_of(device: Any) -> dict[str, str]:
+    import torch
+
+    gpu = "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return {"gpu": gpu, "version": f"torch {torch.__version__}"}
+
+
+def _opening_ms(
+    batches: Iterator[Any], skipped: int, n: int, step: Callable[[Any], None], wait: Callable[[], None]
+) -> float:
+    """Ms of `n` iterations in their loader, after those whose mini-batches its workers had ready."""
+    for _ in range(skipped):
+        step(next(batches))
+    wait()
+    start = time.perf_counter()
+    for _ in range(n):
+        step(next(batches))
+    wait()
+    return 1000 * (time.perf_counter() - start) / n
 
 
 _LATER = ("second", "third")

@@ -3,10 +3,13 @@
     python benchmarks/real_epochs.py forecast --cases resnet50_pytorch_1x128_amp --out FORECAST.csv
     python benchmarks/real_epochs.py pictures --folder PICTURES
     python benchmarks/real_epochs.py train --gpus 0 --cases resnet50_pytorch_1x128_amp --folder PICTURES --out FILE.csv
+    python benchmarks/real_epochs.py train --opening FORECAST.csv --host host.json --input input.json --cases ...
 
 A case is a CNN of the zoo or of timm, GPUs x the batch size of each, and a mode. Each is trained in processes of its
 own, one for each GPU, ended after `--limit` seconds; its row is on disk before
 the next begins, and a second run goes on with what is left. `train --dry-run` takes every case once on a CPU, tiny.
+With `--opening` each case is forecast by the machine's files, then by some iterations of its own step in its loader;
+then one whole epoch is trained, whose workers begin anew.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from shutil import copyfile
@@ -43,10 +47,7 @@ from proxy_cnns.pictures import write_images
 _SAMPLES = 50_000
 _VALIDATED = 10_000
 _DISTINCT_PICTURES = 2000
-_HOSTS = {
-    "NVIDIA H100 80GB HBM3": "h100_16_cores.json",
-    "NVIDIA H200": "h200_16_cores.json",
-}
+_GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 _VCPUS = 16  # of each GPU of the machine
 
 
@@ -66,6 +67,12 @@ TASKS = {
     "vgg_cifar": Task("cifar10", 32, 8),
     "mobilenet_v2": Task("imagenet", 224, 16, from_files=True, samples=20_000),
     "resnet18_cifar": Task("cifar10", 32, 8),
+    "resnet34": Task("imagenet", 224, 16, from_files=True, samples=80_000),
+    "resnet18": Task("imagenet", 224, 6, from_files=True, samples=36_000),
+    "resnet9": Task("cifar10", 32, 2, samples=300_000),
+    "vgg11_bn": Task("stl10", 96, 3, samples=180_000),
+    "resnext50_32x4d": Task("imagenet", 224, 16, from_files=True, samples=50_000),
+    "vgg16": Task("imagenet", 224, 16, from_files=True, samples=50_000),
 }
 _USUAL_TASK = Task("stl10", 96, 8, samples=10_000)
 """Of every other CNN."""
@@ -123,8 +130,8 @@ _MEASURED = (
     "case", "gpu", "gpus", "iterations", "epoch_s", "whole_s", "second_epoch_s", "second_whole_s", "second_wait_s",
     "second_middle_ms", "third_epoch_s", "third_whole_s", "third_wait_s", "third_middle_ms", "anew_epoch_s",
     "anew_whole_s", "anew_wait_s", "anew_middle_ms", "first_iteration_s", "first_wait_s", "middle_ms", "waited_s",
-    "alone_ms", "enqueue_ms", "validation_s", "second_validation_s", "loader_images_per_s", "case_s", "load", "version",
-    "machine", "started_at", "error",
+    "alone_ms", "enqueue_ms", "opening_ms", "validation_s", "second_validation_s", "loader_images_per_s", "case_s",
+    "load", "version", "machine", "started_at", "error",
 )  # fmt: skip
 
 
@@ -137,26 +144,26 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _forecast(options: argparse.Namespace) -> None:
-    """Ask `epochcast.compare` for every case, with the host's file and without."""
-    rows = [
-        _forecast_of(case, gpu, host)
-        for gpu, host_file in _HOSTS.items()
-        for case in _cases(options.cases)
-        for host in (host_file, None)
-    ]
-    with options.out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"{len(rows)} forecasts in {options.out}")
+    """Ask `epochcast.compare` for every case on both GPUs, by the files given or none."""
+    for gpu in _GPUS:
+        for case in _cases(options.cases):
+            _append(options.out, forecast_of(case, gpu, options.host, options.input))
 
 
-def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
-    """An epoch of the task's images: as many iterations more or less than an epoch of the answer's data set has."""
+def forecast_of(
+    case: Case,
+    gpu: str,
+    host_file: Path | None = None,
+    input_file: Path | None = None,
+    anchor_ms: float | None = None,
+) -> dict[str, Any]:
+    """An epoch of the task's images: as many iterations more or less than an epoch of the answer's data set has.
+
+    `input_file` tells of JPEGs alone; `anchor_ms` is an iteration measured in its loader.
+    """
     import epochcast
     from predictor.catalogue.data_sets import find_training_set
     from predictor.catalogue.offers import Offer
-    from predictor.files import data_file
 
     task, batch_size = case.task, case.n_gpus * case.local_batch_size
     machine = Offer("own", "machine", gpu, case.n_gpus, 1.0, vcpus=_VCPUS * case.n_gpus, link=_LINK)
@@ -175,7 +182,9 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
             n_gpus=case.n_gpus,
             workers=task.workers,
             offers=[machine],
-            host=None if host_file is None else str(data_file(f"hosts/{host_file}")),
+            host=None if host_file is None else str(host_file),
+            input=str(input_file) if input_file is not None and task.from_files else None,
+            anchors=[] if anchor_ms is None else [_anchor(case, gpu, anchor_ms)],
         ).iloc[0]
         for validated in (0, _VALIDATED)
     ]
@@ -191,7 +200,7 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
     return {
         "case": case.name,
         "gpu": gpu,
-        "host": host_file or "not measured",
+        "host": "not measured" if host_file is None else host_file.name,
         "n_gpus": case.n_gpus,
         "batch_size": batch_size,
         "precision": case.mode.precision,
@@ -202,8 +211,14 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
         "bottleneck": found["bottleneck"],
         "method": found["method"],
         "extrapolates": " ".join(reason.kind for reason in found["extrapolates"]),
-        "forecast_at": datetime.now(UTC).isoformat(timespec="minutes"),
+        "anchor_ms": anchor_ms and float(f"{anchor_ms:.5g}"),
+        "forecast_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _anchor(case: Case, gpu: str, iteration_ms: float) -> dict[str, Any]:
+    size = {"batch_size": case.n_gpus * case.local_batch_size, "image_size": case.task.image_size}
+    return {"gpu": gpu, "iteration_time_ms": iteration_ms, **size}
 
 
 @lru_cache
@@ -281,6 +296,8 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _row(case: Case, options: argparse.Namespace, limit_s: float) -> dict[str, Any]:
+    if options.opening and not options.dry_run:
+        _append(options.opening, forecast_of(case, _gpu_name(options.gpus[0]), options.host, options.input))
     started_at, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         found = _trained(list(_jobs(case, options, Path(folder))), options.gpus, limit_s)
@@ -289,7 +306,7 @@ def _row(case: Case, options: argparse.Namespace, limit_s: float) -> dict[str, A
         name: float(f"{each:.5g}") if isinstance(each, float) else each for name, each in found.items()
     }
     gpus = "cpu" if options.dry_run else ",".join(map(str, options.gpus))
-    return {"case": case.name, "gpus": gpus, "started_at": started_at, **rounded}
+    return {"case": case.name, "gpus": gpus, "started_at": started_at, "error": "", **rounded}
 
 
 def _jobs(case: Case, options: argparse.Namespace, folder: Path) -> Iterator[Job]:
@@ -299,8 +316,20 @@ def _jobs(case: Case, options: argparse.Namespace, folder: Path) -> Iterator[Job
             case.cnn, case.mode, task.image_size, case.local_batch_size, task.workers, task.samples,
             case.epochs, case.local_batch_size in (128, 500, 512), None if options.dry_run else rank, rank, case.n_gpus,
             options.folder if task.from_files else None, folder / "meeting",
+            partial(_opened, case, options) if options.opening else None,
         )  # fmt: skip
         yield _tiny(job) if options.dry_run else job
+
+
+def _opened(case: Case, options: argparse.Namespace, iteration_ms: float) -> None:
+    gpu = _GPUS[0] if options.dry_run else _gpu_name(options.gpus[0])
+    _append(options.opening, forecast_of(case, gpu, options.host, options.input, iteration_ms))
+
+
+def _gpu_name(gpu: int) -> str:
+    """The driver's name of a GPU, without starting CUDA in the process that the trainings are copies of."""
+    query = ("nvidia-smi", f"--id={gpu}", "--query-gpu=name", "--format=csv,noheader")
+    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _tiny(job: Job) -> Job:
@@ -373,7 +402,7 @@ def _append(path: Path, row: dict[str, Any]) -> None:
     is_new = not path.is_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, _MEASURED, lineterminator="\n")
+        writer = csv.DictWriter(file, _MEASURED if "error" in row else list(row), lineterminator="\n")
         if is_new:
             writer.writeheader()
         writer.writerow(row)
@@ -404,6 +433,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         each.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "pictures")
     for each in (forecast, training):
         each.add_argument("--cases", required=True, help="names, joined by commas, in this order")
+        each.add_argument("--host", type=Path, help="file of `epochcast host`")
+        each.add_argument("--input", type=Path, help="file of `epochcast profile input`, for JPEGs")
+    training.add_argument("--opening", type=Path, help="CSV file for forecasts made just before each epoch")
     training.add_argument(
         "--gpus",
         type=lambda text: [int(each) for each in text.split(",")],

@@ -63,7 +63,7 @@ def test_strangers_were_forecast_before_they_were_trained():
 
 def test_a_forecast_is_what_compare_says_for_as_many_iterations(benchmark):
     case = benchmark.Case.named("resnet50_pytorch_2x128_tf32")
-    found = benchmark._forecast_of(case, H100, None)
+    found = benchmark.forecast_of(case, H100)
     machine = Offer("mine", "machine", H100, 2, 1.0, vcpus=32, link="nvlink4")
     answer = epochcast.compare(
         "resnet50", H100, 256, data_set="imagenet", n_gpus=2, workers=16, precision="tf32", offers=[machine]

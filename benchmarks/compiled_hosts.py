@@ -1,0 +1,233 @@
+"""Host and wall times of iterations, eager and compiled: `python benchmarks/compiled_hosts.py --out FILE.csv`.
+
+Each CNN of torchvision is a process in each mode. Some at a time compile together; then, while all others wait, one
+after the other is timed. `--budget` seconds after the start no more begin; `--dry-run` takes one on a CPU, tiny, and
+does not make its kernels.
+"""
+
+import argparse
+import csv
+import multiprocessing
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from machine import machine
+
+CNNS = (
+    "resnet18", "mobilenet_v2", "convnext_tiny", "resnet50", "efficientnet_b0", "shufflenet_v2_x1_0", "squeezenet1_1",
+    "mobilenet_v3_large", "regnet_y_400mf", "resnext50_32x4d", "mnasnet1_0", "regnet_x_800mf", "vgg11_bn", "googlenet",
+    "densenet121",
+)  # fmt: skip
+MODES = ("tf32", "amp_bf16_cl")
+_SMALL, _LARGE = 4, 64
+_OVERHEAD = CNNS[:3]  # by CUDA graphs, too
+_COLUMNS = (
+    "cnn", "mode", "how", "batch_size", "wall_ms", "enqueue_ms", "gpu_ms", "kernels", "gpu", "version",
+    "machine", "measured_at", "error",
+)  # fmt: skip
+_REPEATS, _SECONDS = 7, 0.4
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("compiled_hosts.csv"))
+    parser.add_argument("--budget", type=float, default=300, help="seconds after which no CNN begins")
+    parser.add_argument("--limit", type=float, default=110, help="seconds that those of a round may compile")
+    parser.add_argument("--together", type=int, default=10, help="CNNs that compile at a time")
+    parser.add_argument("--dry-run", action="store_true", help="one CNN, tiny, on a CPU")
+    options = parser.parse_args(arguments)
+    end = time.perf_counter() + options.budget
+    cases = [(cnn, mode) for cnn in CNNS for mode in MODES]
+    if options.dry_run:
+        cases = cases[:2]
+    with options.out.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
+        rows.writeheader()
+        while cases and time.perf_counter() < end:
+            some, cases = cases[: options.together], cases[options.together :]
+            for row in _round(some, min(options.limit, end - time.perf_counter()), options.dry_run):
+                rows.writerow(row)
+                file.flush()
+                print(*(f"{name} {value}" for name, value in row.items() if value), sep="  ", flush=True)
+    print(f"{len(cases)} of {len(CNNS) * len(MODES)} left out: the budget is over")
+    return 0
+
+
+def _round(cases: list[tuple[str, str]], limit_s: float, tiny: bool) -> list[dict[str, Any]]:
+    """Compile all, then time one after the other."""
+    context: Any = multiprocessing.get_context("spawn")
+    end, rows = time.perf_counter() + limit_s, []
+    processes, pipes = [], []
+    for case in cases:
+        here, there = context.Pipe()
+        process = context.Process(target=_work, args=(*case, time.time() + limit_s, tiny, there))
+        process.start()
+        there.close()
+        processes.append(process)
+        pipes.append(here)
+    ready: list[Any] = []
+    while len(ready) < len(pipes):
+        come = wait([pipe for pipe in pipes if pipe not in ready], max(0.0, end + 30 - time.perf_counter()))
+        if not come:
+            break
+        ready += come
+    late = [i for i, pipe in enumerate(pipes) if pipe not in ready]
+    for i in late:
+        _end(processes[i])
+    for case, process, pipe in zip(cases, processes, pipes, strict=True):
+        if pipe in ready:
+            try:
+                pipe.recv()
+                pipe.send("time")
+                rows += pipe.recv() if pipe.poll(60) else [_row(*case, error="timing took over 60 s")]
+            except (EOFError, BrokenPipeError):
+                rows.append(_row(*case, error="the process ended"))
+            _end(process)
+        else:
+            rows.append(_row(*case, error=f"not compiled in {limit_s + 30:.0f} s"))
+    return rows
+
+
+def _end(process: Any) -> None:
+    """End a process and those that compile for it; it began a session."""
+    process.join(0.2)
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        process.kill()
+    process.join()
+
+
+def _row(cnn: str, mode: str, **more: Any) -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"cnn": cnn, "mode": mode, "machine": machine(), "measured_at": now, **more}
+
+
+def _work(cnn: str, mode: str, until: float, tiny: bool, pipe: Any) -> None:
+    """Compile one CNN in a mode, say so, and when told time each of its iterations."""
+    os.setsid()
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "2"
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+        rows = []
+        try:
+            import torch
+
+            torch.set_num_threads(2)
+            device = torch.device("cpu" if tiny else "cuda")
+            ways = [("eager", _SMALL), ("eager", _LARGE), ("default", _SMALL), ("default", _LARGE)]
+            ways += [("reduce-overhead", _SMALL)] if cnn in _OVERHEAD and not tiny else []
+            steps: dict[tuple[str, int], Any] = {}
+            for way in ways:
+                how, batch_size = way
+                if steps and how != "eager" and time.time() > until:
+                    break
+                try:
+                    steps[way] = _step(cnn, mode, how, 2 if tiny else batch_size, 32 if tiny else 224, device)
+                    for _ in range(3):
+                        steps[way]()
+                    _wait(device)
+                except Exception as error:  # noqa: BLE001 - a row says so
+                    steps.pop(way, None)
+                    more = {"how": how, "batch_size": batch_size}
+                    rows.append(_row(cnn, mode, error=f"{type(error).__name__}: {error}"[:300], **more))
+                if not tiny:
+                    torch.cuda.empty_cache()
+            pipe.send("ready")
+            pipe.recv()
+            for (how, batch_size), step in steps.items():
+                times = iteration_times(step, device)
+                gpu = "cpu" if tiny else torch.cuda.get_device_name()
+                about = {
+                    "how": how,
+                    "batch_size": batch_size,
+                    "gpu": gpu,
+                    "version": f"torch {torch.__version__}",
+                }
+                rows.append(_row(cnn, mode, **about, **times))
+        except Exception as error:  # noqa: BLE001 - it crosses a process border
+            rows.append(_row(cnn, mode, error=f"{type(error).__name__}: {error}"[:300]))
+            if not pipe.poll():
+                pipe.send("failed")
+                pipe.recv()
+        pipe.send(rows)
+
+
+def _step(cnn: str, mode: str, how: str, batch_size: int, size: int, device: Any) -> Any:
+    import torch
+    import torchvision
+
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = mode == "tf32"
+    amp, layout = mode != "tf32", torch.channels_last if mode != "tf32" else torch.contiguous_format
+    more = {"aux_logits": False, "init_weights": True} if cnn == "googlenet" else {}
+    model = getattr(torchvision.models, cnn)(weights=None, **more).train().to(device, memory_format=layout)
+    images = torch.randn(batch_size, 3, size, size, device=device).contiguous(memory_format=layout)
+    labels = torch.randint(1000, (batch_size,), device=device)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    way: dict[str, Any] = {"mode": how} if device.type == "cuda" else {"backend": "aot_eager"}
+    trained = model if how == "eager" else torch.compile(model, dynamic=False, **way)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        if how == "reduce-overhead":
+            torch.compiler.cudagraph_mark_step_begin()
+        with torch.autocast(device.type, torch.bfloat16, enabled=amp):
+            loss = torch.nn.functional.cross_entropy(trained(images), labels)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _wait(device: Any) -> None:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def iteration_times(step: Any, device: Any) -> dict[str, Any]:
+    """Wall time of an iteration among others, time to enqueue one on an idle GPU, and its kernels."""
+    for _ in range(3):
+        step()
+    enqueued = []
+    for _ in range(_REPEATS):
+        _wait(device)
+        start = time.perf_counter()
+        step()
+        enqueued.append(1000 * (time.perf_counter() - start))
+    enqueue_ms = statistics.median(enqueued)
+    n = max(10, int(1000 * _SECONDS / enqueue_ms))
+    _wait(device)
+    start = time.perf_counter()
+    for _ in range(n):
+        step()
+    _wait(device)
+    wall_ms = 1000 * (time.perf_counter() - start) / n
+    found = {"wall_ms": wall_ms, "enqueue_ms": enqueue_ms} | _kernels(step, device)
+    return {name: float(f"{value:.5g}") for name, value in found.items()}
+
+
+def _kernels(step: Any, device: Any) -> dict[str, float]:
+    """Number and GPU time of the kernels and copies of a step; none on a CPU."""
+    import torch
+
+    if device.type != "cuda":
+        return {}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        step()
+        torch.cuda.synchronize()
+    kernels = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    return {"gpu_ms": sum(event.time_range.elapsed_us() for event in kernels) / 1000, "kernels": len(kernels)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
