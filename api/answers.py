@@ -16,6 +16,7 @@ from predictor.answers.check import Checkup
 from predictor.answers.compare import ComparisonRow, Verdict
 from predictor.answers.diff import Difference
 from predictor.answers.explain import Explanation
+from predictor.answers.fit_memory import MemoryPlan
 
 _LEFT_OUT = Field(description="GPUs that were named and lack a precision, where another one has it.")
 
@@ -126,6 +127,22 @@ class DifferenceAnswer(BaseModel):
     """What a change costs, for each GPU and batch size."""
 
     differences: list[DifferenceOut]  # type: ignore[valid-type]
+
+
+_PLANNED: dict[str, Any] = {name: (hint, ...) for name, hint in get_type_hints(MemoryPlan).items()}
+_PLANNED["row"] = (ComparisonRowOut, ...)
+
+MemoryPlanOut = create_model("MemoryPlan", __doc__=MemoryPlan.__doc__, **_PLANNED)
+
+
+class MemoryPlanAnswer(BaseModel):
+    """The plan that ranks first, in one sentence and as data."""
+
+    sentence: str
+    best: MemoryPlanOut  # type: ignore[valid-type]
+    without: dict[str, MemoryPlanOut | None] = Field(  # type: ignore[valid-type]
+        description="By concession of the best plan the best without it; null where none fits."
+    )
 
 
 class ExplanationAnswer(BaseModel):

@@ -27,6 +27,7 @@ from api.questions import (
     ComparisonQuestion,
     DifferenceQuestion,
     ExplanationQuestion,
+    MemoryPlanQuestion,
     PredictionQuestion,
 )
 from api.routes import (
@@ -39,6 +40,7 @@ from api.routes import (
     explanations,
     health,
     measurements,
+    memory_plans,
     predictions,
 )
 from api.serving import ServingState
@@ -52,6 +54,7 @@ ROUTERS: dict[str, APIRouter] = {
     "explanations": explanations.router,
     "checks": checks.router,
     "differences": differences.router,
+    "memory_plans": memory_plans.router,
     "calibrations": calibrations.router,
     "measurements": measurements.router,
     "catalogue": catalogue.router,
@@ -153,6 +156,7 @@ def _examples(app: FastAPI) -> Examples:
         "create_explanation": of(ExplanationQuestion, explanations.answer_to),
         "create_check": of(CheckQuestion, checks.answer_to),
         "create_difference": of(DifferenceQuestion, differences.answer_to),
+        "create_memory_plan": of(MemoryPlanQuestion, memory_plans.answer_to),
         "create_calibration": partial(calibrations.example, app.state),
         "create_cnn": cnns.example,
         "get_cnn": catalogue.cnn_example,

@@ -22,9 +22,11 @@ from api.questions import (
     ComparisonQuestion,
     DifferenceQuestion,
     ExplanationQuestion,
+    MemoryPlanQuestion,
     PredictionQuestion,
 )
 from predictor.answers.bounds import BOUNDS
+from predictor.answers.fit_memory import CONCESSIONS
 from predictor.answers.options import options_of
 from predictor.answers.question import Question
 from predictor.measurements.schema import COLUMNS, Column
@@ -81,6 +83,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     ExplanationQuestion,
     CheckQuestion,
     DifferenceQuestion,
+    MemoryPlanQuestion,
     Problem,
     MeasurementRows,
     FoundMeasurements,
@@ -119,6 +122,7 @@ def _words() -> dict[str, tuple[str, ...]]:
         "verdict": ("normal", "slow", "fast"),
         "binding": ("memory", "budget", "deadline"),
         "data_exceeds": ("memory", "disk"),
+        "concessions": CONCESSIONS,
     }
 
 

@@ -20,6 +20,7 @@ from api.questions import (
     ComparisonQuestion,
     DifferenceQuestion,
     ExplanationQuestion,
+    MemoryPlanQuestion,
     PredictionQuestion,
     check_runs,
     core_question,
@@ -45,7 +46,14 @@ _COLUMNS_OR_STORE = (
     f"Measurements, up to {MAX_COLUMN_ROWS:,}, take least room as columns: "
     f'"measurements": {{"gpu": ["NVIDIA L40S", ...], "batch_size": [32, ...], ...}}. {LARGER_TABLES}'
 )
-Asked = PredictionQuestion | ComparisonQuestion | ExplanationQuestion | CheckQuestion | DifferenceQuestion
+Asked = (
+    PredictionQuestion
+    | ComparisonQuestion
+    | ExplanationQuestion
+    | CheckQuestion
+    | DifferenceQuestion
+    | MemoryPlanQuestion
+)
 Q = TypeVar(
     "Q",
     PredictionQuestion,
@@ -54,6 +62,7 @@ Q = TypeVar(
     ExplanationQuestion,
     CheckQuestion,
     DifferenceQuestion,
+    MemoryPlanQuestion,
 )
 Answering = Callable[[Q, Question], bytes]
 """From a checked question, as posted and as the core takes it, to its answer in JSON."""

@@ -24,6 +24,7 @@ from pydantic import (
 
 from api.layer_tables import STRICT, LayerTableIn, Name, inline_table
 from predictor.answers.asked import Asked
+from predictor.answers.fit_memory import ALLOWED
 from predictor.answers.options import Option, options_of
 from predictor.answers.own_measurements import OwnMeasurements, load_model
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
@@ -232,7 +233,9 @@ _Gpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_GPUS)]
 if TYPE_CHECKING:
     _Precision = str
     _MemoryFormat = str
+    _Allowed = str
 else:
+    _Allowed = Literal[ALLOWED]
     _Precision, _MemoryFormat = Literal[PRECISIONS], Literal[MEMORY_FORMATS]
 
 
@@ -297,7 +300,7 @@ class ExplanationQuestion(_Explained):
     )
 
 
-_Speed = Annotated[float, Field(gt=0, le=_LARGEST), AfterValidator(_no_dust)]
+_Positive = Annotated[float, Field(gt=0, le=_LARGEST), AfterValidator(_no_dust)]
 
 
 class CheckQuestion(_Checked):
@@ -327,9 +330,9 @@ class CheckQuestion(_Checked):
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1, description="Of the training, for what mending saves."
     )
-    images_per_s: _Speed | None = Field(None, description="The training's speed, or one of the next two.")
-    iteration_time_ms: _Speed | None = None
-    epoch_time_s: _Speed | None = Field(None, description="It needs `data_set` or `samples`.")
+    images_per_s: _Positive | None = Field(None, description="The training's speed, or one of the next two.")
+    iteration_time_ms: _Positive | None = None
+    epoch_time_s: _Positive | None = Field(None, description="It needs `data_set` or `samples`.")
     waiting_share: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         None, description="Share of the time that the loop waits for its loader."
     )
@@ -450,7 +453,42 @@ class ComparisonQuestion(_Compared):
     gpus: _Gpus | None = Field(None, description="Every GPU on offer if null.")
 
 
-def plan_of(posted: ComparisonQuestion) -> Plan:
+class MemoryPlanQuestion(_Compared):
+    """The cheapest way to train one CNN at one mini-batch in the memory of a few GPUs."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "cnn": "resnet50",
+                    "gpus": ["L4"],
+                    "batch_sizes": [256],
+                    "data_set": "imagenet",
+                    "epochs": 90,
+                    "memory_gib": 8,
+                }
+            ]
+        }
+    )
+
+    example_names: ClassVar[tuple[str, ...]] = ("eight_gib",)
+    answer: ClassVar[str] = "compare"
+
+    gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
+        description="Names as drivers and people write them."
+    )
+    batch_sizes: Annotated[
+        list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=1)
+    ] = Field(description="Images of an iteration, on all GPUs; they stay.")
+    memory_gib: _Positive | None = Field(
+        None, description="Memory that may be used on each GPU; null: all of it."
+    )
+    allow: Annotated[list[_Allowed], Field(max_length=len(ALLOWED))] = Field(
+        [], description="What may change where nothing else holds the limits."
+    )
+
+
+def plan_of(posted: ComparisonQuestion | MemoryPlanQuestion) -> Plan:
     """The training that GPUs are compared for."""
     return Plan(**{name: getattr(posted, name) for name in options_of(Plan)})
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         explain,
         feature_table,
         fit,
+        fit_memory,
         largest_batch_size,
         load_measurements,
         parallel_ways,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from predictor.answers.check import Cause, Checkup
     from predictor.answers.diff import Difference
     from predictor.answers.explain import Explanation
+    from predictor.answers.fit_memory import MemoryPlan, MemoryPlans
     from predictor.answers.parallel import ParallelWay
     from predictor.answers.ranking import ComparisonRow
     from predictor.answers.verdict import Verdict
@@ -45,6 +47,8 @@ __all__ = [
     "ComparisonRow",
     "Difference",
     "Explanation",
+    "MemoryPlan",
+    "MemoryPlans",
     "NetBuilder",
     "ParallelWay",
     "PredictionRow",
@@ -56,6 +60,7 @@ __all__ = [
     "explain",
     "feature_table",
     "fit",
+    "fit_memory",
     "largest_batch_size",
     "lightning_callback",
     "load_measurements",
@@ -73,6 +78,8 @@ _HOME = dict.fromkeys(__all__, "epochcast.api") | {
     "ComparisonRow": "predictor.answers.ranking",
     "Difference": "predictor.answers.diff",
     "Explanation": "predictor.answers.explain",
+    "MemoryPlan": "predictor.answers.fit_memory",
+    "MemoryPlans": "predictor.answers.fit_memory",
     "NetBuilder": "predictor.cnns.builder",
     "ParallelWay": "predictor.answers.parallel",
     "PredictionRow": "predictor.answers.answer",

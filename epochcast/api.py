@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from predictor.answers.check import Checkup
     from predictor.answers.diff import Difference
     from predictor.answers.explain import Explanation
+    from predictor.answers.fit_memory import MemoryPlans
     from predictor.catalogue.devices import Gpu
     from predictor.models.served import Model
 
@@ -305,6 +306,61 @@ def check(
         waiting_share = logged.waiting_share if waiting_share is None else waiting_share
     speed = Speed(**given, waiting_share=waiting_share)
     return check_speed(Question.of(cnn, gpu, batch_size, options), speed, epochs)
+
+
+@takes_options(Plan, Question, answer="compare")
+def fit_memory(
+    cnn: "Cnn",
+    gpu: "Gpus | None" = None,
+    batch_size: "BatchSizes | None" = None,
+    *,
+    memory_gib: float | None = None,
+    allow: "str | Sequence[str]" = (),
+    **options: "Unpack[CompareOptions]",
+) -> "MemoryPlans":
+    """Find the cheapest way to train a CNN at a mini-batch in the memory of a GPU, within budget and deadline.
+
+    Parameters
+    ----------
+    cnn, gpu
+        As for `compare`; `data_set` or `samples` is needed.
+    batch_size : int
+        Images of an iteration, which stay; a recorded step has its own.
+    memory_gib : float, optional
+        Memory that may be used on each GPU; all that it has by default. A tenth of it is left free.
+    allow : str or sequence of str
+        ``optimizer``, ``image_size``: what may change where nothing else holds the limits.
+    **options
+        Those of `predictor.answers.question.Question` and `Plan`. What is given stays.
+
+    Returns
+    -------
+    MemoryPlans
+        `best` has its answer, the blocks that are recomputed, and the lines of PyTorch that do it; `without` the best
+        plan without each of its concessions.
+
+    Raises
+    ------
+    OutOfRangeError
+        If nothing fits; the message says by how much.
+    SchemaError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> plans = epochcast.fit_memory("resnet50", "L4", 256, memory_gib=8, data_set="imagenet", epochs=90)
+    >>> plans.best.parts, plans.best.concessions
+    (2, ('precision', 'accumulation'))
+    >>> plans.best.row.peak_memory_gib < 0.9 * 8
+    True
+    """
+    from predictor.answers.fit_memory import fit_memory as fit
+
+    plan, others = Plan.of(options)
+    return fit(
+        Question.of(cnn, gpu, batch_size, others), plan, memory_gib, [str(word) for word in as_list(allow)]
+    )
 
 
 @takes_options(Question, answer="predict")

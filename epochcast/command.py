@@ -28,6 +28,7 @@ COMMANDS = {
     "predict": "Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory.",
     "explain": "Show what the time of an iteration is made of, what bounds it, and what another mode would give.",
     "check": "Say whether a training's speed is normal, and what explains it best if not.",
+    "fit-memory": "Find the cheapest way to train a CNN in the memory of a GPU, and the best without each concession.",
     "diff": "Say what a change of a CNN costs: time and memory before and after, and the layers that differ.",
     "evaluate": "Judge every predictor on measurements that its fit never saw, scenario by scenario.",
     "table": "Join measured iterations with the GPUs' specifications and counts of layers, as regressions see them.",
@@ -89,11 +90,12 @@ def main() -> None:
 
 def _add(app: typer.Typer, name: str) -> None:
     """Import a command's module and add what it has: a command, or a group of them."""
-    module = import_module(f"epochcast.commands.{name}")
+    word = name.replace("-", "_")
+    module = import_module(f"epochcast.commands.{word}")
     if hasattr(module, "app"):
         app.add_typer(module.app, name=name)
     else:
-        app.command(name)(getattr(module, f"{name}_command"))
+        app.command(name)(getattr(module, f"{word}_command"))
 
 
 def _not_called() -> None:

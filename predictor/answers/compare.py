@@ -220,6 +220,8 @@ class Comparer:
         The batch size at which GPUs are compared if none was given.
     tried : list of int
         The batch sizes of the question, or those that are searched.
+    may_share : bool
+        Whether several GPUs of an offer may share the mini-batch of one.
     """
 
     asked: Asked
@@ -228,9 +230,10 @@ class Comparer:
     reference: Sequence[Gpu]
     common: int | None
     tried: list[int]
+    may_share: bool = True
 
     @classmethod
-    def of(cls, asked: Asked, plan: Plan) -> Comparer:
+    def of(cls, asked: Asked, plan: Plan, *, may_share: bool = True) -> Comparer:
         """Read the question; SchemaError if it is about several CNNs, or has no epoch."""
         question, samples = asked.question, asked.samples
         if len(as_list(question.cnn)) != 1:
@@ -249,7 +252,7 @@ class Comparer:
             common = common_batch_size(largest, samples, shares)
             tried = sorted({*batch_sizes_to_try(largest, samples, shares), common})
         asked.local_sizes(tried)
-        return cls(asked, plan, asked.devices, reference, common, tried)
+        return cls(asked, plan, asked.devices, reference, common, tried, may_share)
 
     @property
     def table(self) -> LayerTable:
@@ -303,7 +306,7 @@ class Comparer:
         None where it is not known what joins them: one GPU of an offer is taken to work, then.
         """
         question = self.asked.question
-        if question.n_gpus > 1 or self.plan.trials > 1 or question.is_whole:
+        if not self.may_share or question.n_gpus > 1 or self.plan.trials > 1 or question.is_whole:
             return [[]] * len(self.gpus)
         prices_of: dict[str, list[Offer]] = {}
         for offer in self.asked.prices:

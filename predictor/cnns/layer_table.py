@@ -202,6 +202,23 @@ class LayerTable:
         )
         return replace(self, layers=layers, step=Step(parts, parts))
 
+    def recomputing(self, blocks: Sequence[Collection[int]]) -> LayerTable:
+        """The step that runs the forward pass of each block, positions of layers, again in the backward pass."""
+        part_of = {position: part for part, block in enumerate(blocks, 1) for position in block}
+        layers = list(self.layers)
+        for position, (runs, of_input, of_weights) in enumerate(trained_whole(layers)):
+            layer = layers[position]
+            if position in part_of:
+                known = layer.forwards is not None
+                layers[position] = replace(
+                    layer,
+                    forwards=(layer.forwards or 0 if known else runs) + self.parts,
+                    input_gradients=layer.input_gradients if known else of_input,
+                    weight_gradients=layer.weight_gradients if known else of_weights,
+                    recomputed=part_of[position],
+                )
+        return replace(self, layers=tuple(layers))
+
     def recomputations(self, layer: Layer) -> int:
         """How many of a layer's forward passes gradient checkpointing runs in the backward pass."""
         if layer.recomputed is None or layer.forwards is None:

@@ -144,6 +144,12 @@ def largest_batches_within(
     return found
 
 
+def kept_bytes(table: LayerTable, mode: Mode) -> float:
+    """Bytes per image that are kept when the forward pass ends: as the backward pass begins, at the last layer."""
+    kept, _, _ = _law(table, mode).images
+    return float(kept[-2]) if len(table) else 0.0
+
+
 def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None) -> float:
     """Estimated peak memory of a training iteration in GiB (2^30 bytes); see `peak_memory`."""
     return peak_memory(table, batch_size, mode).peak_gib

@@ -1,0 +1,72 @@
+"""`epochcast fit-memory`: the cheapest way to train a CNN in the memory that there is."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from epochcast.api import fit_memory
+from epochcast.commands import options as o
+from epochcast.tables import Format, print_notes, print_records
+from predictor.answers.question import Plan, Question
+from predictor.errors import SchemaError
+
+
+@o.with_options(Plan, Question, answer="compare")
+@o.with_json
+def fit_memory_command(
+    cnn: Annotated[
+        str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False, autocompletion=o.complete_cnn)
+    ],
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpu",
+            "-g",
+            help="GPU by any of its names; repeat it.",
+            show_default="every GPU for rent",
+            autocompletion=o.complete_gpu,
+        ),
+    ] = None,
+    batch_size: o.BatchSizes = None,
+    memory_gib: Annotated[
+        float | None,
+        typer.Option(
+            help="Memory that may be used on each GPU.", show_default="all that it has", metavar="GIB"
+        ),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What may change where nothing else holds the limits: optimizer, image_size; repeat it.",
+            show_default=False,
+            metavar="WORD",
+        ),
+    ] = None,
+    code: Annotated[
+        bool, typer.Option("--code", help="Print the plan's lines of PyTorch, and nothing else.")
+    ] = False,
+    output: o.OutputFormat = Format.table,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Find the cheapest way to train a CNN in the memory of a GPU, and the best without each concession."""
+    if output is Format.csv or (code and output is Format.json):
+        raise SchemaError(f"--format {output.value} does not go here. Pass --json or --code, or neither.")
+    found = fit_memory(
+        o.cnn_or_layers(cnn, options),
+        gpu or None,
+        batch_size or None,
+        memory_gib=memory_gib,
+        allow=allow or (),
+        **options,
+    )
+    if output is Format.json:
+        print_records(
+            [asdict(found.best)], output, (), sentence=found.sentence, without=asdict(found)["without"]
+        )
+    elif code:
+        print(found.best.code)
+    else:
+        print_notes([found.sentence], style="bold")
+        print_notes(found.lines())

@@ -1,0 +1,117 @@
+"""Blocks of a CNN, of which gradient checkpointing may keep the input alone: its modules, or else its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+
+_STAGE = " to "
+_COVERED = 0.5  # of the layers, in the blocks of a level at least
+_MOST_LEVELS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Layers, one after the other, of which others read one output: the positions `first` to `last` of a table.
+
+    `name` is the module's, or of a stage that is none its first and last layer. `joins`: it joins maps first, which its
+    module may be given as a list.
+    """
+
+    name: str
+    first: int
+    last: int
+    joins: bool = False
+
+    @property
+    def positions(self) -> range:
+        """The positions of its layers."""
+        return range(self.first, self.last + 1)
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it is one module."""
+        return _STAGE not in self.name
+
+
+def block_levels(table: LayerTable) -> list[tuple[Block, ...]]:
+    """Ways to cut a CNN into blocks that do not overlap, coarse to fine; empty where it has none.
+
+    Of modules by their depth: ``layer1``, then ``layer1.0``; a CNN without nested modules is cut where its maps shrink.
+    """
+    by_depth: dict[int, list[Block]] = {}
+    for block in _of_modules(table):
+        by_depth.setdefault(block.name.count("."), []).append(block)
+    levels: list[tuple[Block, ...]] = []
+    for depth in sorted(by_depth):
+        finer = by_depth[depth]
+        covered = {position for block in finer for position in block.positions}
+        # parts without modules of this depth stay whole
+        coarser = [block for block in (levels[-1] if levels else ()) if covered.isdisjoint(block.positions)]
+        levels.append(tuple(sorted([*coarser, *finer], key=lambda block: block.first)))
+    by_number = {len(level): level for level in reversed(levels) if _covers(level) >= _COVERED * len(table)}
+    found = [by_number[number] for number in sorted(by_number)][:_MOST_LEVELS]
+    return found or ([stages] if (stages := tuple(_stages(table))) else [])
+
+
+def _covers(level: Iterable[Block]) -> int:
+    """Layers that are in a block."""
+    return sum(len(block.positions) for block in level)
+
+
+def _of_modules(table: LayerTable) -> list[Block]:
+    places: dict[str, list[int]] = {}
+    for position, layer in enumerate(table):
+        names = layer.name.split(".")
+        for depth in range(1, len(names)):
+            places.setdefault(".".join(names[:depth]), []).append(position)
+    leaves = {layer.name for layer in table}
+    blocks = (
+        Block(name, some[0], some[-1], table.layers[some[0]].type == "concat")
+        for name, some in places.items()
+        if name not in leaves
+    )
+    return [block for block in blocks if _is_block(table, block, len(places[block.name]))]
+
+
+def _is_block(table: LayerTable, block: Block, n_layers: int) -> bool:
+    """Whether it is several layers, one after the other, with one output that others read."""
+    if (
+        n_layers < 2 or n_layers != len(block.positions) or block.last == len(table) - 1
+    ):  # the last gains nothing
+        return False
+    return len(_outputs(table, block)) == 1 and len(block.positions) < len(table) / 2
+
+
+def _outputs(table: LayerTable, block: Block) -> set[int]:
+    """Indices of its layers that layers outside read."""
+    own = {table.layers[position].index for position in block.positions}
+    behind = range(block.last + 1, len(table))
+    return own & {source for position in behind for source in _sources(table, position)}
+
+
+def _sources(table: LayerTable, position: int) -> Iterable[int]:
+    known = table.layers[position].inputs
+    if known is not None:
+        return known
+    return (table.layers[position - 1].index,) if position else (IMAGE,)
+
+
+def _stages(table: LayerTable) -> Iterator[Block]:
+    """Runs of layers that end where maps shrink, and one tensor alone goes on."""
+    first = 0
+    for position, layer in enumerate(table.layers[:-1]):
+        if not _shrinks(layer):
+            continue
+        block = Block(f"{table.layers[first].name}{_STAGE}{layer.name}", first, position)
+        before = Block("", 0, position)
+        if position > first and _outputs(table, before) == {layer.index}:
+            yield block
+            first = position + 1
+
+
+def _shrinks(layer: Layer) -> bool:
+    sides = layer.in_height, layer.out_height
+    return None not in sides and (layer.out_height or 0) < (layer.in_height or 0) and layer.type != "flatten"

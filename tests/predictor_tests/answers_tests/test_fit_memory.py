@@ -1,0 +1,216 @@
+"""The cheapest way to train in some memory: every number is the comparison's, and what a plan says is what it does."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from predictor.answers.compare import compare
+from predictor.answers.fit_memory import fit_memory, knapsack
+from predictor.answers.plan_code import code_of
+from predictor.answers.question import Plan, Question
+from predictor.catalogue.devices import find_gpu
+from predictor.cnns.blocks import block_levels
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.operators.memory import USABLE_SHARE
+
+OWN = {"samples": 25_600, "usd_per_hour": 1.0}
+L4 = Question("resnet50", "L4", 256, **OWN)
+WHOLE = replace(L4, gradient_accumulation=1, precision="amp_bf16", memory_format="channels_last")
+
+
+def test_a_training_that_fits_is_planned_as_its_fastest_comparison():
+    best = fit_memory(L4).best
+    [row] = compare(WHOLE).rows
+    assert (best.parts, best.recomputed, best.slower) == (1, (), pytest.approx(1.0))
+    assert best.row.total_cost_usd == pytest.approx(row.total_cost_usd)
+
+
+def test_a_plan_fills_nine_tenths_at_most_and_is_the_comparison_of_its_step():
+    for memory_gib in (3, 5, 8, 11):
+        plans = fit_memory(L4, memory_gib=memory_gib)
+        for plan in (plans.best, *filter(None, plans.without.values())):
+            assert plan.row.peak_memory_gib <= USABLE_SHARE * memory_gib
+            assert plan.memory_gib == pytest.approx(memory_gib)
+            named = {block.name: block for level in block_levels(zoo_cnn("resnet50")) for block in level}
+            table = zoo_cnn("resnet50").recomputing([named[name].positions for name in plan.recomputed])
+            [row] = compare(
+                replace(L4, cnn=table, gradient_accumulation=plan.parts).in_mode(
+                    [find_gpu("L4")], plan.row.precision, plan.row.memory_format
+                )
+            ).rows
+            assert row.total_cost_usd == pytest.approx(plan.row.total_cost_usd)
+
+
+def test_less_memory_never_costs_less():
+    costs = [fit_memory(L4, Plan(90), gib).best.row.total_cost_usd for gib in (24, 6, 3, 2)]
+    assert all(
+        more > 0.99 * less for less, more in pairwise(costs)
+    )  # the first iterations of parts are shorter
+    assert costs[-1] > 1.02 * costs[0]
+
+
+def test_without_a_concession_the_best_other_plan_is_named():
+    plans = fit_memory(L4, memory_gib=8)
+    assert set(plans.without) == set(plans.best.concessions) == {"precision", "accumulation"}
+    assert plans.without["precision"].row.precision == "tf32"
+    without = plans.without["accumulation"]
+    assert (without.parts, bool(without.recomputed), "recomputing" in without.concessions) == (1, True, True)
+    assert len(plans.lines()) == 2
+
+
+def test_what_is_given_stays():
+    plan = fit_memory(replace(L4, precision="tf32", gradient_accumulation=2), memory_gib=16).best
+    assert (plan.row.precision, plan.parts, plan.concessions) == ("tf32", 2, ())
+
+
+def test_images_and_optimizer_change_only_where_they_may_and_nothing_else_holds_the_limits():
+    tight = Plan(budget_usd=0.013)
+    kept = fit_memory(L4, tight, memory_gib=8)
+    assert not kept.best.row.holds_limits
+    assert kept.sentence.startswith("No plan stays within")
+    smaller = fit_memory(L4, tight, memory_gib=8, allow=["image_size"]).best
+    assert (smaller.row.image_size < 224, "image_size" in smaller.concessions) == (True, True)
+    assert fit_memory(L4, memory_gib=8, allow=["image_size", "optimizer"]).best.row.image_size == 224
+
+
+def test_several_gpus_of_an_offer_may_share_the_mini_batch():
+    plans = fit_memory(Question("resnet50", None, 256, data_set="imagenet"), Plan(90, deadline_h=6))
+    assert plans.best.row.gpus_used > 1
+    alone = plans.without["gpus"]
+    assert alone is None or alone.row.gpus_used == 1
+
+
+def test_what_cannot_fit_is_refused_with_how_much_is_missing():
+    with pytest.raises(
+        OutOfRangeError, match=r"batch_size 256 needs \d\.\d GiB on NVIDIA L4 .* allow image_size"
+    ):
+        fit_memory(L4, memory_gib=0.7)
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "says"),
+    [
+        (replace(L4, batch_sizes=None), {}, "batch_size is missing"),
+        (replace(L4, batch_sizes=[1, 2]), {}, "batch_size is missing"),
+        (replace(L4, framework="chainer"), {}, "framework 'chainer'"),
+        (replace(L4, cnn=["resnet18", "resnet50"]), {}, "one CNN"),
+        (L4, {"allow": ["optimiser"]}, "Nearest: 'optimizer'"),
+        (L4, {"memory_gib": -1}, "memory_gib -1"),
+        (L4, {"plan": Plan(all_offers=True)}, "all_offers has no effect"),
+    ],
+)  # fmt: skip
+def test_a_question_that_leaves_the_plan_open_is_refused(question, options, says):
+    with pytest.raises(SchemaError, match=says):
+        fit_memory(question, **options)
+
+
+def test_the_knapsack_saves_enough_at_the_least_cost():
+    assert knapsack([5.0, 4.0, 3.0], [5.0, 3.0, 3.0], 6.5) == [1, 2]
+    assert knapsack([5.0, 4.0, 3.0], [5.0, 3.0, 3.0], 4.0) == [1]
+    assert knapsack([1.0, 1.0], [1.0, 1.0], 3.0) is None
+
+
+def test_blocks_are_modules_or_else_stages():
+    stages, blocks = block_levels(zoo_cnn("resnet50"))
+    assert [block.name for block in stages] == ["layer1", "layer2", "layer3", "layer4"]
+    assert len(blocks) == 16
+    [flat] = block_levels(zoo_cnn("vgg16"))
+    assert flat[0].name == "conv1_1 to pool1"
+    assert not flat[0].is_module
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def stepped(torch, code, model, images, labels):
+    """The model after one step by these lines, on the CPU."""
+    space = {"model": model, "criterion": torch.nn.CrossEntropyLoss()}
+    space["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
+    exec(code.replace('"cuda"', '"cpu"'), space)  # noqa: S102 - what is tested
+    space["train_step"](images, labels)
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_the_lines_of_a_plan_train_as_the_plain_step(torch):
+    def model():
+        torch.manual_seed(1)
+        block = [torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.ReLU()) for _ in range(3)]
+        body = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), *block)
+        return torch.nn.Sequential(body, torch.nn.Flatten(), torch.nn.Linear(196, 10))
+
+    images, labels = torch.randn(8, 3, 16, 16), torch.arange(8)
+    plain = stepped(torch, code_of("fp32", "nchw", 1, ()), model(), images, labels)
+    [level, *_] = block_levels(from_module(model()))
+    found = stepped(torch, code_of("fp32", "channels_last", 4, level), model(), images, labels)
+    assert level
+    for one, other in zip(plain, found, strict=True):
+        torch.testing.assert_close(one, other.contiguous(), rtol=1e-4, atol=1e-6)
+
+
+def from_module(module):
+    from predictor.cnns.resolve import resolve_cnn
+
+    return resolve_cnn(module, 16)
+
+
+def test_a_stage_of_a_sequential_runs_again_by_its_children(torch):
+    from predictor.cnns.blocks import Block
+
+    def model():
+        torch.manual_seed(1)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3),
+            torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2),
+            torch.nn.Flatten(),
+            torch.nn.Linear(196, 10),
+        )
+
+    images, labels = torch.randn(4, 3, 16, 16), torch.arange(4)
+    code = code_of("fp32", "nchw", 1, [Block("0 to 2", 0, 2)])
+    assert "checkpoint(layers[first : last + 1]" in code
+    for one, other in zip(
+        stepped(torch, code_of("fp32", "nchw", 1, ()), model(), images, labels),
+        stepped(torch, code, model(), images, labels),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_recomputing_a_block_is_what_a_recorded_checkpoint_is(torch):
+    from torch.utils.checkpoint import checkpoint
+
+    from predictor.cnns.torch_step import record
+    from predictor.operators.memory import peak_memory_gib
+
+    def model(again):
+        block = torch.nn.Sequential(
+            torch.nn.Conv2d(8, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Conv2d(8, 8, 3)
+        )
+        if again:
+            block.forward = lambda x, run=block.forward: checkpoint(run, x, use_reentrant=False)
+        head = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 10))
+        return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), block, head)
+
+    def table(module):
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+
+        def step():
+            loss = torch.nn.functional.cross_entropy(module(torch.randn(4, 3, 16, 16)), torch.arange(4))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return record(step)
+
+    plain, recorded = table(model(False)), table(model(True))
+    positions = [place for place, layer in enumerate(recorded) if layer.recomputed]
+    planned = plain.recomputing([positions])
+    assert positions
+    for place in positions[:-1]:  # PyTorch stops before the last layer, of which it needs the input alone
+        assert planned.layers[place].forwards == recorded.layers[place].forwards == 2
+    assert peak_memory_gib(planned, 4096) == pytest.approx(peak_memory_gib(recorded, 4096), rel=0.02)
