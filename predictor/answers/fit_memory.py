@@ -374,7 +374,7 @@ class _Variant:
         return list(dict.fromkeys(modes))
 
     def _plain(self, gpu: Gpu, mode: Mode) -> Iterator[_Choices]:
-        """The fewest parts that fit without recomputing, alone and with several GPUs."""
+        """The fewest parts that fit without recomputing, on one GPU and on several."""
         for shares, _, limit, peaks in self._peaks(gpu, mode):
             enough = [parts for parts, peak in peaks.items() if peak <= limit]
             if enough:
@@ -452,7 +452,7 @@ class _Variant:
         return found
 
     def saved_bytes(self, level: tuple[Block, ...], mode: Mode) -> list[float]:
-        """Bytes per image that recomputing each block alone saves of what waits for the backward pass."""
+        """Bytes per image that recomputing each block saves of what waits for the backward pass."""
         key = level, mode
         if key not in self._saved:
             kept = kept_bytes(self.table, mode)

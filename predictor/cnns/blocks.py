@@ -1,4 +1,4 @@
-"""Blocks of a CNN, of which gradient checkpointing may keep the input alone: its modules, or else its stages."""
+"""Blocks of a CNN, of which gradient checkpointing may keep only the input: its modules, or else its stages."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _sources(table: LayerTable, position: int) -> Iterable[int]:
 
 
 def _stages(table: LayerTable) -> Iterator[Block]:
-    """Runs of layers that end where maps shrink, and one tensor alone goes on."""
+    """Runs of layers that end where maps shrink, and only one tensor goes on."""
     first = 0
     for position, layer in enumerate(table.layers[:-1]):
         if not _shrinks(layer):
