@@ -51,7 +51,9 @@ def test_help_says_of_a_command_what_the_command_says_of_itself():
 def test_help_lists_every_module_of_commands():
     shared = {"__init__", "options", "answer_tables", "profile_input"}
     folder = Path(face.__file__).parent / "commands"
-    assert {path.stem for path in folder.glob("*.py")} - shared == {name.replace("-", "_") for name in COMMANDS}
+    assert {path.stem for path in folder.glob("*.py")} - shared == {
+        name.replace("-", "_") for name in COMMANDS
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
