@@ -46,6 +46,7 @@ _SPECIAL: dict[str, Any] = {
         Annotated[int, Field(ge=0, le=10**13)] | None,
         Field(None, description="Trainable numbers; needed where a layer has weights."),
     ),
+    "derived": (Annotated[int, Field(ge=0, le=10**13)] | None, None),
 }
 _AS_SENT = tuple(
     column.name for column in fields(Layer) if column.name not in ("index", "inputs", "parameters")

@@ -122,10 +122,15 @@ class OperatorType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """One kind of activation: `in_place` if CNNs usually run it in place, `wide` if float32 under AMP."""
+    """One kind of activation: `in_place` if CNNs usually run it in place, `wide` if float32 under AMP.
+
+    The backward pass needs its output if it `keeps_output`, or if it `keeps_output_in_place` and runs so; else it needs
+    what it reads, in place a copy of it.
+    """
 
     in_place: bool = False
-    keeps_output: bool = False  # in place or not; the others keep what they read (in place, a copy of it)
+    keeps_output: bool = False
+    keeps_output_in_place: bool = False
     wide: bool = False
     torch: tuple[str, ...]
     onnx: tuple[str, ...] = ()
@@ -136,7 +141,11 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": Activation(in_place=True, keeps_output=True, torch=("relu",), onnx=("Relu",), chainer=("ReLU",)),
     "relu6": Activation(in_place=True, torch=("relu6",)),
     "leaky_relu": Activation(
-        in_place=True, keeps_output=True, torch=("leaky_relu",), onnx=("LeakyRelu",), chainer=("LeakyReLU",)
+        in_place=True,
+        keeps_output_in_place=True,
+        torch=("leaky_relu",),
+        onnx=("LeakyRelu",),
+        chainer=("LeakyReLU",),
     ),
     "silu": Activation(in_place=True, torch=("silu",), onnx=("Swish",), chainer=("Swish",)),
     "gelu": Activation(torch=("gelu",), onnx=("Gelu",)),
@@ -450,6 +459,8 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         same_shape=True,
         torch=(
             *(
+                "acos",
+                "asin",
                 "ceil",
                 "cos",
                 "floor",

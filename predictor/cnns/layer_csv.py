@@ -13,10 +13,9 @@ from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PREC
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import (
     BETWEEN_WARNINGS,
-    DEPTH_COLUMNS,
     IMAGE,
     LAYER_TABLE_COLUMNS,
-    PASS_COLUMNS,
+    OPTIONAL_COLUMNS,
     STEP_COLUMNS,
     TABLE_COLUMNS,
     USUAL_CELLS,
@@ -39,7 +38,7 @@ _STEP_WORDS = {
 }
 _WARNING_KINDS = ("cnn", "frozen", "operator")
 _TEXT_COLUMNS = ("name", "type", "kind")
-_OPTIONAL_COLUMNS = ("inputs", "repeats", *PASS_COLUMNS, *DEPTH_COLUMNS)
+_OPTIONAL_COLUMNS = ("inputs", *OPTIONAL_COLUMNS)
 _COMPUTED_COLUMNS = ("forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity")
 _USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name not in USUAL_CELLS)
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)

@@ -38,6 +38,11 @@ class Layer:
     weights; `parameters` counts these all the same. `recomputed` is the number, from 1, of the part of the CNN that
     gradient checkpointing runs again in the backward pass. `backward_after` is the index of the last layer that runs
     before the backward pass of this one begins; unknown where that is the last of all.
+
+    `overwrites` is 0 where an activation that usually overwrites what it reads does not, 2 where that is a view, whose
+    gradient copies it; unknown: the usual. `derived` are the numbers that it keeps of those computed from only
+    parameters, such as normalised weights, whatever the mini-batch. `old_gradient` is the index of the last layer that
+    runs before the gradient of its weights from the step before is freed; unknown where none does.
     """
 
     index: int
@@ -71,6 +76,9 @@ class Layer:
     kernel_depth: int | None = None
     stride_depth: int | None = None
     padding_depth: int | None = None
+    overwrites: int | None = None
+    derived: int | None = None
+    old_gradient: int | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -329,12 +337,14 @@ class LayerTable:
         passes = [_PASSES(layer) for layer in self.layers]
         if any(any(each) for each in passes) or self.step is not None:
             rows += f"\n{passes}\n{self.step}"
-        depths = [_DEPTHS(layer) for layer in self.layers]
-        rows += f"\n{depths}" if any(any(depth) for depth in depths) else ""
+        for rare in (_DEPTHS, _IN_MEMORY):
+            cells = [rare(layer) for layer in self.layers]
+            rows += f"\n{cells}" if any(cell is not None for row in cells for cell in row) else ""
         return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
 
 DEPTH_COLUMNS = ("in_depth", "out_depth", "kernel_depth", "stride_depth", "padding_depth")
+MEMORY_COLUMNS = ("overwrites", "derived", "old_gradient")
 PASS_COLUMNS = ("forwards", "input_gradients", "weight_gradients", "recomputed", "backward_after")
 _PASSES = attrgetter(*PASS_COLUMNS)
 LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
@@ -344,7 +354,10 @@ STEP_COLUMNS = tuple(field.name for field in fields(Step))
 TABLE_COLUMNS = ("image_size", *STEP_COLUMNS, "warnings")
 """Columns that say something of the whole CNN, alike in all rows: of a recorded step, and where rows do not say it."""
 
-USUAL_CELLS = {"repeats": 1, **dict.fromkeys((*PASS_COLUMNS, *DEPTH_COLUMNS, *TABLE_COLUMNS))}
+OPTIONAL_COLUMNS = ("repeats", *PASS_COLUMNS, *DEPTH_COLUMNS, *MEMORY_COLUMNS)
+"""Columns of a layer that are written only where a row of the CNN says something there."""
+
+USUAL_CELLS = {"repeats": 1, **dict.fromkeys((*OPTIONAL_COLUMNS[1:], *TABLE_COLUMNS))}
 """What the columns say that are written only where they say something else."""
 
 BETWEEN_WARNINGS = " | "
@@ -354,8 +367,10 @@ def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else value
 
 
-_DEPTHS = attrgetter(*DEPTH_COLUMNS)
-_VALUES = attrgetter(*(each.name for each in fields(Layer) if each.name not in PASS_COLUMNS + DEPTH_COLUMNS))
+_DEPTHS, _IN_MEMORY = attrgetter(*DEPTH_COLUMNS), attrgetter(*MEMORY_COLUMNS)
+_VALUES = attrgetter(
+    *(each.name for each in fields(Layer) if each.name == "repeats" or each.name not in OPTIONAL_COLUMNS)
+)
 DIMENSIONS = ("depth", "height", "width")
 
 
@@ -555,6 +570,11 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
         if layer.backward_after is not None and not position <= layer.backward_after < len(table):
             why = f"it is {layer.backward_after}, but names this row or one that runs later, up to {len(table) - 1}."
             return position, "backward_after", why
+        if layer.old_gradient is not None and layer.old_gradient >= len(table):
+            why = f"it is {layer.old_gradient}, but names a row, up to {len(table) - 1}."
+            return position, "old_gradient", why
+        if layer.overwrites is not None and (layer.type != "activation" or layer.overwrites > 2):
+            return position, "overwrites", "it is 0, 1 or 2, of an activation."
     complaints = ((position, *found) for position, found in _edge_complaints(table))
     return next((complaint for complaint in complaints if complaint[0] == 0 or not _is_flat(table)), None)
 

@@ -171,7 +171,7 @@ def read_runs(
     shapes = [[event.shapes[id(tensor)] for tensor in tensors_of(event.result)] for event in again]
     reader = StepReader(recorder)
     try:
-        reader.read(trace.events, shapes)
+        reader.read(trace, shapes)
     except EpochcastError as error:
         raise type(error)(f"{name}, {error}") from error
     if not recorder.rows:

@@ -23,6 +23,10 @@ _WAYS_ROUND = {
         "`.numpy()` needs the tensor's numbers, and there are none here. Replace it by `.mean().item()` where it is "
         "logged, by a constant array of its shape where something is computed from it, or leave it out"
     ),
+    "yet support saved tensor hooks": (
+        "gradients by torch.func (grad, vjp, per-sample gradients) are not followed. Record the step with "
+        "loss.backward()"
+    ),
 }
 """What to write instead, by what PyTorch says."""
 

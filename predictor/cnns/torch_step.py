@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -22,10 +22,10 @@ from predictor.cnns.recorder import Recorder, tensors_of
 from predictor.cnns.torch_batch import Samples, nothing_runs, samples_of
 from predictor.cnns.torch_kept import BOXES_PER_IMAGE
 from predictor.cnns.torch_refusals import refusal
-from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, import_torch, traced
+from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, import_torch, storage_of, traced
 from predictor.cnns.untouched import Note, random_states, seed_all, untouched
 from predictor.errors import EpochcastError, SchemaError
-from predictor.operator_types import OPERATOR_TYPES
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _ATTENTIONS = (
@@ -183,7 +183,7 @@ def _table_of(
                 "the module with its inputs, record(module, images), which is run backward from all that it returns."
             )
         reader = StepReader(Recorder(samples.number, each_tensor=trace.has_stand_ins))
-        reader.read(trace.events)
+        reader.read(trace)
         table = reader.step_table(trace, name, samples)
     return _Recorded(
         table if trace.updates or is_module else _without_update(table), drew, trace.has_stand_ins
@@ -301,6 +301,8 @@ class _Row:
     part: int = 0  # of those that gradient checkpointing runs again
     recomputes: bool = False  # it is such a run
     backward_after: int | None = None  # the last row that ran before its backward pass began
+    freed: int | None = None  # how many events ran before the gradient from the step before was
+    old_gradient: int | None = None  # the last row that ran before that, if its backward pass came after
 
     def add(self, other: _Row) -> None:
         """Add the passes of another run of the same layer."""
@@ -325,19 +327,26 @@ class StepReader:
         self._stretch, self._went_back, self._last_forward = 0, False, 0
         self._images: dict[int, set[int]] = {}  # by stretch: tensors that the first layers read
         self._on_parameters: set[str] = set()  # operators on parameters alone, which no row counts
+        self._derived: dict[int, int] = {}  # numbers of each storage that they made
+        self._kept_derived = 0  # of them, those that autograd keeps and no row counts yet
+        self._freed: dict[int, int] = {}  # as of `Trace`
         self._compiled: Counter[bool] = Counter()  # rows, whether `torch.compile` runs them
         self._precisions: Counter[str | None] = Counter()
         self._memory_formats: Counter[tuple[str, str]] = Counter()
 
-    def read(
-        self, events: Sequence[Event], others: Sequence[Sequence[tuple[int, ...] | None] | None] = ()
-    ) -> None:
-        """Read events in their order; `others` are the shapes of the first results at another batch size."""
+    def read(self, trace: Trace, others: Sequence[Sequence[tuple[int, ...] | None] | None] = ()) -> None:
+        """Read what ran, in its order; `others` are the shapes of the first results at another batch size."""
+        events, self._freed = trace.events, trace.freed
+        saved = deque(trace.saved)
         self._made = {id(tensor) for event in events for tensor in tensors_of(event.result)}
         shapes, skip = [*others], False
         shapes += [None] * (len(events) - len(shapes))
         for place, event in enumerate(events):
             self._rows_before.append(len(self._rows))
+            while saved and saved[0][0] <= place:
+                _, storage = saved.popleft()
+                if storage in self._derived:
+                    self._kept_derived += self._derived.pop(storage)
             self._declare(event)
             following = events[place + 1] if place + 1 < len(events) else None
             if skip:
@@ -419,6 +428,8 @@ class StepReader:
         is_free = event.is_view or is_cast or operator in _ALIASES or event.of_optimizer
         if not is_free and any(map(recorder.is_weights, tensors)) and not any(map(recorder.is_map, tensors)):
             self._on_parameters.add(operator.strip("_"))
+            results = [each for each in tensors_of(event.result) if recorder.is_weights(each)]
+            self._derived |= {storage_of(each): each.numel() for each in results}
 
     def _add(self, layer: Layer, event: Event, tensors: list[Any]) -> None:
         if self._went_back and not event.recomputed:
@@ -433,11 +444,27 @@ class StepReader:
         key = (shape, event.path[-1:], tuple(map(id, weights)))
         row = _Row(layer, self._stretch, sources, len(event.made) > 0, trains, key)
         row.part, row.recomputes = event.checkpoint, event.recomputed
+        freed = [self._freed[id(tensor)] for tensor in weights if id(tensor) in self._freed]
+        row.freed = max(freed, default=None)
+        row.layer = replace(layer, **self._in_memory(layer, event, tensors))
         self._rows.append(row)
         self._compiled[event.compiled] += 1
         if not event.recomputed:
             self._last_forward = len(self._rows) - 1
         self._row_of_node.update(dict.fromkeys(event.made, len(self._rows) - 1))
+
+    def _in_memory(self, layer: Layer, event: Event, tensors: list[Any]) -> dict[str, Any]:
+        """Columns of what a layer keeps otherwise than is usual."""
+        kind = ACTIVATIONS.get(layer.kind or "")
+        columns: dict[str, Any] = {}
+        is_in_place = event.result is tensors[0]
+        if kind is not None and is_in_place and tensors[0]._is_view():
+            columns["overwrites"] = 2
+        elif kind is not None and kind.keeps_output_in_place and not is_in_place:
+            columns["overwrites"] = 0
+        if self._kept_derived and layer.parameters:
+            columns["derived"], self._kept_derived = self._kept_derived, 0
+        return columns
 
     def _note_mode(self, arguments: dict[str, Any]) -> None:
         source, weight = arguments["input"], arguments["weight"]
@@ -475,6 +502,8 @@ class StepReader:
             return
         self._row_of_node.update(dict.fromkeys(event.made, number))  # the gradient of a gradient
         row = self._rows[number]
+        if row.backward_after is None and row.freed is not None and row.freed < len(self._rows_before):
+            row.old_gradient = self._rows_before[row.freed] - 1
         row.backward_after = self._last_forward
         if operator in _MASKED:
             mask = event.arguments["output_mask"]
@@ -547,6 +576,9 @@ class StepReader:
             row = self._rows[old]
             n_before = len(kept) if row.backward_after is None else bisect_right(kept, row.backward_after)
             row.backward_after = n_before - 1 if n_before < len(kept) else None
+            if row.old_gradient is not None:
+                n_before = bisect_right(kept, row.old_gradient)
+                row.layer = replace(row.layer, old_gradient=n_before - 1) if n_before else row.layer
             read = tuple(
                 new[numbers.get(each, each)] for source in row.sources for each in self._read(source)
             )

@@ -90,6 +90,8 @@ class Trace:
 
     `waits` are the numbers of events before which the host waits for numbers of the GPU; `has_stand_ins`: numbers that
     are not there decide how much is kept (`Kept`).
+    `freed` holds how many events ran before the gradient of a parameter, by its id, was set to None; `saved` how many
+    ran before autograd kept a storage for the backward pass.
     """
 
     events: list[Event]
@@ -97,6 +99,13 @@ class Trace:
     n_forward: int
     waits: list[int]
     has_stand_ins: bool
+    freed: dict[int, int]
+    saved: list[tuple[int, int]]
+
+
+def storage_of(tensor: Any) -> int:
+    """Number of the memory that a tensor and its views share."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def import_torch() -> Any:
@@ -139,11 +148,20 @@ def traced(
         torch, [] if path is None else path, on_meta, note or (lambda _: None), boxes_per_image
     )
     updates: list[Update] = []
+    freed: dict[int, int] = {}
     handles = (
         [*_follow_optimizers(updates, mode, note), *_follow_modules(torch, mode.path, note)] if note else []
     )
+    freeing = _following_freed(torch, mode.events, freed) if note else nullcontext()
+    saved: list[tuple[int, int]] = []
+
+    def keep(tensor: Any) -> Any:
+        saved.append((len(mode.events), storage_of(tensor)))
+        return tensor
+
+    keeping = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     try:
-        with _uncompiled(torch), mode.twins, mode, _around(torch, mode, on_meta):
+        with _uncompiled(torch), mode.twins, mode, _around(torch, mode, on_meta), freeing, keeping:
             result = run()
             n_forward = len(mode.events)
             if then is not None:
@@ -151,7 +169,7 @@ def traced(
     finally:
         for handle in handles:
             handle.remove()
-    return Trace(mode.events, updates, n_forward, mode.waits, mode.kept.is_used)
+    return Trace(mode.events, updates, n_forward, mode.waits, mode.kept.is_used, freed, saved)
 
 
 @contextmanager
@@ -532,12 +550,6 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
                 raise packed_refusal()
             if name == "ctc_loss":  # it reads the texts where their lengths are lists
                 args = *args[:2], *map(torch.as_tensor, args[2:4]), *args[4:]
-            transforms = torch._C._functorch.get_interpreter_stack() or ()
-            if any(transform.key() == torch._C._functorch.TransformType.Grad for transform in transforms):
-                raise SchemaError(
-                    "gradients by torch.func (grad, vjp, per-sample gradients) are not followed. Record the step with "
-                    "loss.backward(), and give a measured iteration of it as it is as an anchor."
-                )
             if func == get_data:
                 return mode.data_of(args[0])
             if func == set_data:
@@ -600,3 +612,27 @@ def _follow_optimizers(updates: list[Update], mode: Any, note: Note) -> list[Any
         mode.updating -= 1
 
     return [hooks.register_optimizer_step_pre_hook(before), hooks.register_optimizer_step_post_hook(after)]
+
+
+@contextmanager
+def _following_freed(torch: Any, events: list[Event], freed: dict[int, int]) -> Iterator[None]:
+    """Note when `zero_grad` first sets the gradient of each parameter to None: by then this many events ran."""
+    classes = (torch.optim.Optimizer, torch.nn.Module)
+    originals = [each.zero_grad for each in classes]
+
+    def following(original: Callable[..., None]) -> Callable[..., None]:
+        def zero_grad(self: Any, set_to_none: bool = True) -> None:
+            groups = [{"params": self.parameters()}] if hasattr(self, "parameters") else self.param_groups
+            for parameter in (each for group in groups for each in group["params"] if set_to_none):
+                freed.setdefault(id(parameter), len(events))
+            original(self, set_to_none)
+
+        return zero_grad
+
+    try:
+        for each, original in zip(classes, originals, strict=True):
+            each.zero_grad = following(original)
+        yield
+    finally:
+        for each, original in zip(classes, originals, strict=True):
+            each.zero_grad = original

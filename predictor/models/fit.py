@@ -19,6 +19,7 @@ from predictor.measurements.shortest import check_rows_not_too_short
 from predictor.measurements.table import check_measurements, disturbed_rows, noise_of
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.named import Methods, fit_methods
 from predictor.models.registry import METHODS
 from predictor.models.served import Model
@@ -175,7 +176,11 @@ class TrainingData:
         """Layer models of every GPU and mode with operators; those of the default leave their host open."""
         models = fit_layer_models(self.layers)
         if self.provenance:
-            models = [replace(each, library=replace(each.library, host=None)) for each in models]
+            models = [
+                replace(each, library=replace(each.library, host=None))
+                for each in models
+                if isinstance(each.library, OperatorLibrary)  # all are: nothing is carried over yet
+            ]
         return LayerModels().with_more(models)
 
     def methods(self) -> Methods:

@@ -5,7 +5,8 @@ The peak is the largest sum of live tensors over the layers of the backward pass
 documentation of `torch.amp` the operators that stay in fp32):
 
 - weights, the optimizer's state (1 x the weights for momentum, 2 x for Adam), and the weight gradients computed so far;
-- AMP's 16-bit copies of the weights of layers still to come;
+- gradients from the step before, until they are freed;
+- AMP's 16-bit copies of the weights of layers still to come, and numbers derived from only parameters that they keep;
 - activations kept by layers still to come; a tensor kept by several operators counts once, and AMP's copies of it in
   another precision apart;
 - gradients of activations from their last reader to the layer that wrote them;
@@ -48,8 +49,12 @@ _FP32_BYTES = 4.0
 _CUBLAS_BYTES = 64 * 2**20
 """Scratch memory of cuBLAS in PyTorch's memory pool on an H200, from the measured peak of LeNet-5."""
 
-_STEPS_OF_FORMULA = 2.0
-"""Maps that the gradient of a function of each number holds beside its input and output, such as grad * (2 * x)."""
+_MAPS_OF_COPIES = 2.0
+"""Maps that some gradients hold beside their layer's: of a function of each number, such as grad * (2 * x), and of an
+activation that overwrites a view, such as an instance norm's output."""
+
+_STEPS_OF_DERIVED = 3.0
+"""Tensors as large as a layer's parameters while the gradient of what is derived from them goes back to them."""
 
 _OPTIMIZER_STATES = {
     "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "nadam": 2, "rmsprop": 1, "adadelta": 2, "adagrad": 1, "lamb": 2,
@@ -104,8 +109,9 @@ def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) ->
     -----
     peak = P w (1 + s) + max over layers l of (g_l + c_l + b (A_l + G_l + W_l)) + 64 MiB + context, with P parameters, w
     bytes per weight, s optimizer states, b the batch size; while the backward pass is at layer l, g_l are bytes of
-    weight gradients (of l and the layers behind it), c_l of AMP's copies of weights (of l and the layers before it),
-    A_l bytes per image of kept activations, G_l of their gradients, W_l of the workspace. The weight update,
+    weight gradients (of l and the layers behind it, and old ones), c_l of AMP's copies of weights and of numbers
+    derived from weights (of l and the layers before it), A_l bytes per image of kept activations, G_l of their
+    gradients, W_l of the workspace. The weight update,
     P w (2 + s), is the last of these steps.
     """
     law = _law(table, mode or Mode())
@@ -157,7 +163,7 @@ def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None
 
 @dataclass(frozen=True, slots=True)
 class _Law:
-    """Bytes while the backward pass is at each layer, and during the update, which is the last step.
+    """Bytes while the backward pass is at each layer, in the update, and where forward passes end with old gradients.
 
     `gradients` and `copies` (n_steps,) do not depend on the batch size; `images` holds bytes per image of kept
     activations, their gradients and the workspace, each (n_steps,).
@@ -190,19 +196,37 @@ def _law(table: LayerTable, mode: Mode) -> _Law:
     copied = 2.0 * np.array([_learns(layer) * layer.parameters for layer in table])
     copies = np.cumsum(copied) if mode.precision.startswith("amp") else np.zeros(len(table))
     buffers = sum(8.0 * (layer.out_channels or 0) for layer in table if layer.type == "batch_norm")
+    derived = np.cumsum([float(layer.derived or 0) for layer in table])
+    derived += _STEPS_OF_DERIVED * np.array([layer.parameters if layer.derived else 0 for layer in table])
+    waiting, old = _old_gradients(table, parameters)
     images = (
         _kept(table, mode.precision),
         _gradients(table, mode.precision),
         _workspace(table, mode.precision),
     )
-    kept, gradients, workspace = (np.append(each, 0.0) / table.parts for each in images)
+    kept, gradients, workspace = (
+        np.concatenate([each, [0.0], alike * each[list(waiting)]]) / table.parts
+        for each, alike in zip(images, (1.0, 0.0, 0.0), strict=True)
+    )
     return _Law(
         weights=sum(layer.parameters for layer in table) * weight + buffers,
         optimizer_state=table.parameters * weight * _OPTIMIZER_STATES[mode.optimizer],
-        gradients=weight * np.append(gone_through, table.parameters),
-        copies=np.append(copies, 0.0),
+        gradients=weight * np.concatenate([gone_through + old, [table.parameters], list(waiting.values())]),
+        copies=np.concatenate([copies + weight * derived, [0.0], copies[list(waiting)]]),
         images=(kept, gradients, workspace),
     )
+
+
+def _old_gradients(table: LayerTable, parameters: Bytes) -> tuple[dict[int, float], Bytes]:
+    """Parameters whose gradients from the step before are still held.
+
+    By the last layer of a forward pass at the end of which some are, and while each layer runs its last pass.
+    """
+    ends = _ends(table)
+    until = np.array([-1 if layer.old_gradient is None else layer.old_gradient for layer in table], dtype=int)
+    at_end = {int(end): float(parameters[until >= end].sum()) for end in np.unique(ends)}
+    others = (until[None, :] >= ends[:, None]) & (ends[None, :] != ends[:, None])
+    return {end: held for end, held in at_end.items() if held}, others @ parameters
 
 
 def _kept(table: LayerTable, precision: str) -> Bytes:
@@ -299,13 +323,15 @@ def _gradients(table: LayerTable, precision: str) -> Bytes:
 
 
 def _workspace(table: LayerTable, precision: str) -> Bytes:
-    """Bytes per image that a layer needs while it runs: of a convolution's transposed maps, of a formula's steps."""
+    """Bytes per image that a layer needs while it runs: of a convolution's transposed maps, of other layers' copies."""
     tensors, element = _Tensors.of(table, precision), _element_bytes(precision)
     return np.array(
         [
             element * (input_elements(layer) + _output_elements(layer))
             if OPERATOR_TYPES[layer.type].is_convolution
-            else _STEPS_OF_FORMULA * tensors.bytes[layer.index] * (layer.type == "clamp")
+            else _MAPS_OF_COPIES
+            * tensors.bytes[layer.index]
+            * (layer.type == "clamp" or layer.overwrites == 2)
             for layer in table
         ]
     )
@@ -363,7 +389,10 @@ def _keeps(layer: Layer) -> tuple[bool, bool]:
         return False, False
     if layer.type != "activation":
         return entry.keeps_input, entry.keeps_output
-    keeps_output = layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].keeps_output
+    kind = ACTIVATIONS.get(layer.kind or "")
+    keeps_output = kind is not None and (
+        kind.keeps_output or (kind.keeps_output_in_place and layer.overwrites != 0)
+    )
     return not keeps_output, keeps_output
 
 

@@ -372,7 +372,10 @@ def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wi
         **{name: getattr(layer, name) for name in own},
         n_tensors=n_inputs if layer.type == "concat" else 1,
         input_gradient=input_gradient,
-        in_place=layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].in_place and alone,
+        in_place=layer.kind in ACTIVATIONS
+        and ACTIVATIONS[layer.kind].in_place
+        and alone
+        and layer.overwrites != 0,
         wide_input=wide,
     )
 

@@ -139,3 +139,14 @@ def test_a_backward_pass_that_begins_before_its_layer_ran_is_refused():
     found = table_complaint(LayerTable("mine", 28, (*layers[:3], early, *layers[4:])))
     assert found is not None
     assert found[:2] == (3, "backward_after")
+
+
+@pytest.mark.parametrize(
+    ("place", "cell"), [(3, {"old_gradient": 99}), (3, {"overwrites": 0}), (1, {"overwrites": 3})]
+)
+def test_what_changes_memory_is_refused_where_it_says_nothing(place, cell):
+    layers = list(zoo_cnn("lenet5").layers)
+    layers[place] = replace(layers[place], **cell)
+    found = table_complaint(LayerTable("mine", 28, tuple(layers)))
+    assert found is not None
+    assert found[:2] == (place, *cell)

@@ -7,8 +7,9 @@ import pytest
 
 from predictor.cnns.layer_csv import LAYER_TABLE_COLUMNS, read_layer_table_csv
 from predictor.cnns.layer_table import (
-    DEPTH_COLUMNS,
     IMAGE,
+    MEMORY_COLUMNS,
+    OPTIONAL_COLUMNS,
     PASS_COLUMNS,
     Layer,
     LayerTable,
@@ -45,8 +46,7 @@ def test_a_written_table_reads_back_the_same(written):
 
 
 def test_the_header_has_the_documented_columns(written):
-    optional = ("repeats", *PASS_COLUMNS, *DEPTH_COLUMNS)
-    documented = [name for name in LAYER_TABLE_COLUMNS if name not in optional]
+    documented = [name for name in LAYER_TABLE_COLUMNS if name not in OPTIONAL_COLUMNS]
     assert written.read_text(encoding="utf-8").splitlines()[0] == ",".join(documented)
 
 
@@ -65,6 +65,17 @@ def test_passes_of_recorded_layers_are_written_and_read_back(tmp_path):
     table.to_csv(path)
     assert path.read_text(encoding="utf-8").splitlines()[0].endswith("," + ",".join(PASS_COLUMNS))
     assert read_layer_table_csv(path).layers == table.layers
+
+
+def test_what_changes_memory_is_written_read_back_and_changes_the_digest(tmp_path):
+    norm = replace(CONV, derived=CONV.parameters, old_gradient=1)
+    table = replace(TABLE, layers=(norm, replace(RELU, overwrites=0), *TABLE.layers[2:]))
+    path = tmp_path / f"{TABLE.cnn}.csv"
+    table.to_csv(path)
+    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("," + ",".join(MEMORY_COLUMNS))
+    assert read_layer_table_csv(path).layers == table.layers
+    kept = replace(TABLE, layers=(TABLE.layers[0], replace(RELU, overwrites=0), *TABLE.layers[2:]))
+    assert len({TABLE.digest, table.digest, kept.digest}) == 3
 
 
 def test_equal_tables_hash_alike_and_a_changed_number_changes_the_digest():

@@ -132,10 +132,10 @@ def generator_module(nn: Any) -> Any:
 
 
 def discriminator_module(nn: Any) -> Any:
-    rows: list[Any] = [nn.Conv2d(3, 64, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
+    rows: list[Any] = [nn.Conv2d(3, 64, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, True)]
     for channels in (64, 128, 256):
         rows += [nn.Conv2d(channels, 2 * channels, 4, 2, 1, bias=False), nn.BatchNorm2d(2 * channels)]
-        rows += [nn.LeakyReLU(0.2)]
+        rows += [nn.LeakyReLU(0.2, True)]
     return nn.Sequential(*rows, nn.Conv2d(512, 1, 4, bias=False), nn.Sigmoid(), nn.Flatten())
 
 
