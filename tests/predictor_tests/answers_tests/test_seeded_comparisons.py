@@ -16,7 +16,8 @@ from predictor.answers.asked import Asked
 from predictor.answers.compare import Comparer, Comparison, ComparisonRow, compare
 from predictor.answers.grid import Iterations
 from predictor.answers.question import Plan, Question
-from predictor.answers.ranking import place_of
+from predictor.answers.ranking import place_of, short_offer
+from predictor.catalogue.devices import short_name
 
 pytestmark = pytest.mark.slow
 
@@ -153,6 +154,35 @@ def test_a_sentence_says_what_its_table_says():
             assert not priced or getattr(best, value) == min(getattr(row, value) for row in held), sentence
         else:
             assert missed_in(sentence) == pytest.approx(missed_by(best, plan), rel=0.06), sentence
+
+
+def test_every_place_of_a_sentence_is_a_row_with_its_price_and_no_more_workers_than_vcpus():
+    named = 0
+    for each in comparisons():
+        verdict = each.found.verdict
+        chosen = [verdict.best, verdict.measured, verdict.cheapest, verdict.fastest, verdict.safest]
+        for count, gpu, offer, usd in PLACE.findall(verdict.sentence):
+            alike = [
+                choice
+                for choice in chosen
+                if choice is not None
+                and (choice.gpus_used, short_name(choice.gpu), short_offer(choice.offer))
+                == (int(count), gpu, offer)
+            ]
+            costs = [choice.total_cost_usd for choice in alike]
+            assert pytest.approx(float(usd.replace(",", "")), rel=0.06) in costs, verdict.sentence
+            named += 1
+        for note in verdict.hints:
+            for needed, what in re.findall(r": (\d+) (workers|vCPUs) keep up", note.text):
+                rented = [row.vcpus for row in each.found.rows if row.vcpus]
+                assert what == "vCPUs" or int(needed) <= max(rented), note.text
+    assert named > N_QUESTIONS
+
+
+PLACE = re.compile(
+    r"(\d+)(?: of \d+)?x ([^:.]+?) at ([^:,]+?)(?: \(never measured\))?[:,] [^:U]*?US\$ ([\d,.]*\d)"
+)
+"""GPUs that work, their name, the offer and the cost, as sentences have them."""
 
 
 def rows_of(part, rows):
