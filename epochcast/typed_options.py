@@ -46,6 +46,9 @@ class _OfPredictCompare(TypedDict, total=False):
     usd_per_hour: float | str | None
     """US$ per hour of a machine of your own, instead of offers (`epochcast offer own` works it out). By default
     the offers' prices."""
+    region: str | None
+    """Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA). By
+    default the offer's, where it is known."""
 
 
 class _OfPredictCompareExplainParallelWatch(TypedDict, total=False):
@@ -134,6 +137,13 @@ class _OfCompare(TypedDict, total=False):
     """Trainings of a parameter search; each GPU of an offer works on one at a time."""
     setup_minutes: float
     """Minutes that are paid before training starts."""
+    interruptions_per_day: float | None
+    """How often spot machines are taken away, as you expect it; a restart takes the set-up minutes. By default
+    none are counted."""
+    checkpoint_seconds: float | None
+    """Seconds that writing a checkpoint takes."""
+    checkpoint_minutes: float | None
+    """Minutes of training between checkpoints. By default those that lose the least, by Young's formula."""
     relative_to: str | None
     """GPU to compare the others with."""
     rank_by: Literal["cost", "time"]

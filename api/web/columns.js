@@ -3,7 +3,7 @@
  * Called by main.js; calls format, i18n and dom. Every mark has words: colour says nothing alone.
  */
 import { make } from "./dom.js";
-import { count, dollars, duration, durations, energy, number, reasonText, shortGpu } from "./format.js";
+import { count, dollars, duration, durations, energy, grams, number, reasonText, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
 
 /** @returns {import("./table.js").Column[]} of predictions */
@@ -22,6 +22,7 @@ export function predictionColumns() {
     { key: "throughput_samples_per_s", title: t("throughput"), value: (row) => row.throughput_samples_per_s, cell: (row) => number(row.throughput_samples_per_s) },
     { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method },
     energyColumn("watt_hours", "energy_epoch"),
+    co2Column("co2_g", "co2_epoch"),
     { key: "offer", title: t("offer"), text: true, value: (row) => row.offer, cell: (row) => row.offer || "–" }].map(extra),
   ];
 }
@@ -49,6 +50,7 @@ export function offerColumns(rows) {
     epochColumn(),
     startColumn(),
     energyColumn("total_watt_hours", "energy_total"),
+    co2Column("total_co2_g", "co2_total"),
     { key: "region", title: t("region"), text: true, value: (row) => row.region, cell: (row) => row.region ?? "–" },
     { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method }].map(extra),
   ];
@@ -110,6 +112,12 @@ function memoryColumn() {
 function energyColumn(key, title) {
   const estimated = (row) => row[key] !== null && row.energy_basis.kind === "estimated";
   const cell = (row) => make("span", { text: `${estimated(row) ? "≈ " : ""}${energy(row[key])}`, title: row.energy_basis.text });
+  return { key, title: t(title), value: (row) => row[key], cell };
+}
+
+/** CO2 of that energy; pointing at it names the grid, or why it is not known, in the service's English. */
+function co2Column(key, title) {
+  const cell = (row) => make("span", { text: grams(row[key]), title: row.co2_basis.text });
   return { key, title: t(title), value: (row) => row[key], cell };
 }
 

@@ -61,6 +61,13 @@ export function energy(wattHours) {
   return `${number(wattHours / size)} ${unit}`;
 }
 
+/** Grams in g, kg or t. @param {?number} value */
+export function grams(value) {
+  if (value === null || value === undefined) return "–";
+  const [size, unit] = value < 1e3 ? [1, "g"] : value < 1e6 ? [1e3, "kg"] : [1e6, "t"];
+  return `${number(value / size)} ${unit}`;
+}
+
 /** Bytes in KiB or MiB. @param {number} bytes */
 export function size(bytes) {
   return bytes < 2 ** 20 ? `${number(Math.max(1, bytes) / 1024)} KiB` : `${number(bytes / 2 ** 20)} MiB`;

@@ -9,7 +9,7 @@ import typer
 from epochcast.notes import guesses
 from epochcast.tables import Column, Format, Record, duration, number, print_records, write_records
 from predictor.answers.notes import Reason
-from predictor.answers.quantities import energy
+from predictor.answers.quantities import co2, energy
 from predictor.catalogue.devices import short_name
 from predictor.table_files import STANDARD
 
@@ -50,6 +50,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
         "epoch_time_s": Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=1),
         "cost_usd": Column("US$/epoch", _cost, rank=1),
         "watt_hours": Column("energy/epoch", lambda r: energy(r["watt_hours"]), rank=2),
+        "co2_g": Column("CO2/epoch", lambda r: co2(r["co2_g"]), rank=2),
         "precision": _if_it_varies(records, "precision", rank=0),
         "method": _if_it_varies(records, "method", rank=2),
     }

@@ -18,9 +18,10 @@ from epochcast.notes import (
     start_matters,
 )
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table
+from predictor.answers.interruptions import NOT_COUNTED
 from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.options import options_of
-from predictor.answers.quantities import duration_estimate, energy, estimate, percent, rounded_duration
+from predictor.answers.quantities import co2, duration_estimate, energy, estimate, percent, rounded_duration
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import short_offer
 
@@ -92,10 +93,12 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     if len(shown) < len(records):
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
     others = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
+    uncounted = NOT_COUNTED if question.spot and plan.interruptions_per_day is None else ""
     notes = [
         *others,
         *comparison_notes(shown, question),
         *reasons,
+        *notes_of(Priority.DETAIL, uncounted),
         *notes_of(Priority.VERBOSE, found.scope, f"{price_dates(records).capitalize()}."),
     ]
     print_notes_below(shown, _training(records, plan, question), notes, verbose)
@@ -169,11 +172,17 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) 
         shared["precision"],
         Column("with AMP", _with_amp, left=True, rank=2),
         Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
+        Column("CO2", lambda r: co2(r["total_co2_g"]), rank=2),
+        *([] if plan.interruptions_per_day is None else [_INTERRUPTED]),
         Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
         shared["method"],
         Column("but", _but, left=True, rank=1),
         notes_column(letters),
     ]
+
+
+_INTERRUPTED = Column("lost", lambda r: duration(3600 * r["interruption_h"]), rank=1)
+"""Time lost to interruptions."""
 
 
 def _offer_and_price(record: Record) -> str:

@@ -222,7 +222,11 @@ def _columns(
         shared["precision"],
         Column("workers needed", lambda r: str(r["workers_needed"] or ""), rank=2),
         Column("", _but, left=True, rank=1),
-        *([] if letters is None else [shared["watt_hours"], shared["method"], notes_column(letters)]),
+        *(
+            []
+            if letters is None
+            else [shared["watt_hours"], shared["co2_g"], shared["method"], notes_column(letters)]
+        ),
     ]
 
 

@@ -20,8 +20,17 @@ from predictor.answers import notes
 from predictor.answers.asked import Asked
 from predictor.answers.grid import TIMES, Floats, Places
 from predictor.answers.loading import LOADING_TIMES, STARTS, loading_in_words
-from predictor.answers.notes import EnergyBasis, as_answered
-from predictor.answers.offers import ENERGIES, EPOCH_TIMES, OfferRows, energy_basis, rentals_of, rented_rows
+from predictor.answers.notes import Co2Basis, EnergyBasis, as_answered
+from predictor.answers.offers import (
+    CO2,
+    ENERGIES,
+    EPOCH_TIMES,
+    OfferRows,
+    co2_basis,
+    energy_basis,
+    rentals_of,
+    rented_rows,
+)
 from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
 from predictor.answers.sizes import (
@@ -51,7 +60,8 @@ class PredictionRow:
     that fits and lies within 5 % of the GPU's best epoch time of those that fit. `largest_batch_size` leaves a tenth of
     the memory free; None where not even one image fits. `power_w` is the mean power of one GPU, `watt_hours` the energy
     of an epoch on all of them, without the host; `energy_basis` says whether it rests on measured power or on the
-    GPU's power limit, or why it is unknown. `extrapolates` holds the reasons for caution, those first that
+    GPU's power limit, or why it is unknown; `co2_g` is its CO2 equivalent in grams by `region` or the offer's place,
+    `co2_basis` names the grid, or why it is unknown. `extrapolates` holds the reasons for caution, those first that
     widen the interval most, with what would narrow it.
 
     `loading_time_ms` is the time to load the images of an iteration, None where loading is not counted; where it is,
@@ -98,6 +108,10 @@ class PredictionRow:
     watt_hours_low: float | None
     watt_hours_high: float | None
     energy_basis: EnergyBasis
+    co2_g: float | None
+    co2_low_g: float | None
+    co2_high_g: float | None
+    co2_basis: Co2Basis
     offer: str
     offer_gpu_count: float | None
     gpus_used: int
@@ -125,7 +139,7 @@ COLUMNS = tuple(column.name for column in fields(PredictionRow))
 _OF_A_GPU = (
     *("cnn", "image_size", "gpu", "precision", "memory_format", "framework", "gpus_used", "nodes", "link"),
     *("offer", "offer_gpu_count", "priced_on", "memory_estimate_validated", "largest_batch_size"),
-    *("host", "method", "trained_on", "energy_basis"),
+    *("host", "method", "trained_on", "energy_basis", "co2_basis"),
 )
 """Columns that are the same at all batch sizes of a CNN and GPU."""
 
@@ -181,7 +195,7 @@ _PLAIN = ("batch_size", "local_batch_size", "gpus_used", "fits_in_memory", "bott
 _NUMBERS = (
     *TIMES,
     *("training_time_ms", *LOADING_TIMES, *EPOCH_TIMES, *STARTS, "throughput_samples_per_s", "cost_usd"),
-    *("power_w", *ENERGIES, "added_ms", "scaling_efficiency", "peak_memory_gib"),
+    *("power_w", *ENERGIES, *CO2, "added_ms", "scaling_efficiency", "peak_memory_gib"),
 )
 
 
@@ -218,6 +232,7 @@ def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, list[Any]]:
         "link": _at(links, iterations.team.tolist()),
         "memory_estimate_validated": [memory_estimate_validated(question.framework)] * n,
         "energy_basis": _at([energy_basis(gpu) for gpu, _ in devices], device),
+        "co2_basis": _at([co2_basis(question.region, rent) for rent in offers], offer),
         **{name: _at(values, device) for name, values in words.items()},
         "largest_batch_size": [
             None if most is None else most * count

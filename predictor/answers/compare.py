@@ -13,8 +13,9 @@ import numpy as np
 from predictor.answers.answer import columns_of, plain
 from predictor.answers.asked import Asked, Device, Training, gpus_of
 from predictor.answers.grid import Iterations
+from predictor.answers.interruptions import NOT_COUNTED, Interruptions
 from predictor.answers.loading import STARTS, data_exceeded, feed_of_offers, loading_in_words
-from predictor.answers.offers import ENERGIES, EPOCH_TIMES, OfferRows, Offers, rentals_of
+from predictor.answers.offers import CO2, ENERGIES, EPOCH_TIMES, OfferRows, Offers, rentals_of
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import (
     ComparisonRow,
@@ -111,6 +112,11 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
         If the question makes no sense.
     """
     plan = plan or Plan()
+    if plan.interruptions_per_day is not None and not question.spot:
+        raise SchemaError(
+            f"{named('interruptions_per_day')} {plan.interruptions_per_day:g} is of spot machines. Pass "
+            f"{named('spot')}, too, or leave it out."
+        ).about("interruptions_per_day")
     comparer = Comparer.of(Asked.of(question, "compare"), plan)
     usual, which = comparer.answers()
     priced = comparer.priced(usual, which)
@@ -174,7 +180,7 @@ class Priced:
     @cached_property
     def total_h(self) -> list[Array]:
         """Hours of the plan and the ends of their interval."""
-        return _total_h(self.plan, self.machines.at_once[self.machine], self.taken.numbers)
+        return _total_h(self.plan, self.machines.at_once[self.machine], self.taken)
 
     @cached_property
     def usd_per_hour(self) -> Array:
@@ -432,9 +438,8 @@ class Comparer:
         machine = np.repeat(np.arange(len(n_ways)), n_ways)
         which = np.arange(len(machine)) - np.repeat(np.cumsum(n_ways) - n_ways, n_ways)
         places = answers.first[machines.gpu][machine] + which
-        numbers = self._rows_on(answers, machine, places).numbers
-        one = which == 0
-        long = _total_h(self.plan, machines.at_once, {name: ms[one] for name, ms in numbers.items()})[0]
+        rows, one = self._rows_on(answers, machine, places), which == 0
+        numbers, long = rows.numbers, _total_h(self.plan, machines.at_once, rows.rows(np.flatnonzero(one)))[0]
         nodes = self.asked.question.nodes
         most = np.array(
             [math.inf if offer is None else offer.gpu_count * nodes for offer in machines.offers.each]
@@ -597,10 +602,14 @@ class Comparer:
         time_h, low_h, high_h = (hours[places] for hours in priced.total_h)
         used, used_by_one = numbers["gpus_used"], priced.one.numbers["gpus_used"][places]
         at_once = self.machines.at_once
-        one_h = _total_h(plan, at_once[priced.machine], priced.one.numbers)[0][places]
+        one_h = _total_h(plan, at_once[priced.machine], priced.one)[0][places]
         one_h = np.where(used == used_by_one, math.nan, one_h)
         n, total_usd, missed = len(places), priced.total_usd[places], priced.misses_by
         hours, usd, nothing = time_h.tolist(), plain(total_usd), [None] * len(places)
+        interrupted = Interruptions.of(plan, self.asked.question.nodes)
+        work_h = _work_h(plan, at_once[machine], numbers)[0]
+        again = 1.0 if interrupted is None else interrupted.expected_h(work_h, restart_h=0.0) / work_h
+        trained = again * plan.trials * plan.epochs
         return columns_of(rows, priced.is_best[places].tolist()) | {
             "gpus_used": (used * np.minimum(plan.trials, at_once[machine])).tolist(),
             "region": [None if offer is None else offer.region for offer in offers],
@@ -626,7 +635,9 @@ class Comparer:
             "common_batch_size": [self.common] * n,
             "fastest_batch_size": fastest["batch_size"][places].tolist(),
             "fastest_epoch_time_s": fastest[EPOCH_TIMES[0]][places].tolist(),
-            **{f"total_{name}": plain(plan.trials * plan.epochs * numbers[name]) for name in ENERGIES},
+            **{f"total_{name}": plain(trained * numbers[name]) for name in (*ENERGIES, *CO2)},
+            "interruption_h": nothing if interrupted is None else (time_h - plan.setup_h - work_h).tolist(),
+            "checkpoint_minutes": nothing if interrupted is None else [60.0 * interrupted.interval_h] * n,
             **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST), nothing),
             "pareto": [False] * n,
         }
@@ -636,7 +647,9 @@ class Comparer:
         devices = answers.iterations.devices
         loading = loading_in_words(self.asked, self.table.image_size, by_offer=True)
         columns = devices.words | {"precision": [mode.precision for _, mode in devices.each]}
-        return scope_of(self.asked, self.asked.known.model, columns, loading)
+        scope = scope_of(self.asked, self.asked.known.model, columns, loading)
+        uncounted = self.asked.question.spot and self.plan.interruptions_per_day is None
+        return f"{scope} {NOT_COUNTED}" if uncounted else scope
 
 
 _FAST = (
@@ -670,17 +683,25 @@ def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Column
     return dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _total_h(plan: Plan, at_once: Places, numbers: Mapping[str, Array]) -> list[Array]:
-    """Hours of all trials and the ends of their interval, each with its start as far as it is known, and set-up.
+def _total_h(plan: Plan, at_once: Places, rows: OfferRows) -> list[Array]:
+    """Hours of all trials, interruptions and set-up, and the ends of their interval."""
+    interrupted = Interruptions.of(plan, rows.iterations.asked.question.nodes)
+    work_h = _work_h(plan, at_once, rows.numbers)
+    expected = work_h if interrupted is None else list(map(interrupted.expected_h, work_h))
+    return [hours + plan.setup_h for hours in expected]
+
+
+def _work_h(plan: Plan, at_once: Places, numbers: Mapping[str, Array]) -> list[Array]:
+    """Hours of all trials and the ends of their interval, each with its start as far as it is known.
 
     As many trials train at a time as have GPUs.
     """
-    rounds, setup_h = -(-plan.trials // at_once), plan.setup_h
+    rounds = -(-plan.trials // at_once)
     trained_s = [
         plan.epochs * numbers[epoch] + np.nan_to_num(numbers[start])
         for epoch, start in zip(EPOCH_TIMES, STARTS, strict=True)
     ]
-    return [rounds * seconds / 3600.0 + setup_h for seconds in trained_s]
+    return [rounds * seconds / 3600.0 for seconds in trained_s]
 
 
 def _rows(columns: Columns) -> list[ComparisonRow]:

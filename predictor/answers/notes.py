@@ -83,6 +83,17 @@ class EnergyBasis:
         return self.text
 
 
+@dataclass(frozen=True, slots=True)
+class Co2Basis:
+    """The grid that CO2 is counted of, with its grams a kilowatt-hour, or why it is unknown."""
+
+    kind: Literal["published", "unknown"]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class Priority(IntEnum):
     """How much a note matters: the lowest number comes first."""
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from predictor.answers.asked import Asked
 from predictor.answers.grid import ENDS, Floats, Iterations, Places
 from predictor.answers.loading import LOADING_TIMES, WAITS, feed_of_rentals, starts, with_loading
-from predictor.answers.notes import EnergyBasis
+from predictor.answers.notes import Co2Basis, EnergyBasis
 from predictor.answers.question import named
 from predictor.catalogue.devices import Gpu, is_cpu
+from predictor.catalogue.grids import Grid, find_grid, grid_of
 from predictor.catalogue.links import Link, all_links, find_link, usual_link
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd_of_each
@@ -35,6 +36,9 @@ EPOCH_TIMES = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
 
 ENERGIES = ("watt_hours", "watt_hours_low", "watt_hours_high")
 """Columns of an epoch's energy: the estimate and the ends of its 90 % interval."""
+
+CO2 = ("co2_g", "co2_low_g", "co2_high_g")
+"""Grams of CO2 equivalent of these energies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ class OfferRows:
         return cls(iterations, offers, offer, numbers)
 
     def with_epochs(self) -> OfferRows:
-        """With the epoch of the question's samples, its cost and its energy; NaN without samples."""
+        """With the epoch of the question's samples, its cost, energy and CO2; NaN without samples."""
         asked, numbers = self.iterations.asked, self.numbers
         mode = self.iterations.devices.each[0][1]
         more = epochs(
@@ -174,6 +178,9 @@ class OfferRows:
             mode,
             asked.question.workers == 0,
         )
+        grids = [_grid(asked.question.region, offer) for offer in self.offers.each]
+        grams = np.array([math.nan if grid is None else grid.g_co2e_per_kwh for grid in grids])[self.offer]
+        more |= {name: more[wh] * grams / 1000.0 for name, wh in zip(CO2, ENERGIES, strict=True)}
         return replace(self, numbers=numbers | more)
 
     def rows(self, places: Sequence[int] | Places) -> OfferRows:
@@ -263,3 +270,22 @@ def energy_basis(gpu: Gpu) -> EnergyBasis:
     if not ratios_of("power").measured_on(gpu):
         return EnergyBasis("estimated", f"estimated from the power limit of {limit_w:g} W")
     return EnergyBasis("measured", "power measured on this GPU")
+
+
+def _grid(region: str | None, offer: Offer | None) -> Grid | None:
+    """The grid of a region, or else of the offer; None where it is not known."""
+    if region is not None:
+        return find_grid(region)
+    return None if offer is None else grid_of(offer)
+
+
+def co2_basis(region: str | None, offer: Offer | None) -> Co2Basis:
+    """The grid of a region, or else of an offer, or why it is not known."""
+    grid = _grid(region, offer)
+    if grid is not None:
+        return Co2Basis("published", str(grid))
+    if offer is None or offer.region in ("", "any"):
+        why = "there is no offer" if offer is None else f"{offer.provider} does not say where"
+    else:
+        why = f"grids.csv has no grid of {offer.provider} {offer.region}"
+    return Co2Basis("unknown", f"unknown: {why}; pass {named('region')}")

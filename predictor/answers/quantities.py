@@ -69,6 +69,14 @@ def _meant(low: float, high: float, *values: float) -> list[str]:
     return [rounded(value, digits) for value in values]
 
 
+def co2(grams: float | None) -> str:
+    """Grams of CO2 equivalent in g, kg or t; empty where they are not known."""
+    if grams is None:
+        return ""
+    unit, size = ("g", 1.0) if grams < 1e3 else ("kg", 1e3) if grams < 1e6 else ("t", 1e6)
+    return f"{number(grams / size)} {unit}"
+
+
 def energy(watt_hours: float | None) -> str:
     """Watt-hours as ``12.3 Wh``, ``4.56 kWh`` or ``7.89 MWh``; empty for None."""
     if watt_hours is None:

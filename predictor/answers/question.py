@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from predictor.answers.options import Option, check_known, check_options, option, options_of
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import Gpu
+from predictor.catalogue.grids import find_grid
 from predictor.catalogue.links import find_link
 from predictor.catalogue.loading_rates import LOADERS, SOURCES
 from predictor.catalogue.modes import (
@@ -284,6 +285,13 @@ class Question:
         _PRICES, flag="--price", usual="the offers' prices",
         answers=_COSTS,
     )  # fmt: skip
+    region: str | None = option(
+        None,
+        "Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA).",
+        panel=_PRICES,
+        usual="the offer's, where it is known",
+        answers=("predict", "compare"),
+    )
     anchors: Iterable[Anchor | Mapping[str, Any]] = option(
         (),
         "Measurements of this CNN to predict from.",
@@ -333,6 +341,8 @@ class Question:
                 MiniBatch.locals_of(self.batch_sizes, self.n_gpus, self.parts)
         if self.samples is not None and self.data_set is not None:
             find_training_set(self.data_set).part(self.samples)  # refuses more samples than it has
+        if self.region is not None:
+            find_grid(self.region, named("region"))
         if self.validation_samples and self.samples is None and self.data_set is None:
             raise SchemaError(
                 f"{named('validation_samples')} {self.validation_samples} needs an epoch to follow. "
@@ -614,6 +624,25 @@ class Plan:
     setup_minutes: float = option(
         0.0, "Minutes that are paid before training starts.", "number", _PLAN, answers=_PLANS
     )
+    interruptions_per_day: float | None = option(
+        None,
+        "How often spot machines are taken away, as you expect it; a restart takes the set-up minutes.",
+        "number",
+        _PLAN,
+        usual="none are counted",
+        answers=_PLANS,
+    )
+    checkpoint_seconds: float | None = option(
+        None, "Seconds that writing a checkpoint takes.", "number", _PLAN, answers=_PLANS
+    )
+    checkpoint_minutes: float | None = option(
+        None,
+        "Minutes of training between checkpoints.",
+        "number",
+        _PLAN,
+        usual="those that lose the least, by Young's formula",
+        answers=_PLANS,
+    )
     relative_to: str | None = option(None, "GPU to compare the others with.", panel=_PLAN, answers=_PLANS)
     rank_by: str = option(
         "cost", f"{', '.join(RANKINGS)}.", "choice", _PLAN, choices=RANKINGS, answers=_PLANS
@@ -624,6 +653,13 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_options(self)
+        given = (self.interruptions_per_day, self.checkpoint_seconds)
+        if any(value is None for value in given) and {*given, self.checkpoint_minutes} != {None}:
+            missing = "interruptions_per_day" if given[0] is None else "checkpoint_seconds"
+            raise SchemaError(
+                f"{named(missing)} is missing: interruptions count with their rate and the time of a checkpoint, which "
+                "differ too much for a usual value."
+            ).about(missing)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:

@@ -40,7 +40,10 @@ class ComparisonRow(PredictionRow):
 
     The offer has `vcpus`, which load the images of an iteration in `loading_time_ms`; None where loading is not
     counted. `data_exceeds` names which of its ``memory`` and local ``disk`` the stored data set exceeds.
-    `total_watt_hours` is the energy of all epochs and trials, without host and set-up.
+    `total_watt_hours` is the energy of all epochs and trials, without host and set-up, `total_co2_g` its CO2.
+
+    Where spot machines are interrupted, times, costs and energies are expected ones: `interruption_h` of the time is
+    lost to checkpoints every `checkpoint_minutes`, restarts and work done again. None where no rate is stated.
     """
 
     epoch_time_s: float
@@ -82,6 +85,11 @@ class ComparisonRow(PredictionRow):
     total_watt_hours: float | None
     total_watt_hours_low: float | None
     total_watt_hours_high: float | None
+    total_co2_g: float | None
+    total_co2_low_g: float | None
+    total_co2_high_g: float | None
+    interruption_h: float | None
+    checkpoint_minutes: float | None
 
     @property
     def holds_limits(self) -> bool:

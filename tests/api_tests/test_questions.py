@@ -15,6 +15,8 @@ def another(option: Option) -> object:
     """A value that is not the default."""
     if option.kind == "choice":
         return next(word for word in option.choices if word != option.default)
+    if option.name == "region":
+        return "FRA"
     return {"whole": 7, "number": 7.0, "hours": 7.0, "usd": 7.0, "flag": True, "word": "word"}[option.kind]
 
 
@@ -47,6 +49,7 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
             "samples_per_worker_second",
             "images_per_second",
             "data_source",
+            "region",
         },  # of one GPU, without epochs
     }
 

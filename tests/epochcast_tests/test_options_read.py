@@ -35,6 +35,11 @@ PRICES = (
 AT_HOSTS = Offer("many", "three", GPU, 8, 1.0, vcpus=64, memory_gib=60, link="pcie5", marketplace=True)
 EPOCH, TEAM = {"samples": 50_000}, {"n_gpus": 4}
 LOADED = {"data_set": "imagenet", "workers": 4}
+SPOT = {
+    **EPOCH,
+    **{"offers": PRICES, "spot": True},
+    **{"interruptions_per_day": 1.0, "checkpoint_seconds": 20.0, "epochs": 900},
+}
 NEEDS: dict[str, dict[str, Any]] = {
     "data_set": {"data_set": "imagenet", "workers": 1},
     "samples": {**LOADED, "data_source": "nfs", "offers": PRICES},
@@ -54,6 +59,10 @@ NEEDS: dict[str, dict[str, Any]] = {
     "spot": {**EPOCH, "offers": PRICES},
     "marketplaces": {**EPOCH, "offers": (*PRICES, AT_HOSTS)},
     "usd_per_hour": EPOCH,
+    "region": EPOCH,
+    "interruptions_per_day": SPOT,
+    "checkpoint_seconds": SPOT,
+    "checkpoint_minutes": SPOT,
 }
 """What an option needs beside it to mean anything."""
 

@@ -1,0 +1,97 @@
+"""Electricity grids: grams of CO2 equivalent of a kilowatt-hour by region, dated, with their sources."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import lru_cache
+
+from predictor.catalogue.offers import Offer
+from predictor.errors import SchemaError, nearest
+from predictor.files import data_file
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The electricity of a region, averaged over a year.
+
+    `g_co2e_per_kwh` counts the plants' ``operation``, or their ``life cycle``, too, as `counts` says. `region` is a
+    cloud's region or a country's ISO 3166 code, `offers` the places of offers on it, as ``provider/region``.
+    """
+
+    region: str
+    place: str
+    g_co2e_per_kwh: float
+    counts: str
+    year: int
+    offers: tuple[str, ...]
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.g_co2e_per_kwh:.0f} g/kWh: {self.place} ({self.region}), {self.year}, {self.counts}"
+
+
+@lru_cache(maxsize=1)
+def all_grids() -> tuple[Grid, ...]:
+    """Every region of ``grids.csv``."""
+    with data_file("grids.csv").open(newline="", encoding="utf-8") as file:
+        return tuple(
+            Grid(
+                row["region"],
+                row["place"],
+                float(row["g_co2e_per_kwh"]),
+                row["counts"],
+                int(row["year"]),
+                tuple(row["offers"].split(";")) if row["offers"] else (),
+                row["source"],
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+def find_grid(name: str, called: str = "region") -> Grid:
+    """The grid of a region: a cloud's (``us-central1``, ``us-east-1``, ``eastus``), a country's code, or a place.
+
+    Parameters
+    ----------
+    name : str
+    called : str
+        What the name is given as, for messages.
+
+    Raises
+    ------
+    SchemaError
+        If none is called so, or several are; the message lists the nearest.
+
+    Examples
+    --------
+    >>> find_grid("us-east-1").place, find_grid("iowa").region
+    ('Northern Virginia', 'us-central1')
+    """
+    key = name.strip().casefold()
+    found = [grid for grid in all_grids() if key in _names(grid)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        regions = ", ".join(grid.region for grid in found)
+        raise SchemaError(f"{called} {name!r} is the place of several: {regions}. Say which.").about("region")
+    known = [each for grid in all_grids() for each in _names(grid)]
+    raise SchemaError(
+        f"{called} {name!r} is not known. Nearest: {nearest(key, known)}; give a cloud's region such as us-central1, "
+        "or a country's ISO code such as FRA."
+    ).about("region")
+
+
+def _names(grid: Grid) -> set[str]:
+    own = {grid.region, grid.place, *grid.offers, *(each.partition("/")[2] for each in grid.offers)}
+    return {each.casefold() for each in own}
+
+
+@lru_cache(maxsize=1)
+def _by_place() -> dict[str, Grid]:
+    return {place: grid for grid in all_grids() for place in grid.offers}
+
+
+def grid_of(offer: Offer) -> Grid | None:
+    """The grid of an offer; None where its place is not known."""
+    return _by_place().get(f"{offer.provider}/{offer.region}")
