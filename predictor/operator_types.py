@@ -550,5 +550,8 @@ MEASURED_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if ent
 VOLUME_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.has_depth)
 """Types that slide over volumes."""
 
+RECURRENT_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.is_recurrent)
+"""Types that run through positions one after the other."""
+
 VIEW_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_view)
 """Types that run no kernel."""

@@ -274,6 +274,9 @@ _TYPES = {
         ("all", "amax", "amin", "any", "argmax", "max", "mean", "min", "norm", "prod", "sum"), "mean"
     ),
     **{operator: "activation" for entry in ACTIVATIONS.values() for operator in entry.torch},
+    **dict.fromkeys(
+        OPERATOR_TYPES["upsample"].torch, "pad"
+    ),  # whose time follows positions that are not known here
 }
 """Type of the row of each operator on tensors of which no dimension is the mini-batch."""
 

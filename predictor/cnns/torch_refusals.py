@@ -19,6 +19,14 @@ _WAYS_ROUND = {
         "`values.repeat_interleave(counts)` by `values.repeat_interleave(n, 0)`, n being their usual "
         "number"
     ),
+    "to be on the compute device": (
+        "a module of FullyShardedDataParallel gathers its parameters. Record the step of the module that it wraps, and "
+        "ask about several GPUs with n_gpus, which counts data parallel's exchange of gradients"
+    ),
+    "Mixing fake modes": (
+        "what the step keeps outlives it, as a trainer's loop does. Record the body of that loop, such as "
+        "`loss = module.training_step(batch, 0); optimizer.zero_grad(); loss.backward(); optimizer.step()`"
+    ),
     ".numpy() is not supported": (
         "`.numpy()` needs the tensor's numbers, and there are none here. Replace it by `.mean().item()` where it is "
         "logged, by a constant array of its shape where something is computed from it, or leave it out"

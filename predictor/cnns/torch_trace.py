@@ -519,7 +519,8 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
 def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     """Note composite operators whole; leave tensors where they are, wherever a step sends them: no GPU is needed.
 
-    Autocast of a GPU is that of the processor, whose rules are much the same, where there is no GPU; so is that of the
+    A module of `DistributedDataParallel` runs as on one GPU: questions say how many exchange gradients. Autocast of a
+    GPU is that of the processor, whose rules are much the same, where there is no GPU; so is that of the
     device of a meta tensor, which a module may ask for.
     """
     import numpy
@@ -532,6 +533,8 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     usual = [(torch.autocast, "__init__", torch.autocast.__init__)]
     usual += [(torch.cuda, "synchronize", torch.cuda.synchronize)]
     usual += [(module, name, getattr(module, name)) for module, name in inner]
+    parallel = torch.nn.parallel.DistributedDataParallel
+    usual += [(parallel, "forward", parallel.forward)]
     boxes: Any = sys.modules.get("torchvision.ops.boxes")
     if boxes is not None:  # which suppresses boxes class by class on a processor, at once on a GPU
         usual += [(boxes, "_batched_nms_vanilla", boxes._batched_nms_vanilla)]
@@ -582,6 +585,7 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
             if boxes is not None:
                 boxes._batched_nms_vanilla = boxes._batched_nms_coordinate_trick
             torch.autocast.__init__ = on_processor
+            parallel.forward = lambda self, *args, **kwargs: self.module(*args, **kwargs)
             if not torch.cuda.is_available():
                 torch.cuda.synchronize = lambda *_, **__: None
             with Around():

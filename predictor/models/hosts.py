@@ -33,6 +33,9 @@ Array = NDArray[np.float64]
 WAIT_MS = 0.02
 """Time from a GPU's last kernel to the host's next one where the host waits for a number."""
 
+LIST_WEIGHT = 0.4
+"""Host time of a function of a list of boxes or scores, over that of a CNN's mean layer: no module calls it."""
+
 COUNTED = "pytorch"
 """Framework whose host time follows from what an iteration enqueues; that of others from machines measured."""
 
@@ -70,7 +73,7 @@ def _enqueued(table: LayerTable, optimizer: str) -> float:
         if optimizer in _PER_TENSOR
         else 0.0
     )
-    passes = sum(_passes(layer, table.recomputations(layer)) for layer in table)
+    passes = sum(_weight(layer, table) * _passes(layer, table.recomputations(layer)) for layer in table)
     return ratios["fixed_layers"] + passes + tensors
 
 
@@ -91,10 +94,19 @@ def idle_ms(table: LayerTable, mode: Mode, host_time_ms: float | Array) -> float
     step = table.step
     if step is None or not step.waits:
         return 0.0 * host_time_ms
-    forward = ratios_of("host")["forward"]
     between = table.layers[step.first_wait : step.last_wait]
-    enqueued = forward * sum(1 if layer.forwards is None else layer.forwards for layer in between)
+    forward = ratios_of("host")["forward"]
+    enqueued = forward * sum(
+        _weight(layer, table) * (1 if layer.forwards is None else layer.forwards) for layer in between
+    )
     return host_time_ms * (enqueued / _enqueued(table, mode.optimizer)) + WAIT_MS * step.waits
+
+
+def _weight(layer: Layer, table: LayerTable) -> float:
+    """What the host enqueues for a layer over the mean one: of a step that chooses boxes, its functions cost less."""
+    chooses = table.step is not None and bool(table.step.waits)
+    is_list = (layer.in_height, layer.in_width) == (1, 1) and not layer.parameters
+    return LIST_WEIGHT if chooses and is_list else 1.0
 
 
 def _passes(layer: Layer, again: int) -> float:

@@ -5,7 +5,7 @@ from math import ceil, prod
 from typing import Any
 
 from predictor.errors import SchemaError
-from predictor.operator_types import VOLUME_TYPES
+from predictor.operator_types import RECURRENT_TYPES, VOLUME_TYPES
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.layers import Numbers
 
@@ -78,6 +78,8 @@ def input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
         return [(batch_size, channels, 1, 1), shape]
     if operator.type in ("matmul", "attention"):
         return _product_shapes(operator, batch_size)
+    if operator.type in RECURRENT_TYPES:
+        return [(batch_size, height * width, channels)]
     if operator.type in VOLUME_TYPES:
         return [(batch_size, channels, *Numbers(operator).volume.size)]
     if operator.type == "concat":

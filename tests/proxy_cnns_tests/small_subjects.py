@@ -66,6 +66,8 @@ RARE = {
     "attention": _from_to("attention", (2 * 6, 5, 1), (2 * 6, 5, 1), groups=2, kernel_height=5),
     "conv3d": conv_3d(3, (4, 6, 5), 6, (3, 3, 1), (1, 2, 1)),
     "conv_transpose3d": conv_3d(4, (2, 3, 4), 6, (1, 2, 4), (1, 2, 2), transposed=True),
+    "lstm": _from_to("lstm", (6, 5, 1), (2 * 4, 5, 1), groups=2, parameters=2 * 4 * 4 * (6 + 4 + 2)),
+    "gru": _from_to("gru", (6, 5, 1), (4, 5, 1), groups=1, parameters=3 * 4 * (6 + 4 + 2)),
     "conv1d": _from_to(
         "conv2d",
         (4, 1, 9),
@@ -91,6 +93,8 @@ RARE_OUTPUTS = {
     "attention": (2, 2, 5, 6),
     "conv3d": (2, 6, 4, 3, 5),
     "conv_transpose3d": (2, 6, 2, 6, 8),
+    "lstm": (2, 5, 8),
+    "gru": (2, 5, 4),
     "conv1d": (2, 6, 1, 9),
 }
 """Shape of the output of each, for two images."""

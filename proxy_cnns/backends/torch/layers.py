@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from predictor.cnns.layer_table import Layer
+from predictor.operator_types import RECURRENT_TYPES
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.layers import DROPPED, Numbers, made
 
@@ -78,6 +79,11 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
         rows, columns = n.added
         return nn.ZeroPad2d((*columns, *rows))
 
+    def recurrent(kind: Any, n: Numbers) -> Any:
+        hidden, both = n.out_channels // n.groups, n.groups == 2
+        layer = kind(n.in_channels, hidden, batch_first=True, bidirectional=both, device=device)
+        return own["outputs"](layer)
+
     def mean(n: Numbers) -> Any:
         axes = n.reduced_axes
         return own["of_function"](lambda x: x.mean(axes, keepdim=True))
@@ -104,6 +110,7 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
         # by one pixel: no kernel's time depends on how far
         "roll": lambda _: own["of_function"](lambda x: x.roll((1, 1), (2, 3))),
         "mean": mean,
+        **{name: partial(recurrent, getattr(nn, name.upper())) for name in RECURRENT_TYPES},
     }
 
 
@@ -164,4 +171,15 @@ def _own_modules() -> dict[str, Any]:
         def forward(self, x: Any) -> Any:
             return self.function(x)
 
-    return {"of_function": OfFunction, "layer_scale": LayerScale, "stochastic_depth": StochasticDepth}
+    class Outputs(nn.Module):  # type: ignore[misc]
+        """The outputs of a recurrent layer at all positions, without its last states."""
+
+        def __init__(self, layer: Any) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x)[0]
+
+    own = (OfFunction, LayerScale, StochasticDepth, Outputs)
+    return dict(zip(("of_function", "layer_scale", "stochastic_depth", "outputs"), own, strict=True))

@@ -1,5 +1,8 @@
 """Detectors are recorded with their own losses: what numbers decide is that of a stated number of objects."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from predictor.answers.answer import answer
@@ -9,6 +12,8 @@ from predictor.cnns.torch_step import record
 from predictor.errors import SchemaError
 from predictor.models.hosts import WAIT_MS
 from predictor.operators.work import cnn_flops
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
 
 def detector(torch, models, name, n_images=2, n_objects=3, **more):
@@ -113,7 +118,8 @@ def test_an_anchor_holds_what_the_host_waits_for(recorded):
 
 
 @pytest.mark.parametrize("name", ["task aligned", "anchors"])
-def test_a_yolo_is_recorded_whose_loss_assigns_targets(torch, name):
+def test_a_yolo_is_recorded_whose_loss_assigns_targets(torch, name, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
     import yolo
 
     step = yolo.step_of(name)
@@ -150,3 +156,23 @@ def test_a_mask_of_constants_is_counted_exactly(torch):
     rows = record(step)
     chosen = next(row for row in rows if row.name == "index")
     assert (chosen.type, chosen.out_channels) == ("pad", 2)  # 3 x 4 numbers of 6 images
+
+
+def test_the_steps_of_the_page_lead_to_a_verdict(torch, torchvision_models, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    page = (BENCHMARKS.parent / "docs/recorded_steps.md").read_text(encoding="utf-8")
+    tiny = {
+        "num_classes=91": "num_classes=5, min_size=64, max_size=96",
+        "800, 1066": "64, 96",
+        "[[100.0, 100, 400, 400]]": "[[8.0, 8, 40, 40]]",
+        "n_images=16, size=640, objects=8, width=8, depth=3": "",
+        "128, (32, 64, 128, 256, 320, 320)": "16, (4, 8, 16)",
+    }
+    for size, smaller in tiny.items():
+        assert size in page
+        page = page.replace(size, smaller)
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, {"__name__": "__main__"})  # noqa: S102 - the page's own code
+    said = capsys.readouterr().out.strip().splitlines()
+    assert len(said) == 3
+    assert all("$" in line for line in said)

@@ -13,14 +13,30 @@ def block(inputs, outputs, stride=2):
     return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.SiLU(inplace=True))
 
 
+class Residual(nn.Module):
+    """Two convolutions beside their input."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.body = nn.Sequential(block(channels, channels // 2, 1), block(channels // 2, channels, 1))
+
+    def forward(self, maps):
+        return maps + self.body(maps)
+
+
 class Yolo(nn.Module):
     """Gives one map of `outputs` numbers for each stride."""
 
-    def __init__(self, outputs):
+    def __init__(self, outputs, width=1, depth=0):
         super().__init__()
-        self.stem = nn.Sequential(block(3, 8), block(8, 16), block(16, 32))
-        self.down = block(32, 64)
-        self.heads = nn.ModuleList(nn.Conv2d(channels, outputs, 1) for channels in (32, 64))
+
+        def stage(inputs, channels):
+            deeper = (Residual(width * channels) for _ in range(depth))
+            return nn.Sequential(block(inputs, width * channels), *deeper)
+
+        self.stem = nn.Sequential(stage(3, 8), stage(8 * width, 16), stage(16 * width, 32))
+        self.down = stage(32 * width, 64)
+        self.heads = nn.ModuleList(nn.Conv2d(width * channels, outputs, 1) for channels in (32, 64))
 
     def forward(self, images):
         first = self.stem(images)
@@ -39,7 +55,7 @@ def padded(targets, n_images, size):
     """Targets (image, class, box) as one row of boxes an image, padded with zeros."""
     image = targets[:, 0]
     _, counts = image.unique(return_counts=True)
-    rows = torch.zeros(n_images, int(counts.max()), 5)
+    rows = targets.new_zeros(n_images, int(counts.max()), 5)
     for i in range(n_images):
         own = image == i
         if n := own.sum():
@@ -48,16 +64,19 @@ def padded(targets, n_images, size):
     return rows
 
 
+def centres(maps, stride):
+    """Position of each number of a map in the image, (height x width, 2)."""
+    sides = (torch.arange(n, device=maps.device) + 0.5 for n in maps.shape[2:])
+    return torch.stack(torch.meshgrid(*sides, indexing="ij"), -1).view(-1, 2) * stride
+
+
 def task_aligned_loss(maps, targets, size):
     """Distances to the sides as distributions; each object takes the ten positions that fit it best."""
     n_images = maps[0].shape[0]
-    points = torch.cat([
-        torch.stack(torch.meshgrid(*(torch.arange(n) + 0.5 for n in each.shape[2:]), indexing="ij"), -1).view(-1, 2) * s
-        for each, s in zip(maps, STRIDES, strict=True)
-    ])  # fmt: skip
+    points = torch.cat([centres(each, stride) for each, stride in zip(maps, STRIDES, strict=True)])
     joined = torch.cat([each.flatten(2) for each in maps], 2).transpose(1, 2)
     sides, scores = joined.split((4 * BINS, CLASSES), -1)
-    steps = torch.arange(BINS, dtype=torch.float)
+    steps = torch.arange(BINS, dtype=torch.float, device=sides.device)
     lengths = sides.unflatten(-1, (4, BINS)).softmax(-1).matmul(steps) * 8
     boxes = torch.cat([points - lengths[..., :2], points + lengths[..., 2:]], -1)
 
@@ -68,8 +87,8 @@ def task_aligned_loss(maps, targets, size):
         low, high = points - truth[:, :, None, :2], truth[:, :, None, 2:] - points
         inside = torch.cat([low, high], -1).amin(-1) > 1e-9
         mask = inside & exists
-        fit = torch.zeros(n_images, truth.shape[1], len(points))
-        every = torch.arange(n_images)[:, None].expand(-1, truth.shape[1])
+        fit = boxes.new_zeros(n_images, truth.shape[1], len(points))
+        every = torch.arange(n_images, device=labels.device)[:, None].expand(-1, truth.shape[1])
         pairs = boxes[:, None].expand(-1, truth.shape[1], -1, -1)[mask]
         fit[mask] = overlap(truth[:, :, None].expand(-1, -1, len(points), -1)[mask], pairs)
         aligned = scores.sigmoid()[every, :, labels].sqrt() * fit.pow(6)
@@ -99,17 +118,17 @@ def task_aligned_loss(maps, targets, size):
 def anchor_loss(maps, targets, size):
     """Each object takes the anchors whose sides are like its own, at its position."""
     box_loss = class_loss = object_loss = 0
-    for each, anchors, stride in zip(maps, ANCHORS, STRIDES, strict=True):
+    for each, anchors, stride in zip(maps, ANCHORS.to(targets), STRIDES, strict=True):
         n, _, height, width = each.shape
         found = each.view(n, len(anchors), 5 + CLASSES, height, width).permute(0, 1, 3, 4, 2).contiguous()
         given = targets.clone()
         given[:, 2:] *= size / stride
-        centres, sides = (given[:, 2:4] + given[:, 4:]) / 2, given[:, 4:] - given[:, 2:4]
+        middles, sides = (given[:, 2:4] + given[:, 4:]) / 2, given[:, 4:] - given[:, 2:4]
         ratio = sides[None] / (anchors / stride)[:, None]
         fits = torch.max(ratio, 1 / ratio).amax(2) < 4.0
         anchor, row = fits.nonzero(as_tuple=True)
         image, label = given[row, 0].long(), given[row, 1].long()
-        cell = centres[row].long()
+        cell = middles[row].long()
         objectness = torch.zeros_like(found[..., 0])
         if n_rows := row.shape[0]:
             near = found[image, anchor, cell[:, 1].clamp(0, height - 1), cell[:, 0].clamp(0, width - 1)]
@@ -119,7 +138,7 @@ def anchor_loss(maps, targets, size):
             )
             boxes = torch.cat([middle - spread / 2, middle + spread / 2], 1)
             wanted = torch.cat(
-                [centres[row] - cell - sides[row] / 2, centres[row] - cell + sides[row] / 2], 1
+                [middles[row] - cell - sides[row] / 2, middles[row] - cell + sides[row] / 2], 1
             )
             fit = overlap(boxes, wanted)
             box_loss = box_loss + (1 - fit).mean()
@@ -139,10 +158,10 @@ LOSSES = {
 }
 
 
-def step_of(name, n_images=4, size=64, objects=3):
+def step_of(name, n_images=4, size=64, objects=3, width=1, depth=0):
     """One training step of a detector with this loss."""
     loss_of, outputs = LOSSES[name]
-    model, images = Yolo(outputs), torch.rand(n_images, 3, size, size)
+    model, images = Yolo(outputs, width, depth), torch.rand(n_images, 3, size, size)
     low = torch.rand(n_images * objects, 2) * 0.5
     which = torch.arange(n_images).repeat_interleave(objects)[:, None].float()
     targets = torch.cat([which, torch.randint(CLASSES, (len(low), 1)).float(), low, low + 0.4], 1)

@@ -1,0 +1,166 @@
+"""Forecasts and truths of the steps in `training_steps.py`: GPU time, iteration and memory.
+
+`python benchmarks/trainings.py --forecast FILE` records each step and writes what epochcast answers, on no GPU;
+`--measure FILE` runs them on this machine's GPU; `--judge FORECASTS MEASURED` compares. `--tiny` takes small sizes.
+GPU time is that of all kernels and copies of three iterations by PyTorch's profiler, the iteration the median of three
+stretches of iterations, memory PyTorch's peak beside which a CUDA context lies.
+"""
+
+import argparse
+import csv
+import gc
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import torch  # noqa: TID253 - what is measured
+from training_steps import STEPS
+
+GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+CONTEXT_GIB = 0.5
+WARM, PROFILED, STRETCHES, STRETCH_S = 4, 3, 3, 0.4
+GOALS = {"gpu_time_ms": 0.08, "iteration_time_ms": 0.10, "peak_memory_gib": 0.06}
+Row = dict[str, Any]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="steps (all)")
+    parser.add_argument("--forecast", type=Path, metavar="FILE")
+    parser.add_argument("--measure", type=Path, metavar="FILE")
+    parser.add_argument("--judge", type=Path, nargs=2, metavar="FILE")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--device", default="cuda", help="where --measure runs")
+    parser.add_argument("--seconds", type=float, default=300.0, help="of --measure: no step begins later")
+    options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    names = options.names or list(STEPS)
+    if options.forecast:
+        write(options.forecast, forecasts(names, options.tiny))
+    if options.measure:
+        write(options.measure, truths(names, options.tiny, options.device, options.seconds))
+    if options.judge:
+        judge(*options.judge)
+    return 0
+
+
+def write(path: Path, rows: Iterator[Row]) -> None:
+    """Write each row as it comes, so that a stopped run keeps what it has."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = None
+        for row in rows:
+            writer = writer or csv.DictWriter(file, list(row), lineterminator="\n")
+            writer.writerow(row) if file.tell() else (writer.writeheader(), writer.writerow(row))
+            file.flush()
+            print(
+                ", ".join(
+                    f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()
+                )
+            )
+
+
+def forecasts(names: list[str], tiny: bool) -> Iterator[Row]:
+    import epochcast
+
+    for name in names:
+        table = epochcast.record(STEPS[name](tiny))
+        for gpu in GPUS:
+            row = epochcast.predict(table, gpu).iloc[0]
+            columns = (
+                "batch_size",
+                "gpu_time_ms",
+                "gpu_low_ms",
+                "gpu_high_ms",
+                "host_time_ms",
+                "iteration_time_ms",
+            )
+            columns += ("low_ms", "high_ms", "peak_memory_gib")
+            yield {"step": name, "gpu": gpu} | {key: row[key] for key in columns if key in row}
+
+
+def truths(names: list[str], tiny: bool, device: str, seconds: float) -> Iterator[Row]:
+    begin = time.perf_counter()
+    for name in names:
+        if time.perf_counter() - begin > seconds:
+            return
+        torch.manual_seed(0)
+        try:
+            with torch.device(device):
+                step = STEPS[name](tiny)
+            yield {"step": name} | measured(step, device) | {"error": ""}
+        except (RuntimeError, ValueError) as error:  # one that this PyTorch cannot run stops no other
+            yield {
+                "step": name,
+                "gpu": "",
+                **dict.fromkeys(MEASURED),
+                "error": str(error).splitlines()[0][:200],
+            }
+        step = None
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+
+
+MEASURED = ("torch", "gpu_time_ms", "iteration_time_ms", "iteration_min_ms", "iteration_max_ms", "kernels")
+MEASURED += ("peak_allocated_gib", "peak_reserved_gib")
+
+
+def measured(step: Any, device: str) -> Row:
+    on_gpu = device == "cuda"
+    wait = torch.cuda.synchronize if on_gpu else lambda: None
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(WARM):
+        step()
+    wait()
+    stretches = []
+    for _ in range(STRETCHES):
+        n, start = 0, time.perf_counter()
+        while n < 3 or time.perf_counter() - start < STRETCH_S:
+            step()
+            n += 1
+        wait()
+        stretches.append(1000 * (time.perf_counter() - start) / n)
+    gib = [0.0, 0.0]
+    if on_gpu:
+        gib = [peak() / 2**30 for peak in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved)]
+    kinds = [torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=kinds) as profile:
+        for _ in range(PROFILED):
+            step()
+        wait()
+    ran = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    busy_us = sum(event.time_range.elapsed_us() for event in ran)
+    values = (torch.__version__, busy_us / 1000 / PROFILED, median(stretches), min(stretches), max(stretches))
+    gpu = torch.cuda.get_device_name() if on_gpu else "cpu"
+    return {"gpu": gpu} | dict(zip(MEASURED, (*values, len(ran) / PROFILED, *gib), strict=True))
+
+
+def judge(forecast: Path, truth: Path) -> None:
+    """Print each step's error, the mean over steps, and how many lie within the interval."""
+    with truth.open(encoding="utf-8") as file:
+        seen = {row["step"]: row for row in csv.DictReader(file) if not row["error"]}
+    with forecast.open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if seen.get(row["step"], {}).get("gpu") == row["gpu"]]
+    errors: dict[str, list[float]] = {name: [] for name in GOALS}
+    inside = 0
+    for row in rows:
+        real = {name: float(seen[row["step"]][name]) for name in ("gpu_time_ms", "iteration_time_ms")}
+        real["peak_memory_gib"] = float(seen[row["step"]]["peak_allocated_gib"]) + CONTEXT_GIB
+        inside += float(row["low_ms"]) <= real["iteration_time_ms"] <= float(row["high_ms"])
+        parts = []
+        for name, value in real.items():
+            errors[name].append(float(row[name]) / value - 1)
+            parts.append(f"{name} {float(row[name]):8.2f} for {value:8.2f} ({errors[name][-1]:+.1%})")
+        print(f"{row['step']:32}", *parts)
+    for name, goal in GOALS.items():
+        print(f"{name}: {mean(map(abs, errors[name])):.1%} on average, goal {goal:.0%}")
+    print(f"iterations inside their interval: {inside} of {len(rows)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

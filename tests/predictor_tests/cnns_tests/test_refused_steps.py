@@ -1,0 +1,115 @@
+"""What the page on recorded steps lists as refused is refused, with what it says to write instead."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from predictor.cnns.torch_step import record
+from predictor.errors import SchemaError
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs/recorded_steps.md").read_text(encoding="utf-8")
+ROWS = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", PAGE.partition("| refused |")[2], re.MULTILINE))
+
+
+@pytest.fixture
+def steps(torch, tmp_path):
+    nn, loss = torch.nn, torch.nn.functional.cross_entropy
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    images, labels, lines = torch.zeros(4, 3, 16, 16), torch.zeros(4).long(), torch.zeros(5, 2, 8)
+    reads, projected = nn.LSTM(8, 4), nn.LSTM(8, 4, proj_size=2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    pack = nn.utils.rnn.pack_padded_sequence
+
+    def train():
+        optimizer.zero_grad()
+        loss(net(images), labels).backward()
+        optimizer.step()
+
+    def while_it_is_large():
+        train()
+        while net[0].weight.grad.norm() > 1:
+            train()
+
+    def of_one(parameters, image, label):
+        return loss(torch.func.functional_call(net, parameters, (image[None],)), label[None])
+
+    def in_float64():
+        net.double()(images.double()).sum().backward()
+
+    def and_saves():
+        train()
+        torch.save(net.state_dict(), tmp_path / "net.pt")
+
+    gradients = torch.func.vmap(torch.func.grad(of_one), (None, 0, 0))
+    return {
+        "packed sequences": lambda: reads(pack(lines, torch.tensor([5, 4])))[0].data.sum().backward(),
+        "an LSTM with `proj_size`": lambda: projected(lines)[0].sum().backward(),
+        "`values.repeat_interleave(counts)`": lambda: (
+            net(images).repeat_interleave(labels, 0).sum().backward()
+        ),
+        "`while` and `if` on numbers of activations": while_it_is_large,
+        "an array made of activations": lambda: net(images).detach().numpy(),
+        "per-sample gradients of `torch.func`": lambda: gradients(
+            dict(net.named_parameters()), images, labels
+        ),
+        "several iterations": lambda: [train() for _ in range(3)],
+        "a step without a backward pass": lambda: loss(net(images), labels).item(),
+        "float64": in_float64,
+        "what writes files": and_saves,
+    }
+
+
+OF_PROCESSES = ("modules of `FullyShardedDataParallel`", "a trainer's whole loop, such as `trainer.fit`")
+
+
+def test_each_refusal_of_the_page_says_what_the_page_says(steps):
+    assert ROWS.keys() - {"---"} == {*steps, *OF_PROCESSES}
+    wrong = []
+    for refused, step in steps.items():
+        with pytest.raises(SchemaError) as error:
+            record(step)
+        instead = re.findall(r"`([^`]+)`", ROWS[refused]) or [ROWS[refused].partition(",")[0]]
+        wrong += [f"{refused}: {word} in {error.value}" for word in instead if word not in str(error.value)]
+    assert wrong == []
+
+
+@pytest.fixture
+def one_process(torch, tmp_path):
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_step_of_distributed_data_parallel_is_that_of_its_module(torch):
+    nn = torch.nn
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    parallel, images = nn.parallel.DistributedDataParallel(net), torch.zeros(8, 3, 16, 16)
+
+    def accumulated(module, first):
+        def step():
+            with first():
+                module(images[:4]).sum().backward()
+            module(images[4:]).sum().backward()
+
+        return record(step)
+
+    from contextlib import nullcontext
+
+    seen, alone = accumulated(parallel, parallel.no_sync), accumulated(net, nullcontext)
+    assert [row.type for row in seen] == [row.type for row in alone]
+    assert seen.step == alone.step
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_sharded_module_is_refused_with_the_one_that_it_wraps(torch):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8 * 14 * 14, 5))
+    sharded = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
+    with pytest.raises(
+        SchemaError, match=r"FullyShardedDataParallel.*the module that it wraps.*n_gpus.*anchor"
+    ):
+        record(lambda: sharded(torch.zeros(4, 3, 16, 16)).sum().backward())
