@@ -329,11 +329,9 @@ def _energy(records: Records) -> str:
         words[kind].format(", ".join(names) if len(names) < 4 else f"{len(names)} GPUs")
         for kind, names in gpus.items()
     ]
-    text = (
-        "Energy is that of the GPUs only, without host, cooling and the start of the first epoch; CO2 is its, by the "
-        "grid's yearly mean where the place is known (--region)"
-    )
-    return f"{'; '.join([text, *parts])}."
+    text = "Energy is that of the GPUs only, without host, cooling and the start of the first epoch"
+    co2 = "CO2 is that of this energy, by the grid's mean of a year where the place is known (--region)"
+    return f"{'; '.join([text, *parts])}. {co2}."
 
 
 def _letter(i: int) -> str:

@@ -102,18 +102,22 @@ def _link(asked: Asked, gpu: Gpu, offer: Offer | None) -> Link:
 class Offers:
     """Offers as columns (None: no offer): `feed` is what feeds their GPUs, None where loading is not counted.
 
-    `usd_per_hour` is the price of as many machines as the question has nodes; NaN without an offer.
+    `usd_per_hour` is the price of as many machines as the question has nodes; NaN without an offer. `g_co2e_per_kwh` is
+    that of the question's region, or else of the offer's place; NaN where it is not known.
     """
 
     each: Sequence[Offer | None]
     feed: Feed | None
     usd_per_hour: Floats
+    g_co2e_per_kwh: Floats
 
     @classmethod
     def of(cls, asked: Asked, offers: Sequence[Offer | None], feed: Feed | None) -> Offers:
-        """With the prices that the question asks for."""
+        """With the prices and grids that the question asks for."""
         usd = np.array(hourly_usd_of_each(offers, asked.question.spot))
-        return cls(offers, feed, asked.question.nodes * usd)
+        grids = (_grid(asked.question.region, offer) for offer in offers)
+        grams = np.array([math.nan if grid is None else grid.g_co2e_per_kwh for grid in grids])
+        return cls(offers, feed, asked.question.nodes * usd, grams)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,8 +182,7 @@ class OfferRows:
             mode,
             asked.question.workers == 0,
         )
-        grids = [_grid(asked.question.region, offer) for offer in self.offers.each]
-        grams = np.array([math.nan if grid is None else grid.g_co2e_per_kwh for grid in grids])[self.offer]
+        grams = self.offers.g_co2e_per_kwh[self.offer]
         more |= {name: more[wh] * grams / 1000.0 for name, wh in zip(CO2, ENERGIES, strict=True)}
         return replace(self, numbers=numbers | more)
 
