@@ -139,6 +139,7 @@ class MemoryPlanAnswer(BaseModel):
     """The plan that ranks first, in one sentence and as data."""
 
     sentence: str
+    lines: list[str] = Field(description="The best plan without each of its concessions, a sentence each.")
     best: MemoryPlanOut  # type: ignore[valid-type]
     without: dict[str, MemoryPlanOut | None] = Field(  # type: ignore[valid-type]
         description="By concession of the best plan the best without it; null where none fits."

@@ -18,6 +18,7 @@ from api.questions import (
     ComparisonQuestion,
     DifferenceQuestion,
     ExplanationQuestion,
+    MemoryPlanQuestion,
     PredictionQuestion,
     is_served,
 )
@@ -46,6 +47,7 @@ _ANSWERS = {
     "comparisons": ComparisonQuestion.answer,
     "explanations": ExplanationQuestion.answer,
     "checks": CheckQuestion.answer,
+    "memory_plans": MemoryPlanQuestion.answer,
     "differences": DifferenceQuestion.answer,
 }
 _NEEDS = {"method": {name: "anchors" for name, entry in PREDICTORS.items() if entry.needs_runs}}

@@ -44,4 +44,6 @@ def answer_to(posted: MemoryPlanQuestion, question: Question) -> bytes:
         )
     check_work(question, gpus, repeats=_ANSWERS)
     plans = fit_memory(with_measurements(question, posted), plan_of(posted), posted.memory_gib, posted.allow)
-    return in_json({"sentence": plans.sentence, "best": plans.best, "without": plans.without})
+    return in_json(
+        {"sentence": plans.sentence, "lines": plans.lines(), "best": plans.best, "without": plans.without}
+    )

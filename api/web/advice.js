@@ -1,5 +1,5 @@
 /**
- * The user's own training: whether its speed is normal, and what another CNN would change.
+ * The user's own training: whether its speed is normal, how it fits in memory, and what another CNN would change.
  * Loaded by main.js when the panel is first opened; calls dom, format, i18n, question and table.
  */
 import { byId, fill, make } from "./dom.js";
@@ -42,11 +42,15 @@ export class Advice {
       make("h3", { text: t("check_title") }),
       make("div", { class: "pair" }, field("check_speed", "check_speed", make("input", { id: "check_speed", inputmode: "decimal", autocomplete: "off", value: before.get("check_speed") ?? "" })), list("check_unit", "check_unit", SPEEDS.map((name) => [name, t(`speed_${name}`)]))),
       ...this.#part("checks", "check_ask", () => ({ [byId("check_unit").value]: typed(byId("check_speed").value) })),
+      make("h3", { text: t("fit_title") }),
+      make("div", { class: "pair" }, field("fit_memory", "fit_memory", make("input", { id: "fit_memory", inputmode: "decimal", autocomplete: "off", value: before.get("fit_memory") ?? "" }))),
+      ...this.#part("memory_plans", "fit_ask", () => (byId("fit_memory").value.trim() ? { memory_gib: typed(byId("fit_memory").value) } : {})),
       make("h3", { text: t("diff_title") }),
       make("div", { class: "pair" }, list("diff_after", "cnn", this.cnns.map((cnn) => [cnn, cnn]))),
       ...this.#part("differences", "diff_ask", () => ({ after: { cnn: byId("diff_after").value } })),
     );
     this.#show("checks");
+    this.#show("memory_plans");
     this.#show("differences");
   }
 
@@ -71,6 +75,7 @@ export class Advice {
     const place = byId(`${path}-answer`);
     if (!this.found[path]) return place.replaceChildren();
     if (path === "checks") return place.replaceChildren(...checked(this.found.checks.checkup));
+    if (path === "memory_plans") return place.replaceChildren(...planned(this.found.memory_plans));
     const [change] = this.found.differences.differences;
     const layers = make("div");
     place.replaceChildren(make("p", { text: changed(change) }), layers);
@@ -92,6 +97,12 @@ function checked({ verdict, measured_ms, normal_ms, low_ms, high_ms, causes }) {
     return make("li", {}, `${share(probability)} %: ${t(`cause_${name}`)}.${saved} `, make("small", { lang: "en", text: `${what}. ${remedy}` }));
   });
   return [make("p", { text: t(`check_${verdict}`, values) }), make("ul", { class: "facts" }, ...items)];
+}
+
+/** The plan, what it is without each concession, and its lines of PyTorch, in the service's English. */
+function planned({ sentence, lines, best }) {
+  const others = lines.map((line) => make("li", { text: line }));
+  return [make("div", { lang: "en" }, make("p", { text: sentence }), make("ul", { class: "facts" }, ...others), make("pre", { tabindex: "0", text: best.code }))];
 }
 
 const percent = (ratio) => `${ratio < 1 ? "−" : "+"}${number(Math.abs(100 * (ratio - 1)), 2)}`;

@@ -97,7 +97,7 @@ export function explanationQuestion(state, upload, { gpu, precision }) {
   return { ...asked, batch_sizes, gpus: [gpu] };
 }
 
-/** What is asked about one training of a question that was answered. @param {"checks"|"differences"} answers */
+/** What is asked about one training of a question that was answered. @param {"checks"|"differences"|"memory_plans"} answers */
 export function trainingQuestion(answers, state, upload, gpu, batch_size) {
   return { ...question(answers, state, upload), gpus: [gpu], batch_sizes: [batch_size] };
 }

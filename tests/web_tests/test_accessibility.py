@@ -18,7 +18,8 @@ def test_axe_finds_nothing(open_page, browser, scheme, fragment):
     page.fill("#check_speed", "9")
     page.click("#checks-ask")
     page.click("#differences-ask")
-    for answer in ("checks", "differences"):
+    page.click("#memory_plans-ask")
+    for answer in ("checks", "differences", "memory_plans"):
         expect(page.locator(f"#{answer}-answer > *").first).to_be_visible()
     page.locator("#rows-table summary").first.click()
     expect(page.locator("#rows-table details").first.locator("li").first).to_be_visible()

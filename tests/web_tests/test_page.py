@@ -721,6 +721,20 @@ def test_the_page_checks_a_speed_and_compares_another_cnn_as_the_service_does(pa
     expect(page.locator("#check_speed")).to_have_value("1,200")
 
 
+def test_the_page_makes_a_training_fit_as_the_service_does(page, ask):
+    page.click("#advice summary")
+    page.select_option("#advice_gpu", "NVIDIA H200")
+    page.select_option("#advice_batch", "64")
+    page.fill("#fit_memory", "3")
+    page.click("#memory_plans-ask")
+    training = {"cnn": "resnet50", "gpus": ["H200"], "batch_sizes": [64], "data_set": "imagenet"}
+    plans = ask("memory_plans", training | {"epochs": 90, "memory_gib": 3})
+    said = page.locator("#memory_plans-answer")
+    expect(said.locator("p")).to_have_text(plans["sentence"])
+    expect(said.locator("li")).to_have_text(plans["lines"])
+    expect(said.locator("pre")).to_have_text(plans["best"]["code"])
+
+
 def test_a_speed_that_the_service_refuses_is_answered_in_its_words(page):
     page.click("#advice summary")
     page.fill("#check_speed", "fast")
