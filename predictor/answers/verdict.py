@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from predictor.answers.measuring import Measuring, measuring_of
 from predictor.answers.notes import MEASURE_IT, Note, Priority, Reason, notes_of, remedy_of
 from predictor.answers.quantities import duration, duration_estimate, estimate, percent, rounded
 from predictor.answers.question import Plan
@@ -68,7 +69,8 @@ class Verdict:
     and `fast_memory_format` as a share of its time; `best_if_fast` the row that would then rank first. `compiled` is
     the best row under torch.compile, `compiled_fast` in the fast mode, too, and `compile_s` the seconds that compiling
     takes once a training, which their times hold; None where that is not predicted, and where several GPUs train
-    together, which nobody measured compiled. `hints` are sentences on what to change or to know.
+    together, which nobody measured compiled. `measuring` is what a measurement of the best row is worth, where it pays.
+    `hints` are sentences on what to change or to know.
     """
 
     sentence: str
@@ -89,6 +91,7 @@ class Verdict:
     compiled: Choice | None
     compiled_fast: Choice | None
     compile_s: float | None
+    measuring: Measuring | None
     hints: tuple[Note, ...]
 
 
@@ -122,7 +125,8 @@ def verdict_of(
     binding, freed = _binding(rows, best, plan)
     measured_rows = (row for row in fitting if not _never_measured(row))
     measured = next(measured_rows, None) if _never_measured(best) else None
-    words = _Words(rows, best, plan, roles, measured, binding, freed, changed, if_fast, compiled)
+    measuring = measuring_of(rows, plan)
+    words = _Words(rows, best, plan, roles, measured, binding, freed, changed, if_fast, compiled, measuring)
     return Verdict(
         sentence=words.sentence(),
         best=_choice(best),
@@ -142,6 +146,7 @@ def verdict_of(
         compiled=None if compiled is None else _choice(compiled.row),
         compiled_fast=None if compiled is None else _choice(compiled.fast),
         compile_s=None if compiled is None else compiled.compile_s,
+        measuring=measuring,
         hints=words.hints(),
     )
 
@@ -224,6 +229,7 @@ class _Words:
     changed: ComparisonRow | None
     if_fast: ComparisonRow | None
     compiled: Compiled | None
+    measuring: Measuring | None
 
     def sentence(self) -> str:
         best, limits = self.best, limits_in_words(self.plan)
@@ -378,9 +384,19 @@ class _Words:
         return f"Batch {best.fastest_batch_size:,} takes {_share(1.0 - left)} less time there than {best.batch_size:,}."
 
     def _remedy(self) -> str:
+        """What would narrow the interval; where it pays before renting, what it is worth."""
+        if self.measuring is not None:
+            return self._worth(self.measuring)
         wide = self.best.total_high_h > _WIDE * self.best.total_low_h
         remedy = remedy_of(self.best.extrapolates) or (MEASURE_IT if wide else None)
         return f"To narrow the interval: {remedy}." if remedy else ""
+
+    def _worth(self, measuring: Measuring) -> str:
+        return (
+            f"Renting now risks {_usd(measuring.regret_usd)} on average; {measuring.minutes:.0f} minutes there first "
+            f"({_usd(measuring.price_usd)}) leave {_usd(measuring.regret_after_usd)}: "
+            "epochcast profile --preset quick, or one run as an anchor."
+        )
 
 
 def _took(row: ComparisonRow) -> str:
