@@ -394,8 +394,7 @@ class _Words:
     def _worth(self, measuring: Measuring) -> str:
         return (
             f"Renting now risks {_usd(measuring.regret_usd)} on average; {measuring.minutes:.0f} minutes there first "
-            f"({_usd(measuring.price_usd)}) leave {_usd(measuring.regret_after_usd)}: "
-            "epochcast profile --preset quick, or one run as an anchor."
+            f"({_usd(measuring.price_usd)}), given as an anchor, leave {_usd(measuring.regret_after_usd)}."
         )
 
 
