@@ -21,12 +21,13 @@ from predictor.answers.plan_code import code_of
 from predictor.answers.quantities import duration_estimate, estimate, percent
 from predictor.answers.question import Plan, Question, named
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, short_offer
-from predictor.catalogue.devices import Gpu, fast_mode_of, short_name
+from predictor.catalogue.devices import Gpu, fast_mode_of, precisions_of, short_name
 from predictor.catalogue.modes import Mode, mode_in_words
 from predictor.checks import positive_number
 from predictor.cnns.blocks import Block, block_levels
 from predictor.cnns.layer_table import LayerTable, Step
 from predictor.errors import OutOfRangeError, SchemaError, nearest
+from predictor.models.data_parallel import Gradients
 from predictor.operators.memory import USABLE_SHARE, kept_bytes, peak_memory_gib
 from predictor.operators.operators import Operator, layer_operators
 
@@ -158,7 +159,7 @@ def fit_memory(
     OutOfRangeError
         If no way fits; the message says how much is missing.
     SchemaError, UnknownCnnError, UnknownGpuError
-        If the question makes no sense, or is not about PyTorch, whose memory is estimated.
+        If the question makes no sense, has anchors, or is not about eager PyTorch, whose memory is estimated.
 
     Notes
     -----
@@ -233,6 +234,14 @@ class _Search:
         for name in _NOT_USED:
             if getattr(plan, name):
                 raise SchemaError(f"{named(name)} has no effect on a plan that fits. Leave it out.")
+        if question.anchors:
+            raise SchemaError(
+                f"{named('anchors')} are of one way to train, and a plan is chosen among many. Leave them out."
+            ).about("anchors")
+        if question.capture != "eager":
+            raise SchemaError(
+                f"{named('capture')} {question.capture!r}: plans are of eager training. Leave it out."
+            ).about("capture")
         if question.framework != "pytorch":
             raise SchemaError(
                 f"{named('framework')} {question.framework!r}: memory is estimated, and plans are written, for pytorch."
@@ -243,7 +252,7 @@ class _Search:
             ).about("batch_sizes")
         asked = Asked.of(question, "compare")
         asked.local_sizes(question.batch_sizes)  # refuse what cannot be shared evenly
-        most = None if memory_gib is None else positive_number("memory_gib", memory_gib)
+        most = None if memory_gib is None else positive_number(named("memory_gib"), memory_gib)
         gpus = {gpu.name: gpu for gpu, _ in asked.devices if gpu.memory_gib is not None}
         if not gpus:
             raise SchemaError("the memory of these devices is not known. Ask about GPUs.").about("gpus")
@@ -284,6 +293,7 @@ class _Search:
     def planned(self, way: _Way) -> MemoryPlan:
         """A way as users read it."""
         row, free, (parts, blocks, _) = way.row, way.variant.free(way), way.choices
+        code = code_of(row.precision, row.memory_format, parts, blocks, row.gpus_used)
         return MemoryPlan(
             row=row,
             parts=parts,
@@ -292,8 +302,20 @@ class _Search:
             memory_gib=self.usable_gib[row.gpu] / USABLE_SHARE,
             slower=row.total_time_h / free.total_time_h,
             concessions=way.concessions,
-            code=code_of(row.precision, row.memory_format, parts, blocks, row.gpus_used),
+            code="\n".join([*self._before(way), code]),
         )
+
+    def _before(self, way: _Way) -> Iterator[str]:
+        """What the training needs beside its model and its step."""
+        row, question = way.row, way.variant.question
+        if "image_size" in way.concessions:
+            yield f"# images of {row.image_size} x {row.image_size} pixels"
+        if "optimizer" in way.concessions:
+            yield "# optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9)"
+        if row.precision == "fp32" and "tf32" in precisions_of(self.gpus[row.gpu]):
+            yield "# torch.backends.cudnn.allow_tf32 = False"
+        if question.float32_matmul_precision == "high":
+            yield '# torch.set_float32_matmul_precision("high")'
 
     def too_large(self) -> OutOfRangeError:
         """By how much the way that needs least is too large."""
@@ -303,9 +325,9 @@ class _Search:
             name for name in ALLOWED if name not in self.allow and (name != "optimizer" or self._has_smaller)
         ]
         return OutOfRangeError(
-            f"{named('batch_size')} {size} needs {gib:.1f} GiB on {gpu} with every block recomputed and its images one "
-            f"by one, and {self.usable_gib[gpu]:.1f} GiB are filled at most (nine tenths). Ask for a smaller batch "
-            f"size, GPUs with more memory{', or allow ' + ' or '.join(more) if more else ''}."
+            f"{named('batch_size')} {size} needs at least {gib:.1f} GiB on {gpu}, in parts and recomputed, and "
+            f"{self.usable_gib[gpu]:.1f} GiB are filled at most (nine tenths). Ask for a smaller batch size, GPUs with "
+            f"more memory{', or allow ' + ' or '.join(more) if more else ''}."
         ).about("batch_sizes")
 
 
@@ -339,8 +361,6 @@ class _Variant:
 
     @cached_property
     def _team_gib(self) -> float:
-        from predictor.models.data_parallel import Gradients
-
         return Gradients.of(self.table).gib
 
     def ways(self) -> list[_Way]:

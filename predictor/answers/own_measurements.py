@@ -182,9 +182,10 @@ class OwnMeasurements:
     def anchors(self, table: LayerTable, mode_on: Callable[[Gpu], Mode]) -> tuple[Anchor, ...]:
         """The table's measurements of this CNN at its image size, each in the mode asked for on its GPU.
 
-        None of a CNN whose mini-batch is accumulated in parts: they are of iterations of one.
+        None of a CNN whose mini-batch is accumulated in parts, or of which blocks are recomputed: they are of
+        iterations that do neither.
         """
-        if table.parts > 1:
+        if table.parts > 1 or table is not table.without_recomputing():
             return ()
         rows = (
             row for row in self.targets if (row["cnn"], row["image_size"]) == (table.cnn, table.image_size)

@@ -26,15 +26,20 @@ def code_of(precision: str, memory_format: str, parts: int, blocks: Sequence[Blo
         GPUs that share the images, each with a process.
     """
     return "\n".join(
-        [*_model_lines(memory_format, blocks, n_gpus), *_step_lines(precision, memory_format, parts, n_gpus)]
+        [
+            *_model_lines(precision, memory_format, blocks, n_gpus),
+            *_step_lines(precision, memory_format, parts, n_gpus),
+        ]
     )
 
 
-def _model_lines(memory_format: str, blocks: Sequence[Block], n_gpus: int) -> Iterator[str]:
+def _model_lines(precision: str, memory_format: str, blocks: Sequence[Block], n_gpus: int) -> Iterator[str]:
     yield "import torch"
     if blocks:
         yield "from torch.utils.checkpoint import checkpoint"
     yield ""
+    if precision == "fp16":
+        yield "model = model.half()"
     if memory_format == "channels_last":
         yield "model = model.to(memory_format=torch.channels_last)"
     modules = [block.name for block in blocks if block.is_module]
@@ -83,6 +88,8 @@ def _step_lines(precision: str, memory_format: str, parts: int, n_gpus: int) -> 
     if scaled:
         yield 'scaler = torch.amp.GradScaler("cuda")'
     yield from ("", "", "def train_step(images, labels):")
+    if precision == "fp16":
+        yield "    images = images.half()"
     if memory_format == "channels_last":
         yield "    images = images.contiguous(memory_format=torch.channels_last)"
     yield "    optimizer.zero_grad()"

@@ -3,16 +3,21 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import pandas as pd
 import pytest
 
 from predictor.answers.compare import compare
 from predictor.answers.fit_memory import fit_memory, knapsack
+from predictor.answers.own_measurements import OwnMeasurements
 from predictor.answers.plan_code import code_of
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
 from predictor.cnns.blocks import block_levels
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.measurements.table import check_measurements
+from predictor.models.served import Model
 from predictor.operators.memory import USABLE_SHARE
 
 OWN = {"samples": 25_600, "usd_per_hour": 1.0}
@@ -84,7 +89,7 @@ def test_several_gpus_of_an_offer_may_share_the_mini_batch():
 
 def test_what_cannot_fit_is_refused_with_how_much_is_missing():
     with pytest.raises(
-        OutOfRangeError, match=r"batch_size 256 needs \d\.\d GiB on NVIDIA L4 .* allow image_size"
+        OutOfRangeError, match=r"batch_size 256 needs at least \d\.\d GiB on NVIDIA L4.* allow image_size"
     ):
         fit_memory(L4, memory_gib=0.7)
 
@@ -96,6 +101,8 @@ def test_what_cannot_fit_is_refused_with_how_much_is_missing():
         (replace(L4, batch_sizes=[1, 2]), {}, "batch_size is missing"),
         (replace(L4, framework="chainer"), {}, "framework 'chainer'"),
         (replace(L4, cnn=["resnet18", "resnet50"]), {}, "one CNN"),
+        (replace(L4, capture="compile"), {}, "eager training"),
+        (replace(L4, anchors=[{"gpu": "L4", "batch_size": 256, "iteration_time_ms": 500}]), {}, "one way to train"),
         (L4, {"allow": ["optimiser"]}, "Nearest: 'optimizer'"),
         (L4, {"memory_gib": -1}, "memory_gib -1"),
         (L4, {"plan": Plan(all_offers=True)}, "all_offers has no effect"),
@@ -155,6 +162,51 @@ def from_module(module):
     from predictor.cnns.resolve import resolve_cnn
 
     return resolve_cnn(module, 16)
+
+
+def test_a_block_that_is_given_a_list_keeps_it_as_it_was(torch):
+    class Join(torch.nn.Module):
+        def __init__(self, channels):
+            super().__init__()
+            self.conv, self.act = torch.nn.Conv2d(channels, 2, 1), torch.nn.ReLU()
+
+        def forward(self, maps):
+            return self.act(self.conv(torch.cat(maps, 1)))
+
+    class Dense(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.pool = Join(3), Join(5), torch.nn.AdaptiveAvgPool2d(1)
+            self.head = torch.nn.Linear(7, 10)
+
+        def forward(self, images):
+            maps = [images]
+            for layer in (self.first, self.second):
+                maps.append(layer(maps))
+            return self.head(self.pool(torch.cat(maps, 1)).flatten(1))
+
+    def model():
+        torch.manual_seed(1)
+        return Dense()
+
+    images, labels = torch.randn(4, 3, 16, 16), torch.arange(4)
+    [level] = block_levels(from_module(model()))
+    assert any(block.joins for block in level)
+    for one, other in zip(
+        stepped(torch, code_of("fp32", "nchw", 1, ()), model(), images, labels),
+        stepped(torch, code_of("fp32", "nchw", 1, level), model(), images, labels),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def test_runs_of_a_table_correct_no_plan_that_recomputes():
+    row = {"gpu": "NVIDIA L4", "cnn": "resnet50", "image_size": 224, "batch_size": 256}
+    row |= {"precision": "tf32", "iteration_time_ms": 9_000.0}
+    own = OwnMeasurements.of(check_measurements(pd.DataFrame([row]), "rows"), Model.load())
+    table = zoo_cnn("resnet50")
+    assert len(own.anchors(table, lambda _: Mode(precision="tf32"))) == 1
+    assert own.anchors(table.recomputing([range(4, 14)]), lambda _: Mode(precision="tf32")) == ()
 
 
 def test_a_stage_of_a_sequential_runs_again_by_its_children(torch):
