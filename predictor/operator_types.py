@@ -195,6 +195,17 @@ _CONVOLUTION = OperatorType(
     is_measured=True,
 )
 
+# Backward sums dy and dy x, then makes dx from x and dy: with forward 8 tensors in all.
+_BATCH_NORM = OperatorType(
+    operator_class="batch_norm",
+    kernel_class="batch_norm",
+    work=Work((5, 4, 3), _NORM_OF_MAPS, _NORM_BACK, _WEIGHTS_GRADIENT),
+    element_passes=(8.0, 0.0),
+    weights="scale_and_shift",
+    keeps_input=True,
+    same_shape=True,
+)
+
 # One layer of a recurrent network over all its positions. Of each it keeps the gates, and the state behind them.
 _RECURRENT = OperatorType(
     operator_class="linear",
@@ -223,15 +234,8 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         chainer=("LinearFunction",),
         is_measured=True,
     ),
-    # Backward sums dy and dy x, then makes dx from x and dy: with forward 8 tensors in all.
-    "batch_norm": OperatorType(
-        operator_class="batch_norm",
-        kernel_class="batch_norm",
-        work=Work((5, 4, 3), _NORM_OF_MAPS, _NORM_BACK, _WEIGHTS_GRADIENT),
-        element_passes=(8.0, 0.0),
-        weights="scale_and_shift",
-        keeps_input=True,
-        same_shape=True,
+    "batch_norm": replace(
+        _BATCH_NORM,
         torch=("batch_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"),
         onnx=("BatchNormalization",),
         chainer=("BatchNormalization",),
@@ -391,7 +395,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
     # Convolutions over depth, height and width, measured without trees; rows hold depth x height as height.
     "conv3d": replace(_CONVOLUTION, has_depth=True, is_measured=False),
     "conv_transpose3d": replace(_CONVOLUTION, product="transposed", has_depth=True, is_measured=False),
-    # Its statistics span positions, as batch norm's do; instance norm is the one with a channel per group.
+    # Its statistics span positions, as batch norm's do.
     "group_norm": OperatorType(
         operator_class="layer_norm",
         kernel_class="layer_norm",
@@ -401,10 +405,12 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         keeps_input=True,
         amp_output="wide",
         same_shape=True,
-        torch=("group_norm", "native_group_norm", "instance_norm"),
-        onnx=("GroupNormalization", "InstanceNormalization"),
+        torch=("group_norm", "native_group_norm"),
+        onnx=("GroupNormalization",),
         chainer=("GroupNormalization",),
     ),
+    # PyTorch runs it as a batch norm of one image with the channels of all.
+    "instance_norm": replace(_BATCH_NORM, torch=("instance_norm",), onnx=("InstanceNormalization",)),
     # Bilinear: four products and three sums for each number. Like a pooling run backwards.
     "upsample": OperatorType(
         operator_class="pooling",

@@ -283,7 +283,7 @@ _TYPES = {
 
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _CHANNELS_FIRST = (
-    "convolution", *OPERATOR_TYPES["batch_norm"].torch, *OPERATOR_TYPES["group_norm"].torch
+    "convolution", *(name for norm in ("batch", "group", "instance") for name in OPERATOR_TYPES[f"{norm}_norm"].torch)
 )  # fmt: skip
 _VIEWS = frozenset(
     ("_unsafe_view", "as_strided", "squeeze", "t", "transpose", "unsqueeze")

@@ -23,6 +23,7 @@ _HALF_PRECISIONS = ("amp_bf16", "amp_fp16")  # the same kernels but for the type
 _SAMPLE = 1000
 """Operators above which a library knows its shapes better than kernels of another precision or memory format do."""
 
+_CARRIED = (*VOLUME_TYPES, "instance_norm")  # types without trees, measured on one card
 _N_GROUPS = 3
 _FEW = 12  # operators below which no held-out error can be estimated
 
@@ -68,7 +69,7 @@ def with_bases(
 
 
 def with_volumes(libraries: Mapping[DeviceMode, OperatorLibrary]) -> dict[DeviceMode, OperatorLibrary]:
-    """Each library with the convolutions over volumes that another card of its chip measured, carried over.
+    """Each library with what another card of its chip measured of `_CARRIED` types, carried over.
 
     No trees predict these, and few were measured on each card; of other types each card has its own.
     """
@@ -82,7 +83,7 @@ def with_volumes(libraries: Mapping[DeviceMode, OperatorLibrary]) -> dict[Device
 
 def _volumes(source: OperatorLibrary, known: OperatorLibrary) -> OperatorLibrary | None:
     own = frozenset(known.operators)
-    rows = [i for i, each in enumerate(source.operators) if each.type in VOLUME_TYPES and each not in own]
+    rows = [i for i, each in enumerate(source.operators) if each.type in _CARRIED and each not in own]
     if not rows:
         return None
     operators = tuple(source.operators[i] for i in rows)

@@ -47,6 +47,7 @@ _FORWARD, _PASSES = "forward", ("forward", "backward_input", "backward_weight")
 _BOTH_PASSES = "forward_backward"  # how a framework's operators are timed
 _NOT_SHAPE = (
     *("index", "name", "type", "kind", "inputs", "repeats"),
+    *("overwrites", "derived", "old_gradient"),
     *PASS_COLUMNS,
 )
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)

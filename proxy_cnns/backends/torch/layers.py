@@ -97,6 +97,9 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
         "batch_norm": lambda n: batch_norm(n.in_channels, device=device),
         "layer_norm": lambda n: nn.LayerNorm(n.in_channels, device=device),
         "group_norm": group_norm,
+        "instance_norm": lambda n: nn.InstanceNorm2d(
+            n.in_channels, affine=n.layer.parameters > 0, device=device
+        ),
         "activation": lambda n: n.activation(_activations())(**more),
         "max_pool": max_pool,
         "avg_pool": avg_pool,

@@ -48,9 +48,9 @@ def test_group_norm_trains_two_numbers_per_channel_and_moves_eight_tensors(torch
     assert one_image[0] + one_image[2] == 5 * 8 * 16 * 16
 
 
-def test_instance_norm_is_a_group_norm(torch, rows):
+def test_instance_norm_is_a_type_of_its_own(torch, rows):
     (layer,) = rows(lambda self, x: self.norm(x), norm=torch.nn.InstanceNorm2d(8, affine=True))
-    assert (layer.type, layer.parameters) == ("group_norm", 16)
+    assert (layer.type, layer.parameters) == ("instance_norm", 16)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
@@ -178,7 +178,7 @@ def test_kernels_multiply_as_often_as_layers_do(type_):
     ("operator", "weights", "type_"),
     [
         ("GroupNormalization", {"s": (3,), "b": (3,)}, "group_norm"),
-        ("InstanceNormalization", {"s": (3,), "b": (3,)}, "group_norm"),
+        ("InstanceNormalization", {"s": (3,), "b": (3,)}, "instance_norm"),
     ],
 )
 def test_onnx_has_them(onnx, tmp_path, operator, weights, type_):

@@ -216,6 +216,19 @@ def test_under_mixed_precision_a_group_norm_keeps_its_map_in_32_bits_and_the_lay
     assert kept_bytes_per_image(LayerTable("gn", 8, layers), "amp_bf16") == (2 + 4 + 4 + 2) * 4 * 8 * 8
 
 
+def test_under_mixed_precision_an_instance_norm_keeps_16_bits():
+    sides = ("in_height", "in_width", "out_height", "out_width")
+    shape = {"in_channels": 4, "out_channels": 4, **dict.fromkeys(sides, 8)}
+    layers = (
+        Layer(0, "a", "conv2d", inputs=(IMAGE,), **shape),
+        Layer(1, "b", "instance_norm", inputs=(0,), parameters=8, **shape),
+        Layer(2, "c", "activation", "leaky_relu", inputs=(1,), overwrites=0, **shape),
+        Layer(3, "d", "conv2d", inputs=(2,), **shape),
+    )
+    # a copy of the image, and the inputs of the norm, of the activation and of the convolution behind it
+    assert kept_bytes_per_image(LayerTable("in", 8, layers), "amp_bf16") == 4 * 2 * 4 * 8 * 8
+
+
 def bytes_saved_by_pytorch(torch, cnn, image_size, batch_size=2):
     """Bytes per image of all storages but weights that autograd saves in a forward pass."""
     for module in cnn.modules():

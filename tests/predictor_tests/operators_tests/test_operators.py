@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from ratios_fit import measured_cnn
 
-from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
 from predictor.measurements.table import check_measurements
@@ -58,6 +58,21 @@ def test_a_split_tensor_joins_its_gradients():
     counted = operators_of(zoo_cnn("shufflenet_v2_x1_0"))
     joins = sum(n for o, n in counted.items() if o.type == "concat" and o.passes == "forward")
     assert joins == 13  # units without stride
+
+
+def test_the_gradient_of_an_overwritten_view_is_copied_four_times():
+    shape = {f"{side}_{part}": 8 for side in ("in", "out") for part in ("channels", "height", "width")}
+    norm = Layer(0, "a", "instance_norm", inputs=(IMAGE,), parameters=16, **shape)
+    relu = Layer(1, "b", "activation", "relu", inputs=(0,), overwrites=2, **shape)
+    copies, none = (
+        {
+            each.type: n
+            for each, n in operators_of(LayerTable("cnn", 8, (norm, of))).items()
+            if each.passes == "forward"
+        }
+        for of in (relu, replace(relu, overwrites=0))
+    )
+    assert (copies, none) == ({"concat": 4}, {})
 
 
 def test_layer_scale_and_residual_stream_of_convnext_are_wide_under_mixed_precision():
