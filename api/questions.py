@@ -96,7 +96,7 @@ def _rows_or_columns(max_rows: int) -> Any:
 
 
 def _no_dust(value: float) -> float:
-    if value < _SMALLEST:
+    if 0 < value < _SMALLEST:
         raise ValueError(f"Input should be at least {_SMALLEST:g}")
     return value
 
@@ -127,7 +127,8 @@ def _type_of(known: Option) -> Any:
         high = min(known.high, _LARGEST)
         if known.default is not None:  # such as minutes, which may be 0
             return Annotated[float, Field(ge=known.low, le=high)]
-        number = Annotated[float, Field(gt=0, le=high), AfterValidator(_no_dust)]
+        least = Field(ge=0, le=high) if known.free else Field(gt=0, le=high)
+        number = Annotated[float, least, AfterValidator(_no_dust)]
         return number if known.kind == "number" else _or_text(number, known)
     if known.kind == "choice":
         return Literal[known.choices]
@@ -513,7 +514,7 @@ def core_question(posted: _CnnQuestion, gpus: object, served: Model, offers: Seq
         "anchors": [anchor.model_dump(exclude_none=True) for anchor in posted.anchors],
         "measurements": None,
         "model": served,
-        "offers": None if options.get("usd_per_hour") else offers,
+        "offers": offers if options.get("usd_per_hour") is None else None,
     }
     read = {name: value for name, value in own.items() if posted.answer in options_of(Question)[name].answers}
     return Question(cnn, gpus, posted.batch_sizes, **{**options, **read})

@@ -36,10 +36,11 @@ class Option:
     """One option of a question, as every face declares it.
 
     `kind` is ``whole``, ``number``, ``hours``, ``usd``, ``choice``, ``word``, ``flag``, ``file``, ``anchors``, or
-    ``words`` or ``sizes``, of which several may be given; `low` and `high` bound numbers, `choices` lists words. `flag`
-    holds the names on the command line if they differ from `name`; `usual` describes a default of None, `hint` what to
-    pass instead of a word that is no choice. `remote` is False if a service uses its own value. `answers` are the words
-    of `ANSWERS` that it changes, and all others refuse it; of an option of `epochcast profile` only ``profile``.
+    ``words`` or ``sizes``, of which several may be given; `low` and `high` bound numbers, `free` allows US$ 0,
+    `choices` lists words. `flag` holds the names on the command line if they differ from `name`; `usual` describes a
+    default of None, `hint` what to pass instead of a word that is no choice. `remote` is False if a service uses its
+    own value. `answers` are the words of `ANSWERS` that it changes, and all others refuse it; of an option of
+    `epochcast profile` only ``profile``.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Option:
     hint: str = ""
     remote: bool = True
     answers: tuple[str, ...] = ()
+    free: bool = False
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -109,12 +111,14 @@ def _hours(known: Option, value: Any) -> float:
 
 def _usd(known: Option, value: Any) -> float:
     """US$: ``100``, ``$100``, ``US$ 1,500`` or ``100 USD``."""
-    if not isinstance(value, str):
-        return positive_number(known.shown, value)
-    return positive_number(known.shown, _CURRENCY.sub("", value.strip()))
+    if isinstance(value, str):
+        value = _CURRENCY.sub("", value.strip())
+    if known.free and str(value).strip() in _ZERO:
+        return 0.0
+    return positive_number(known.shown, value)
 
 
-_ZERO = ("0", "0.0")
+_ZERO = ("0", "0.0", "0.00")
 _WITH_UNIT = re.compile(
     r"(\d+(?:\.\d+)?|\.\d+)\s*(s|secs?|seconds?|m|min|mins|minutes?|h|hrs?|hours?|d|days?|w|weeks?)(?![a-z])[\s,]*"
 )

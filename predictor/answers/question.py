@@ -282,7 +282,7 @@ class Question:
     )  # fmt: skip
     usd_per_hour: float | None = option(
         None, "US$ per hour of a machine of your own, instead of offers (`epochcast offer own` works it out).", "usd",
-        _PRICES, flag="--price", usual="the offers' prices",
+        _PRICES, flag="--price", usual="the offers' prices", free=True,
         answers=_COSTS,
     )  # fmt: skip
     region: str | None = option(

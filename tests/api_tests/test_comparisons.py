@@ -31,6 +31,11 @@ def test_answers_are_those_of_the_core(client, options):
     assert response.json()["covers"] == expected.scope
 
 
+def test_a_machine_of_ones_own_may_cost_nothing(client):
+    asked = ASKED | {"gpus": ["T4"], "epochs": 1, "usd_per_hour": 0}
+    assert {row["total_cost_usd"] for row in client.post("/v1/comparisons", json=asked).json()["rows"]} == {0}
+
+
 def test_without_batch_sizes_gpus_are_compared_at_a_common_one(client):
     asked = {"cnn": "resnet50", "data_set": "imagenet", "gpus": ["T4", "V100-SXM2-16GB"]}
     rows = client.post("/v1/comparisons", json=asked).json()["rows"]

@@ -606,6 +606,14 @@ def test_a_price_of_ones_own_needs_its_gpu_and_no_offers(epochcast, tmp_path):
     assert (row["offer"], row["usd_per_hour"]) == ("own machine", 0.12)
 
 
+@pytest.mark.parametrize("price", ["0", "$0.00"])
+def test_a_machine_of_ones_own_may_cost_nothing_and_a_budget_may_not(epochcast, price):
+    asked = ("compare", "resnet18", "--samples", 1000, "-g", "T4", "-b", 32, "--epochs", 2)
+    (row,) = rows_of(epochcast(*asked, "--price", price, "--format", "json"))
+    assert (row["usd_per_hour"], row["total_cost_usd"]) == (0, 0)
+    assert "--budget '0' is not a positive number" in epochcast(*asked, "--budget", "0").err
+
+
 def test_a_named_gpu_of_marketplaces_alone_is_priced_and_an_unnamed_one_is_not_compared(epochcast):
     asked = ("compare", "resnet18", "--samples", 1000, "-b", 32, "--format", "json")
     (named,) = rows_of(epochcast(*asked, "-g", "RTX 4090"))
