@@ -439,7 +439,7 @@ def _join(layer: Layer) -> Operator:
     """One kernel that reads and writes maps as many as a layer's outputs."""
     sides = (layer.out_channels, layer.out_height, layer.out_width)
     names = ("channels", "height", "width")
-    shape = {
+    shape: dict[str, Any] = {
         f"{side}_{part}": size for side in ("in", "out") for part, size in zip(names, sides, strict=True)
     }
     return Operator("concat", **shape, n_tensors=2, passes="forward")
