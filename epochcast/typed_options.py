@@ -38,6 +38,10 @@ class _OfPredictCompareExplain(TypedDict, total=False):
 class _OfPredictCompare(TypedDict, total=False):
     validation_samples: int
     """Add a forward pass over N samples to each epoch."""
+    no_cudnn: bool
+    """Chainer without cuDNN: im2col and matrix products."""
+    workspace_mib: float
+    """Memory that Chainer allows cuDNN for a convolution, in MiB."""
     loader: Literal["torchvision", "pillow_simd", "dali", "none"] | None
     """What decodes images: torchvision, pillow_simd, dali; none leaves loading out, as with images on the GPU.
     By default torchvision."""

@@ -120,6 +120,7 @@ class Asked:
             check_read(question, answer)
             for each in asked.left_out:
                 warn(LeftOutWarning(f"{each}."), stacklevel=3)
+            question.check_cudnn()
         return asked
 
     @cached_property

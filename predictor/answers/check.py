@@ -16,6 +16,7 @@ from predictor.answers.quantities import estimate, number, percent, rounded, rou
 from predictor.answers.question import Question, named
 from predictor.catalogue.devices import default_precision, precisions_of
 from predictor.catalogue.links import Link, all_links, find_link
+from predictor.catalogue.modes import chainer_lacks
 from predictor.catalogue.offers import hourly_usd
 from predictor.checks import positive_number
 from predictor.errors import OutOfRangeError, SchemaError
@@ -296,27 +297,28 @@ def _suspects(question: Question, speed: Speed, row: PredictionRow, measured_ms:
 
 
 def _of_the_mode(question: Question) -> Iterator[_Suspect]:
-    """Other precisions and memory formats than asked."""
+    """Other precisions and memory formats than asked, of those that the framework has."""
     [(gpu, mode)] = Asked.of(question).devices
-    amp = mode.precision.startswith("amp")
+    amp, ours = mode.precision.startswith("amp"), (mode.precision, mode.memory_format)
     plain = default_precision(gpu, mode.framework)
+    others: list[tuple[str, str, str, str, str]] = []
     if mode.memory_format == "channels_last":
-        yield _in_mode(question, mode.precision, "nchw", "memory_format", "NCHW instead of channels_last",
-                       "Convert model and images by .to(memory_format=torch.channels_last).")  # fmt: skip
+        others.append((ours[0], "nchw", "memory_format", "NCHW instead of channels_last",
+                       "Convert model and images by .to(memory_format=torch.channels_last)."))  # fmt: skip
     elif amp:
-        yield _in_mode(
-            question, mode.precision, "channels_last", "memory_format", "channels_last, not NCHW", ""
-        )
+        others.append((ours[0], "channels_last", "memory_format", "channels_last, not NCHW", ""))
     if amp:
-        yield _in_mode(question, plain, mode.memory_format, "precision", f"{plain} instead of {mode.precision}",
-                       "Run forward pass and loss under torch.autocast.")  # fmt: skip
+        others.append((plain, ours[1], "precision", f"{plain} instead of {ours[0]}",
+                       "Run forward pass and loss under torch.autocast."))  # fmt: skip
     elif "amp_bf16" in precisions_of(gpu) and mode.precision in ("fp32", "tf32"):
-        yield _in_mode(
-            question, "amp_bf16", mode.memory_format, "precision", "mixed precision, not asked", ""
-        )
+        others.append(("amp_bf16", ours[1], "precision", "mixed precision, not asked", ""))
     if mode.precision == "tf32":
-        yield _in_mode(question, "fp32", mode.memory_format, "precision", "fp32 products instead of TF32",
-                       "Leave torch.backends.cudnn.allow_tf32 on.")  # fmt: skip
+        others.append(("fp32", ours[1], "precision", "fp32 products instead of TF32",
+                       "Leave torch.backends.cudnn.allow_tf32 on."))  # fmt: skip
+    for precision, memory_format, *words in others:
+        other = replace(mode, precision=precision, memory_format=memory_format)
+        if mode.framework != "chainer" or chainer_lacks(other) is None:
+            yield _in_mode(question, precision, memory_format, *words)
 
 
 def _in_mode(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from predictor.catalogue.devices import Gpu, device_of
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
+from predictor.models.chainer import with_convolutions
 from predictor.models.data_parallel import Gradients, Team, team_reasons, team_times
 from predictor.models.epoch_start import first_calls_of_each_s
 from predictor.models.forecast import Anchor, IterationForecast, Reason
@@ -62,10 +63,17 @@ def forecasts_of(
     model, method, from_host = asked.known.model, method or asked.question.method, asked.loading.is_asked
     if isinstance(asked.host, HostMeasurement):
         known = anchors, method, asked.host
-        return model.forecasts(table, devices, local_batch_sizes, *known, from_host=from_host)
-    sizes = tuple(np.asarray(local_batch_sizes).tolist())
-    kept = model, table, tuple(devices), sizes, tuple(anchors), method, asked.host, from_host
-    return list(_kept_forecasts(*kept))
+        found = model.forecasts(table, devices, local_batch_sizes, *known, from_host=from_host)
+    else:
+        sizes = tuple(np.asarray(local_batch_sizes).tolist())
+        kept = model, table, tuple(devices), sizes, tuple(anchors), method, asked.host, from_host
+        found = list(_kept_forecasts(*kept))
+    if asked.question.framework != "chainer":
+        return found
+    by_chainer = partial(
+        with_convolutions, no_cudnn=asked.question.no_cudnn, workspace_mib=asked.question.workspace_mib
+    )
+    return [each if "anchored" in each.method else by_chainer(each) for each in found]  # a run holds the effect
 
 
 @lru_cache(maxsize=_KEPT)

@@ -32,6 +32,7 @@ REMEDIES: dict[Kind, str | None] = {
     "batch": "measure the CNN's own layers at this batch size (epochcast profile --preset cnn:NAME --batch-size N)",
     "capture": "give one run of the CNN in this mode as an anchor",
     "autotune": "give one run of the CNN in this mode as an anchor",
+    "cudnn": "give one run of the CNN in this mode as an anchor",
     "optimizer": "give one run of the CNN with this optimizer as an anchor",
     "edges": "say in the table's column inputs which rows every layer reads",
     "frozen": "give one run of the CNN with its parts frozen as an anchor",

@@ -24,6 +24,7 @@ from predictor.catalogue.modes import (
     MEMORY_FORMATS,
     OPTIMIZERS,
     PRECISIONS,
+    USUAL_WORKSPACE_MIB,
 )
 from predictor.catalogue.offers import Offer
 from predictor.checks import (
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from predictor.models.served import Model
 
 MAX_WORKERS = 1024
+MAX_WORKSPACE_MIB = 16_384.0
 
 MAX_N_GPUS = 1024
 """Most GPUs of a question: larger teams train otherwise than by one ring."""
@@ -184,6 +186,13 @@ class Question:
     autotune: bool = option(
         False, "cuDNN times its algorithms and takes the fastest.", "flag", _TRAINING, answers=_TIMES
     )
+    no_cudnn: bool = option(
+        False, "Chainer without cuDNN: im2col and matrix products.", "flag", _TRAINING, answers=_EPOCHS
+    )
+    workspace_mib: float = option(
+        USUAL_WORKSPACE_MIB, "Memory that Chainer allows cuDNN for a convolution, in MiB.", "number", _TRAINING,
+        low=1.0, high=MAX_WORKSPACE_MIB, answers=_EPOCHS,
+    )  # fmt: skip
     capture: str = option(
         "eager", f"{', '.join(CAPTURES)}.", "choice", _TRAINING, choices=CAPTURES, answers=_TIMES
     )
@@ -397,6 +406,19 @@ class Question:
             object.__setattr__(self, name, does)
         if self.batch_sizes is None:
             object.__setattr__(self, "batch_sizes", [step.batch_size * self.n_gpus])
+
+    def check_cudnn(self) -> None:
+        """Refuse Chainer's own options beside another framework, and a workspace or a choice of algorithms without cuDNN."""
+        for name in ("no_cudnn", "workspace_mib"):
+            if self.framework != "chainer" and getattr(self, name) not in (False, USUAL_WORKSPACE_MIB):
+                raise SchemaError(
+                    f"{named(name)} is Chainer's, and {named('framework')} is {self.framework!r}. Pass both."
+                ).about(name)
+        if self.no_cudnn and (self.autotune or self.workspace_mib != USUAL_WORKSPACE_MIB):
+            other = "autotune" if self.autotune else "workspace_mib"
+            raise SchemaError(
+                f"{named('no_cudnn')} leaves nothing to choose for {named(other)}. Pass one of them."
+            ).about("no_cudnn")
 
     @property
     def is_whole(self) -> bool:

@@ -103,6 +103,9 @@ def chainer_lacks(mode: Mode) -> str | None:
     return next((name for name, has in CHAINER.items() if getattr(mode, name) not in has), None)
 
 
+USUAL_WORKSPACE_MIB = 8.0
+"""Memory that Chainer allows cuDNN for a convolution."""
+
 MODE_COLUMNS = (*(field.name for field in fields(Mode)), "pass", "n_gpus")
 """Two measurements that differ in one of these are not of one series."""
 

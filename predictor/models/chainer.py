@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from predictor.catalogue.devices import Gpu
-from predictor.catalogue.modes import CHAINER, Mode, chainer_lacks
+from predictor.catalogue.modes import CHAINER, USUAL_WORKSPACE_MIB, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.forecast import IterationForecast, Reason
+from predictor.models.forecast import IterationForecast, Reason, with_gpu_share
 from predictor.models.ratios import Change, Ratios, Way, ratios_of
 from predictor.operators.kernels import KERNEL_CLASSES, OPERATOR_CLASS_OF_KERNELS, kernels_of
 
@@ -147,6 +147,39 @@ precision. Before Ampere, GPU time = PyTorch's in the same precision, x `rest` f
 On a GPU whose tensor cores the old interface uses, predictions may be a factor of 3 too long: on an H200, PyTorch's
 fp32 iterations take 2.4 (ResNet-50) to 3.1 times (VGG) as long as its TF32 ones.
 """
+
+
+_WITHOUT_CUDNN = 2.1, 1.05, 5.0
+_PER_DOUBLING, _LEAST_SHARE = 0.04, 0.5
+
+
+def with_convolutions(
+    forecast: IterationForecast, *, no_cudnn: bool, workspace_mib: float
+) -> IterationForecast:
+    """Chainer's forecast without cuDNN, or with another limit of cuDNN's workspace than its own 8 MiB.
+
+    Notes
+    -----
+    Without cuDNN the GPU takes 2.1 times as long, from 1.05 to 5: 1.1 to 1.3 of a VGG on 32 pixels, 1.4 of VGG-16, 3.6 to
+    5.0 of ResNets on an H100, 2.5 on an H200, 2.0 on the founding talk's V100. Each doubling of the limit spares 4 % of the
+    GPU's time (0 to 50 % in all): 28 iterations of five CNNs on an H100 at 64 and 512 MiB take 0.53 to 1.04 of theirs at 8.
+    """
+    if no_cudnn:
+        share, best, worst = _WITHOUT_CUDNN
+        text = (
+            "without cuDNN, 9 iterations on a V100, an H100 and an H200 took 1.1 to 5 times as long; counted as "
+            f"{share:g} times"
+        )
+    elif workspace_mib != USUAL_WORKSPACE_MIB:
+        share = math.exp(-_PER_DOUBLING * math.log2(workspace_mib / USUAL_WORKSPACE_MIB))
+        best, worst = (_LEAST_SHARE, 1.05) if share < 1.0 else (1.0, 1.0 / _LEAST_SHARE)
+        text = (
+            f"a workspace of {workspace_mib:g} MiB was measured only on an H100, of 64 and 512 MiB (0.53 to 1.04 of the "
+            f"GPU's time with {USUAL_WORKSPACE_MIB:g}); counted as {share:.2g} of it"
+        )
+    else:
+        return forecast
+    return with_gpu_share(forecast, share, best, worst, Reason("cudnn", text))
 
 
 def _old_interface(gpu: Gpu) -> bool:

@@ -28,7 +28,7 @@ from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges
-from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, with_gpu_share
 from predictor.models.hosts import host_ms, idle_ms, measuring_on, speed_of
 from predictor.models.join import join_host
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
@@ -446,21 +446,7 @@ def _untuned(forecast: IterationForecast, *, has_runs: bool) -> IterationForecas
     if has_runs:
         return _doubted(forecast, _UNTUNED_RUN)
 
-    def tuned(share: float) -> Array:
-        """Iteration time, over the plain one, at this share of the GPU's time."""
-        joined = join_host(forecast.gpu_time_ms, forecast.host_time_ms)
-        return np.asarray(
-            join_host(share * forecast.gpu_time_ms, forecast.host_time_ms) / joined, dtype=float
-        )
-
-    usual, best = tuned(_TUNED_GPU_TIME), tuned(_TUNED_AT_BEST)
-    return replace(
-        _doubted(forecast, _UNTUNED),
-        iteration_time_ms=usual * forecast.iteration_time_ms,
-        gpu_time_ms=_TUNED_GPU_TIME * forecast.gpu_time_ms,
-        low_ms=best * forecast.low_ms,
-        gpu_low_ms=_TUNED_AT_BEST * forecast.gpu_low_ms,
-    )
+    return with_gpu_share(forecast, _TUNED_GPU_TIME, _TUNED_AT_BEST, 1.0, _UNTUNED)
 
 
 def _with_waits(forecast: IterationForecast, table: LayerTable, mode: Mode) -> IterationForecast:

@@ -39,6 +39,8 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
             "spot",
             "marketplaces",
             "usd_per_hour",
+            "no_cudnn",
+            "workspace_mib",
             "n_gpus",
             "nodes",
             "link",

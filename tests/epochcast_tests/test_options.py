@@ -43,6 +43,8 @@ def words(name):
 def needs(name):
     """What must be given besides: an epoch, where it follows, GPUs or machines to join, and what is loaded by whom."""
     besides = {
+        "no_cudnn": ("framework",),
+        "workspace_mib": ("framework",),
         "nodes": ("n_gpus", "link"),
         "link": ("n_gpus", "nodes"),
         "sync_batch_norm": ("n_gpus",),

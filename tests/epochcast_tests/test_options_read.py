@@ -45,6 +45,8 @@ NEEDS: dict[str, dict[str, Any]] = {
     "samples": {**LOADED, "data_source": "nfs", "offers": PRICES},
     "validation_samples": EPOCH,
     "rank_by": {"samples": 1_281_167},
+    "no_cudnn": {"framework": "chainer"},
+    "workspace_mib": {"framework": "chainer"},
     "nodes": TEAM,
     "link": TEAM,
     "sync_batch_norm": TEAM,

@@ -9,7 +9,7 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import OutOfRangeError
+from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.hosts import HostMeasurement, HostTime
 from predictor.models.chainer import SINGLE, pytorch_mode, windowed_ratio, windowed_share, windowed_size
 from predictor.models.forecast import Anchor, Reason
@@ -161,3 +161,18 @@ def test_a_single_convolution_is_wider_than_cnns(model):
     single = Reason("shape", "the error of a single convolution does not average out", SINGLE)
     assert single in proxy.extrapolates[0]
     assert single not in asked(model).extrapolates[0]
+
+
+def test_no_cudnn_and_its_workspace_take_and_spare_the_gpu_s_time():
+    def ask(**options):
+        return predict("resnet50", "NVIDIA H100 80GB HBM3", 64, precision="fp32", **options)[0]
+
+    usual, without = ask(framework="chainer"), ask(framework="chainer", no_cudnn=True)
+    more = ask(framework="chainer", workspace_mib=512.0)
+    assert more.gpu_time_ms < usual.gpu_time_ms < without.gpu_time_ms
+    assert without.high_ms / without.low_ms > 3 * usual.high_ms / usual.low_ms
+    assert "cudnn" in [reason.kind for reason in without.extrapolates]
+    with pytest.raises(SchemaError, match="no_cudnn is Chainer's"):
+        ask(no_cudnn=True)
+    with pytest.raises(SchemaError, match="nothing to choose for autotune"):
+        ask(framework="chainer", no_cudnn=True, autotune=True)
