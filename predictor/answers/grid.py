@@ -73,7 +73,9 @@ def forecasts_of(
     by_chainer = partial(
         with_convolutions, no_cudnn=asked.question.no_cudnn, workspace_mib=asked.question.workspace_mib
     )
-    return [each if "anchored" in each.method else by_chainer(each) for each in found]  # a run holds the effect
+    return [
+        each if "anchored" in each.method else by_chainer(each) for each in found
+    ]  # a run holds the effect
 
 
 @lru_cache(maxsize=_KEPT)

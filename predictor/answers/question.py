@@ -408,7 +408,7 @@ class Question:
             object.__setattr__(self, "batch_sizes", [step.batch_size * self.n_gpus])
 
     def check_cudnn(self) -> None:
-        """Refuse Chainer's own options beside another framework, and a workspace or a choice of algorithms without cuDNN."""
+        """Refuse Chainer's own options beside another framework, and choices of cuDNN's without cuDNN."""
         for name in ("no_cudnn", "workspace_mib"):
             if self.framework != "chainer" and getattr(self, name) not in (False, USUAL_WORKSPACE_MIB):
                 raise SchemaError(

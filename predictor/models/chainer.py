@@ -160,9 +160,10 @@ def with_convolutions(
 
     Notes
     -----
-    Without cuDNN the GPU takes 2.1 times as long, from 1.05 to 5: 1.1 to 1.3 of a VGG on 32 pixels, 1.4 of VGG-16, 3.6 to
-    5.0 of ResNets on an H100, 2.5 on an H200, 2.0 on the founding talk's V100. Each doubling of the limit spares 4 % of the
-    GPU's time (0 to 50 % in all): 28 iterations of five CNNs on an H100 at 64 and 512 MiB take 0.53 to 1.04 of theirs at 8.
+    Without cuDNN the GPU takes 2.1 times as long, from 1.05 to 5: 1.1 to 1.3 of a VGG on 32 pixels, 1.4 of VGG-16, 3.6
+    to 5.0 of ResNets on an H100, 2.5 on an H200, 2.0 on the founding talk's V100. Each doubling of the limit spares 4 %
+    of the GPU's time (-5 to 50 % in all): 28 iterations of five CNNs on an H100 at 64 and 512 MiB take 0.53 to 1.04 of
+    theirs at 8.
     """
     if no_cudnn:
         share, best, worst = _WITHOUT_CUDNN
@@ -174,8 +175,8 @@ def with_convolutions(
         share = math.exp(-_PER_DOUBLING * math.log2(workspace_mib / USUAL_WORKSPACE_MIB))
         best, worst = (_LEAST_SHARE, 1.05) if share < 1.0 else (1.0, 1.0 / _LEAST_SHARE)
         text = (
-            f"a workspace of {workspace_mib:g} MiB was measured only on an H100, of 64 and 512 MiB (0.53 to 1.04 of the "
-            f"GPU's time with {USUAL_WORKSPACE_MIB:g}); counted as {share:.2g} of it"
+            f"workspaces of 64 and 512 MiB were measured only on an H100 (0.53 to 1.04 of the GPU's time with "
+            f"{USUAL_WORKSPACE_MIB:g}); {workspace_mib:g} MiB is counted as {share:.2g} of it"
         )
     else:
         return forecast
