@@ -528,6 +528,13 @@ _EPOCHS = {
 }
 """Forecasts that were committed first, and the epochs trained after."""
 
+_LATER_EPOCHS = {
+    "sixth": ("real_epochs_forecast_6.csv", ("real_epochs_h100_6.csv",)),
+    "sixth by files": ("real_epochs_forecast_6_files.csv", ("real_epochs_h100_6.csv",)),
+    "sixth by opening": ("real_epochs_forecast_6_opening.csv", ("real_epochs_h100_6.csv",)),
+}
+"""Whose one epoch has new workers and no start; forecast without a host, by files of the day, after 20 iterations."""
+
 _NEW_CNNS = ("mobilenet_v2", "resnet18_cifar", "own_plain")  # of the second set
 
 
@@ -535,11 +542,11 @@ def of_epochs(asked: Asked) -> pd.DataFrame:
     """Whole epochs that were forecast before they ran.
 
     The scenario is ``first`` or ``later`` with what is kept of them: ``resnet50`` on one GPU, ``all``, those ``new`` in
-    the second set, or the third set's ``strangers``, CNNs of families that no table has.
+    the second set, or the third set's ``strangers``, CNNs of families that no table has; `_LATER_EPOCHS` are later.
     """
     which, _, kept = asked.scenario.partition(" ")
     rows = []
-    forecast, measured = _EPOCHS.get(kept, _EPOCHS[""])
+    forecast, measured = (_EPOCHS | _LATER_EPOCHS).get(kept, _EPOCHS[""])
     forecasts: dict[tuple[str, str], dict[str, str]] = {}
     for row in real_epochs.read(HERE / forecast):
         forecasts.setdefault((row["case"], row["gpu"]), row)
@@ -559,12 +566,13 @@ def forecast_and_measured(
 ) -> tuple[list[float], float]:
     """Seconds of an epoch, forecast with both ends of the interval, and measured.
 
-    The first epoch has its start in it. A later one is the second where one was trained, else iterations as those of
-    the middle half of the first.
+    The first epoch has its start in it. A later one is the second, else one with new workers, where one was trained,
+    else iterations as those of the middle half of the first.
     """
     ends = [float(forecast[name]) for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")]
     if later:
-        return ends, float(row["second_epoch_s"] or int(row["iterations"]) * float(row["middle_ms"]) / 1000)
+        second_s = row["second_epoch_s"] or row.get("anew_whole_s")
+        return ends, float(second_s or int(row["iterations"]) * float(row["middle_ms"]) / 1000)
     starts = [float(forecast.get(name) or 0.0) for name in STARTS]
     return [end + start for end, start in zip(ends, starts, strict=True)], float(row["epoch_s"])
 
@@ -678,6 +686,31 @@ def _pytorch_epochs() -> pd.DataFrame:
     )
 
 
+def of_iterations(asked: Asked) -> pd.DataFrame:
+    """Whole iterations at batch 4 and 64 on an H100, its host not named: ``eager``, or compiled by ``default``."""
+    model, rows = Model.load(), []
+    for row in real_epochs.read(HERE / "compiled_hosts_h100.csv"):
+        if row["error"] or row["how"] != asked.scenario:
+            continue
+        of_row = ("tf32",) if row["mode"] == "tf32" else ("amp_bf16", "channels_last")
+        mode = Mode("pytorch", *of_row, capture="eager" if row["how"] == "eager" else "compile")
+        answer = model.forecast(zoo_cnn(row["cnn"]), find_gpu(row["gpu"]), mode, [int(row["batch_size"])])
+        rows.append(_row(row["gpu"], mode, row["cnn"], float(row["wall_ms"]), answer))
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def of_steps(asked: Asked) -> pd.DataFrame:
+    """Recorded steps that were forecast before they ran: the forecasts with this host."""
+    forecasts = pd.read_csv(HERE / "recorded_steps_forecast.csv").rename(
+        columns={"iteration_time_ms": "predicted", "low_ms": "low", "high_ms": "high", "step": "cnn"}
+    )
+    measured = pd.read_csv(HERE / "recorded_steps_h100.csv").rename(
+        columns={"wall_ms": "measured", "step": "cnn"}
+    )
+    known = forecasts[(forecasts["host"] == asked.scenario) & forecasts["error"].isna()]
+    return measured[["cnn", "gpu", "measured"]].merge(known.drop(columns="error"), on=["cnn", "gpu"])
+
+
 def of_claims(asked: Asked) -> pd.DataFrame:
     """Published trainings as `predict` answers them; of all, a part is a group of sources."""
     rows = asked_claims(claims(asked.scenario))
@@ -708,5 +741,7 @@ JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {
     "epochs": of_epochs,
     "hosts": of_hosts,
     "starts": of_starts,
+    "iterations": of_iterations,
+    "steps": of_steps,
     "claims": of_claims,
 }

@@ -64,6 +64,7 @@ class Feed:
     is a factor of `spread`; rates of workers may also be `headroom` times higher.
     `decodes`: images are stored as JPEGs. `in_all`: rate of all workers of a machine, which they do not exceed.
     `machine_workers`: their number, where they are no whole number for each GPU; `workers` is None then.
+    A worker whose machine is idle but for it is `alone` times as fast, less so the more work, up to half of the vCPUs.
 
     Batch sizes, times and numbers of GPUs are arrays that broadcast with `vcpus`.
     """
@@ -79,6 +80,7 @@ class Feed:
     decodes: bool = False
     in_all: float = math.inf
     machine_workers: int | None = None
+    alone: float = 1.0
 
     @property
     def between(self) -> bool:
@@ -94,10 +96,16 @@ class Feed:
         workers = self._workers_of_one(n_gpus)
         if self.measured and workers is not None:
             return np.asarray(self._measured_of(workers))
-        own = math.inf if workers is None else np.where(workers > 0, workers, 1) * self.per_worker
+        own = math.inf if workers is None else self._own_rate(np.where(workers > 0, workers, 1), n_gpus)
         in_all = np.minimum(self.in_all, self.vcpus * self.per_vcpu)
         shared: Array = np.minimum(own, in_all / np.asarray(n_gpus, dtype=float))
         return shared
+
+    def _own_rate(self, workers: Array, n_gpus: int | NDArray[np.int64]) -> Array:
+        """Samples per second of each GPU's workers, were there no bound for all; faster where vCPUs are idle."""
+        busy = np.where(np.isinf(self.vcpus), 1.0, 2.0 * workers * n_gpus / self.vcpus)
+        own: Array = workers * self.per_worker * self.alone ** np.maximum(0.0, 1.0 - busy)
+        return own
 
     def _workers_of_one(self, n_gpus: int | NDArray[np.int64]) -> float | Array | None:
         """Workers of each of `n_gpus` GPUs of the machine; None for as many as keep every vCPU busy."""

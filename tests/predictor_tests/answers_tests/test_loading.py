@@ -261,8 +261,28 @@ def test_an_offer_whose_vcpus_are_not_known_is_not_bound():
 
 
 def test_workers_asked_for_are_bound_by_the_vcpus_of_an_offer():
-    few, many = (best(offers=(offer(vcpus),), workers=16).loading_time_ms for vcpus in (4.0, 64.0))
+    few, many = (best(offers=(offer(vcpus),), workers=16).loading_time_ms for vcpus in (4.0, 32.0))
     assert few > many == pytest.approx(one(workers=16).loading_time_ms)
+
+
+def test_workers_are_faster_on_a_machine_most_of_whose_vcpus_are_idle():
+    half, quarter = (best(offers=(offer(vcpus),), workers=16).loading_time_ms for vcpus in (32.0, 64.0))
+    assert quarter == pytest.approx(0.6**0.25 * half)
+    both = best(n_gpus=2, batch_sizes=512, offers=(offer(64.0, 2.0),), workers=16).loading_time_ms
+    assert both == pytest.approx(half)
+
+
+def test_a_machine_whose_vcpus_were_all_measured_is_as_fast_in_a_comparison(tmp_path):
+    path = measured_input(tmp_path, (1, 200.0), (4, 640.0))
+    assert images_per_s(best(offers=(offer(4.0),), workers=4, input=path)) == 640
+    few = measured_input(tmp_path, (1, 200.0), (2, 390.0))
+    assert images_per_s(best(offers=(offer(4.0),), workers=4, input=few)) == 0.6 * 4 * 200
+
+
+def test_a_file_of_decoded_images_does_not_answer_for_arrays(tmp_path):
+    path = measured_input(tmp_path, (1, 200.0))
+    with pytest.raises(SchemaError, match="cifar10 is stored as arrays"):
+        one(data_set="cifar10", cnn="resnet18_cifar", workers=2, input=path)
 
 
 def test_trainings_at_once_share_the_vcpus():

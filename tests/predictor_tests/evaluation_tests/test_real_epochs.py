@@ -52,7 +52,7 @@ def test_what_is_no_case_is_refused(benchmark):
 
 
 def test_strangers_were_forecast_before_they_were_trained():
-    for forecasts, measured in (("3", "h100_3"), ("4", "h200_4"), ("5", "h200_5")):
+    for forecasts, measured in (("3", "h100_3"), ("4", "h200_4"), ("5", "h200_5"), ("6", "h100_6")):
         forecast = {
             (row["case"], row["gpu"]): row["forecast_at"]
             for row in rows_of(BENCHMARKS / f"real_epochs_forecast_{forecasts}.csv")
@@ -85,6 +85,8 @@ def test_a_start_is_added_to_the_forecast_of_the_first_epoch_alone(benchmark):
     assert judges.forecast_and_measured(epoch, measured, later=False) == ([2, 1.5, 2.5], 4)
     once = measured | {"second_epoch_s": ""}
     assert judges.forecast_and_measured(epoch, once, later=True) == ([2, 1.5, 2.5], 1.5)
+    anew = once | {"anew_whole_s": "3", "iterations": "", "middle_ms": ""}
+    assert judges.forecast_and_measured(epoch, anew, later=True) == ([2, 1.5, 2.5], 3)
 
 
 def test_pictures_are_copied_until_there_are_enough(benchmark, tmp_path, monkeypatch, capsys):
