@@ -15,7 +15,7 @@ from predictor.errors import OutOfRangeError
 router = APIRouter(prefix="/v1/memory_plans", tags=["predictions"])
 
 _ANSWERS = 20  # ways that are compared on a GPU, as a rule
-_MOST_LAYERS = 2_000  # of all GPUs: each way to recompute blocks is looked at layer by layer
+_MOST_LAYERS = 1_000  # of all GPUs: each way to recompute blocks is looked at layer by layer
 
 
 @router.post(

@@ -28,7 +28,7 @@ from predictor.cnns.blocks import Block, block_levels
 from predictor.cnns.layer_table import LayerTable, Step
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.models.data_parallel import Gradients
-from predictor.operators.memory import USABLE_SHARE, kept_bytes, peak_memory_gib
+from predictor.operators.memory import USABLE_SHARE, bytes_of_parts, peak_memory_gib
 from predictor.operators.operators import Operator, layer_operators
 
 ALLOWED = ("optimizer", "image_size")
@@ -356,7 +356,7 @@ class _Variant:
         return {}
 
     @cached_property
-    def _saved(self) -> dict[tuple[tuple[Block, ...], Mode], list[float]]:
+    def _saved(self) -> dict[tuple[tuple[Block, ...], str], list[float]]:
         return {}
 
     @cached_property
@@ -471,13 +471,12 @@ class _Variant:
         self._chosen[key] = found = min(fitting, key=lambda each: each[0])[1] if fitting else None
         return found
 
-    def saved_bytes(self, level: tuple[Block, ...], mode: Mode) -> list[float]:
+    def saved_bytes(self, level: tuple[Block, ...], precision: str) -> list[float]:
         """Bytes per image that recomputing each block saves of what waits for the backward pass."""
-        key = level, mode
+        key = level, precision
         if key not in self._saved:
-            kept = kept_bytes(self.table, mode)
-            tables = (self.table.recomputing([block.positions]) for block in level)
-            self._saved[key] = [kept - kept_bytes(table, mode) for table in tables]
+            kept = bytes_of_parts(self._recomputing(level), precision)
+            self._saved[key] = [kept.get(part, 0.0) for part in range(1, len(level) + 1)]
         return self._saved[key]
 
     def _comparer(
@@ -538,7 +537,7 @@ class _Choice:
     @cached_property
     def _saved_gib(self) -> list[float]:
         images = self.local / self.parts
-        return [images * saved / 2**30 for saved in self.variant.saved_bytes(self.level, self.mode)]
+        return [images * saved / 2**30 for saved in self.variant.saved_bytes(self.level, self.mode.precision)]
 
     def blocks(self) -> tuple[Block, ...] | None:
         """The blocks that cost least and whose peak fits; None if not even all suffice."""

@@ -150,10 +150,29 @@ def largest_batches_within(
     return found
 
 
-def kept_bytes(table: LayerTable, mode: Mode) -> float:
-    """Bytes per image that are kept when the forward pass ends: as the backward pass begins, at the last layer."""
-    kept, _, _ = _law(table, mode).images
-    return float(kept[-2]) if len(table) else 0.0
+def bytes_of_parts(table: LayerTable, precision: str) -> dict[int, float]:
+    """Bytes per image that recomputing each part saves until its backward pass runs: all that only its layers keep.
+
+    What it reads is kept for it, which is no saving unless other layers would have kept it.
+    """
+    ends, tensors = _ends(table), _Tensors.of(table, precision)
+    entries, kept = _kept_by_part(table, precision, ends), _kept_tensors(table, ends, tensors)
+    before = _kept_tensors(table.without_recomputing(), ends, tensors)
+    saved = {part: sum(each.bytes for each in some) for part, some in entries.items() if part}
+    for part, tensor, copied_by in kept:
+        if part and copied_by is None and (0, tensor, None) in kept:
+            saved[part] -= tensors.bytes[tensor]
+    by_index = {layer.index: layer for layer in table}
+    reads = {
+        (layer.recomputed, _stored_as(by_index, source))
+        for position, layer in enumerate(table)
+        for source in _inputs(table, position)
+        if layer.recomputed and (source == IMAGE or by_index[source].recomputed != layer.recomputed)
+    }
+    for part, tensor in reads:
+        if part and (0, tensor, None) not in before:
+            saved[part] = saved.get(part, 0.0) - tensors.bytes[tensor]
+    return saved
 
 
 def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None) -> float:
@@ -185,32 +204,36 @@ class _Law:
         return kept + gradients + workspace
 
 
-@lru_cache(maxsize=256)
+_AS_LARGE = {"tf32": "fp32", "amp_bf16": "amp_fp16"}
+"""Precisions in which every tensor is as large as in another."""
+
+
 def _law(table: LayerTable, mode: Mode) -> _Law:
+    return _law_of(table, _AS_LARGE.get(mode.precision, mode.precision), mode.optimizer)
+
+
+@lru_cache(maxsize=256)
+def _law_of(table: LayerTable, precision: str, optimizer: str) -> _Law:
     """Cached: one CNN is predicted on many GPUs and at many batch sizes."""
-    weight = _weight_bytes(mode.precision)
+    weight = _weight_bytes(precision)
     parameters = np.array([0.0 if layer.is_frozen else float(layer.parameters) for layer in table])
     gone_through = np.cumsum(parameters[::-1])[::-1]
     if table.parts > 1:  # gradients of the parts before stay, and a layer's new one is added to its own
         gone_through = parameters.sum() + parameters
     copied = 2.0 * np.array([_learns(layer) * layer.parameters for layer in table])
-    copies = np.cumsum(copied) if mode.precision.startswith("amp") else np.zeros(len(table))
+    copies = np.cumsum(copied) if precision.startswith("amp") else np.zeros(len(table))
     buffers = sum(8.0 * (layer.out_channels or 0) for layer in table if layer.type == "batch_norm")
     derived = np.cumsum([float(layer.derived or 0) for layer in table])
     derived += _STEPS_OF_DERIVED * np.array([layer.parameters if layer.derived else 0 for layer in table])
     waiting, old = _old_gradients(table, parameters)
-    images = (
-        _kept(table, mode.precision),
-        _gradients(table, mode.precision),
-        _workspace(table, mode.precision),
-    )
+    images = _kept(table, precision), _gradients(table, precision), _workspace(table, precision)
     kept, gradients, workspace = (
         np.concatenate([each, [0.0], alike * each[list(waiting)]]) / table.parts
         for each, alike in zip(images, (1.0, 0.0, 0.0), strict=True)
     )
     return _Law(
         weights=sum(layer.parameters for layer in table) * weight + buffers,
-        optimizer_state=table.parameters * weight * _OPTIMIZER_STATES[mode.optimizer],
+        optimizer_state=table.parameters * weight * _OPTIMIZER_STATES[optimizer],
         gradients=weight * np.concatenate([gone_through + old, [table.parameters], list(waiting.values())]),
         copies=np.concatenate([copies + weight * derived, [0.0], copies[list(waiting)]]),
         images=(kept, gradients, workspace),
@@ -234,21 +257,27 @@ def _kept(table: LayerTable, precision: str) -> Bytes:
 
     Of a part that is computed again, only what it reads is kept, until the backward pass has come to it.
     """
-    tensors = _Tensors.of(table, precision)
     ends, learns = _ends(table), np.array(list(map(_learns, table)), dtype=bool)
-    entries: dict[int, list[_Kept]] = {0: []}
-    for position, layer in enumerate(table):
-        if learns[position]:
-            more = OPERATOR_TYPES[layer.type].kept_bytes_per_output * _output_elements(layer)
-            entries.setdefault(layer.recomputed or 0, []).append(_Kept(position, int(ends[position]), more))
-    for (part, tensor, copied_by), (first, end) in _kept_tensors(table, ends, tensors).items():
-        sizes = tensors.bytes if copied_by is None else tensors.copy_bytes
-        entries.setdefault(part, []).append(_Kept(first, end, sizes[tensor]))
+    entries = _kept_by_part(table, precision, ends)
     held = _held(entries.pop(0), ends, learns)
     parts = np.array([layer.recomputed or 0 for layer in table], dtype=int)
     for part, some in entries.items():
         held += np.where(parts == part, np.cumsum(_placed(some, len(table))), 0.0)
     return held
+
+
+def _kept_by_part(table: LayerTable, precision: str, ends: NDArray[np.int64]) -> dict[int, list[_Kept]]:
+    """What is kept for the backward pass, by recomputed part; part 0 are layers of none."""
+    tensors = _Tensors.of(table, precision)
+    entries: dict[int, list[_Kept]] = {0: []}
+    for position, layer in enumerate(table):
+        if _learns(layer):
+            more = OPERATOR_TYPES[layer.type].kept_bytes_per_output * _output_elements(layer)
+            entries.setdefault(layer.recomputed or 0, []).append(_Kept(position, int(ends[position]), more))
+    for (part, tensor, copied_by), (first, end) in _kept_tensors(table, ends, tensors).items():
+        sizes = tensors.bytes if copied_by is None else tensors.copy_bytes
+        entries.setdefault(part, []).append(_Kept(first, end, sizes[tensor]))
+    return entries
 
 
 class _Kept(NamedTuple):

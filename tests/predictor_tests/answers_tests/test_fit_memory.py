@@ -18,7 +18,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.table import check_measurements
 from predictor.models.served import Model
-from predictor.operators.memory import USABLE_SHARE
+from predictor.operators.memory import USABLE_SHARE, bytes_of_parts, peak_memory_gib
 
 OWN = {"samples": 25_600, "usd_per_hour": 1.0}
 L4 = Question("resnet50", "L4", 256, **OWN)
@@ -117,6 +117,18 @@ def test_the_knapsack_saves_enough_at_the_least_cost():
     assert knapsack([5.0, 4.0, 3.0], [5.0, 3.0, 3.0], 6.5) == [1, 2]
     assert knapsack([5.0, 4.0, 3.0], [5.0, 3.0, 3.0], 4.0) == [1]
     assert knapsack([1.0, 1.0], [1.0, 1.0], 3.0) is None
+
+
+@pytest.mark.parametrize("cnn", ["resnet50", "densenet121", "efficientnet_b0"])
+def test_what_a_block_saves_is_what_the_largest_batch_gains(cnn):
+    table, mode, large = zoo_cnn(cnn), Mode(precision="tf32"), 2**14
+    for level in block_levels(table):
+        saved = bytes_of_parts(table.recomputing([block.positions for block in level]), "tf32")
+        part = max(saved, key=saved.get)
+        lone = table.recomputing([level[part - 1].positions])
+        assert bytes_of_parts(lone, "tf32")[1] == pytest.approx(saved[part])
+        gained = peak_memory_gib(table, large, mode) - peak_memory_gib(lone, large, mode)
+        assert 0 < gained <= 1.001 * saved[part] * large / 2**30
 
 
 def test_blocks_are_modules_or_else_stages():
@@ -237,7 +249,6 @@ def test_recomputing_a_block_is_what_a_recorded_checkpoint_is(torch):
     from torch.utils.checkpoint import checkpoint
 
     from predictor.cnns.torch_step import record
-    from predictor.operators.memory import peak_memory_gib
 
     def model(again):
         block = torch.nn.Sequential(
