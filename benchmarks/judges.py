@@ -693,7 +693,8 @@ def of_iterations(asked: Asked) -> pd.DataFrame:
         if row["error"] or row["how"] != asked.scenario:
             continue
         of_row = ("tf32",) if row["mode"] == "tf32" else ("amp_bf16", "channels_last")
-        mode = Mode("pytorch", *of_row, capture="eager" if row["how"] == "eager" else "compile")
+        capture = "eager" if row["how"] == "eager" else "compile"
+        mode = Mode("pytorch", *of_row, capture=capture, float32_matmul_precision="high")
         answer = model.forecast(zoo_cnn(row["cnn"]), find_gpu(row["gpu"]), mode, [int(row["batch_size"])])
         rows.append(_row(row["gpu"], mode, row["cnn"], float(row["wall_ms"]), answer))
     return pd.DataFrame(rows, columns=_COLUMNS)
