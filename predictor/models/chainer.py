@@ -18,7 +18,8 @@ from predictor.catalogue.modes import CHAINER, USUAL_WORKSPACE_MIB, Mode, chaine
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.forecast import IterationForecast, Reason, with_gpu_share
+from predictor.models.forecast import IterationForecast, Reason
+from predictor.models.join import with_gpu_share
 from predictor.models.ratios import Change, Ratios, Way, ratios_of
 from predictor.operators.kernels import KERNEL_CLASSES, OPERATOR_CLASS_OF_KERNELS, kernels_of
 

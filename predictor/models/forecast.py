@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from predictor.models.join import join_host
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
@@ -141,30 +138,6 @@ class IterationForecast:
     def rung_ms(self) -> dict[str, dict[str, Array]]:
         """GPU time by what it rests on (measured, carried over, interpolated, extrapolated) and class; may be empty."""
         return {} if self.split is None else self.split()[1]
-
-
-def with_gpu_share(
-    forecast: IterationForecast, share: float, best: float, worst: float, why: Reason
-) -> IterationForecast:
-    """The forecast where the GPU takes `share` of its time, from `best` to `worst`, and the host as long as before.
-
-    `why` becomes one more reason for caution.
-    """
-
-    def of_iteration(of_gpu: float) -> Array:
-        joined = join_host(forecast.gpu_time_ms, forecast.host_time_ms)
-        return np.asarray(join_host(of_gpu * forecast.gpu_time_ms, forecast.host_time_ms) / joined, float)
-
-    return replace(
-        forecast,
-        iteration_time_ms=of_iteration(share) * forecast.iteration_time_ms,
-        gpu_time_ms=share * forecast.gpu_time_ms,
-        low_ms=of_iteration(best) * forecast.low_ms,
-        high_ms=of_iteration(worst) * forecast.high_ms,
-        gpu_low_ms=best * forecast.gpu_low_ms,
-        gpu_high_ms=worst * forecast.gpu_high_ms,
-        extrapolates=tuple((*reasons, why) for reasons in forecast.extrapolates),
-    )
 
 
 def widening(extrapolates: Sequence[tuple[Reason, ...]], *kinds: str) -> tuple[list[float], list[float]]:

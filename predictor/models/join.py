@@ -4,8 +4,16 @@ One GPU, teams, compiled CNNs, recorded steps and the fits use this one law. A h
 median of its time, and so adds nothing where it is probably the faster one; the interval holds the rest.
 """
 
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from predictor.models.forecast import IterationForecast, Reason
 
 Array = NDArray[np.float64]
 
@@ -42,3 +50,27 @@ def change_host(iteration_ms: Array, before_ms: Array, after_ms: Array) -> Array
     )
     changed: Array = longer * powers ** (1.0 / SHARPNESS)
     return changed
+
+
+def with_gpu_share(
+    forecast: IterationForecast, share: float, best: float, worst: float, why: Reason
+) -> IterationForecast:
+    """The forecast where the GPU takes `share` of its time, from `best` to `worst`, and the host as long as before.
+
+    `why` becomes one more reason for caution.
+    """
+
+    def of_iteration(of_gpu: float) -> Array:
+        joined = join_host(forecast.gpu_time_ms, forecast.host_time_ms)
+        return np.asarray(join_host(of_gpu * forecast.gpu_time_ms, forecast.host_time_ms) / joined, float)
+
+    return replace(
+        forecast,
+        iteration_time_ms=of_iteration(share) * forecast.iteration_time_ms,
+        gpu_time_ms=share * forecast.gpu_time_ms,
+        low_ms=of_iteration(best) * forecast.low_ms,
+        high_ms=of_iteration(worst) * forecast.high_ms,
+        gpu_low_ms=best * forecast.gpu_low_ms,
+        gpu_high_ms=worst * forecast.gpu_high_ms,
+        extrapolates=tuple((*reasons, why) for reasons in forecast.extrapolates),
+    )

@@ -28,9 +28,9 @@ from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges
-from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, with_gpu_share
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.hosts import host_ms, idle_ms, measuring_on, speed_of
-from predictor.models.join import join_host
+from predictor.models.join import join_host, with_gpu_share
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import OperatorTotals
 from predictor.models.layer_times.served import (
