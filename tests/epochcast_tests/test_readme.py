@@ -27,6 +27,9 @@ def test_the_japanese_readme_has_the_same_first_screen_and_leads_on():
     assert [(block.language, block.text) for block in blocks("README.ja.md")] == shown[:2]
     assert re.findall(r"!\[[^]]*\]\(([^)]+)\)", JAPANESE) == re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
     assert "[日本語](README.ja.md)" in README
+    n, error, inside = re.search(r"machine: (\d+) others .*\| (\d+ %) \| (\d+ %) \|", README).groups()
+    assert f"{n} 件" in JAPANESE
+    assert {error, inside} <= set(re.findall(r"\d+ %", JAPANESE))
     assert {"[English](README.md)", "[英語版](README.md#how-sure-is-it)"} <= set(
         re.findall(r"\[[^]]+\]\([^)]+\)", JAPANESE)
     )
