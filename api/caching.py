@@ -20,7 +20,8 @@ KEPT_ANSWER_BYTES = 64 * 2**20
 
 _CACHING = "public, max-age=60"
 _LEAST_PACKED = 1000  # bytes: packing less is not worth it
-_LEVEL = 4  # a third of the time of the default level, and a few percent larger
+_LEVEL = 4  # of answers: a third of the time of the default level, and a few percent larger
+_KEPT_LEVEL = 9  # of what is packed once and kept
 _KEPT_BYTES = 8 * 2**20  # of each route of the catalogue
 _KEPT_WITH = 300  # bytes of an answer's key and place
 _NEVER = re.compile(r"q=0(\.0*)?")
@@ -61,15 +62,15 @@ class File:
         """Whether nothing is left to pack."""
         return self.packed is not None or len(self.content) < _LEAST_PACKED
 
-    def with_gzip(self) -> "File":
+    def with_gzip(self, level: int = _LEVEL) -> "File":
         """The same, packed if that is worth it; call it in a thread."""
-        return self if self.is_packed else replace(self, packed=gzip.compress(self.content, _LEVEL, mtime=0))
+        return self if self.is_packed else replace(self, packed=gzip.compress(self.content, level, mtime=0))
 
     @classmethod
     def kept(cls, content: bytes, media_type: str, caching: str) -> "File":
         """Content that clients keep, packed; its ETag is weak, since it names packed and unpacked content."""
         etag = f'W/"{hashlib.sha256(content).hexdigest()[:16]}"'
-        return cls(content, media_type, etag=etag, caching=caching).with_gzip()
+        return cls(content, media_type, etag=etag, caching=caching).with_gzip(_KEPT_LEVEL)
 
 
 class KeptRoute(APIRoute):

@@ -2,8 +2,8 @@
 
 `speed` asks what nobody asked before over 16 connections; `day` is fourteen clients beside five burning processes;
 `memory` asks 50,000 distinct questions; `overload` sends twice what it can take; `attacks` attack it from one
-address or some while a victim at another asks; `kills` end it with -9 in a burst of uploads. Without an argument all
-run. Each starts `epochcast serve` for itself, on Linux.
+address or some while a victim at another asks; `kills` end it with -9 in a burst of uploads; `page` visits the page in
+Chromium. Without an argument all run. Each starts `epochcast serve` for itself, on Linux.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import socket
 import statistics
 import subprocess
@@ -758,7 +759,38 @@ def kills(times: int = int(os.environ.get("EPOCHCAST_BENCH_KILLS", "20"))) -> No
         print(f"kills: {times} with -9: {len(acknowledged):,} rows acknowledged, {lost} lost, {twice} twice")
 
 
-WHAT = {what.__name__: what for what in (speed, day, memory, overload, attacks, kills)}
+def page(times: int = 5) -> None:
+    """First visits of the page in Chromium: when the first price of an offer is seen, and what crossed the wire."""
+    from playwright.sync_api import sync_playwright
+
+    with Service(**UNBOUNDED) as service, sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=shutil.which("chromium") or playwright.chromium.executable_path,
+            args=["--no-sandbox"],
+        )
+        for _ in range(times):
+            visit = chromium.new_context(locale="en-US").new_page()
+            sizes: list[int] = []
+            wire = visit.context.new_cdp_session(visit)
+            wire.send("Network.enable")
+            wire.on(
+                "Network.loadingFinished", lambda file, sizes=sizes: sizes.append(file["encodedDataLength"])
+            )
+            started = time.perf_counter()
+            visit.goto(f"http://127.0.0.1:{service.port}")
+            visit.wait_for_selector("#offers-table td:has-text('$')")
+            took_s = time.perf_counter() - started
+            visit.wait_for_selector("#why-chart > *")
+            visit.wait_for_load_state("networkidle")
+            print(
+                f"page: first dollars after {took_s:.2f} s, {sum(sizes) / 1e3:.1f} kB in {len(sizes)} files",
+                flush=True,
+            )
+            visit.context.close()
+        chromium.close()
+
+
+WHAT = {what.__name__: what for what in (speed, day, memory, overload, attacks, kills, page)}
 
 
 def main(names: list[str]) -> int:

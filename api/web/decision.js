@@ -131,7 +131,7 @@ function others(verdict) {
   }
   if (!roles.size) return [];
   const items = [...roles].map(([choice, words]) =>
-    make("li", {}, make("span", { class: "role", text: words.join(" · ") }), make("strong", {}, shortGpu(choice.gpu), choice === verdict.measured ? null : badgeOf(choice)), make("span", {}, took(choice), make("small", { text: ` ${choice.offer}` }))),
+    make("li", {}, make("span", { class: "role", text: words.join(" · ") }), make("strong", {}, shortGpu(choice.gpu), badgeOf(choice)), make("span", {}, took(choice), make("small", { text: ` ${choice.offer}` }))),
   );
   return [make("h3", { text: t("others_title") }), make("ul", { class: "others" }, ...items)];
 }

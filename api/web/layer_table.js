@@ -3,8 +3,8 @@
  * Called by upload.js; calls nothing. Only the form is read here: whether the layers make sense, the service says.
  */
 
-const STEP = ["batch_size", "parts", "precision", "memory_format", "optimizer", "capture"];
-const OF_WHOLE = ["image_size", ...STEP, "warnings"];
+const COUNTS = ["image_size", "batch_size", "parts", "waits", "first_wait", "last_wait"];
+const OF_WHOLE = [...COUNTS, "precision", "memory_format", "optimizer", "capture", "warnings"];
 const TEXT = new Set(["name", "type", "kind"]);
 const COMPUTED = new Set([
   "forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity",
@@ -37,7 +37,7 @@ function ofWhole(columns, rows) {
     const [first, ...others] = rows.map((row) => (row[columns.indexOf(column)] ?? "").trim());
     const differing = others.findIndex((cell) => cell !== first);
     if (differing >= 0) throw new Error(`row ${differing + 2} has ${column} ${JSON.stringify(others[differing])}, row 1 ${JSON.stringify(first)}`);
-    if (first) said[column] = ["image_size", "batch_size", "parts"].includes(column) ? whole(first) : first;
+    if (first) said[column] = COUNTS.includes(column) ? whole(first) : first;
   }
   const { image_size, warnings, ...step } = said;
   return {

@@ -63,7 +63,7 @@ class Verdict:
     `best` is the row that ranks first; None if the training fits on no GPU. `cheapest`, `fastest` and `safest` are
     rows with a price, if any has one, that hold the wishes, or of all that fit if none does: the safest has the highest
     chance to hold the wishes, without wishes the lowest upper end of the interval of what is ranked. `measured` is the
-    best row on a GPU that was measured, where the best row's was not. `binding` names
+    best row that extrapolates in nothing, where the best row's GPU was never measured. `binding` names
     what keeps a better offer out (``memory``, ``budget``, ``deadline``), `without_binding` is that offer. `misses_by`
     is the share by which the best row misses the wishes. `fast_ratio` is the time of the best row in `fast_precision`
     and `fast_memory_format` as a share of its time; `best_if_fast` the row that would then rank first. `compiled` is
@@ -123,7 +123,7 @@ def verdict_of(
     rentable = [row for row in fitting if row.total_cost_usd is not None] or fitting
     roles = _roles([row for row in rentable if row.holds_limits] or rentable, plan)
     binding, freed = _binding(rows, best, plan)
-    measured_rows = (row for row in fitting if not _never_measured(row))
+    measured_rows = (row for row in fitting if not row.extrapolates)
     measured = next(measured_rows, None) if _never_measured(best) else None
     measuring = measuring_of(rows, plan)
     words = _Words(rows, best, plan, roles, measured, binding, freed, changed, if_fast, compiled, measuring)
