@@ -595,8 +595,9 @@ def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]
         if len(read) != 1 or several_images or joins:
             continue
         chosen = table.step is not None and table.step.waits and read[0] != IMAGE
-        if chosen and (_is_list(layer, "in") or _is_list(table.layers[read[0]], "out")):
-            continue  # a part that numbers of tensors choose
+        of_boxes = layer.type == "avg_pool" or _is_list(layer, "in")
+        if chosen and (of_boxes or _is_list(table.layers[read[0]], "out")):
+            continue  # a part that numbers of tensors choose, and a box's samples of a map
         found = (
             _image_complaint(layer, table.image_size)
             if read[0] == IMAGE

@@ -130,6 +130,18 @@ def _adaptive_pool(type_: str) -> Callable[[Call], Columns]:
     return rule
 
 
+def _boxes(call: Call) -> Columns:
+    """A pooling of 2 x 2 samples of the map for each number of a box; the boxes lie below each other."""
+    channels, height, width = call.out_shape
+    sides = {"in": (channels, 2 * height, 2 * width), "out": call.out_shape}
+    shapes = {
+        f"{side}_{part}": size
+        for side, sizes in sides.items()
+        for part, size in zip(("channels", "height", "width"), sizes, strict=True)
+    }
+    return {"type": "avg_pool", **_window(2, 2, 0, 2), **shapes}
+
+
 def _mean(call: Call) -> Columns:
     dims = call.arguments.get("dim")
     shape = tensors_of(call.arguments.values())[0].shape
@@ -262,6 +274,7 @@ RULES: dict[str, Callable[[Call], Columns]] = {
     ),
     **dict.fromkeys(RECURRENT, _recurrent),
     "_ctc_loss": _fixed("other"),
+    "roi_align": _boxes,
 }
 """Row of each of PyTorch's operators; operators named here are not decomposed."""
 
@@ -570,7 +583,7 @@ class Recorder:
             noise[0] if noise else None,
         )
         columns = RULES[operator](call) if operator in RULES else {"type": "other"}
-        if columns.get("type") in ("add", "multiply", "concat", "clamp"):
+        if columns.get("type") in ("add", "multiply", "concat", "clamp") or operator == "roi_align":
             source = out  # in_* is the shape of the full-size result
         row = self._add(operator, columns, inputs, source, out) if columns else was.row
         for tensor in outputs:

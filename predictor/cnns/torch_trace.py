@@ -471,7 +471,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                     "them: they have none here, so it never ends. Replace `while ...:` by `for _ in range(n):`, n "
                     "being how often it usually runs."
                 )
-            return 1.0 if tensor.is_floating_point() else self.kept.number(tensor)
+            if tensor.is_floating_point():
+                return 0.5 if self.updating else 1.0  # NAdam divides by 1 less what it keeps
+            return self.kept.number(tensor)
 
         def _number(self, tensor: Any) -> Any:
             """The tensor itself, where it follows from constants, buffers and random numbers; else LookupError."""

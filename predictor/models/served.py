@@ -454,11 +454,12 @@ def _with_waits(forecast: IterationForecast, table: LayerTable, mode: Mode) -> I
 
     A run of the CNN, which corrects the forecast, holds this already.
     """
-    idle = np.asarray(idle_ms(table, mode, forecast.host_time_ms), dtype=float)
-    if not (idle > 0).any() or "anchored" in forecast.method:
+    idle, trips_ms = idle_ms(table, mode, forecast.host_time_ms)
+    if not trips_ms or "anchored" in forecast.method:
         return forecast
     gpu_ms, host_ms = forecast.gpu_time_ms, forecast.host_time_ms
-    longer = (join_host(gpu_ms, np.maximum(host_ms - idle, 0.0)) + idle) / join_host(gpu_ms, host_ms)
+    waited = idle + trips_ms
+    longer = (join_host(gpu_ms, np.maximum(host_ms - idle, 0.0)) + waited) / join_host(gpu_ms, host_ms)
     times = {name: longer * getattr(forecast, name) for name in ("iteration_time_ms", "low_ms", "high_ms")}
     return replace(forecast, **times)
 

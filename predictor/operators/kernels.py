@@ -19,8 +19,10 @@ from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
 from predictor.operators.operators import (
     RECOMPUTING,
     RECURRENT_LAUNCHES,
+    functions_of_lists,
     has_bias,
     is_depthwise,
+    list_length,
     parameter_tensors,
     share_of_passes,
 )
@@ -204,6 +206,9 @@ def _counted_kernels(table: LayerTable, position: int, layer: Layer) -> Iterator
     All passes of a product have the same count: the law was fitted to whole iterations, which show their sum, not its
     split.
     """
+    if position in functions_of_lists(table):
+        yield _Kernel("add", elements=3.0 * list_length(layer)), float(layer.forwards or 1)
+        return
     if layer.forwards is None:
         yield from ((kernel, 1.0) for kernel in _layer_kernels(table, position, layer))
         return

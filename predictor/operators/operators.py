@@ -129,7 +129,9 @@ checkpoints, and 16 without: hooks keep and find each tensor of both forward pas
 
 
 RECURRENT_LAUNCHES = 4.0
-"""Kernels of one position of a recurrent layer, forward and backward together: in both a product, then the gates."""
+"""Kernels of one position of a recurrent layer, forward and backward together: in both a product, then the gates.
+
+Twenty shapes in two precisions took an H100 4.2 launches of 4 us for a position (median; 0.5 to 16)."""
 
 
 @lru_cache(maxsize=4096)
@@ -167,6 +169,9 @@ def operators_of(
         last = channels_last or (operator.wide_input and operator.input_gradient)  # as a layer norm leaves it
         share = share_of_passes(layer, operator.input_gradient, channels_last=last, half=half)
         share += again * RECOMPUTING
+        if position in functions_of_lists(table):
+            length, share = list_length(layer), 1 if layer.forwards is None else layer.forwards
+            operator = Operator("add", **_map(length), passes="forward")
         counted[operator] = counted.get(operator, 0) + share
     for operator, count in _gradient_operators(table).items():
         counted[operator] = counted.get(operator, 0) + count
@@ -176,6 +181,35 @@ def operators_of(
     if parameters:
         counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] = 1
     return MappingProxyType(counted)
+
+
+_FUNCTIONS = ("activation", "add", "clamp", "concat", "mean", "multiply", "pad")
+
+
+@lru_cache(maxsize=256)
+def functions_of_lists(table: LayerTable) -> frozenset[int]:
+    """Positions of functions of lists, such as boxes and scores, through which no gradient goes back; cached.
+
+    Any of them runs one kernel of a few microseconds: as long as the sum of two lists.
+    """
+    of_lists = {
+        position: layer
+        for position, layer in enumerate(table.layers)
+        if layer.type in _FUNCTIONS
+        and {layer.in_height, layer.in_width, layer.out_height, layer.out_width} == {1}
+        and not layer.parameters
+    }
+    operators = layer_operators(table) if of_lists else {}
+    return frozenset(
+        position
+        for position, layer in of_lists.items()
+        if not (operators[position].input_gradient if layer.forwards is None else layer.input_gradients)
+    )
+
+
+def list_length(layer: Layer) -> int:
+    """Numbers of the longer of the lists that a function reads and writes, for each image."""
+    return max(layer.in_channels or 1, layer.out_channels or 1)
 
 
 def is_product(operator: Layer | Operator) -> bool:
@@ -437,12 +471,14 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
 
 def _join(layer: Layer) -> Operator:
     """One kernel that reads and writes maps as many as a layer's outputs."""
-    sides = (layer.out_channels, layer.out_height, layer.out_width)
-    names = ("channels", "height", "width")
-    shape: dict[str, Any] = {
-        f"{side}_{part}": size for side in ("in", "out") for part, size in zip(names, sides, strict=True)
-    }
-    return Operator("concat", **shape, n_tensors=2, passes="forward")
+    sides = _map(layer.out_channels, layer.out_height, layer.out_width)
+    return Operator("concat", **sides, n_tensors=2, passes="forward")
+
+
+def _map(*sizes: int | None) -> dict[str, Any]:
+    """Columns of an operator that reads and writes maps of these channels, height and width (a list: 1 and 1)."""
+    parts = zip(("channels", "height", "width"), (*sizes, 1, 1), strict=False)
+    return {f"{side}_{part}": size for part, size in parts for side in ("in", "out")}
 
 
 def layer_inputs(table: LayerTable) -> list[tuple[int, ...]]:

@@ -13,7 +13,6 @@ CPU_CACHE_BYTES = 2**24
 """Cache that copies of an operator exceed on a CPU."""
 
 _MOST_COPIES = 16
-_FLAT_KINDS = ("softmax",)
 
 Function = Callable[..., Any]
 
@@ -67,8 +66,8 @@ def input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
         raise SchemaError(f"operator {operator.name!r} lacks its input's size: it cannot be run.")
     channels, height, width = map(int, sizes)
     shape = (batch_size, channels, height, width)
-    flat = operator.type == "loss" or operator.kind in _FLAT_KINDS
-    if flat or (operator.type == "linear" and height == width == 1):
+    is_flat = operator.type == "linear" or operator.kind == "softmax"
+    if operator.type == "loss" or (is_flat and height == width == 1):
         return [(batch_size, channels)]
     if operator.type in ("linear", "layer_norm"):
         return [(batch_size, height, width, channels)]

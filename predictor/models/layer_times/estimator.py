@@ -22,6 +22,7 @@ from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.times import DeviceMode, OperatorSource
+from predictor.operator_types import RECURRENT_TYPES
 from predictor.operators.operators import Operator, in_fp32, is_product, operator_from_row
 from predictor.operators.work import operator_class
 
@@ -248,8 +249,12 @@ def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
 def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[DeviceMode, Operator]]:
     """The operator of fp32 in TF32, or the reverse, where it runs the same kernels; a matrix product in any layout.
 
-    All do but convolutions, and matrix products in TF32.
+    All do but convolutions, recurrent layers, and matrix products in TF32. A recurrent layer reads no maps.
     """
+    if operator.type in RECURRENT_TYPES:
+        for memory_format in MEMORY_FORMATS:
+            if memory_format != mode.memory_format:
+                yield mode._replace(memory_format=memory_format), operator
     if mode.precision not in ("fp32", "tf32"):
         return
     others = {"fp32": "tf32", "tf32": "fp32"}

@@ -17,13 +17,13 @@ from predictor.catalogue.devices import all_gpus, find_gpu, is_cpu
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
-from predictor.operator_types import VOLUME_TYPES
+from predictor.operator_types import RECURRENT_TYPES, VOLUME_TYPES
 
 _HALF_PRECISIONS = ("amp_bf16", "amp_fp16")  # the same kernels but for the type of their numbers
 _SAMPLE = 1000
 """Operators above which a library knows its shapes better than kernels of another precision or memory format do."""
 
-_CARRIED = (*VOLUME_TYPES, "instance_norm")  # types without trees, measured on one card
+_CARRIED = (*VOLUME_TYPES, *RECURRENT_TYPES, "instance_norm")  # types without trees, measured on one card
 _N_GROUPS = 3
 _FEW = 12  # operators below which no held-out error can be estimated
 

@@ -109,6 +109,13 @@ def test_a_step_of_a_module_has_the_modules_layers(torch, network):
     assert seen.step == Step(4, optimizer="momentum")
 
 
+@pytest.mark.parametrize("name", ["NAdam", "RAdam", "Adadelta"])
+def test_an_optimizer_that_reads_its_own_numbers_is_recorded(torch, network, name):
+    """NAdam divides by 1 less the number that it reads: the step was refused for a division by zero."""
+    optimizer = getattr(torch.optim, name)(network.parameters())
+    assert record(step_of(torch, network, optimizer=optimizer)).step.batch_size == 4
+
+
 def test_frozen_layers_compute_no_gradients(torch, network):
     network[0].requires_grad_(False)
     seen = record(step_of(torch, network))

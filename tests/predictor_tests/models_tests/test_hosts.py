@@ -6,6 +6,7 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.hosts import HostSpeed
 from predictor.catalogue.links import find_link
 from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.data_parallel import Team, add_data_parallelism
 from predictor.models.hosts import host_ms
@@ -28,6 +29,19 @@ def test_autocast_and_optimizers_of_several_moments_take_the_host_longer():
     )
     assert cast / plain == pytest.approx(ratios_of("host")["amp"])
     assert 1.04 < adam / plain < 1.10
+
+
+@pytest.mark.parametrize(("state", "each"), [(256, 0.4), (128, 0.0)])
+def test_the_host_enqueues_each_position_of_a_recurrent_layer_with_a_large_state(state, each):
+    """A layer of 64 positions counted as one of a ResNet's: 0.06 ms for 4.3 measured."""
+    sides = {"in_width": 1, "out_width": 1, "in_channels": 64, "out_channels": 2 * state, "groups": 2}
+
+    def reads(positions):
+        layer = Layer(0, "lstm", "lstm", parameters=1, in_height=positions, out_height=positions, **sides)
+        return host_ms(LayerTable("reader", 32, (layer,)), MODE, SPEED)
+
+    of_a_layer = (host_ms(RESNET, MODE, SPEED) - reads(1)) / (len(RESNET) - 11 - 2 * each)
+    assert (reads(64) - reads(1)) / of_a_layer == pytest.approx(2 * 63 * each)
 
 
 def test_a_part_that_runs_forward_again_costs_the_host_its_forward_pass():

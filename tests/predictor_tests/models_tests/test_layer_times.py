@@ -11,7 +11,7 @@ from predictor.models.layer_times.estimator import LayerTimes, libraries_of
 from predictor.models.layer_times.interpolation import _nearest
 from predictor.models.layer_times.law import CLASSES
 from predictor.models.layer_times.times import DeviceMode
-from predictor.operators.operators import operators_of
+from predictor.operators.operators import Operator, operators_of
 
 CNNS = ("resnet18", "resnet34", "vgg11_bn", "mobilenet_v2", "squeezenet1_1")
 SIZES = (16, 64, 256)
@@ -150,6 +150,24 @@ def test_fp32_and_tf32_share_what_tensor_cores_do_not_change(made_up_gpu):
     assert norm in known["fp32"]
     assert product not in known["fp32"]
     assert known["amp_bf16"] == (norm,)
+
+
+def test_a_recurrent_layer_is_known_in_every_layout_of_its_precision(made_up_gpu):
+    sides = {
+        f"{side}_{part}": n
+        for side in ("in", "out")
+        for part, n in (("channels", 64), ("height", 8), ("width", 1))
+    }
+    lstm, norm = (
+        Operator(name, parameters=n, groups=g, **sides)
+        for name, n, g in (("lstm", 33_280, 1), ("batch_norm", 128, None))
+    )
+    rows = made_up_gpu.operator_rows([lstm, norm], (16,), precision="amp_bf16")
+    rows += made_up_gpu.operator_rows([norm], (16,), precision="amp_bf16", memory_format="channels_last")
+    rows += made_up_gpu.operator_rows([norm], (16,), precision="tf32")
+    known = {mode[2:4]: library.operators for mode, library in libraries_of(pd.DataFrame(rows)).items()}
+    assert set(known["amp_bf16", "channels_last"]) == {lstm, norm}
+    assert known["tf32", "nchw"] == (norm,)
 
 
 def test_equally_near_operators_are_the_first_whatever_a_processor_rounds():

@@ -9,6 +9,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import BEYOND, FARAWAY, MEASURED, NEAR, UNKNOWN, DeviceMode
+from predictor.models.served import Model
 from predictor.operators.operators import Operator, operators_of
 
 SIZES = (8, 32, 128)
@@ -55,6 +56,19 @@ def test_a_near_shape_is_interpolated_in_efficiency(library, made_up_gpu):
 def test_a_far_shape_is_marked(library):
     far = replace(RESNET[0], in_channels=4, out_channels=4096, kernel_height=11, kernel_width=11)
     assert (_times(library, far, 32)[1] == FARAWAY).all()
+
+
+def test_a_dense_layer_of_few_channels_takes_no_longer_than_one_of_many():
+    """Adapters of rank 8 on maps of a ConvNeXt took three times as long as layers of 96 channels."""
+    rank_8, wide = (
+        Operator("linear", in_channels=n, in_height=56, in_width=56, out_channels=384, out_height=56, out_width=56,
+                 parameters=384 * n)
+        for n in (8, 96)
+    )  # fmt: skip
+    for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200"):
+        library = Model.load().layers.measured(DeviceMode(gpu, "pytorch", "amp_bf16")).library
+        narrow_ms, wide_ms = library.times([rank_8, wide], np.array([64.0])).gpu_ms[:, 0]
+        assert narrow_ms <= wide_ms * (1 + 1e-9)
 
 
 def test_a_type_that_was_never_measured_is_marked_and_never_free(library):

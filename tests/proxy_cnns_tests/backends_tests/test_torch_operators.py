@@ -11,7 +11,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn
 from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.operators import copies_of
+from proxy_cnns.backends.operators import copies_of, input_shapes
 from proxy_cnns.backends.torch import operators as torch_operators
 from proxy_cnns.backends.torch.operators import operator_program
 from proxy_cnns.designs import adaptive_pool, conv, linear, optimizer, same_shape
@@ -23,6 +23,18 @@ _CPU_MODES = [
     Mode(precision="amp_bf16", memory_format="channels_last"),
 ]
 _NARROW = Mode(precision="amp_bf16")
+
+
+def test_a_softmax_over_the_channels_of_maps_reads_the_maps():
+    """It ran on vectors of as many channels: 0.009 ms whatever the maps."""
+    sides = {
+        f"{side}_{part}": n
+        for side in ("in", "out")
+        for part, n in (("channels", 19), ("height", 8), ("width", 6))
+    }
+    assert input_shapes(Operator("activation", "softmax", **sides), 2) == [(2, 19, 8, 6)]
+    vectors = {name: n if "channels" in name else 1 for name, n in sides.items()}
+    assert input_shapes(Operator("activation", "softmax", **vectors), 2) == [(2, 19)]
 
 
 def handed_over(monkeypatch: pytest.MonkeyPatch, torch: ModuleType) -> list[Any]:
