@@ -268,8 +268,9 @@ def pass_weights(layer: Layer, *, channels_last: bool = False, half: bool = Fals
     The passes of a convolution as 14 shapes in two modes took them on an H200 (`benchmarks/passes_h200.csv`), those
     of depthwise ones as on an H100 (`benchmarks/passes_h100.csv`): their layout decides whether the weights'
     gradient takes a quarter of the time or nine tenths. Those of other products have equal work, attention's
-    backward pass 2.5 x that of its forward pass; all others take the time in which they read and write memory. One
-    kernel computes both gradients of a batch norm (`share_of_passes`).
+    backward pass 2.5 x that of its forward pass; all others take the time in which they read and write memory. In 16
+    bits, ConvNeXt's dense layers, layer norms and layer scales take them as on an H100 (the same file): gradients of
+    weights are cast. One kernel computes both gradients of a batch norm (`share_of_passes`).
     """
     entry = OPERATOR_TYPES[layer.type]
     if is_depthwise(layer):
@@ -282,6 +283,13 @@ def pass_weights(layer: Layer, *, channels_last: bool = False, half: bool = Fals
         return (0.30, 0.31, 0.39)
     if entry.operator_class == "batch_norm":
         return (3.0, 5.0, 0.0)
+    if half and layer.parameters:
+        if entry.product == "linear":
+            return (0.26, 0.23, 0.51)
+        if layer.type == "layer_norm":
+            return (0.45, 0.27, 0.28)
+        if layer.type == "multiply":
+            return (0.23, 0.27, 0.50)
     if entry.product is not None:
         return (1.0, 2.5, 0.0) if entry.product == "attention" else (1.0, 1.0, 1.0)
     work = entry.work_with_weights if entry.work_with_weights and layer.parameters else entry.work

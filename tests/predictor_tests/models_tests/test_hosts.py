@@ -54,6 +54,20 @@ def test_a_part_that_runs_forward_again_costs_the_host_its_forward_pass():
     )
 
 
+def test_frozen_layers_cost_the_host_less():
+    """A ConvNeXt-S trained whole took a host 39.8 ms, only by its head 13.5."""
+
+    def host(**passes):
+        layers = tuple(replace(layer, **passes) for layer in RESNET)
+        return host_ms(replace(RESNET, layers=layers), MODE, SPEED)
+
+    whole = host(forwards=1, input_gradients=1, weight_gradients=1)
+    frozen = host(forwards=1, input_gradients=1, weight_gradients=0)
+    forward = host(forwards=1, input_gradients=0, weight_gradients=0)
+    assert 0.33 < forward / whole < 0.4
+    assert forward < frozen < whole
+
+
 def test_compiling_spares_the_host_what_autocast_costs_it():
     amp = Mode(precision="amp_bf16", memory_format="channels_last")
     eager, compiled = (

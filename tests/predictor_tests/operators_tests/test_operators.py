@@ -178,6 +178,19 @@ def test_the_layout_decides_what_the_weights_gradient_of_a_depthwise_convolution
     assert shares == pytest.approx([0.49, 0.14, 0.75])
 
 
+@pytest.mark.parametrize(
+    ("type_", "forward", "of_input"), [("linear", 0.27, 0.50), ("layer_norm", 0.45, 0.72)]
+)
+def test_in_16_bits_the_gradients_of_a_frozen_layers_weights_are_the_dearest(type_, forward, of_input):
+    """Sums over the shapes of ConvNeXt-S in `benchmarks/passes_h100.csv`."""
+    layer = frozen(type_)
+    shares = [
+        share_of_passes(each, input_gradient=True, half=True)
+        for each in (replace(layer, input_gradients=0), layer)
+    ]
+    assert shares == pytest.approx([forward, of_input], abs=0.02)
+
+
 def test_both_gradients_of_a_batch_norm_are_one_kernel():
     layer = frozen("batch_norm")
     trained = replace(layer, input_gradients=0, weight_gradients=1)
