@@ -118,6 +118,8 @@ export default {
   rank_by_time: "time",
   sync_batch_norm: "Batch norms of all GPUs' images",
   autotune: "Autotuned convolutions (cudnn.benchmark)",
+  no_cudnn: "Without cuDNN (Chainer)",
+  workspace_mib: "cuDNN workspace, MiB (Chainer)",
   line_cnn: "Train",
   line_data_set: "on",
   line_epochs: "for",

@@ -118,6 +118,8 @@ export default {
   rank_by_time: "時間",
   sync_batch_norm: "全 GPU の画像で Batch Norm を同期",
   autotune: "畳み込みの自動選択（cudnn.benchmark）",
+  no_cudnn: "cuDNN なし（Chainer）",
+  workspace_mib: "cuDNN のワークスペース（MiB、Chainer）",
   line_cnn: "学習する CNN",
   line_data_set: "データ",
   line_epochs: "エポック数",
