@@ -14,6 +14,9 @@ _CHILD = re.compile(r"(?:(?P<parent>.+)\.)?(?P<place>\d+)(?:\..*)?")
 def code_of(precision: str, memory_format: str, parts: int, blocks: Sequence[Block], n_gpus: int = 1) -> str:
     """Lines that change a `model`, and a function `train_step(images, labels)` with your `optimizer` and `criterion`.
 
+    Images and labels come from the host's memory: the GPU holds those of one part at a time. PyTorch's allocator
+    extends its segments, without which up to a fifth of what it reserves is idle (`benchmarks/fit_memory_h100.csv`).
+
     Parameters
     ----------
     precision, memory_format : str
@@ -34,6 +37,8 @@ def code_of(precision: str, memory_format: str, parts: int, blocks: Sequence[Blo
 
 
 def _model_lines(precision: str, memory_format: str, blocks: Sequence[Block], n_gpus: int) -> Iterator[str]:
+    yield "import os"
+    yield 'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before the first tensor on the GPU'
     yield "import torch"
     if blocks:
         yield "from torch.utils.checkpoint import checkpoint"
@@ -88,10 +93,6 @@ def _step_lines(precision: str, memory_format: str, parts: int, n_gpus: int) -> 
     if scaled:
         yield 'scaler = torch.amp.GradScaler("cuda")'
     yield from ("", "", "def train_step(images, labels):")
-    if precision == "fp16":
-        yield "    images = images.half()"
-    if memory_format == "channels_last":
-        yield "    images = images.contiguous(memory_format=torch.channels_last)"
     yield "    optimizer.zero_grad()"
     margin, share = "    ", ""
     if parts > 1:
@@ -99,6 +100,9 @@ def _step_lines(precision: str, memory_format: str, parts: int, n_gpus: int) -> 
         margin, share = "        ", f" / {parts}"
     if parts > 1 and n_gpus > 1:
         yield "        # all but the last part under model.no_sync()"
+    to = '"cuda", torch.half' if precision == "fp16" else '"cuda"'
+    to += ", memory_format=torch.channels_last" if memory_format == "channels_last" else ""
+    yield f'{margin}images, labels = images.to({to}), labels.to("cuda")'
     if precision in _AUTOCAST:
         yield f'{margin}with torch.autocast("cuda", {_AUTOCAST[precision]}):'
         yield f"{margin}    loss = criterion(model(images), labels){share}"

@@ -7,8 +7,8 @@ documentation of `torch.amp` the operators that stay in fp32):
 - weights, the optimizer's state (1 x the weights for momentum, 2 x for Adam), and the weight gradients computed so far;
 - gradients from the step before, until they are freed;
 - AMP's 16-bit copies of the weights of layers still to come, and numbers derived from only parameters that they keep;
-- activations kept by layers still to come; a tensor kept by several operators counts once, and AMP's copies of it in
-  another precision apart;
+- the images, which the loop holds, and activations kept by layers still to come; a tensor kept by several operators
+  counts once, and AMP's copies of it in another precision apart;
 - gradients of activations from their last reader to the layer that wrote them;
 - a workspace as large as a convolution's input and output, while it runs; two maps for a formula's gradient;
 - cuBLAS's own workspace, and the CUDA context with cuDNN's and cuBLAS's kernels.
@@ -346,8 +346,6 @@ def _gradients(table: LayerTable, precision: str) -> Bytes:
         if tensor != IMAGE and not learns[position[tensor]]:
             here = slice(i, max(i, last_reader.get(tensor, i)) + 1)
             alive[here] += np.where(learns[here], 0.0, tensors.bytes[tensor])
-    if (0, IMAGE, None) not in _kept_tensors(table, ends, tensors):
-        alive += np.where(learns, 0.0, tensors.bytes[IMAGE])
     return alive
 
 
@@ -377,6 +375,8 @@ def _kept_tensors(
     """
     by_index = {layer.index: layer for layer in table}
     kept: dict[tuple[int, int, int | None], tuple[int, int]] = {}
+    if len(table):  # the loop holds its images until the step is over
+        kept[0, IMAGE, None] = 0, len(table) - 1
 
     def keep(part: int, tensor: int, place: int, *, copied: bool = False) -> None:
         key = part, tensor, place if copied else None

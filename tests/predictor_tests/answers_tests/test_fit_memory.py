@@ -170,6 +170,14 @@ def test_the_lines_of_a_plan_train_as_the_plain_step(torch):
         torch.testing.assert_close(one, other.contiguous(), rtol=1e-4, atol=1e-6)
 
 
+def test_the_lines_of_a_plan_move_a_part_at_a_time_and_keep_the_allocator_from_fragmenting():
+    lines = code_of("amp_bf16", "channels_last", 4, ()).splitlines()
+    allocator = next(place for place, line in enumerate(lines) if "expandable_segments:True" in line)
+    assert allocator < lines.index("import torch")
+    [moved] = [line for line in lines if "images.to(" in line]
+    assert moved.startswith("        images, labels = ")  # in the loop over parts
+
+
 def from_module(module):
     from predictor.cnns.resolve import resolve_cnn
 

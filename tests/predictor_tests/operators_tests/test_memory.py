@@ -212,8 +212,8 @@ def test_under_mixed_precision_a_group_norm_keeps_its_map_in_32_bits_and_the_lay
         Layer(2, "c", "activation", "relu", inputs=(1,), **shape),
         Layer(3, "d", "conv2d", inputs=(2,), **shape),
     )
-    # copies of the image (2 bytes), of the norm's input (4), ReLU's result (4) and the copy of it (2)
-    assert kept_bytes_per_image(LayerTable("gn", 8, layers), "amp_bf16") == (2 + 4 + 4 + 2) * 4 * 8 * 8
+    # the loop's image (4 bytes), copies of it (2), of the norm's input (4), ReLU's result (4) and the copy of it (2)
+    assert kept_bytes_per_image(LayerTable("gn", 8, layers), "amp_bf16") == (4 + 2 + 4 + 4 + 2) * 4 * 8 * 8
 
 
 def test_under_mixed_precision_an_instance_norm_keeps_16_bits():
@@ -225,8 +225,8 @@ def test_under_mixed_precision_an_instance_norm_keeps_16_bits():
         Layer(2, "c", "activation", "leaky_relu", inputs=(1,), overwrites=0, **shape),
         Layer(3, "d", "conv2d", inputs=(2,), **shape),
     )
-    # a copy of the image, and the inputs of the norm, of the activation and of the convolution behind it
-    assert kept_bytes_per_image(LayerTable("in", 8, layers), "amp_bf16") == 4 * 2 * 4 * 8 * 8
+    # the loop's image, a copy of it, and the inputs of the norm, of the activation and of the convolution behind it
+    assert kept_bytes_per_image(LayerTable("in", 8, layers), "amp_bf16") == (4 + 4 * 2) * 4 * 8 * 8
 
 
 def bytes_saved_by_pytorch(torch, cnn, image_size, batch_size=2):
