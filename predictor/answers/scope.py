@@ -76,7 +76,7 @@ def scope_of(
         *_sources(model.card, columns["method"], columns["trained_on"]),
         *_epoch(asked),
         *_compiling(asked),
-        "Times do not depend on the optimizer: the training data does not distinguish it.",
+        "Times of the GPU do not depend on the optimizer: the training data does not distinguish it.",
         _MEMORY[memory_estimate_validated(question.framework)],
         *([_COMPILED_MEMORY] if question.capture == "compile" else []),
     ]

@@ -103,6 +103,9 @@ def chainer_lacks(mode: Mode) -> str | None:
     return next((name for name, has in CHAINER.items() if getattr(mode, name) not in has), None)
 
 
+TIMED_ALIKE = ("momentum", "sgd", "adam")
+"""Optimizers whose updates the training data does not tell apart; others have states or passes that none of it has."""
+
 USUAL_WORKSPACE_MIB = 8.0
 """Memory that Chainer allows cuDNN for a convolution."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, design_of, find_gpu, rates_of
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.modes import TIMED_ALIKE, Mode
 from predictor.cnns.layer_table import LayerTable, TableWarning
 from predictor.models.forecast import WIDENS, IterationForecast, Kind, Reason
 from predictor.operator_types import VIEW_TYPES
@@ -234,7 +234,12 @@ def _of_any_gpu(
         unknown = Reason("framework", f"{mode.framework} was never measured", _WIDENS_OF_FRAMEWORK)
         return (unknown,), False, _of_capture([], mode)
     asked = {name: str(getattr(mode, name)) for name in MODE_FIELDS}
-    lacking = [name for name in _DECISIVE if all(each[name] != asked[name] for each in with_framework)]
+    lacking = [
+        name
+        for name in _DECISIVE
+        if all(each[name] != asked[name] for each in with_framework)
+        and not (name == "optimizer" and mode.optimizer in TIMED_ALIKE)
+    ]
     found = [
         Reason(name, f"{_said(name, asked[name])} was never measured with {mode.framework}")
         for name in lacking

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import is_cpu
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.modes import TIMED_ALIKE, Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.base import Case, check_image_size, table_of
@@ -189,7 +189,7 @@ def _reasons(
 ) -> tuple[tuple[Reason, ...], ...]:
     common = [model.library.reason] if isinstance(model.library, CarriedOver) else []
     common += of_table(table)
-    if mode.optimizer != _OPTIMIZER:
+    if mode.optimizer not in TIMED_ALIKE:
         common.append(Reason("optimizer", f"operators were measured with {_OPTIMIZER}, not {mode.optimizer}"))
     found = sums.reasons()
     told = {id(each): (*each, *common) for each in found}  # batch sizes share their tuples
