@@ -254,8 +254,8 @@ def test_a_batch_size_beyond_the_measured_ones_is_named(model):
 
 
 def test_another_optimizer_is_named(model):
-    adam = model.forecast(RESNET, H200, replace(TF32, optimizer="adam"), [64])
-    assert adam.extrapolates[0][0].kind == "optimizer"
+    lamb = model.forecast(RESNET, H200, replace(TF32, optimizer="lamb"), [64])
+    assert lamb.extrapolates[0][0].kind == "optimizer"
 
 
 def test_a_captured_iteration_takes_the_gpu_time(model):

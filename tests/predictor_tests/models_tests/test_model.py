@@ -205,7 +205,7 @@ def test_what_was_measured_gives_no_reason_for_caution(model):
         ("resnet50", "T4", Mode(framework="chainer"), 64, "framework: Chainer is carried over from PyTorch"),
         ("resnet50", "RTX 3090", Mode(), 64, "precision: fp32 was never measured on GeForce RTX 3090"),
         ("resnet50", "T4", Mode(capture="graph"), 64, "capture: graph was never measured"),
-        ("resnet50", "T4", Mode(optimizer="adam"), 64, "optimizer: adam was never measured with pytorch"),
+        ("resnet50", "T4", Mode(optimizer="lamb"), 64, "optimizer: lamb was never measured with pytorch"),
         ("resnet50", "T4", Mode(xla=True), 64, "xla: xla was never measured with pytorch"),
         (
             "resnet50",
