@@ -561,3 +561,6 @@ RECURRENT_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.
 
 VIEW_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_view)
 """Types that run no kernel."""
+
+FUNCTION_TYPES = ("activation", "add", "clamp", "concat", "mean", "multiply", "pad")
+"""Functions that training code calls on lists of boxes and scores, too."""

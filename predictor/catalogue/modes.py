@@ -104,7 +104,7 @@ def chainer_lacks(mode: Mode) -> str | None:
 
 
 TIMED_ALIKE = ("momentum", "sgd", "adam")
-"""Optimizers whose updates the training data does not tell apart; others have states or passes that none of it has."""
+"""Optimizers whose updates PyTorch's training data does not tell apart; it has no states or passes of others."""
 
 USUAL_WORKSPACE_MIB = 8.0
 """Memory that Chainer allows cuDNN for a convolution."""

@@ -238,7 +238,7 @@ def _of_any_gpu(
         name
         for name in _DECISIVE
         if all(each[name] != asked[name] for each in with_framework)
-        and not (name == "optimizer" and mode.optimizer in TIMED_ALIKE)
+        and not (name == "optimizer" and mode.framework == "pytorch" and mode.optimizer in TIMED_ALIKE)
     ]
     found = [
         Reason(name, f"{_said(name, asked[name])} was never measured with {mode.framework}")

@@ -132,7 +132,7 @@ def _passes(layer: Layer, again: int) -> float:
     forward = ratios_of("host")["forward"]
     if layer.forwards is None:
         return 1.0
-    backward = max(layer.input_gradients or 0, layer.weight_gradients or 0)
+    backward = float(max(layer.input_gradients or 0, layer.weight_gradients or 0))
     if not backward:
         forward = FORWARD_ALONE
     elif layer.parameters and not layer.weight_gradients:

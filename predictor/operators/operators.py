@@ -19,7 +19,7 @@ from typing import Any
 from predictor.catalogue.devices import ELEMENT_BYTES
 from predictor.cnns.layer_table import DEPTH_COLUMNS, DIMENSIONS, IMAGE, Layer, LayerTable, side
 from predictor.errors import SchemaError
-from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES, VOLUME_TYPES
+from predictor.operator_types import ACTIVATIONS, FUNCTION_TYPES, OPERATOR_TYPES, VIEW_TYPES, VOLUME_TYPES
 
 _SHAPE = tuple(
     f"{what}_{part}"
@@ -183,9 +183,6 @@ def operators_of(
     return MappingProxyType(counted)
 
 
-_FUNCTIONS = ("activation", "add", "clamp", "concat", "mean", "multiply", "pad")
-
-
 @lru_cache(maxsize=256)
 def functions_of_lists(table: LayerTable) -> frozenset[int]:
     """Positions of functions of lists, such as boxes and scores, through which no gradient goes back; cached.
@@ -195,7 +192,7 @@ def functions_of_lists(table: LayerTable) -> frozenset[int]:
     of_lists = {
         position: layer
         for position, layer in enumerate(table.layers)
-        if layer.type in _FUNCTIONS
+        if layer.type in FUNCTION_TYPES
         and {layer.in_height, layer.in_width, layer.out_height, layer.out_width} == {1}
         and not layer.parameters
     }
