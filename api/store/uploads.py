@@ -30,6 +30,7 @@ MAX_NUMBER = 10.0**12
 LEAST_NUMBER = 1e-6
 """Of a time or an amount above zero: what is smaller was not measured, and its inverse is not a finite number."""
 
+_MOST_KEYS = 1_000  # of an object: to name a hundred thousand unknown ones takes 90 MiB
 _SPREADS = (
     "iteration_time_ms_iqr",
 )  # repeats may differ by less: a GPU's time of an operator by a picosecond
@@ -223,6 +224,10 @@ def _no_constant(name: str) -> Any:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MOST_KEYS:
+        raise SchemaError(
+            f"the body's JSON has an object of {len(pairs):,} keys; nothing that is asked has more than {_MOST_KEYS:,}."
+        )
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]

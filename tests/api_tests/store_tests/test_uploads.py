@@ -112,6 +112,7 @@ def test_a_body_that_is_no_measurement_table_is_refused(body, message):
         ("", "not JSON"),
         ("{", "not JSON"),
         ("[" * 100_000, "nested too deeply|not JSON"),
+        (json.dumps([{f"k{i}": 1 for i in range(1001)}]), "an object of 1,001 keys"),
         ('{"rows": 3}', "not a list of rows"),
         ('"text"', "not a list of rows"),
         ("[1]", "row 1 is 1, not an object"),
