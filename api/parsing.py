@@ -15,13 +15,7 @@ from api.caching import accepts_gzip, file_response
 from api.problems import InvalidFieldsError
 from api.questions import (
     MAX_COLUMN_ROWS,
-    CalibrationQuestion,
-    CheckQuestion,
-    ComparisonQuestion,
-    DifferenceQuestion,
-    ExplanationQuestion,
-    MemoryPlanQuestion,
-    PredictionQuestion,
+    CnnQuestion,
     check_runs,
     core_question,
 )
@@ -46,24 +40,7 @@ _COLUMNS_OR_STORE = (
     f"Measurements, up to {MAX_COLUMN_ROWS:,}, take least room as columns: "
     f'"measurements": {{"gpu": ["NVIDIA L40S", ...], "batch_size": [32, ...], ...}}. {LARGER_TABLES}'
 )
-Asked = (
-    PredictionQuestion
-    | ComparisonQuestion
-    | ExplanationQuestion
-    | CheckQuestion
-    | DifferenceQuestion
-    | MemoryPlanQuestion
-)
-Q = TypeVar(
-    "Q",
-    PredictionQuestion,
-    ComparisonQuestion,
-    CalibrationQuestion,
-    ExplanationQuestion,
-    CheckQuestion,
-    DifferenceQuestion,
-    MemoryPlanQuestion,
-)
+Q = TypeVar("Q", bound=CnnQuestion)
 Answering = Callable[[Q, Question], bytes]
 """From a checked question, as posted and as the core takes it, to its answer in JSON."""
 
@@ -121,7 +98,7 @@ def example_answer(kind: type[Q], answer: Answering[Q], serving: ServingState) -
     return from_json(_from_body(body, kind, answer, serving.model.current, serving.offers))
 
 
-def with_measurements(question: Question, posted: Asked) -> Question:
+def with_measurements(question: Question, posted: CnnQuestion) -> Question:
     """The question with its measurements, fitted on top of the model.
 
     Raises

@@ -186,7 +186,7 @@ _BatchSizes = Annotated[
 ]
 
 
-class _CnnQuestion(BaseModel):
+class CnnQuestion(BaseModel):
     """A question about a CNN, without the options that the core declares."""
 
     model_config = STRICT
@@ -213,22 +213,23 @@ class _CnnQuestion(BaseModel):
         "anchors. `/v1/calibrations` takes stored ones.",
     )
 
-    if TYPE_CHECKING:  # of the options, those that the service itself reads
+    if TYPE_CHECKING:  # of each question's own fields and options, those that the service itself reads
+        gpus: Any
         image_size: int | None
         data_set: str | None
         anchors: list[_Anchor]
 
 
 if TYPE_CHECKING:
-    _Predicted = _CnnQuestion
-    _Explained = _CnnQuestion
-    _Compared = _CnnQuestion
-    _Checked = _CnnQuestion
+    _Predicted = CnnQuestion
+    _Explained = CnnQuestion
+    _Compared = CnnQuestion
+    _Checked = CnnQuestion
 else:
-    _Predicted = _with_options(_CnnQuestion, options_of(Question, "predict"), without=tuple(LISTED))
-    _Explained = _with_options(_CnnQuestion, options_of(Question, "explain"))
-    _Checked = _with_options(_CnnQuestion, options_of(Question, "predict"))
-    _Compared = _with_options(_CnnQuestion, {**options_of(Question, "compare"), **options_of(Plan)})
+    _Predicted = _with_options(CnnQuestion, options_of(Question, "predict"), without=tuple(LISTED))
+    _Explained = _with_options(CnnQuestion, options_of(Question, "explain"))
+    _Checked = _with_options(CnnQuestion, options_of(Question, "predict"))
+    _Compared = _with_options(CnnQuestion, {**options_of(Question, "compare"), **options_of(Plan)})
 
 _Gpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_GPUS)]
 if TYPE_CHECKING:
@@ -494,7 +495,7 @@ def plan_of(posted: ComparisonQuestion | MemoryPlanQuestion) -> Plan:
     return Plan(**{name: getattr(posted, name) for name in options_of(Plan)})
 
 
-def core_question(posted: _CnnQuestion, gpus: object, served: Model, offers: Sequence[Offer]) -> Question:
+def core_question(posted: CnnQuestion, gpus: object, served: Model, offers: Sequence[Offer]) -> Question:
     """The core's question with every option that was asked, but without the question's measurements.
 
     Raises
@@ -520,7 +521,7 @@ def core_question(posted: _CnnQuestion, gpus: object, served: Model, offers: Seq
     return Question(cnn, gpus, posted.batch_sizes, **{**options, **read})
 
 
-def _cnn_of(posted: _CnnQuestion) -> str | LayerTable:
+def _cnn_of(posted: CnnQuestion) -> str | LayerTable:
     """The CNN, by its name in the zoo or as layers; a name is never a path, which the core would take."""
     if (posted.cnn is None) == (posted.layer_table is None):
         given = "no CNN is" if posted.cnn is None else "cnn and layer_table are"

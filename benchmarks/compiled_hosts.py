@@ -10,15 +10,16 @@ import csv
 import multiprocessing
 import os
 import signal
-import statistics
 import sys
 import tempfile
 import time
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from epoch_training import among_others_ms, enqueued_ms
 from machine import machine
 
 CNNS = (
@@ -198,20 +199,9 @@ def iteration_times(step: Any, device: Any) -> dict[str, Any]:
     """Wall time of an iteration among others, time to enqueue one on an idle GPU, and its kernels."""
     for _ in range(3):
         step()
-    enqueued = []
-    for _ in range(_REPEATS):
-        _wait(device)
-        start = time.perf_counter()
-        step()
-        enqueued.append(1000 * (time.perf_counter() - start))
-    enqueue_ms = statistics.median(enqueued)
-    n = max(10, int(1000 * _SECONDS / enqueue_ms))
-    _wait(device)
-    start = time.perf_counter()
-    for _ in range(n):
-        step()
-    _wait(device)
-    wall_ms = 1000 * (time.perf_counter() - start) / n
+    idle = partial(_wait, device)
+    enqueue_ms = enqueued_ms(step, idle, _REPEATS)
+    wall_ms = among_others_ms(step, idle, max(10, int(1000 * _SECONDS / enqueue_ms)))
     found = {"wall_ms": wall_ms, "enqueue_ms": enqueue_ms} | _kernels(step, device)
     return {name: float(f"{value:.5g}") for name, value in found.items()}
 

@@ -184,20 +184,30 @@ def _alone(step: Callable[[], None], wait: Callable[[], None], job: Job) -> dict
 
     The workers fill their queues meanwhile, which slows the first of them as it does in training.
     """
-    enqueued = []
-    for _ in range(_ENQUEUED):
+    enqueue_ms = enqueued_ms(step, wait, _ENQUEUED)
+    n = max(_ALONE_LEAST, min(_ALONE_IMAGES, job.samples) // job.local_batch_size)
+    return {"alone_ms": among_others_ms(step, wait, n), "enqueue_ms": enqueue_ms}
+
+
+def enqueued_ms(step: Callable[[], None], wait: Callable[[], None], repeats: int) -> float:
+    """Time to enqueue an iteration while the GPU is idle, median of some."""
+    found = []
+    for _ in range(repeats):
         wait()
         start = time.perf_counter()
         step()
-        enqueued.append(time.perf_counter() - start)
-    n = max(_ALONE_LEAST, min(_ALONE_IMAGES, job.samples) // job.local_batch_size)
+        found.append(1000 * (time.perf_counter() - start))
+    return statistics.median(found)
+
+
+def among_others_ms(step: Callable[[], None], wait: Callable[[], None], n: int) -> float:
+    """Time of an iteration, mean of `n` between which nothing waits for the GPU."""
     wait()
     start = time.perf_counter()
     for _ in range(n):
         step()
     wait()
-    seconds = (time.perf_counter() - start) / n
-    return {"alone_ms": 1000 * seconds, "enqueue_ms": 1000 * statistics.median(enqueued)}
+    return 1000 * (time.perf_counter() - start) / n
 
 
 def _train_pytorch(job: Job) -> dict[str, Any]:
@@ -284,12 +294,7 @@ def _opening_ms(
     """Ms of `n` iterations in their loader, after those whose mini-batches its workers had ready."""
     for _ in range(skipped):
         step(next(batches))
-    wait()
-    start = time.perf_counter()
-    for _ in range(n):
-        step(next(batches))
-    wait()
-    return 1000 * (time.perf_counter() - start) / n
+    return among_others_ms(lambda: step(next(batches)), wait, n)
 
 
 _LATER = ("second", "third")

@@ -42,7 +42,7 @@ def answer_to(posted: ComparisonQuestion, question: Question) -> bytes:
     content = {
         "verdict": comparison.verdict,
         "covers": comparison.scope,
-        "left_out": Asked.of(question).left_out,
+        "left_out": asked.left_out,
         "rows": comparison.rows,
     }
     return in_json(content)

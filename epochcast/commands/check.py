@@ -16,9 +16,7 @@ from predictor.errors import SchemaError
 @o.with_options(Question, answer="predict")
 @o.with_json
 def check_command(
-    cnn: Annotated[
-        str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False, autocompletion=o.complete_cnn)
-    ],
+    cnn: o.Cnn,
     gpu: Annotated[
         str, typer.Option("--gpu", "-g", help="GPU by any of its names.", autocompletion=o.complete_gpu)
     ],

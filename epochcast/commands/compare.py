@@ -34,9 +34,7 @@ _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 @o.with_options(Question, Plan, answer="compare")
 @o.with_json
 def compare_command(
-    cnn: Annotated[
-        str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False, autocompletion=o.complete_cnn)
-    ],
+    cnn: o.Cnn,
     gpu: Annotated[
         list[str] | None,
         typer.Option(

@@ -15,9 +15,7 @@ from predictor.errors import SchemaError
 @o.with_options(Plan, Question, answer="compare")
 @o.with_json
 def fit_memory_command(
-    cnn: Annotated[
-        str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False, autocompletion=o.complete_cnn)
-    ],
+    cnn: o.Cnn,
     gpu: Annotated[
         list[str] | None,
         typer.Option(

@@ -47,6 +47,9 @@ def _complete(known: Option) -> Callable[[], list[str]] | None:
     return complete if known.choices or known.name == "data_set" else None
 
 
+Cnn = Annotated[
+    str, typer.Argument(help=f"The CNN: {CNN_HELP}.", show_default=False, autocompletion=complete_cnn)
+]
 BatchSizes = Annotated[
     list[str] | None,
     typer.Option(

@@ -14,7 +14,7 @@ from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.asked import Asked
 from predictor.answers.quantities import estimate, number, percent, rounded, rounded_duration, usd
 from predictor.answers.question import Question, named
-from predictor.catalogue.devices import default_precision, precisions_of
+from predictor.catalogue.devices import Gpu, default_precision, precisions_of
 from predictor.catalogue.links import Link, all_links, find_link
 from predictor.catalogue.modes import chainer_lacks
 from predictor.catalogue.offers import hourly_usd
@@ -318,13 +318,12 @@ def _of_the_mode(question: Question) -> Iterator[_Suspect]:
     for precision, memory_format, *words in others:
         other = replace(mode, precision=precision, memory_format=memory_format)
         if mode.framework != "chainer" or chainer_lacks(other) is None:
-            yield _in_mode(question, precision, memory_format, *words)
+            yield _in_mode(question, gpu, precision, memory_format, *words)
 
 
 def _in_mode(
-    question: Question, precision: str, memory_format: str, name: str, what: str, remedy: str
+    question: Question, gpu: Gpu, precision: str, memory_format: str, name: str, what: str, remedy: str
 ) -> _Suspect:
-    [(gpu, _)] = Asked.of(question).devices
     if precision != "tf32":
         question = replace(question, float32_matmul_precision=None, precision=None)
     other = question.in_mode([gpu], precision, memory_format)

@@ -340,6 +340,11 @@ class _Variant:
     concessions: tuple[str, ...]
 
     @cached_property
+    def asked(self) -> Asked:
+        """The question, looked up."""
+        return Asked.of(self.question)
+
+    @cached_property
     def table(self) -> LayerTable:
         """The CNN, all at once and nothing recomputed."""
         tables = Asked.of(replace(self.question, gradient_accumulation=1)).tables
@@ -384,8 +389,8 @@ class _Variant:
 
     def _modes(self, gpu: Gpu) -> list[Mode]:
         """The mode as asked, and the fastest common one where the question leaves it open."""
-        training, question = Asked.of(self.question).training, self.question
-        modes = [training.on(gpu)]
+        question = self.question
+        modes = [self.asked.training.on(gpu)]
         fast = fast_mode_of(gpu, question.framework, question.memory_format or "nchw")
         if fast is not None and question.step is None:
             precision, memory_format = question.precision or fast[0], question.memory_format or fast[1]
@@ -423,10 +428,10 @@ class _Variant:
 
     def _counts(self, gpu: Gpu) -> list[int]:
         """GPUs that may share the mini-batch: as many as asked for, or powers of two up to those of an offer."""
-        asked, question = Asked.of(self.question), self.question
+        question = self.question
         if question.n_gpus > 1 or self.search.plan.trials > 1 or question.is_whole:
             return [question.n_gpus]
-        most = max((offer.gpu_count for offer in asked.prices if offer.gpu == gpu.name), default=1)
+        most = max((offer.gpu_count for offer in self.asked.prices if offer.gpu == gpu.name), default=1)
         return [2**power for power in range(int(max(1, most)).bit_length())]
 
     def _parts(self, local: int) -> list[int]:

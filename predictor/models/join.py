@@ -59,15 +59,16 @@ def with_gpu_share(
 
     `why` becomes one more reason for caution.
     """
+    gpu_ms, host_ms = forecast.gpu_time_ms, forecast.host_time_ms
+    whole_ms = join_host(gpu_ms, host_ms)
 
     def of_iteration(of_gpu: float) -> Array:
-        joined = join_host(forecast.gpu_time_ms, forecast.host_time_ms)
-        return np.asarray(join_host(of_gpu * forecast.gpu_time_ms, forecast.host_time_ms) / joined, float)
+        return np.asarray(join_host(of_gpu * gpu_ms, host_ms) / whole_ms, float)
 
     return replace(
         forecast,
         iteration_time_ms=of_iteration(share) * forecast.iteration_time_ms,
-        gpu_time_ms=share * forecast.gpu_time_ms,
+        gpu_time_ms=share * gpu_ms,
         low_ms=of_iteration(best) * forecast.low_ms,
         high_ms=of_iteration(worst) * forecast.high_ms,
         gpu_low_ms=best * forecast.gpu_low_ms,
