@@ -42,7 +42,7 @@ class ProfileRequest:
 
     preset: str | None = _option(
         None,
-        "quick, library, founding, zoo, targets, ddp, cnn:NAME, cnn:FILE.py:make_model, targets:NAME,NAME.",
+        "quick, library, founding, zoo, targets, trainings, ddp, cnn:NAME, cnn:FILE.py:make_model, targets:NAME,NAME.",
         panel=WHAT,
         usual="quick; with --device cpu cnn:resnet18@32 at batch size 32",
     )

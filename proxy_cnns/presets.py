@@ -17,6 +17,7 @@ from proxy_cnns.configuration import Configuration, Replicas, Subject
 from proxy_cnns.designs import COMMON_CNNS, LIBRARY_CNNS, common_operators, designed_operators
 from proxy_cnns.estimates import estimated_memory_gib, estimated_ms
 from proxy_cnns.spread import spread_order
+from proxy_cnns.trainings import training_operators
 from proxy_cnns.user_cnns import distinct_operators, named_table, target_subject
 
 
@@ -340,6 +341,21 @@ def _targets(names: Sequence[str] = TARGETS, name: str = "targets") -> Preset:
     return Preset(name, "whole CNNs as trained", subjects, _USUAL_BATCH_SIZES, _FOUR_MODES)
 
 
+def _trainings() -> Preset:
+    about = "operators of segmenters, volumes, large windows, attention and recurrent heads"
+    blocks = tuple(
+        Block(mode, size, operator_subjects(operators))
+        for modes, sizes, operators in training_operators()
+        for mode in modes
+        for size in sizes
+    )
+    subjects = tuple(dict.fromkeys(subject for block in blocks for subject in block.subjects))
+    modes = tuple(dict.fromkeys(block.mode for block in blocks))
+    return Preset(
+        "trainings", about, subjects, (16, 64, 4, 2), modes, limit_ms=200, limit_gib=30, blocks=blocks
+    )
+
+
 def _data_parallel() -> Preset:
     subjects = tuple(target_subject(each) for each in PARALLEL_TARGETS)
     about = "all-reduces, and whole CNNs trained by several GPUs together, beside one GPU"
@@ -362,6 +378,7 @@ PRESETS: dict[str, Callable[[], Preset]] = {
     "founding": _founding,
     "zoo": _zoo,
     "targets": _targets,
+    "trainings": _trainings,
     "ddp": _data_parallel,
 }
 """Presets without arguments; `preset` also takes ``cnn:`` and ``targets:``."""

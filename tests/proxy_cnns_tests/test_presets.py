@@ -261,3 +261,9 @@ def test_planning_needs_neither_pandas_nor_a_framework():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"pandas", "torch", "chainer"} & set(done.stdout.split())
+
+
+def test_trainings_hold_types_that_the_designed_libraries_lack(presets):
+    types = {subject.operator.type for subject in presets["trainings"].subjects}
+    designed = {subject.operator.type for subject in presets["library"].subjects}
+    assert {"lstm", "gru", "instance_norm"} <= types - designed
