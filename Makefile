@@ -15,7 +15,7 @@ SAY_SIZE_OF_CUDA = case "$$(uname) $(TORCH)" in Linux*cpu*) ;; Linux*) \
   $(BIN)/python -m pip index versions torch 2>/dev/null | grep -qF '$(patsubst torch==%,%,$(TORCH))+cpu' || \
   echo "Installing PyTorch with CUDA, 5.4 GB; a CPU build is enough: make setup PIP_EXTRA_INDEX_URL=<index with $(TORCH)+cpu>";; esac
 
-.PHONY: predict setup check test lint bench figures model notebooks docs containers installed release clean apt skypilot
+.PHONY: predict setup check test lint bench figures model notebooks docs containers installed release clean apt
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
 DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
@@ -45,14 +45,6 @@ ifeq ($(HAS_TORCH),1)
 endif
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1,<82' wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation chainer==7.8.1
-	@touch $@
-
-# SkyPilot holds click and uvicorn below the versions that the other tests run on.
-skypilot: .venv-skypilot/.installed
-
-.venv-skypilot/.installed: pyproject.toml
-	$(PYTHON) -m venv .venv-skypilot
-	.venv-skypilot/bin/python -m pip install --quiet --disable-pip-version-check -e '.[skypilot]'
 	@touch $@
 
 # Installs the Debian packages that tests need when it may, else says what to type; other systems bring their own.

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import columns_of, gpus_column, notes_column, print_answer, write_answer
 from epochcast.notes import (
@@ -35,23 +33,11 @@ _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 @o.with_json
 def compare_command(
     cnn: o.Cnn,
-    gpu: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--gpu",
-            "-g",
-            help="GPU by any of its names; repeat it.",
-            show_default="every GPU on offer",
-            autocompletion=o.complete_gpu,
-        ),
-    ] = None,
+    gpu: Annotated[list[str] | None, o.gpu_option("every GPU on offer")] = None,
     batch_size: o.BatchSizes = None,
     plot: o.Plot = None,
     out: o.Out = None,
     verbose: o.Verbose = False,
-    sky: Annotated[
-        bool, typer.Option("--sky", help="Print only the choice, as the resources of a SkyPilot task.")
-    ] = False,
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],
@@ -66,11 +52,6 @@ def compare_command(
         from epochcast.plots import cost_against_time
 
         o.write_figure(cost_against_time(found.frame(), plan.budget_usd, plan.deadline_h), plot)
-    if sky:
-        from epochcast.sky import resources_yaml
-
-        typer.echo(resources_yaml(found.frame(), spot=question.spot), nl=False)
-        return
     if write_answer(found.records(), out):
         return
     _show(found, output, plan, question, verbose)
