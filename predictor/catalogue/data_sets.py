@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 
-from predictor.checks import yes_or_no
+from predictor.catalogue.rows import read_rows
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file
 
@@ -111,22 +110,4 @@ def find_training_set(name: str) -> TrainingSet:
 
 @lru_cache(maxsize=1)
 def _training_sets() -> dict[str, TrainingSet]:
-    with data_file("data_sets.csv").open(newline="", encoding="utf-8") as file:
-        return {row["data_set"]: _training_set(row) for row in csv.DictReader(file)}
-
-
-def _training_set(row: Mapping[str, str]) -> TrainingSet:
-    return TrainingSet(
-        name=row["data_set"],
-        samples=int(row["samples"]),
-        image_size=int(row["image_size"]),
-        channels=int(row["channels"]),
-        classes=int(row["classes"]),
-        resized=yes_or_no("resized", row["resized"]),
-        stored=row["stored"],
-        records=int(row["records"]),
-        disk_gb=float(row["disk_gb"]),
-        megapixels=float(row["megapixels"]),
-        decoded_gb=float(row["decoded_gb"]),
-        source=row["source"],
-    )
+    return {each.name: each for each in read_rows(TrainingSet, data_file("data_sets.csv"), "data_set")}

@@ -5,17 +5,15 @@ Units: clocks in GHz, bandwidth in GB/s (10^9 bytes), memory and L2 cache in GiB
 
 from __future__ import annotations
 
-import csv
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
-from predictor.checks import yes_or_no
+from predictor.catalogue.rows import read_rows
 from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError, nearest
 from predictor.files import data_file
 
@@ -89,14 +87,7 @@ def load_gpus(path: Path) -> tuple[Gpu, ...]:
     SchemaError
         If columns are missing, a value is not of its column's type, or the file has no rows.
     """
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = [f.name for f in fields(Gpu) if f.name not in (reader.fieldnames or ())]
-        if missing:
-            raise SchemaError(
-                f"{path.name} lacks the columns {', '.join(missing)} (datasets/README.md lists all)."
-            )
-        gpus = tuple(_gpu(row, f"{path.name}, line {reader.line_num}") for row in reader)
+    gpus = read_rows(Gpu, path)
     if not gpus:
         raise SchemaError(f"{path.name} holds no GPU.")
     return gpus
@@ -128,37 +119,6 @@ def gpus_of_generation(name: str | None) -> list[Gpu]:
             f"known: {', '.join(generations())}."
         )
     return [gpu for gpu in all_gpus() if name is None or gpu.generation == name.casefold()]
-
-
-def _gpu(row: Mapping[str, str | None], where: str) -> Gpu:
-    values = {}
-    for field in fields(Gpu):
-        text = (row[field.name] or "").strip()
-        try:
-            values[field.name] = _READ[str(field.type)](text)
-        except ValueError:  # a SchemaError is one
-            raise SchemaError(f"{where}: {field.name} is {text!r}, which is not its type.") from None
-    return Gpu(**values)
-
-
-def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: read(text) if text else None
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(";") if part.strip())
-
-
-# How a cell of each type of Gpu's fields is read.
-_READ: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "bool": lambda text: yes_or_no("a flag", text),
-    "int | None": _optional(int),
-    "float | None": _optional(float),
-    "tuple[str, ...]": _names,
-}
 
 
 # A name's last word may be its memory: "T4 16GB", "A100 (80 GB)".

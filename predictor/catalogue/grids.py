@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import lru_cache
 
 from predictor.catalogue.offers import Offer
+from predictor.catalogue.rows import read_rows
 from predictor.errors import SchemaError, nearest
 from predictor.files import data_file
 
@@ -34,19 +34,7 @@ class Grid:
 @lru_cache(maxsize=1)
 def all_grids() -> tuple[Grid, ...]:
     """Every region of ``grids.csv``."""
-    with data_file("grids.csv").open(newline="", encoding="utf-8") as file:
-        return tuple(
-            Grid(
-                row["region"],
-                row["place"],
-                float(row["g_co2e_per_kwh"]),
-                row["counts"],
-                int(row["year"]),
-                tuple(row["offers"].split(";")) if row["offers"] else (),
-                row["source"],
-            )
-            for row in csv.DictReader(file)
-        )
+    return read_rows(Grid, data_file("grids.csv"))
 
 
 def find_grid(name: str, called: str = "region") -> Grid:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 
 from predictor.catalogue.data_sets import TrainingSet
+from predictor.catalogue.rows import read_rows
 from predictor.errors import SchemaError
 from predictor.files import data_file
 
@@ -53,7 +51,7 @@ class Source:
     name: str
     cpu_us: float
     wait_us: float
-    read_mb_per_s: float  # infinite where nothing is read
+    read_mb_per_s: float = math.inf  # nothing is read
 
 
 def find_loader(name: str, stored: str) -> Loader:
@@ -74,32 +72,10 @@ def find_source(name: str) -> Source:
 
 
 @lru_cache(maxsize=1)
-def _loaders() -> Mapping[tuple[str, str], Loader]:
-    return MappingProxyType(
-        {(row["loader"], row["stored"]): _loader(row) for row in _rows("loaders.csv")},
-    )
-
-
-def _loader(row: Mapping[str, str]) -> Loader:
-    numbers = ("fixed_us", "us_per_source_megapixel", "us_per_megapixel", "vcpu_share", "spread")
-    return Loader(row["loader"], row["stored"], *(float(row[name]) for name in numbers))
+def _loaders() -> dict[tuple[str, str], Loader]:
+    return {(each.name, each.stored): each for each in read_rows(Loader, data_file("loaders.csv"), "loader")}
 
 
 @lru_cache(maxsize=1)
-def _sources() -> Mapping[str, Source]:
-    return MappingProxyType(
-        {
-            row["source"]: Source(
-                row["source"],
-                float(row["cpu_us"]),
-                float(row["wait_us"]),
-                float(row["read_mb_per_s"]) if row["read_mb_per_s"] else math.inf,
-            )
-            for row in _rows("sources.csv")
-        }
-    )
-
-
-def _rows(name: str) -> list[dict[str, str]]:
-    with data_file(name).open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def _sources() -> dict[str, Source]:
+    return {each.name: each for each in read_rows(Source, data_file("sources.csv"), "source")}
