@@ -32,6 +32,7 @@ __all__ = [
     "duration",
     "json_ready",
     "number",
+    "print_as",
     "print_notes",
     "print_records",
     "print_table",
@@ -70,6 +71,21 @@ def print_records(records: Sequence[Record], how: Format, fields: Iterable[str],
     writer = csv.DictWriter(sys.stdout, fieldnames=list(fields), extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: _cell(value) for key, value in record.items()} for record in records)
+
+
+def print_as(
+    output: Format,
+    records: Sequence[Record],
+    columns: Sequence[Column],
+    title: str | None,
+    fields: Iterable[str] | None = None,
+    **about: object,
+) -> None:
+    """Print records as a table of these columns, or with all `fields` (the first record's) as JSON or CSV."""
+    if output is Format.table:
+        print_table(records, columns, title)
+    else:
+        print_records(records, output, fields or (records[0] if records else ()), **about)
 
 
 def write_records(records: Sequence[Record], path: Path, fields: Iterable[str]) -> None:

@@ -17,9 +17,7 @@ from predictor.errors import SchemaError
 @o.with_json
 def check_command(
     cnn: o.Cnn,
-    gpu: Annotated[
-        str, typer.Option("--gpu", "-g", help="GPU by any of its names.", autocompletion=o.complete_gpu)
-    ],
+    gpu: Annotated[str, o.gpu_option(more="")],
     batch_size: o.BatchSizes = None,
     images_per_s: Annotated[
         float | None, typer.Option(help="Its speed in images a second.", show_default=False)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, Record, number, print_records, print_table
+from epochcast.tables import Column, Format, Record, number, print_as, print_records, print_table
 
 if TYPE_CHECKING:
     from predictor.cnns.layer_table import Layer, LayerTable
@@ -33,10 +33,7 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
         }
         for name in zoo_names()
     ]
-    if output is Format.table:
-        print_table(records, _zoo_columns(), f"{len(records)} CNNs")
-    else:
-        print_records(records, output, records[0])
+    print_as(output, records, _zoo_columns(), f"{len(records)} CNNs")
 
 
 @app.command("show")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, Record, counted, number, print_records, print_table
+from epochcast.tables import Column, Format, Record, counted, number, print_as, print_records
 
 app = typer.Typer(
     help="Measurement tables: import published ones, show what one holds, upload it.",
@@ -30,7 +30,8 @@ def list_command(to: _To = None, output: o.OutputFormat = Format.table) -> None:
     from predictor.measurements.published import DATA_SETS
     from predictor.measurements.published.released import released_tables
 
-    folder = _folder(to) if to or os.environ.get("EPOCHCAST_PUBLISHED_DATA") else None
+    named = to or os.environ.get("EPOCHCAST_PUBLISHED_DATA")
+    folder = Path(named) if named else None
     records = [
         {
             "data_set": table.data_set,
@@ -43,9 +44,6 @@ def list_command(to: _To = None, output: o.OutputFormat = Format.table) -> None:
         }
         for table in released_tables()
     ]
-    if output is not Format.table:
-        print_records(records, output, tuple(records[0]))
-        return
     columns = [
         Column("data set", lambda r: r["data_set"], left=True),
         Column("table", lambda r: r["table"], left=True),
@@ -53,17 +51,7 @@ def list_command(to: _To = None, output: o.OutputFormat = Format.table) -> None:
         Column("project", lambda r: r["repository"], left=True, rank=1),
         *([Column("in the folder", lambda r: r["state"], left=True)] if folder else []),
     ]
-    print_table(records, columns, str(folder) if folder else None)
-
-
-def _folder(to: Path | None) -> Path:
-    """Return the folder of published tables, which need not be there yet."""
-    from predictor.errors import DataError
-
-    chosen = to or os.environ.get("EPOCHCAST_PUBLISHED_DATA")
-    if not chosen:
-        raise DataError("no folder is named. Pass --to FOLDER or set $EPOCHCAST_PUBLISHED_DATA.")
-    return Path(chosen)
+    print_as(output, records, columns, str(folder) if folder else None)
 
 
 @app.command("import")
@@ -125,14 +113,8 @@ def show_command(
     table = summary(read_measurements(path))
     table = table.astype(object).where(table.notna(), None)
     records = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-    if output is Format.table:
-        print_table(
-            records,
-            _columns(),
-            f"{path.name}: {counted(sum(r['measurements'] for r in records), 'measurement')}",
-        )
-    else:
-        print_records(records, output, [str(name) for name in table.columns])
+    title = f"{path.name}: {counted(sum(r['measurements'] for r in records), 'measurement')}"
+    print_as(output, records, _columns(), title, [str(name) for name in table.columns])
 
 
 def _columns() -> list[Column]:

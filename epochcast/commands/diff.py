@@ -38,12 +38,7 @@ def diff_command(
             show_default=False,
         ),
     ],
-    gpu: Annotated[
-        list[str],
-        typer.Option(
-            "--gpu", "-g", help="GPU by any of its names; repeat it.", autocompletion=o.complete_gpu
-        ),
-    ],
+    gpu: Annotated[list[str], o.gpu_option()],
     batch_size: o.BatchSizes = None,
     fail_over: Annotated[
         str | None,

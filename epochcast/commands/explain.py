@@ -63,25 +63,9 @@ def explain_command(
             autocompletion=o.complete_cnn,
         ),
     ] = None,
-    gpu: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--gpu",
-            "-g",
-            help="GPU by any of its names; repeat it.",
-            show_default="a table's",
-            autocompletion=o.complete_gpu,
-        ),
-    ] = None,
+    gpu: Annotated[list[str] | None, o.gpu_option("a table's")] = None,
     batch_size: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--batch-size",
-            "-b",
-            help="Mini-batch size; repeat it, or write 32,64.",
-            metavar="N",
-            show_default=f"{','.join(map(str, USUAL_BATCH_SIZES))}; a table's",
-        ),
+        list[str] | None, o.batch_size_option(f"{','.join(map(str, USUAL_BATCH_SIZES))}; a table's")
     ] = None,
     parallel: Annotated[
         int | None,

@@ -16,16 +16,7 @@ from predictor.errors import SchemaError
 @o.with_json
 def fit_memory_command(
     cnn: o.Cnn,
-    gpu: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--gpu",
-            "-g",
-            help="GPU by any of its names; repeat it.",
-            show_default="every GPU for rent",
-            autocompletion=o.complete_gpu,
-        ),
-    ] = None,
+    gpu: Annotated[list[str] | None, o.gpu_option("every GPU for rent")] = None,
     batch_size: o.BatchSizes = None,
     memory_gib: Annotated[
         float | None,

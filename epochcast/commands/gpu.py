@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, number, print_records, print_table
+from epochcast.tables import Column, Format, number, print_as, print_records, print_table
 
 app = typer.Typer(help="The catalogue of GPUs.", no_args_is_help=True)
 
@@ -23,10 +23,9 @@ def list_command(
     from predictor.catalogue.devices import gpus_of_generation
 
     records = [asdict(gpu) for gpu in gpus_of_generation(generation)]
-    if output is Format.table:
-        print_table(records, _columns(), f"{len(records)} GPUs; a card with several chips counts as one chip")
-    else:
-        print_records(records, output, records[0])
+    print_as(
+        output, records, _columns(), f"{len(records)} GPUs; a card with several chips counts as one chip"
+    )
 
 
 @app.command("show")

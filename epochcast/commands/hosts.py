@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, number, print_records, print_table
+from epochcast.tables import Column, Format, number, print_as
 
 app = typer.Typer(help="The catalogue of machines around GPUs.", no_args_is_help=True)
 
@@ -17,11 +17,10 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
     from predictor.catalogue.hosts import all_hosts
 
     records = [_record(host) for host in all_hosts()]
-    if output is Format.table:
-        title = f"{len(records)} hosts; ms: to enqueue ResNet-18 at 32 px, measured or (by clock) from GHz and year"
-        print_table(records, _columns(), title)
-    else:
-        print_records(records, output, records[0])
+    title = (
+        f"{len(records)} hosts; ms: to enqueue ResNet-18 at 32 px, measured or (by clock) from GHz and year"
+    )
+    print_as(output, records, _columns(), title)
 
 
 def _record(host: Any) -> dict[str, Any]:

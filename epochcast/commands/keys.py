@@ -6,19 +6,12 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, counted, print_records, print_table
+from epochcast.tables import Column, Format, counted, print_as
 
 app = typer.Typer(help="API keys of the service: who may upload measurements.", no_args_is_help=True)
 
-_Store = Annotated[
-    str,
-    typer.Option(
-        "--store", envvar="EPOCHCAST_STORE", metavar="URL", help="sqlite:///FILE, or postgresql://..."
-    ),
-]
 _Name = Annotated[str, typer.Argument(help="Whose key it is; uploads are attributed to this name.")]
 _FIELDS = ("name", "hint", "created_at", "expires_at", "revoked_at", "uploads", "rows")
-_DEFAULT = "sqlite:///epochcast.db"
 
 
 _Days = Annotated[
@@ -30,7 +23,7 @@ _Days = Annotated[
 
 
 @app.command("add")
-def add_command(name: _Name, days: _Days = None, store: _Store = _DEFAULT) -> None:
+def add_command(name: _Name, days: _Days = None, store: o.Store = o.USUAL_STORE) -> None:
     """Make a key and print it, once: the store keeps only its hash."""
     from epochcast.api import open_store
 
@@ -49,7 +42,7 @@ def rotate_command(
     keep_old: Annotated[
         float, typer.Option("--keep-old", min=0, max=365, help="Days for which the old key is taken, too.")
     ] = 0.0,
-    store: _Store = _DEFAULT,
+    store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Make another key for a name and print it, once; the old one is refused from now on, or after some days."""
     from epochcast.api import open_store
@@ -63,7 +56,7 @@ def rotate_command(
 
 
 @app.command("revoke")
-def revoke_command(name: _Name, store: _Store = _DEFAULT) -> None:
+def revoke_command(name: _Name, store: o.Store = o.USUAL_STORE) -> None:
     """Refuse a key from now on; measurements uploaded with it stay, under its name."""
     from epochcast.api import open_store
 
@@ -76,7 +69,7 @@ def revoke_command(name: _Name, store: _Store = _DEFAULT) -> None:
 
 @app.command("list")
 @o.with_json
-def list_command(store: _Store = _DEFAULT, output: o.OutputFormat = Format.table) -> None:
+def list_command(store: o.Store = o.USUAL_STORE, output: o.OutputFormat = Format.table) -> None:
     """List the keys by name, with their first characters and their numbers of uploads."""
     from epochcast.api import open_store
 
@@ -84,10 +77,8 @@ def list_command(store: _Store = _DEFAULT, output: o.OutputFormat = Format.table
     from api.store.keys import list_keys
 
     records = [asdict(key) for key in list_keys(engine)]
-    if output is Format.table:
-        print_table(records, _columns(), counted(len(records), "key"))
-    else:
-        print_records([{name: record[name] for name in _FIELDS} for record in records], output, _FIELDS)
+    shown = [{name: record[name] for name in _FIELDS} for record in records]
+    print_as(output, shown, _columns(), counted(len(shown), "key"), _FIELDS)
 
 
 def _columns() -> list[Column]:

@@ -47,19 +47,24 @@ def _complete(known: Option) -> Callable[[], list[str]] | None:
     return complete if known.choices or known.name == "data_set" else None
 
 
+def gpu_option(usual: str | None = None, more: str = "; repeat it") -> Any:
+    """The option of a command's GPUs; `usual` says which they are by default, `more` how to name several."""
+    return typer.Option(
+        "--gpu", "-g", help=f"GPU by any of its names{more}.", show_default=usual or True, autocompletion=complete_gpu
+    )  # fmt: skip
+
+
+def batch_size_option(usual: str) -> Any:
+    """The option of a command's batch sizes; `usual` says which they are by default."""
+    return typer.Option(
+        "--batch-size", "-b", help="Mini-batch size; repeat it, or write 32,64.", metavar="N", show_default=usual
+    )  # fmt: skip
+
+
 Cnn = Annotated[
     str, typer.Argument(help=f"The CNN: {CNN_HELP}.", show_default=False, autocompletion=complete_cnn)
 ]
-BatchSizes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--batch-size",
-        "-b",
-        help="Mini-batch size; repeat it, or write 32,64.",
-        metavar="N",
-        show_default="what fits is searched",
-    ),
-]
+BatchSizes = Annotated[list[str] | None, batch_size_option("what fits is searched")]
 Scheduler = Annotated[
     str | None,
     typer.Option(
@@ -78,6 +83,13 @@ Offers = Annotated[
         help="Your own price file, with the columns of offers.csv.", show_default="the shipped prices"
     ),
 ]
+Store = Annotated[
+    str,
+    typer.Option(
+        "--store", envvar="EPOCHCAST_STORE", metavar="URL", help="sqlite:///FILE, or postgresql://..."
+    ),
+]
+USUAL_STORE = "sqlite:///epochcast.db"
 OutputFormat = Annotated[Format, typer.Option("--format", help="What to print.")]
 _JSON = Annotated[bool, typer.Option("--json", help="As --format json.")]
 Verbose = Annotated[

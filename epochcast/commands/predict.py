@@ -40,12 +40,7 @@ def predict_command(
         list[str] | None,
         typer.Argument(help=f"CNNs, each {o.CNN_HELP}.", show_default=False, autocompletion=o.complete_cnn),
     ] = None,
-    gpu: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--gpu", "-g", help="GPU by any of its names; repeat it, or `all`.", autocompletion=o.complete_gpu
-        ),
-    ] = None,
+    gpu: Annotated[list[str] | None, o.gpu_option(more="; repeat it, or `all`")] = None,
     batch_size: o.BatchSizes = None,
     rows: Annotated[
         Path | None,

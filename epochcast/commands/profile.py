@@ -20,6 +20,7 @@ from epochcast.tables import (
     Record,
     counted,
     duration,
+    print_as,
     print_notes,
     print_records,
     print_table,
@@ -110,16 +111,13 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
     packages = f"{len(PACKAGES) - len(hidden)} of {len(PACKAGES)} are epochcast's own"
     own = Finding("packages", packages, "every command", " ".join(hidden))
     records = [asdict(finding) for finding in (own, *examine())]
-    if output is not Format.table:
-        print_records(records, output, Finding.__slots__)
-        return
     columns = [
         Column("what", lambda r: r["what"], left=True),
         Column("found", lambda r: r["found"] or "missing", left=True),
         Column("for", lambda r: r["purpose"], left=True, rank=2),
         Column("next step", lambda r: r["next_step"], left=True, rank=1),
     ]
-    print_table(records, columns, "What this machine has for measuring")
+    print_as(output, records, columns, "What this machine has for measuring", Finding.__slots__)
 
 
 app.command("input")(input_command)

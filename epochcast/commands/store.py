@@ -5,23 +5,17 @@ from typing import Annotated
 
 import typer
 
+from epochcast.commands import options as o
+
 app = typer.Typer(
     help="The measurement store: back it up, restore it, delete an upload.", no_args_is_help=True
 )
-
-_Store = Annotated[
-    str,
-    typer.Option(
-        "--store", envvar="EPOCHCAST_STORE", metavar="URL", help="sqlite:///FILE, or postgresql://..."
-    ),
-]
-_DEFAULT = "sqlite:///epochcast.db"
 
 
 @app.command("backup")
 def backup_command(
     file: Annotated[Path, typer.Argument(help="Such as store.jsonl.gz; replaced if it is there.")],
-    store: _Store = _DEFAULT,
+    store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Write keys (their hashes), uploads and measurements to a file, while the service runs."""
     from epochcast.api import open_store
@@ -35,7 +29,7 @@ def backup_command(
 @app.command("restore")
 def restore_command(
     file: Annotated[Path, typer.Argument(help="What `epochcast store backup` wrote.")],
-    store: _Store = _DEFAULT,
+    store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Fill an empty store from a backup, of the same database or the other."""
     from epochcast.api import open_store
@@ -49,7 +43,7 @@ def restore_command(
 @app.command("delete-upload")
 def delete_upload_command(
     upload: Annotated[int, typer.Argument(min=1, help="Its number, as rows and receipts give it.")],
-    store: _Store = _DEFAULT,
+    store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Delete an upload, with the rows that no other upload brought."""
     from epochcast.api import open_store
