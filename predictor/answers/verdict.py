@@ -10,7 +10,14 @@ import numpy as np
 
 from predictor.answers.measuring import Measuring, measuring_of
 from predictor.answers.notes import MEASURE_IT, Note, Priority, Reason, notes_of, remedy_of
-from predictor.answers.quantities import duration, duration_estimate, estimate, percent, rounded
+from predictor.answers.quantities import (
+    duration,
+    duration_estimate,
+    estimate,
+    percent,
+    rounded,
+    rounded_duration,
+)
 from predictor.answers.question import Plan
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_order, short_offer
 from predictor.catalogue.devices import short_name
@@ -290,7 +297,7 @@ class _Words:
             return ""
         if self.changed.total_time_h / self.best.total_time_h > _WORTH_IT:
             return ""
-        text = f"Mixed precision (a few lines): {_brief(self.changed)}{_if_loading_limits(self.changed)}"
+        text = f"Mixed precision: {', '.join([_span(self.changed), *_price(self.changed)])}"
         if place_of(self.if_fast) != place_of(self.best):
             text += f"; with it rent {_marked(self.if_fast)}: {_brief(self.if_fast)}"
         return f"{text}."
@@ -298,11 +305,11 @@ class _Words:
     def _compile(self) -> str:
         """What torch.compile gives, in the mode asked for and in the fastest, where it saves more than it takes."""
         texts = [
-            f"{'' if row is self.compiled.row else 'with mixed precision '}{_span(row)}{_if_loading_limits(row)}"
+            f"{'' if row is self.compiled.row else 'with mixed precision '}{_span(row)}"
             for row in self._saving_when_compiled()
             if self.compiled
         ]
-        return f"torch.compile (one line): {'; '.join(texts)}." if texts else ""
+        return f"torch.compile: {'; '.join(texts)}." if texts else ""
 
     def _saving_when_compiled(self) -> list[ComparisonRow]:
         """The compiled rows that take less, compiling included."""
@@ -411,8 +418,12 @@ def _span(row: ComparisonRow) -> str:
 
 
 def _brief(row: ComparisonRow) -> str:
-    """Time with its interval and cost."""
-    return ", ".join([_span(row)] + ([] if row.total_cost_usd is None else [_usd(row.total_cost_usd)]))
+    """Time and cost, whose intervals the table has."""
+    return ", ".join([rounded_duration(3600 * row.total_time_h), *_price(row)])
+
+
+def _price(row: ComparisonRow) -> list[str]:
+    return [] if row.total_cost_usd is None else [_usd(row.total_cost_usd)]
 
 
 def _usd(value: float) -> str:
@@ -443,10 +454,6 @@ def _gpu(row: ComparisonRow) -> str:
 
 def _waits_for_images(row: ComparisonRow) -> bool:
     return row.bottleneck in ("loading", "reading")
-
-
-def _if_loading_limits(row: ComparisonRow) -> str:
-    return ", loading-bound" if _waits_for_images(row) else ""
 
 
 def _images_per_s(row: ComparisonRow, time_ms: float) -> str:

@@ -118,7 +118,7 @@ def test_mixed_precision_is_told_as_a_ratio_with_what_it_takes(compared):
     assert (found.rows[0].fast_precision, found.rows[0].fast_memory_format) == ("amp_fp16", "nchw")
     assert found.verdict.fast_ratio == pytest.approx(found.rows[0].fast_ratio)
     changes = [note.text for note in shipped_verdict(epochs=90).hints if note.priority is Priority.CHANGE]
-    assert any(text.startswith("Mixed precision (a few lines): ") for text in changes)
+    assert any(text.startswith("Mixed precision: ") for text in changes)
 
 
 def test_a_change_that_saves_nothing_is_no_hint():
@@ -185,7 +185,7 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
     took = duration_estimate(
         *(3600 * hours for hours in (asked.total_time_h, asked.total_low_h, asked.total_high_h))
     )
-    start = f"torch.compile (one line): {took}"
+    start = f"torch.compile: {took}"
     assert compile_hint(verdict).startswith(start)
     [where] = [note.text for note in verdict.hints if "Compiling takes" in note.text]
     assert f"about {verdict.compile_s:.0f} s once" in where
