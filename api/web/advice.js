@@ -99,10 +99,38 @@ function checked({ verdict, measured_ms, normal_ms, low_ms, high_ms, causes }) {
   return [make("p", { text: t(`check_${verdict}`, values) }), make("ul", { class: "facts" }, ...items)];
 }
 
-/** The plan, what it is without each concession, and its lines of PyTorch, in the service's English. */
-function planned({ sentence, lines, best }) {
-  const others = lines.map((line) => make("li", { text: line }));
-  return [make("div", { lang: "en" }, make("p", { text: sentence }), make("ul", { class: "facts" }, ...others), make("pre", { tabindex: "0", text: best.code }))];
+/** The plan, what it is without each concession, and its lines of PyTorch. */
+function planned({ best, without }) {
+  const others = Object.entries(without).map(([name, plan]) => make("li", { text: t("plan_without", { what: t(`concession_${name}`), plan: plan ? planWords(plan) : t("fits_not") }) }));
+  const { within_budget, within_deadline, chance } = best.row;
+  const holds = within_budget !== false && within_deadline !== false;
+  const likely = chance === null || !holds ? "" : `, ${t("likely", { share: share(chance) })}`;
+  return [
+    make("p", { text: `${holds ? "" : `${t("plan_nearest")} `}${planWords(best)}${likely}` }),
+    make("ul", { class: "facts" }, ...others),
+    make("pre", { lang: "en", tabindex: "0", text: best.code }),
+  ];
+}
+
+/** A plan in a line: its mode and concessions, memory, time, cost and where. */
+function planWords({ row, parts, recomputed, optimizer, memory_gib, slower, concessions }) {
+  const blocks = recomputed.length <= 3 ? recomputed.join(", ") : t("plan_blocks", { n: count(recomputed.length), first: recomputed[0], last: recomputed.at(-1) });
+  const ways = [
+    t(`precision_${row.precision}`),
+    row.memory_format === "nchw" ? "" : t(`memory_format_${row.memory_format}`),
+    blocks && t("plan_recompute", { blocks }),
+    parts > 1 && t("plan_parts", { parts: count(parts), images: count(Math.floor(row.local_batch_size / parts)) }),
+    concessions.includes("optimizer") && optimizer,
+    concessions.includes("image_size") && t("plan_pixels", { pixels: count(row.image_size) }),
+  ];
+  const facts = [
+    t("plan_memory", { peak: number(row.peak_memory_gib), memory: number(memory_gib) }),
+    (parts > 1 || blocks) && t("plan_slower", { change: percent(slower) }),
+    `${duration(3600 * row.total_time_h)} (${durations(...[row.total_low_h, row.total_high_h, row.total_time_h].map((h) => 3600 * h))})`,
+    row.total_cost_usd !== null && `${dollars(row.total_cost_usd)} (${number(row.total_low_usd)}–${number(row.total_high_usd)})`,
+  ];
+  const where = t("on_gpu", { gpu: [`${count(row.gpus_used)}x ${shortGpu(row.gpu)}`, row.offer].filter(Boolean).join(", ") });
+  return `${ways.filter(Boolean).join(" + ")}: ${facts.filter(Boolean).join(", ")} ${where}`;
 }
 
 const percent = (ratio) => `${ratio < 1 ? "−" : "+"}${number(Math.abs(100 * (ratio - 1)), 2)}`;

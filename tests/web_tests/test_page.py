@@ -730,9 +730,15 @@ def test_the_page_makes_a_training_fit_as_the_service_does(page, ask):
     training = {"cnn": "resnet50", "gpus": ["H200"], "batch_sizes": [64], "data_set": "imagenet"}
     plans = ask("memory_plans", training | {"epochs": 90, "memory_gib": 3})
     said = page.locator("#memory_plans-answer")
-    expect(said.locator("p")).to_have_text(plans["sentence"])
-    expect(said.locator("li")).to_have_text(plans["lines"])
-    expect(said.locator("pre")).to_have_text(plans["best"]["code"])
+    best, without = plans["best"], plans["without"]
+    expect(said.locator("p")).to_contain_text(f"{best['row']['peak_memory_gib']:.2f} of 3 GiB")
+    expect(said.locator("p")).to_contain_text(f"recompute {', '.join(best['recomputed'])}")
+    expect(said.locator("p")).not_to_contain_text("No plan")
+    expect(said.locator("li")).to_have_count(len(without))
+    expect(said.locator("pre")).to_have_text(best["code"])
+    page.click("#language")
+    expect(said.locator("p")).to_contain_text("再計算")
+    expect(said.locator("li").first).to_contain_text("混合精度なし")
 
 
 def test_a_speed_that_the_service_refuses_is_answered_in_its_words(page):
