@@ -22,27 +22,8 @@ from api.observability import Metrics, Observed, logging_json
 from api.openapi import TAGS, Examples, document
 from api.parsing import Answering, Q, example_answer
 from api.problems import add_problem_handlers
-from api.questions import (
-    CheckQuestion,
-    ComparisonQuestion,
-    DifferenceQuestion,
-    ExplanationQuestion,
-    MemoryPlanQuestion,
-    PredictionQuestion,
-)
-from api.routes import (
-    calibrations,
-    catalogue,
-    checks,
-    cnns,
-    comparisons,
-    differences,
-    explanations,
-    health,
-    measurements,
-    memory_plans,
-    predictions,
-)
+from api.questions import PredictionQuestion
+from api.routes import advice, calibrations, catalogue, cnns, health, measurements, predictions
 from api.serving import ServingState
 from api.settings import Settings
 from predictor.answers.answer import answer
@@ -50,11 +31,7 @@ from predictor.answers.question import Question
 
 ROUTERS: dict[str, APIRouter] = {
     "predictions": predictions.router,
-    "comparisons": comparisons.router,
-    "explanations": explanations.router,
-    "checks": checks.router,
-    "differences": differences.router,
-    "memory_plans": memory_plans.router,
+    "advice": advice.router,
     "calibrations": calibrations.router,
     "measurements": measurements.router,
     "catalogue": catalogue.router,
@@ -63,7 +40,7 @@ ROUTERS: dict[str, APIRouter] = {
     "metrics": observability.router,
     "pages": pages.router,
 }
-"""Every resource of the service; one more is one line."""
+"""Every resource of the service; one more is one line, a question that one call answers a function of `advice`."""
 
 _TURN_S = 0.0005  # of a thread while another waits: a tenth of Python's default, for a few percent of the model's rate
 
@@ -152,11 +129,7 @@ def _examples(app: FastAPI) -> Examples:
 
     return {
         "create_prediction": of(PredictionQuestion, partial(predictions.answer_to, max_rows=1000)),
-        "create_comparison": of(ComparisonQuestion, comparisons.answer_to),
-        "create_explanation": of(ExplanationQuestion, explanations.answer_to),
-        "create_check": of(CheckQuestion, checks.answer_to),
-        "create_difference": of(DifferenceQuestion, differences.answer_to),
-        "create_memory_plan": of(MemoryPlanQuestion, memory_plans.answer_to),
+        **{operation: of(*answering) for operation, answering in advice.ANSWERING.items()},
         "create_calibration": partial(calibrations.example, app.state),
         "create_cnn": cnns.example,
         "get_cnn": catalogue.cnn_example,

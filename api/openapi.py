@@ -19,6 +19,7 @@ from api.problems import PROBLEM_JSON, TITLES, Problem
 from api.questions import (
     CalibrationQuestion,
     CheckQuestion,
+    CnnQuestion,
     ComparisonQuestion,
     DifferenceQuestion,
     ExplanationQuestion,
@@ -126,15 +127,12 @@ def _words() -> dict[str, tuple[str, ...]]:
     }
 
 
-def question_body(model: type[BaseModel]) -> dict[str, Any]:
+def question_body(model: type[CnnQuestion]) -> dict[str, Any]:
     """The request body of a route that takes a question as JSON."""
     ref = {"$ref": _REF.format(model=model.__name__)}
-    extra = model.model_config.get("json_schema_extra")
-    shown = extra.get("examples") if isinstance(extra, dict) else None
-    names = getattr(model, "example_names", ())
     examples = {
         name: {"summary": name.replace("_", " "), "value": example}
-        for name, example in zip(names, shown if isinstance(shown, list) else (), strict=True)
+        for name, example in model.examples.items()
     }
     content = {"application/json": {"schema": ref, "examples": examples}}
     return {"required": True, "content": content}

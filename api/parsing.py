@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request, Response
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from api.bodies import LARGER_TABLES, read_body
@@ -85,17 +85,14 @@ def _from_body(
     return answer(posted, core_question(posted, posted.gpus, model, offers))
 
 
-def examples_of(kind: type[BaseModel]) -> list[Any]:
-    """The examples of a model, as its schema shows them."""
-    extra: Any = kind.model_config.get("json_schema_extra", {})
-    examples: list[Any] = extra.get("examples", [])
-    return examples
+def first_example(kind: type[CnnQuestion]) -> bytes:
+    """The first example of a question, as it is posted."""
+    return to_json(next(iter(kind.examples.values())))
 
 
 def example_answer(kind: type[Q], answer: Answering[Q], serving: ServingState) -> Any:
     """What the first example of a question is answered with."""
-    body = to_json(examples_of(kind)[0])
-    return from_json(_from_body(body, kind, answer, serving.model.current, serving.offers))
+    return from_json(_from_body(first_example(kind), kind, answer, serving.model.current, serving.offers))
 
 
 def with_measurements(question: Question, posted: CnnQuestion) -> Question:

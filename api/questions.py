@@ -186,16 +186,20 @@ _BatchSizes = Annotated[
 ]
 
 
+def _with_examples(schema: dict[str, Any], kind: type[Any]) -> None:
+    schema["examples"] = [*kind.examples.values()]
+
+
 class CnnQuestion(BaseModel):
     """A question about a CNN, without the options that the core declares."""
 
-    model_config = STRICT
+    model_config = STRICT | ConfigDict(json_schema_extra=_with_examples)
 
     layer_table: LayerTableIn | None = Field(
         None, description="A CNN of your own, instead of `cnn`; `POST /v1/cnns` makes it from an ONNX file."
     )
-    example_names: ClassVar[tuple[str, ...]] = ()
-    """Of its examples in the OpenAPI document."""
+    examples: ClassVar[dict[str, Any]] = {}
+    """By name, what the OpenAPI document shows."""
 
     answer: ClassVar[str] = "predict"
     """What it asks for, a word of `predictor.answers.options.ANSWERS`."""
@@ -232,6 +236,10 @@ else:
     _Compared = _with_options(CnnQuestion, {**options_of(Question, "compare"), **options_of(Plan)})
 
 _Gpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_GPUS)]
+_FewGpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)]
+_BatchSize = Annotated[
+    list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=1)
+]
 if TYPE_CHECKING:
     _Precision = str
     _MemoryFormat = str
@@ -244,23 +252,22 @@ else:
 class PredictionQuestion(_Predicted):
     """One CNN on many GPUs, at many batch sizes, precisions and memory formats."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"cnn": "resnet50", "gpus": ["T4", "H200"], "batch_sizes": [32, 64], "data_set": "imagenet"},
-                {
-                    "cnn": "vgg16",
-                    "gpus": ["all"],
-                    "batch_sizes": [64],
-                    "precisions": ["fp32", "amp_bf16"],
-                    "memory_formats": ["nchw", "channels_last"],
-                    "form": "columns",
-                },
-            ]
-        }
-    )
-
-    example_names: ClassVar[tuple[str, ...]] = ("two_gpus", "all_gpus_as_columns")
+    examples: ClassVar[dict[str, Any]] = {
+        "two_gpus": {
+            "cnn": "resnet50",
+            "gpus": ["T4", "H200"],
+            "batch_sizes": [32, 64],
+            "data_set": "imagenet",
+        },
+        "all_gpus_as_columns": {
+            "cnn": "vgg16",
+            "gpus": ["all"],
+            "batch_sizes": [64],
+            "precisions": ["fp32", "amp_bf16"],
+            "memory_formats": ["nchw", "channels_last"],
+            "form": "columns",
+        },
+    }
 
     gpus: _Gpus = Field(
         description="Names as drivers and people write them; `all` is every GPU that has the precision."
@@ -279,27 +286,19 @@ class PredictionQuestion(_Predicted):
 class ExplanationQuestion(_Explained):
     """What the time of one CNN in one mode is made of, on one GPU or a few."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "cnn": "resnet50",
-                    "gpus": ["H200"],
-                    "batch_sizes": [1, 4, 16, 64, 256],
-                    "data_set": "imagenet",
-                    "precision": "tf32",
-                }
-            ]
-        }
-    )
-
+    examples: ClassVar[dict[str, Any]] = {
+        "one_gpu": {
+            "cnn": "resnet50",
+            "gpus": ["H200"],
+            "batch_sizes": [1, 4, 16, 64, 256],
+            "data_set": "imagenet",
+            "precision": "tf32",
+        },
+    }
     batch_sizes: _BatchSizes
-    example_names: ClassVar[tuple[str, ...]] = ("one_gpu",)
     answer: ClassVar[str] = "explain"
 
-    gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
-        description="Names as drivers and people write them."
-    )
+    gpus: _FewGpus = Field(description="Names as drivers and people write them.")
 
 
 _Positive = Annotated[float, Field(gt=0, le=_LARGEST), AfterValidator(_no_dust)]
@@ -308,27 +307,19 @@ _Positive = Annotated[float, Field(gt=0, le=_LARGEST), AfterValidator(_no_dust)]
 class CheckQuestion(_Checked):
     """Whether the speed of one training is normal; give exactly one of the three times."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "cnn": "resnet50",
-                    "gpus": ["H200"],
-                    "batch_sizes": [256],
-                    "data_set": "imagenet",
-                    "epochs": 90,
-                    "images_per_s": 700,
-                }
-            ]
-        }
-    )
-
-    example_names: ClassVar[tuple[str, ...]] = ("a_slow_loader",)
+    examples: ClassVar[dict[str, Any]] = {
+        "a_slow_loader": {
+            "cnn": "resnet50",
+            "gpus": ["H200"],
+            "batch_sizes": [256],
+            "data_set": "imagenet",
+            "epochs": 90,
+            "images_per_s": 700,
+        },
+    }
 
     gpus: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field(description="The one that trains.")
-    batch_sizes: Annotated[
-        list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=1)
-    ] = Field(description="Images of an iteration, on all GPUs.")
+    batch_sizes: _BatchSize = Field(description="Images of an iteration, on all GPUs.")
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1, description="Of the training, for what mending saves."
     )
@@ -364,18 +355,12 @@ class ChangedCnn(BaseModel):
 class DifferenceQuestion(_Checked):
     """What a change from one CNN to another costs, on a few GPUs at given batch sizes."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"cnn": "vgg16", "after": {"cnn": "vgg16_bn"}, "gpus": ["T4"], "batch_sizes": [64]}]
-        }
-    )
-
-    example_names: ClassVar[tuple[str, ...]] = ("batch_norms",)
+    examples: ClassVar[dict[str, Any]] = {
+        "batch_norms": {"cnn": "vgg16", "after": {"cnn": "vgg16_bn"}, "gpus": ["T4"], "batch_sizes": [64]}
+    }
 
     after: ChangedCnn
-    gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
-        description="Names as drivers and people write them."
-    )
+    gpus: _FewGpus = Field(description="Names as drivers and people write them.")
     batch_sizes: _BatchSizes
 
     @property
@@ -387,29 +372,23 @@ class DifferenceQuestion(_Checked):
 class CalibrationQuestion(PredictionQuestion):
     """As for predictions, with measurements to answer from: `measurements`, or `stored` ones."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
+    examples: ClassVar[dict[str, Any]] = {
+        "own_rows": {
+            "cnn": "resnet50",
+            "batch_sizes": [32],
+            "measurements": [
                 {
+                    "gpu": "L40S",
                     "cnn": "resnet50",
-                    "batch_sizes": [32],
-                    "measurements": [
-                        {
-                            "gpu": "L40S",
-                            "cnn": "resnet50",
-                            "image_size": 224,
-                            "batch_size": 64,
-                            "precision": "tf32",
-                            "iteration_time_ms": 190.5,
-                        }
-                    ],
-                },
-                {"cnn": "resnet50", "batch_sizes": [32, 64], "stored": {"gpu": "L40S"}},
-            ]
-        }
-    )
-
-    example_names: ClassVar[tuple[str, ...]] = ("own_rows", "stored_rows")
+                    "image_size": 224,
+                    "batch_size": 64,
+                    "precision": "tf32",
+                    "iteration_time_ms": 190.5,
+                }
+            ],
+        },
+        "stored_rows": {"cnn": "resnet50", "batch_sizes": [32, 64], "stored": {"gpu": "L40S"}},
+    }
 
     most_keys: ClassVar[int] = 400_000
 
@@ -435,21 +414,15 @@ class CalibrationQuestion(PredictionQuestion):
 class ComparisonQuestion(_Compared):
     """Which GPU to rent for training one CNN."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "cnn": "resnet50",
-                    "batch_sizes": [32, 64, 128],
-                    "data_set": "imagenet",
-                    "epochs": 90,
-                    "budget_usd": 400,
-                }
-            ]
-        }
-    )
-
-    example_names: ClassVar[tuple[str, ...]] = ("within_a_budget",)
+    examples: ClassVar[dict[str, Any]] = {
+        "within_a_budget": {
+            "cnn": "resnet50",
+            "batch_sizes": [32, 64, 128],
+            "data_set": "imagenet",
+            "epochs": 90,
+            "budget_usd": 400,
+        },
+    }
     answer: ClassVar[str] = "compare"
 
     gpus: _Gpus | None = Field(None, description="Every GPU on offer if null.")
@@ -458,30 +431,20 @@ class ComparisonQuestion(_Compared):
 class MemoryPlanQuestion(_Compared):
     """The cheapest way to train one CNN at one mini-batch in the memory of a few GPUs."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "cnn": "resnet50",
-                    "gpus": ["L4"],
-                    "batch_sizes": [256],
-                    "data_set": "imagenet",
-                    "epochs": 90,
-                    "memory_gib": 8,
-                }
-            ]
-        }
-    )
-
-    example_names: ClassVar[tuple[str, ...]] = ("eight_gib",)
+    examples: ClassVar[dict[str, Any]] = {
+        "eight_gib": {
+            "cnn": "resnet50",
+            "gpus": ["L4"],
+            "batch_sizes": [256],
+            "data_set": "imagenet",
+            "epochs": 90,
+            "memory_gib": 8,
+        },
+    }
     answer: ClassVar[str] = "compare"
 
-    gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
-        description="Names as drivers and people write them."
-    )
-    batch_sizes: Annotated[
-        list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=1)
-    ] = Field(description="Images of an iteration, on all GPUs; they stay.")
+    gpus: _FewGpus = Field(description="Names as drivers and people write them.")
+    batch_sizes: _BatchSize = Field(description="Images of an iteration, on all GPUs; they stay.")
     memory_gib: _Positive | None = Field(
         None, description="Memory that may be used on each GPU; null: all of it."
     )

@@ -12,13 +12,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 from sqlalchemy import Engine
 
 from api.answers import CalibrationAnswer
 from api.caching import File, file_response, in_json
 from api.openapi import question_body
-from api.parsing import examples_of, json_of, question_of
+from api.parsing import first_example, json_of, question_of
 from api.questions import CalibrationQuestion, StoredRows, check_runs, core_question
 from api.routes.predictions import predicted
 from api.serving import ServingState, Snapshot, client_of, serving_of
@@ -65,7 +65,7 @@ async def calibrate(request: Request) -> Response:
 
 def example(state: Any) -> Any:
     """What its first example is answered with."""
-    return from_json(_answer(to_json(examples_of(CalibrationQuestion)[0]), state).content)
+    return from_json(_answer(first_example(CalibrationQuestion), state).content)
 
 
 def _answer(body: bytes, state: Any) -> File:
