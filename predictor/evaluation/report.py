@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.errors import BackendUnavailableError
-from predictor.evaluation.run import absolute_error
 from predictor.evaluation.scenarios import SCENARIOS, Scenario
 
 if TYPE_CHECKING:
@@ -35,7 +32,7 @@ def write_report(result: EvaluationResult, folder: str | PathLike[str], plots: b
     -------
     list of Path
         `summary.csv` (the table of every scenario), `predictions.csv` (every tested row),
-        `not_applicable.csv` (what was not answered and why), then three plots per scenario that has answers.
+        `not_applicable.csv` (what was not answered and why), then a plot per scenario that has answers.
 
     Raises
     ------
@@ -98,105 +95,35 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     ]
 
 
-_N_SERIES = 6
-_MOST_LABELS = 8
-_LARGEST_ERROR_SHOWN = 1.0  # plain least squares can be off by thousands of percent
-_SERIES = ["gpu", "cnn", "image_size", "precision"]
-
-
 def write_plots(result: EvaluationResult, folder: Path) -> list[Path]:
-    """Draw three PNG files for every scenario that has answers.
+    """Draw predicted against measured times into a PNG file for every scenario that has answers.
 
     Raises
     ------
     BackendUnavailableError
         If matplotlib is not installed.
     """
-    figure = _figure_class()
-    drawings: dict[str, Callable[[Any, pd.DataFrame, Scenario], None]] = {
-        "predicted-vs-measured": _draw_predicted_vs_measured,
-        "error-by-batch-size": _draw_error_by_batch_size,
-        "time-vs-batch-size": _draw_time_vs_batch_size,
-    }
-    written: list[Path] = []
-    for name, answers in result.predictions.groupby("scenario", sort=False):
-        for kind, draw in drawings.items():
-            drawing = figure(figsize=(8, 6), layout="constrained")
-            draw(drawing, answers, replace(SCENARIOS[str(name)], goal=result.start_and_goal(str(name))[1]))
-            written.append(folder / f"{name}-{kind}.png")
-            drawing.savefig(written[-1], dpi=110, metadata={"Software": None})
-    return written
-
-
-def _figure_class() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise BackendUnavailableError(
             "matplotlib is not installed: pip install 'epochcast[plots]', or leave the plots out."
         ) from error
-    return Figure
+    written: list[Path] = []
+    for name, answers in result.predictions.groupby("scenario", sort=False):
+        drawing = Figure(figsize=(8, 6), layout="constrained")
+        _draw(drawing.add_subplot(), answers, SCENARIOS[str(name)])
+        written.append(folder / f"{name}-predicted-vs-measured.png")
+        drawing.savefig(written[-1], dpi=110, metadata={"Software": None})
+    return written
 
 
-def _unit(scenario: Scenario) -> str:
-    if scenario.answer == "epoch_time_s":
-        return "epoch time (s)"
-    return "iteration time (ms)"
-
-
-def _draw_predicted_vs_measured(figure: Any, answers: pd.DataFrame, scenario: Scenario) -> None:
-    axes = figure.add_subplot()
+def _draw(axes: Any, answers: pd.DataFrame, scenario: Scenario) -> None:
+    unit = "epoch time (s)" if scenario.answer == "epoch_time_s" else "iteration time (ms)"
     for name, rows in answers[answers["predicted"] > 0].groupby("predictor", sort=False):
         axes.scatter(rows["measured"], rows["predicted"], s=8, alpha=0.6, label=name)
     ends = [answers["measured"].min(), answers["measured"].max()]
     axes.plot(ends, ends, color="black", linewidth=0.8)
     axes.set(xscale="log", yscale="log", title=scenario.title)
-    axes.set(xlabel=f"measured {_unit(scenario)}", ylabel=f"predicted {_unit(scenario)}")
+    axes.set(xlabel=f"measured {unit}", ylabel=f"predicted {unit}")
     axes.legend(fontsize=8)
-
-
-def _draw_error_by_batch_size(figure: Any, answers: pd.DataFrame, scenario: Scenario) -> None:
-    axes = figure.add_subplot()
-    errors = answers.assign(error=absolute_error(answers).clip(upper=_LARGEST_ERROR_SHOWN))
-    for name, rows in errors.groupby("predictor", sort=False):
-        mean = rows.groupby("batch_size")["error"].mean() * 100
-        axes.plot(mean.index, mean, marker="o", markersize=3, label=name)
-    if scenario.goal is not None:
-        axes.axhline(100 * scenario.goal, color="black", linewidth=0.8, linestyle="--", label="goal")
-    _scale_batch_sizes(axes, errors["batch_size"])
-    axes.set(title=scenario.title, xlabel="batch size")
-    axes.set_ylabel(f"mean absolute error (%), each at most {100 * _LARGEST_ERROR_SHOWN:.0f}")
-    axes.legend(fontsize=8)
-
-
-def _draw_time_vs_batch_size(figure: Any, answers: pd.DataFrame, scenario: Scenario) -> None:
-    best = str(answers.assign(error=absolute_error(answers)).groupby("predictor")["error"].mean().idxmin())
-    rows = answers[answers["predictor"] == best].drop_duplicates([*_SERIES, "batch_size"])
-    for place, (series, each) in enumerate(_spread_series(rows), start=1):
-        axes = figure.add_subplot(2, _N_SERIES // 2, place)
-        each = each.sort_values("batch_size")
-        axes.plot(each["batch_size"], each["measured"], "o", color="black", markersize=4, label="measured")
-        axes.plot(each["batch_size"], each["predicted"], "-x", label=best)
-        axes.fill_between(each["batch_size"], each["low"], each["high"], alpha=0.25, label="90 % interval")
-        _scale_batch_sizes(axes, each["batch_size"])
-        axes.set_title(f"{series[1]} {series[2]} px\n{series[0]}", fontsize=8)
-        axes.tick_params(labelsize=7)
-    figure.supxlabel("batch size")
-    figure.supylabel(_unit(scenario))
-    figure.suptitle(scenario.title)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower right", fontsize=8, ncols=3)
-
-
-def _scale_batch_sizes(axes: Any, batch_sizes: pd.Series[int]) -> None:
-    axes.set_xscale("log", base=2)
-    measured = sorted(set(batch_sizes))
-    if len(measured) <= _MOST_LABELS:
-        axes.set_xticks(measured, labels=[str(batch_size) for batch_size in measured])
-
-
-def _spread_series(rows: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
-    """Choose some of the longest series, spread evenly over the table."""
-    series = [(key, each) for key, each in rows.groupby(_SERIES)]
-    longest = max(len(each) for _, each in series)
-    whole = [pair for pair in series if len(pair[1]) == longest]
-    return whole[:: max(1, len(whole) // _N_SERIES)][:_N_SERIES]
