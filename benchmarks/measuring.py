@@ -19,7 +19,7 @@ import pandas as pd
 from claims import asked_claims, claims
 from machine import machine
 
-import epochcast.api
+import epochcast.measured
 from predictor.answers.measuring import MINUTES, choices_after, expected_regrets
 from predictor.catalogue.offers import cheapest_offers, load_offers
 
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 def cells_of(predictions: Path | None) -> dict[str, list[pd.DataFrame]]:
     """By data the trainings, each with its GPUs: `gpu`, `measured`, `predicted`, `low`, `high`."""
     if predictions is None:
-        rows = epochcast.api.evaluation(None, None, list(SCENARIOS), ["roofline"], 0, 1).predictions
+        rows = epochcast.measured.evaluation(None, None, list(SCENARIOS), ["roofline"], 0, 1).predictions
     else:
         rows = pd.read_csv(predictions)
     rows = rows[rows["gpu"].str.startswith("Tesla") & rows["scenario"].isin(SCENARIOS)]

@@ -17,18 +17,14 @@ if TYPE_CHECKING:
         check,
         compare,
         diff,
-        evaluate,
         explain,
-        feature_table,
-        fit,
         fit_memory,
         largest_batch_size,
-        load_measurements,
         parallel_ways,
         predict,
-        profile,
     )
     from epochcast.callbacks import lightning_callback, trainer_callback
+    from epochcast.measured import evaluate, feature_table, fit, load_measurements, profile
     from epochcast.watching import watch
     from predictor.answers.answer import PredictionRow
     from predictor.answers.check import Cause, Checkup
@@ -73,6 +69,9 @@ __all__ = [
 ]
 
 _HOME = dict.fromkeys(__all__, "epochcast.api") | {
+    **dict.fromkeys(
+        ("evaluate", "feature_table", "fit", "load_measurements", "profile"), "epochcast.measured"
+    ),
     "Cause": "predictor.answers.check",
     "Checkup": "predictor.answers.check",
     "ComparisonRow": "predictor.answers.ranking",

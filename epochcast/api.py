@@ -8,16 +8,13 @@ from dataclasses import asdict, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
-from epochcast.profiling import ProfileRequest, request_for, run_profile
 from epochcast.signatures import takes_options
-from predictor.answers.options import check_read
 from predictor.answers.question import Plan, Question
-from predictor.checks import as_list
-from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
+from predictor.checks import as_list, batch_sizes_of
+from predictor.errors import OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
     import pandas as pd
-    from sqlalchemy import Engine
 
     from epochcast.arguments import BatchSizes, Cnn, Cnns, Gpus
     from epochcast.typed_options import (
@@ -26,18 +23,14 @@ if TYPE_CHECKING:
         MemoryOptions,
         ParallelOptions,
         PredictOptions,
-        ProfileOptions,
     )
     from predictor.answers.check import Checkup
     from predictor.answers.diff import Difference
     from predictor.answers.explain import Explanation
     from predictor.answers.fit_memory import MemoryPlans
     from predictor.catalogue.devices import Gpu
-    from predictor.models.served import Model
 
     Explanations = tuple[list[Explanation], str]
-    Table = pd.DataFrame | str | PathLike[str]
-    Tables = Table | Sequence[str | PathLike[str]]
 
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
@@ -235,7 +228,15 @@ def explain(
     >>> other.precision, other.memory_format, other.factor[1] < 1
     ('amp_bf16', 'channels_last', True)
     """
-    return explanation_frame(*explanations(what, gpu, batch_size, options))
+    import pandas as pd
+
+    from predictor.answers.explain import explanation_rows, row_columns
+
+    found, scope = explanations(what, gpu, batch_size, options)
+    rows = [row for each in found for row in explanation_rows(each)]
+    frame = pd.DataFrame(rows, columns=row_columns(found))
+    frame.attrs |= {"explanations": found, "covers": scope}
+    return frame
 
 
 @takes_options(Question, answer="predict")
@@ -447,300 +448,10 @@ def parallel_ways(
     return pd.DataFrame([asdict(each) for each in found], columns=[each.name for each in fields(ParallelWay)])
 
 
-def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":
-    """Read a measurement table and check it, or bring published measurements into its form.
-
-    Parameters
-    ----------
-    path : path
-        A CSV or Parquet file with at least ``gpu, cnn, image_size, batch_size, precision, iteration_time_ms``.
-    source : str, optional
-        Name of an importer of published data (`epochcast data import --help`), if `path` is in its form.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing, a time is 0 or NaN, or the table is of another format version.
-
-    Examples
-    --------
-    >>> import epochcast, tempfile, pathlib
-    >>> table = pathlib.Path(tempfile.mkdtemp()) / "mine.csv"
-    >>> columns = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"
-    >>> lines = [columns, "Tesla T4,resnet50,224,32,fp32,310.5"]
-    >>> _ = table.write_text(chr(10).join(lines))
-    >>> float(epochcast.load_measurements(table)["iteration_time_ms"].iloc[0])
-    310.5
-    """
-    if source is not None:
-        from predictor.measurements.published import import_measurements
-
-        return import_measurements(source, path)[0]
-    from predictor.measurements.table import read_measurements
-
-    return read_measurements(path)
-
-
-def feature_table(
-    measurements: "Tables | None" = None,
-) -> "pd.DataFrame":
-    """Measured iterations joined with specifications of their GPUs and counts of their CNNs' layers.
-
-    Parameters
-    ----------
-    measurements : DataFrame, path or list of path, optional
-        Measurement tables, of which proxies and CNNs are kept; by default the project's own, in a checkout.
-
-    Returns
-    -------
-    DataFrame
-        A row for each measured iteration; ``epochcast table --columns`` lists the columns with their units.
-
-    Raises
-    ------
-    SchemaError
-        If a table cannot be read, or holds no proxy and no CNN.
-
-    Examples
-    --------
-    >>> import epochcast, pandas as pd
-    >>> row = {"gpu": "Tesla T4", "cnn": "16_128_128", "image_size": 16, "batch_size": 32, "precision": "fp32"}
-    >>> table = epochcast.feature_table(pd.DataFrame([row | {"iteration_time_ms": 3.1, "kind": "proxy"}]))
-    >>> table[["in_height", "in_channels", "out_channels", "cuda_cores", "n_16_128_128"]].iloc[0].tolist()
-    [16.0, 128.0, 128.0, 2560.0, 1.0]
-    """
-    from predictor.measurements.features import described
-    from predictor.measurements.features import feature_table as with_layers
-    from predictor.models.fit import own_measurements
-
-    own = ("proxies", "cnns", "targets")
-    rows = own_measurements(own) if measurements is None else _together(measurements)
-    whole = rows[rows["kind"].fillna("target").isin(("proxy", "target"))].reset_index(drop=True)
-    if whole.empty:
-        raise SchemaError(
-            "the table holds no proxy and no CNN. Measure some: `epochcast profile --preset founding`."
-        )
-    return described(with_layers(whole))
-
-
-def evaluate(
-    measurements: "Tables | None" = None,
-    published: str | PathLike[str] | None = None,
-    scenarios: Sequence[str] | None = None,
-    predictors: Sequence[str] | None = None,
-    seed: int = 0,
-    n_jobs: int = 1,
-) -> "pd.DataFrame":
-    """Errors of every predictor on measurements that its fit never saw, per scenario.
-
-    Parameters
-    ----------
-    measurements : DataFrame, path or list of path, optional
-        Measurement tables; by default the published measurements.
-    published : path, optional
-        Folder of the published measurements; `$EPOCHCAST_PUBLISHED_DATA` if not given.
-    scenarios, predictors : list of str, optional
-        All that apply by default.
-    seed, n_jobs : int
-        The same seed gives the same digits, whatever the number of processes.
-
-    Returns
-    -------
-    DataFrame
-        `scenario, predictor, mape, median, p90, n, ...`; errors are fractions.
-
-    Examples
-    --------
-    >>> import epochcast
-    >>> epochcast.evaluate(scenarios=["unseen-gpu"], published="/no/such/folder")
-    Traceback (most recent call last):
-        ...
-    predictor.errors.DataError: /no/such/folder is not a folder. ...
-    """
-    table: pd.DataFrame = evaluation(measurements, published, scenarios, predictors, seed, n_jobs).table()
-    return table
-
-
-def fit(
-    measurements: "Tables | None" = None,
-    published: str | PathLike[str] | None = None,
-    out: str | PathLike[str] | None = None,
-    accuracy: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
-    store: str | None = None,
-    methods_only: bool = False,
-    methods: Sequence[str] | None = None,
-) -> "Model":
-    """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
-
-    Parameters
-    ----------
-    measurements : DataFrame, path or list of path, optional
-        Measurement tables; at least ten rows of whole CNNs.
-    published : path, optional
-        Folder of the published measurements, on which the shipped model is fitted again.
-    out : path, optional
-        The JSON file to write.
-    accuracy : path or list of path, optional
-        `summary.csv` of evaluations, whose figures are written to the model's card, and to its named methods.
-    store : str, optional
-        URL of a measurement store, whose uploaded measurements are fitted together with the others, or on their own.
-    methods_only : bool
-        Fit only the named methods (``gpu-specs``, ``proxy-times``, ``flops-ratio``) of the model in `out` again, and
-        leave the rest of it.
-    methods : list of str, optional
-        Fit only these named methods on the measurements, proxies among them; the rest is the shipped model.
-
-    Returns
-    -------
-    Model
-        Pass it, or the path of `out`, as `model` to `predict` and `compare`.
-
-    Examples
-    --------
-    >>> import epochcast
-    >>> epochcast.fit()
-    Traceback (most recent call last):
-        ...
-    predictor.errors.SchemaError: fit needs measurements, ...
-    """
-    if measurements is None and published is None and store is None:
-        raise SchemaError("fit needs measurements, a folder of published ones, or a store. Pass one of them.")
-    if measurements is not None and published is not None:
-        raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
-    from predictor.models.fit import accuracy_of, fit_default, fit_measurements
-    from predictor.models.named import errors_of
-
-    summaries: list[Any] = [] if accuracy is None else as_list(accuracy)
-    if methods:
-        return _with_own_methods(methods, measurements, out)
-    if methods_only:
-        return _with_methods(measurements, published, out, summaries)
-    own = _own(measurements, store)
-    model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
-    if summaries:
-        model.card["accuracy"] = [entry for summary in summaries for entry in accuracy_of(summary)]
-        model = replace(model, methods=errors_of(summaries, model.named_methods()))
-    if out is not None:
-        model.save(out)
-    return model
-
-
-def _with_own_methods(
-    names: Sequence[str],
-    measurements: "Tables | None",
-    out: str | PathLike[str] | None,
-) -> "Model":
-    """The shipped model with these methods fitted on the measurements in place of its own."""
-    from predictor.models.named import fit_named, rows_of_measurements
-    from predictor.models.served import Model
-
-    if measurements is None:
-        raise SchemaError(
-            "methods are fitted on measurements of your own. Pass a table with proxies and CNNs."
-        )
-    found = fit_named(names, rows_of_measurements(_together(measurements)))
-    model = replace(Model.load(), methods=found)
-    if out is not None:
-        model.save(out)
-    return model
-
-
-def _with_methods(
-    measurements: "Tables | None",
-    published: str | PathLike[str] | None,
-    out: str | PathLike[str] | None,
-    summaries: Sequence[Any],
-) -> "Model":
-    """The model in `out` with its named methods fitted again, written beside it."""
-    from predictor.models.fit import TrainingData
-    from predictor.models.named import errors_of
-    from predictor.models.served import Model
-
-    if out is None:
-        raise SchemaError("methods_only needs out, the model file whose methods are fitted. Pass its path.")
-    model = Model.load(out)
-    own = None if measurements is None else _together(measurements)
-    data = TrainingData.of_default(published) if own is None else TrainingData.of_table(own)
-    found = data.methods()
-    judged = [_accuracy_of_card(model), *summaries]
-    model = replace(model, methods=errors_of(judged, found) if summaries else found)
-    model.save(out)
-    return model
-
-
-def _accuracy_of_card(model: "Model") -> "pd.DataFrame":
-    """The default's own errors, as its card has them."""
-    import pandas as pd
-
-    columns = ["scenario", "predictor", "n", "mape", "p90"]
-    return pd.DataFrame(model.card.get("accuracy", []), columns=columns)
-
-
-@takes_options(ProfileRequest, answer="profile")
-def profile(
-    out: str | PathLike[str], preset: str | None = None, **options: "Unpack[ProfileOptions]"
-) -> "pd.DataFrame":
-    """Measure this machine, as `epochcast profile` does, and return the table that was written.
-
-    Parameters
-    ----------
-    out : path
-        The table, ``.csv``, ``.csv.gz`` or ``.parquet``; rows that it has already are not measured again.
-    preset : str, optional
-        What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md. By default
-        ``quick``; on a CPU ``cnn:resnet18@32``, at batch size 32 unless `batch_sizes` says otherwise.
-    **options
-        Those of `epochcast.profiling.ProfileRequest`.
-
-    Returns
-    -------
-    DataFrame
-        As `load_measurements`. ``attrs["outcome"]`` says what is left, what ended early and what failed.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If the framework is not installed, or there is no such device.
-    NoisyMeasurementError
-        If something else uses the device, and `allow_noise` is False.
-
-    Examples
-    --------
-    >>> import epochcast
-    >>> epochcast.profile("mine.csv", preset="quickly")
-    Traceback (most recent call last):
-        ...
-    predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
-    """
-    from predictor.measurements.table import read_measurements
-
-    asked = ProfileRequest.of({"preset": preset, **options})
-    outcome = run_profile(request_for(asked, out)[0], asked.scheduler)
-    frame = read_measurements(outcome.out)
-    frame.attrs["outcome"] = asdict(outcome)
-    return frame
-
-
-def explanations(
-    what: object,
-    gpu: object,
-    batch_size: Any,
-    options: "Mapping[str, Any]",
-) -> "Explanations":
-    """Explanations as `explain` returns them in a frame, and a paragraph on what they cover.
-
-    Parameters
-    ----------
-    what, gpu, batch_size, options
-        As for `explain`.
-
-    Raises
-    ------
-    SchemaError
-        If a CNN has no GPU, or an option has no effect.
-    """
+def explanations(what: object, gpu: object, batch_size: Any, options: "Mapping[str, Any]") -> "Explanations":
+    """Explanations as `explain` returns them in a frame, and a paragraph on what they cover; errors as of it."""
+    from predictor.answers.explain import explain as explained
     from predictor.answers.explain_measured import is_measurement_table
-    from predictor.checks import as_list
 
     many = as_list(what)
     tables = [each for each in many if is_measurement_table(each) or type(each).__name__ == "DataFrame"]
@@ -749,86 +460,10 @@ def explanations(
         return _of_tables(tables, cnns, gpu, batch_size, options)
     if gpu is None:
         raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200")
-    return _of_cnns(many, gpu, batch_size, options)
-
-
-def explanation_frame(found: "Sequence[Explanation]", scope: str) -> "pd.DataFrame":
-    """A row per CNN, GPU, mode and batch size; all else in `attrs`, as `explain` says."""
-    import pandas as pd
-
-    from predictor.answers.explain import explanation_rows, row_columns
-
-    rows = [row for each in found for row in explanation_rows(each)]
-    frame = pd.DataFrame(rows, columns=row_columns(found))
-    frame.attrs |= {"explanations": found, "covers": scope}
-    return frame
-
-
-def evaluation(
-    measurements: "Tables | None",
-    published: str | PathLike[str] | None,
-    scenarios: Sequence[str] | None,
-    predictors: Sequence[str] | None,
-    seed: int,
-    n_jobs: int,
-) -> Any:
-    """Run the evaluation; the command reports from this `predictor.evaluation.run.EvaluationResult`."""
-    from predictor.evaluation.run import evaluate as run_evaluation
-    from predictor.measurements.features import feature_table
-    from predictor.measurements.schema import is_compiled
-    from predictor.models.fit import TrainingData
-
-    if measurements is None:
-        features = TrainingData.of_default(published).features
-    else:
-        measured = _together(measurements)
-        features = feature_table(measured[~is_compiled(measured)].reset_index(drop=True))
-    return run_evaluation(features, scenarios, predictors, seed, n_jobs)
-
-
-def open_store(url: str, *, new: bool = True) -> "Engine":
-    """Open a measurement store; make it where none is, if it may be `new`.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If SQLAlchemy, Alembic or the database's driver is not installed.
-    SchemaError, StoreError
-        As `api.store.engine.open_store`.
-    """
-    try:
-        from api.store.engine import open_store as open_by_url
-
-        return open_by_url(url, new=new)
-    except ModuleNotFoundError as error:
-        extra = "postgresql" if error.name == "psycopg" else "api"
-        raise BackendUnavailableError(
-            f"{error.name} is not installed, which the measurement store needs: pip install 'epochcast[{extra}]'."
-        ) from None
-
-
-def _of_cnns(
-    cnns: Sequence[object],
-    gpu: object,
-    batch_size: Any,
-    options: "Mapping[str, Any]",
-) -> "Explanations":
-    from predictor.answers.explain import explain as explained
-
-    if batch_size is None and not any(map(_is_recorded, cnns)):
-        parts = Question.of(None, None, None, options).parts
-        batch_size = [parts * size for size in USUAL_BATCH_SIZES]  # a recorded step has its own
-    question = Question.of(cnns, gpu, batch_size, options)
-    check_read(question, "explain")
+    question = Question.of(many, gpu, batch_size, options)
+    if question.batch_sizes is None:  # a recorded step has its own
+        question = replace(question, batch_sizes=[question.parts * size for size in USUAL_BATCH_SIZES])
     return explained(question)
-
-
-def _is_recorded(cnn: object) -> bool:
-    """Whether a CNN is a recorded step, given as it is or as its file."""
-    from predictor.cnns.resolve import resolve_cnn
-
-    is_file = isinstance(cnn, str | PathLike) and str(cnn).endswith(".csv")
-    return getattr(resolve_cnn(cnn) if is_file else cnn, "step", None) is not None
 
 
 def _of_tables(
@@ -840,8 +475,6 @@ def _of_tables(
 ) -> "Explanations":
     from predictor.answers.asked import Asked
     from predictor.answers.explain_measured import explain_measurements
-    from predictor.answers.question import Question
-    from predictor.checks import as_list, batch_sizes_of
     from predictor.measurements.table import canonical_gpu_name
 
     given = {name: value for name, value in options.items() if value not in (None, (), "auto", False)}
@@ -860,41 +493,3 @@ def _of_tables(
     only |= {name: given[name] for name in _OF_A_MODE if name in given}
     names = [str(cnn) for cnn in cnns]
     return explain_measurements(list(tables), names, Asked.of(checked).samples, **only), _MEASURED
-
-
-def _own(measurements: "Tables | None", store: str | None) -> "pd.DataFrame | None":
-    """Join the table given and the store's, whichever there are."""
-    import pandas as pd
-
-    frames = [] if measurements is None else [_together(measurements)]
-    if store is not None:
-        frames.append(_uploaded(store))
-    return pd.concat(frames, ignore_index=True) if frames else None
-
-
-def _together(measurements: "Tables") -> "pd.DataFrame":
-    """One table of one or several."""
-    import pandas as pd
-
-    if isinstance(measurements, pd.DataFrame | str | PathLike):
-        return _measured(measurements)
-    return pd.concat([_measured(each) for each in measurements], ignore_index=True)
-
-
-def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
-    if isinstance(measurements, str | PathLike):
-        return load_measurements(measurements)
-    from predictor.measurements.table import check_measurements
-
-    return check_measurements(measurements, "the table of measurements")
-
-
-def _uploaded(url: str) -> "pd.DataFrame":
-    """All measurements of a store, checked; DataError if it has none."""
-    engine = open_store(url)
-    try:
-        from api.store.measurements import stored_frame
-
-        return stored_frame(engine)
-    finally:
-        engine.dispose()

@@ -50,7 +50,7 @@ def evaluate_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Judge every predictor on measurements that its fit never saw, scenario by scenario."""
-    from epochcast.api import evaluation
+    from epochcast.measured import evaluation
     from predictor.evaluation.report import scenario_text, write_report
     from predictor.evaluation.scenarios import SCALINGS
 

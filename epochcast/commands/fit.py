@@ -54,7 +54,7 @@ def fit_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Fit the model that predict and compare use, and write it as JSON for their --model."""
-    from epochcast.api import fit
+    from epochcast.measured import fit
     from predictor.errors import SchemaError
 
     if out is None:

@@ -25,7 +25,7 @@ _Days = Annotated[
 @app.command("add")
 def add_command(name: _Name, days: _Days = None, store: o.Store = o.USUAL_STORE) -> None:
     """Make a key and print it, once: the store keeps only its hash."""
-    from epochcast.api import open_store
+    from epochcast.measured import open_store
 
     engine = open_store(store)
     from api.store.keys import add_key
@@ -45,7 +45,7 @@ def rotate_command(
     store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Make another key for a name and print it, once; the old one is refused from now on, or after some days."""
-    from epochcast.api import open_store
+    from epochcast.measured import open_store
 
     engine = open_store(store, new=False)
     from api.store.keys import rotate_key
@@ -58,7 +58,7 @@ def rotate_command(
 @app.command("revoke")
 def revoke_command(name: _Name, store: o.Store = o.USUAL_STORE) -> None:
     """Refuse a key from now on; measurements uploaded with it stay, under its name."""
-    from epochcast.api import open_store
+    from epochcast.measured import open_store
 
     engine = open_store(store, new=False)
     from api.store.keys import revoke_key
@@ -71,7 +71,7 @@ def revoke_command(name: _Name, store: o.Store = o.USUAL_STORE) -> None:
 @o.with_json
 def list_command(store: o.Store = o.USUAL_STORE, output: o.OutputFormat = Format.table) -> None:
     """List the keys by name, with their first characters and their numbers of uploads."""
-    from epochcast.api import open_store
+    from epochcast.measured import open_store
 
     engine = open_store(store, new=False)
     from api.store.keys import list_keys

@@ -18,7 +18,7 @@ def backup_command(
     store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Write keys (their hashes), uploads and measurements to a file, while the service runs."""
-    from epochcast.api import open_store
+    from epochcast.measured import open_store
 
     engine = open_store(store, new=False)
     from api.store.backup import back_up
@@ -32,7 +32,7 @@ def restore_command(
     store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Fill an empty store from a backup, of the same database or the other."""
-    from epochcast.api import open_store
+    from epochcast.measured import open_store
 
     engine = open_store(store)
     from api.store.backup import restore
@@ -46,7 +46,7 @@ def delete_upload_command(
     store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Delete an upload, with the rows that no other upload brought."""
-    from epochcast.api import open_store
+    from epochcast.measured import open_store
 
     engine = open_store(store, new=False)
     from api.store.measurements import delete_upload

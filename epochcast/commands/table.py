@@ -27,7 +27,7 @@ def table_command(
     output: o.OutputFormat = Format.csv,
 ) -> None:
     """Join measured iterations with the GPUs' specifications and counts of layers, as regressions see them."""
-    from epochcast.api import feature_table
+    from epochcast.measured import feature_table
 
     if columns:
         _print_columns(output)

@@ -28,7 +28,7 @@ def service(serve, tmp_path, monkeypatch):
     from api.main import create_app
     from api.settings import Settings
     from api.store.keys import add_key
-    from epochcast.api import open_store
+    from epochcast.measured import open_store
 
     store = f"sqlite:///{tmp_path}/service.db"
     monkeypatch.setenv("EPOCHCAST_STORE", store)
