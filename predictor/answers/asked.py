@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
@@ -144,16 +144,7 @@ class Asked:
     @cached_property
     def training(self) -> Training:
         """How it trains."""
-        question = self.question
-        return Training(
-            question.framework,
-            question.precision,
-            question.memory_format,
-            question.autotune,
-            question.capture,
-            question.optimizer,
-            question.float32_matmul_precision,
-        )
+        return Training(**{each.name: getattr(self.question, each.name) for each in fields(Training)})
 
     @cached_property
     def devices(self) -> list[Device]:

@@ -22,7 +22,7 @@ from predictor.answers.bounds import (
     passes_ms,
     switches_of_library,
 )
-from predictor.answers.grid import TIMES, forecasts_of
+from predictor.answers.grid import TIMES, WORDS, forecasts_of
 from predictor.answers.notes import Reason, as_answered
 from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of, split_traffic, with_shares
@@ -50,18 +50,10 @@ LAW_TOLERANCE = 0.10
 MEASURED_METHOD = "measured"
 """The `method` of explanations of measured iterations."""
 
-_ABOUT = (
-    "cnn",
-    "image_size",
-    "gpu",
-    "precision",
-    "float32_matmul_precision",
-    "memory_format",
-    "framework",
-    "autotune",
-    "capture",
-    "optimizer",
-)
+OF_A_MODE = ("precision", "memory_format", "framework", "autotune", "capture", "optimizer")
+"""Fields that an explanation has of its mode."""
+
+_ABOUT = ("cnn", "image_size", "gpu", OF_A_MODE[0], "float32_matmul_precision", *OF_A_MODE[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +199,7 @@ def explanation_rows(explanation: Explanation) -> list[dict[str, Any]]:
             f"{name}_pass_ms": sum(ms[i] for ms in of_class.values())
             for name, of_class in explanation.pass_ms.items()
         }
-        | {name: getattr(explanation, name) for name in ("host", "method", "trained_on")}
+        | {name: getattr(explanation, name) for name in WORDS}
         | {"extrapolates": explanation.extrapolates[i]}
         for i, size in enumerate(explanation.batch_sizes)
     ]
@@ -224,9 +216,7 @@ def row_columns(explanations: Sequence[Explanation]) -> list[str]:
         *(f"{name}_ms" for name in classes),
         *(f"{name}_bound_ms" for name in GPU_BOUNDS),
         *(f"{name}_pass_ms" for name in PASSES_OF_STEP),
-        "host",
-        "method",
-        "trained_on",
+        *WORDS,
         "extrapolates",
     ]
 
@@ -299,39 +289,27 @@ def _explained(subject: _Subject) -> Explanation:
     whole = forecast.is_whole
     class_ms = class_times_ms(forecast, table, subject.device, sizes)
     by_bound = {} if whole else _by_bound(subject, forecast)
+    times: dict[str, Any] = {name: plain_numbers(getattr(forecast, name)) for name in TIMES}
     return Explanation(
-        table.cnn,
-        table.image_size,
-        gpu.name,
-        mode.precision,
-        mode.matmul_setting,
-        mode.memory_format,
-        mode.framework,
-        mode.autotune,
-        mode.capture,
-        mode.optimizer,
-        tuple(sizes),
-        _plain(forecast.iteration_time_ms),
-        _plain(forecast.low_ms),
-        _plain(forecast.high_ms),
-        _plain(forecast.gpu_time_ms),
-        _plain(forecast.gpu_low_ms),
-        _plain(forecast.gpu_high_ms),
-        _plain(forecast.host_time_ms),
-        {name: _plain(ms) for name, ms in class_ms.items()},
-        bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
-        {name: _plain(ms) for name, ms in by_bound.items()},
-        {} if whole else _rungs(forecast),
-        {} if whole else _passes(subject, class_ms),
-        () if whole else _parts(subject, forecast),
-        None if whole else _law(subject),
-        () if whole else _switches(subject),
-        () if whole else _other_modes(subject),
-        forecast.host,
-        forecast.method,
-        forecast.trained_on,
-        tuple(map(as_answered, with_shares(forecast.extrapolates, table, gpu, mode, sizes))),
-        _terms(forecast),
+        cnn=table.cnn,
+        image_size=table.image_size,
+        gpu=gpu.name,
+        float32_matmul_precision=mode.matmul_setting,
+        **{name: getattr(mode, name) for name in OF_A_MODE},
+        batch_sizes=tuple(sizes),
+        **times,
+        classes={name: plain_numbers(ms) for name, ms in class_ms.items()},
+        bound=bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
+        bound_ms={name: plain_numbers(ms) for name, ms in by_bound.items()},
+        rung_ms={} if whole else _rungs(forecast),
+        pass_ms={} if whole else _passes(subject, class_ms),
+        parts=() if whole else _parts(subject, forecast),
+        small_batch_law=None if whole else _law(subject),
+        switches=() if whole else _switches(subject),
+        other_modes=() if whole else _other_modes(subject),
+        extrapolates=tuple(map(as_answered, with_shares(forecast.extrapolates, table, gpu, mode, sizes))),
+        terms=_terms(forecast),
+        **{name: getattr(forecast, name) for name in WORDS},
     )
 
 
@@ -339,7 +317,7 @@ def _terms(forecast: IterationForecast) -> tuple[ExplainedTerm, ...]:
     terms = {} if forecast.terms is None else forecast.terms()
     parts = forecast.class_ms if terms else {}
     return tuple(
-        ExplainedTerm(name, term.coefficient, _plain(term.feature), _plain(parts[name]))
+        ExplainedTerm(name, term.coefficient, plain_numbers(term.feature), plain_numbers(parts[name]))
         for name, term in terms.items()
     )
 
@@ -377,7 +355,7 @@ def _rungs(forecast: IterationForecast) -> dict[str, dict[str, Numbers]]:
     """GPU time of each class by rung; a forecast from specifications has one rung."""
     by_rung = forecast.rung_ms or {RUNGS[-1]: forecast.class_ms}
     return {
-        rung: {name: _plain(ms) for name, ms in operator_classes_of(of_class).items()}
+        rung: {name: plain_numbers(ms) for name, ms in operator_classes_of(of_class).items()}
         for rung, of_class in by_rung.items()
     }
 
@@ -390,7 +368,9 @@ def _passes(subject: _Subject, class_ms: Mapping[str, Array]) -> dict[str, dict[
         else rates_of(gpu, mode.precision, mode.fp32_products)
     )
     by_pass = passes_ms(subject.table, rates, np.asarray(subject.sizes, dtype=float), class_ms)
-    return {name: {of: _plain(ms) for of, ms in of_class.items()} for name, of_class in by_pass.items()}
+    return {
+        name: {of: plain_numbers(ms) for of, ms in of_class.items()} for name, of_class in by_pass.items()
+    }
 
 
 def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, ...]:
@@ -406,7 +386,9 @@ def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, 
         sizes = subject.asked.question.batch_sizes
         own, other = (np.array(peak_memories_gib(each, sizes, subject.mode)) for each in (table, without))
         found.append(
-            PartEffect(part, _plain(forecast.iteration_time_ms * (factor - 1.0)), _plain(other - own))
+            PartEffect(
+                part, plain_numbers(forecast.iteration_time_ms * (factor - 1.0)), plain_numbers(other - own)
+            )
         )
     return tuple(found)
 
@@ -476,10 +458,10 @@ def _other_mode(subject: _Subject, mode: Mode) -> OtherMode:
         mode.precision,
         mode.matmul_setting,
         mode.memory_format,
-        _plain(factor),
-        _plain(factor * np.exp(-width)),
-        _plain(factor * np.exp(width)),
-        _plain(there.gpu_time_ms / here.gpu_time_ms),
+        plain_numbers(factor),
+        plain_numbers(factor * np.exp(-width)),
+        plain_numbers(factor * np.exp(width)),
+        plain_numbers(there.gpu_time_ms / here.gpu_time_ms),
         there.method,
         _more_reasons(there, here),
     )
@@ -527,5 +509,6 @@ def _half_width_of_ratio(here: IterationForecast, there: IterationForecast) -> A
     return width
 
 
-def _plain(values: Array) -> Numbers:
-    return tuple(float(value) for value in values)
+def plain_numbers(values: Array) -> Numbers:
+    """As a tuple."""
+    return tuple(values.tolist())

@@ -20,7 +20,15 @@ from predictor.answers.bounds import (
     switches_of_library,
     switches_of_times,
 )
-from predictor.answers.explain import MEASURED_METHOD, Explanation, Numbers, OtherMode, small_batch_law
+from predictor.answers.explain import (
+    MEASURED_METHOD,
+    OF_A_MODE,
+    Explanation,
+    Numbers,
+    OtherMode,
+    plain_numbers,
+    small_batch_law,
+)
 from predictor.answers.notes import REMEDIES, Reason
 from predictor.catalogue.devices import device_of
 from predictor.catalogue.modes import Mode, products_in_fp32
@@ -291,43 +299,36 @@ def _series(
     algorithms = by_size["conv_algorithms"].last().tolist()
     noisy = noise_by_batch_size(rows)
     n_samples = samples if samples is not None else _samples(rows)
-    unknown = (math.nan,) * sizes.size
+    about: dict[str, Any] = {name: str(first[name]) for name in ("cnn", "capture", "optimizer")}
+    about |= {name: getattr(mode, name) for name in ("gpu", *OF_A_MODE[:4])}
+    about |= dict.fromkeys(("low_ms", "high_ms", "gpu_low_ms", "gpu_high_ms"), (math.nan,) * sizes.size)
     return Explanation(
-        str(first["cnn"]),
-        int(first["image_size"]),
-        mode.gpu,
-        mode.precision,
-        setting if (framework, precision) == ("pytorch", "tf32") else None,
-        mode.memory_format,
-        mode.framework,
-        mode.autotune,
-        str(first["capture"]),
-        str(first["optimizer"]),
-        tuple(int(size) for size in sizes),
-        _plain(wall),
-        unknown,
-        unknown,
-        _plain(busy),
-        unknown,
-        unknown,
-        _plain(host),
-        {name: _plain(ms) for name, ms in known.classes.items()},
-        bound,
-        {name: _plain(ms) for name, ms in by_bound.items()},
-        {},
-        {},
-        (),
-        small_batch_law(sizes, wall, bound, None if n_samples is None else lambda ms: n_samples * ms / 1e3),
-        (
+        **about,
+        image_size=int(first["image_size"]),
+        float32_matmul_precision=setting if (framework, precision) == ("pytorch", "tf32") else None,
+        batch_sizes=tuple(sizes.tolist()),
+        iteration_time_ms=plain_numbers(wall),
+        gpu_time_ms=plain_numbers(busy),
+        host_time_ms=plain_numbers(host),
+        classes={name: plain_numbers(ms) for name, ms in known.classes.items()},
+        bound=bound,
+        bound_ms={name: plain_numbers(ms) for name, ms in by_bound.items()},
+        rung_ms={},
+        pass_ms={},
+        parts=(),
+        small_batch_law=small_batch_law(
+            sizes, wall, bound, None if n_samples is None else lambda ms: n_samples * ms / 1e3
+        ),
+        switches=(
             *switches_of_times(str(first["cnn"]), sizes.tolist(), busy.tolist()),
             *known.switches,
             *switches_of_algorithms(sizes.tolist(), algorithms),
         ),
-        (),
-        str(first["host"]) or "a host that the table does not name",
-        MEASURED_METHOD,
-        f"{len(rows)} measurements{known.about}{noise if known.about else ''}",
-        tuple(
+        other_modes=(),
+        host=str(first["host"]) or "a host that the table does not name",
+        method=MEASURED_METHOD,
+        trained_on=f"{len(rows)} measurements{known.about}{noise if known.about else ''}",
+        extrapolates=tuple(
             (*known.reasons, *(_reason("noise", text) for text in noisy.get(int(size), ()))) for size in sizes
         ),
     )
@@ -367,7 +368,3 @@ def _ratios(one: Explanation, other: Explanation, name: str) -> Numbers:
     return tuple(
         there.get(size, math.nan) / ms for size, ms in zip(one.batch_sizes, getattr(one, name), strict=True)
     )
-
-
-def _plain(values: Array) -> Numbers:
-    return tuple(float(value) for value in values)

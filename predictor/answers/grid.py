@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -199,24 +200,16 @@ class Iterations:
         of_training = dict(trainings)
         for training in of_training:
             by_anchors.setdefault(asked.anchors(table, training) if anchored else (), []).append(training)
-        devices: list[Device] = []
-        forecasts: list[IterationForecast] = []
-        extrapolates: list[Reasons] = []
-        beside: list[bool] = []
+        n, answered = len(local_batch_sizes), {}
         for anchors, alike in by_anchors.items():
             some = [device for training in alike for device in of_training[training]]
             found = forecasts_of(asked, table, some, local_batch_sizes, anchors)
-            devices += some
-            forecasts += found
-            extrapolates += _with_anchors_beyond(asked, table, alike[0], anchors, found)
-            beside += [any(anchor.beside_loader for anchor in anchors)] * len(some)
-        if len(by_anchors) > 1:  # back into the order of the trainings
-            place = {device: i for i, device in enumerate(devices)}
-            n = len(local_batch_sizes)
-            order = [place[device] for some in of_training.values() for device in some]
-            devices, forecasts = [devices[i] for i in order], [forecasts[i] for i in order]
-            beside = [beside[i] for i in order]
-            extrapolates = [each for i in order for each in extrapolates[n * i : n * i + n]]
+            said = _with_anchors_beyond(asked, table, alike[0], anchors, found)
+            is_beside = any(anchor.beside_loader for anchor in anchors)
+            for place, device in enumerate(some):
+                answered[device] = found[place], said[n * place : n * (place + 1)], is_beside
+        devices = [device for some in of_training.values() for device in some]
+        forecasts, extrapolates, beside = zip(*map(answered.__getitem__, devices), strict=True)
         sizes = np.array(local_batch_sizes, dtype=np.int64)
         memories_gib = {
             mode: np.array(peak_memories_gib(table, local_batch_sizes, mode))
@@ -235,7 +228,7 @@ class Iterations:
             times=times,
             one_ms=times["iteration_time_ms"],
             memory_gib=np.concatenate([memories_gib[mode] for _, mode in devices]),
-            extrapolates=objects(extrapolates),
+            extrapolates=objects([*chain.from_iterable(extrapolates)]),
             beside_loader=np.repeat(np.array(beside, dtype=bool), len(sizes)),
         )
         _check_times(iterations)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
@@ -85,10 +85,6 @@ class Option:
             raise
 
 
-def _whole(known: Option, value: Any) -> int:
-    return whole_number(known.shown, value, low=int(known.low), high=int(known.high))
-
-
 def _number(known: Option, value: Any) -> float:
     """A number above 0; 0, too, where it is the default."""
     if known.default == 0 and str(value).strip() in _ZERO:
@@ -139,38 +135,18 @@ def _choice(known: Option, value: Any) -> str:
     return word
 
 
-def _word(_known: Option, value: Any) -> str:
-    return str(value).strip()
-
-
-def _flag(known: Option, value: Any) -> bool:
-    return value if isinstance(value, bool) else yes_or_no(known.shown, str(value))
-
-
-def _as_given(_known: Option, value: Any) -> Any:
-    return value
-
-
-def _words(_known: Option, value: Any) -> tuple[Any, ...]:
-    return tuple(as_list(value))
-
-
-def _anchors(_known: Option, value: Any) -> tuple[Any, ...]:
-    return tuple(value)
-
-
 _CHECKS: dict[str, Callable[[Option, Any], Any]] = {
-    "whole": _whole,
+    "whole": lambda known, value: whole_number(known.shown, value, int(known.low), int(known.high)),
     "number": _number,
     "hours": _hours,
     "usd": _usd,
     "choice": _choice,
-    "word": _word,
-    "flag": _flag,
-    "file": _as_given,
-    "words": _words,
-    "sizes": _words,
-    "anchors": _anchors,
+    "word": lambda _, value: str(value).strip(),
+    "flag": lambda known, value: value if isinstance(value, bool) else yes_or_no(known.shown, str(value)),
+    "file": lambda _, value: value,
+    "words": lambda _, value: tuple(as_list(value)),
+    "sizes": lambda _, value: tuple(as_list(value)),
+    "anchors": lambda _, value: tuple(value),
 }
 
 
@@ -195,7 +171,7 @@ def options_of(kind: type[Any], answer: str | None = None) -> Mapping[str, Optio
     """The options that a dataclass declares with `option`, by name, in order; those that an answer reads, if given."""
     declared: Any = kind
     found = _declared(declared)
-    return found if answer is None else {name: each for name, each in found.items() if answer in each.answers}
+    return {name: each for name, each in found.items() if answer in each.answers} if answer else found
 
 
 def check_options(asked: Any) -> None:
@@ -211,12 +187,9 @@ def check_read(asked: Any, answer: str) -> None:
     for name, known in options_of(type(asked)).items():
         if answer in known.answers or asked.followed(name):
             continue
-        if not _is_default(getattr(asked, name), known.default):
+        value, default = getattr(asked, name), known.default
+        if value is not default and not (isinstance(value, str | int | float | tuple) and value == default):
             raise SchemaError(f"{known.shown} has no effect on {_IN_WORDS[answer]}. Leave it out.")
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    return value is default or (isinstance(value, str | int | float | tuple) and value == default)
 
 
 _IN_WORDS = {
@@ -233,10 +206,8 @@ _IN_WORDS = {
 
 @cache
 def _declared(kind: Any) -> dict[str, Option]:
-    return {each.name: _option_of(each) for each in fields(kind) if each.metadata}
-
-
-def _option_of(each: Field[Any]) -> Option:
-    known = dict(each.metadata)
-    default = None if each.default is MISSING else each.default
-    return Option(each.name, known.pop("help"), known.pop("kind"), default, known.pop("panel"), **known)
+    return {
+        each.name: Option(name=each.name, default=each.default, **each.metadata)
+        for each in fields(kind)
+        if each.metadata
+    }

@@ -71,18 +71,19 @@ def _meant(low: float, high: float, *values: float) -> list[str]:
 
 def co2(grams: float | None) -> str:
     """Grams of CO2 equivalent in g, kg or t; empty where they are not known."""
-    if grams is None:
-        return ""
-    unit, size = ("g", 1.0) if grams < 1e3 else ("kg", 1e3) if grams < 1e6 else ("t", 1e6)
-    return f"{number(grams / size)} {unit}"
+    return _by_thousands(grams, "g", "kg", "t")
 
 
 def energy(watt_hours: float | None) -> str:
     """Watt-hours as ``12.3 Wh``, ``4.56 kWh`` or ``7.89 MWh``; empty for None."""
-    if watt_hours is None:
+    return _by_thousands(watt_hours, "Wh", "kWh", "MWh")
+
+
+def _by_thousands(value: float | None, one: str, thousand: str, million: str) -> str:
+    if value is None:
         return ""
-    unit, size = ("Wh", 1.0) if watt_hours < 1e3 else ("kWh", 1e3) if watt_hours < 1e6 else ("MWh", 1e6)
-    return f"{number(watt_hours / size)} {unit}"
+    unit, size = (one, 1.0) if value < 1e3 else (thousand, 1e3) if value < 1e6 else (million, 1e6)
+    return f"{number(value / size)} {unit}"
 
 
 def usd(value: float) -> str:

@@ -7,7 +7,7 @@ tables derive theirs from `options_of` (`predictor.answers.options`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -439,7 +439,7 @@ class Question:
     @property
     def loading(self) -> LoadingOptions:
         """How images are loaded, as asked for; SchemaError where its options contradict each other."""
-        return LoadingOptions(*(getattr(self, name) for name in LOADING_OPTIONS))
+        return LoadingOptions(**{each.name: getattr(self, each.name) for each in fields(LoadingOptions)})
 
     @classmethod
     def of(cls, cnn: object, gpus: object, batch_sizes: Any, options: Mapping[str, Any]) -> Question:
@@ -542,24 +542,13 @@ class TeamOptions:
             ).about("sync_batch_norm")
 
 
-LOADING_OPTIONS = (
-    "workers",
-    "machine_workers",
-    "loader",
-    "samples_per_worker_second",
-    "images_per_second",
-    "data_source",
-    "input",
-)
-"""Options of a question, any of which has its answer count loading; ``loader="none"`` leaves it out."""
-
 _OF_RATES = ("loader", "samples_per_worker_second", "input", "images_per_second")
 _OF_NUMBERS = ("workers", "machine_workers", "images_per_second")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadingOptions:
-    """Options of loading, which are checked together.
+    """Options of loading, which are checked together; any of them has an answer count it, but for ``loader="none"``.
 
     Raises
     ------
@@ -576,7 +565,7 @@ class LoadingOptions:
     input: str | PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        given = self._given(LOADING_OPTIONS)
+        given = self._given()
         if self.loader == "none" and len(given) > 1:
             other = next(name for name in given if name != "loader")
             raise SchemaError(
@@ -598,7 +587,7 @@ class LoadingOptions:
     @property
     def is_asked(self) -> bool:
         """Whether an option has loading counted."""
-        return bool(self._given(LOADING_OPTIONS)) and self.loader != "none"
+        return bool(self._given()) and self.loader != "none"
 
     @property
     def has_number(self) -> bool:
@@ -610,8 +599,10 @@ class LoadingOptions:
         """Whether the training process loads by itself, between iterations."""
         return self.workers == 0
 
-    def _given(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if getattr(self, name) is not None]
+    def _given(self, names: Sequence[str] = ()) -> list[str]:
+        """Those of the names, or of all options, that are given."""
+        known = names or [each.name for each in fields(self)]
+        return [name for name in known if getattr(self, name) is not None]
 
 
 @dataclass(frozen=True, slots=True)

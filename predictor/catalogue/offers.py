@@ -116,49 +116,13 @@ def write_offers(offers: Iterable[Offer], path: str | PathLike[str]) -> None:
     replace_file(path, text.getvalue())
 
 
-def offers_for(
-    offers: Iterable[Offer],
-    gpu_name: str,
-    n_gpus: int = 1,
-    *,
-    spot: bool = False,
-    historic: bool = False,
-) -> tuple[Offer, ...]:
-    """Offers of a GPU, cheapest machine first.
-
-    Parameters
-    ----------
-    offers : iterable of Offer
-    gpu_name : str
-        Any name that `find_gpu` takes.
-    n_gpus : int, default 1
-        GPUs that the machine must have at least.
-    spot : bool, default False
-        Only offers with a spot price, ranked by it.
-    historic : bool, default False
-        Include historic offers, which cannot be rented today.
-
-    Returns
-    -------
-    tuple of Offer
-        Empty if there is none.
-    """
-    name = find_gpu(gpu_name).name
-    fitting = [
-        offer
-        for offer in offers
-        if offer.gpu == name
-        and offer.gpu_count >= n_gpus
-        and (historic or not offer.historic)
-        and (not spot or offer.spot_usd_per_hour is not None)
-    ]
-    return tuple(sorted(fitting, key=lambda offer: hourly_usd(offer, spot)))
-
-
 def offers_of_each(
     offers: Iterable[Offer], n_gpus: int = 1, *, spot: bool = False
 ) -> dict[str, tuple[Offer, ...]]:
-    """`offers_for` of every GPU that has some, by its canonical name."""
+    """Today's offers of each GPU that has some with at least `n_gpus`, by its canonical name, cheapest machine first.
+
+    With `spot` only those with a spot price, ranked by it.
+    """
     found: dict[str, list[Offer]] = {}
     for offer in offers:
         if offer.gpu_count >= n_gpus and not offer.historic and hourly_usd(offer, spot) < math.inf:
@@ -168,14 +132,7 @@ def offers_of_each(
 
 def cheapest_offers(offers: Iterable[Offer], spot: bool = False, n_gpus: int = 1) -> dict[str, Offer]:
     """The cheapest machine for rent today with at least `n_gpus` GPUs, by the GPU's canonical name."""
-    found: dict[str, Offer] = {}
-    for offer in offers:
-        if offer.historic or offer.gpu_count < n_gpus or (spot and offer.spot_usd_per_hour is None):
-            continue
-        known = found.get(offer.gpu)
-        if known is None or hourly_usd(offer, spot) < hourly_usd(known, spot):
-            found[offer.gpu] = offer
-    return found
+    return {gpu: own[0] for gpu, own in offers_of_each(offers, n_gpus, spot=spot).items()}
 
 
 def without_marketplaces(offers: Sequence[Offer]) -> tuple[Offer, ...]:

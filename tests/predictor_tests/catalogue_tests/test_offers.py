@@ -9,7 +9,7 @@ from predictor.catalogue.offers import (
     Offer,
     cheapest_offers,
     load_offers,
-    offers_for,
+    offers_of_each,
     own_usd_per_hour,
     without_marketplaces,
 )
@@ -44,13 +44,13 @@ def test_a_users_own_file_needs_five_columns_only(write_offers):
     assert offers == (Offer("mine", "desk", "GeForce RTX 3090", 1.0, 0.35),)
 
 
-def test_the_cheapest_machine_is_found_by_any_name_of_its_gpu(three_offers):
-    assert offers_for(three_offers, "NVIDIA T4")[0].instance == "one"
+def test_the_machines_of_a_gpu_are_ranked_by_price_and_history_is_left_out(three_offers):
+    assert [offer.instance for offer in offers_of_each(three_offers)["Tesla T4"]] == ["one", "four"]
     assert cheapest_offers(three_offers)["Tesla T4"].instance == "one"
 
 
 def test_a_machine_with_too_few_gpus_is_passed_over(three_offers):
-    assert offers_for(three_offers, "T4", n_gpus=2)[0].instance == "four"
+    assert [offer.instance for offer in offers_of_each(three_offers, 2)["Tesla T4"]] == ["four"]
 
 
 def test_a_share_of_a_gpu_is_no_gpu():
@@ -58,16 +58,8 @@ def test_a_share_of_a_gpu_is_no_gpu():
 
 
 def test_the_spot_price_ranks_only_machines_that_have_one(three_offers):
-    assert [offer.instance for offer in offers_for(three_offers, "T4", spot=True)] == ["four"]
+    assert [offer.instance for offer in offers_of_each(three_offers, spot=True)["Tesla T4"]] == ["four"]
     assert cheapest_offers(three_offers, spot=True)["Tesla T4"].instance == "four"
-
-
-def test_history_is_ranked_only_when_asked_for(three_offers):
-    assert offers_for(three_offers, "T4", historic=True)[0].instance == "old"
-
-
-def test_no_offer_is_nothing_and_no_error(three_offers):
-    assert offers_for(three_offers, "H200") == ()
 
 
 @pytest.mark.parametrize(
