@@ -1,8 +1,8 @@
 """Host and wall times of iterations, eager and compiled: `python benchmarks/compiled_hosts.py --out FILE.csv`.
 
-Each CNN of torchvision is a process in each mode. Some at a time compile together; then, while all others wait, one
-after the other is timed. `--budget` seconds after the start no more begin; `--dry-run` takes one on a CPU, tiny, and
-does not make its kernels.
+Each CNN of torchvision, or `unet`, is a process in each mode. Some at a time compile together; then, while all others
+wait, one after the other is timed, each beside the reference iteration. `--budget` seconds after the start no more
+begin; `--dry-run` takes one on a CPU, tiny, and does not make its kernels.
 """
 
 import argparse
@@ -13,14 +13,19 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import wait
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from epoch_training import among_others_ms, enqueued_ms
 from machine import machine
+
+from predictor.catalogue.hosts import REFERENCE_CNN
+from predictor.cnns.zoo import zoo_cnn
 
 CNNS = (
     "resnet18", "mobilenet_v2", "convnext_tiny", "resnet50", "efficientnet_b0", "shufflenet_v2_x1_0", "squeezenet1_1",
@@ -28,10 +33,11 @@ CNNS = (
     "densenet121",
 )  # fmt: skip
 MODES = ("tf32", "amp_bf16_cl")
-_SMALL, _LARGE = 4, 64
-_OVERHEAD = CNNS[:3]  # by CUDA graphs, too
+"""Of fp32, tf32, amp_bf16; channels-last with _cl."""
+
+_WAYS = "eager:4,eager:64,default:4,default:64"
 _COLUMNS = (
-    "cnn", "mode", "how", "batch_size", "wall_ms", "enqueue_ms", "gpu_ms", "kernels", "gpu", "version",
+    "cnn", "mode", "how", "batch_size", "wall_ms", "enqueue_ms", "reference_ms", "gpu_ms", "kernels", "gpu", "version",
     "machine", "measured_at", "error",
 )  # fmt: skip
 _REPEATS, _SECONDS = 7, 0.4
@@ -43,33 +49,42 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=300, help="seconds after which no CNN begins")
     parser.add_argument("--limit", type=float, default=110, help="seconds that those of a round may compile")
     parser.add_argument("--together", type=int, default=10, help="CNNs that compile at a time")
+    parser.add_argument("--cnns", default=",".join(CNNS), help="names, joined by commas")
+    parser.add_argument("--modes", default=",".join(MODES), help="names, joined by commas")
+    parser.add_argument("--ways", default=_WAYS, help="eager or a mode of torch.compile, and batch sizes")
+    parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--dry-run", action="store_true", help="one CNN, tiny, on a CPU")
     options = parser.parse_args(arguments)
     end = time.perf_counter() + options.budget
-    cases = [(cnn, mode) for cnn in CNNS for mode in MODES]
+    cases = [(cnn, mode) for cnn in options.cnns.split(",") for mode in options.modes.split(",")]
     if options.dry_run:
         cases = cases[:2]
-    with options.out.open("w", newline="", encoding="utf-8") as file:
+    known = len(cases)
+    is_new = not options.out.is_file()
+    with options.out.open("a", newline="", encoding="utf-8") as file:
         rows = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
-        rows.writeheader()
+        if is_new:
+            rows.writeheader()
         while cases and time.perf_counter() < end:
             some, cases = cases[: options.together], cases[options.together :]
-            for row in _round(some, min(options.limit, end - time.perf_counter()), options.dry_run):
+            for row in _round(some, min(options.limit, end - time.perf_counter()), options):
                 rows.writerow(row)
                 file.flush()
                 print(*(f"{name} {value}" for name, value in row.items() if value), sep="  ", flush=True)
-    print(f"{len(cases)} of {len(CNNS) * len(MODES)} left out: the budget is over")
+    print(f"{len(cases)} of {known} left out: the budget is over")
     return 0
 
 
-def _round(cases: list[tuple[str, str]], limit_s: float, tiny: bool) -> list[dict[str, Any]]:
+def _round(
+    cases: list[tuple[str, str]], limit_s: float, options: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
     """Compile all, then time one after the other."""
     context: Any = multiprocessing.get_context("spawn")
-    end, rows = time.perf_counter() + limit_s, []
+    end = time.perf_counter() + limit_s
     processes, pipes = [], []
     for case in cases:
         here, there = context.Pipe()
-        process = context.Process(target=_work, args=(*case, time.time() + limit_s, tiny, there))
+        process = context.Process(target=_work, args=(*case, time.time() + limit_s, options, there))
         process.start()
         there.close()
         processes.append(process)
@@ -88,13 +103,12 @@ def _round(cases: list[tuple[str, str]], limit_s: float, tiny: bool) -> list[dic
             try:
                 pipe.recv()
                 pipe.send("time")
-                rows += pipe.recv() if pipe.poll(60) else [_row(*case, error="timing took over 60 s")]
+                yield from pipe.recv() if pipe.poll(60) else [_row(*case, error="timing took over 60 s")]
             except (EOFError, BrokenPipeError):
-                rows.append(_row(*case, error="the process ended"))
+                yield _row(*case, error="the process ended")
             _end(process)
         else:
-            rows.append(_row(*case, error=f"not compiled in {limit_s + 30:.0f} s"))
-    return rows
+            yield _row(*case, error=f"not compiled in {limit_s + 30:.0f} s")
 
 
 def _end(process: Any) -> None:
@@ -112,10 +126,11 @@ def _row(cnn: str, mode: str, **more: Any) -> dict[str, Any]:
     return {"cnn": cnn, "mode": mode, "machine": machine(), "measured_at": now, **more}
 
 
-def _work(cnn: str, mode: str, until: float, tiny: bool, pipe: Any) -> None:
+def _work(cnn: str, mode: str, until: float, options: argparse.Namespace, pipe: Any) -> None:
     """Compile one CNN in a mode, say so, and when told time each of its iterations."""
     os.setsid()
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "2"
+    tiny, size = options.dry_run, options.image_size
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
         rows = []
@@ -124,15 +139,17 @@ def _work(cnn: str, mode: str, until: float, tiny: bool, pipe: Any) -> None:
 
             torch.set_num_threads(2)
             device = torch.device("cpu" if tiny else "cuda")
-            ways = [("eager", _SMALL), ("eager", _LARGE), ("default", _SMALL), ("default", _LARGE)]
-            ways += [("reduce-overhead", _SMALL)] if cnn in _OVERHEAD and not tiny else []
+            ways = [each.split(":") for each in options.ways.split(",")]
             steps: dict[tuple[str, int], Any] = {}
-            for way in ways:
-                how, batch_size = way
+            for how, batch in ways:
+                batch_size = int(batch)
+                way = how, batch_size
                 if steps and how != "eager" and time.time() > until:
                     break
                 try:
-                    steps[way] = _step(cnn, mode, how, 2 if tiny else batch_size, 32 if tiny else 224, device)
+                    steps[way] = _step(
+                        cnn, mode, how, 2 if tiny else batch_size, 32 if tiny else size, device
+                    )
                     for _ in range(3):
                         steps[way]()
                     _wait(device)
@@ -164,14 +181,15 @@ def _work(cnn: str, mode: str, until: float, tiny: bool, pipe: Any) -> None:
 
 def _step(cnn: str, mode: str, how: str, batch_size: int, size: int, device: Any) -> Any:
     import torch
-    import torchvision
 
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = mode == "tf32"
-    amp, layout = mode != "tf32", torch.channels_last if mode != "tf32" else torch.contiguous_format
-    more = {"aux_logits": False, "init_weights": True} if cnn == "googlenet" else {}
-    model = getattr(torchvision.models, cnn)(weights=None, **more).train().to(device, memory_format=layout)
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = mode.startswith("tf32")
+    amp, layout = (
+        mode.startswith("amp"),
+        torch.channels_last if mode.endswith("_cl") else torch.contiguous_format,
+    )
+    model = _model(cnn).train().to(device, memory_format=layout)
     images = torch.randn(batch_size, 3, size, size, device=device).contiguous(memory_format=layout)
-    labels = torch.randint(1000, (batch_size,), device=device)
+    labels = torch.randint(21, (batch_size, *((size, size) if cnn == "unet" else ())), device=device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     way: dict[str, Any] = {"mode": how} if device.type == "cuda" else {"backend": "aot_eager"}
     trained = model if how == "eager" else torch.compile(model, dynamic=False, **way)
@@ -188,6 +206,17 @@ def _step(cnn: str, mode: str, how: str, batch_size: int, size: int, device: Any
     return step
 
 
+def _model(cnn: str) -> Any:
+    import torchvision
+
+    if cnn == "unet":
+        from recorded_steps import UNet
+
+        return UNet((64, 128, 256, 512, 1024), 21)
+    more = {"aux_logits": False, "init_weights": True} if cnn in ("googlenet", "inception_v3") else {}
+    return getattr(torchvision.models, cnn)(weights=None, **more)
+
+
 def _wait(device: Any) -> None:
     import torch
 
@@ -196,14 +225,39 @@ def _wait(device: Any) -> None:
 
 
 def iteration_times(step: Any, device: Any) -> dict[str, Any]:
-    """Wall time of an iteration among others, time to enqueue one on an idle GPU, and its kernels."""
+    """Wall time of an iteration among others, its kernels, and times to enqueue it and the reference on an idle GPU."""
+    reference, idle = _reference(device), partial(_wait, device)
     for _ in range(3):
         step()
-    idle = partial(_wait, device)
-    enqueue_ms = enqueued_ms(step, idle, _REPEATS)
+    pairs = [(enqueued_ms(reference, idle, 1), enqueued_ms(step, idle, 1)) for _ in range(_REPEATS)]
+    reference_ms, enqueue_ms = map(median, zip(*pairs, strict=True))
     wall_ms = among_others_ms(step, idle, max(10, int(1000 * _SECONDS / enqueue_ms)))
-    found = {"wall_ms": wall_ms, "enqueue_ms": enqueue_ms} | _kernels(step, device)
+    found = {"wall_ms": wall_ms, "enqueue_ms": enqueue_ms, "reference_ms": reference_ms} | _kernels(
+        step, device
+    )
     return {name: float(f"{value:.5g}") for name, value in found.items()}
+
+
+@cache
+def _reference(device: Any) -> Any:
+    """The iteration that `epochcast host` takes for a host's speed."""
+    import torch
+
+    from proxy_cnns.backends.torch.network import network
+
+    model = network(zoo_cnn(*REFERENCE_CNN), "cpu").train().to(device)
+    images = torch.randn(8, 3, REFERENCE_CNN[1], REFERENCE_CNN[1], device=device)
+    labels = torch.randint(10, (8,), device=device)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    for _ in range(5):
+        step()
+    return step
 
 
 def _kernels(step: Any, device: Any) -> dict[str, float]:

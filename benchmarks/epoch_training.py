@@ -30,7 +30,7 @@ _LEARNING_RATE = 0.01
 _VALIDATED = 10_000
 _ALONE_IMAGES = 2500
 _ALONE_LEAST, _ENQUEUED = 10, 5
-_OPENED, _WARM_UP = 20, 5  # iterations of an opening, in whole rounds of its workers, and before them
+_WARM_UP_S, _OPENED_S = 1.5, 3.0  # of an opening; both in whole rounds of its workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +258,12 @@ def _train_pytorch(job: Job) -> dict[str, Any]:
             return times | {"whole_s": time.perf_counter() - start}
 
         if job.opened is not None:
-            n = -(-_OPENED // max(1, job.workers)) * max(1, job.workers)
-            samples = (2 * job.workers + _WARM_UP + n) * job.local_batch_size
-            opening = loader(samples, True, persistent=False)
-            found = {"opening_ms": _opening_ms(iter(opening), len(opening) - n, n, step, wait)}
+            opening = iter(loader(job.samples, True, persistent=False))
+            found = {"opening_ms": _opening_ms(opening, max(1, job.workers), step, wait)}
+            resident = on_device(next(opening))
+            del opening
             job.opened(found["opening_ms"])
             found |= _of_later("anew", epoch(loader(job.samples, True, persistent=False)))
-            resident = on_device(next(iter(opening)))
             return found | _alone(lambda: step(resident), wait, job) | _machine_of(device)
         training = loader(job.samples, True)
         found = epoch(training)
@@ -289,12 +288,19 @@ def _machine_of(device: Any) -> dict[str, str]:
 
 
 def _opening_ms(
-    batches: Iterator[Any], skipped: int, n: int, step: Callable[[Any], None], wait: Callable[[], None]
+    batches: Iterator[Any], workers: int, step: Callable[[Any], None], wait: Callable[[], None]
 ) -> float:
-    """Ms of `n` iterations in their loader, after those whose mini-batches its workers had ready."""
-    for _ in range(skipped):
-        step(next(batches))
-    return among_others_ms(lambda: step(next(batches)), wait, n)
+    """Ms of an iteration in its loader, mean of some seconds, after those whose mini-batches its workers had ready."""
+    found_ms = 0.0
+    for seconds, least in ((_WARM_UP_S, 2 * workers), (_OPENED_S, workers)):
+        wait()
+        start, n = time.perf_counter(), 0
+        while n < least or n % workers or time.perf_counter() - start < seconds:
+            step(next(batches))
+            n += 1
+        wait()
+        found_ms = 1000 * (time.perf_counter() - start) / n
+    return found_ms
 
 
 _LATER = ("second", "third")

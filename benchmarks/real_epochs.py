@@ -8,8 +8,9 @@
 A case is a CNN of the zoo or of timm, GPUs x the batch size of each, and a mode. Each is trained in processes of its
 own, one for each GPU, ended after `--limit` seconds; its row is on disk before
 the next begins, and a second run goes on with what is left. `train --dry-run` takes every case once on a CPU, tiny.
-With `--opening` each case is forecast by the machine's files, then by some iterations of its own step in its loader;
-then one whole epoch is trained, whose workers begin anew.
+With `--opening` each case is forecast by the machine's files, then by three seconds of its own step in its loader;
+then one whole epoch is trained, whose workers begin anew. Pictures of other data sets than ImageNet lie in folders of
+their names beside it.
 """
 
 import argparse
@@ -42,11 +43,12 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.zoo import zoo_names
 from predictor.errors import DataError, SchemaError
-from proxy_cnns.pictures import write_images
+from proxy_cnns.pictures import pillow, write_images
 
 _SAMPLES = 50_000
 _VALIDATED = 10_000
 _DISTINCT_PICTURES = 2000
+_SIDES = {"food101": (512, 461), "imagenet_160": (213, 160)}  # of pictures of other sizes than ImageNet's
 _GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 _VCPUS = 16  # of each GPU of the machine
 
@@ -73,6 +75,12 @@ TASKS = {
     "vgg11_bn": Task("stl10", 96, 3, samples=180_000),
     "resnext50_32x4d": Task("imagenet", 224, 16, from_files=True, samples=50_000),
     "vgg16": Task("imagenet", 224, 16, from_files=True, samples=50_000),
+    "regnet_x_400mf": Task("imagenet_160", 128, 4, from_files=True, samples=90_000),
+    "mobilenet_v3_small": Task("food101", 224, 12, from_files=True, samples=55_000),
+    "resnet20_cifar": Task("cifar100", 32, 4, samples=480_000),
+    "densenet121": Task("imagenet", 224, 16, from_files=True, samples=36_000),
+    "inception_v3": Task("imagenet", 299, 16, from_files=True, samples=30_000),
+    "shufflenet_v2_x1_0": Task("stl10", 96, 6, samples=58_000),
 }
 _USUAL_TASK = Task("stl10", 96, 8, samples=10_000)
 """Of every other CNN."""
@@ -218,7 +226,7 @@ def forecast_of(
 
 def _anchor(case: Case, gpu: str, iteration_ms: float) -> dict[str, Any]:
     size = {"batch_size": case.n_gpus * case.local_batch_size, "image_size": case.task.image_size}
-    return {"gpu": gpu, "iteration_time_ms": iteration_ms, **size}
+    return {"gpu": gpu, "iteration_time_ms": iteration_ms, "workers": case.task.workers, **size}
 
 
 @lru_cache
@@ -266,7 +274,16 @@ def _pictures(options: argparse.Namespace) -> None:
         for folder in {target.parent for _, target in copies}:
             folder.mkdir()
         list(pool.map(_copy, copies, chunksize=200))
+        for name, size in _SIDES.items():
+            (options.folder.parent / name).mkdir(exist_ok=True)
+            list(pool.map(partial(_resized, options.folder.parent / name, size), paths, chunksize=50))
     print(f"{options.number} pictures, {distinct} distinct, in {time.perf_counter() - start:.1f} s")
+
+
+def _resized(folder: Path, size: tuple[int, int], path: Path) -> None:
+    pillow().open(path).resize(size).save(
+        folder / path.relative_to(path.anchor).as_posix().replace("/", "_"), quality=90
+    )
 
 
 def _copy(pair: tuple[Path, Path]) -> None:
@@ -315,10 +332,16 @@ def _jobs(case: Case, options: argparse.Namespace, folder: Path) -> Iterator[Job
         job = Job(
             case.cnn, case.mode, task.image_size, case.local_batch_size, task.workers, task.samples,
             case.epochs, case.local_batch_size in (128, 500, 512), None if options.dry_run else rank, rank, case.n_gpus,
-            options.folder if task.from_files else None, folder / "meeting",
+            _folder(task, options.folder), folder / "meeting",
             partial(_opened, case, options) if options.opening else None,
         )  # fmt: skip
-        yield _tiny(job) if options.dry_run else job
+        yield _tiny(job, 1600 if options.opening else 64) if options.dry_run else job
+
+
+def _folder(task: Task, imagenet: Path) -> Path | None:
+    if not task.from_files:
+        return None
+    return imagenet.parent / task.data_set if task.data_set in _SIDES else imagenet
 
 
 def _opened(case: Case, options: argparse.Namespace, iteration_ms: float) -> None:
@@ -332,13 +355,13 @@ def _gpu_name(gpu: int) -> str:
     return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _tiny(job: Job) -> Job:
+def _tiny(job: Job, samples: int) -> Job:
     """The same job as a CPU does it in a few seconds."""
     precision = "amp_bf16" if job.mode.precision == "amp_bf16" else "fp32"
     cnn, image_size = ("resnet18", 32) if job.cnn == "resnet50" else (job.cnn, min(job.image_size, 64))
     return replace(
         job, cnn=cnn, image_size=image_size, mode=replace(job.mode, precision=precision), local_batch_size=8,
-        workers=1, samples=64,
+        workers=1, samples=samples,
     )  # fmt: skip
 
 

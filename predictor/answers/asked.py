@@ -12,7 +12,7 @@ from warnings import warn
 
 from predictor.answers.options import check_read
 from predictor.answers.own_measurements import OwnMeasurements, anchor_from, load_model
-from predictor.answers.question import LoadingOptions, MiniBatch, Question, named
+from predictor.answers.question import ANCHOR_FIELDS, LoadingOptions, MiniBatch, Question, named
 from predictor.catalogue.data_sets import TrainingSet, find_training_set
 from predictor.catalogue.devices import (
     Gpu,
@@ -131,6 +131,8 @@ class Asked:
             each if isinstance(each, Anchor) else anchor_from(dict(each), model, self.training.on)
             for each in question.anchors
         )
+        for anchor in given:
+            self._check_loader_of(anchor)
         own = question.measurements
         if own is not None and not isinstance(own, OwnMeasurements):
             own = OwnMeasurements.of(own, model)
@@ -140,6 +142,22 @@ class Asked:
                 "proxy-times uses. Ask for it, or measure operators with `epochcast profile --preset quick`."
             )
         return Known(own.model if own else model, given, own)
+
+    def _check_loader_of(self, anchor: Anchor) -> None:
+        """SchemaError if an anchor waited for other workers than are asked for."""
+        question = self.question
+        if anchor.workers is not None and (question.workers, question.n_gpus) != (anchor.workers, 1):
+            raise SchemaError(
+                f"{ANCHOR_FIELDS['workers'].shown} {anchor.workers}: the anchor's time holds the waits for its loader, "
+                f"so it answers for one GPU with as many workers, and {question.n_gpus} with {question.workers} are "
+                f"asked for. Pass {named('workers')} {anchor.workers}, or the time of an iteration that did not wait."
+            ).about("anchors")
+
+    @cached_property
+    def waited_ms(self) -> dict[tuple[str, int], float]:
+        """Iterations that anchors measured in their loader, in ms, by GPU and batch size."""
+        given = (anchor for anchor in self.known.given if anchor.workers is not None)
+        return {(anchor.gpu, anchor.batch_size): anchor.iteration_time_ms for anchor in given}
 
     @cached_property
     def training(self) -> Training:
@@ -296,6 +314,7 @@ class Asked:
             If one is shorter than its GPU can compute.
         """
         given = self.known.given if training == self.training else ()
+        given = tuple(anchor for anchor in given if anchor.workers is None)
         found = given + (self.known.own.anchors(table, training.on) if self.known.own else ())
         for anchor in found:
             gpu = device_of(anchor.gpu)

@@ -240,6 +240,15 @@ class Iterations:
         return self.devices.table
 
     @cached_property
+    def waited_ms(self) -> Floats:
+        """Iterations that anchors measured in their loader; NaN elsewhere."""
+        found = np.full(self.device.shape, math.nan)
+        names = np.array([gpu.name for gpu, _ in self.devices.each])[self.device]
+        for (gpu, size), waited_ms in self.asked.waited_ms.items():
+            found[(names == gpu) & (self.local_batch_size == size)] = waited_ms
+        return found
+
+    @cached_property
     def n_gpus(self) -> Places:
         """GPUs that train together in each row."""
         return np.array([1 if team is None else team.n_gpus for team in self.teams])[self.team]

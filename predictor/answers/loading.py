@@ -166,6 +166,7 @@ def with_loading(
     n_gpus: NDArray[np.int64],
     times: Mapping[str, Array],
     measured_so: NDArray[np.bool_],
+    waited_ms: Array,
     parts: int = 1,
 ) -> dict[str, NDArray[Any]]:
     """What loading is and what it makes of iterations, while `n_gpus` of a machine work.
@@ -179,6 +180,8 @@ def with_loading(
         `ENDS`, `gpu_time_ms` and `host_time_ms` of iterations without loading.
     measured_so : ndarray of bool, shape (n_rows,)
         Whether the times follow a training that was measured, whose host worked beside its loader.
+    waited_ms : ndarray, shape (n_rows,)
+        Iterations as they were measured in this loader, with their waits; NaN where none was.
     parts : int
         Mini-batches of the loader in an iteration.
 
@@ -208,12 +211,19 @@ def with_loading(
         }
     waits = loading.time_ms > ends[0]
     helps = (waits | loading.between) & ~loading.is_reading
+    as_measured = {
+        end: waited_ms * _MEASURED_SPREAD**power for end, power in zip(ENDS, (0, -1, 1), strict=True)
+    }
+    joined = dict(zip(ENDS, loading.joined_ms(*ends), strict=True))
     needed = feed.workers_needed(local_batch_sizes, ends[0]) if helps.any() else unknown
     wait_s = np.nan_to_num(feed.first_mini_batch_s(local_batch_sizes / parts, n_gpus))
     return {
-        **dict(zip(ENDS, loading.joined_ms(*ends), strict=True)),
+        **{end: np.where(np.isnan(waited_ms), joined[end], as_measured[end]) for end in ENDS},
         **dict(zip(WAITS, (wait_s, wait_s / feed.spread, wait_s * feed.spread), strict=True)),
-        **dict(zip(LOADING_TIMES, loading.ends_ms, strict=True)),
+        **{
+            name: np.fmin(ms, as_measured[end])
+            for name, ms, end in zip(LOADING_TIMES, loading.ends_ms, ENDS, strict=True)
+        },
         "bottleneck": np.where(waits, np.where(loading.is_reading, "reading", "loading"), bounds),
         "workers_needed": np.where(helps, needed, math.nan),
     }

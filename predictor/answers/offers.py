@@ -147,7 +147,15 @@ class OfferRows:
         sizes, n_gpus, power = iterations.local_batch_size, iterations.n_gpus, iterations.devices.power
         working = trainings * n_gpus // iterations.asked.question.nodes
         feed = None if offers.feed is None else offers.feed.at(offer)
-        loaded = with_loading(feed, sizes, working, times, iterations.beside_loader, iterations.table.parts)
+        loaded = with_loading(
+            feed,
+            sizes,
+            working,
+            times,
+            iterations.beside_loader,
+            iterations.waited_ms,
+            iterations.table.parts,
+        )
         training_ms, limit_w = times["iteration_time_ms"], power.limit_w[device]
         numbers = {
             **times,

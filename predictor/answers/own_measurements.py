@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.question import ANCHOR_FIELDS
+from predictor.answers.question import ANCHOR_FIELDS, MAX_WORKERS
 from predictor.catalogue.devices import Gpu, check_precision, device_of, find_gpu
 from predictor.catalogue.modes import Mode, products_in_fp32
 from predictor.checks import MAX_BATCH_SIZE, positive_number, whole_number
@@ -45,13 +45,16 @@ def anchor_from(given: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mo
     mode = mode_on(gpu)
     check_precision(gpu, mode.precision)
     batch_size = whole_number(_named("batch_size"), given["batch_size"], high=MAX_BATCH_SIZE)
-    size = given.get("image_size")
+    size, workers = given.get("image_size"), given.get("workers")
     return Anchor(
         gpu=gpu.name,
         batch_size=batch_size,
         iteration_time_ms=_anchor_time_ms(given, batch_size, model, mode),
         image_size=None if size is None else whole_number(_named("image_size"), size),
         precision=mode.precision,
+        workers=None
+        if workers is None
+        else whole_number(_named("workers"), workers, low=0, high=MAX_WORKERS),
     )
 
 

@@ -105,6 +105,15 @@ ANCHOR_FIELDS = {
             1,
             MAX_IMAGE_SIZE,
         ),
+        Option(
+            "workers",
+            "Workers of the loader, where its time holds the waits for them: of as many it is the answer.",
+            "whole",
+            None,
+            _ANCHOR,
+            0,
+            MAX_WORKERS,
+        ),
     )
 }
 """Options of an anchor: its GPU, its batch size and exactly one time."""

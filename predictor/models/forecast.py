@@ -77,7 +77,7 @@ class Anchor:
 
     `image_size` and `precision` default to those of the prediction. `of_table` says that it was read from a measurement
     table, whose times have their unit; one that was typed may have another. `beside_loader`: its host worked beside a
-    loader, as in a usual training.
+    loader, as in a usual training. `workers`: those of the loader whose waits it holds; None where it holds none.
     """
 
     gpu: str
@@ -87,6 +87,7 @@ class Anchor:
     precision: str | None = None
     of_table: bool = False
     beside_loader: bool = True
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

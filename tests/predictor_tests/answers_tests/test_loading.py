@@ -441,6 +441,22 @@ def test_a_run_in_a_table_was_measured_beside_its_loader_as_an_anchor_was():
     assert ranked == pytest.approx(told)
 
 
+def test_an_iteration_measured_in_its_loader_is_the_answer_for_as_many_workers():
+    waited = {"gpu": "H100 SXM", "batch_size": 256, "iteration_time_ms": 70.0, "workers": 8}
+    asked = {"precision": "amp_bf16", "memory_format": "channels_last", "workers": 8}
+    plain, told = one(**asked), one(**asked, anchors=[waited])
+    assert plain.bottleneck == told.bottleneck == "loading"
+    assert plain.iteration_time_ms > 1.5 * told.iteration_time_ms
+    assert (told.iteration_time_ms, told.loading_time_ms) == (70.0, 70.0)
+    assert told.training_time_ms == plain.training_time_ms
+    assert told.low_ms < 70.0 < told.high_ms
+    elsewhere = one(**asked | {"batch_size": 128}, anchors=[waited])
+    assert elsewhere.iteration_time_ms == one(**asked | {"batch_size": 128}).iteration_time_ms
+    for other in ({"workers": 4}, {"workers": None}, {"n_gpus": 2}):
+        with pytest.raises(SchemaError, match=r"workers 8: the anchor's time holds the waits"):
+            one(**asked | other, anchors=[waited])
+
+
 def test_trainings_of_several_gpus_each_share_the_vcpus():
     [alone, eight] = (
         best(Plan(trials=trials), offers=(offer(8.0, 8.0),), n_gpus=2, loader="torchvision")
