@@ -30,19 +30,10 @@ _GZIP = 31  # wbits: gzip with its header, and the largest window
 
 
 async def read_body(request: Request, limit: int, next_step: str = "") -> bytes:
-    """Read and, if the request says gzip, unpack its body.
+    """Read and, if the request says gzip, unpack its body of at most `limit` bytes, packed and unpacked.
 
-    Parameters
-    ----------
-    limit : int
-        Bytes, packed and unpacked.
-    next_step : str
-        What whoever sends more can do.
-
-    Raises
-    ------
-    HTTPException
-        413 above the limit, 415 for another packing than gzip, 400 for damaged gzip.
+    HTTPException 413 above it, with what whoever sends more can do (`next_step`), 415 for another packing than gzip,
+    400 for damaged gzip.
     """
     packing = request.headers.get("content-encoding", "identity").strip().casefold()
     if packing not in ("identity", "gzip"):

@@ -46,17 +46,9 @@ _TURN_S = 0.0005  # of a thread while another waits: a tenth of Python's default
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Make the service.
+    """Make the service, with settings of the environment if none are given.
 
-    Parameters
-    ----------
-    settings : Settings, optional
-        Read from the environment by default.
-
-    Raises
-    ------
-    ArtifactError, SchemaError, StoreError
-        If there is no model, no prices or no store to begin with.
+    ArtifactError, SchemaError or StoreError if there is no model, no prices or no store to begin with.
     """
     app = FastAPI(
         title="epochcast",

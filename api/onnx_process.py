@@ -30,22 +30,11 @@ _ERRORS: dict[str, type[EpochcastError]] = {"OutOfRangeError": OutOfRangeError}
 
 
 def read_onnx(content: bytes, name: str, image_size: int | None, cpu_s: int = 2) -> LayerTable:
-    """Layer table of the CNN in an ONNX file.
+    """Layer table of the CNN in an ONNX file, which messages and the table call `name`.
 
-    Parameters
-    ----------
-    content : bytes
-    name : str
-        What messages and the table call it.
-    image_size : int, optional
-        Where the file leaves it open.
-    cpu_s : int
-        Processor time that reading may take; twelve times as long on the clock, since processors are shared.
-
-    Raises
-    ------
-    SchemaError, OutOfRangeError
-        If the file cannot be read within the limits, or is for images of another size.
+    `image_size` counts where the file leaves it open. Reading may take `cpu_s` of a processor, twelve times as long on
+    the clock, since processors are shared. SchemaError or OutOfRangeError if the file cannot be read within the limits,
+    or is for images of another size.
     """
     command = [sys.executable, "-m", "api.onnx_process", name, str(image_size or 0), str(cpu_s)]
     try:

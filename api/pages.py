@@ -59,12 +59,7 @@ async def docs(request: Request) -> Response:
 class Document:
     """The OpenAPI document as a file, made once: with the answers to its examples it takes more than a second.
 
-    Parameters
-    ----------
-    make : callable
-        Makes it from `examples`, each of which is worked out once.
-    queue : Queue
-        Before the model, where each example takes its turn, so that nobody waits for all of them.
+    Each example is worked out once, in its turn before the model (`queue`), so that nobody waits for all of them.
     """
 
     def __init__(

@@ -138,17 +138,7 @@ class InvalidFieldsError(EpochcastError):
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: object) -> Response:
-    """A problem document as an answer.
-
-    Parameters
-    ----------
-    status : int
-    detail : str
-        What is wrong, what would be right, the next step.
-    headers : mapping, optional
-    **more
-        Further members, such as `errors` with the fields at fault.
-    """
+    """A problem document as an answer, with further members such as `errors`, the fields at fault."""
     content = {"type": "about:blank", "title": TITLES.get(status, "Refused"), "status": status}
     content |= {"detail": _printable(detail), **more}
     return Response(to_json(content), status, dict(headers or {}), PROBLEM_JSON)

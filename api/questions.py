@@ -500,21 +500,10 @@ def _cnn_of(posted: CnnQuestion) -> str | LayerTable:
 
 
 def check_work(question: Question, gpus: float, modes: int = 1, *, rows: int = 0, repeats: int = 1) -> None:
-    """Refuse a question that would work longer than about a second.
+    """Refuse a question that would work longer than about a second: OutOfRangeError above `MOST_WORK`.
 
-    Parameters
-    ----------
-    gpus, modes : float, int
-        GPUs of a mode, and precisions x memory formats asked of them.
-    rows : int
-        Rows of the answer.
-    repeats : int
-        How often each time is computed.
-
-    Raises
-    ------
-    OutOfRangeError
-        If the work is above `MOST_WORK`.
+    `gpus` are those of a mode, `modes` the precisions x memory formats asked of them, `rows` those of the answer,
+    `repeats` how often each time is computed.
 
     Notes
     -----

@@ -99,26 +99,14 @@ class Snapshot:
 
 
 class ServedModel:
-    """A model file and what was last read from it.
-
-    Parameters
-    ----------
-    path : path, optional
-        The default that comes with epochcast, if not given.
-    kept_bytes : int
-        What kept answers may take.
+    """A model file, the default's if none is named, and what was last read from it; ArtifactError if there is none.
 
     Attributes
     ----------
     snapshot : Snapshot
-        What answers; take it once per request.
+        What answers; take it once per request. Kept answers take at most `kept_bytes`.
     problem : str or None
         Why the file as it is now is not served.
-
-    Raises
-    ------
-    ArtifactError
-        If there is no model to begin with.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None, kept_bytes: int = KEPT_ANSWER_BYTES) -> None:

@@ -40,19 +40,9 @@ _PATIENCE_S = 60.0
 
 
 class Fleet:
-    """A connection to a Dask scheduler, for a `with` block.
+    """A connection to a Dask scheduler (``tcp://10.0.0.5:8786``, ``10.0.0.5:8786``), for a `with` block.
 
-    Parameters
-    ----------
-    address : str
-        As ``tcp://10.0.0.5:8786`` or ``10.0.0.5:8786``.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If Dask is not installed.
-    ServiceError
-        If no scheduler answers there within ten seconds.
+    BackendUnavailableError if Dask is not installed, ServiceError if no scheduler answers there within ten seconds.
     """
 
     def __init__(self, address: str) -> None:

@@ -320,12 +320,8 @@ def evaluation(
 def open_store(url: str, *, new: bool = True) -> "Engine":
     """Open a measurement store; make it where none is, if it may be `new`.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If SQLAlchemy, Alembic or the database's driver is not installed.
-    SchemaError, StoreError
-        As `api.store.engine.open_store`.
+    SchemaError and StoreError as `api.store.engine.open_store`; BackendUnavailableError if SQLAlchemy, Alembic or the
+    database's driver is not installed.
     """
     try:
         from api.store.engine import open_store as open_by_url

@@ -42,25 +42,10 @@ class Reply:
 
 
 class Service:
-    """A service at an address.
+    """A service at an http or https address; a request is sent `attempts` times while it is overloaded or away.
 
-    Parameters
-    ----------
-    url : str
-        Such as ``https://epochcast.example``; http and https.
-    key : str, optional
-        API key; `$EPOCHCAST_API_KEY` if not given. No message and no log shows it.
-    timeout_s : float
-        For each response.
-    attempts : int
-        How often a request is sent while the service is overloaded or away.
-
-    Raises
-    ------
-    SchemaError
-        If `url` is not an address, or `key` holds a character that no key has.
-    BackendUnavailableError
-        If httpx is not installed.
+    The API key is `key`, else `$EPOCHCAST_API_KEY`; no message and no log shows it. SchemaError if `url` is not an
+    address, or the key holds a character that no key has; BackendUnavailableError if httpx is not installed.
     """
 
     def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0, attempts: int = 5) -> None:
@@ -109,19 +94,10 @@ class Service:
 
 
 def upload(path: Path, url: str, key: str | None = None) -> UploadReceipt:
-    """Store a measurement table at a service.
+    """Store a measurement table, .csv, .csv.gz or .parquet, at a service, with the API key, else `$EPOCHCAST_API_KEY`.
 
-    Each row is stored once, so that an upload that broke off can be repeated. Columns that the measurement schema
-    lacks are not sent.
-
-    Parameters
-    ----------
-    path : path
-        A measurement table, .csv, .csv.gz or .parquet.
-    url : str
-        Address of the service.
-    key : str, optional
-        API key; `$EPOCHCAST_API_KEY` if not given.
+    Each row is stored once, so that an upload that broke off can be repeated. Columns that the measurement schema lacks
+    are not sent.
 
     Raises
     ------
@@ -149,12 +125,7 @@ def upload(path: Path, url: str, key: str | None = None) -> UploadReceipt:
 def check_upload(url: str, key: str | None = None) -> None:
     """Find out before minutes of measuring whether the table could be uploaded.
 
-    Raises
-    ------
-    SchemaError
-        If `url` is not an address, or there is no key.
-    ServiceError
-        If no service answers there.
+    SchemaError if `url` is not an address, or there is no key; ServiceError if no service answers there.
     """
     service = Service(url, key, attempts=2)
     if not service.has_key:

@@ -23,18 +23,9 @@ _WIDTH = 108
 def takes_options(*declared: type[Any], answer: str) -> Callable[[_Function], _Function]:
     """Say of a function with ``**options`` which they are, in its signature and in its docstring.
 
-    Parameters
-    ----------
-    *declared : type
-        Dataclasses whose options it takes, `Question` and `Plan`.
-    answer : str
-        What it gives, a word of `predictor.answers.options.ANSWERS`: it takes what that reads.
-
-    Returns
-    -------
-    callable
-        A decorator. In the docstring the entry ``**options`` is replaced by one for each option; signature and
-        docstring change, nothing else.
+    It takes the options of these dataclasses (`Question`, `Plan`) that `answer`, a word of
+    `predictor.answers.options.ANSWERS`, reads. In the docstring the entry ``**options`` is replaced by one for each
+    option; signature and docstring change, nothing else.
     """
     kinds: tuple[Any, ...] = declared
     known = {

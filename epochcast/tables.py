@@ -91,12 +91,7 @@ def print_as(
 def write_records(records: Sequence[Record], path: Path, fields: Iterable[str]) -> None:
     """Write records with every field to a table by its suffix (`predictor.table_files`); ``-`` is standard output.
 
-    Raises
-    ------
-    SchemaError
-        For another suffix.
-    BackendUnavailableError
-        For Parquet without pyarrow.
+    SchemaError for another suffix, BackendUnavailableError for Parquet without pyarrow.
     """
     if str(path) != STANDARD and not path.name.casefold().endswith(SUFFIXES):
         raise SchemaError(f"--out {path}: its suffix must be one of {', '.join(SUFFIXES)}.")
@@ -113,20 +108,10 @@ def print_table(
     group: str | None = None,
     strong: Callable[[Record], bool] | None = None,
 ) -> None:
-    """Print records as a table that fits where it goes.
+    """Print records as a table that fits where it goes, with a title above and notes below, wrapped.
 
-    Parameters
-    ----------
-    records : list of mapping
-    columns : list of Column
-    title : str, optional
-        A line above.
-    notes : list of str
-        Paragraphs below, wrapped.
-    group : str, optional
-        Header of a column whose repeated cells are left blank.
-    strong : callable
-        Whether a record's line stands out.
+    `group` is the header of a column whose repeated cells are left blank, `strong` says whether a record's line stands
+    out.
     """
     console, width = _console()
     cells = [[column.text(record) for record in records] for column in columns]

@@ -147,12 +147,8 @@ def _answer(table: LayerTable) -> File:
 def _form_parts(body: bytes, content_type: str) -> tuple[dict[str, bytes], str | None]:
     """The fields of a form by name, and the file name of its ONNX file; None where that is no file.
 
-    Raises
-    ------
-    HTTPException
-        400 if the form is damaged or cut off.
-    SchemaError
-        If it has another field than onnx and image_size, or one twice.
+    HTTPException 400 if the form is damaged or cut off, SchemaError if it has another field than onnx and image_size,
+    or one twice.
     """
     parts: dict[str, bytes] = {}
     file_names: list[str] = []

@@ -75,21 +75,9 @@ def add_key(engine: Engine, name: str, days: float | None = None) -> str:
 
 
 def rotate_key(engine: Engine, name: str, days: float | None = None, keep_old_days: float = 0.0) -> str:
-    """Replace the key of a name and return the new secret.
+    """Replace the key of a name and return the new secret; SchemaError if no valid key has this name.
 
-    Parameters
-    ----------
-    engine : Engine
-    name : str
-    days : float, optional
-        How long the new key is valid; until it is revoked if not given.
-    keep_old_days : float
-        How long the old key stays valid.
-
-    Raises
-    ------
-    SchemaError
-        If no valid key has this name.
+    The new key is valid for `days`, or until it is revoked; the old one for `keep_old_days` more.
     """
     secret = _PREFIX + secrets.token_urlsafe(32)
     with writing(engine) as connection:

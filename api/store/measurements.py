@@ -101,15 +101,7 @@ class Deletion:
 def delete_upload(engine: Engine, upload: int, key_id: int | None = None) -> Deletion:
     """Delete an upload with the rows that only it brought; the others pass to the next upload that brought them.
 
-    Parameters
-    ----------
-    key_id : int, optional
-        Whose upload it must be.
-
-    Raises
-    ------
-    DataError
-        If there is no such upload, or it came with another key.
+    DataError if there is no such upload, or it came with another key than `key_id`, if one is given.
     """
     with writing(engine) as connection:
         _wait_for_deletions(connection, deleting=True)
@@ -160,24 +152,10 @@ def find_rows(
     limit: int = 1000,
     max_bytes: int = MAX_BYTES,
 ) -> Page:
-    """Find rows by their values, in the order in which they were stored.
+    """Find rows above number `after` by their values, in the order in which they were stored, at most `limit`.
 
-    Parameters
-    ----------
-    engine : Engine
-    filters : mapping
-        Names of `FILTERS` -> the value that rows must have.
-    after : int
-        Only rows whose number is above it.
-    limit : int
-        Most rows of a page.
-    max_bytes : int
-        The row that passes it ends the page: some rows are large.
-
-    Raises
-    ------
-    SchemaError
-        If a filter is none of `FILTERS`.
+    `filters` maps names of `FILTERS` to the value that rows must have; SchemaError for another name. The row that
+    passes `max_bytes` ends the page: some rows are large.
     """
     asked = _query(filters).where(measurements.c.id > after).limit(limit + 1)
     rows: list[Stored] = []

@@ -24,10 +24,7 @@ def print_answer(records: Sequence[Record], output: Format, scope: str, **about:
 def write_answer(records: Sequence[Record], out: Path | None) -> bool:
     """Write an answer with every field to the file of --out; whether it went to standard output, and nothing else may.
 
-    Raises
-    ------
-    SchemaError, BackendUnavailableError
-        As `epochcast.tables.write_records`.
+    Errors as of `epochcast.tables.write_records`.
     """
     if out is None:
         return False

@@ -124,14 +124,8 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that these dataclasses declare; those given reach it as the dict `options`.
 
-    Parameters
-    ----------
-    *kinds : dataclass
-        Such as `Question` and `Plan`, or `epochcast.profiling.ProfileRequest`.
-    answer : str
-        What the command gives, a word of `predictor.answers.options.ANSWERS` or ``profile``: it takes what that reads.
-    usual : mapping of str to str, optional
-        What to show as the default of an option instead of what it declares.
+    It takes those that `answer` reads, a word of `predictor.answers.options.ANSWERS` or ``profile``; `usual` is what to
+    show as the default of an option instead of what it declares.
     """
     declared = {name: each for kind in kinds for name, each in options_of(kind, answer).items()}
     shown = usual or {}
@@ -232,16 +226,8 @@ def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
     """The layers of a CNN that a Python file makes (``FILE.py:make_model[@SIZE]``); every other text as it is.
 
     The file is run on this machine; the core and a service get only the layers. Images are as large as the text says
-    after @, else `image_size` of the options, else those of the data set, else 224 pixels.
-
-    Raises
-    ------
-    SchemaError
-        If there is no such file or function, it fails, or two image sizes are given.
-    BackendUnavailableError
-        If it needs PyTorch or Chainer, which is not installed.
-    UnknownDataSetError
-        If the data set is not known.
+    after @, else `image_size` of the options, else those of the data set, else 224 pixels. SchemaError if there is no
+    such file or function, it fails, or two image sizes are given; BackendUnavailableError without PyTorch or Chainer.
     """
     from predictor.answers.asked import Asked
     from proxy_cnns.user_cnns import named_table, names_a_file

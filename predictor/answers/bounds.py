@@ -51,21 +51,8 @@ def bounding_ms(
 ) -> dict[str, Array]:
     """GPU time by what bounds it, each of shape (n_batches,), in ms; empty for a CPU, whose peak rates are unknown.
 
-    Parameters
-    ----------
-    table : LayerTable
-    gpu : Gpu
-    precision : str
-    batch_sizes : ndarray, shape (n_batches,)
-    class_ms : mapping of arrays, optional
-        Time of each operator class; without it, the roofline time.
-    fp32_products : bool
-        As of `Mode`.
-
-    Raises
-    ------
-    SchemaError
-        If a layer lacks the shape that its work follows from.
+    `class_ms` is the time of each operator class; without it the roofline time counts. SchemaError if a layer lacks the
+    shape that its work follows from.
 
     Notes
     -----
@@ -96,16 +83,10 @@ def bounds_of(
     by_bound: Mapping[str, Array],
     iteration_time_ms: Array | None = None,
 ) -> tuple[str, ...]:
-    """What bounds the iteration at each batch size, in the words of `BOUNDS`.
+    """What bounds the iteration at each batch size, in the words of `BOUNDS`; times in ms, NaN where not measured.
 
-    Parameters
-    ----------
-    gpu_time_ms, host_time_ms : ndarray, shape (n_batches,)
-        NaN where not measured.
-    by_bound : mapping of arrays
-        As of `bounding_ms`; empty if unknown.
-    iteration_time_ms : ndarray, optional
-        Used if the host time is unknown: up to 1.15 x the GPU time, the GPU bounds the iteration.
+    `by_bound` is as of `bounding_ms`, empty if unknown. Where the host's time is unknown, the GPU bounds an
+    `iteration_time_ms` up to 1.15 x its own.
     """
     names = list(by_bound)
     if names:
@@ -172,15 +153,8 @@ def switches_of_library(
 ) -> tuple[Switch, ...]:
     """Jumps of the measured times of a CNN's operators, largest change of the iteration time first.
 
-    Parameters
-    ----------
-    library : OperatorLibrary
-    table : LayerTable
-        Operators that the library lacks are skipped.
-    gpu_time_ms : mapping
-        The iteration's GPU time at the library's batch sizes; changes below 0.5 % of it are left out.
-    fp32_products : bool
-        As of `Mode`.
+    Operators that the library lacks are skipped, and so are changes below 0.5 % of `gpu_time_ms`, the iteration's GPU
+    time at the library's batch sizes.
 
     Notes
     -----
@@ -222,12 +196,7 @@ def switches_of_algorithms(
 ) -> tuple[Switch, ...]:
     """Convolutions that another kernel computes at the next measured batch size, from the column conv_algorithms.
 
-    Parameters
-    ----------
-    batch_sizes : list of int
-        Ascending.
-    algorithms : list of str
-        JSON: layer -> {forward, backward_data, backward_filter}; None or damaged where not recorded.
+    Batch sizes ascend; an algorithm is JSON, layer -> {forward, backward_data, backward_filter}, or None.
     """
     known = [
         (size, chosen)
@@ -285,10 +254,7 @@ def passes_ms(
 ) -> dict[str, dict[str, Array]]:
     """GPU time by pass, then operator class, each of shape (n_batches,), in ms; passes that do not run are left out.
 
-    Raises
-    ------
-    SchemaError
-        If a layer lacks the shape that its work follows from.
+    SchemaError if a layer lacks the shape that its work follows from.
 
     Notes
     -----

@@ -159,12 +159,7 @@ class _Pipe:
 def _opened(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
     """Open both tables; that of the answers appears when the block ends, and not if the block raises.
 
-    Raises
-    ------
-    SchemaError
-        If the table cannot be read, lacks a required column or has one that answers add.
-    OSError
-        If that of the answers cannot be written.
+    SchemaError if the table cannot be read, lacks a required column or has one that answers add.
     """
     kind = _arrow_pipe if is_parquet(in_table) and is_parquet(out_table) else _text_pipe
     with kind(in_table, out_table) as pipe:

@@ -108,15 +108,10 @@ def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers to the distinct questions of a batch of rows, and which of them each row asks.
+    """Answers to the distinct questions of a batch of rows; `which` of them each row asks, of shape (n_rows,).
 
-    Parameters
-    ----------
-    which : ndarray of int, shape (n_rows,)
-    numbers : ndarray of float, shape (len(NUMBERS), n_questions)
-    fits : ndarray of bool, shape (n_questions,)
-    words : dict of str to ndarray of str, shape (n_questions,)
-        The columns `WORDS`. Where `error` is not empty, nothing else is known.
+    `numbers` has shape (len(NUMBERS), n_questions), `fits` (n_questions,). `words` are the columns `WORDS`; where
+    `error` is not empty, nothing else is known.
     """
 
     which: _Indices
@@ -253,14 +248,9 @@ class BulkAnswers:
                 answers.words[name][start + some] = text if isinstance(text, str) else text[at]
 
     def _numbers(self, group: _Group) -> tuple[_Indices, dict[int, str]]:
-        """Batch size, samples (0: the data set's, or none) and validation samples of each question.
+        """Batch size (0: refused), samples (0: the data set's, or none) and validation samples of each question.
 
-        Returns
-        -------
-        ndarray of int, shape (3, n_questions)
-            The batch size is 0 where it is refused.
-        dict of int to str
-            The error of each refused question.
+        With them the error of each refused question, by its place.
         """
         numbers = np.where(group.numbers == _BLANK, self._usual()[:, None], group.numbers)
         errors: dict[int, str] = {}
@@ -451,13 +441,7 @@ _SPARSE = 4
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column of `words[codes]`.
-
-    Parameters
-    ----------
-    words : list of str
-    codes : ndarray of int, shape (n_rows,)
-    """
+    """A column of `words[codes]`; `codes` has shape (n_rows,)."""
 
     words: list[str]
     codes: NDArray[np.integer[Any]]
@@ -476,13 +460,9 @@ class Coded:
 
 
 def distinct(columns: Sequence[Coded]) -> tuple[_Indices, _Indices]:
-    """The combination of cells that each row has, and the codes of each combination, in ascending order.
+    """The combination of cells that each row has, and the codes of each, of shape (n_columns, n_combinations).
 
-    Returns
-    -------
-    which : ndarray of int, shape (n_rows,)
-    codes : ndarray of int, shape (n_columns, n_combinations)
-        Sorted by the first column, then by the second, and so on.
+    Combinations are sorted by the first column, then by the second, and so on.
 
     Examples
     --------

@@ -214,20 +214,9 @@ class Priced:
 class Comparer:
     """A question about one CNN with its batch sizes and offers.
 
-    Parameters
-    ----------
-    asked : Asked
-    plan : Plan
-    devices : list of (Gpu, Mode)
-        Those compared, as asked.
-    reference : sequence of Gpu
-        The GPU to compare the others with, if one was asked for.
-    common : int or None
-        The batch size at which GPUs are compared if none was given.
-    tried : list of int
-        The batch sizes of the question, or those that are searched.
-    may_share : bool
-        Whether several GPUs of an offer may share the mini-batch of one.
+    `devices` are those compared, as asked, `reference` the GPU to compare the others with, if one was asked for.
+    `common` is the batch size at which GPUs are compared if none was given, `tried` those of the question, or those
+    that are searched. `may_share`: several GPUs of an offer may share the mini-batch of one.
     """
 
     asked: Asked

@@ -79,14 +79,8 @@ def measured_classes(
 ) -> MeasuredClasses:
     """Time of each class, scaled to the measured GPU time, and the switches of the CNN's operators.
 
-    Parameters
-    ----------
-    table, library : LayerTable, OperatorLibrary
-        None if the layers are unknown, or the table has no operators of this device and mode.
-    sizes, busy : ndarray, shape (n_batches,)
-        Batch sizes, and the GPU's time in ms; NaN where not measured.
-    fp32_products : bool
-        As of `Mode`.
+    `busy` is the GPU's time in ms, NaN where not measured. Without a layer table, or operators of this device and mode,
+    there are none.
     """
     if table is None or library is None:
         return MeasuredClasses({}, "", (), ())

@@ -186,15 +186,8 @@ class Iterations:
     ) -> Iterations:
         """One GPU of each device at each batch size: trainings and their GPUs as given, and within them the sizes.
 
-        Parameters
-        ----------
-        asked : Asked
-        table : LayerTable
-        trainings : sequence of (Training, devices)
-            The axis of modes: how GPUs train, and these GPUs in their modes.
-        local_batch_sizes : sequence of int
-        anchored : bool
-            Whether the measurements of the CNN correct it.
+        `trainings` are the axis of modes: how GPUs train, and these GPUs in their modes. `anchored`: measurements of
+        the CNN correct it.
         """
         by_anchors: dict[tuple[Anchor, ...], list[Training]] = {}
         of_training = dict(trainings)

@@ -76,16 +76,9 @@ def expected_h(
 ) -> Array:
     """Expected hours of a training that is interrupted, and goes on from its last checkpoint.
 
-    Parameters
-    ----------
-    work_h : ndarray
-        Hours without interruptions.
-    interval_h, checkpoint_h : float
-        Hours of work between checkpoints, and of writing one; shorter trainings write none.
-    restart_h : float
-        Hours from an interruption to work again, which may be interrupted, too.
-    between_h : float
-        Mean hours between interruptions, which come at random (exponentially distributed).
+    `work_h` is its hours without interruptions, `interval_h` of them lie between checkpoints, each of which takes
+    `checkpoint_h`; shorter trainings write none. An interruption comes at random every `between_h` (exponentially
+    distributed) and takes `restart_h`, which may be interrupted, too.
 
     Notes
     -----

@@ -45,10 +45,7 @@ class Measuring:
 def expected_regrets(cost_usd: Array, spread: Array) -> tuple[float, float]:
     """Expected US$ above the cheapest row: of taking the first one now, and of the choice after a run of it.
 
-    Parameters
-    ----------
-    cost_usd, spread : ndarray of shape (n,)
-        Median cost of each row, and the standard deviation of its logarithm.
+    `cost_usd` is the median cost of each row, `spread` the standard deviation of its logarithm.
 
     Notes
     -----
@@ -74,14 +71,7 @@ def choices_after(cost_usd: Array, spread: Array, error: Array) -> NDArray[np.in
 
 
 def measuring_of(rows: Sequence[ComparisonRow], plan: Plan) -> Measuring | None:
-    """What a measurement of the best row is worth; None where it does not pay, or cost does not decide.
-
-    Parameters
-    ----------
-    rows : sequence of ComparisonRow
-        Best first.
-    plan : Plan
-    """
+    """What a measurement of the best row, the first, is worth; None where it does not pay, or cost does not decide."""
     known = [row for row in rows if row.fits_in_memory and row.holds_limits and row.total_cost_usd][:_MOST]
     if plan.rank_by != "cost" or len(known) < 2 or known[0] is not rows[0]:
         return None

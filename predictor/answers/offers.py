@@ -52,12 +52,8 @@ class Rental:
 def rentals_of(asked: Asked, gpus: Sequence[Gpu]) -> list[Rental]:
     """The cheapest offer and the team of each GPU asked for.
 
-    Raises
-    ------
-    OutOfRangeError
-        If offers have this GPU, but none enough, and no `link` says how the asker's own are joined.
-    SchemaError
-        If it is not known what joins them.
+    OutOfRangeError if offers have this GPU, but none enough, and no `link` says how the asker's own are joined;
+    SchemaError if it is not known what joins them.
     """
     question, team = asked.question, asked.question.team
     of_clouds = [offer for offer in asked.prices if not offer.marketplace]
@@ -122,15 +118,9 @@ class Offers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OfferRows:
-    """Iterations, each on an offer: `numbers` holds all that follows from both, in arrays of shape (n_rows,).
+    """Iterations, each on an offer, whose place in `offers` is `offer`: arrays of shape (n_rows,).
 
-    Parameters
-    ----------
-    iterations : Iterations
-    offers : Offers
-    offer : ndarray of int, shape (n_rows,)
-        The place of each row's offer in `offers`.
-    numbers : dict of str to ndarray
+    `numbers` holds all that follows from both.
     """
 
     iterations: Iterations
@@ -223,23 +213,10 @@ def epochs(
     mode: Mode,
     between: bool,
 ) -> dict[str, Floats]:
-    """Time, cost and energy of an epoch; NaN without samples, and where price or power are unknown.
+    """`EPOCH_TIMES`, `cost_usd` and `ENERGIES` of an epoch; NaN without samples, and where price or power are unknown.
 
-    Parameters
-    ----------
-    numbers : dict of str to ndarray, shape (n_rows,)
-        Those of `OfferRows`.
-    samples, validation_samples : int or ndarray of shape (n_rows,)
-        0 samples are none.
-    model : Epochs
-    mode : Mode
-    between : bool
-        Whether images are loaded between iterations.
-
-    Returns
-    -------
-    dict
-        `EPOCH_TIMES`, `cost_usd` and `ENERGIES`; the energy is that of all GPUs, without the host.
+    `numbers` are those of `OfferRows`, of shape (n_rows,), as `samples` (0: none) and `validation_samples` may be.
+    `between`: images are loaded between iterations. The energy is that of all GPUs, without the host.
 
     Notes
     -----

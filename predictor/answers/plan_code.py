@@ -14,19 +14,10 @@ _CHILD = re.compile(r"(?:(?P<parent>.+)\.)?(?P<place>\d+)(?:\..*)?")
 def code_of(precision: str, memory_format: str, parts: int, blocks: Sequence[Block], n_gpus: int = 1) -> str:
     """Lines that change a `model`, and a function `train_step(images, labels)` with your `optimizer` and `criterion`.
 
-    Images and labels come from the host's memory: the GPU holds those of one part at a time. PyTorch's allocator
-    extends its segments, without which up to a fifth of what it reserves is idle (`benchmarks/fit_memory_h100.csv`).
-
-    Parameters
-    ----------
-    precision, memory_format : str
-        Words of `predictor.catalogue.modes`.
-    parts : int
-        Of a GPU's images, one after the other.
-    blocks : sequence of Block
-        Those that are recomputed, named as the model's modules; others are named in a comment.
-    n_gpus : int
-        GPUs that share the images, each with a process.
+    A GPU runs its images in `parts`, one after the other. `blocks` are recomputed, named as the model's modules; others
+    are named in a comment. `n_gpus` share the images, each with a process. Images and labels come from the host's
+    memory: the GPU holds those of one part at a time. PyTorch's allocator extends its segments, without which up to a
+    fifth of what it reserves is idle (`benchmarks/fit_memory_h100.csv`).
     """
     return "\n".join(
         [

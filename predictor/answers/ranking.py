@@ -159,17 +159,7 @@ _Z = 1.6448536269514722
 
 
 def chance_within(limit: float, value: float, low: float, high: float) -> float:
-    """Probability that a quantity is at most `limit`, from its estimate and 90 % interval.
-
-    Parameters
-    ----------
-    limit, value, low, high : float
-        In one unit; 0 < low <= value <= high.
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
+    """Probability that a quantity is at most `limit`, from its estimate and 90 % interval, 0 < low <= value <= high.
 
     Notes
     -----

@@ -50,15 +50,7 @@ def scope_of(
 ) -> str:
     """One paragraph: the pass, what is excluded, the mode, the host, and what the model was fitted on.
 
-    Parameters
-    ----------
-    asked : Asked
-    model : Model
-        Its card names the training data.
-    columns : mapping
-        Of the answer: `SCOPE_COLUMNS` of each row.
-    loading : str
-        What is said of loading (`predictor.answers.loading.loading_in_words`).
+    `columns` are `SCOPE_COLUMNS` of each row; `loading` is what `predictor.answers.loading.loading_in_words` says.
     """
     question = asked.question
     modes = [asked.training.in_precision(precision) for precision in dict.fromkeys(columns["precision"])]
@@ -168,15 +160,8 @@ Reasons = tuple[Reason, ...]
 def with_shares(
     reasons: Sequence[Reasons], table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Sequence[int]
 ) -> list[Reasons]:
-    """Reasons at each batch size, where operators of unknown cost are named with their share of the time.
+    """A forecast's reasons at each batch size, where operators of unknown cost are named with their share of the time.
 
-    Parameters
-    ----------
-    reasons : sequence of n tuples of Reason
-        Those of a forecast, one tuple per batch size.
-
-    Notes
-    -----
     The share is that of their roofline times: an operator of type ``other`` reads and writes its maps once.
     """
     if is_cpu(gpu.name) or not has_others(table):

@@ -109,19 +109,10 @@ def verdict_of(
     if_fast: ComparisonRow | None = None,
     compiled: Compiled | None = None,
 ) -> Verdict:
-    """The verdict on ranked rows.
+    """The verdict on ranked rows, best first, at least one.
 
-    Parameters
-    ----------
-    rows : list of ComparisonRow
-        Best first, at least one.
-    plan : Plan
-    changed : ComparisonRow, optional
-        The best row in its GPU's fastest common mode; None if the question fixes the mode.
-    if_fast : ComparisonRow, optional
-        The row that ranks first if all train in their fastest common modes, if it fits.
-    compiled : Compiled, optional
-        The best row compiled, where that is predicted.
+    `changed` is the best row in its GPU's fastest common mode (None: the question fixes the mode), `if_fast` the row
+    that ranks first if all train in theirs, if it fits; `compiled` the best row compiled, where that is predicted.
     """
     fitting = [row for row in rows if row.fits_in_memory]
     if not fitting:

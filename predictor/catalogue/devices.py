@@ -70,23 +70,7 @@ class Gpu:
 
 
 def load_gpus(path: Path) -> tuple[Gpu, ...]:
-    """Read a catalogue of GPUs.
-
-    Parameters
-    ----------
-    path : Path
-        A CSV file with the columns of `Gpu`.
-
-    Returns
-    -------
-    tuple of Gpu
-        In the file's order.
-
-    Raises
-    ------
-    SchemaError
-        If columns are missing, a value is not of its column's type, or the file has no rows.
-    """
+    """Read a catalogue of GPUs, in the file's order; SchemaError as `read_rows`, or if it has no rows."""
     gpus = read_rows(Gpu, path)
     if not gpus:
         raise SchemaError(f"{path.name} holds no GPU.")

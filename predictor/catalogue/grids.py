@@ -40,16 +40,8 @@ def all_grids() -> tuple[Grid, ...]:
 def find_grid(name: str, called: str = "region") -> Grid:
     """The grid of a region: a cloud's (``us-central1``, ``us-east-1``, ``eastus``), a country's code, or a place.
 
-    Parameters
-    ----------
-    name : str
-    called : str
-        What the name is given as, for messages.
-
-    Raises
-    ------
-    SchemaError
-        If none is called so, or several are; the message lists the nearest.
+    SchemaError, with the nearest names, if none is called so, or several are; messages say that it is given as
+    `called`.
 
     Examples
     --------

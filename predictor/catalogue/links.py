@@ -48,18 +48,9 @@ class Link:
         return known[0][1] if n < known[0][0] else known[-1][1]
 
     def all_reduce_ms(self, n_bytes: float, n: int, joined: int, messages: int = 1) -> float:
-        """Time in ms of an all-reduce.
+        """Time in ms in which `n` GPUs sum `n_bytes` of each, sent in `messages`.
 
-        Parameters
-        ----------
-        n_bytes : float
-            Bytes of each GPU that are summed.
-        n : int
-            GPUs that sum.
-        joined : int
-            GPUs, or machines, that this link joins.
-        messages : int
-            Parts in which the bytes are sent.
+        The link joins `joined` GPUs or machines.
 
         Notes
         -----

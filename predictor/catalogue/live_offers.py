@@ -89,15 +89,6 @@ def live_offers(items: Iterable[CatalogueItem], today: date) -> OfferUpdate:
     """Turn items of a catalogue into offers: the cheapest place of each instance, with its spot price beside it.
 
     Of a marketplace, whose every host is an instance, the host of the median price stands for all with as many GPUs.
-
-    Parameters
-    ----------
-    items : iterable of CatalogueItem
-    today : date
-        Date of the prices.
-
-    Notes
-    -----
     The form of a GPU (SXM or PCI Express) is taken from the instance's name, or from the shipped offer of that
     instance; an item that says neither is skipped, and so is one whose GPU or memory is not in gpus.csv.
     """

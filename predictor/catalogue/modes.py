@@ -118,16 +118,7 @@ UNKNOWN = "unknown"
 def mode_words(table: pd.DataFrame, columns: tuple[str, ...] = MODE_COLUMNS) -> pd.DataFrame:
     """Those columns of a measurement table as words; `unknown` where a value or a whole column is missing.
 
-    Parameters
-    ----------
-    table : DataFrame of n rows
-    columns : tuple of str
-
-    Returns
-    -------
-    DataFrame of shape (n, len(columns)), of the same index
-        Numbers without trailing zeros (``1.0`` and ``1`` are both ``1``), truth values as ``True`` and
-        ``False``.
+    Numbers have no trailing zeros (``1.0`` and ``1`` are both ``1``), truth values are ``True`` and ``False``.
     """
     import pandas as pd
 

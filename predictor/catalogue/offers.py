@@ -144,23 +144,9 @@ def without_marketplaces(offers: Sequence[Offer]) -> tuple[Offer, ...]:
 def own_usd_per_hour(
     paid_usd: float, years: float, hours_per_week: float, watts: float, usd_per_kwh: float
 ) -> tuple[float, float]:
-    """US$ per hour of your own machine: its price spread over its hours of use, and its electricity.
+    """US$ per hour of use of your own machine: its price spread over its hours, and its electricity.
 
-    Parameters
-    ----------
-    paid_usd : float
-        What it cost, US$.
-    years, hours_per_week : float
-        How long it is used, and how many hours of a week.
-    watts : float
-        What it draws while it trains, W.
-    usd_per_kwh : float
-        Price of electricity, US$ per kWh.
-
-    Returns
-    -------
-    tuple of float
-        Of the machine and of electricity, US$ per hour of use.
+    It cost `paid_usd`, is used `hours_per_week` for `years`, and draws `watts` while it trains.
     """
     hours = years * _WEEKS_PER_YEAR * hours_per_week
     return paid_usd / hours, watts / 1000.0 * usd_per_kwh

@@ -19,25 +19,11 @@ _HEADINGS = ("predictor", "MAPE", "median", "p90", "n", "worst group", "coverage
 
 
 def write_report(result: EvaluationResult, folder: str | PathLike[str], plots: bool = True) -> list[Path]:
-    """Write an evaluation into a folder, made if it is missing.
+    """Write an evaluation into a folder, made if it is missing, and return the paths of its files.
 
-    Parameters
-    ----------
-    result : EvaluationResult
-    folder : path
-    plots : bool
-        Whether to draw PNG files too; needs matplotlib.
-
-    Returns
-    -------
-    list of Path
-        `summary.csv` (the table of every scenario), `predictions.csv` (every tested row),
-        `not_applicable.csv` (what was not answered and why), then a plot per scenario that has answers.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If plots are wanted and matplotlib is not installed; the CSV files are written before.
+    They are `summary.csv` (the table of every scenario), `predictions.csv` (every tested row), `not_applicable.csv`
+    (what was not answered and why), then, with `plots`, a PNG per scenario that has answers: BackendUnavailableError
+    without matplotlib, when the CSV files are written.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -96,13 +82,7 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 
 def write_plots(result: EvaluationResult, folder: Path) -> list[Path]:
-    """Draw predicted against measured times into a PNG file for every scenario that has answers.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If matplotlib is not installed.
-    """
+    """Draw predicted against measured times of every scenario that has answers."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

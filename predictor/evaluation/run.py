@@ -174,15 +174,7 @@ def evaluate(
 def registered_predictors(names: Iterable[str] | None = None) -> dict[str, Any]:
     """Fresh, unfitted predictors by name: those of `predictor.models.registry.PREDICTORS`, and `DEFAULT`.
 
-    Parameters
-    ----------
-    names : iterable of str, optional
-        All of the registry by default.
-
-    Raises
-    ------
-    SchemaError
-        If there is no predictor of a name.
+    All of the registry if no names are given; SchemaError if there is no predictor of a name.
     """
     from predictor.evaluation.served import ShippedModel
     from predictor.models.base import new_predictor

@@ -35,18 +35,10 @@ def held_out_tables(folder: Path) -> list[Path]:
 
 
 def judge_served(paths: Sequence[Path], model: Model) -> pd.DataFrame:
-    """GPU time of every row of measurement tables, beside what the model answers for it.
+    """GPU time of every row of measurement tables that has one, beside what the model answers for it.
 
-    Returns
-    -------
-    DataFrame
-        A row for each measured GPU time: GPU, mode, CNN, image size, batch size; `measured_ms`, `predicted_ms`,
-        the ends of the 90 % interval `low_ms` and `high_ms`, `method`.
-
-    Raises
-    ------
-    DataError, SchemaError
-        If a table cannot be read, or a CNN is unknown.
+    Columns are GPU, mode, CNN, image size, batch size; `measured_ms`, `predicted_ms`, the ends of the 90 % interval
+    `low_ms` and `high_ms`, and `method`. DataError or SchemaError if a table cannot be read, or a CNN is unknown.
     """
     import pandas as pd
 
