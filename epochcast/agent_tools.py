@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from epochcast.tables import json_ready
-from predictor.answers.options import Option, check_known, options_of
+from predictor.answers.options import KINDS, Option, check_known, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, check_names
 from predictor.checks import whole_number
 from predictor.errors import EpochcastError, SchemaError
@@ -241,24 +241,16 @@ TOOLS: dict[str, AgentTool] = {
     ),
 }
 
-_TYPES: dict[str, dict[str, Any]] = {
-    "whole": {"type": "integer"},
-    "number": {"type": "number"},
-    "hours": {"type": ["number", "string"]},
-    "usd": {"type": ["number", "string"]},
-    "choice": {"type": "string"},
-    "word": {"type": "string"},
-    "flag": {"type": "boolean"},
-    "file": {"type": "string"},
-    "anchors": {"type": "array"},
-}
-
 
 def _schema(known: Option) -> dict[str, Any]:
     """JSON schema of an option; anchors are objects."""
     file = " The path of a file." if known.kind == "file" else ""
     usual = f" By default {known.usual}." if known.usual else ""
-    schema = {**_TYPES[known.kind], "description": f"{known.help}{file}{usual}"}
+    types = KINDS[known.kind].json
+    schema: dict[str, Any] = {
+        "type": types[0] if len(types) == 1 else list(types),
+        "description": f"{known.help}{file}{usual}",
+    }
     if known.choices:
         schema["enum"] = list(known.choices)
     if known.kind == "anchors":

@@ -50,19 +50,14 @@ def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[No
         " or ".join(dict.fromkeys(mode_in_words(row["precision"], row["memory_format"]) for row in records))
     ]
     loading = [] if any(row["loading_time_ms"] is not None for row in records) else ["without image loading"]
-    dates = (
-        [price_dates(records)] if not any(row["priced_on"] for row in records) and _is_priced(records) else []
-    )
+    is_dated = any(row["priced_on"] for row in records) or all(row["cost_usd"] is None for row in records)
+    dates = [] if is_dated else [price_dates(records)]
     line = f"90 % intervals; {', '.join([*about, *modes, *loading, *dates])}."
     print_notes([" ".join([line, *_meanings(records, verbose), *([] if verbose else ["More: --verbose"])])])
     texts = most_important(notes, verbose)
     if texts:
         print()
     print_notes(texts)
-
-
-def _is_priced(records: Records) -> bool:
-    return any(row["cost_usd"] is not None for row in records)
 
 
 def limited_by(record: Record) -> list[str]:

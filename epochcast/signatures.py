@@ -13,7 +13,7 @@ from functools import cache
 from textwrap import indent, wrap
 from typing import Any, TypeVar
 
-from predictor.answers.options import Option, options_of
+from predictor.answers.options import KINDS, Option, options_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PLACE = re.compile(r"^(?P<margin> *)\*\*options\n(?:(?P=margin) +.*\n)*", re.MULTILINE)
@@ -89,20 +89,8 @@ def _entry(name: str, option: Option, annotation: str, margin: str) -> str:
     return "".join(f"{margin}{line}\n" for line in lines)
 
 
-_TYPES = {
-    "whole": "int",
-    "number": "float",
-    "hours": "float | str",
-    "usd": "float | str",
-    "word": "str",
-    "flag": "bool",
-    "words": "str | Sequence[str]",
-    "sizes": "int | str | Sequence[int | str]",
-    "anchors": "Iterable[Anchor | Mapping[str, Any]]",
-}
-"""By the kind of an option; of files each its own."""
-
 _OF_FILES = {"measurements": "pd.DataFrame | str | PathLike[str]"}
+"""Where a file is not as the field has it."""
 
 _HEAD = '''"""The options of each function as type checkers and completion read them.
 
@@ -169,7 +157,7 @@ def _type(known: Option, annotation: str) -> str:
     elif known.kind == "file":
         written = _OF_FILES.get(known.name, annotation.removesuffix(" | None"))
     else:
-        written = _TYPES[known.kind]
+        written = KINDS[known.kind].python
     return f"{written} | None" if known.default is None else written
 
 

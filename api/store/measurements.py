@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -169,15 +169,10 @@ def find_rows(
     return Page(rows, more=False)
 
 
-def stored_frame(engine: Engine, filters: Mapping[str, object] | None = None) -> pd.DataFrame:
-    """Read all rows, or those that the filters keep, as a checked measurement table.
-
-    Raises
-    ------
-    DataError
-        If there is none.
-    """
-    rows = list(_every_row(engine, filters or {}))
+def stored_frame(engine: Engine) -> pd.DataFrame:
+    """Read all rows as a checked measurement table; DataError if there is none."""
+    with reading(engine) as connection:
+        rows = [Stored(*row) for row in connection.execute(_query({}))]
     if not rows:
         raise DataError("the store has no such measurement. Upload some: `epochcast profile --push URL`.")
     return frame_of(rows)
@@ -190,11 +185,6 @@ def frame_of(rows: Sequence[Stored]) -> pd.DataFrame:
     from predictor.measurements.table import check_measurements
 
     return check_measurements(pd.DataFrame([stored.row() for stored in rows]), "the store")
-
-
-def _every_row(engine: Engine, filters: Mapping[str, object]) -> Iterator[Stored]:
-    with reading(engine) as connection:
-        yield from (Stored(*row) for row in connection.execute(_query(filters)))
 
 
 def _query(filters: Mapping[str, object]) -> Select[Any]:

@@ -325,9 +325,7 @@ def _stored(frame: pd.DataFrame, names: set[str]) -> list[Row]:
     """Write each row as canonical JSON: keys sorted, what is missing left out, whole numbers whole."""
     rows: list[dict[str, Any]] = [{} for _ in range(len(frame))]
     for entry in (each for each in COLUMNS if each.name in names):
-        convert: Callable[[Any], Any] = (
-            int if entry.form == "count" else bool if entry.form == "flag" else _same
-        )
+        convert: Callable[[Any], Any] = {"count": int, "flag": bool}.get(entry.form, lambda value: value)
         missing = frame[entry.name].isna()
         for i, (value, absent) in enumerate(zip(frame[entry.name].tolist(), missing.tolist(), strict=True)):
             if not absent:
@@ -339,7 +337,3 @@ def _row(row: dict[str, Any]) -> Row:
     content = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     searchable = {name: row.get(name) for name in SEARCHABLE} | {"kind": row.get("kind", "target")}
     return Row(content, hashlib.sha256(content.encode()).hexdigest(), searchable)
-
-
-def _same(value: Any) -> Any:
-    return value

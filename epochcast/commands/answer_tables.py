@@ -71,13 +71,9 @@ def gpus_column(*, marked: bool) -> Column:
 
 def _if_it_varies(records: Sequence[Record], name: str, rank: int) -> Column:
     """A column that is empty, and so never shown, where all rows have the same."""
-    if not _varies(records, name):
+    if len({record[name] for record in records}) == 1:
         return Column(name, lambda _: "", left=True, rank=1)
     return Column(name, lambda r: str(r[name]), left=True, rank=rank)
-
-
-def _varies(records: Sequence[Record], name: str) -> bool:
-    return len({record[name] for record in records}) > 1
 
 
 def _cost(record: Record) -> str:

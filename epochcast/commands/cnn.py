@@ -126,7 +126,7 @@ def _layer_columns() -> list[Column]:
         Column("type", lambda r: r["kind"] or r["type"], left=True),
         Column("in", lambda r: _shape(r, "in"), left=True),
         Column("out", lambda r: _shape(r, "out"), left=True),
-        Column("kernel", _kernel, left=True),
+        Column("kernel", lambda r: _pair(r, "kernel"), left=True),
         Column("stride", lambda r: _pair(r, "stride"), left=True, rank=1),
         Column("groups", lambda r: str(r["groups"]) if (r["groups"] or 1) > 1 else "", rank=1),
         Column("parameters", lambda r: f"{r['parameters']:,}" if r["parameters"] else "", rank=1),
@@ -151,10 +151,6 @@ def _shape(record: Record, side: str) -> str:
         return ""
     shape = f"{sizes[0]}x{_sides(record, side)}"
     return shape if record["repeats"] == 1 else f"{record['repeats']} of {shape}"
-
-
-def _kernel(record: Record) -> str:
-    return _pair(record, "kernel")
 
 
 def _pair(record: Record, what: str) -> str:

@@ -177,7 +177,8 @@ def _show(explanation: "Explanation", verbose: bool) -> None:
         print_table(_mode_records(explanation), _mode_columns(explanation, shown), "Another mode, x the time")
     kinds = dict.fromkeys(reason.kind.replace("_", " ") for reason in reasons)
     guessed = [f"~ not measured: {', '.join(kinds)}."] if kinds and not verbose else []
-    print_notes([" ".join([_method(explanation), *guessed])])
+    method = f"Method: {explanation.method} ({explanation.trained_on}).{_rungs(explanation)}"
+    print_notes([" ".join([method, *guessed])])
     print_notes(_parts(explanation))
     jumps, kernels = _jumps(explanation.switches), _kernel_changes(explanation.switches)
     notes = [
@@ -306,10 +307,6 @@ def _factor(value: float) -> str:
 
 def _interval(low: float, high: float) -> str:
     return f"{low:.2f}-{high:.2f}" if math.isfinite(low) else ""
-
-
-def _method(explanation: "Explanation") -> str:
-    return f"Method: {explanation.method} ({explanation.trained_on}).{_rungs(explanation)}"
 
 
 def _rungs(explanation: "Explanation") -> str:

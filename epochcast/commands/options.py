@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.tables import Format
-from predictor.answers.options import Option, named_by_flags, options_of
+from predictor.answers.options import KINDS, Option, named_by_flags, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, check_names
 from predictor.errors import SchemaError
 
@@ -105,17 +105,6 @@ Out = Annotated[
     ),
 ]
 
-_METAVARS = {
-    "whole": "N",
-    "number": "X",
-    "hours": "X",
-    "usd": "X",
-    "choice": "WORD",
-    "word": "NAME",
-    "file": "FILE",
-    "words": "WORD",
-    "sizes": "N",
-}
 _ANCHOR = "anchor_"
 
 
@@ -200,7 +189,7 @@ def _parameter(
     about = typer.Option(
         *flags,
         help=known.help,
-        metavar=_METAVARS[known.kind],
+        metavar=KINDS[known.kind].metavar,
         show_default=shown or default or False,
         rich_help_panel=panel,
         hidden=hidden,

@@ -83,7 +83,9 @@ def profile_command(
         )
     wanted = ProfileRequest.of(options)
     request, left_out = request_for(wanted, out or "dry-run.csv")
-    _say_before(default_words(wanted), _no_prediction(request, on_cpu=wanted.device == "cpu"))
+    for said in (default_words(wanted), _no_prediction(request, on_cpu=wanted.device == "cpu")):
+        if said:
+            typer.echo(said, err=True)
     if dry_run:
         _show_plan(request, left_out, output)
         return
@@ -258,11 +260,6 @@ def _no_prediction(request: "Request", *, on_cpu: bool) -> str:
         return ""
     alone = "whole CNNs of a CPU" if "target" in kinds else "proxy CNNs"
     return f"Predictions need operators, not {alone}: measure some with --preset cnn:NAME."
-
-
-def _say_before(*sentences: str) -> None:
-    for sentence in filter(None, sentences):
-        typer.echo(sentence, err=True)
 
 
 def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:

@@ -460,7 +460,7 @@ class Coded:
 
 
 def distinct(columns: Sequence[Coded]) -> tuple[_Indices, _Indices]:
-    """The combination of cells that each row has, and the codes of each, of shape (n_columns, n_combinations).
+    """The combination of cells that each row has, and the codes of every combination, (n_columns, n_combinations).
 
     Combinations are sorted by the first column, then by the second, and so on.
 

@@ -35,11 +35,10 @@ def named_by_flags(by_flags: bool = True) -> Iterator[None]:
 class Option:
     """One option of a question, as every face declares it.
 
-    `kind` is ``whole``, ``number``, ``hours``, ``usd``, ``choice``, ``word``, ``flag``, ``file``, ``anchors``, or
-    ``words`` or ``sizes``, of which several may be given; `low` and `high` bound numbers, `free` allows US$ 0,
-    `choices` lists words. `flag` holds the names on the command line if they differ from `name`; `usual` describes a
-    default of None, `hint` what to pass instead of a word that is no choice. `remote` is False if a service uses its
-    own value. `answers` are the words of `ANSWERS` that it changes, and all others refuse it; of an option of
+    `kind` is one of `KINDS`; of ``words`` and ``sizes`` several may be given. `low` and `high` bound numbers, `free`
+    allows US$ 0, `choices` lists words. `flag` holds the names on the command line if they differ from `name`; `usual`
+    describes a default of None, `hint` what to pass instead of a word that is no choice. `remote` is False if a service
+    uses its own value. `answers` are the words of `ANSWERS` that it changes, and all others refuse it; of an option of
     `epochcast profile` only ``profile``.
     """
 
@@ -79,7 +78,7 @@ class Option:
         if value is None or (isinstance(value, str) and not value.strip()):
             return self.default
         try:
-            return _CHECKS[self.kind](self, value)
+            return KINDS[self.kind].check(self, value)
         except EpochcastError as error:
             error.about(self.name)
             raise
@@ -135,18 +134,38 @@ def _choice(known: Option, value: Any) -> str:
     return word
 
 
-_CHECKS: dict[str, Callable[[Option, Any], Any]] = {
-    "whole": lambda known, value: whole_number(known.shown, value, int(known.low), int(known.high)),
-    "number": _number,
-    "hours": _hours,
-    "usd": _usd,
-    "choice": _choice,
-    "word": lambda _, value: str(value).strip(),
-    "flag": lambda known, value: value if isinstance(value, bool) else yes_or_no(known.shown, str(value)),
-    "file": lambda _, value: value,
-    "words": lambda _, value: tuple(as_list(value)),
-    "sizes": lambda _, value: tuple(as_list(value)),
-    "anchors": lambda _, value: tuple(value),
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of option: how a value of an option is checked, its type in Python and in JSON, and its name in help."""
+
+    check: Callable[[Option, Any], Any]
+    python: str
+    json: tuple[str, ...]
+    metavar: str
+
+
+KINDS: dict[str, Kind] = {
+    "whole": Kind(
+        lambda known, value: whole_number(known.shown, value, int(known.low), int(known.high)),
+        "int",
+        ("integer",),
+        "N",
+    ),
+    "number": Kind(_number, "float", ("number",), "X"),
+    "hours": Kind(_hours, "float | str", ("number", "string"), "X"),
+    "usd": Kind(_usd, "float | str", ("number", "string"), "X"),
+    "choice": Kind(_choice, "str", ("string",), "WORD"),
+    "word": Kind(lambda _, value: str(value).strip(), "str", ("string",), "NAME"),
+    "flag": Kind(
+        lambda known, value: value if isinstance(value, bool) else yes_or_no(known.shown, str(value)),
+        "bool",
+        ("boolean",),
+        "",
+    ),
+    "file": Kind(lambda _, value: value, "str | PathLike[str]", ("string",), "FILE"),
+    "words": Kind(lambda _, value: tuple(as_list(value)), "str | Sequence[str]", ("array",), "WORD"),
+    "sizes": Kind(lambda _, value: tuple(as_list(value)), "int | str | Sequence[int | str]", ("array",), "N"),
+    "anchors": Kind(lambda _, value: tuple(value), "Iterable[Anchor | Mapping[str, Any]]", ("array",), ""),
 }
 
 

@@ -48,7 +48,7 @@ class Link:
         return known[0][1] if n < known[0][0] else known[-1][1]
 
     def all_reduce_ms(self, n_bytes: float, n: int, joined: int, messages: int = 1) -> float:
-        """Time in ms in which `n` GPUs sum `n_bytes` of each, sent in `messages`.
+        """Time in ms in which `n` GPUs sum `n_bytes` of every one, sent in `messages`.
 
         The link joins `joined` GPUs or machines.
 

@@ -21,7 +21,7 @@ from predictor.evaluation.scenarios import (
     find_scenario,
     holds_published_rows,
 )
-from predictor.evaluation.splits import Fold, Positions
+from predictor.evaluation.splits import Fold
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +158,9 @@ def evaluate(
         except EpochcastError as error:
             refused.append(Refusal(scenario.name, "all", "all", 0, str(error)))
             continue
-        noise[scenario.name] = run_to_run_noise(features.iloc[_tested(folds)])
+        noise[scenario.name] = run_to_run_noise(
+            features.iloc[np.unique(np.concatenate([fold.test for fold in folds]))]
+        )
         for name, estimator in _applicable(scenario, predictors).items():
             tasks += [_Task(scenario, name, estimator, fold) for fold in folds]
     groups = _by_training_rows(tasks)
@@ -182,10 +184,6 @@ def registered_predictors(names: Iterable[str] | None = None) -> dict[str, Any]:
 
     asked = PREDICTORS if names is None else names
     return {name: ShippedModel() if name == DEFAULT else new_predictor(name) for name in asked}
-
-
-def _tested(folds: list[Fold]) -> Positions:
-    return np.unique(np.concatenate([fold.test for fold in folds]))
 
 
 def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -265,7 +263,8 @@ def _fitted(features: pd.DataFrame, task: _Task, fits: list[tuple[Any, Any]], se
     from sklearn.base import clone
 
     model = clone(task.estimator)
-    _check_applies(model, task.fold)
+    if getattr(model, "needs_anchors", False) and not task.fold.anchors.size:
+        raise DataError("it needs a measurement of the CNN, of which this scenario knows none")
     for estimator, learned in fits:
         if _learn_the_same(estimator, task.estimator):
             if isinstance(learned, EpochcastError):
@@ -308,12 +307,6 @@ def _whole_or_by_cell(
     return [each for tables, _ in found for each in tables], [
         each for _, refused in found for each in refused
     ]
-
-
-def _check_applies(model: Any, fold: Fold) -> None:
-    """Refuse an estimator that a fold gives nothing of what it needs."""
-    if getattr(model, "needs_anchors", False) and not fold.anchors.size:
-        raise DataError("it needs a measurement of the CNN, of which this scenario knows none")
 
 
 def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
