@@ -26,7 +26,7 @@ from api.main import create_app
 from api.settings import Settings
 from api.store.keys import add_key
 
-EXAMPLES = int(os.environ.get("EPOCHCAST_FUZZ_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("EPOCHCAST_FUZZ_EXAMPLES", "8"))
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -88,7 +88,7 @@ def test_whatever_is_asked_of_the_pages_is_a_file_or_a_refusal(client, folder):
         method=st.sampled_from(["GET", "HEAD", "POST", "OPTIONS", "DELETE"]),
     )
     @hypothesis.settings(
-        max_examples=3 * EXAMPLES,
+        max_examples=6 * EXAMPLES,
         deadline=None,
         derandomize=EXAMPLES < 100,
         database=None,

@@ -1,4 +1,4 @@
-"""What holds in every comparison, tried on 500 questions drawn by a seed, which are answered once."""
+"""What holds in every comparison, tried on 250 questions drawn by a seed, which are answered once."""
 
 import math
 import random
@@ -21,7 +21,7 @@ from predictor.catalogue.devices import short_name
 
 pytestmark = pytest.mark.slow
 
-N_QUESTIONS = 500
+N_QUESTIONS = 250
 _SEED = 35
 
 _CNNS = ("vgg16", "resnet50", "mobilenet_v2")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from predictor.catalogue.devices import all_gpus, check_precision, find_gpu
+from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
@@ -302,16 +302,14 @@ def test_a_captured_graph_spares_the_host(model):
 
 
 def test_answers_are_finite_for_every_gpu_and_precision(model):
-    table = zoo_cnn("mobilenet_v3_small")
-    for gpu in all_gpus():
-        for precision in ("fp32", "tf32", "amp_fp16", "amp_bf16"):
-            try:
-                check_precision(gpu, precision)
-            except OutOfRangeError:
-                continue
-            forecast = model.forecast(table, gpu, Mode(precision=precision), BATCHES)
-            assert np.isfinite(forecast.high_ms).all(), gpu.name
-            assert (forecast.low_ms < forecast.iteration_time_ms).all(), gpu.name
+    precisions = ("fp32", "tf32", "amp_fp16", "amp_bf16")
+    devices = [
+        (gpu, Mode(precision=each)) for each in precisions for gpu in all_gpus() if each in precisions_of(gpu)
+    ]
+    answers = model.forecasts(zoo_cnn("mobilenet_v3_small"), devices, BATCHES)
+    for (gpu, mode), forecast in zip(devices, answers, strict=True):
+        assert np.isfinite(forecast.high_ms).all(), (gpu.name, mode)
+        assert (forecast.low_ms < forecast.iteration_time_ms).all(), (gpu.name, mode)
 
 
 def epoch_times_s(
