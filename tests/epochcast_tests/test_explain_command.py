@@ -37,24 +37,25 @@ def test_a_table_shows_times_shares_bounds_modes_and_the_law(epochcast):
     assert run.code == 0
     assert run.out.splitlines()[0] == "resnet50, 224 x 224 px, H200, tf32, nchw, eager"
     assert "convolution %" in run.out.splitlines()[1]
-    assert "amp_bf16, channels_last" in run.out
-    assert "Small batches: an epoch takes 2" in run.out
-    assert "bound host: the host takes longer" in run.out
+    for said in (
+        "amp_bf16, channels_last",
+        "Small batches: an epoch takes 2",
+        "bound host: the host takes longer",
+    ):
+        assert said in run.out
 
 
-def test_json_has_the_whole_explanation(epochcast):
-    found = json.loads(epochcast("explain", *ASKED, "--format", "json").out)
-    [row] = found["rows"]
+def test_json_has_the_whole_explanation_and_csv_the_numbers_of_python(epochcast):
+    [row] = json.loads(epochcast("explain", *ASKED, "--format", "json").out)["rows"]
     assert row["batch_sizes"] == [1, 64]
     assert sum(ms[0] for ms in row["classes"].values()) == pytest.approx(row["gpu_time_ms"][0])
     assert len(row["other_modes"]) == 10
     assert row["small_batch_law"]["k_s"] is None
-
-
-def test_csv_has_a_row_for_each_batch_size(epochcast):
     rows = list(csv.DictReader(io.StringIO(epochcast("explain", *ASKED, "--format", "csv").out)))
     assert [row["batch_size"] for row in rows] == ["1", "64"]
     assert float(rows[0]["launch_bound_ms"]) > 0
+    frame = face.explain("resnet50", "H200", [1, 64], precision="tf32")
+    assert list(frame["convolution_ms"]) == [float(row["convolution_ms"]) for row in rows]
 
 
 def test_a_file_of_an_accumulated_step_is_asked_at_its_own_batch_size(epochcast, tmp_path):
@@ -71,12 +72,6 @@ def test_the_usual_batch_sizes_are_those_of_a_part(epochcast):
     assert all(size % 4 == 0 for size in sizes)
 
 
-def test_python_gives_the_same_numbers(epochcast):
-    rows = list(csv.DictReader(io.StringIO(epochcast("explain", *ASKED, "--format", "csv").out)))
-    frame = face.explain("resnet50", "H200", [1, 64], precision="tf32")
-    assert list(frame["convolution_ms"]) == [float(row["convolution_ms"]) for row in rows]
-
-
 def test_batch_sizes_may_be_left_out(epochcast):
     found = json.loads(epochcast("explain", "lenet5", "-g", "T4", "--format", "json").out)
     assert found["rows"][0]["batch_sizes"] == [2**i for i in range(10)]
@@ -90,7 +85,6 @@ def test_a_measurement_table_shows_what_was_measured(epochcast, table):
 
 
 def test_noise_that_a_table_notes_is_said(epochcast, table):
-    lines = table.read_text().splitlines()
     notes = [
         "notes",
         "disturbed: other processes used 51 %",
@@ -108,18 +102,12 @@ def test_noise_that_a_table_notes_is_said(epochcast, table):
     )
 
 
-def test_cnns_and_options_choose_from_a_table(epochcast, table):
-    found = json.loads(
-        epochcast("explain", table, "resnet50", "--precision", "tf32", "-b", "64", "--format", "json").out
-    )
-    [row] = found["rows"]
+def test_cnns_and_options_choose_from_a_table_whose_modes_are_side_by_side(epochcast, table):
+    asked = ("explain", table, "resnet50", "--format", "json")
+    [row] = json.loads(epochcast(*asked, "--precision", "tf32", "-b", "64").out)["rows"]
     assert (row["iteration_time_ms"], row["low_ms"], row["bound"]) == ([32.2], [None], ["memory"])
-
-
-def test_modes_of_a_table_are_side_by_side(epochcast, table):
-    found = json.loads(epochcast("explain", table, "resnet50", "--format", "json").out)
-    factors = {row["precision"]: row["other_modes"][0]["factor"] for row in found["rows"]}
-    assert factors == {
+    rows = json.loads(epochcast(*asked).out)["rows"]
+    assert {row["precision"]: row["other_modes"][0]["factor"] for row in rows} == {
         "amp_bf16": [pytest.approx(32.2 / 28.8)],
         "tf32": [None, None, pytest.approx(28.8 / 32.2)],
     }
@@ -154,15 +142,12 @@ def test_bad_input_is_one_line_that_says_what_to_do(epochcast, table, arguments,
 
 
 def test_ways_to_share_an_iteration_are_shown_beside_one_gpu(epochcast):
-    run = epochcast("explain", "lenet5", "-g", "H200", "-b", "64", "--parallel", "4", "--format", "json")
-    rows = json.loads(run.out)["rows"]
+    asked = ("explain", "lenet5", "-g", "H200", "-b", "64", "--parallel", "4")
+    rows = json.loads(epochcast(*asked, "--format", "json").out)["rows"]
     assert [row["way"] for row in rows] == ["one", "data", "channels", "rows", "layers"]
-    shown = epochcast("explain", "lenet5", "-g", "H200", "-b", "64", "--parallel", "4").out
+    shown = epochcast(*asked).out
     assert "lenet5 on 4 x H200, nvlink4" in shown
     assert "never measured" in shown
-
-
-def test_ways_to_share_need_a_gpu(epochcast):
     assert "no GPU is given" in epochcast("explain", "lenet5", "--parallel", "4").err
 
 
