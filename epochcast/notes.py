@@ -91,45 +91,35 @@ def beware(reasons: Iterable[Reason]) -> list[Note]:
 
 def prediction_notes(records: Records, question: "Question") -> list[Note]:
     """Notes on predictions."""
-    matters = any(map(start_matters, records)) or _start_is_missed(records, question)
     return [
-        *beware(reason for row in records for reason in row["extrapolates"]),
-        *notes_of(Priority.BEWARE, *_other_forms(question)),
-        *notes_of(
-            Priority.LIMIT,
-            _host(records),
-            _loading(records, question),
-            _loading_left_out(records, question),
-        ),
+        *_of_both(records, question, "once in a training"),
+        *notes_of(Priority.LIMIT, _loading(records, question), _loading_left_out(records, question)),
         *notes_of(Priority.REMEDY, _remedy(records)),
-        *notes_of(
-            Priority.DETAIL if matters else Priority.VERBOSE,
-            _start(records, question, "once in a training"),
-        ),
         *notes_of(Priority.DETAIL, _default_precision(records, question), _idle(records)),
         *notes_of(Priority.VERBOSE, _COST, _energy(records)),
     ]
 
 
-def _other_forms(question: "Question") -> list[str]:
-    from predictor.answers.asked import Asked
-
-    return Asked.of(question).other_forms
-
-
 def comparison_notes(records: Records, question: "Question") -> list[Note]:
     """Notes on a comparison beside its verdict's, which say what limits the best row and would narrow its interval."""
-    matters = any(map(start_matters, records)) or _start_is_missed(records, question)
     return [
-        *beware(reason for row in records for reason in row["extrapolates"]),
-        *notes_of(Priority.BEWARE, *_other_forms(question)),
-        *notes_of(Priority.LIMIT, _host(records)),
-        *notes_of(
-            Priority.DETAIL if matters else Priority.VERBOSE,
-            _start(records, question, "which each time holds once"),
-        ),
+        *_of_both(records, question, "which each time holds once"),
         *notes_of(Priority.DETAIL, _idle(records)),
         *notes_of(Priority.VERBOSE, _loading(records, question), _COST, _PARETO, _energy(records)),
+    ]
+
+
+def _of_both(records: Records, question: "Question", start_is: str) -> list[Note]:
+    """What may be wrong, that the host limits rows, and their start."""
+    from predictor.answers.asked import Asked
+
+    matters = any(map(start_matters, records)) or _start_is_missed(records, question)
+    start = _start(records, question, start_is)
+    return [
+        *beware(reason for row in records for reason in row["extrapolates"]),
+        *notes_of(Priority.BEWARE, *Asked.of(question).other_forms),
+        *notes_of(Priority.LIMIT, _host(records)),
+        *notes_of(Priority.DETAIL if matters else Priority.VERBOSE, start),
     ]
 
 

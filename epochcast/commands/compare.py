@@ -67,7 +67,7 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     print()
     shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
     letters, reasons = legend(reason for record in shown for reason in record["extrapolates"])
-    columns = _columns(shown, plan, letters) if verbose else _short_columns(shown, plan)
+    columns = _columns(shown, plan, letters) if verbose else _short_columns(shown)
     print_table(shown, columns, strong=lambda r: bool(r["pareto"]))
     if len(shown) < len(records):
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
@@ -98,33 +98,24 @@ def _training(records: Sequence[Record], plan: Plan, question: Question) -> list
     ]
 
 
-def _short_columns(records: Sequence[Record], plan: Plan) -> list[Column]:
+def _short_columns(records: Sequence[Record]) -> list[Column]:
     """What decides between the rows, within 100 columns."""
     shared = columns_of(records)
     return [
         gpus_column(marked=True),
         Column("offer", _offer_and_price, left=True, rank=2),
         *(
-            []
-            if len({r["batch_size"] for r in records}) == 1
-            else [Column("batch", lambda r: f"{r['batch_size']:,}")]
+            [Column("batch", lambda r: f"{r['batch_size']:,}")]
+            * (len({r["batch_size"] for r in records}) > 1)
         ),
         *(
             [Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=4)]
-            if any(map(start_matters, records))
-            else []
+            * any(map(start_matters, records))
         ),
         Column("time", _time, left=True),
         Column("US$", _cost, left=True),
         Column("within", _chance, rank=1),
-        *(
-            [
-                Column("x speed", lambda r: number(r["speedup"]), rank=1),
-                Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
-            ]
-            if plan.relative_to
-            else []
-        ),
+        *_RELATIVE,
         replace(shared["precision"], rank=5),
         Column("with AMP", _with_amp, left=True, rank=3),
         Column("", _but, left=True, rank=1),
@@ -146,8 +137,7 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) 
         Column("time", _time, left=True),
         Column("US$", _cost, left=True),
         Column("within", _chance, rank=1),
-        Column("x speed", lambda r: number(r["speedup"]), rank=1),
-        Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
+        *_RELATIVE,
         shared["precision"],
         Column("with AMP", _with_amp, left=True, rank=2),
         Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
@@ -159,6 +149,12 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) 
         notes_column(letters),
     ]
 
+
+_RELATIVE = (
+    Column("x speed", lambda r: number(r["speedup"]), rank=1),
+    Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
+)
+"""Beside the GPU that rows are compared with; empty, and so not shown, without one."""
 
 _INTERRUPTED = Column("lost", lambda r: duration(3600 * r["interruption_h"]), rank=1)
 """Time lost to interruptions."""

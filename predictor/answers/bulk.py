@@ -120,7 +120,8 @@ def predict_rows(
     """
     checked = {**checked_defaults(defaults), "device": device}
     try:
-        with named_by_flags(False), _opened(in_table, out_table) as pipe:  # errors of rows name their columns
+        opened = _arrow_pipe if is_parquet(in_table) and is_parquet(out_table) else _text_pipe
+        with named_by_flags(False), opened(in_table, out_table) as pipe:  # errors of rows name their columns
             return _answered(pipe, spread, checked)
     except BrokenPipeError:
         raise  # the reader has gone
@@ -156,18 +157,8 @@ class _Pipe:
 
 
 @contextmanager
-def _opened(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
-    """Open both tables; that of the answers appears when the block ends, and not if the block raises.
-
-    SchemaError if the table cannot be read, lacks a required column or has one that answers add.
-    """
-    kind = _arrow_pipe if is_parquet(in_table) and is_parquet(out_table) else _text_pipe
-    with kind(in_table, out_table) as pipe:
-        yield pipe
-
-
-@contextmanager
 def _text_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
+    """Open both tables; that of the answers appears when the block ends, and not if the block raises."""
     with open_table(in_table) as table:
         header = table.header
         _check_header(in_table, header)

@@ -164,14 +164,13 @@ def _comparable(operator: Operator) -> Operator:
 def _difference(before: PredictionRow, after: PredictionRow, first: _Times, second: _Times) -> Difference:
     key = (before.gpu, before.local_batch_size)
     (class_before, ops_before), (class_after, ops_after) = first[key], second[key]
-    changes = [
-        LayerChange(
-            operator.name, *_counts(operator, ops_before, ops_after), *_times(operator, ops_before, ops_after)
+    changes = []
+    for operator in {**ops_before, **ops_after}:
+        (n_before, ms_before), (n_after, ms_after) = (
+            each.get(operator, (0, 0.0)) for each in (ops_before, ops_after)
         )
-        for operator in {**ops_before, **ops_after}
-        if operator.type == "optimizer"
-        or ops_before.get(operator, (0, 0.0))[0] != ops_after.get(operator, (0, 0.0))[0]
-    ]
+        if operator.type == "optimizer" or n_before != n_after:
+            changes.append(LayerChange(operator.name, n_before, n_after, ms_before, ms_after))
     total = max(sum(class_before.values()), sum(class_after.values()))
     changed = (
         min(1.0, sum(abs(each.after_ms - each.before_ms) for each in changes) / total) if total > 0 else 1.0
@@ -195,11 +194,3 @@ def _difference(before: PredictionRow, after: PredictionRow, first: _Times, seco
         },
         layers=tuple(sorted(shown, key=lambda each: -abs(each.after_ms - each.before_ms))),
     )
-
-
-def _counts(operator: Operator, *sides: dict[Operator, tuple[int, float]]) -> list[int]:
-    return [side.get(operator, (0, 0.0))[0] for side in sides]
-
-
-def _times(operator: Operator, *sides: dict[Operator, tuple[int, float]]) -> list[float]:
-    return [side.get(operator, (0, 0.0))[1] for side in sides]

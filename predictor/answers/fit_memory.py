@@ -34,23 +34,17 @@ from predictor.operators.operators import Operator, layer_operators
 ALLOWED = ("optimizer", "image_size")
 """What changes the training itself, and is changed only where it is allowed: Adam's kin to momentum, smaller images."""
 
-CONCESSIONS = ("precision", "accumulation", "recomputing", "gpus", *ALLOWED)
-"""What a plan may give up: 32-bit numbers, the mini-batch at once, kept activations, one GPU."""
+_IN_WORDS = {
+    "precision": "mixed precision",
+    "accumulation": "accumulation",
+    "recomputing": "recomputing",
+    "gpus": "several GPUs",
+    "optimizer": "another optimizer",
+    "image_size": "smaller images",
+}
+CONCESSIONS = tuple(_IN_WORDS)
+"""What a plan may give up: 32-bit numbers, the mini-batch at once, kept activations, one GPU, and `ALLOWED`."""
 
-_IN_WORDS = dict(
-    zip(
-        CONCESSIONS,
-        (
-            "mixed precision",
-            "accumulation",
-            "recomputing",
-            "several GPUs",
-            "another optimizer",
-            "smaller images",
-        ),
-        strict=True,
-    )
-)
 _NOT_USED = ("relative_to", "all_offers")  # options of a plan that rank, which say nothing of one plan
 _NO_LIMIT_GIB = 1e6
 _LEVELS = 200  # of the bytes to save, by which blocks are chosen

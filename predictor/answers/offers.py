@@ -20,7 +20,7 @@ from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.grids import Grid, find_grid, grid_of
 from predictor.catalogue.links import Link, all_links, find_link, usual_link
 from predictor.catalogue.modes import Mode
-from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd_of_each
+from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.data_parallel import Team
@@ -110,7 +110,8 @@ class Offers:
     @classmethod
     def of(cls, asked: Asked, offers: Sequence[Offer | None], feed: Feed | None) -> Offers:
         """With the prices and grids that the question asks for."""
-        usd = np.array(hourly_usd_of_each(offers, asked.question.spot))
+        spot = asked.question.spot
+        usd = np.array([math.nan if offer is None else hourly_usd(offer, spot) for offer in offers])
         grids = (_grid(asked.question.region, offer) for offer in offers)
         grams = np.array([math.nan if grid is None else grid.g_co2e_per_kwh for grid in grids])
         return cls(offers, feed, asked.question.nodes * usd, grams)

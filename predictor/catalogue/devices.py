@@ -212,13 +212,13 @@ def _bare_key(name: str) -> str:
     return _VENDOR_WORDS.sub("", key) or key
 
 
-def _nearest_names(name: str, n: int = 3) -> str:
-    """Quote the GPUs that share most words with this name in any order, then those that look most like it.
+def _nearest_names(name: str) -> str:
+    """Quote the three GPUs that share most words with this name in any order, then those that look most like it.
 
     The vendor's words do not count; a word counts its letters, one with a digit three times.
     """
     _, bare = _index()
-    close = get_close_matches(_bare_key(name), list(bare), n=4 * n, cutoff=0.4)
+    close = get_close_matches(_bare_key(name), list(bare), n=12, cutoff=0.4)
     names = dict.fromkeys(gpu.name for key in close for gpu in bare[key])
     words = _words(name)
     shared = {
@@ -227,7 +227,7 @@ def _nearest_names(name: str, n: int = 3) -> str:
     }
     names |= dict.fromkeys(known for known, weight in shared.items() if weight)
     ranked = sorted(names, key=lambda known: -shared[known])
-    return ", ".join(repr(known) for known in ranked[:n]) or "nothing is similar"
+    return ", ".join(repr(known) for known in ranked[:3]) or "nothing is similar"
 
 
 def _words(name: str) -> set[str]:

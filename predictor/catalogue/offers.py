@@ -3,32 +3,19 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from datetime import date
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from predictor.catalogue.devices import find_gpu
 from predictor.checks import yes_or_no
 from predictor.errors import SchemaError, UnknownGpuError
 from predictor.files import data_file, replace_file
 
-REQUIRED_COLUMNS = ("provider", "instance", "gpu", "gpu_count", "usd_per_hour")
-OPTIONAL_COLUMNS = (
-    "vcpus",
-    "memory_gib",
-    "disk_gb",
-    "link",
-    "network",
-    "spot_usd_per_hour",
-    "region",
-    "source_url",
-    "retrieved_on",
-    "historic",
-    "marketplace",
-)
 _WEEKS_PER_YEAR = 365.25 / 7
 
 
@@ -59,20 +46,15 @@ class Offer:
     marketplace: bool = False
 
 
+REQUIRED_COLUMNS = tuple(field.name for field in fields(Offer) if field.default is MISSING)
+"""Columns of every price file; the other fields of `Offer` may be columns, too."""
+
+
 def load_offers(path: str | PathLike[str] | None = None) -> tuple[Offer, ...]:
-    """Read a price file and check every row.
+    """Read a price file, in its order, and check every row; the shipped `offers.csv` if none is named.
 
-    Parameters
-    ----------
-    path : path, optional
-        A CSV file with the columns `REQUIRED_COLUMNS` and any of `OPTIONAL_COLUMNS` (US$ per hour of the
-        whole machine, GiB, GB); the shipped `offers.csv` if None. A file that has a `retrieved_on` column
-        must date every row that is not historic.
-
-    Returns
-    -------
-    tuple of Offer
-        In the file's order.
+    It is a CSV file with the columns `REQUIRED_COLUMNS` and any other fields of `Offer` (US$ per hour of the whole
+    machine, GiB, GB). One that has a `retrieved_on` column must date every row that is not historic.
 
     Raises
     ------
@@ -158,11 +140,6 @@ def hourly_usd(offer: Offer, spot: bool = False) -> float:
     return math.inf if price is None else price
 
 
-def hourly_usd_of_each(offers: Iterable[Offer | None], spot: bool = False) -> list[float]:
-    """`hourly_usd` of many; NaN where there is no offer."""
-    return [math.nan if offer is None else hourly_usd(offer, spot) for offer in offers]
-
-
 def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str | None]]]]:
     """Columns of a CSV file, and its rows with their line numbers."""
     try:
@@ -178,73 +155,47 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str
 
 
 def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
-    cell = {column: (row.get(column) or "").strip() for column in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)}
-    historic = yes_or_no(f"{where}: historic", cell["historic"])
-    marketplace = yes_or_no(f"{where}: marketplace", cell["marketplace"])
-    on_demand = _number(cell, "usd_per_hour", where, lambda usd: usd >= 0, "of at least 0")
-    spot = _optional(cell, "spot_usd_per_hour", where)
-    if spot is not None and spot > on_demand:
-        raise SchemaError(f"{where}: spot_usd_per_hour {spot:g} is above usd_per_hour {on_demand:g}.")
-    return Offer(
-        provider=_text(cell, "provider", where),
-        instance=_text(cell, "instance", where),
-        gpu=_gpu_name(cell, where),
-        gpu_count=_positive(cell, "gpu_count", where),
-        usd_per_hour=on_demand,
-        vcpus=_optional(cell, "vcpus", where),
-        memory_gib=_optional(cell, "memory_gib", where),
-        disk_gb=_optional(cell, "disk_gb", where),
-        link=cell["link"],
-        network=cell["network"],
-        spot_usd_per_hour=spot,
-        region=cell["region"],
-        source_url=cell["source_url"],
-        retrieved_on=_date(cell["retrieved_on"], where, needed=dated and not historic),
-        historic=historic,
-        marketplace=marketplace,
-    )
-
-
-def _text(cell: Mapping[str, str], column: str, where: str) -> str:
-    if not cell[column]:
-        raise SchemaError(f"{where}: {column} is empty.")
-    return cell[column]
-
-
-def _gpu_name(cell: Mapping[str, str], where: str) -> str:
+    values = {
+        field.name: _value(field, (row.get(field.name) or "").strip(), f"{where}: {field.name}")
+        for field in fields(Offer)
+    }
     try:
-        return find_gpu(_text(cell, "gpu", where)).name
+        values["gpu"] = find_gpu(values["gpu"]).name
     except UnknownGpuError as error:
         raise UnknownGpuError(f"{where}: {error}") from error
+    offer = Offer(**values)
+    if offer.spot_usd_per_hour is not None and offer.spot_usd_per_hour > offer.usd_per_hour:
+        raise SchemaError(
+            f"{where}: spot_usd_per_hour {offer.spot_usd_per_hour:g} is above usd_per_hour {offer.usd_per_hour:g}."
+        )
+    if dated and offer.retrieved_on is None and not offer.historic:
+        raise SchemaError(f"{where}: retrieved_on is empty. Date the price, or mark it historic.")
+    return offer
 
 
-def _positive(cell: Mapping[str, str], column: str, where: str) -> float:
-    return _number(cell, column, where, lambda value: value > 0, "above 0")
+def _value(field: Field[Any], text: str, where: str) -> Any:
+    """A cell as its field's type; SchemaError where it is none, or is empty and needed."""
+    if not text and field.default is MISSING:
+        raise SchemaError(f"{where} is empty.")
+    if not text:
+        return field.default
+    if field.type in (float, float | None):
+        return _number(text, where, may_be_zero=field.name == "usd_per_hour")
+    if field.type is bool:
+        return yes_or_no(where, text)
+    if field.type == date | None:
+        try:
+            return date.fromisoformat(text)
+        except ValueError:
+            raise SchemaError(f"{where} {text!r} is not a date like 2026-07-20.") from None
+    return text
 
 
-def _number(
-    cell: Mapping[str, str], column: str, where: str, holds: Callable[[float], bool], wanted: str
-) -> float:
-    text = _text(cell, column, where)
+def _number(text: str, where: str, *, may_be_zero: bool) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and holds(value)):
-        raise SchemaError(f"{where}: {column} {text!r} is not a number {wanted}.")
+    if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
+        raise SchemaError(f"{where} {text!r} is not a number {'of at least' if may_be_zero else 'above'} 0.")
     return value
-
-
-def _optional(cell: Mapping[str, str], column: str, where: str) -> float | None:
-    return _positive(cell, column, where) if cell[column] else None
-
-
-def _date(text: str, where: str, needed: bool) -> date | None:
-    if not text:
-        if needed:
-            raise SchemaError(f"{where}: retrieved_on is empty. Date the price, or mark it historic.")
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise SchemaError(f"{where}: retrieved_on {text!r} is not a date like 2026-07-20.") from None
