@@ -166,17 +166,15 @@ def largest_batch_size(cnn: "Cnn", gpu: "str | Gpu", **options: "Unpack[MemoryOp
     True
     """
     from predictor.answers.asked import Asked
-    from predictor.answers.sizes import NOT_ONE_IMAGE
-    from predictor.answers.sizes import largest_batch_size as largest_of
+    from predictor.answers.sizes import NOT_ONE_IMAGE, largest_local_batch_sizes
 
-    question = Question.of(cnn, gpu, None, options)
-    asked = Asked.of(question, "memory")
+    asked = Asked.of(Question.of(cnn, gpu, None, options), "memory")
     tables, devices = asked.tables, asked.devices
     if len(tables) != 1 or len(devices) != 1 or asked.left_out:
         raise SchemaError(
             "largest_batch_size is of one CNN on one GPU. Ask once for each GPU, or predict without one."
         )
-    largest = largest_of(tables[0], *devices[0])
+    [largest] = largest_local_batch_sizes(tables[0], devices)
     if largest is None:
         raise OutOfRangeError(NOT_ONE_IMAGE)
     return largest

@@ -28,11 +28,9 @@ if TYPE_CHECKING:
 
 _WARM_UP = 5  # iterations that are not counted: workers start, algorithms are chosen
 _WAITS = 0.1  # share of the time in which an idle device waits for the loader, from which it is a reason
-_PLACE = (
-    *("gpu", "cnn", "image_size", "batch_size", "precision", "memory_format"),
-    *("framework", "autotune", "capture", "optimizer", "n_gpus", "float32_matmul_precision"),
-)
-"""Columns by which a measurement replaces an earlier one."""
+_ANSWERED = ("gpu", "cnn", "image_size", "batch_size", "precision", "memory_format", "framework")
+_RAN = ("autotune", "capture", "optimizer", "n_gpus", "float32_matmul_precision")
+"""Columns by which a measurement replaces an earlier one: as answered, and as it ran."""
 _MOST = 0.999  # of a waiting share
 _NEAR = 1.1  # actual / predicted up to which the two agree
 
@@ -432,7 +430,7 @@ class Watch:
         new = check_measurements(pd.DataFrame([self._measurement(row)]), "the watched training")
         tables = [read_measurements(out), new] if out.exists() else [new]
         table = pd.concat([table.dropna(axis="columns", how="all") for table in tables], ignore_index=True)
-        place = [name for name in _PLACE if name in table]
+        place = [name for name in (*_ANSWERED, *_RAN) if name in table]
         write_measurements(table.drop_duplicates(place, keep="last"), out)
 
     def _measurement(self, row: PredictionRow) -> dict[str, Any]:
@@ -444,24 +442,13 @@ class Watch:
         low, _, high = quantiles(times_ms, n=4) if len(times_ms) > 1 else (times_ms[0],) * 3
         found = {
             "source": "epochcast.watch",
-            "framework": row.framework,
-            "gpu": row.gpu,
+            **{name: getattr(row, name) for name in _ANSWERED},
+            **{name: ran.get(name) for name in (*_RAN, "sync_batch_norm")},
             "host": host_name(),
             "kind": "target",
             "pass": "training",
-            "cnn": row.cnn,
-            "image_size": row.image_size,
-            "batch_size": row.batch_size,
             "samples_per_epoch": self.samples,
-            "precision": row.precision,
-            "float32_matmul_precision": ran.get("float32_matmul_precision"),
-            "memory_format": row.memory_format,
-            "autotune": ran.get("autotune"),
-            "optimizer": ran.get("optimizer"),
-            "capture": ran.get("capture"),
             "loader_workers": self.workers,
-            "n_gpus": ran.get("n_gpus"),
-            "sync_batch_norm": ran.get("sync_batch_norm"),
             "iteration_time_ms": fmean(times_ms),
             "iteration_time_ms_iqr": high - low,
             "n_warmup": _WARM_UP,

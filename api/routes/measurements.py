@@ -156,7 +156,7 @@ class Filters(BaseModel):
         },
     },
 )
-async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> UploadReceipt:
+async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> Receipt:
     """Store rows of the measurement table, CSV or JSON, gzipped if you like; all of them or none.
 
     A row that is there already is not stored again, also if another key sent it. Answered when committed.
@@ -167,10 +167,7 @@ async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) 
     queue, client = serving_of(request).upload_queue, client_of(request)
     queue.check(client)  # before 16 MiB are read
     body = await read_body(request, MAX_BODY_BYTES)
-    receipt = await queue.run(client, _store, _store_of(request), _FORMS[form], body, key.id)
-    return UploadReceipt(
-        upload=receipt.upload, stored=receipt.stored, duplicates=receipt.duplicates, ids=receipt.ids
-    )
+    return await queue.run(client, _store, _store_of(request), _FORMS[form], body, key.id)
 
 
 @router.get(

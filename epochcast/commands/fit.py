@@ -1,15 +1,12 @@
 """`epochcast fit`: fits a model on your own measurements, or the shipped one again."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, Record, print_records, print_table
-
-if TYPE_CHECKING:
-    from predictor.models.served import Model
 
 
 @o.with_json
@@ -71,24 +68,12 @@ def fit_command(
             and (line["field"], line["value"]) != ("single_layers", 0)
         ]
         print_table(known, columns)
-        _print_libraries(model, out)
-        _print_methods(model, out)
+        if names := model.layers.modes():
+            typer.echo(f"Operator libraries in {out.with_name(f'{out.stem}_operators')}: {', '.join(names)}.")
+        if fitted := model.named_methods().fitted:
+            typer.echo(f"Methods in {out.with_name(f'{out.stem}_methods.json.gz')}: {', '.join(fitted)}.")
     else:
         print_records(card, output, ("field", "value"))
-
-
-def _print_libraries(model: "Model", out: Path) -> None:
-    """Name the operator libraries that lie beside a model file, and their folder; nothing where there are none."""
-    names = model.layers.modes()
-    if names:
-        typer.echo(f"Operator libraries in {out.with_name(f'{out.stem}_operators')}: {', '.join(names)}.")
-
-
-def _print_methods(model: "Model", out: Path) -> None:
-    """Name the methods that were fitted, and their file; nothing where there are none."""
-    fitted = model.named_methods().fitted
-    if fitted:
-        typer.echo(f"Methods in {out.with_name(f'{out.stem}_methods.json.gz')}: {', '.join(fitted)}.")
 
 
 def _text(line: Record) -> str:

@@ -29,19 +29,12 @@ _FEWEST_COMPARED = 32  # a GPU that holds fewer images is not compared at what i
 _LARGEST_TRIED = 4096  # beyond it nothing was measured
 
 
-def largest_batch_size(table: LayerTable, gpu: Gpu, mode: Mode) -> int | None:
-    """Largest batch size whose estimated peak fills at most `USABLE_SHARE` of the GPU's memory.
-
-    Returns
-    -------
-    int or None
-        At most 65,536; None where not even one image fits, or the memory is not known.
-    """
-    return largest_local_batch_sizes(table, [(gpu, mode)])[0]
-
-
 def largest_local_batch_sizes(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]) -> list[int | None]:
-    """`largest_batch_size` on each GPU: only its memory and mode decide; a multiple of the parts of the mini-batch."""
+    """Largest batch size on each GPU whose estimated peak fills at most `USABLE_SHARE` of its memory.
+
+    A multiple of the parts of the mini-batch, at most 65,536; None where not even one image fits, or the memory is not
+    known.
+    """
     parts, limits = table.parts, dict[Mode, set[float]]()
     for gpu, mode in devices:
         if gpu.memory_gib is not None:

@@ -99,10 +99,6 @@ class EvaluationResult:
         tables = [error_table(self, SCENARIOS[name]) for name in names]
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """Every scenario's table by its name."""
-        return {name: self.table(name) for name in self.scenarios()}
-
 
 def evaluate(
     features: pd.DataFrame,

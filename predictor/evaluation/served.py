@@ -70,26 +70,6 @@ def _judged(rows: pd.DataFrame, model: Model) -> pd.DataFrame:
     )
 
 
-def summary_of(judged: pd.DataFrame) -> pd.DataFrame:
-    """By GPU and mode: rows, CNNs, MAPE, median and 90th percentile of the error, share inside the interval.
-
-    `width` is the mean of half the interval's ln.
-    """
-    error = (judged["predicted_ms"] / judged["measured_ms"] - 1).abs()
-    inside = judged["measured_ms"].between(judged["low_ms"], judged["high_ms"])
-    width = np.log(judged["high_ms"] / judged["low_ms"]) / 2
-    groups = judged.assign(error=error, inside=inside, width=width).groupby(MODE)
-    return groups.agg(
-        rows=("error", "size"),
-        cnns=("cnn", "nunique"),
-        mape=("error", "mean"),
-        median=("error", "median"),
-        p90=("error", lambda values: values.quantile(0.9)),
-        coverage=("inside", "mean"),
-        width=("width", "mean"),
-    ).reset_index()
-
-
 class ShippedModel(Predictor):
     """The default as it is shipped, whatever it is fitted on: it answers a row as a question on the row's host.
 

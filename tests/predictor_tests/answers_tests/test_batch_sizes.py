@@ -9,7 +9,7 @@ from predictor.answers.sizes import (
     batch_sizes_to_try,
     common_batch_size,
     compared_batch_sizes,
-    largest_batch_size,
+    largest_local_batch_sizes,
 )
 from predictor.catalogue.devices import all_gpus, find_gpu
 from predictor.catalogue.modes import Mode
@@ -20,19 +20,20 @@ from predictor.operators.memory import USABLE_SHARE, peak_memory_gib
 
 def test_the_largest_batch_size_fits_and_one_image_more_does_not():
     table, mode = zoo_cnn("resnet50"), Mode()
-    for gpu in all_gpus():
-        size = largest_batch_size(table, gpu, mode)
+    sizes = largest_local_batch_sizes(table, [(gpu, mode) for gpu in all_gpus()])
+    for gpu, size in zip(all_gpus(), sizes, strict=True):
         limit = USABLE_SHARE * gpu.memory_gib
         assert peak_memory_gib(table, size, mode) <= limit < peak_memory_gib(table, size + 1, mode)
 
 
 def test_a_cnn_that_holds_no_image_has_no_largest_batch_size():
-    assert largest_batch_size(zoo_cnn("resnet50", 4000), find_gpu("T4"), Mode()) is None
+    assert largest_local_batch_sizes(zoo_cnn("resnet50", 4000), [(find_gpu("T4"), Mode())]) == [None]
 
 
 def test_mixed_precision_holds_more_images():
-    table, gpu = zoo_cnn("resnet50"), find_gpu("A10G")
-    assert largest_batch_size(table, gpu, Mode(precision="amp_bf16")) > largest_batch_size(table, gpu, Mode())
+    gpu, modes = find_gpu("A10G"), (Mode(precision="amp_bf16"), Mode())
+    mixed, plain = largest_local_batch_sizes(zoo_cnn("resnet50"), [(gpu, mode) for mode in modes])
+    assert mixed > plain
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,8 @@ def test_a_small_gpu_without_the_common_size_has_its_fastest_and_its_largest(fak
 
 def test_python_asks_for_the_largest_batch_size_of_one_cnn_on_one_gpu():
     found = epochcast.largest_batch_size("ResNet-50", "T4", precision="amp_fp16")
-    assert found == largest_batch_size(zoo_cnn("resnet50"), find_gpu("T4"), Mode(precision="amp_fp16"))
+    devices = [(find_gpu("T4"), Mode(precision="amp_fp16"))]
+    assert [found] == largest_local_batch_sizes(zoo_cnn("resnet50"), devices)
     with pytest.raises(SchemaError, match="one CNN on one GPU"):
         epochcast.largest_batch_size(["resnet50", "vgg16"], "T4")
     with pytest.raises(OutOfRangeError, match="not even with one image"):

@@ -224,7 +224,7 @@ def test_anchored_takes_no_part_where_no_run_of_the_cnn_is_known(features, name)
 def test_every_scenario_but_those_on_request_has_a_table_by_its_name(features, world):
     result = evaluate(features, predictors={"law": world.lawful()})
     usual = [name for name, scenario in SCENARIOS.items() if not scenario.scaling]
-    assert list(result.tables()) == usual
+    assert result.scenarios() == usual
     assert set(result.table()["scenario"]) == set(usual)
 
 
@@ -256,4 +256,4 @@ def test_a_result_of_nothing_has_no_tables():
         pd.DataFrame({"scenario": []}),
         pd.DataFrame({"scenario": [], "predictor": [], "n_rows": [], "reason": []}),
     )
-    assert nothing.tables() == {}
+    assert nothing.table().empty
