@@ -96,6 +96,11 @@ def test_messages_avoid_the_refused_words():
     ] == []
 
 
+def test_no_page_holds_the_marks_of_a_conflict():
+    marks = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+    assert [page.name for page in PAGES if marks.search(page.read_text(encoding="utf-8"))] == []
+
+
 def test_docstrings_avoid_the_refused_words():
     assert [
         f"{path.relative_to(ROOT)}:{line}: {hit}"
