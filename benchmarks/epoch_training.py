@@ -4,7 +4,6 @@ Every process here is one GPU's. Nothing waits for the GPU between iterations bu
 """
 
 import os
-import random
 import statistics
 import tempfile
 import time
@@ -19,13 +18,10 @@ from machine import machine
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn, zoo_names
-from predictor.errors import BackendUnavailableError
-from proxy_cnns.pictures import pillow
-from proxy_cnns.pipelines import DEVIATION, MEAN, PIPELINES, Pipeline, usual_pipeline
+from proxy_cnns.pipelines import Pipeline, usual_pipeline
 
 _DISTINCT_ARRAYS = 5000
 _CLASSES = {"pictures": 1000, "arrays": 10}
-_MARGIN = 4  # pixels around a small image, in which its crop lies
 _LEARNING_RATE = 0.01
 _VALIDATED = 10_000
 _ALONE_IMAGES = 2500
@@ -97,44 +93,7 @@ def _data(job: Job, samples: int) -> Arrays | Pictures:
     if job.folder is not None:
         pipeline = usual_pipeline(job.image_size)
         return Pictures(samples, sorted(job.folder.rglob("*.jpg")), pipeline)
-    try:
-        augment = _by_torchvision(job.image_size)
-    except BackendUnavailableError:
-        augment = _ByNumpy(job.image_size, np.float32)
-    return Arrays(samples, job.image_size, augment)
-
-
-def _by_torchvision(image_size: int) -> Callable[[Any], Any]:
-    PIPELINES["torchvision"](image_size)  # refuses a torchvision that cannot be imported
-    from torchvision import transforms
-
-    return transforms.Compose(
-        [
-            pillow().fromarray,
-            transforms.RandomCrop(image_size, padding=_MARGIN),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-            transforms.Normalize(MEAN, DEVIATION),
-        ]
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _ByNumpy:
-    """The same steps without torchvision."""
-
-    image_size: int
-    dtype: Any
-
-    def __call__(self, image: Any) -> Any:
-        padded = np.pad(image, ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0)))
-        top, left = (random.randrange(2 * _MARGIN + 1) for _ in range(2))  # noqa: S311 - augmentation
-        crop = padded[top : top + self.image_size, left : left + self.image_size]
-        if random.random() < 0.5:  # noqa: S311
-            crop = crop[:, ::-1]
-        mean, deviation = (np.array(each, dtype=np.float32) for each in (MEAN, DEVIATION))
-        normalised = (crop.astype(np.float32) / 255 - mean) / deviation
-        return np.ascontiguousarray(normalised.transpose(2, 0, 1)).astype(self.dtype, copy=False)
+    return Arrays(samples, job.image_size, usual_pipeline(job.image_size, "array").augment)
 
 
 def _epoch(

@@ -722,7 +722,7 @@ def _image_s(task: Task) -> float:
     """Seconds of one image on a busy vCPU."""
     data_set = find_training_set(task.data_set)
     loader = find_loader("torchvision", data_set.stored)
-    return loader.sample_us(data_set, task.image_size) / loader.vcpu_share / 1e6
+    return loader.sample_us(data_set.megapixels, task.image_size) / loader.vcpu_share / 1e6
 
 
 JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {

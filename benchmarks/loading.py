@@ -5,20 +5,15 @@ Run it as `python benchmarks/loading.py [--published FOLDER]`. With the publishe
 """
 
 import argparse
-import io
 import os
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from epoch_training import Arrays, _ByNumpy
 from machine import machine
 
 from predictor.catalogue.data_sets import find_training_set
@@ -28,8 +23,6 @@ from predictor.catalogue.loading_rates import find_loader
 from predictor.catalogue.offers import load_offers
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.models.data_parallel import Exchange, Gradients, Team, team_iteration_ms
-from proxy_cnns.pictures import write_images
-from proxy_cnns.pipelines import decode, pipeline_of
 
 PUBLISHED = "nvidia_dle_training.csv.gz"
 ASSUMED_BATCH_SIZE = 128
@@ -56,8 +49,6 @@ def main() -> int:
     published = published_runs()
     print(f"loading | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     show_rates()
-    show_small()
-    show_passing()
     if published is not None:
         show_published(published_rows(published))
     return 0
@@ -87,7 +78,9 @@ def efficiency_of_eight(row: Mapping[str, Any], images_per_s: float) -> float:
 def rate_per_vcpu(loader: str = "torchvision") -> tuple[float, float]:
     """Images per second of ImageNet at 224 pixels on a busy vCPU, and the factor within which it holds."""
     known = find_loader(loader, "jpeg")
-    return 1e6 * known.vcpu_share / known.sample_us(find_training_set("imagenet"), 224), known.spread
+    return 1e6 * known.vcpu_share / known.sample_us(
+        find_training_set("imagenet").megapixels, 224
+    ), known.spread
 
 
 def show_rates() -> None:
@@ -101,101 +94,6 @@ def show_rates() -> None:
             f"{what}: {images:,.0f} images/s; by the rates {rate * vcpus:,.0f} ({low:,.0f}-{high:,.0f}); {source}"
         )
     print()
-
-
-def show_small() -> None:
-    """CPU time of JPEGs stored smaller than ImageNet's and of arrays, beside that of the rates, on one core."""
-    pipelines = {size: pipeline_of("pillow", size) for size in (224, 128)}
-    with tempfile.TemporaryDirectory() as folder:
-        made = [decode(path.read_bytes()) for path in write_images(Path(folder), 32)]
-    print("CPU time of an image, us: here, by the rates, and their ratio")
-    for name in ("imagenet", "imagenet_256", "imagenet_160"):
-        data_set, side = find_training_set(name), int(name.partition("_")[2] or 375)
-        files = [_jpeg(image.resize((side * 500 // 375, side))) for image in made]
-        augment = pipelines[data_set.image_size].augment
-        stored = replace(data_set, megapixels=side * (side * 500 // 375) / 1e6)
-        by_rates = find_loader("torchvision", "jpeg").sample_us(stored, data_set.image_size)
-        _show_small(
-            name, lambda files=files, augment=augment: [augment(decode(file)) for file in files], by_rates
-        )
-    for name in ("cifar10", "stl10"):
-        data_set = find_training_set(name)
-        arrays = Arrays(1024, data_set.image_size, _ByNumpy(data_set.image_size, np.float32))
-        by_rates = find_loader("torchvision", "array").sample_us(data_set, data_set.image_size)
-        _show_small(name, lambda arrays=arrays: [arrays[i] for i in range(1024)], by_rates)
-    print()
-
-
-def _jpeg(image: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=90)
-    return file.getvalue()
-
-
-def _show_small(name: str, load: Callable[[], list[Any]], by_rates_us: float) -> None:
-    times = []
-    for _ in range(5):
-        start = time.process_time()
-        n = len(load())
-        times.append(1e6 * (time.process_time() - start) / n)
-    print(f"{name:14}{min(times):7,.0f}{by_rates_us:7,.0f}{min(times) / by_rates_us:7.2f}")
-
-
-class Ready:
-    """Images that need no work, so that a worker only hands them over."""
-
-    def __init__(self, samples: int, image_size: int) -> None:
-        self._samples, self._image = samples, np.zeros((3, image_size, image_size), np.float32)
-
-    def __len__(self) -> int:
-        return self._samples
-
-    def __getitem__(self, _index: int) -> Any:
-        return self._image.copy()
-
-
-def show_passing() -> None:
-    """CPU time in which a DataLoader's worker hands mini-batches over, and of the process that takes them."""
-    try:
-        from torch.utils.data import DataLoader
-    except ImportError:
-        return
-    print("handing mini-batches over through shared memory, CPU time: a worker, the training process")
-    for image_size, batch_size in (
-        (32, 32),
-        (32, 512),
-        (96, 128),
-        (96, 512),
-        (160, 128),
-        (224, 128),
-        (224, 512),
-    ):
-        kilobytes = 12 * image_size**2 * batch_size / 1000
-        n = max(12, int(2e6 / kilobytes))
-        loader: Any = DataLoader(
-            Ready(n * batch_size, image_size),  # type: ignore[arg-type]
-            batch_size,
-            num_workers=1,
-            persistent_workers=True,
-        )
-        for _ in loader:
-            pass
-        worker = loader._iterator._workers[0].pid
-        before = _cpu_s(worker), time.process_time()
-        for _ in loader:
-            pass
-        spent = _cpu_s(worker) - before[0], time.process_time() - before[1]
-        times = "  ".join(
-            f"{1e3 * each / n:6.2f} ms, {1e6 * each / n / kilobytes:5.2f} us/KB" for each in spent
-        )
-        print(f"{image_size:4} pixels, {batch_size:4} images: {times}")
-    print()
-
-
-def _cpu_s(pid: int) -> float:
-    """Of a process of Linux, in user and system mode."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def show_published(rows: pd.DataFrame) -> None:

@@ -22,6 +22,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from predictor.errors import SchemaError
 from predictor.measurements.inputs import InputMeasurement, WorkerRate
 from proxy_cnns.device import host_name
@@ -49,6 +51,7 @@ def measure_input(
     seconds: float = 3.0,
     clock: Clock = time.perf_counter,
     cpu_clock: Clock = time.process_time,
+    stored: str = "jpeg",
 ) -> InputMeasurement:
     """Measure this machine's input pipeline, `seconds` for each number of workers.
 
@@ -65,11 +68,13 @@ def measure_input(
         that can be imported of the first two.
     seconds : float
     clock, cpu_clock : callable
+    stored : str
+        ``array``: the images lie decoded in memory, `image_size` pixels wide, as CIFAR-10's do.
 
     Raises
     ------
     SchemaError
-        If the folder holds no image, no loader is called so, or 1 worker is not among `workers`.
+        If the folder holds no image, no loader is called so, it loads no arrays, or 1 worker is not among `workers`.
     BackendUnavailableError
         If Pillow or the loader is missing.
     """
@@ -83,22 +88,33 @@ def measure_input(
             paths = write_images(Path(stack.enter_context(tempfile.TemporaryDirectory())), MADE_IMAGES)
         else:
             paths = images_of(folder, _MOST_IMAGES)
+        items: list[Any] = paths
+        if stored == "array":
+            if loader == "dali":
+                raise SchemaError("arrays are not loaded by dali here. Pass --loader torchvision or pillow.")
+            items = [_array(path, image_size) for path in paths[:MADE_IMAGES]]
         if loader == "dali":
             stages: tuple[float | None, ...] = (None, None, None)
             rates = [_dali_rate(paths, image_size, n, seconds, clock) for n in numbers if n > 0]
         else:
-            pipeline = usual_pipeline(image_size) if loader is None else pipeline_of(loader, image_size)
-            stages = _stages_us(pipeline, paths, cpu_clock)
-            rates = [_rate(pipeline, paths, n, seconds, clock) for n in numbers]
+            pipeline = (
+                usual_pipeline(image_size, stored)
+                if loader is None
+                else pipeline_of(loader, image_size, stored)
+            )
+            stages = _stages_us(pipeline, items, cpu_clock)
+            rates = [_rate(pipeline, items, n, seconds, clock) for n in numbers]
         sizes = [_megapixels(path) for path in islice(paths, _TIMED)]
+        bytes_of = [each.stat().st_size if isinstance(each, Path) else each.nbytes for each in items]
         return InputMeasurement(
             host=host_name(),
             vcpus=usable_cpus(),
             loader=loader or pipeline.name,
             image_size=image_size,
-            images=len(paths),
-            mean_mb=statistics.fmean(path.stat().st_size for path in paths) / 1e6,
-            mean_megapixels=statistics.fmean(sizes),
+            images=len(items),
+            mean_mb=statistics.fmean(bytes_of) / 1e6,
+            mean_megapixels=image_size**2 / 1e6 if stored == "array" else statistics.fmean(sizes),
+            stored=stored,
             rates=tuple(rates),
             folder=None if folder is None else str(folder),
             read_us=stages[0],
@@ -163,11 +179,19 @@ def copy_gb_per_s() -> float | None:
     return float(f"{_COPIES * _COPIED_BYTES / start.elapsed_time(end) / 1e6:.4g}")
 
 
-def _stages_us(pipeline: Pipeline, paths: Sequence[Path], cpu_clock: Clock) -> tuple[float, float, float]:
+def _array(path: Path, image_size: int) -> Any:
+    return np.asarray(decode(path.read_bytes()).resize((image_size, image_size)))
+
+
+def _stages_us(
+    pipeline: Pipeline, stored: Sequence[Any], cpu_clock: Clock
+) -> tuple[float | None, float | None, float]:
     """CPU microseconds to read, decode and augment an image: medians, in one process and one thread."""
-    some = paths[:_TIMED]
+    some = stored[:_TIMED]
     pipeline.load(some[0])  # imports what it needs
     with _one_thread():
+        if not isinstance(some[0], Path):
+            return None, None, _timed(pipeline.augment, some, cpu_clock)[1]
         contents, read = _timed(Path.read_bytes, some, cpu_clock)
         images, decoded = _timed(decode, contents, cpu_clock)
         _, augmented = _timed(pipeline.augment, images, cpu_clock)
@@ -200,10 +224,10 @@ def _timed(step: Callable[[Any], Any], inputs: Iterable[Any], cpu_clock: Clock) 
 
 
 def _rate(
-    pipeline: Pipeline, paths: Sequence[Path], workers: int, seconds: float, clock: Clock
+    pipeline: Pipeline, stored: Sequence[Any], workers: int, seconds: float, clock: Clock
 ) -> WorkerRate:
     with ExitStack() as stack:
-        batches = _batches(pipeline, paths, workers, stack)
+        batches = _batches(pipeline, stored, workers, stack)
         return WorkerRate(workers, rate_of(batches, seconds, clock, _WARM_BATCHES * max(1, workers)))
 
 
@@ -211,16 +235,16 @@ def _dali_rate(paths: list[Path], image_size: int, threads: int, seconds: float,
     return WorkerRate(threads, rate_of(dali_batches(paths, image_size, threads, _BATCH), seconds, clock))
 
 
-def _batches(pipeline: Pipeline, paths: Sequence[Path], workers: int, stack: ExitStack) -> Iterator[int]:
+def _batches(pipeline: Pipeline, stored: Sequence[Any], workers: int, stack: ExitStack) -> Iterator[int]:
     """Images of each batch: by this process, by PyTorch's workers where it is installed, else by a pool's."""
     if workers == 0:
-        return _own_batches(pipeline, paths)
+        return _own_batches(pipeline, stored)
     try:
         from torch.utils.data import DataLoader
     except ImportError:
         pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn")))
-        return _pool_batches(pool, pipeline, paths, workers)
-    images = _Images(pipeline, list(paths))
+        return _pool_batches(pool, pipeline, stored, workers)
+    images = _Images(pipeline, list(stored))
     loader = DataLoader(images, _BATCH, num_workers=workers, persistent_workers=True)
     return (len(batch) for batch in loader)
 
@@ -230,26 +254,26 @@ class _Images:
     """A data set without an end, as PyTorch's DataLoader reads it."""
 
     pipeline: Pipeline
-    paths: list[Path]
+    stored: list[Any]
 
     def __len__(self) -> int:
         return 10**9
 
     def __getitem__(self, i: int) -> Any:
-        return self.pipeline.load(self.paths[i % len(self.paths)])
+        return self.pipeline.load(self.stored[i % len(self.stored)])
 
 
-def _own_batches(pipeline: Pipeline, paths: Sequence[Path]) -> Iterator[int]:
-    endless = cycle(paths)
+def _own_batches(pipeline: Pipeline, stored: Sequence[Any]) -> Iterator[int]:
+    endless = cycle(stored)
     while True:
         yield _loaded(pipeline, list(islice(endless, _BATCH)))
 
 
 def _pool_batches(
-    pool: ProcessPoolExecutor, pipeline: Pipeline, paths: Sequence[Path], workers: int
+    pool: ProcessPoolExecutor, pipeline: Pipeline, stored: Sequence[Any], workers: int
 ) -> Iterator[int]:
     """Batches of a pool that always has two for each worker to do."""
-    endless = cycle(paths)
+    endless = cycle(stored)
     ahead: deque[Future[int]] = deque()
     while True:
         while len(ahead) < 2 * workers:
@@ -257,10 +281,10 @@ def _pool_batches(
         yield ahead.popleft().result()
 
 
-def _loaded(pipeline: Pipeline, paths: Sequence[Path]) -> int:
-    for path in paths:
-        pipeline.load(path)
-    return len(paths)
+def _loaded(pipeline: Pipeline, stored: Sequence[Any]) -> int:
+    for each in stored:
+        pipeline.load(each)
+    return len(stored)
 
 
 def _megapixels(path: Path) -> float:

@@ -1,6 +1,7 @@
 """How an image becomes a CNN's input: read, decoded, and augmented as in PyTorch's ImageNet example.
 
-A random crop of 8 to 100 % of the image is resized, flipped half of the time and normalised.
+A random crop of 8 to 100 % of the image is resized, flipped half of the time and normalised. A small image that is
+stored as an array is cropped from itself with 4 pixels around it, as CIFAR-10's usually are.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from proxy_cnns.pictures import pillow
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _AREA, _RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 _TRIES = 10
+_MARGIN = 4  # pixels around an array, in which its crop lies
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A loader's name, the size of its images in pixels, and what it does to a decoded image."""
+    """A loader's name, the size of its images in pixels, and what it does to a decoded image or an array."""
 
     name: str
     image_size: int
     augment: Callable[[Any], Any]
 
-    def load(self, path: Path) -> Any:
-        """The CNN's input from a file."""
-        return self.augment(decode(path.read_bytes()))
+    def load(self, stored: Path | Any) -> Any:
+        """The CNN's input from a file, or from an array."""
+        return self.augment(decode(stored.read_bytes()) if isinstance(stored, Path) else stored)
 
 
 def decode(content: bytes) -> Any:
@@ -40,8 +42,8 @@ def decode(content: bytes) -> Any:
     return pillow().open(io.BytesIO(content)).convert("RGB")
 
 
-def pipeline_of(name: str, image_size: int) -> Pipeline:
-    """The pipeline of this name.
+def pipeline_of(name: str, image_size: int, stored: str = "jpeg") -> Pipeline:
+    """The pipeline of this name, of images that are stored as ``jpeg`` or as ``array``.
 
     Raises
     ------
@@ -56,15 +58,15 @@ def pipeline_of(name: str, image_size: int) -> Pipeline:
             f"no loader is called {name!r}. Nearest: {nearest(name, PIPELINES)}; known: {known}."
         )
     pillow()
-    return Pipeline(name, image_size, PIPELINES[name](image_size))
+    return Pipeline(name, image_size, PIPELINES[name](image_size, stored))
 
 
-def usual_pipeline(image_size: int) -> Pipeline:
+def usual_pipeline(image_size: int, stored: str = "jpeg") -> Pipeline:
     """Torchvision's transforms where they can be imported, else the same steps with Pillow and numpy."""
     try:
-        return pipeline_of("torchvision", image_size)
+        return pipeline_of("torchvision", image_size, stored)
     except BackendUnavailableError:
-        return pipeline_of("pillow", image_size)
+        return pipeline_of("pillow", image_size, stored)
 
 
 def dali_batches(paths: list[Path], image_size: int, threads: int, batch_size: int) -> Iterator[int]:
@@ -108,7 +110,7 @@ def dali_batches(paths: list[Path], image_size: int, threads: int, batch_size: i
         yield batch_size
 
 
-def _torchvision(image_size: int) -> Callable[[Any], Any]:
+def _torchvision(image_size: int, stored: str) -> Callable[[Any], Any]:
     try:
         from torchvision import transforms
     except (
@@ -120,7 +122,11 @@ def _torchvision(image_size: int) -> Callable[[Any], Any]:
             "pillow."
         ) from error
     steps = [
-        transforms.RandomResizedCrop(image_size),
+        *(
+            [pillow().fromarray, transforms.RandomCrop(image_size, padding=_MARGIN)]
+            if stored == "array"
+            else [transforms.RandomResizedCrop(image_size)]
+        ),
         transforms.RandomHorizontalFlip(),
         transforms.ToTensor(),
         transforms.Normalize(MEAN, DEVIATION),
@@ -134,16 +140,25 @@ class _PillowAndNumpy:
     """The steps of torchvision's transforms without torchvision."""
 
     image_size: int
+    stored: str
 
     def __call__(self, image: Any) -> Any:
-        size = (self.image_size, self.image_size)
-        resized = image.resize(size, pillow().Resampling.BILINEAR, _random_box(*image.size))
-        pixels = np.asarray(resized, dtype=np.float32) / 255.0
+        if self.stored == "array":
+            cropped = self._padded_crop(image)
+        else:
+            size = (self.image_size, self.image_size)
+            cropped = image.resize(size, pillow().Resampling.BILINEAR, _random_box(*image.size))
+        pixels = np.asarray(cropped, dtype=np.float32) / 255.0
         if random.random() < 0.5:  # noqa: S311 - augmentation, not a secret
             pixels = pixels[:, ::-1]
         mean, deviation = (np.array(each, dtype=np.float32) for each in (MEAN, DEVIATION))
         normalised = (pixels - mean) / deviation
         return np.ascontiguousarray(normalised.transpose(2, 0, 1))
+
+    def _padded_crop(self, image: Any) -> Any:
+        padded = np.pad(image, ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0)))
+        top, left = (random.randrange(2 * _MARGIN + 1) for _ in range(2))  # noqa: S311 - augmentation, not a secret
+        return padded[top : top + self.image_size, left : left + self.image_size]
 
 
 def _random_box(width: int, height: int) -> tuple[float, float, float, float]:
@@ -158,8 +173,8 @@ def _random_box(width: int, height: int) -> tuple[float, float, float, float]:
     return 0, 0, width, height
 
 
-PIPELINES: dict[str, Callable[[int], Callable[[Any], Any]]] = {
+PIPELINES: dict[str, Callable[[int, str], Callable[[Any], Any]]] = {
     "torchvision": _torchvision,
     "pillow": _PillowAndNumpy,
 }
-"""Loaders that work image by image, by name: what each makes of an image size."""
+"""Loaders that work image by image, by name: what each makes of an image size and of how images are stored."""

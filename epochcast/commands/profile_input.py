@@ -40,6 +40,10 @@ def input_command(
             help="torchvision, pillow or dali.", show_default="torchvision where it is installed, else pillow"
         ),
     ] = None,
+    arrays: Annotated[
+        bool,
+        typer.Option("--arrays", help="The images lie in memory as arrays of the image size, as CIFAR-10's."),
+    ] = False,
     seconds: Annotated[str, typer.Option(help="Time for each number of workers: 3s, 1min.")] = "3s",
     out: Annotated[
         Path | None,
@@ -56,7 +60,14 @@ def input_command(
     numbers = [
         whole_number("workers", part, low=0, high=1024) for each in workers or () for part in each.split(",")
     ]
-    measured = measure_input(folder, image_size, numbers, loader, duration_s(seconds, "--seconds"))
+    measured = measure_input(
+        folder,
+        image_size,
+        numbers,
+        loader,
+        duration_s(seconds, "--seconds"),
+        stored="array" if arrays else "jpeg",
+    )
     if out is not None:
         write_input(measured, out)
     _show_input(measured, out, output)
@@ -83,7 +94,8 @@ def _show_input(measured: "InputMeasurement", out: Path | None, output: Format) 
 def _input_notes(measured: "InputMeasurement", out: Path | None) -> list[str]:
     where = measured.folder or "made for this measurement"
     mean = f"{1000 * measured.mean_mb:.0f} KB and {measured.mean_megapixels:.2f} megapixels in the mean"
-    notes = [f"Images: {where}, {mean}. They are read from the page cache."]
+    read = "lie in memory as arrays" if measured.stored == "array" else "are read from the page cache"
+    notes = [f"Images: {where}, {mean}. They {read}."]
     if measured.decode_us is not None:
         stages = (
             ("reading", measured.read_us),

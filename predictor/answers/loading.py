@@ -291,11 +291,13 @@ def _feed_of_workers(asked: Asked, image_size: int) -> Feed:
     n_gpus = asked.question.team.per_node
     busy = min(asked.loading.machine_workers or max(1, asked.loading.workers or 0) * n_gpus, measured.vcpus)
     headroom = max(1.0, busy / measured.most_workers)
-    return replace(feed, measured=measured.rates_of_each(n_gpus), headroom=headroom)
+    alike = _alike(asked, image_size, measured)
+    rates = tuple((workers, alike * rate) for workers, rate in measured.rates_of_each(n_gpus))
+    return replace(feed, measured=rates, headroom=headroom)
 
 
 def _feed(asked: Asked, image_size: int, vcpus: float | Array) -> Feed:
-    measured, data_set = asked.input, asked.data_set
+    measured = asked.input
     rates, reading = _rates(asked, image_size, measured), _reading(asked, measured)
     return Feed(
         rates.per_worker,
@@ -304,7 +306,7 @@ def _feed(asked: Asked, image_size: int, vcpus: float | Array) -> Feed:
         vcpus,
         reading,
         rates.spread,
-        decodes=data_set is None or data_set.stored == "jpeg",
+        decodes=_stored(asked, measured) == "jpeg",
         in_all=asked.loading.images_per_second or math.inf,
         machine_workers=asked.loading.machine_workers,
         alone=rates.alone,
@@ -316,20 +318,23 @@ def _rates(asked: Asked, image_size: int, measured: InputMeasurement | None) -> 
     if asked.loading.images_per_second is not None:
         return _Rates(math.inf, math.inf, _MEASURED_SPREAD)
     data_set = asked.data_set
-    if measured is not None and data_set is not None and data_set.stored != "jpeg":
+    if measured is not None and data_set is not None and data_set.stored != measured.stored:
+        arrays = "" if measured.stored == "array" else "--arrays "
         raise SchemaError(
-            f"{named('input')} {str(asked.question.input)!r} measured images that are decoded, and {data_set.name} is "
-            f"stored as arrays. Leave it out, or pass {named('samples_per_worker_second')}, the rate of one worker."
+            f"{named('input')} {str(asked.question.input)!r} measured images that are stored as {measured.stored}, and "
+            f"{data_set.name} is stored as {data_set.stored}. Measure those: epochcast profile input {arrays}"
+            f"--image-size {image_size}; or pass {named('samples_per_worker_second')}, the rate of one worker."
         ).about("input")
     name = asked.loading.loader or USUAL_LOADER
-    share = find_loader(name, "jpeg" if data_set is None else data_set.stored).vcpu_share
+    share = find_loader(name, _stored(asked, measured)).vcpu_share
     if asked.loading.samples_per_worker_second is not None:
         rate = asked.loading.samples_per_worker_second
         return _Rates(rate, share * rate, _MEASURED_SPREAD)
     if measured is not None:
-        one = measured.samples_per_worker_second
+        alike = _alike(asked, image_size, measured)
+        one = alike * measured.samples_per_worker_second
         few = asked.loading.has_number and measured.most_workers < measured.vcpus
-        return _Rates(one, share * one if few else measured.samples_per_vcpu_second, _MEASURED_SPREAD)
+        return _Rates(one, share * one if few else alike * measured.samples_per_vcpu_second, _MEASURED_SPREAD)
     if data_set is None:
         raise SchemaError(
             "how fast a worker loads these images is not known. Pass "
@@ -339,18 +344,40 @@ def _rates(asked: Asked, image_size: int, measured: InputMeasurement | None) -> 
     return _of_tables(asked, image_size, data_set, name)
 
 
-def _of_tables(asked: Asked, image_size: int, data_set: TrainingSet, name: str) -> _Rates:
-    """Rates of the tables; `alone` is half the way, in logarithms, from a vCPU of a busy machine to a core.
+def _stored(asked: Asked, measured: InputMeasurement | None) -> str:
+    """How the images are stored."""
+    if asked.data_set is not None:
+        return asked.data_set.stored
+    return "jpeg" if measured is None else measured.stored
 
-    Five rates of 1 to 4 workers on 16 vCPUs beside H100 and H200 say 1.32 (median; 1.08 to 2.0), this 1.29.
+
+def _alike(asked: Asked, image_size: int, measured: InputMeasurement) -> float:
+    """Rate of the question's images over that of the measured ones, by what both sizes take.
+
+    Those of a folder are taken to be the question's own.
+    """
+    loader = find_loader(asked.loading.loader or USUAL_LOADER, measured.stored)
+    own = measured.folder is not None or asked.data_set is None
+    megapixels = measured.mean_megapixels if own or asked.data_set is None else asked.data_set.megapixels
+    return loader.sample_us(measured.mean_megapixels, measured.image_size) / loader.sample_us(
+        megapixels, image_size
+    )
+
+
+def _of_tables(asked: Asked, image_size: int, data_set: TrainingSet, name: str) -> _Rates:
+    """Rates of the tables; `alone` is a core's rate over that of a vCPU of a busy machine.
+
+    1 to 16 workers on 16 vCPUs beside an H100 fall so in the logarithm: by 0.68 from 1 to 16 where JPEGs are decoded.
     """
     loader = find_loader(name, data_set.stored)
     source = find_source(asked.loading.data_source or "memory")
     slowness = slowness_of_cpu(asked.question.host)
-    core_us = (loader.sample_us(data_set, image_size) + source.cpu_us) * slowness
+    core_us = (
+        loader.sample_us(data_set.megapixels, image_size, data_set.channels) + source.cpu_us
+    ) * slowness
     busy_us = core_us / loader.vcpu_share
     own_us = core_us if asked.loading.between else busy_us  # the training process has a core to itself
-    alone = 1.0 if asked.loading.between else math.sqrt(busy_us / core_us)
+    alone = 1.0 if asked.loading.between else busy_us / core_us
     return _Rates(1e6 / (own_us + source.wait_us), 1e6 / busy_us, loader.spread, alone)
 
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.rows import read_rows
 from predictor.errors import SchemaError
 from predictor.files import data_file
@@ -27,7 +26,7 @@ class Loader:
 
     Time = `fixed_us` + `us_per_source_megapixel` x megapixels stored + `us_per_megapixel` x megapixels that the CNN
     gets. A vCPU does `vcpu_share` of what a core does while all are busy. The 90 % interval is a factor
-    of `spread`.
+    of `spread`. Grey images are neither cropped nor flipped, which takes `crop_us` of `fixed_us`.
     """
 
     name: str
@@ -37,11 +36,13 @@ class Loader:
     us_per_megapixel: float
     vcpu_share: float
     spread: float
+    crop_us: float = 0.0
 
-    def sample_us(self, data_set: TrainingSet, image_size: int) -> float:
-        """CPU time of one image of a data set, brought to `image_size` pixels."""
-        source = self.us_per_source_megapixel * data_set.megapixels
-        return self.fixed_us + source + self.us_per_megapixel * image_size**2 / 1e6
+    def sample_us(self, megapixels: float, image_size: int, channels: int = 3) -> float:
+        """CPU time of one image of so many stored 10^6 pixels, brought to `image_size` pixels."""
+        source = self.us_per_source_megapixel * megapixels
+        fixed = self.fixed_us - (self.crop_us if channels == 1 else 0.0)
+        return fixed + source + self.us_per_megapixel * image_size**2 / 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from predictor.catalogue.data_sets import STORED
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.machine_file import MachineFile
 
@@ -31,7 +32,8 @@ class WorkerRate:
 class InputMeasurement:
     """One machine's input pipeline.
 
-    `loader` decoded and augmented `images` images of `folder` (None: generated) to `image_size` pixels; they hold
+    `loader` decoded and augmented `images` images of `folder` (None: generated) to `image_size` pixels; they were
+    `stored` as ``jpeg`` (files) or lay in memory as ``array``, and hold
     `mean_mb` 10^6 bytes and `mean_megapixels` 10^6 pixels each. `read_us`, `decode_us` and `augment_us` are CPU
     microseconds of one image on one core, None where the loader has no such parts. `rates` are in ascending order of
     workers, with 1 worker at least. `vcpus` are the hardware threads of the machine that may be used. `copy_gb_per_s`
@@ -52,10 +54,13 @@ class InputMeasurement:
     augment_us: float | None = None
     copy_gb_per_s: float | None = None
     measured_at: str | None = None
+    stored: str = "jpeg"
 
     def __post_init__(self) -> None:
         for name in ("vcpus", "image_size", "images", "mean_mb", "mean_megapixels"):
             _check_positive(name, getattr(self, name))
+        if self.stored not in STORED:
+            raise SchemaError(f"stored {self.stored!r} is not known; known: {', '.join(STORED)}.")
         workers = [rate.workers for rate in self.rates]
         if any(two <= one for one, two in pairwise(workers)) or 1 not in workers:
             raise SchemaError(f"rates are of {workers} workers. They must ascend and include 1.")

@@ -64,7 +64,7 @@ class Feed:
     is a factor of `spread`; rates of workers may also be `headroom` times higher.
     `decodes`: images are stored as JPEGs. `in_all`: rate of all workers of a machine, which they do not exceed.
     `machine_workers`: their number, where they are no whole number for each GPU; `workers` is None then.
-    A worker whose machine is idle but for it is `alone` times as fast, less so the more work, up to half of the vCPUs.
+    A worker whose machine is idle but for it is `alone` times as fast, less so the more vCPUs have a worker.
 
     Batch sizes, times and numbers of GPUs are arrays that broadcast with `vcpus`.
     """
@@ -103,7 +103,7 @@ class Feed:
 
     def _own_rate(self, workers: Array, n_gpus: int | NDArray[np.int64]) -> Array:
         """Samples per second of each GPU's workers, were there no bound for all; faster where vCPUs are idle."""
-        busy = np.where(np.isinf(self.vcpus), 1.0, 2.0 * workers * n_gpus / self.vcpus)
+        busy = np.where(np.isinf(self.vcpus), 1.0, workers * n_gpus / self.vcpus)
         own: Array = workers * self.per_worker * self.alone ** np.maximum(0.0, 1.0 - busy)
         return own
 

@@ -19,8 +19,8 @@ def asked(monkeypatch):
     """What was measured, without measuring."""
     seen = []
 
-    def measure(*given):
-        seen.extend(given)
+    def measure(*given, stored):
+        seen.extend((*given, stored))
         return MEASURED
 
     monkeypatch.setattr(input_pipeline, "measure_input", measure)
@@ -32,15 +32,15 @@ def test_it_prints_rates_and_the_parts_of_an_image(epochcast, asked):
     assert run.code == 0
     assert "3.20" in run.out
     assert "reading 12.0, decoding 2,000, augmenting 900" in " ".join(run.out.split())
-    assert asked == [None, 224, [], None, 3.0]
+    assert asked == [None, 224, [], None, 3.0, "jpeg"]
 
 
 def test_options_reach_the_measurement(epochcast, asked, tmp_path):
     epochcast(
         "profile", "input", tmp_path, "--image-size", 64, "--workers", "0,1", "--workers", 8,
-        "--loader", "pillow", "--seconds", "1min",
+        "--loader", "pillow", "--seconds", "1min", "--arrays",
     )  # fmt: skip
-    assert asked == [tmp_path, 64, [0, 1, 8], "pillow", 60.0]
+    assert asked == [tmp_path, 64, [0, 1, 8], "pillow", 60.0, "array"]
 
 
 def test_the_file_that_it_writes_answers_questions(epochcast, asked, tmp_path):

@@ -83,7 +83,7 @@ def test_torchvision_does_the_steps_of_pytorchs_own_example(monkeypatch):
 
 
 def test_torchvision_of_another_build_gives_way_to_pillow(monkeypatch):
-    def broken(_size):
+    def broken(_size, _stored):
         raise BackendUnavailableError("operator torchvision::nms does not exist")
 
     monkeypatch.setitem(pipelines.PIPELINES, "torchvision", broken)
@@ -137,6 +137,33 @@ def test_stages_are_timed_in_one_thread_of_pytorch(torch, folder, monkeypatch):
     measure_input(folder, 32, (1,), "pillow", 4.0, Clock(), cpu_clock)
     assert set(seen) == {1}
     assert threads == [4, 1, 4]
+
+
+def test_arrays_of_the_image_size_are_measured_without_decoding(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", None)
+    found = measure_input(folder, 8, (0, 1), "pillow", 1e-9, stored="array")
+    assert (found.stored, found.images, found.mean_mb, found.mean_megapixels) == (
+        "array",
+        3,
+        0.000192,
+        0.000064,
+    )
+    assert (found.read_us, found.decode_us) == (None, None)
+    assert found.augment_us > 0
+    with pytest.raises(SchemaError, match="not loaded by dali"):
+        measure_input(folder, 8, (1,), "dali", stored="array")
+
+
+def test_an_array_is_cropped_from_itself_with_a_margin(monkeypatch):
+    monkeypatch.setattr(pipelines.random, "randrange", lambda _: 8)
+    monkeypatch.setattr(pipelines.random, "random", lambda: 1.0)
+    image = np.full((8, 8, 3), 255, np.uint8)
+    loaded = pipeline_of("pillow", 8, "array").load(image)
+    black = (0 - np.array(pipelines.MEAN)) / np.array(pipelines.DEVIATION)
+    assert loaded.shape == (3, 8, 8)
+    assert loaded[:, 7, 7] == pytest.approx(black, abs=1e-6)  # the last four rows and columns are the margin
+    assert loaded[0, 3, 3] > 2
 
 
 def test_workers_of_a_pool_load_images_where_pytorch_is_missing(folder, monkeypatch):

@@ -22,7 +22,7 @@ def rows_of(name):
 def per_vcpu(loader, data_set="imagenet", image_size=224):
     found = find_training_set(data_set)
     known = find_loader(loader, found.stored)
-    return 1e6 * known.vcpu_share / known.sample_us(found, image_size)
+    return 1e6 * known.vcpu_share / known.sample_us(found.megapixels, image_size)
 
 
 def test_every_word_of_an_option_has_a_row_and_every_row_a_word():
