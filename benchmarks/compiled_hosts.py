@@ -226,7 +226,7 @@ def _wait(device: Any) -> None:
 
 def iteration_times(step: Any, device: Any) -> dict[str, Any]:
     """Wall time of an iteration among others, its kernels, and times to enqueue it and the reference on an idle GPU."""
-    reference, idle = _reference(device), partial(_wait, device)
+    reference, idle = reference_iteration(device), partial(_wait, device)
     for _ in range(3):
         step()
     pairs = [(enqueued_ms(reference, idle, 1), enqueued_ms(step, idle, 1)) for _ in range(_REPEATS)]
@@ -239,7 +239,7 @@ def iteration_times(step: Any, device: Any) -> dict[str, Any]:
 
 
 @cache
-def _reference(device: Any) -> Any:
+def reference_iteration(device: Any) -> Any:
     """The iteration that `epochcast host` takes for a host's speed."""
     import torch
 

@@ -134,9 +134,9 @@ def _step(about: Mapping[str, str], path: Path) -> Step | None:
         if word not in _STEP_WORDS[name]:
             close = nearest(word, _STEP_WORDS[name])
             raise SchemaError(f"{path}: unknown {name} {word!r}. Nearest: {close}.")
-    waits, first, last = (_counted(about, name, path) for name in ("waits", "first_wait", "last_wait"))
+    counts = {name: _counted(about, name, path) for name in ("waits", "first_wait", "last_wait", "beside")}
     parts = _counted(about, "parts", path) or 1
-    return replace(Step(batch_size, parts, waits=waits, first_wait=first, last_wait=last), **words)  # type: ignore[arg-type]
+    return replace(Step(batch_size, parts, **counts), **words)  # type: ignore[arg-type]
 
 
 def _warnings(about: Mapping[str, str], path: Path) -> tuple[TableWarning, ...]:

@@ -121,7 +121,7 @@ class Step:
     gradients. Unknown are a `precision` that is the framework's default, and an `optimizer` that the step lacks;
     `capture` is "compile" where most of it is compiled. `waits` is how often the forward pass waits for numbers of the
     GPU: from the layer of index `first_wait` to that before `last_wait`, the GPU has nothing to do until the host
-    enqueues the next one.
+    enqueues the next one. `beside` is what the host does beside the passes of layers, in those of a mean layer.
     """
 
     batch_size: int
@@ -133,6 +133,7 @@ class Step:
     waits: int | None = None
     first_wait: int | None = None
     last_wait: int | None = None
+    beside: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,10 @@ _DRAWS, _FEW_DRAWS = 5, 2
 """Draws of a step's random numbers, and those of them after which numbers that decide nothing are known as such."""
 
 _TIMES_AS_MANY = 4
+_UPDATE, _CHECKPOINT, _ONE_BY_ONE, _CLIPPED, _OTHER = 13.7, 4.3, 0.29, 0.09, 0.12
+"""Host time over that of a mean layer's passes (`benchmarks/host_dispatches.py`): of a further update, a part that
+gradient checkpointing runs again, a tensor that an optimizer updates without foreach calls, one whose gradient is
+clipped, and one that is copied or averaged beside the layers."""
 """Objects in an image in the bounds, over those stated."""
 
 _AUTOCAST = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}
@@ -326,7 +330,7 @@ class StepReader:
         self._made: set[int] = set()  # tensors that an operator of the step made
         self._stretch, self._went_back, self._last_forward = 0, False, 0
         self._images: dict[int, set[int]] = {}  # by stretch: tensors that the first layers read
-        self._on_parameters: set[str] = set()  # operators on parameters alone, which no row counts
+        self._on_parameters: Counter[str] = Counter()  # operators on parameters alone, which no row counts
         self._derived: dict[int, int] = {}  # numbers of each storage that they made
         self._kept_derived = 0  # of them, those that autograd keeps and no row counts yet
         self._freed: dict[int, int] = {}  # as of `Trace`
@@ -427,7 +431,7 @@ class StepReader:
             self._add(layer, event, tensors)
         is_free = event.is_view or is_cast or operator in _ALIASES or event.of_optimizer
         if not is_free and any(map(recorder.is_weights, tensors)) and not any(map(recorder.is_map, tensors)):
-            self._on_parameters.add(operator.strip("_"))
+            self._on_parameters[operator.strip("_")] += 1
             results = [each for each in tensors_of(event.result) if recorder.is_weights(each)]
             self._derived |= {storage_of(each): each.numel() for each in results}
 
@@ -535,6 +539,7 @@ class StepReader:
             optimizer,
             "compile" if self._compiled[True] > self._compiled[False] else None,
             *self._waits(trace),
+            self._beside(trace),
         )
         root = next((event.path[0][0] for event in trace.events if event.path), "step")
         said = (*self.recorder.warnings(), *self._warnings(), *samples.warnings_of(step))
@@ -551,6 +556,24 @@ class StepReader:
             return None, None, None
         first, last = (bisect_left(self._kept, self._rows_before[wait]) for wait in (waits[0], waits[-1]))
         return len(waits), first, last
+
+    def _beside(self, trace: Trace) -> int | None:
+        """What the host does beside the passes of layers, in those of a mean layer; None for nothing."""
+        kept = Counter(
+            event.operator
+            for event in trace.events
+            if event.node is None and not (event.made or event.is_view or event.of_optimizer)
+        )
+        others = kept["copy"] + sum(n for name, n in self._on_parameters.items() if name != "copy")
+        norms = max(0, kept["linalg_vector_norm"] - 1)
+        found = (
+            _UPDATE * max(0, len(trace.updates) - 1)
+            + _CHECKPOINT * len({event.checkpoint for event in trace.events if event.checkpoint})
+            + _ONE_BY_ONE * sum(update.one_by_one for update in trace.updates)
+            + _CLIPPED * norms
+            + _OTHER * others
+        )
+        return round(found) or None
 
     def _warnings(self) -> list[TableWarning]:
         names = ", ".join(sorted(self._on_parameters))

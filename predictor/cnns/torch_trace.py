@@ -76,12 +76,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One update by an optimizer: its class, and the numbers that it updates."""
+    """One update by an optimizer: its class, the numbers that it updates, and the tensors that it takes one by one."""
 
     optimizer: str
     has_momentum: bool
     parameters: int
     by: int  # the optimizer's number, from 0
+    one_by_one: int = 0
 
 
 @dataclass(slots=True)
@@ -610,8 +611,9 @@ def _follow_optimizers(updates: list[Update], mode: Any, note: Note) -> list[Any
         trained = [p for group in groups for p in group["params"] if p.grad is not None]
         has_momentum = any(group.get("momentum") for group in groups)
         number = numbers.setdefault(id(optimizer), len(numbers))
+        n = len(trained) if any(group.get("foreach") is False for group in groups) else 0
         updates.append(
-            Update(type(optimizer).__name__, has_momentum, sum(p.numel() for p in trained), number)
+            Update(type(optimizer).__name__, has_momentum, sum(p.numel() for p in trained), number, n)
         )
 
     def after(*_: Any) -> None:
