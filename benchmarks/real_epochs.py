@@ -155,7 +155,7 @@ def _forecast(options: argparse.Namespace) -> None:
     """Ask `epochcast.compare` for every case on both GPUs, by the files given or none."""
     for gpu in _GPUS:
         for case in _cases(options.cases):
-            _append(options.out, forecast_of(case, gpu, options.host, options.input))
+            _append(options.out, forecast_of(case, gpu, options.host))
 
 
 def forecast_of(
@@ -167,7 +167,7 @@ def forecast_of(
 ) -> dict[str, Any]:
     """An epoch of the task's images: as many iterations more or less than an epoch of the answer's data set has.
 
-    `input_file` tells of JPEGs alone; `anchor_ms` is an iteration measured in its loader.
+    `anchor_ms` is an iteration measured in its loader.
     """
     import epochcast
     from predictor.catalogue.data_sets import find_training_set
@@ -191,7 +191,7 @@ def forecast_of(
             workers=task.workers,
             offers=[machine],
             host=None if host_file is None else str(host_file),
-            input=str(input_file) if input_file is not None and task.from_files else None,
+            input=None if input_file is None else str(input_file),
             anchors=[] if anchor_ms is None else [_anchor(case, gpu, anchor_ms)],
         ).iloc[0]
         for validated in (0, _VALIDATED)
@@ -314,7 +314,8 @@ def _train(options: argparse.Namespace) -> None:
 
 def _row(case: Case, options: argparse.Namespace, limit_s: float) -> dict[str, Any]:
     if options.opening and not options.dry_run:
-        _append(options.opening, forecast_of(case, _gpu_name(options.gpus[0]), options.host, options.input))
+        input_file = options.input if case.task.from_files else options.arrays
+        _append(options.opening, forecast_of(case, _gpu_name(options.gpus[0]), options.host, input_file))
     started_at, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         found = _trained(list(_jobs(case, options, Path(folder))), options.gpus, limit_s)
@@ -346,7 +347,8 @@ def _folder(task: Task, imagenet: Path) -> Path | None:
 
 def _opened(case: Case, options: argparse.Namespace, iteration_ms: float) -> None:
     gpu = _GPUS[0] if options.dry_run else _gpu_name(options.gpus[0])
-    _append(options.opening, forecast_of(case, gpu, options.host, options.input, iteration_ms))
+    input_file = options.input if case.task.from_files else options.arrays
+    _append(options.opening, forecast_of(case, gpu, options.host, input_file, iteration_ms))
 
 
 def _gpu_name(gpu: int) -> str:
@@ -457,7 +459,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     for each in (forecast, training):
         each.add_argument("--cases", required=True, help="names, joined by commas, in this order")
         each.add_argument("--host", type=Path, help="file of `epochcast host`")
-        each.add_argument("--input", type=Path, help="file of `epochcast profile input`, for JPEGs")
+    training.add_argument("--input", type=Path, help="file of `epochcast profile input`, for JPEGs")
+    training.add_argument("--arrays", type=Path, help="file of `epochcast profile input --arrays`")
     training.add_argument("--opening", type=Path, help="CSV file for forecasts made just before each epoch")
     training.add_argument(
         "--gpus",

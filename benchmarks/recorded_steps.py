@@ -1,7 +1,9 @@
-"""Twelve kinds of training steps, recorded and forecast without a GPU, then timed on one.
+"""Twice twelve kinds of training steps, recorded and forecast without a GPU, then timed on one.
 
 python benchmarks/recorded_steps.py forecast --gpu H100 --out FORECAST.csv
 python benchmarks/recorded_steps.py time --out FILE.csv
+
+`--later` takes the second dozen alone.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +329,208 @@ def mixed_images(device: torch.device, less: int) -> Step:
     return step
 
 
+# --------------------------------------------------------------------------------------------------- the second dozen
+
+_FIRST = tuple(STEPS)
+
+
+def _trained(loss: Callable[[], torch.Tensor], optimizer: torch.optim.Optimizer, amp: str = "") -> Step:
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(amp or "cpu", torch.bfloat16, enabled=bool(amp)):
+            value = loss()
+        value.backward()
+        optimizer.step()
+
+    return step
+
+
+@kind
+def moved_images(device: torch.device, less: int) -> Step:
+    """Images are moved along the gradient of the loss before they are learned (FGSM)."""
+    model, x, y = _cnn("resnet18", device), _images(device, 64 // less, 128), _labels(device, 64 // less)
+    optimizer = _sgd(model)
+
+    def step() -> None:
+        moved = x.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(F.cross_entropy(model(moved), y), moved)
+        optimizer.zero_grad()
+        F.cross_entropy(model(moved.detach() + 0.03 * gradient.sign()), y).backward()
+        optimizer.step()
+
+    return step
+
+
+@kind
+def mean_teacher(device: torch.device, less: int) -> Step:
+    """A teacher that is the average of its student, parameter by parameter."""
+    student, teacher = (_cnn("mobilenet_v2", device) for _ in range(2))
+    x, y, optimizer = _images(device, 32 // less, 160), _labels(device, 32 // less), _sgd(student)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.no_grad():
+            taught = teacher(x).softmax(1)
+        said = student(x)
+        (F.cross_entropy(said, y) + F.mse_loss(said.softmax(1), taught)).backward()
+        optimizer.step()
+        with torch.no_grad():
+            for own, new in zip(teacher.parameters(), student.parameters(), strict=True):
+                own.mul_(0.99).add_(new, alpha=0.01)
+
+    return step
+
+
+@kind
+def triplets(device: torch.device, less: int) -> Step:
+    """Three images of each sample through one CNN, AMP."""
+    model = _cnn("shufflenet_v2_x1_0", device, 128)
+    views = [_images(device, 32 // less, 128) for _ in range(3)]
+    loss = nn.TripletMarginLoss()
+    return _trained(lambda: loss(*(F.normalize(model(x)) for x in views)), _sgd(model), device.type)
+
+
+@kind
+def three_heads(device: torch.device, less: int) -> Step:
+    """One backbone, three tasks, Adam."""
+    model = _cnn("regnet_y_400mf", device, 512)
+    heads = nn.ModuleList(nn.Linear(512, n) for n in (10, 100, 4)).to(device)
+    x, batch = _images(device, 64 // less, 160), 64 // less
+    first, second, boxes = (
+        _labels(device, batch, 10),
+        _labels(device, batch, 100),
+        torch.rand(batch, 4, device=device),
+    )
+    optimizer = torch.optim.Adam([*model.parameters(), *heads.parameters()], 1e-3)
+
+    def loss() -> torch.Tensor:
+        said = model(x)
+        a, b, c = (head(said) for head in heads)
+        return F.cross_entropy(a, first) + F.cross_entropy(b, second) + F.smooth_l1_loss(c, boxes)
+
+    return _trained(loss, optimizer)
+
+
+def _down_and_up(device: torch.device, drawn: bool) -> nn.Module:
+    def block(make: Any, a: int, b: int) -> list[nn.Module]:
+        return [make(a, b, 4, 2, 1), nn.BatchNorm2d(b), nn.SiLU()]
+
+    class Autoencoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            widths = (3, 32, 64, 128, 256)
+            pairs = list(pairwise(widths))
+            self.down = nn.Sequential(*(m for a, b in pairs for m in block(nn.Conv2d, a, b)))
+            self.up = nn.Sequential(*(m for a, b in pairs[:0:-1] for m in block(nn.ConvTranspose2d, b, a)))
+            self.last = nn.ConvTranspose2d(32, 3, 4, 2, 1)
+            self.spread = nn.Conv2d(256, 256, 1) if drawn else None
+
+        def forward(self, x: Any) -> Any:
+            z = self.down(x)
+            if self.spread is not None:
+                z = z + torch.exp(0.5 * self.spread(z)) * torch.randn_like(z)
+            return self.last(self.up(z))
+
+    return Autoencoder().to(device)
+
+
+@kind
+def autoencoder(device: torch.device, less: int) -> Step:
+    """Convolutions down and up again, AdamW."""
+    model, x = _down_and_up(device, drawn=False), _images(device, 128 // less, 64)
+    return _trained(lambda: F.mse_loss(model(x), x), torch.optim.AdamW(model.parameters(), 1e-3))
+
+
+@kind
+def variational(device: torch.device, less: int) -> Step:
+    """The same with a drawn code, AMP, RMSprop."""
+    model, x = _down_and_up(device, drawn=True), _images(device, 128 // less, 64)
+    return _trained(
+        lambda: F.l1_loss(model(x), x), torch.optim.RMSprop(model.parameters(), 1e-3), device.type
+    )
+
+
+@kind
+def trained_end(device: torch.device, less: int) -> Step:
+    """All but the last stage of a ResNet-50 is frozen."""
+    model, x, y = _cnn("resnet50", device), _images(device, 32 // less, 224), _labels(device, 32 // less)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith(("layer4", "fc")))
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.01, momentum=0.9)
+    return _trained(lambda: F.cross_entropy(model(x), y), optimizer)
+
+
+@kind
+def recomputed_stages(device: torch.device, less: int) -> Step:
+    """Each stage of a ResNet-101 is recomputed."""
+    from torch.utils.checkpoint import checkpoint
+
+    model, x, y = _cnn("resnet101", device), _images(device, 16 // less, 224), _labels(device, 16 // less)
+
+    def loss() -> torch.Tensor:
+        z: Any = model.maxpool(model.relu(model.bn1(model.conv1(x))))  # type: ignore[operator]
+        for stage in (model.layer1, model.layer2, model.layer3, model.layer4):
+            z = checkpoint(stage, z, use_reentrant=False)
+        return F.cross_entropy(model.fc(model.avgpool(z).flatten(1)), y)  # type: ignore[operator]
+
+    return _trained(loss, _sgd(model))
+
+
+@kind
+def group_for_each_layer(device: torch.device, less: int) -> Step:
+    """A learning rate for each parameter."""
+    model, x, y = _cnn("resnet34", device), _images(device, 32 // less, 160), _labels(device, 32 // less)
+    groups = [{"params": [p], "lr": 0.01} for p in model.parameters()]
+    return _trained(lambda: F.cross_entropy(model(x), y), torch.optim.SGD(groups, momentum=0.9))
+
+
+@kind
+def fused_update(device: torch.device, less: int) -> Step:
+    """AMP, channels-last, a fused AdamW."""
+    model = _cnn("efficientnet_b1", device).to(memory_format=torch.channels_last)
+    x = _images(device, 32 // less, 240).contiguous(memory_format=torch.channels_last)
+    y, optimizer = _labels(device, 32 // less), torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
+    return _trained(lambda: F.cross_entropy(model(x), y), optimizer, device.type)
+
+
+@kind
+def clipped_parts(device: torch.device, less: int) -> Step:
+    """Two mini-batches for a step whose gradients are clipped one by one."""
+    model, x, y = _cnn("mnasnet1_0", device), _images(device, 32 // less, 192), _labels(device, 32 // less)
+    optimizer = _sgd(model)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        for _ in range(2):
+            (F.cross_entropy(model(x), y) / 2).backward()
+        nn.utils.clip_grad_value_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+@kind
+def trained_by_halves(device: torch.device, less: int) -> Step:
+    """Two optimizers for one CNN: momentum for its convolutions, Adam for the rest."""
+    model, x, y = (
+        _cnn("googlenet", device, aux_logits=False, init_weights=True),
+        _images(device, 32 // less, 192),
+        _labels(device, 32 // less),
+    )
+    convolutions = [p for p in model.parameters() if p.ndim == 4]
+    first = torch.optim.SGD(convolutions, 0.01, momentum=0.9)
+    second = torch.optim.Adam([p for p in model.parameters() if p.ndim != 4], 1e-3)
+
+    def step() -> None:
+        first.zero_grad()
+        second.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        first.step()
+        second.step()
+
+    return step
+
+
 # ----------------------------------------------------------------------------------------------------- the program
 
 
@@ -336,11 +541,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gpu", action="append", help="forecast: GPUs", default=[])
     parser.add_argument("--host", help="forecast: file of `epochcast host`")
     parser.add_argument("--budget", type=float, default=100, help="time: seconds after which none begins")
+    parser.add_argument("--later", action="store_true", help="the second dozen alone")
     parser.add_argument("--less", type=int, default=1, help="divisor of the mini-batches, for a try on a CPU")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     end = time.perf_counter() + options.budget
-    for name, make in STEPS.items():
+    chosen = {name: make for name, make in STEPS.items() if not (options.later and name in _FIRST)}
+    for name, make in chosen.items():
         if options.what == "time" and time.perf_counter() > end:
             print(f"the budget is over before {name}")
             break
