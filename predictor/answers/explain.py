@@ -503,7 +503,7 @@ def _half_width_of_ratio(here: IterationForecast, there: IterationForecast) -> A
     squares, waits = [], []
     for each in (here, there):
         squares.append((np.log(each.high_ms / each.low_ms) / 2.0) ** 2)
-        waits.append(join_shares(each.gpu_time_ms, each.host_time_ms)[1])
+        waits.append(join_shares(each.gpu_time_ms, each.host_time_ms, each.sharpness)[1])
     shared = waits[0] * waits[1] * min(here.host_spread, there.host_spread) ** 2
     width: Array = np.sqrt(np.maximum(sum(squares) - 2.0 * shared, 0.0))
     return width

@@ -209,7 +209,7 @@ class _Shared:
         megabytes = n_bytes / 1e6
         wire_ms = megabytes / self._gb_per_s + exchanges * self._latency_ms
         busy, host = np.array([work_ms + wire_ms]), np.array([self._host_ms(exchanges)])
-        time_ms = float(join_host(busy, host)[0])
+        time_ms = float(join_host(busy, host, self.one.sharpness)[0])
         why = f"every layer waits for activations: {wire_ms:.3g} ms that nothing hides"
         return way, time_ms, megabytes, exchanges, why
 

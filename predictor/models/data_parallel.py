@@ -20,8 +20,8 @@ from predictor.catalogue.devices import Gpu
 from predictor.catalogue.links import Link
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.models.forecast import IterationForecast, Reason
-from predictor.models.join import change_host
+from predictor.models.forecast import SHARPNESS, IterationForecast, Reason
+from predictor.models.join import change_host, sharpness_of
 from predictor.models.ratios import Ratios, ratios_of
 from predictor.operators.operators import parameter_tensors
 
@@ -194,7 +194,11 @@ def team_host_ms(host_ms: Array, exchange: Exchange, ratios: Ratios | None = Non
 
 
 def team_iteration_ms(
-    one_ms: Array, host_ms: Array, exchange: Exchange, ratios: Ratios | None = None
+    one_ms: Array,
+    host_ms: Array,
+    exchange: Exchange,
+    ratios: Ratios | None = None,
+    sharpness: float = SHARPNESS,
 ) -> Array:
     """Iteration of all GPUs from that of one at the same local batch size, and the host's time for it.
 
@@ -204,7 +208,7 @@ def team_iteration_ms(
     """
     busy = one_ms + added_gpu_ms(one_ms, exchange, ratios)
     before = np.minimum(host_ms, one_ms)
-    return change_host(busy, before, team_host_ms(before, exchange, ratios))
+    return change_host(busy, before, team_host_ms(before, exchange, ratios), sharpness)
 
 
 def _synchronising_ms(gradients: Gradients, team: Team) -> float:
@@ -281,7 +285,8 @@ def team_times(
     widens = np.array([math.nan if each is None else _widens(each, mode) for each in teams])[team]
     one_ms, one_gpu_ms, one_host_ms = (times[f"{name}_time_ms"] for name in ("iteration", "gpu", "host"))
     eager = not mode.replays
-    time_ms = team_iteration_ms(one_ms, one_host_ms if eager else np.zeros_like(one_ms), exchange)
+    waits_ms = one_host_ms if eager else np.zeros_like(one_ms)
+    time_ms = team_iteration_ms(one_ms, waits_ms, exchange, sharpness=sharpness_of(mode.framework))
     low_ms, high_ms = _interval(one_ms, times["low_ms"], times["high_ms"], time_ms, ratios.spread, widens)
     high_ms *= np.exp([0.0 if each is None else _wait_of_machines(each) for each in teams])[team]
     gpu_ms = one_gpu_ms + added_gpu_ms(one_gpu_ms, exchange)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 COVERAGE = 0.9
 """Intended coverage of intervals."""
 
+SHARPNESS = 5.0
+"""Exponent by which GPU and host time join (`join_host`), but for frameworks that have their own."""
+
 WIDENS = 1.25
 """Default factor of a reason on the half width of an interval: a judgement, not a measurement (docs/decisions/003)."""
 
@@ -107,7 +110,8 @@ class IterationForecast:
     gives the reasons for caution at each batch size. A method that does not tell the GPU's time from the host's has NaN
     there, and splits the iteration time into the summands of its law. `terms` computes the features and coefficients
     of one that is a regression. `host_spread` is the 90 % half width of the ln of
-    the host's speed, an error that all modes on a machine share.
+    the host's speed, an error that all modes on a machine share. `sharpness` is the exponent by which
+    GPU and host time join.
     """
 
     iteration_time_ms: Array
@@ -124,6 +128,7 @@ class IterationForecast:
     split: Callable[[], GpuTimeSplit] | None = None
     host_spread: float = 0.0
     terms: Callable[[], dict[str, Term]] | None = None
+    sharpness: float = SHARPNESS
 
     @property
     def is_whole(self) -> bool:

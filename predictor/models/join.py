@@ -7,48 +7,53 @@ median of its time, and so adds nothing where it is probably the faster one; the
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from predictor.models.forecast import IterationForecast, Reason
+from predictor.models.forecast import SHARPNESS, IterationForecast, Reason
 
 Array = NDArray[np.float64]
 
-SHARPNESS = 5.0
-"""Exponent of the norm."""
+_SHARPNESS_OF = {"tensorflow": 1.5}
+"""Frameworks that do not overlap GPU and host as PyTorch does: TensorFlow's loop waits for each of its steps."""
 
 LAUNCHED = 1.02
 """GPU time of kernels that a host launches one by one, over that of the same kernels launched as one graph."""
 
 
-def join_host(gpu_ms: Array, host_ms: Array) -> Array:
-    """Iteration time in ms of GPU and host time: ((1.02 g)^5 + h^5)^(1/5); g itself where there is no host, h = 0."""
+def sharpness_of(framework: str) -> float:
+    """Exponent of the norm by which a framework's iterations join GPU and host time."""
+    return _SHARPNESS_OF.get(framework, SHARPNESS)
+
+
+def join_host(gpu_ms: Array, host_ms: Array, sharpness: Array | float = SHARPNESS) -> Array:
+    """Iteration time in ms of GPU and host time: ((1.02 g)^s + h^s)^(1/s); g itself where there is no host, h = 0."""
     launched = gpu_ms * np.where(host_ms > 0, LAUNCHED, 1.0)
     longer = np.maximum(launched, host_ms)  # keeps the powers finite
-    joined: Array = longer * ((launched / longer) ** SHARPNESS + (host_ms / longer) ** SHARPNESS) ** (
-        1.0 / SHARPNESS
+    joined: Array = longer * ((launched / longer) ** sharpness + (host_ms / longer) ** sharpness) ** (
+        1.0 / sharpness
     )
     return joined
 
 
-def join_shares(gpu_ms: Array, host_ms: Array) -> tuple[Array, Array]:
+def join_shares(gpu_ms: Array, host_ms: Array, sharpness: Array | float = SHARPNESS) -> tuple[Array, Array]:
     """Relative change of the joined time by that of the GPU's and by that of the host's time; they add up to 1."""
-    host: Array = (host_ms / join_host(gpu_ms, host_ms)) ** SHARPNESS
+    host: Array = (host_ms / join_host(gpu_ms, host_ms, sharpness)) ** sharpness
     return 1.0 - host, host
 
 
-def change_host(iteration_ms: Array, before_ms: Array, after_ms: Array) -> Array:
+def change_host(
+    iteration_ms: Array, before_ms: Array, after_ms: Array, sharpness: float = SHARPNESS
+) -> Array:
     """An iteration whose host takes `after_ms` in place of `before_ms`, which is at most the iteration."""
     longer = np.maximum(iteration_ms, after_ms)
     powers = (
-        (iteration_ms / longer) ** SHARPNESS
-        + (after_ms / longer) ** SHARPNESS
-        - (before_ms / longer) ** SHARPNESS
+        (iteration_ms / longer) ** sharpness
+        + (after_ms / longer) ** sharpness
+        - (before_ms / longer) ** sharpness
     )
-    changed: Array = longer * powers ** (1.0 / SHARPNESS)
+    changed: Array = longer * powers ** (1.0 / sharpness)
     return changed
 
 
@@ -60,10 +65,10 @@ def with_gpu_share(
     `why` becomes one more reason for caution.
     """
     gpu_ms, host_ms = forecast.gpu_time_ms, forecast.host_time_ms
-    whole_ms = join_host(gpu_ms, host_ms)
+    whole_ms = join_host(gpu_ms, host_ms, forecast.sharpness)
 
     def of_iteration(of_gpu: float) -> Array:
-        return np.asarray(join_host(of_gpu * gpu_ms, host_ms) / whole_ms, float)
+        return np.asarray(join_host(of_gpu * gpu_ms, host_ms, forecast.sharpness) / whole_ms, float)
 
     return replace(
         forecast,

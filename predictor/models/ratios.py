@@ -220,7 +220,8 @@ def scale_by_ratios(known: IterationForecast, change: Change) -> IterationForeca
         (ratio * apart[name] for name, ratio in classes.items()), np.zeros_like(total)
     )
     host = change.host * known.host_time_ms
-    time_ms, by_gpu = join_host(busy, host), join_shares(busy, host)[0]
+    sharpness = known.sharpness
+    time_ms, by_gpu = join_host(busy, host, sharpness), join_shares(busy, host, sharpness)[0]
     wider = np.array(widening(change.reasons))
     if "anchored" in known.method:
         gpu_low, gpu_high = _half_widths(known.gpu_low_ms, known.gpu_time_ms, known.gpu_high_ms)
@@ -230,7 +231,7 @@ def scale_by_ratios(known: IterationForecast, change: Change) -> IterationForeca
         gpu_low, gpu_high = np.hypot(own, wider * change.spread)
         slower = np.hypot(known.host_spread, wider * change.host_spread)
         low, high = (
-            np.hypot(by_gpu * width, np.log(join_host(busy, host * np.exp(end)) / time_ms))
+            np.hypot(by_gpu * width, np.log(join_host(busy, host * np.exp(end), sharpness) / time_ms))
             for width, end in ((gpu_low, -slower[0]), (gpu_high, slower[1]))
         )
 

@@ -459,7 +459,10 @@ def _with_waits(forecast: IterationForecast, table: LayerTable, mode: Mode) -> I
         return forecast
     gpu_ms, host_ms = forecast.gpu_time_ms, forecast.host_time_ms
     waited = idle + trips_ms
-    longer = (join_host(gpu_ms, np.maximum(host_ms - idle, 0.0)) + waited) / join_host(gpu_ms, host_ms)
+    left_ms, whole_ms = (
+        join_host(gpu_ms, host, forecast.sharpness) for host in (np.maximum(host_ms - idle, 0.0), host_ms)
+    )
+    longer = (left_ms + waited) / whole_ms
     times = {name: longer * getattr(forecast, name) for name in ("iteration_time_ms", "low_ms", "high_ms")}
     return replace(forecast, **times)
 

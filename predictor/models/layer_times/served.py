@@ -17,7 +17,7 @@ from predictor.errors import OutOfRangeError
 from predictor.models.base import Case, check_image_size, table_of
 from predictor.models.extrapolation import of_table, with_frozen_parts
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
-from predictor.models.join import join_host, join_shares
+from predictor.models.join import join_host, join_shares, sharpness_of
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals
 from predictor.models.layer_times.library import OperatorLibrary
@@ -148,6 +148,7 @@ def forecast_by_layers(
         host or model.library.host or "the host on which the operators were measured",
         split,
         host_spread,
+        sharpness=sharpness_of(mode.framework),
     )
     return with_frozen_parts(answer, table)
 
@@ -174,11 +175,12 @@ def _parts(
             "eager iteration is unknown. Measure host_time_ms, or pass capture graph."
         )
     waited = np.full(busy.size, host)
-    total, by_gpu = join_host(busy, waited), join_shares(busy, waited)[0]
+    sharpness = sharpness_of(mode.framework)
+    total, by_gpu = join_host(busy, waited, sharpness), join_shares(busy, waited, sharpness)[0]
     gpu_below, gpu_above = (wider * half_width for half_width in model.law.half_widths(sums))
     factor = math.exp(math.hypot(model.law.host_spread, host_spread))
     below, above = (
-        np.hypot(by_gpu * width, np.log(join_host(busy, np.full(busy.size, end)) / total))
+        np.hypot(by_gpu * width, np.log(join_host(busy, np.full(busy.size, end), sharpness) / total))
         for width, end in ((gpu_below, host / factor), (gpu_above, host * factor))
     )
     return _Parts(busy, waited, total, below, above, gpu_below, gpu_above)

@@ -1,8 +1,7 @@
 """What known GPUs differ from the law: deviations by kernel class and feature in one mode, shrunk towards the law.
 
 With the law frozen, ln(kernel time) = law + features . (a + b), a ~ N(0, (0.1 s)^2) common to the mode's GPUs and
-b ~ N(0, (0.05 s)^2) of each GPU; s is larger for levels. A mode has deviations only where they predict CNNs left out
-better than the law does.
+b ~ N(0, (0.05 s)^2) of each GPU; s is larger for levels.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _OF_MODE, _OF_GPU = 0.1, 0.05
 _SCALES = {"class": 10.0, "family": 2.0}
 """Standard deviations of levels of classes and families, relative to those of other features."""
 _SIGMA, _BEND = 0.3, 3.0  # of a row's residual; where the loss turns linear, in standard deviations
-_STEPS, _FOLDS = 5, 3
+_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +43,7 @@ class Iterations:
 
 
 def fit_deviations(known: Iterations, cnns: Sequence[str], kept: NDArray[np.bool_]) -> dict[Term, float]:
-    """Deviations of known GPUs, by term of `BY_GPU` and `GAIN_BY_GPU`; none where they would not help.
+    """Deviations of known GPUs, by term of `BY_GPU` and `GAIN_BY_GPU`; none where few CNNs were measured.
 
     Those in fp32 come first: the other modes of a GPU gain over them.
 
@@ -61,8 +60,7 @@ def fit_deviations(known: Iterations, cnns: Sequence[str], kept: NDArray[np.bool
     for kind in ("gpu", "gpu_mode"):
         for rows in _modes(known.items.rows, names, kept, kind):
             stage = _Stage.of(known, rows, kind)
-            if _helps(stage, names[rows]):
-                found |= stage.terms(stage.solved(np.ones(rows.size)))
+            found |= stage.terms(stage.solved())
         if kind == "gpu" and found:
             more = known.items.matrix(BY_GPU, list(found))[1] @ np.array(list(found.values()))
             known = replace(known, fp32_ms=known.fp32_ms * np.exp(more))
@@ -83,17 +81,6 @@ def _modes(
         ]
         if enough:
             yield np.flatnonzero(here & np.isin(label, enough))
-
-
-def _helps(stage: _Stage, cnns: NDArray[np.str_]) -> bool:
-    """Whether deviations fitted without some CNNs bring the times of these closer than the law does."""
-    off = np.abs(stage.state(np.zeros(stage.scale.size))[0])
-    place = np.unique(cnns, return_inverse=True)[1] % _FOLDS
-    better = np.empty(off.size)
-    for fold in range(_FOLDS):
-        out = place == fold
-        better[out] = np.abs(stage.state(stage.solved(1.0 * ~out))[0])[out]
-    return bool(np.mean([np.mean((better - off)[cnns == cnn]) for cnn in sorted(set(cnns))]) < 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,19 +137,20 @@ class _Stage:
             ms = self.fp32_ms * np.exp(-gain)
         device = self.sums @ ms
         host, feed = self.iterations.host_ms[self.rows], self.iterations.feed_ms[self.rows]
-        busy = join_host(device, host)
+        sharpness = self.iterations.items.rows.sharpness()[self.rows]
+        busy = join_host(device, host, sharpness)
         weighted = self.sums.copy()
         weighted.data = weighted.data * (ms * slope)[weighted.indices]
-        per_ms = join_shares(device, host)[0] * busy / (busy + feed) / device
+        per_ms = join_shares(device, host, sharpness)[0] * busy / (busy + feed) / device
         slopes = (weighted @ self.features).toarray() * per_ms[:, None]
         return np.log((busy + feed) / self.iterations.time_ms[self.rows]), slopes
 
-    def solved(self, weight: Array) -> Array:
-        """The coefficients of largest posterior, by steps of Gauss and Newton; `weight` is of each row."""
+    def solved(self) -> Array:
+        """The coefficients of largest posterior, by steps of Gauss and Newton."""
         n, x = len(self.names), np.zeros(self.scale.size)
         for _ in range(_STEPS):
             residual, slopes = self.state(x)
-            robust = weight / _SIGMA**2 * np.minimum(1, _BEND * _SIGMA / np.maximum(np.abs(residual), 1e-9))
+            robust = 1 / _SIGMA**2 * np.minimum(1, _BEND * _SIGMA / np.maximum(np.abs(residual), 1e-9))
             curvature, gradient = np.diag(1 / self.scale**2), x / self.scale**2
             for number in range(len(self.gpus)):
                 here = self.gpu == number

@@ -108,6 +108,7 @@ class Objective:
         self.machines, self.machine = _numbered(rows.machines)
         sources, self.source = _numbered(rows.levels)
         gpus, self.gpu = _numbered(context.gpu.name for context in rows.contexts)
+        self.sharpness = rows.sharpness()
         self.counts, self.megabytes = rows.kernel_counts(), rows.image_megabytes()
         pass_sources: list[str] = []
         if passes is not None:
@@ -235,10 +236,11 @@ class Objective:
         feed, rows = np.exp(x[self.blocks["feed"]]), self.whole.rows
         copies, waits = rows.copies & ~rows.waits, rows.waits
         used = np.stack([copies, copies * self.megabytes, waits, waits * self.megabytes], axis=1)
-        busy = join_host(device, host)
+        busy = join_host(device, host, self.sharpness)
         feeds = used * feed
         total = busy + feeds.sum(axis=1)
-        of_device, of_host = (share * busy / total for share in join_shares(device, host))
+        shares = join_shares(device, host, self.sharpness)
+        of_device, of_host = (share * busy / total for share in shares)
         return _IterationParts(total, host, factor * fixed, feeds, of_device / device, of_host / host)
 
     def _single_passes(self, x: Array, weight: Array) -> _Residuals:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Rates, all_gpus, rates_of
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.intervals import Calibration, Shares
-from predictor.models.join import join_host
+from predictor.models.join import join_host, sharpness_of
 from predictor.models.roofline.arrays import NUMPY, Arrays
 from predictor.models.roofline.features import (
     DEPTHWISE,
@@ -143,7 +143,7 @@ class RooflineLaw:
         known = self._host_ms(kernels, contexts, machine) if host_ms is None else host_ms
         alone = known[:, None] * (not captured)
         host = np.broadcast_to(alone, device.shape)
-        busy = join_host(device, host)
+        busy = join_host(device, host, np.array([[sharpness_of(each.framework)] for each in contexts]))
         total = busy + self._feed_ms(kernels, batches, waits) if copies or waits else busy
         unmeasured = (ms for name, ms in class_ms.items() if name not in self._measured)
         return IterationTimes(

@@ -20,7 +20,7 @@ from predictor.models.extrapolation import Ranges, ranges_of, reasons, with_froz
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, widening
 from predictor.models.hosts import COUNTED, known_host
 from predictor.models.intervals import Calibration, Predicted, Refit, calibrate, sites_of
-from predictor.models.join import join_host
+from predictor.models.join import join_host, sharpness_of
 from predictor.models.residuals import Runs, check_not_absurd, far_anchors, prior_variance
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
 from predictor.models.roofline.terms import KernelContext
@@ -172,8 +172,10 @@ class Roofline(Predictor):
         shorter, longer = -wider[0], wider[1]
         gpu_low, gpu_high = (busy * np.exp(widths * each) for each in (shorter, longer))
         host_low, host_high = (host_ms * np.exp(host_widths * each) for each in (shorter, longer))
-        feed_ms = middle - join_host(busy, host_ms)
-        low, high = join_host(gpu_low, host_low) + feed_ms, join_host(gpu_high, host_high) + feed_ms
+        sharpness = np.array([[sharpness_of(case.mode.framework)] for case in cases])
+        feed_ms = middle - join_host(busy, host_ms, sharpness)
+        low = join_host(gpu_low, host_low, sharpness) + feed_ms
+        high = join_host(gpu_high, host_high, sharpness) + feed_ms
         host_name = f"average {first.mode.framework} host of the training data"
         if first.measuring.machine is not None and not is_new_host:
             host_name = first.measuring.machine.split(": ", 1)[-1]
@@ -197,6 +199,7 @@ class Roofline(Predictor):
                 host.name if host else host_name,
                 partial(split, i),
                 0.0 if case.anchors else host.spread if host else new_spread,
+                sharpness=float(sharpness[i, 0]),
             )
             for i, (case, host) in enumerate(zip(cases, hosts, strict=True))
         ]

@@ -15,6 +15,7 @@ from predictor.catalogue.modes import products_in_fp32
 from predictor.cnns.layer_table import PASS_COLUMNS, Layer
 from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_set
+from predictor.models.join import sharpness_of
 from predictor.models.roofline.features import (
     FAMILY_OF,
     FEATURES_OF_FAMILY,
@@ -79,6 +80,10 @@ class Rows:
     def items(self) -> Items:
         """Every kernel of every row."""
         return Items.of(self)
+
+    def sharpness(self) -> Array:
+        """Exponent by which each row's framework joins GPU and host time, shape (n_rows,)."""
+        return np.array([sharpness_of(context.framework) for context in self.contexts])
 
     def kernel_counts(self) -> Array:
         """Kernels that the host enqueues in each iteration, shape (n_rows,)."""

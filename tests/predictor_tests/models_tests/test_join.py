@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from predictor.models.join import LAUNCHED, change_host, join_host, join_shares
+from predictor.models.join import LAUNCHED, change_host, join_host, join_shares, sharpness_of
 
 
 def joined(gpu_ms, host_ms):
@@ -30,14 +30,23 @@ def test_times_of_any_size_join():
     assert joined(1e70, 1e70) == pytest.approx(1e70 * joined(1.0, 1.0))
 
 
-def test_shares_are_the_slopes_of_the_joined_time():
-    gpu, host, step = np.array([3.0, 10.0]), np.array([4.0, 2.0]), 1e-6
-    by_gpu, by_host = join_shares(gpu, host)
-    before = join_host(gpu, host)
-    assert by_gpu == pytest.approx(np.log(join_host(gpu * (1 + step), host) / before) / step, rel=1e-4)
-    assert by_host == pytest.approx(np.log(join_host(gpu, host * (1 + step)) / before) / step, rel=1e-4)
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
+def test_shares_are_the_slopes_of_the_joined_time(framework):
+    gpu, host, step, sharpness = np.array([3.0, 10.0]), np.array([4.0, 2.0]), 1e-6, sharpness_of(framework)
+    before = join_host(gpu, host, sharpness)
+    shares = join_shares(gpu, host, sharpness)
+    for share, longer in zip(shares, ((gpu * (1 + step), host), (gpu, host * (1 + step))), strict=True):
+        assert share == pytest.approx(np.log(join_host(*longer, sharpness) / before) / step, rel=1e-4)
 
 
-def test_another_host_gives_what_gpu_and_that_host_join_to():
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
+def test_another_host_gives_what_gpu_and_that_host_join_to(framework):
     gpu, before, after = np.array([5.0, 5.0]), np.array([4.0, 0.5]), np.array([9.0, 1.0])
-    assert change_host(join_host(gpu, before), before, after) == pytest.approx(join_host(gpu, after))
+    sharpness = sharpness_of(framework)
+    changed = change_host(join_host(gpu, before, sharpness), before, after, sharpness)
+    assert changed == pytest.approx(join_host(gpu, after, sharpness))
+
+
+def test_tensorflow_overlaps_gpu_and_host_less():
+    equal = np.array([100.0])
+    assert join_host(equal, equal, sharpness_of("tensorflow"))[0] > 1.5 * 100.0
