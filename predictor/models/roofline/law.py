@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any
@@ -255,8 +255,17 @@ class RooflineLaw:
         )
 
     @cached_property
+    def of_any_gpu(self) -> RooflineLaw:
+        """The law without the terms of known GPUs."""
+        return replace(
+            self, terms={term: value for term, value in self.terms.items() if term[2] not in self._known}
+        )
+
+    @cached_property
     def _known(self) -> frozenset[str]:
-        return frozenset(condition for _, _, condition in self.terms)
+        return frozenset(
+            condition for *_, condition in self.terms if condition.startswith(("gpu:", "gpu_mode:"))
+        )
 
     @cached_property
     def _known_weights(self) -> dict[KernelContext, Array]:

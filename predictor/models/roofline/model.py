@@ -153,12 +153,13 @@ class Roofline(Predictor):
         host_widths = np.hypot(host_widths, [[host.spread if host else 0.0] for host in hosts])
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(2, *widths.shape)
         mean = np.zeros(widths.shape)
-        anchored = {id(case.anchors): case for case in reversed(cases) if case.anchors}
+        keys = [(id(case.anchors), known) for case, known in zip(cases, is_known, strict=True)]
+        anchored = {keys[i]: cases[i] for i in reversed(range(len(cases))) if cases[i].anchors}
         residuals = {key: self._residuals(case) for key, case in anchored.items()}
         runs = {key: Runs(table, case.anchors, residuals[key]) for key, case in anchored.items()}
         for i, case in enumerate(cases):
             if case.anchors:
-                key = id(case.anchors)
+                key = keys[i]
                 mean[i], width = law.calibration.anchored(case.gpu, batches, runs[key], COVERAGE)
                 prior = prior_variance(law.calibration.variances_for(case.gpu.name))
                 far = far_anchors(case.anchors, residuals[key], prior)
@@ -258,11 +259,15 @@ class Roofline(Predictor):
         return [known[speed] for speed in speeds]
 
     def _residuals(self, case: Case) -> Floats:
-        """ln(measured / predicted) of the case's anchors, with the case's host, as of a question."""
+        """ln(measured / predicted) of the case's anchors, with the case's host, as of a question.
+
+        A GPU without terms of its own is answered by the law, so that its anchors elsewhere correct the law.
+        """
+        known = self if self.law_.knows(_context(case)) else self.with_law(self.law_.of_any_gpu)
         runs = [_context(case, anchor) for anchor in case.anchors]
         contexts = list(dict.fromkeys(runs))
         sizes = list(dict.fromkeys(anchor.batch_size for anchor in case.anchors))
-        times = self._law_times(case, contexts, sizes).iteration_ms
+        times = known._law_times(case, contexts, sizes).iteration_ms
         predicted = [
             times[contexts.index(run), sizes.index(anchor.batch_size)]
             for run, anchor in zip(runs, case.anchors, strict=True)

@@ -7,12 +7,16 @@ import pandas as pd
 import pytest
 
 from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.measurements.features import feature_table
+from predictor.models.base import Case
+from predictor.models.forecast import Anchor
 from predictor.models.roofline.fit import Measured, Objective
 from predictor.models.roofline.law import RooflineLaw
 from predictor.models.roofline.rows import rows_of
 from predictor.models.roofline.terms import KernelContext
+from predictor.models.served import Model
 from predictor.operators.kernels import kernels_of
 
 CNNS = (
@@ -78,4 +82,24 @@ def test_half_precision_shares_the_deviations_of_amp(precision):
         {}, (0.0,) * 4,
     )  # fmt: skip
     assert law.knows(KernelContext(find_gpu("T4"), precision, "pytorch"))
+    assert not law.of_any_gpu.terms
     assert not law.knows(KernelContext(find_gpu("T4"), "fp32", "pytorch"))
+
+
+def test_no_gpu_is_known_in_compiled_graphs_of_which_the_fit_makes_no_deviations():
+    law = RooflineLaw({("batch_norm", "one", ""): 0.1}, {"tensorflow": (0, 0)}, {}, (0.0,) * 4)
+    assert not law.knows(KernelContext(find_gpu("T4"), "fp32", "tensorflow", xla=True))
+
+
+def test_a_run_elsewhere_corrects_the_law_of_a_gpu_that_has_no_terms_of_its_own():
+    estimator = Model.load().roofline
+    law, run = estimator.law_, (Anchor("Tesla V100-SXM2-16GB", 64, 300.0),)
+    table, mode = zoo_cnn("resnet50"), Mode(framework="tensorflow", precision="fp32")
+    case = Case(
+        "resnet50", table.image_size, table, find_gpu("Tesla P100-PCIE-16GB"), mode, np.array([64.0]), run
+    )
+    assert law.knows(KernelContext(find_gpu(run[0].gpu), "fp32", "tensorflow"))
+    with_terms, without = (
+        each.forecasts([case])[0] for each in (estimator, estimator.with_law(law.of_any_gpu))
+    )
+    assert with_terms.iteration_time_ms == pytest.approx(without.iteration_time_ms)
