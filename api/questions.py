@@ -240,13 +240,9 @@ _FewGpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GP
 _BatchSize = Annotated[
     list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=1)
 ]
-if TYPE_CHECKING:
-    _Precision = str
-    _MemoryFormat = str
-    _Allowed = str
-else:
-    _Allowed = Literal[ALLOWED]
-    _Precision, _MemoryFormat = Literal[PRECISIONS], Literal[MEMORY_FORMATS]
+_Allowed: Any = Literal[ALLOWED]
+_Precision: Any = Literal[PRECISIONS]
+_MemoryFormat: Any = Literal[MEMORY_FORMATS]
 
 
 class PredictionQuestion(_Predicted):

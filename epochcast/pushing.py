@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from epochcast.addresses import checked_address
 from predictor.errors import BackendUnavailableError, SchemaError, ServiceError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Service:
     """
 
     def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0, attempts: int = 5) -> None:
-        self.url = checked_address(url, "a service")
+        self.url = _checked_address(url)
         self._key = _plain_key(key or os.environ.get(KEY_VARIABLE) or "")
         self._attempts = attempts
         headers = {"Accept": "application/json", "User-Agent": "epochcast"}
@@ -155,6 +155,20 @@ def _reason(reply: Reply) -> str:
     if isinstance(reply.content, dict):
         return str(reply.content.get("detail") or reply.content.get("title") or reply.content)
     return f"it answers with HTTP status {reply.status}."
+
+
+def _checked_address(text: str) -> str:
+    """An address of http or https without its last slash; SchemaError if it is none."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or above 65535
+        usable = False
+    if not usable:
+        raise SchemaError(
+            f"{text!r} is not the address of a service. Example: https://epochcast.example:8000"
+        )
+    return text.rstrip("/")
 
 
 def _http_client(headers: dict[str, str], timeout_s: float) -> "httpx.Client":

@@ -57,7 +57,7 @@ class Column:
     """One column: its header, how a record's cell reads, and its rank (0 stays; the highest goes first)."""
 
     header: str
-    text: Callable[[Record], str]
+    text: Callable[[Any], str]
     left: bool = False
     rank: int = 0
 
@@ -101,12 +101,12 @@ def write_records(records: Sequence[Record], path: Path, fields: Iterable[str]) 
 
 
 def print_table(
-    records: Sequence[Record],
+    records: Sequence[Any],
     columns: Sequence[Column],
     title: str | None = None,
     notes: Iterable[str] = (),
     group: str | None = None,
-    strong: Callable[[Record], bool] | None = None,
+    strong: Callable[[Any], bool] | None = None,
 ) -> None:
     """Print records as a table that fits where it goes, with a title above and notes below, wrapped.
 

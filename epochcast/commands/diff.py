@@ -116,10 +116,10 @@ def _run(command: Sequence[str], folder: Path, given: bytes | None = None) -> by
 
 
 _LAYERS = (
-    Column("layer", lambda r: r["layer"].layer, left=True),
-    Column("before", lambda r: str(r["layer"].count_before)),
-    Column("after", lambda r: str(r["layer"].count_after)),
-    Column("ms", lambda r: f"{number(r['layer'].before_ms)} -> {number(r['layer'].after_ms)}", left=True),
+    Column("layer", lambda layer: layer.layer, left=True),
+    Column("before", lambda layer: str(layer.count_before)),
+    Column("after", lambda layer: str(layer.count_after)),
+    Column("ms", lambda layer: f"{number(layer.before_ms)} -> {number(layer.after_ms)}", left=True),
 )
 
 
@@ -129,7 +129,7 @@ def _show(found: Sequence[Difference]) -> None:
             print()
         print_notes([change.sentence], style="bold")
         if change.layers:
-            print_table([{"layer": layer} for layer in change.layers[:_MOST_LAYERS]], list(_LAYERS), None)
+            print_table(change.layers[:_MOST_LAYERS], _LAYERS)
 
 
 def _markdown(found: Sequence[Difference]) -> str:

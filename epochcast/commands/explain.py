@@ -169,12 +169,11 @@ def _show(explanation: "Explanation", verbose: bool) -> None:
     print_table(_records(explanation), _columns(explanation, shown), title)
     if explanation.terms:
         print()
-        print_table(
-            _term_records(explanation), _TERM_COLUMNS, f"Terms at batch {explanation.batch_sizes[-1]}"
-        )
+        terms = sorted(explanation.terms, key=lambda term: -abs(term.ms[-1]))
+        print_table(terms, _TERM_COLUMNS, f"Terms at batch {explanation.batch_sizes[-1]}")
     if explanation.other_modes:
         print()
-        print_table(_mode_records(explanation), _mode_columns(explanation, shown), "Another mode, x the time")
+        print_table(explanation.other_modes, _mode_columns(explanation, shown), "Another mode, x the time")
     kinds = dict.fromkeys(reason.kind.replace("_", " ") for reason in reasons)
     guessed = [f"~ not measured: {', '.join(kinds)}."] if kinds and not verbose else []
     method = f"Method: {explanation.method} ({explanation.trained_on}).{_rungs(explanation)}"
@@ -237,36 +236,16 @@ def _columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -
         Column("bound", lambda r: r["bound"], left=True),
         *passes,
         *shares,
-        Column("notes", lambda r: _marks(r, letters), left=True),
-    ]
-
-
-def _term_records(explanation: "Explanation") -> list[Record]:
-    return [
-        {"term": each.name, "coefficient": each.coefficient, "feature": each.feature[-1], "ms": each.ms[-1]}
-        for each in sorted(explanation.terms, key=lambda each: -abs(each.ms[-1]))
+        Column("notes", lambda r: _marks(r["extrapolates"], letters), left=True),
     ]
 
 
 _TERM_COLUMNS = [
-    Column("term", lambda r: r["term"], left=True),
-    Column("coefficient", lambda r: number(r["coefficient"])),
-    Column("x feature", lambda r: number(r["feature"])),
-    Column("ms", lambda r: number(r["ms"])),
+    Column("term", lambda term: term.name, left=True),
+    Column("coefficient", lambda term: number(term.coefficient)),
+    Column("x feature", lambda term: number(term.feature[-1])),
+    Column("ms", lambda term: number(term.ms[-1])),
 ]
-
-
-def _mode_records(explanation: "Explanation") -> list[Record]:
-    return [
-        {
-            "mode": f"{_arithmetic(other)}, {other.memory_format}",
-            "factor": other.factor,
-            "low": other.low[-1],
-            "high": other.high[-1],
-            "extrapolates": other.extrapolates,
-        }
-        for other in explanation.other_modes
-    ]
 
 
 def _arithmetic(mode: "Explanation | OtherMode") -> str:
@@ -281,17 +260,17 @@ def _mode_columns(explanation: "Explanation", letters: Mapping[Reason, str] | No
     known = [i for i in range(len(sizes)) if any(math.isfinite(other.factor[i]) for other in modes)]
     shown = [known[i] for i in _spread(len(known), _MOST_FACTORS)]
     return [
-        Column("mode", lambda r: r["mode"], left=True),
-        *(Column(f"at {sizes[i]}", lambda r, i=i: _factor(r["factor"][i])) for i in shown),  # type: ignore[misc]
-        Column(f"90 % at {sizes[-1]}", lambda r: _interval(r["low"], r["high"]), rank=2),
-        Column("notes", lambda r: _marks(r, letters), left=True),
+        Column("mode", lambda mode: f"{_arithmetic(mode)}, {mode.memory_format}", left=True),
+        *(Column(f"at {sizes[i]}", lambda mode, i=i: _factor(mode.factor[i])) for i in shown),  # type: ignore[misc]
+        Column(f"90 % at {sizes[-1]}", lambda mode: _interval(mode.low[-1], mode.high[-1]), rank=2),
+        Column("notes", lambda mode: _marks(mode.extrapolates, letters), left=True),
     ]
 
 
-def _marks(record: Record, letters: Mapping[Reason, str] | None) -> str:
+def _marks(reasons: Sequence[Reason], letters: Mapping[Reason, str] | None) -> str:
     if letters is None:
-        return "~" if record["extrapolates"] else ""
-    return ",".join(sorted(letters[reason] for reason in record["extrapolates"]))
+        return "~" if reasons else ""
+    return ",".join(sorted(letters[reason] for reason in reasons))
 
 
 def _spread(n: int, most: int) -> list[int]:

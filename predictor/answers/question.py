@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,6 @@ _TEAMS = (*_LOADED, "parallel")
 _TIMES = (*_TEAMS, "explain")
 _MEMORY = (*_TIMES, "memory")
 _KNOWN = (*_COSTS, "watch", "parallel", "explain")
-_PLANS = ("compare",)
 
 _TRAINING = "How it is trained"
 _LOADING = "Loading of images"
@@ -77,6 +77,12 @@ _PRICES = "Prices"
 _MODEL = "Model"
 _PLAN = "The training"
 _ANCHOR = "A measurement of this CNN, to predict from"
+
+_timed = partial(option, panel=_TRAINING, answers=_TIMES)
+_shared = partial(option, panel=_TRAINING, answers=_TEAMS)
+_loaded = partial(option, panel=_LOADING, answers=_LOADED)
+_known = partial(option, panel=_MODEL, answers=_KNOWN)
+_planned = partial(option, panel=_PLAN, answers=("compare",))
 
 ANCHOR_FIELDS = {
     each.name: replace(each, flag=each.flag or f"--anchor-{each.name.replace('_', '-')}")
@@ -177,24 +183,23 @@ class Question:
         usual="what the framework does: tf32 where the GPU has it, else fp32",
         answers=_MEMORY,
     )  # fmt: skip
-    float32_matmul_precision: str | None = option(
+    float32_matmul_precision: str | None = _timed(
         None,
         "PyTorch's matrix products in tf32: highest computes them in fp32, high in TF32.",
-        "choice", _TRAINING, choices=FLOAT32_MATMUL_PRECISIONS,
-        usual="highest, as PyTorch does", hint="On a GPU, PyTorch computes medium as high. Pass high.",
-        answers=_TIMES,
-    )  # fmt: skip
-    memory_format: str | None = option(
-        None, f"{', '.join(MEMORY_FORMATS)}.", "choice", _TRAINING, choices=MEMORY_FORMATS,
+        "choice",
+        choices=FLOAT32_MATMUL_PRECISIONS,
+        usual="highest, as PyTorch does",
+        hint="On a GPU, PyTorch computes medium as high. Pass high.",
+    )
+    memory_format: str | None = _timed(
+        None,
+        f"{', '.join(MEMORY_FORMATS)}.",
+        "choice",
+        choices=MEMORY_FORMATS,
         usual="what the framework does: channels_last in TensorFlow's AMP, else nchw",
-        answers=_TIMES,
-    )  # fmt: skip
-    framework: str = option(
-        "pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", _TRAINING, choices=FRAMEWORKS, answers=_TIMES
     )
-    autotune: bool = option(
-        False, "cuDNN times its algorithms and takes the fastest.", "flag", _TRAINING, answers=_TIMES
-    )
+    framework: str = _timed("pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", choices=FRAMEWORKS)
+    autotune: bool = _timed(False, "cuDNN times its algorithms and takes the fastest.", "flag")
     no_cudnn: bool = option(
         False, "Chainer without cuDNN: im2col and matrix products.", "flag", _TRAINING, answers=_EPOCHS
     )
@@ -202,9 +207,7 @@ class Question:
         USUAL_WORKSPACE_MIB, "Memory that Chainer allows cuDNN for a convolution, in MiB.", "number", _TRAINING,
         low=1.0, high=MAX_WORKSPACE_MIB, answers=_EPOCHS,
     )  # fmt: skip
-    capture: str = option(
-        "eager", f"{', '.join(CAPTURES)}.", "choice", _TRAINING, choices=CAPTURES, answers=_TIMES
-    )
+    capture: str = _timed("eager", f"{', '.join(CAPTURES)}.", "choice", choices=CAPTURES)
     optimizer: str = option(
         "momentum",
         f"{', '.join(OPTIMIZERS)}.",
@@ -218,76 +221,68 @@ class Question:
         "whole", _TRAINING, low=1, high=MAX_PARTS,
         answers=(*_EPOCHS, "explain", "memory"),
     )  # fmt: skip
-    n_gpus: int = option(
-        1, "GPUs that train together; the batch size is that of all of them.", "whole", _TRAINING,
-        low=1, high=MAX_N_GPUS,
-        answers=_TEAMS,
-    )  # fmt: skip
-    nodes: int = option(
-        1,
-        "Machines that these GPUs are spread over evenly.",
-        "whole",
-        _TRAINING,
-        low=1,
-        high=MAX_N_GPUS,
-        answers=_TEAMS,
+    n_gpus: int = _shared(
+        1, "GPUs that train together; the batch size is that of all of them.", "whole", low=1, high=MAX_N_GPUS
     )
-    link: str | None = option(
-        None, "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
-        panel=_TRAINING, usual="the offer's, else the usual one of the GPU",
-        answers=_TEAMS,
-    )  # fmt: skip
-    sync_batch_norm: bool = option(
-        False,
-        "Batch norms take the statistics of all GPUs' images.",
-        "flag",
-        _TRAINING,
-        answers=_TEAMS,
+    nodes: int = _shared(
+        1, "Machines that these GPUs are spread over evenly.", "whole", low=1, high=MAX_N_GPUS
     )
-    host: str | None = option(
+    link: str | None = _shared(
+        None,
+        "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
+        usual="the offer's, else the usual one of the GPU",
+    )
+    sync_batch_norm: bool = _shared(False, "Batch norms take the statistics of all GPUs' images.", "flag")
+    host: str | None = _timed(
         None,
         "The machine around the GPU, which enqueues its kernels: a name, or the file of `epochcast host`.",
-        panel=_TRAINING,
         usual="a usual machine",
-        answers=_TIMES,
     )
-    workers: int | None = option(
-        None, "Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations.",
-        "whole", _LOADING, low=0, high=MAX_WORKERS,
+    workers: int | None = _loaded(
+        None,
+        "Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations.",
+        "whole",
+        low=0,
+        high=MAX_WORKERS,
         usual="loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy",
-        answers=_LOADED,
-    )  # fmt: skip
-    machine_workers: int | None = option(
-        None, "Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs.", "whole", _LOADING,
-        low=1, high=MAX_WORKERS, usual="by the workers of each GPU",
-        answers=_LOADED,
-    )  # fmt: skip
-    loader: str | None = option(
-        None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.",
-        "choice", _LOADING,
-        choices=(*LOADERS, "none"), usual="torchvision",
-        answers=_LOADED,
-    )  # fmt: skip
-    samples_per_worker_second: float | None = option(
-        None, "Images that one worker reads, decodes and augments in a second.", "number", _LOADING,
+    )
+    machine_workers: int | None = _loaded(
+        None,
+        "Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs.",
+        "whole",
+        low=1,
+        high=MAX_WORKERS,
+        usual="by the workers of each GPU",
+    )
+    loader: str | None = _loaded(
+        None,
+        f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.",
+        "choice",
+        choices=(*LOADERS, "none"),
+        usual="torchvision",
+    )
+    samples_per_worker_second: float | None = _loaded(
+        None,
+        "Images that one worker reads, decodes and augments in a second.",
+        "number",
         usual="by the loader and the data set",
-        answers=_LOADED,
-    )  # fmt: skip
-    images_per_second: float | None = option(
-        None, "Images that all workers of a machine deliver in a second, however many they are.", "number", _LOADING,
+    )
+    images_per_second: float | None = _loaded(
+        None,
+        "Images that all workers of a machine deliver in a second, however many they are.",
+        "number",
         usual="by the workers",
-        answers=_LOADED,
-    )  # fmt: skip
-    data_source: str | None = option(
-        None, f"Where images are read from: {', '.join(SOURCES)}.", "choice", _LOADING, choices=SOURCES,
+    )
+    data_source: str | None = _loaded(
+        None,
+        f"Where images are read from: {', '.join(SOURCES)}.",
+        "choice",
+        choices=SOURCES,
         usual="reading is taken as faster than decoding",
-        answers=_LOADED,
-    )  # fmt: skip
-    input: str | PathLike[str] | None = option(
-        None, "Rates measured on this machine: the file of `epochcast profile input`.", "file", _LOADING,
-        remote=False,
-        answers=_LOADED,
-    )  # fmt: skip
+    )
+    input: str | PathLike[str] | None = _loaded(  # noqa: RUF009 - as all options
+        None, "Rates measured on this machine: the file of `epochcast profile input`.", "file", remote=False
+    )
     offers: str | PathLike[str] | Sequence[Offer] | None = option(
         None, "Your own price file, with the columns of offers.csv.", "file", _PRICES,
         usual="the shipped prices", remote=False,
@@ -317,20 +312,14 @@ class Question:
         _ANCHOR,
         answers=_KNOWN,
     )
-    measurements: Any = option(
-        None, "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.",
-        "file", _MODEL,
-        answers=_KNOWN,
-    )  # fmt: skip
-    method: str = option("auto", f"{', '.join(METHODS)}.", "choice", _MODEL, choices=METHODS, answers=_KNOWN)
-    model: Model | str | PathLike[str] | None = option(
+    measurements: Any = _known(  # noqa: RUF009
         None,
-        "A model that `epochcast fit` wrote.",
+        "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.",
         "file",
-        _MODEL,
-        usual="the shipped one",
-        remote=False,
-        answers=_KNOWN,
+    )
+    method: str = _known("auto", f"{', '.join(METHODS)}.", "choice", choices=METHODS)
+    model: Model | str | PathLike[str] | None = _known(  # noqa: RUF009
+        None, "A model that `epochcast fit` wrote.", "file", usual="the shipped one", remote=False
     )
 
     def __post_init__(self) -> None:
@@ -621,57 +610,38 @@ class Plan:
     Rows that miss the budget or the deadline are ranked below those that hold both; set-up minutes are billed.
     """
 
-    epochs: int = option(1, "Epochs to train.", "whole", _PLAN, low=1, high=1_000_000, answers=_PLANS)
-    budget_usd: float | None = option(
-        None,
-        "US$ that the training may cost.",
-        "usd",
-        _PLAN,
-        flag="--budget",
-        answers=_PLANS,
-    )
-    deadline_h: float | None = option(
+    epochs: int = _planned(1, "Epochs to train.", "whole", low=1, high=1_000_000)
+    budget_usd: float | None = _planned(None, "US$ that the training may cost.", "usd", flag="--budget")
+    deadline_h: float | None = _planned(
         None,
         "Hours that it may take; 90min, 1h30m, 2d and 3 weeks are understood, too.",
         "hours",
-        _PLAN,
         flag="--deadline",
-        answers=_PLANS,
     )
-    trials: int = option(
-        1, "Trainings of a parameter search; each GPU of an offer works on one at a time.", "whole", _PLAN,
-        low=1, high=1_000_000,
-        answers=_PLANS,
-    )  # fmt: skip
-    setup_minutes: float = option(
-        0.0, "Minutes that are paid before training starts.", "number", _PLAN, answers=_PLANS
+    trials: int = _planned(
+        1,
+        "Trainings of a parameter search; each GPU of an offer works on one at a time.",
+        "whole",
+        low=1,
+        high=1_000_000,
     )
-    interruptions_per_day: float | None = option(
+    setup_minutes: float = _planned(0.0, "Minutes that are paid before training starts.", "number")
+    interruptions_per_day: float | None = _planned(
         None,
         "How often spot machines are taken away, as you expect it; a restart takes the set-up minutes.",
         "number",
-        _PLAN,
         usual="none are counted",
-        answers=_PLANS,
     )
-    checkpoint_seconds: float | None = option(
-        None, "Seconds that writing a checkpoint takes.", "number", _PLAN, answers=_PLANS
-    )
-    checkpoint_minutes: float | None = option(
+    checkpoint_seconds: float | None = _planned(None, "Seconds that writing a checkpoint takes.", "number")
+    checkpoint_minutes: float | None = _planned(
         None,
         "Minutes of training between checkpoints.",
         "number",
-        _PLAN,
         usual="those that lose the least, by Young's formula",
-        answers=_PLANS,
     )
-    relative_to: str | None = option(None, "GPU to compare the others with.", panel=_PLAN, answers=_PLANS)
-    rank_by: str = option(
-        "cost", f"{', '.join(RANKINGS)}.", "choice", _PLAN, choices=RANKINGS, answers=_PLANS
-    )
-    all_offers: bool = option(
-        False, "Rank every offer, not only the cheapest of each GPU.", "flag", _PLAN, answers=_PLANS
-    )
+    relative_to: str | None = _planned(None, "GPU to compare the others with.")
+    rank_by: str = _planned("cost", f"{', '.join(RANKINGS)}.", "choice", choices=RANKINGS)
+    all_offers: bool = _planned(False, "Rank every offer, not only the cheapest of each GPU.", "flag")
 
     def __post_init__(self) -> None:
         check_options(self)
