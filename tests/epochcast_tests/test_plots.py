@@ -21,41 +21,28 @@ def ranking():
     return epochcast.compare("resnet18", batch_size=[64], data_set="imagenet", epochs=9)
 
 
-def test_every_gpu_has_a_panel_with_its_name(answer):
-    assert [axes.get_title() for axes in plots.epoch_times(answer).axes] == list(dict.fromkeys(answer["gpu"]))
-
-
-def test_a_panel_draws_the_answers_numbers(answer):
-    t4 = answer[answer["gpu"] == "Tesla T4"]
-    axes = plots.epoch_times(answer).axes[0]
-    whole = [line for line in axes.lines if line.get_linestyle() == "--"]
-    assert list(whole[0].get_ydata()) == pytest.approx(list(t4["epoch_time_s"] / _scale(answer)))
-
-
-def test_what_does_not_fit_in_memory_is_marked(answer):
+def test_every_gpu_has_a_panel_that_draws_its_numbers_its_best_batch_size_and_what_does_not_fit(answer):
+    figure, gpus = plots.epoch_times(answer), list(dict.fromkeys(answer["gpu"]))
+    assert [axes.get_title() for axes in figure.axes] == gpus
+    whole = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    times = answer["epoch_time_s"][answer["gpu"] == "Tesla T4"] / _scale(answer)
+    assert list(whole[0].get_ydata()) == pytest.approx(list(times))
     assert not answer["fits_in_memory"].all()
-    assert "does not fit in memory" in _legend(plots.epoch_times(answer))
-
-
-def test_one_star_per_gpu_is_its_recommended_batch_size(answer):
-    for axes, gpu in zip(plots.epoch_times(answer).axes, dict.fromkeys(answer["gpu"]), strict=True):
+    assert "does not fit in memory" in _legend(figure)
+    for axes, gpu in zip(figure.axes, gpus, strict=True):
         (star,) = [line for line in axes.lines if line.get_marker() == "*"]
         assert list(star.get_xdata()) == list(
             answer["batch_size"][(answer["gpu"] == gpu) & answer["best_batch"]]
         )
+    assert figure._repr_png_().startswith(b"\x89PNG")  # as a notebook shows it
 
 
-def test_every_offer_is_a_point_and_the_front_is_labelled(ranking):
-    figure = plots.cost_against_time(ranking)
-    points = sum(len(collection.get_offsets()) for collection in figure.axes[0].collections)
+def test_every_offer_is_a_point_with_its_interval_and_the_front_is_labelled(ranking):
+    axes = plots.cost_against_time(ranking).axes[0]
+    points = sum(len(collection.get_offsets()) for collection in axes.collections)
     assert points == ranking["total_cost_usd"].notna().sum()
-    assert len(figure.axes[0].texts) == ranking["pareto"].sum()
-
-
-def test_an_interval_ends_where_the_slow_and_the_fast_training_would(ranking):
-    (first, *_) = [
-        line for line in plots.cost_against_time(ranking).axes[0].lines if line.get_linewidth() == 5
-    ]
+    assert len(axes.texts) == ranking["pareto"].sum()
+    first = next(line for line in axes.lines if line.get_linewidth() == 5)
     row = ranking[ranking["pareto"]].sort_values("total_time_h").iloc[0]
     assert list(first.get_xdata()) == pytest.approx([row["total_low_h"], row["total_high_h"]])
     assert list(first.get_ydata()) == pytest.approx(
@@ -75,12 +62,6 @@ def test_modes_are_drawn_side_by_side_where_a_gpu_has_them(answer):
     assert [label.get_text() for label in axes.get_yticklabels()] == list(dict.fromkeys(answer["gpu"]))[::-1]
 
 
-@pytest.mark.parametrize("draw", [plots.epoch_times, lambda answer: plots.modes({"fp32": answer})])
-def test_an_answer_without_samples_is_refused_with_what_to_ask(draw):
-    with pytest.raises(SchemaError, match="samples"):
-        draw(epochcast.predict("resnet18", "T4", [16]))
-
-
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
@@ -93,14 +74,14 @@ def test_what_cannot_be_drawn_says_why(answer, draw, words):
         draw(answer)
 
 
-def test_two_cnns_are_refused():
+def test_an_answer_without_samples_or_of_two_cnns_is_refused():
+    blind = epochcast.predict("resnet18", "T4", [16])
+    for draw in (plots.epoch_times, lambda answer: plots.modes({"fp32": answer})):
+        with pytest.raises(SchemaError, match="samples"):
+            draw(blind)
     both = epochcast.predict(["resnet18", "alexnet"], "T4", 16, data_set="imagenet")
     with pytest.raises(SchemaError, match="one CNN"):
         plots.epoch_times(both)
-
-
-def test_a_notebook_shows_a_figure_as_a_png(answer):
-    assert plots.epoch_times(answer)._repr_png_().startswith(b"\x89PNG")
 
 
 def test_without_matplotlib_the_extra_is_named(answer, monkeypatch):

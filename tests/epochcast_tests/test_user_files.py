@@ -30,9 +30,15 @@ def rows(run):
     return json.loads(run.out)["rows"]
 
 
-def test_predict_takes_the_cnn_that_a_file_makes(epochcast, own):
+def test_predict_explain_compare_and_cnn_show_take_the_cnn_that_a_file_makes(epochcast, own):
     [row] = rows(epochcast("predict", own, *ON_T4, "--format", "json"))
     assert (row["cnn"], row["image_size"]) == ("mine.make_model", 224)
+    [found] = rows(epochcast("explain", own, *ON_T4, "--format", "json"))
+    assert (found["cnn"], "convolution" in found["classes"]) == ("mine.make_model", True)
+    ranked = rows(epochcast("compare", own, "--batch-size", 64, "--dataset", "cifar10", "--format", "json"))
+    assert {row["cnn"] for row in ranked} == {"mine.make_model"}
+    layers = rows(epochcast("cnn", "show", f"{own}@32", "--format", "json"))
+    assert [row["type"] for row in layers] == ["conv2d", "activation", "avg_pool", "flatten", "linear"]
 
 
 def test_a_zoo_name_beside_it_stays_one(epochcast, own):
@@ -40,51 +46,23 @@ def test_a_zoo_name_beside_it_stays_one(epochcast, own):
     assert [(row["cnn"], row["image_size"]) for row in found] == [("mine.make_model", 32), ("lenet5", 32)]
 
 
-@pytest.mark.parametrize(
-    ("suffix", "options", "pixels"),
-    [
-        ("@65", (), 65),
-        ("", ("--image-size", 48), 48),
-        ("", ("--dataset", "cifar10"), 32),
-        ("@48", ("--image-size", 48), 48),
-    ],
-)
-def test_its_image_size_is_said_once_in_any_way(epochcast, own, suffix, options, pixels):
-    [row] = rows(epochcast("predict", own + suffix, *options, *ON_T4, "--format", "json"))
-    assert row["image_size"] == pixels
+def test_its_image_size_is_said_once_in_any_way_and_two_are_refused(epochcast, own):
+    for asked, pixels in (
+        ((f"{own}@65",), 65),
+        ((own, "--image-size", 48), 48),
+        ((own, "--dataset", "cifar10"), 32),
+        ((f"{own}@48", "--image-size", 48), 48),
+    ):
+        [row] = rows(epochcast("predict", *asked, *ON_T4, "--format", "json"))
+        assert row["image_size"] == pixels
+    run = epochcast("predict", f"{own}@65", "--image-size", 48, *ON_T4)
+    assert "'mine.py:make_model@65' and image size 48 differ" in run.err
 
 
 def test_a_cnn_of_grey_images_is_asked_about_on_mnist(epochcast, own):
     Path("mine.py").write_text(CODE.replace("Conv2d(3,", "Conv2d(1,"))
     [row] = rows(epochcast("predict", own, "--dataset", "mnist", *ON_T4, "--format", "json"))
     assert (row["image_size"], row["iterations_per_epoch"]) == (28, 938)
-
-
-def test_two_image_sizes_are_refused(epochcast, own):
-    assert (
-        "'mine.py:make_model@65' and image size 48 differ"
-        in epochcast("predict", f"{own}@65", "--image-size", 48, *ON_T4).err
-    )
-
-
-def test_explain_takes_it(epochcast, own):
-    [found] = rows(epochcast("explain", own, *ON_T4, "--format", "json"))
-    assert (found["cnn"], "convolution" in found["classes"]) == ("mine.make_model", True)
-
-
-def test_compare_takes_it(epochcast, own):
-    found = rows(epochcast("compare", own, "--batch-size", 64, "--dataset", "cifar10", "--format", "json"))
-    assert {row["cnn"] for row in found} == {"mine.make_model"}
-
-
-def test_cnn_show_takes_it(epochcast, own):
-    assert [row["type"] for row in rows(epochcast("cnn", "show", f"{own}@32", "--format", "json"))] == [
-        "conv2d",
-        "activation",
-        "avg_pool",
-        "flatten",
-        "linear",
-    ]
 
 
 def test_a_file_that_is_not_there_is_said(epochcast, tmp_path, monkeypatch):
