@@ -83,7 +83,10 @@ def of_tensorflow() -> Model:
 def test_no_copy_of_images_is_added_where_no_row_says_that_iterations_copy_theirs(of_tensorflow):
     forecast = of_tensorflow.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
     assert of_tensorflow.fed_frameworks == ()
-    assert forecast.iteration_time_ms[0] == join_host(forecast.gpu_time_ms, forecast.host_time_ms, forecast.sharpness)[0]
+    assert (
+        forecast.iteration_time_ms[0]
+        == join_host(forecast.gpu_time_ms, forecast.host_time_ms, forecast.sharpness)[0]
+    )
 
 
 def test_a_copy_of_images_from_the_host_is_added_for_the_framework_whose_rows_say_so():
@@ -91,8 +94,13 @@ def test_a_copy_of_images_from_the_host_is_added_for_the_framework_whose_rows_sa
     asked = zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64]
     synthetic, loaded = (fed.forecast(*asked, from_host=each) for each in (False, True))
     assert fed.fed_frameworks == ("tensorflow",)
-    assert loaded.iteration_time_ms[0] > join_host(loaded.gpu_time_ms, loaded.host_time_ms, loaded.sharpness)[0]
-    assert synthetic.iteration_time_ms[0] == join_host(synthetic.gpu_time_ms, synthetic.host_time_ms, synthetic.sharpness)[0]
+    assert (
+        loaded.iteration_time_ms[0] > join_host(loaded.gpu_time_ms, loaded.host_time_ms, loaded.sharpness)[0]
+    )
+    assert (
+        synthetic.iteration_time_ms[0]
+        == join_host(synthetic.gpu_time_ms, synthetic.host_time_ms, synthetic.sharpness)[0]
+    )
 
 
 def test_a_few_rows_are_refused_with_how_many_it_takes():
