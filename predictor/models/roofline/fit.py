@@ -10,10 +10,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from predictor.models.intervals import Predicted, Shares
+from predictor.models.intervals import Calibration, Predicted, Shares
 from predictor.models.join import join_host, join_shares
 from predictor.models.roofline.deviations import Iterations, fit_deviations
 from predictor.models.roofline.features import DEPTHWISE
+from predictor.models.roofline.law import RooflineLaw
 from predictor.models.roofline.rows import Items, Rows
 from predictor.models.roofline.terms import (
     BY_GPU,
@@ -57,16 +58,6 @@ class Measured:
     gpu_time_ms: Array
     weight: Array
     cnns: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Coefficients:
-    """Fitted coefficients by name; `terms` holds the law's and those of measured GPUs."""
-
-    terms: dict[Term, float]
-    host: dict[str, tuple[float, float]]
-    host_offset: dict[str, float]
-    feed: tuple[float, ...]
 
 
 _Residuals = tuple[
@@ -183,15 +174,19 @@ class Objective:
         shares = Shares(host, np.zeros(host.size), depthwise, unmeasured, kernel)
         return Predicted(parts.total, shares, is_known)
 
-    def coefficients(self, x: Array) -> Coefficients:
-        """The coefficients by name."""
+    def fitted_law(
+        self, x: Array, fed: tuple[str, ...] = (), calibration: Calibration | None = None
+    ) -> RooflineLaw:
+        """The law of these coefficients, with the terms of measured GPUs."""
         pairs = x[self.blocks["host"]].reshape(-1, 2)
         law = dict(zip(self.terms, map(float, x[self.blocks["law"]]), strict=True))
-        return Coefficients(
+        return RooflineLaw(
             law | self.deviations(x),
             {name: (float(a), float(b)) for name, (a, b) in zip(self.frameworks, pairs, strict=True)},
             dict(zip(self.machines, map(float, x[self.blocks["machine"]]), strict=True)),
             tuple(map(float, x[self.blocks["feed"]])),
+            fed,
+            calibration or Calibration(),
         )
 
     def _of_law(self, x: Array, weight: Array, of_passes: Array) -> list[_Residuals]:

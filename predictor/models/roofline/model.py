@@ -38,6 +38,8 @@ _ORDER = ("gpu", "cnn", "image_size", "batch_size", "precision", "pass", "iterat
 _FORWARD, _BOTH_PASSES = "forward", "forward_backward"
 _KINDS = ("gpu", "precision", "memory_format", "type")
 _HALF_BYTES = 2
+_PASS_WEIGHT, _FORWARD_WEIGHT, _TYPE_WEIGHT = 0.0025, 0.1, 0.03
+"""Of a pass of one layer, of a CNN's forward pass, and of all operators of one type on a GPU in a mode; else 1."""
 _FULL_WEIGHT = 30
 """Rows of one source on one GPU that count in full; more of them count n^-1/2 each, for their errors are shared."""
 
@@ -47,12 +49,6 @@ class Roofline(Predictor):
 
     Parameters
     ----------
-    operator_weight : float
-        Weight of a pass of a single layer, relative to a whole iteration.
-    forward_weight : float
-        Weight of a whole CNN's forward pass, relative to a whole iteration.
-    type_weight : float
-        Weight of all operators of one type on one GPU in one mode, forward and backward, relative to a whole iteration.
     calibrate : bool
         Whether to calibrate intervals, which refits the law ten times, from nothing, without groups of rows.
     random_state : int
@@ -72,17 +68,7 @@ class Roofline(Predictor):
     columns: ClassVar[tuple[str, ...]] = (*Predictor.columns, "precision")
     uses_operators: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        operator_weight: float = 0.0025,
-        forward_weight: float = 0.1,
-        type_weight: float = 0.03,
-        calibrate: bool = True,
-        random_state: int = 0,
-    ) -> None:
-        self.operator_weight = operator_weight
-        self.forward_weight = forward_weight
-        self.type_weight = type_weight
+    def __init__(self, calibrate: bool = True, random_state: int = 0) -> None:
         self.calibrate = calibrate
         self.random_state = random_state
 
@@ -92,16 +78,8 @@ class Roofline(Predictor):
         frame = frame.assign(iteration_time_ms=times_of(y, len(frame), "iteration_time_ms"))
         passes, whole = self._split(_in_order(frame))
         objective = self._objective(whole, passes)
-        x = objective.solve()
-        found = objective.coefficients(x)
-        self.law_ = RooflineLaw(
-            found.terms,
-            found.host,
-            found.host_offset,
-            found.feed,
-            _fed(objective.whole.rows),
-            self._calibrated(objective, whole),
-        )
+        fed, calibration = _fed(objective.whole.rows), self._calibrated(objective, whole)
+        self.law_ = objective.fitted_law(objective.solve(), fed, calibration)
         self.ranges_ = ranges_of(whole, objective.whole.rows)
         self.trained_on_ = (
             f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs"
@@ -304,18 +282,13 @@ class Roofline(Predictor):
         single = Measured(pass_rows_of(passes), alone, np.full(len(passes), np.nan), weight, [])
         return Objective(measured, single)
 
-    def _pass_weights(self, passes: pd.DataFrame) -> Floats:
+    @staticmethod
+    def _pass_weights(passes: pd.DataFrame) -> Floats:
         of_layers = (passes["kind"] == "operator").to_numpy()
-        weight = np.where(of_layers, self.operator_weight, self.forward_weight * _weights(passes))
+        weight = np.where(of_layers, _PASS_WEIGHT, _FORWARD_WEIGHT * _weights(passes))
         both = (passes["pass"] == _BOTH_PASSES).to_numpy()
         if both.any():  # operators of all types weigh the same, however many were measured
-            n = (
-                passes[both]
-                .groupby(list(_KINDS), dropna=False)["gpu"]
-                .transform("size")
-                .to_numpy(dtype=float)
-            )
-            weight[both] = self.type_weight / n
+            weight[both] = _TYPE_WEIGHT / _sizes(passes[both], _KINDS)
         return weight
 
     def _calibrated(self, objective: Objective, whole: pd.DataFrame) -> Calibration:
@@ -349,8 +322,12 @@ class Roofline(Predictor):
 def _weights(frame: pd.DataFrame) -> Floats:
     """Weight of each row: (n / 30)^-1/2, at most 1, for n rows of one source on one GPU."""
     columns = [name for name in ("source", "gpu") if name in frame]
-    n = frame.groupby(columns, dropna=False)["gpu"].transform("size").to_numpy(dtype=float)
-    return np.minimum(1.0, np.sqrt(_FULL_WEIGHT / n))
+    return np.minimum(1.0, np.sqrt(_FULL_WEIGHT / _sizes(frame, columns)))
+
+
+def _sizes(frame: pd.DataFrame, columns: Sequence[str]) -> Floats:
+    """Rows that are alike in these columns, for each row."""
+    return frame.groupby(list(columns), dropna=False)["gpu"].transform("size").to_numpy(dtype=float)
 
 
 def _fed(rows: Rows) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def test_serving_and_fitting_give_the_same_times_for_the_same_coefficients(cnn):
         objective.blocks.expected.size
     )
     x[objective.blocks["machine"]] = 0.0
-    found = objective.coefficients(x)
+    found = objective.fitted_law(x)
     law = RooflineLaw(found.terms, found.host, found.host_offset, found.feed)
     served = law.times(kernels_of(table), EVERY_KIND, sizes)
     assert np.allclose(objective.predicted(x).times, served.iteration_ms.ravel(), rtol=1e-12)
@@ -126,7 +126,7 @@ def test_a_copy_of_the_images_adds_to_the_iteration_by_its_megabytes():
 
 def test_a_law_read_from_its_json_is_the_same(frame):
     objective = Objective(measured_of(frame))
-    found = objective.coefficients(objective.solve())
+    found = objective.fitted_law(objective.solve())
     law = RooflineLaw(found.terms, found.host, found.host_offset, found.feed, ("tensorflow",))
     again = RooflineLaw.from_json(law.to_json())
     first, second = (
@@ -237,5 +237,5 @@ def test_a_host_that_is_twice_as_slow_is_found(frame):
     )
     host = 0.3 * counts * np.where(frame["gpu"] == "Tesla T4", 2.0, 1.0)
     objective = Objective(measured_of(frame, join_host(device, host)))
-    offset = objective.coefficients(objective.solve()).host_offset
+    offset = objective.fitted_law(objective.solve()).host_offset
     assert offset[": Tesla T4"] - offset[": Tesla K80"] == pytest.approx(np.log(2.0), abs=0.15)
