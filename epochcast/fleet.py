@@ -97,14 +97,8 @@ class Fleet:
         """Run a job for each arguments, and give their results as they end, or in order.
 
         Arguments are drawn when there is a place for a job; of jobs that need no resource two for each place, up to
-        eight, so that no worker waits for this machine and its memory is bounded.
-
-        Raises
-        ------
-        EpochcastError
-            The first that a job raises.
-        ServiceError
-            If the scheduler or all workers are gone, or a job ends its workers.
+        eight, so that no worker waits for this machine and its memory is bounded. The first error that a job raises is
+        raised; ServiceError if the scheduler or all workers are gone, or a job ends its workers.
         """
         jobs: list[Any] = []
         more = True

@@ -48,12 +48,7 @@ def answer_to(posted: PredictionQuestion, question: Question, max_rows: int) -> 
 def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> dict[str, Any]:
     """The answer to a core question in every precision and memory format that was asked.
 
-    Raises
-    ------
-    OutOfRangeError
-        If these are more than `max_rows` rows, or no GPU has any of the precisions.
-    EpochcastError
-        As of `predictor.answers.answer.answer`.
+    OutOfRangeError if these are more than `max_rows` rows, or no GPU has any of the precisions.
     """
     parts, left_out = _parts(posted, question)
     gpus = sum(len(Asked.of(part).devices) for part in parts)

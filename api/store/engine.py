@@ -24,12 +24,8 @@ _EXAMPLES = "sqlite:////var/lib/epochcast/store.db, postgresql://user:password@h
 def open_store(url: str, *, new: bool = True) -> Engine:
     """Open the store at a database URL and bring its schema up to date; make it where none is, if it may be `new`.
 
-    Raises
-    ------
-    SchemaError
-        If the URL is none, or of another database.
-    StoreError
-        If the database cannot be reached or written, or there is no such file and it may not be new.
+    SchemaError if the URL is none, or of another database; StoreError if the database cannot be reached or written, or
+    there is no such file and it may not be new.
     """
     address = _checked(url)
     if not new:

@@ -252,17 +252,9 @@ class Row:
 
 
 def rows_of(table: Table) -> tuple[pd.DataFrame, list[Row]]:
-    """Check an upload against the measurement schema.
+    """Check an upload against the measurement schema: its rows as the core's checked table, and as they are stored.
 
-    Returns
-    -------
-    DataFrame, list of Row
-        The same rows, as the core's checked table and as they are stored, in the upload's order.
-
-    Raises
-    ------
-    SchemaError, OutOfRangeError, UnknownGpuError
-        Naming the line or row, the column, the value and what would be right.
+    SchemaError, OutOfRangeError or UnknownGpuError name the line or row, the column, the value and what would be right.
     """
     import pandas as pd
 

@@ -335,22 +335,11 @@ class Asked:
 
 
 def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
-    """Find those of some GPUs, given by name, that train in `precision`.
+    """Find those of some GPUs that train in `precision`, and that `capture` works on.
 
-    Parameters
-    ----------
-    gpus : str, Gpu, or a sequence of them
-        Names as of `find_gpu`, or ``cpu:<model>`` for a CPU whose operators were measured; ``"all"`` for every GPU
-        that has the precision, and that `capture` works on.
-    precision : str, optional
-    capture : str
-
-    Raises
-    ------
-    UnknownGpuError
-        If a name is unknown or fits several GPUs.
-    OutOfRangeError
-        If all GPUs lack the precision; the message lists those that the first has.
+    They are named as of `find_gpu`, or ``cpu:<model>`` for a CPU whose operators were measured; ``"all"`` is every GPU.
+    UnknownGpuError if a name is unknown or fits several GPUs; OutOfRangeError if all lack the precision, with those
+    that the first has.
     """
     chosen: dict[str, Gpu] = {}
     for gpu in as_list(gpus):

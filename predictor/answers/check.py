@@ -177,18 +177,8 @@ class _Suspect:
 def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     """Say whether a speed is normal for a training, and what explains it best if not.
 
-    Parameters
-    ----------
-    question : Question
-        One CNN on one GPU (or a team of them) at one batch size, as it is believed to be trained.
-    speed : Speed
-    epochs : int
-        Of the training, for what mending saves.
-
-    Raises
-    ------
-    SchemaError
-        If the question is about several trainings, or an epoch's time is given without its samples.
+    The question is about one CNN on one GPU (or a team of them) at one batch size, as it is believed to be trained, for
+    `epochs` in all; SchemaError if it is about several, or an epoch's time is given without its samples.
 
     Notes
     -----

@@ -70,31 +70,20 @@ class Comparison:
 
 
 def compare(question: Question, plan: Plan | None = None) -> Comparison:
-    """Time and cost of training one CNN on every GPU, ranked, and which to rent.
+    """Time and cost of training one CNN on every GPU, ranked, and which to rent; `plan` is one epoch by default.
 
-    Parameters
-    ----------
-    question : Question
-        One CNN. Without `batch_sizes`, GPUs are compared at one size, the largest power of two up to 256 that fits on
-        most of them, and those that hold fewer, but 32 images, at the largest power of two that they hold; with
-        several, each GPU keeps its best, the smallest within 5 %. With `gpus` None: every
-        GPU that an offer has and that trains in the precision. `samples` or `data_set` is needed. With `n_gpus` 1, an
-        offer of several GPUs is judged by as many of them as train fastest together on the same mini-batch.
-    plan : Plan, optional
-        One epoch by default.
+    Without `batch_sizes`, GPUs are compared at one size, the largest power of two up to 256 that fits on most of them,
+    and those that hold fewer, but 32 images, at the largest power of two that they hold; with several, each GPU keeps
+    its best, the smallest within 5 %. With `gpus` None: every GPU that an offer has and that trains in the precision.
+    `samples` or `data_set` is needed. With `n_gpus` 1, an offer of several GPUs is judged by as many of them as train
+    fastest together on the same mini-batch.
 
-    Returns
-    -------
-    Comparison
-        Rows that hold budget and deadline first, ranked by cost; those that miss them by how much; then what cannot be
-        rented as asked, and what does not fit in memory. Cost is the whole instance x time. Each GPU keeps its best
-        offer unless `all_offers` is set. Historic offers never appear. The vCPUs of an offer bound the loading of JPEG
-        data sets, unless `loader` is ``none``.
+    Rows that hold budget and deadline come first, ranked by cost; then those that miss them by how much; then what
+    cannot be rented as asked, and what does not fit in memory. Cost is the whole instance x time. Each GPU keeps its
+    best offer unless `all_offers` is set. Historic offers never appear. The vCPUs of an offer bound the loading of JPEG
+    data sets, unless `loader` is ``none``.
 
-    Raises
-    ------
-    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
-        If the question makes no sense.
+    SchemaError, OutOfRangeError, UnknownCnnError or UnknownGpuError if the question makes no sense.
     """
     plan = plan or Plan()
     if plan.interruptions_per_day is not None and not question.spot:

@@ -90,17 +90,9 @@ class Difference:
 
 
 def diff(before: Question, after: Question) -> list[Difference]:
-    """Compare two CNNs on every GPU at every batch size of the questions.
+    """Compare two CNNs on every GPU at every batch size of the questions, which are the same but for their CNN.
 
-    Parameters
-    ----------
-    before, after : Question
-        The same but for their CNN, with batch sizes.
-
-    Raises
-    ------
-    SchemaError
-        If no batch size is given, or one of the questions has several CNNs.
+    SchemaError if no batch size is given, or one of the questions has several CNNs.
     """
     for question in (before, after):
         if question.batch_sizes is None:

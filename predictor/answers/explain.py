@@ -227,17 +227,8 @@ _LAW_BATCHES = np.unique(np.round(2 ** np.arange(0, 12.01, 0.125))).astype(int)
 def explain(question: Question) -> tuple[list[Explanation], str]:
     """Explain the iteration time of every CNN and GPU; with a paragraph on what the times include and exclude.
 
-    Returns
-    -------
-    explanations : list of Explanation
-        In the order of the question's CNNs, then its GPUs; the times are those of `predictor.answers.answer.answer`.
-        Samples are needed for the constant of the small-batch law.
-    scope : str
-
-    Raises
-    ------
-    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
-        If the question makes no sense; nothing is answered then.
+    In the order of the question's CNNs, then its GPUs; the times are those of `predictor.answers.answer.answer`.
+    Samples are needed for the constant of the small-batch law. Errors as of any question: nothing is answered then.
     """
     asked = Asked.of(question, "explain")
     model, found = asked.known.model, []

@@ -136,17 +136,10 @@ def fit_memory(
 ) -> MemoryPlans:
     """Find the cheapest way to train a CNN at a mini-batch in the memory of GPUs, within budget and deadline.
 
-    Parameters
-    ----------
-    question : Question
-        One CNN and its batch size, which stays. A precision, memory format, or number of GPUs that is given stays, too;
-        without GPUs every one for rent is tried, with as many as an offer has.
-    plan : Plan, optional
-        One epoch by default; ranked by cost, or time if `rank_by` says so.
-    memory_gib : float, optional
-        Memory that may be used on each GPU, if less than it has: a part of a shared one.
-    allow : iterable of str
-        Words of `ALLOWED`, in which order they are tried only where nothing else holds the limits.
+    The question is about one CNN at its batch size, which stays. A precision, memory format, or number of GPUs that is
+    given stays, too; without GPUs every one for rent is tried, with as many as an offer has. `memory_gib` may be used
+    on each GPU, if less than it has: a part of a shared one. `allow` holds words of `ALLOWED`, which are tried in their
+    order only where nothing else holds the limits.
 
     Raises
     ------

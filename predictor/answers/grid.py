@@ -139,28 +139,10 @@ class Devices:
 class Iterations:
     """Rows of a grid: a device, or a team of its GPUs, at one batch size; arrays have an entry per row.
 
-    Parameters
-    ----------
-    asked : Asked
-    devices : Devices
-    device : ndarray of int
-        The place of each row's device.
-    teams : sequence of Team or None
-        The teams of all rows; None is one GPU.
-    team : ndarray of int
-        The place of each row's team.
-    local_batch_size : ndarray of int
-        Images of one GPU.
-    times : dict of str to ndarray
-        The columns `TIMES` in ms; NaN where unknown.
-    one_ms : ndarray
-        The iteration of one GPU of the team.
-    memory_gib : ndarray
-        Peak memory of one GPU.
-    extrapolates : ndarray of tuple of Reason
-        Reasons for caution of one GPU.
-    beside_loader : ndarray of bool
-        Whether the times follow a training whose host worked beside its loader.
+    `device` is the place of each row's device, `team` that of its team in `teams`, where None is one GPU,
+    `local_batch_size` the images of one GPU. `times` are the columns `TIMES` in ms, NaN where unknown; `one_ms` is the
+    iteration of one GPU of the team, `memory_gib` the peak of one GPU, `extrapolates` its reasons for caution.
+    `beside_loader`: the times follow a training whose host worked beside its loader.
     """
 
     asked: Asked

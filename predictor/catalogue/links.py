@@ -92,12 +92,8 @@ def find_link(name: str, joins: str | None = None) -> Link:
 def usual_link(gpu: Gpu, offers: Iterable[Offer]) -> Link:
     """Link between GPUs of this kind: that of most offers with several of them, else its NVLink or PCI Express.
 
-    SXM modules have NVLink; cards without peer access exchange through the host's memory.
-
-    Raises
-    ------
-    SchemaError
-        If neither is known.
+    SXM modules have NVLink; cards without peer access exchange through the host's memory. SchemaError if neither is
+    known.
     """
     offered = Counter(offer.link for offer in offers if offer.gpu == gpu.name and offer.link)
     if offered:

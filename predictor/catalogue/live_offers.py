@@ -58,12 +58,8 @@ class OfferUpdate:
 def updated_offers(providers: Sequence[str] = (), today: date | None = None) -> OfferUpdate:
     """Today's offers of gpuhunt's catalogue, and the shipped ones of providers that it lacks.
 
-    Parameters
-    ----------
-    providers : sequence of str
-        gpuhunt's names, such as ``lambdalabs``; all that answer without credentials by default.
-    today : date, optional
-        What the prices are dated.
+    Providers have gpuhunt's names, such as ``lambdalabs``; all that answer without credentials are asked by default.
+    Prices are dated `today`.
 
     Raises
     ------

@@ -109,30 +109,13 @@ def evaluate(
 ) -> EvaluationResult:
     """Judge predictors on measurements that their fit never saw.
 
-    Parameters
-    ----------
-    features : DataFrame of n rows
-        A feature table (`predictor.measurements.features.feature_table`) with `iteration_time_ms`.
-    scenarios : sequence of str, optional
-        Names in `SCENARIOS`; by default all but those of a `scaling`, on data without published rows those for any
-        table.
-    predictors : sequence of str, or mapping of name to estimator, optional
-        Registered names, or estimators of your own; by default every registered one that applies.
-    seed : int
-        Decides what a scenario draws at random, and predictors' own `random_state`.
-    n_jobs : int
-        Processes.
+    `features` is a feature table (`predictor.measurements.features.feature_table`) with `iteration_time_ms`. Scenarios
+    are names in `SCENARIOS`; by default all but those of a `scaling`, on data without published rows those for any
+    table. Predictors are registered names, or estimators of your own by name; by default every registered one that
+    applies. `seed` decides what a scenario draws at random, and predictors' own `random_state`.
 
-    Returns
-    -------
-    EvaluationResult
-        Cells that cannot be answered (an EpochcastError of the predictor or of the split) are in
-        `not_applicable` with their reason.
-
-    Raises
-    ------
-    DataError
-        If the table is empty, or a scenario or predictor is unknown.
+    Cells that cannot be answered (an EpochcastError of the predictor or of the split) are in `not_applicable` with
+    their reason. DataError if the table is empty, or a scenario or predictor is unknown.
     """
     from joblib import Parallel, delayed
 
