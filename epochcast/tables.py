@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.quantities import duration, number, span
+from predictor.answers.quantities import duration, number
 from predictor.errors import SchemaError
 from predictor.table_files import STANDARD, SUFFIXES, writing_table
 
@@ -36,7 +36,6 @@ __all__ = [
     "print_notes",
     "print_records",
     "print_table",
-    "span",
     "write_records",
 ]
 

@@ -1,7 +1,7 @@
 """`epochcast explain`: what the time of an iteration is made of, predicted for a CNN or measured in a table."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from difflib import SequenceMatcher
 from itertools import chain, groupby
@@ -166,7 +166,7 @@ def _show(explanation: "Explanation", verbose: bool) -> None:
     reasons = list(chain.from_iterable(rows))
     letters, meanings = legend(reasons)
     shown = letters if verbose else None
-    print_table(_records(explanation), _columns(explanation, shown), title)
+    print_table(range(len(explanation.batch_sizes)), _columns(explanation, shown), title)
     if explanation.terms:
         print()
         terms = sorted(explanation.terms, key=lambda term: -abs(term.ms[-1]))
@@ -190,53 +190,34 @@ def _show(explanation: "Explanation", verbose: bool) -> None:
     print_notes(most_important(notes, verbose))
 
 
-def _records(explanation: "Explanation") -> list[Record]:
-    total = [sum(ms) for ms in zip(*explanation.classes.values(), strict=True)]
-    return [
-        {
-            "batch_size": size,
-            "iteration": explanation.iteration_time_ms[i],
-            "gpu": explanation.gpu_time_ms[i],
-            "host": explanation.host_time_ms[i],
-            "bound": explanation.bound[i],
-            "shares": {name: 100.0 * ms[i] / total[i] for name, ms in explanation.classes.items()},
-            "passes": {
-                word: 100.0
-                * sum(ms[i] for name in names for ms in explanation.pass_ms.get(name, {}).values())
-                / total[i]
-                for word, names in _PASSES.items()
-                if explanation.pass_ms
-            },
-            "extrapolates": explanation.extrapolates[i],
-        }
-        for i, size in enumerate(explanation.batch_sizes)
-    ]
-
-
 def _columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -> list[Column]:
+    """Columns over the places of its batch sizes; classes and passes in percent of the GPU's time."""
+    total = [sum(ms) for ms in zip(*explanation.classes.values(), strict=True)]
+
+    def percent(*some: Sequence[float]) -> Callable[[int], str]:
+        return lambda i: f"{100 * sum(ms[i] for ms in some) / total[i]:.0f}"
+
     shares = [
-        Column(
-            f"{name} %",
-            lambda r, name=name: f"{r['shares'][name]:.0f}",  # type: ignore[misc]
-            rank=0 if place < _ALWAYS_SHOWN else _RANK_OF_CLASS + place,
-        )
-        for place, name in enumerate(explanation.classes)
+        Column(f"{name} %", percent(ms), rank=0 if place < _ALWAYS_SHOWN else _RANK_OF_CLASS + place)
+        for place, (name, ms) in enumerate(explanation.classes.items())
         if not explanation.terms
     ]
     passes = [
-        Column(f"{word} %", lambda r, word=word: f"{r['passes'][word]:.0f}")  # type: ignore[misc]
+        Column(
+            f"{word} %", percent(*(ms for name in names for ms in explanation.pass_ms.get(name, {}).values()))
+        )
         for word, names in _PASSES.items()
         if any(name in explanation.pass_ms for name in names)
     ]
     return [
-        Column("batch", lambda r: str(r["batch_size"])),
-        Column("iter. ms", lambda r: number(r["iteration"])),
-        Column("GPU ms", lambda r: number(r["gpu"])),
-        Column("host ms", lambda r: number(r["host"]), rank=1),
-        Column("bound", lambda r: r["bound"], left=True),
+        Column("batch", lambda i: str(explanation.batch_sizes[i])),
+        Column("iter. ms", lambda i: number(explanation.iteration_time_ms[i])),
+        Column("GPU ms", lambda i: number(explanation.gpu_time_ms[i])),
+        Column("host ms", lambda i: number(explanation.host_time_ms[i]), rank=1),
+        Column("bound", lambda i: explanation.bound[i], left=True),
         *passes,
         *shares,
-        Column("notes", lambda r: _marks(r["extrapolates"], letters), left=True),
+        Column("notes", lambda i: _marks(explanation.extrapolates[i], letters), left=True),
     ]
 
 

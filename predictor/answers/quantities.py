@@ -36,14 +36,6 @@ def rounded_duration(seconds: float) -> str:
     return f"{rounded(seconds / size)} {unit}"
 
 
-def span(low: float | None, high: float | None, like: float | None) -> str:
-    """Write an interval in seconds in the unit that `duration` gives `like`; empty for None."""
-    if low is None or high is None or like is None:
-        return ""
-    unit, size = _unit(like)
-    return f"{number(low / size)}-{number(high / size)} {unit}"
-
-
 def duration_estimate(seconds: float, low: float, high: float) -> str:
     """Seconds with their interval in one unit, with as many digits as the interval gives meaning to.
 
