@@ -1,4 +1,4 @@
-"""Forecasts and truths of the steps in `training_steps.py`: GPU time, iteration and memory.
+"""Forecasts and truths of the steps in `training_steps.py` and `strangers.py`: GPU time, iteration and memory.
 
 `python benchmarks/trainings.py --forecast FILE` records each step and writes what epochcast answers, on no GPU;
 `--measure FILE` runs them on this machine's GPU; `--judge FORECASTS MEASURED` compares. `--tiny` takes small sizes.
@@ -13,14 +13,18 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 import torch  # noqa: TID253 - what is measured
-from training_steps import STEPS
+from strangers import STRANGERS
+from training_steps import STEPS as FIRST_STEPS
 
+STEPS = FIRST_STEPS | STRANGERS
 GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+HOSTS = {"": None, "h100_16_cores": str(Path(__file__).parents[1] / "datasets/hosts/h100_16_cores.json")}
 CONTEXT_GIB = 0.5
 WARM, PROFILED, STRETCHES, STRETCH_S = 4, 3, 3, 0.4
 GOALS = {"gpu_time_ms": 0.08, "iteration_time_ms": 0.10, "peak_memory_gib": 0.06}
@@ -29,7 +33,7 @@ Row = dict[str, Any]
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="steps (all)")
+    parser.add_argument("names", nargs="*", help="steps (those of strangers.py)")
     parser.add_argument("--forecast", type=Path, metavar="FILE")
     parser.add_argument("--measure", type=Path, metavar="FILE")
     parser.add_argument("--judge", type=Path, nargs=2, metavar="FILE")
@@ -38,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="of --measure: no step begins later")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    names = options.names or list(STEPS)
+    names = options.names or list(STRANGERS)
     if options.forecast:
         write(options.forecast, forecasts(names, options.tiny))
     if options.measure:
@@ -63,23 +67,23 @@ def write(path: Path, rows: Iterator[Row]) -> None:
             )
 
 
+ANSWERED = ("batch_size", "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms", "iteration_time_ms")
+ANSWERED += ("low_ms", "high_ms", "peak_memory_gib")
+
+
 def forecasts(names: list[str], tiny: bool) -> Iterator[Row]:
+    """Answers by step, GPU and host, the usual one and one of `datasets/hosts`; a refusal is the row's error."""
     import epochcast
 
     for name in names:
-        table = epochcast.record(STEPS[name](tiny))
-        for gpu in GPUS:
-            row = epochcast.predict(table, gpu).iloc[0]
-            columns = (
-                "batch_size",
-                "gpu_time_ms",
-                "gpu_low_ms",
-                "gpu_high_ms",
-                "host_time_ms",
-                "iteration_time_ms",
-            )
-            columns += ("low_ms", "high_ms", "peak_memory_gib")
-            yield {"step": name, "gpu": gpu} | {key: row[key] for key in columns if key in row}
+        try:
+            table = epochcast.record(STEPS[name](tiny))
+        except epochcast.EpochcastError as error:
+            yield {"step": name, "gpu": "", "host": "", **dict.fromkeys(ANSWERED), "error": str(error)[:200]}
+            continue
+        for gpu, (host, file) in product(GPUS, HOSTS.items()):
+            row = epochcast.predict(table, gpu, host=file).iloc[0]
+            yield {"step": name, "gpu": gpu, "host": host, **{key: row[key] for key in ANSWERED}, "error": ""}
 
 
 def truths(names: list[str], tiny: bool, device: str, seconds: float) -> Iterator[Row]:
@@ -155,25 +159,29 @@ def union(spans: list[tuple[float, float]]) -> float:
 
 
 def judge(forecast: Path, truth: Path) -> None:
-    """Print each step's error, the mean over steps, and how many lie within the interval."""
+    """Print each step's error, the mean over steps, and how many lie within the interval, for each host."""
     with truth.open(encoding="utf-8") as file:
         seen = {row["step"]: row for row in csv.DictReader(file) if not row["error"]}
     with forecast.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if seen.get(row["step"], {}).get("gpu") == row["gpu"]]
-    errors: dict[str, list[float]] = {name: [] for name in GOALS}
-    inside = 0
-    for row in rows:
-        real = {name: float(seen[row["step"]][name]) for name in ("gpu_time_ms", "iteration_time_ms")}
-        real["peak_memory_gib"] = float(seen[row["step"]]["peak_allocated_gib"]) + CONTEXT_GIB
-        inside += float(row["low_ms"]) <= real["iteration_time_ms"] <= float(row["high_ms"])
-        parts = []
-        for name, value in real.items():
-            errors[name].append(float(row[name]) / value - 1)
-            parts.append(f"{name} {float(row[name]):8.2f} for {value:8.2f} ({errors[name][-1]:+.1%})")
-        print(f"{row['step']:32}", *parts)
-    for name, goal in GOALS.items():
-        print(f"{name}: {mean(map(abs, errors[name])):.1%} on average, goal {goal:.0%}")
-    print(f"iterations inside their interval: {inside} of {len(rows)}")
+    for host in dict.fromkeys(row.get("host", "") for row in rows):
+        print(f"\nhost: {host or 'not named'}")
+        errors: dict[str, list[float]] = {name: [] for name in GOALS}
+        inside = 0
+        for row in rows:
+            if row.get("host", "") != host:
+                continue
+            real = {name: float(seen[row["step"]][name]) for name in ("gpu_time_ms", "iteration_time_ms")}
+            real["peak_memory_gib"] = float(seen[row["step"]]["peak_allocated_gib"]) + CONTEXT_GIB
+            inside += float(row["low_ms"]) <= real["iteration_time_ms"] <= float(row["high_ms"])
+            parts = []
+            for name, value in real.items():
+                errors[name].append(float(row[name]) / value - 1)
+                parts.append(f"{name[:4]} {float(row[name]):7.2f} for {value:7.2f} ({errors[name][-1]:+.1%})")
+            print(f"{row['step']:30}", *parts)
+        for name, goal in GOALS.items():
+            print(f"{name}: {mean(map(abs, errors[name])):.1%} on average, goal {goal:.0%}")
+        print(f"iterations inside their interval: {inside} of {len(errors['gpu_time_ms'])}")
 
 
 if __name__ == "__main__":

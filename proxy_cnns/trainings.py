@@ -55,7 +55,7 @@ def _depthwise() -> Iterator[Operator]:
 
 
 def _dilated() -> Iterator[Operator]:
-    """Atrous pyramids and the stages before them."""
+    """Atrous pyramids and the stages before them, whose maps have odd sides."""
     for ins, side, outs, dilation in (
         *((2048, 65, 256, d) for d in (12, 24, 36)),
         *((2048, 33, 256, d) for d in (6, 12, 18)),
@@ -64,6 +64,11 @@ def _dilated() -> Iterator[Operator]:
         *((512, 33, 512, 2), (960, 33, 256, 12), (64, 128, 64, 2), (256, 32, 256, 4), (512, 64, 256, 6)),
     ):
         yield conv(ins, side, outs, (3, 3), dilation=dilation)
+    for ins, outs in ((256, 1024), (1024, 256), (512, 2048), (2048, 512), (1024, 512), (1280, 256)):
+        yield conv(ins, 65, outs, (1, 1))
+    for ins, outs in ((64, 256), (256, 64), (256, 128)):
+        yield conv(ins, 130, outs, (1, 1))
+    yield from (same_shape("batch_norm", *size) for size in ((256, 65), (1024, 65), (2048, 65), (64, 130)))
 
 
 def _softmax() -> Iterator[Operator]:

@@ -20,6 +20,9 @@ from predictor.operator_types import OPERATOR_TYPES, VOLUME_TYPES
 IMAGE = -1
 """Index that stands for the CNN's own input in `Layer.inputs`."""
 
+ON_PARAMETERS = "on parameters"
+"""Name of the row of a recorded step for what runs only on parameters and gradients, beside the optimizer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:

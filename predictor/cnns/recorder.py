@@ -67,7 +67,17 @@ def _convolution(call: Call) -> Columns:
         "groups": given["groups"],
         **_window(kernel, given["stride"], given["padding"], len(kernel)),
     }
+    images = call.batch_size
+    if given["input"].shape[0] == 1 < images and given["groups"] % images == 0 and not volume:
+        columns |= {"groups": given["groups"] // images, **_map_sizes("in", given["input"].shape, images)}
+        return columns | _map_sizes("out", call.out_sizes, images)  # each image has its own filters
     return columns | _depths(call, kernel) if volume else columns
+
+
+def _map_sizes(side: str, shape: Sequence[int], images: int) -> Columns:
+    """Sizes of one of the images whose channels lie side by side."""
+    channels, height, width = shape[1] // images, *((1,) * (4 - len(shape))), *shape[2:]
+    return {f"{side}_channels": channels, f"{side}_height": height, f"{side}_width": width}
 
 
 def _depths(call: Call, kernel: tuple[int, int, int]) -> Columns:
@@ -194,6 +204,17 @@ def _fixed(type_: str, kind: str | None = None) -> Callable[[Call], Columns]:
     return rule
 
 
+def _softmax(call: Call) -> Columns:
+    """Over the last dimension, as of attention's scores, it is one of vectors, of which each image has several."""
+    columns: Columns = {"type": "activation", "kind": "softmax"}
+    dim, sizes = call.arguments.get("dim"), list(call.out_sizes)
+    if not isinstance(dim, int) or len(sizes) < 3 or dim % len(sizes) < len(sizes) - 1:
+        return columns
+    sizes[call.batch_dim] //= call.batch_size
+    vector = _map_columns("in", sizes[-1], 1) | _map_columns("out", sizes[-1], 1)
+    return columns | vector | {"repeats": prod(sizes[:-1])}
+
+
 def _bounded(call: Call) -> Columns:
     given = call.arguments
     bounds = (given.get("min_val", given.get("min")), given.get("max_val", given.get("max")))
@@ -272,6 +293,7 @@ RULES: dict[str, Callable[[Call], Columns]] = {
     **dict.fromkeys(
         ("dropout", "native_dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), _dropout
     ),
+    **dict.fromkeys(ACTIVATIONS["softmax"].torch, _softmax),
     **dict.fromkeys(RECURRENT, _recurrent),
     "_ctc_loss": _fixed("other"),
     "roi_align": _boxes,
@@ -468,14 +490,16 @@ class Recorder:
         self, operator: str, outputs: list[Any], other_shapes: Sequence[tuple[int, ...] | None] | None
     ) -> dict[int, _Batch]:
         """Batch dimension of each result; results that do not grow with the mini-batch are left out."""
-        found = {}
+        found: dict[int, _Batch] = {}
         others = [None] * len(outputs) if other_shapes is None else other_shapes
         for tensor, other in zip(outputs, others, strict=True):
             batch = self._batch(operator, tuple(tensor.shape), other)
-            if batch is None and self.each_tensor and prod(tensor.shape) > 1:
-                batch = _ONE_IMAGE
             if batch is not None:
                 found[id(tensor)] = batch
+        if self.each_tensor:
+            beside = outputs[0].ndim if id(outputs[0]) in found else 0  # such as the means of a norm
+            apart = (tensor for tensor in outputs if prod(tensor.shape) > 1 and tensor.ndim >= beside)
+            found = {id(tensor): _ONE_IMAGE for tensor in apart} | found
         return found
 
     def _batch(self, operator: str, shape: tuple[int, ...], other: tuple[int, ...] | None) -> _Batch | None:

@@ -12,13 +12,23 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from math import ceil
 from typing import Any, NamedTuple
 
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, Step, TableWarning, side, trained_whole
-from predictor.cnns.recorder import Recorder, tensors_of
+from predictor.cnns.layer_table import (
+    IMAGE,
+    ON_PARAMETERS,
+    Layer,
+    LayerTable,
+    Step,
+    TableWarning,
+    side,
+    trained_whole,
+)
+from predictor.cnns.recorder import CREATIONS, Recorder, tensors_of
 from predictor.cnns.torch_batch import Samples, nothing_runs, samples_of
 from predictor.cnns.torch_kept import BOXES_PER_IMAGE
 from predictor.cnns.torch_refusals import refusal
@@ -50,11 +60,18 @@ _DRAWS, _FEW_DRAWS = 5, 2
 """Draws of a step's random numbers, and those of them after which numbers that decide nothing are known as such."""
 
 _TIMES_AS_MANY = 4
+"""Objects in an image in the bounds, over those stated."""
+
 _UPDATE, _CHECKPOINT, _ONE_BY_ONE, _CLIPPED, _OTHER = 13.7, 4.3, 0.29, 0.09, 0.12
 """Host time over that of a mean layer's passes (`benchmarks/host_dispatches.py`): of a further update, a part that
 gradient checkpointing runs again, a tensor that an optimizer updates without foreach calls, one whose gradient is
 clipped, and one that is copied or averaged beside the layers."""
-"""Objects in an image in the bounds, over those stated."""
+
+_PASSES_OF_A_SUM = 3
+"""Reads and writes of a sum of two lists, over the length of one."""
+
+_TENSORS_OF_A_KERNEL = 8
+"""Tensors of a function on lists (`torch._foreach_lerp_`) for which the host takes as long as for one kernel."""
 
 _AUTOCAST = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}
 
@@ -317,6 +334,26 @@ class _Row:
             self.backward_after = max(self.backward_after or 0, other.backward_after)
 
 
+@dataclass(slots=True)
+class _OnParameters:
+    """What ran on tensors of no image beside the optimizer, such as averages of weights and norms of gradients."""
+
+    kernels: float = 0.0
+    normed: int = 0  # tensors whose norms one function on lists computes
+    bytes: int = 0  # that they read and write
+    nodes: set[int] = field(default_factory=set)  # autograd's, whose backward operators are such, too
+
+    def add(self, event: Event, tensors: list[Any]) -> None:
+        """Add an operator; one on lists of tensors runs a kernel for some eight of them, and writes the first list."""
+        given = [tensors_of([argument]) for argument in event.arguments.values()]
+        lists = max(map(len, given), default=0) if event.operator.startswith("_foreach") else 0
+        written = tensors_of(event.result) or next(filter(None, given), [])
+        self.kernels += max(1.0, lists / _TENSORS_OF_A_KERNEL)
+        self.normed += lists if event.operator == "_foreach_norm" else 0
+        self.bytes += sum(each.numel() * each.element_size() for each in (*tensors, *written))
+        self.nodes.update(event.made)
+
+
 class StepReader:
     """Turns what ran into rows, by the rules of `Recorder`."""
 
@@ -330,7 +367,8 @@ class StepReader:
         self._made: set[int] = set()  # tensors that an operator of the step made
         self._stretch, self._went_back, self._last_forward = 0, False, 0
         self._images: dict[int, set[int]] = {}  # by stretch: tensors that the first layers read
-        self._on_parameters: Counter[str] = Counter()  # operators on parameters alone, which no row counts
+        self._on_parameters = _OnParameters()
+        self._cast: dict[int, int] = {}  # tensors that autocast made -> those that they are copies of
         self._derived: dict[int, int] = {}  # numbers of each storage that they made
         self._kept_derived = 0  # of them, those that autograd keeps and no row counts yet
         self._freed: dict[int, int] = {}  # as of `Trace`
@@ -422,6 +460,8 @@ class StepReader:
             return
         before = len(recorder.rows)
         is_cast = operator == "_to_copy"  # of autocast: a part of the operators that read it
+        if is_cast:
+            self._cast[id(event.result)] = id(tensors[0])
         try:
             recorder.record(operator, event.arguments, event.result, event.is_view or is_cast, other)
         except EpochcastError as error:
@@ -429,9 +469,11 @@ class StepReader:
             raise type(error)(f"{where}{error}") from error
         for layer in recorder.rows[before:]:
             self._add(layer, event, tensors)
-        is_free = event.is_view or is_cast or operator in _ALIASES or event.of_optimizer
-        if not is_free and any(map(recorder.is_weights, tensors)) and not any(map(recorder.is_map, tensors)):
-            self._on_parameters[operator.strip("_")] += 1
+        is_free = event.is_view or is_cast or operator in _ALIASES or operator in CREATIONS
+        of_numbers = any(tensor.is_floating_point() for tensor in tensors)
+        if of_numbers and not is_free and not any(map(recorder.is_map, tensors)):
+            if len(recorder.rows) == before:
+                self._on_parameters.add(event, tensors)
             results = [each for each in tensors_of(event.result) if recorder.is_weights(each)]
             self._derived |= {storage_of(each): each.numel() for each in results}
 
@@ -443,7 +485,8 @@ class StepReader:
         sources = layer.inputs or ()
         if IMAGE in sources:
             images = self._images.setdefault(self._stretch, set())
-            images.update(id(tensor) for tensor in tensors if id(tensor) not in self._weights)
+            read = (id(tensor) for tensor in tensors if id(tensor) not in self._weights)
+            images.update(self._cast.get(each, each) for each in read)
         shape = replace(layer, index=0, name="", inputs=None, parameters=0)
         key = (shape, event.path[-1:], tuple(map(id, weights)))
         row = _Row(layer, self._stretch, sources, len(event.made) > 0, trains, key)
@@ -503,6 +546,8 @@ class StepReader:
             recorder.alias(tensors[0], tensors_of(event.result))
         number = self._row_of_node.get(event.node if event.node is not None else -1)
         if number is None:
+            if event.node in self._on_parameters.nodes and not event.is_view and operator not in _ALIASES:
+                self._on_parameters.add(event, tensors)
             return
         self._row_of_node.update(dict.fromkeys(event.made, number))  # the gradient of a gradient
         row = self._rows[number]
@@ -530,6 +575,7 @@ class StepReader:
         layers, parts = self.layers()
         if not any(layer.type in OPERATOR_TYPES and OPERATOR_TYPES[layer.type].product for layer in layers):
             raise nothing_runs()
+        layers = self._with_parameters(layers, parts) if self._on_parameters.kernels else layers
         optimizer, doubts = _optimizer(trace.updates)
         step = Step(
             self.recorder.batch_size * parts,
@@ -564,8 +610,8 @@ class StepReader:
             for event in trace.events
             if event.node is None and not (event.made or event.is_view or event.of_optimizer)
         )
-        others = kept["copy"] + sum(n for name, n in self._on_parameters.items() if name != "copy")
-        norms = max(0, kept["linalg_vector_norm"] - 1)
+        norms = max(0, kept["linalg_vector_norm"] - 1 + self._on_parameters.normed)
+        others = max(0.0, self._on_parameters.kernels - norms)
         found = (
             _UPDATE * max(0, len(trace.updates) - 1)
             + _CHECKPOINT * len({event.checkpoint for event in trace.events if event.checkpoint})
@@ -576,8 +622,7 @@ class StepReader:
         return round(found) or None
 
     def _warnings(self) -> list[TableWarning]:
-        names = ", ".join(sorted(self._on_parameters))
-        found = [TableWarning("operator", f"{names} on parameters only, not counted")] if names else []
+        found = []
         compiled, eager = self._compiled[True], self._compiled[False]
         if 0 < compiled <= eager:
             text = f"{compiled} of its {compiled + eager} layers are compiled, and answered eager"
@@ -608,6 +653,19 @@ class StepReader:
             rows.append(replace(row, layer=replace(row.layer, index=index, inputs=read)))
         usual = trained_whole([row.layer for row in rows])
         return tuple(map(_with_columns, rows, usual)), parts
+
+    def _with_parameters(self, layers: tuple[Layer, ...], parts: int) -> tuple[Layer, ...]:
+        """The rows with one, before the last, of the sums of lists that take as long as what runs on parameters."""
+        place, images = max(0, len(layers) - 1), self.recorder.batch_size * parts
+        element_bytes = 2 if (self._precision() or "").startswith(("amp", "fp16")) else 4
+        calls = max(1, round(self._on_parameters.kernels))
+        numbers = ceil(self._on_parameters.bytes / (_PASSES_OF_A_SUM * element_bytes * calls * images))
+        row = Layer(
+            place, ON_PARAMETERS, "add", inputs=(IMAGE,),
+            in_channels=numbers, in_height=1, in_width=1, out_channels=numbers, out_height=1, out_width=1,
+            forwards=calls, input_gradients=0, weight_gradients=0, derived=self.recorder.uncounted_parameters() or None,
+        )  # fmt: skip
+        return *layers[:place], row, *(replace(layer, index=place + 1) for layer in layers[place:])
 
     def _read(self, source: int) -> tuple[int, ...]:
         """The row that is read; of one left out, those that it reads."""

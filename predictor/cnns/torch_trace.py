@@ -538,6 +538,8 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     usual += [(module, name, getattr(module, name)) for module, name in inner]
     parallel = torch.nn.parallel.DistributedDataParallel
     usual += [(parallel, "forward", parallel.forward)]
+    clipping = torch.nn.utils.clip_grad  # which joins gradients in lists on a GPU only
+    usual += [(clipping, "_has_foreach_support", clipping._has_foreach_support)]
     boxes: Any = sys.modules.get("torchvision.ops.boxes")
     if boxes is not None:  # which suppresses boxes class by class on a processor, at once on a GPU
         usual += [(boxes, "_batched_nms_vanilla", boxes._batched_nms_vanilla)]
@@ -588,6 +590,7 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
             if boxes is not None:
                 boxes._batched_nms_vanilla = boxes._batched_nms_coordinate_trick
             torch.autocast.__init__ = on_processor
+            clipping._has_foreach_support = lambda *_: True
             parallel.forward = lambda self, *args, **kwargs: self.module(*args, **kwargs)
             if not torch.cuda.is_available():
                 torch.cuda.synchronize = lambda *_, **__: None
@@ -604,17 +607,26 @@ def _follow_optimizers(updates: list[Update], mode: Any, note: Note) -> list[Any
 
     numbers: dict[int, int] = {}
 
-    def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         note(optimizer)
         mode.updating += 1
-        groups = optimizer.param_groups
-        trained = [p for group in groups for p in group["params"] if p.grad is not None]
+        given = dict(zip(("closure",), args[1:], strict=False)) | kwargs
+        closure, groups = given.get("closure"), optimizer.param_groups
+        learns = [p for group in groups for p in group["params"] if closure or p.grad is not None]
         has_momentum = any(group.get("momentum") for group in groups)
         number = numbers.setdefault(id(optimizer), len(numbers))
-        n = len(trained) if any(group.get("foreach") is False for group in groups) else 0
-        updates.append(
-            Update(type(optimizer).__name__, has_momentum, sum(p.numel() for p in trained), number, n)
-        )
+        numbers_updated = sum(p.numel() for p in learns if p.requires_grad)
+        one_by_one = len(learns) if any(group.get("foreach") is False for group in groups) else 0
+        updates.append(Update(type(optimizer).__name__, has_momentum, numbers_updated, number, one_by_one))
+        return closure and (args[:1], given | {"closure": partial(outside, closure)})
+
+    def outside(closure: Callable[[], object]) -> object:
+        """Run the forward and backward passes that an optimizer is given to run."""
+        mode.updating -= 1
+        try:
+            return closure()
+        finally:
+            mode.updating += 1
 
     def after(*_: Any) -> None:
         mode.updating -= 1

@@ -423,6 +423,11 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     ------
     SchemaError
         If an operator lacks the shape that its work follows from.
+
+    Notes
+    -----
+    An instance norm reads each channel of each image by itself, four on a multiprocessor at once: of fewer channels
+    some multiprocessors wait.
     """
     work = _operator_work(operators)
     flops, launches = work[:, :1], work[:, 5:]
@@ -431,6 +436,9 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
     moved = _moved(work, batch_sizes, rates.element_bytes)
     compute, memory = flops * batches / flop_per_ms, moved / rates.bytes_per_ms
+    for i, each in enumerate(operators):
+        if each.type == "instance_norm":
+            memory[i] *= np.maximum(1.0, 4.0 * rates.multiprocessors / (batches[0] * (each.in_channels or 1)))
     least: Array = np.maximum(compute, memory) + launches * LAUNCH_MS
     return least
 

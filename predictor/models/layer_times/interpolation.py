@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Rates
 from predictor.errors import ArtifactError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
-from predictor.operators.operators import Operator
+from predictor.operators.operators import Operator, is_depthwise
 from predictor.operators.work import (
     SHAPE_COLUMNS,
     operator_work,
@@ -172,6 +172,7 @@ FAR = 2.0 + 1e-6  # and what processors round
 _POWER = 2.0
 _REACH = 1.5  # distance at which a neighbour's residual is shrunk by half
 _CLOSEST = 0.05  # lower bound of distances: keeps rounding errors out of the weights
+_WIDE = 9  # least side of the windows that are a family of their own
 _OTHER_KIND = 1.5  # distance between two kinds of activation
 _ROUNDING = 1e-10  # of squared distances, well above what processors round differently
 _SCALES = {  # distance of a doubling of a size, or of a flag
@@ -294,10 +295,30 @@ def _shrinkage(distance: Array) -> Array:
     return shrunk
 
 
+WIDE_WINDOWS = "wide windows"
+"""Family of depthwise convolutions whose time follows their operations: 2 to 3 TFLOP/s on an H100, in 16 bits
+channels-last 1, for windows of 9 x 9 to 31 x 31."""
+
+
+def family_of(operator: Operator) -> str:
+    """What an operator's neighbours have in common: its type, and what runs kernels that no other of it does.
+
+    A softmax reads its channels three times, and depthwise windows from 9 x 9 are PyTorch's slowest: by other
+    activations and by small windows, an H100 was answered a sixth of the time of a softmax over 150 classes, and a
+    tenth of that of windows of 31 x 31.
+    """
+    if operator.fp32_product:
+        return f"{operator.type} in fp32"
+    if operator.kind == "softmax":
+        return "softmax of maps" if (operator.in_height or 1) * (operator.in_width or 1) > 1 else "softmax"
+    is_wide = is_depthwise(operator) and max(operator.kernel_height or 1, operator.kernel_width or 1) >= _WIDE
+    return WIDE_WINDOWS if is_wide else operator.type
+
+
 def _by_type(operators: Sequence[Operator]) -> dict[str, NDArray[np.intp]]:
     found: dict[str, list[int]] = {}
     for i, operator in enumerate(operators):
-        found.setdefault(f"{operator.type} in fp32" if operator.fp32_product else operator.type, []).append(i)
+        found.setdefault(family_of(operator), []).append(i)
     return {type_: np.array(rows, dtype=np.intp) for type_, rows in found.items()}
 
 
@@ -340,7 +361,9 @@ FP32_PRODUCT = "fp32_product"
 def forest_of(operator: Operator) -> str:
     """The forest that predicts an operator; ``none`` without one."""
     forest = FOREST_OF.get(operator.type, "none")
-    return FP32_PRODUCT if operator.fp32_product and forest != "none" else forest
+    if operator.fp32_product and forest != "none":
+        return FP32_PRODUCT
+    return forest if family_of(operator) == operator.type else "none"
 
 
 _TYPES = tuple(type_ for type_, forest in FOREST_OF.items() if forest == "other")

@@ -14,6 +14,7 @@ from zlib import crc32
 import numpy as np
 
 from predictor.catalogue.devices import all_gpus, find_gpu, is_cpu
+from predictor.models.layer_times.interpolation import WIDE_WINDOWS, family_of
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
@@ -23,7 +24,16 @@ _HALF_PRECISIONS = ("amp_bf16", "amp_fp16")  # the same kernels but for the type
 _SAMPLE = 1000
 """Operators above which a library knows its shapes better than kernels of another precision or memory format do."""
 
-_CARRIED = (*VOLUME_TYPES, *RECURRENT_TYPES, "instance_norm")  # types without trees, measured on one card
+_CARRIED = (
+    *VOLUME_TYPES,
+    *RECURRENT_TYPES,
+    "instance_norm",
+    "pad",
+    "softmax",
+    "softmax of maps",
+    WIDE_WINDOWS,
+)
+"""Families without trees, measured on one card."""
 _N_GROUPS = 3
 _FEW = 12  # operators below which no held-out error can be estimated
 
@@ -83,7 +93,7 @@ def with_volumes(libraries: Mapping[DeviceMode, OperatorLibrary]) -> dict[Device
 
 def _volumes(source: OperatorLibrary, known: OperatorLibrary) -> OperatorLibrary | None:
     own = frozenset(known.operators)
-    rows = [i for i, each in enumerate(source.operators) if each.type in _CARRIED and each not in own]
+    rows = [i for i, each in enumerate(source.operators) if family_of(each) in _CARRIED and each not in own]
     if not rows:
         return None
     operators = tuple(source.operators[i] for i in rows)

@@ -19,11 +19,13 @@ from predictor.catalogue.devices import Rates
 from predictor.errors import SchemaError
 from predictor.models.layer_times.interpolation import (
     FAR,
+    WIDE_WINDOWS,
     Curves,
     Forest,
     KnownShapes,
     Neighbourhood,
     between,
+    family_of,
     forest_features,
     forest_of,
     needed,
@@ -40,7 +42,13 @@ from predictor.models.layer_times.times import (
 )
 from predictor.models.layer_times.transfer import CarriedOver
 from predictor.operators.operators import Operator, Operators, has_bias, is_view, operator_from_row
-from predictor.operators.work import device_rates, device_sm_count, operator_class, roofline_ms
+from predictor.operators.work import (
+    device_rates,
+    device_sm_count,
+    operator_class,
+    operator_work,
+    roofline_ms,
+)
 
 Array = NDArray[np.float64]
 
@@ -364,6 +372,8 @@ class OperatorLibrary:
         usual = _median(self.host_ms)
         log_ratio = near.mean(efficiency)
         grown, general = self._by_trees(asked, asked.new, batches)
+        if self.base is None:
+            log_ratio += self._of_operations(asked, batches)
         log_ratio[grown] = general + near.shrunk(grown, self._out_of_fold_residual(used, batches))
         host = near.mean(np.where(np.isfinite(self.host_ms[used]), self.host_ms[used], usual))
         share = near.mean(beyond.astype(float))
@@ -388,6 +398,26 @@ class OperatorLibrary:
                 at_most = self.times([wider], batches).gpu_ms[0] / self._base_ms([operator], batches)[0]
                 log_ratio[i] = np.minimum(log_ratio[i], np.log(at_most))
         return log_ratio, host, shape, beyond
+
+    def _of_operations(self, asked: _Asked, batches: Array) -> Array:
+        """What turns ln(time / roofline) of the neighbours of wide windows into that of their time / operations."""
+        found = np.zeros((asked.new.size, batches.size))
+        wide = [
+            place for place, i in enumerate(asked.new) if family_of(asked.operators[int(i)]) == WIDE_WINDOWS
+        ]
+        wide = [place for place in wide if asked.near.distance[place] < np.inf]
+        if wide:
+            used = sorted(set(asked.near.rows[wide].ravel().tolist()))
+            known = [self.operators[int(asked.used[i])] for i in used]
+            own = [asked.operators[int(asked.new[place])] for place in wide]
+            ratios = [
+                np.log([operator_work(each)[0] * batches for each in some])
+                - np.log(self._base_ms(some, batches))
+                for some in (known, own)
+            ]
+            rows = np.searchsorted(used, asked.near.rows[wide])
+            found[wide] = ratios[1] - np.einsum("ak,ak...->a...", asked.near.weights[wide], ratios[0][rows])
+        return found
 
     def _by_trees(
         self, asked: _Asked, places: NDArray[np.intp], batches: Array

@@ -262,7 +262,9 @@ def test_a_momentum_encoder_by_data_has_the_rows_of_its_step(torch, network):
             momentum.data = momentum.data * 0.99 + trained.data * 0.01
         train()
 
-    assert record(step).layers == record(train).layers
+    *rows, averages, last = record(step).layers
+    assert [*rows, replace(last, index=averages.index)] == [*record(train).layers]
+    assert (averages.name, averages.forwards) == ("on parameters", 3 * len(list(network.parameters())))
 
 
 def test_a_step_for_a_gpu_is_recorded_without_one(torch, network):
@@ -565,3 +567,74 @@ def test_packed_sequences_and_projected_states_are_refused_with_what_to_write_in
     projected = torch.nn.LSTM(64, 32, proj_size=8)
     with pytest.raises(SchemaError, match=r"proj_size.*anchor"):
         record(lambda: projected(positions)[0].sum().backward())
+
+
+def test_what_an_optimizer_is_given_to_run_is_counted(torch, network):
+    """The passes in a closure, as Lightning writes them, counted as the optimizer's own: one layer was left."""
+    train, optimizer = step_of(torch, network), torch.optim.SGD(network.parameters(), 0.1, 0.9)
+    images, labels = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
+
+    def closure():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(network(images), labels)
+        loss.backward()
+        return loss
+
+    for step in (lambda: optimizer.step(closure), lambda: optimizer.step(closure=closure)):
+        seen = record(step)
+        assert seen.layers == record(train).layers
+        assert seen.step == Step(4, optimizer="momentum")
+
+
+def test_a_norm_of_few_channels_is_one_of_maps_where_boxes_are_chosen(torch):
+    """Its channels did not divide by the mini-batch, so it kept no map: an SSDlite's memory was 26 % too low."""
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 7, 3), torch.nn.BatchNorm2d(7), torch.nn.ReLU())
+    images = torch.zeros(4, 3, 16, 16)
+
+    def step():
+        maps = net(images)
+        maps[maps > 0.5].sum().backward()
+
+    (norm,) = [row for row in record(step) if row.type == "batch_norm"]
+    assert (norm.out_channels, norm.out_height, norm.input_gradients) == (7, 14, None)
+
+
+def test_images_that_autocast_converts_are_the_same_images(torch, network):
+    """Two passes over the images of a sharpness-aware step counted as two parts of a mini-batch: half of an epoch."""
+    images, labels = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
+    optimizer = torch.optim.SGD(network.parameters(), 0.1, 0.9)
+
+    def step():
+        for _ in range(2):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = torch.nn.functional.cross_entropy(network(images), labels)
+            loss.backward()
+        optimizer.step()
+
+    assert (record(step).step.batch_size, record(step).step.parts) == (4, 1)
+
+
+def test_filters_that_each_image_has_of_its_own_are_counted_for_one(torch):
+    """A tracker slides the map of a template over that of a region: the row had the channels of the mini-batch."""
+    net = torch.nn.Conv2d(3, 8, 3)
+
+    def step():
+        templates, regions = net(torch.zeros(4, 3, 8, 8)), net(torch.zeros(4, 3, 24, 24))
+        torch.nn.functional.conv2d(regions.flatten(0, 1)[None], templates, groups=4).mean().backward()
+
+    row = next(row for row in record(step) if row.name == "convolution")
+    assert (row.in_channels, row.in_height, row.out_channels, row.out_height, row.groups) == (8, 22, 1, 17, 1)
+
+
+@pytest.mark.parametrize("name", ["prelu", "grid_sample"])
+def test_functions_that_detectors_and_trackers_use_have_a_known_cost(torch, name):
+    net, factors = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Parameter(torch.ones(8))
+    places = torch.zeros(4, 16, 16, 2)
+    functions = {
+        "prelu": lambda maps: torch.nn.functional.prelu(maps, factors),
+        "grid_sample": lambda maps: torch.nn.functional.grid_sample(maps, places, align_corners=False),
+    }
+    seen = record(lambda: functions[name](net(torch.zeros(4, 3, 16, 16))).mean().backward())
+    assert [warning for warning in seen.warnings if warning.kind == "operator"] == []
+    assert {"prelu": "multiply", "grid_sample": "pad"}[name] in {row.type for row in seen}

@@ -71,6 +71,34 @@ def test_a_dense_layer_of_few_channels_takes_no_longer_than_one_of_many():
         assert narrow_ms <= wide_ms * (1 + 1e-9)
 
 
+def depthwise(channels, side, window):
+    sizes = {f"{end}_{part}": n for end in ("in", "out") for part, n in (("height", side), ("width", side))}
+    around = {f"padding_{part}": window // 2 for part in ("height", "width")}
+    around |= {f"stride_{part}": 1 for part in ("height", "width")}
+    around |= {f"kernel_{part}": window for part in ("height", "width")}
+    return Operator("conv2d", in_channels=channels, out_channels=channels, dilation=1, groups=channels,
+                    parameters=channels * window**2, **sizes, **around)  # fmt: skip
+
+
+@pytest.mark.parametrize("gpu", ["NVIDIA H100 80GB HBM3", "NVIDIA H200"])
+def test_wide_windows_take_as_long_as_their_operations(gpu):
+    """PyTorch computes them at 2 TFLOP/s; trees that knew windows up to 11 answered a tenth of 31 x 31."""
+    library = Model.load().layers.measured(DeviceMode(gpu, "pytorch", "tf32")).library
+    operators = [depthwise(*each) for each in ((160, 40, 15), (128, 56, 21), (256, 32, 27))]
+    ms = library.times(operators, np.array([32.0])).gpu_ms[:, 0]
+    flop = [6 * 32 * each.in_channels * each.in_height**2 * each.kernel_height**2 for each in operators]
+    assert all(1.4 < tflop < 3.2 for tflop in flop / ms / 1e9)
+
+
+@pytest.mark.parametrize(("precision", "least_ms"), [("tf32", 0.25), ("amp_bf16", 0.3)])
+def test_a_softmax_over_the_classes_of_each_pixel_reads_them_all(precision, least_ms):
+    """That of four maps of 520 pixels and 21 classes took an H100 0.42 ms in TF32, and was answered 0.18."""
+    library = Model.load().layers.measured(DeviceMode("NVIDIA H100 80GB HBM3", "pytorch", precision)).library
+    sizes = {f"{end}_{part}": 384 for end in ("in", "out") for part in ("height", "width")}
+    softmax = Operator("activation", "softmax", in_channels=32, out_channels=32, **sizes)
+    assert library.times([softmax], np.array([4.0])).gpu_ms[0, 0] > least_ms
+
+
 def test_a_type_that_was_never_measured_is_marked_and_never_free(library):
     unknown = Operator("layer_norm", None, 96, 56, 56, 96, 56, 56, parameters=192)
     ms, sure = _times(library, unknown, *SIZES)
