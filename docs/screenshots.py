@@ -1,4 +1,4 @@
-"""Makes the pictures of the web page in docs/images: `python docs/screenshots.py`, where Chromium is installed.
+"""Makes the pictures of the page and of `compare --plot`: `python docs/screenshots.py`, where Chromium is installed.
 
 Run it after a change of the page; it starts a service of its own and stops it. Pictures have one pixel per dot and show
 the top of the page, so that they stay small; `--out` writes them elsewhere.
@@ -41,6 +41,17 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     from playwright.sync_api import sync_playwright
 
+    drawn = (
+        "compare",
+        "resnet50",
+        "--data-set",
+        "imagenet",
+        "--epochs",
+        "90",
+        "--plot",
+        str(out / "compare.png"),
+    )
+    subprocess.run([sys.executable, "-m", "epochcast", *drawn], check=True, stdout=subprocess.DEVNULL)  # noqa: S603
     with _service() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium") or None, args=["--no-sandbox"]
