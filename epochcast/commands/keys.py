@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
+from epochcast.measured import open_store
 from epochcast.tables import Column, Format, counted, print_as
 
 app = typer.Typer(help="API keys of the service: who may upload measurements.", no_args_is_help=True)
@@ -25,8 +26,6 @@ _Days = Annotated[
 @app.command("add")
 def add_command(name: _Name, days: _Days = None, store: o.Store = o.USUAL_STORE) -> None:
     """Make a key and print it, once: the store keeps only its hash."""
-    from epochcast.measured import open_store
-
     engine = open_store(store)
     from api.store.keys import add_key
 
@@ -45,8 +44,6 @@ def rotate_command(
     store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Make another key for a name and print it, once; the old one is refused from now on, or after some days."""
-    from epochcast.measured import open_store
-
     engine = open_store(store, new=False)
     from api.store.keys import rotate_key
 
@@ -58,8 +55,6 @@ def rotate_command(
 @app.command("revoke")
 def revoke_command(name: _Name, store: o.Store = o.USUAL_STORE) -> None:
     """Refuse a key from now on; measurements uploaded with it stay, under its name."""
-    from epochcast.measured import open_store
-
     engine = open_store(store, new=False)
     from api.store.keys import revoke_key
 
@@ -71,8 +66,6 @@ def revoke_command(name: _Name, store: o.Store = o.USUAL_STORE) -> None:
 @o.with_json
 def list_command(store: o.Store = o.USUAL_STORE, output: o.OutputFormat = Format.table) -> None:
     """List the keys by name, with their first characters and their numbers of uploads."""
-    from epochcast.measured import open_store
-
     engine = open_store(store, new=False)
     from api.store.keys import list_keys
 

@@ -119,19 +119,19 @@ def with_options(
     declared = {name: each for kind in kinds for name, each in options_of(kind, answer).items()}
     shown = usual or {}
     derived = [
-        _parameter(each, each.name, each.flags, shown.get(name, ""))
+        _parameter(each, each.name, shown.get(name, ""))
         for name, each in declared.items()
         if each.kind != "anchors"
     ]
     if "anchors" in declared:
         derived += [
-            _parameter(each, _ANCHOR + name, each.flags, "")
+            _parameter(each, _ANCHOR + name)
             for name, each in ANCHOR_FIELDS.items()
             if name != "image_size"  # the command line measures no other size
         ]
     # Options of a whole training are taken only to say which command reads them.
     elsewhere = {} if Plan in kinds else options_of(Plan)
-    derived += [_parameter(each, each.name, each.flags, "", hidden=True) for each in elsewhere.values()]
+    derived += [_parameter(each, each.name, hidden=True) for each in elsewhere.values()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [each for each in inspect.signature(command).parameters.values() if each.name != "options"]
@@ -144,10 +144,11 @@ def with_options(
             options = _given(given)
             with named_by_flags():
                 check_names(options.keys() & elsewhere.keys(), declared)
-                for name, value in options.items():
-                    declared[name].checked(
-                        value
-                    )  # here the flag is named; rows of a table name their columns
+                for (
+                    name,
+                    value,
+                ) in options.items():  # here flags are named; rows of a table name their columns
+                    declared[name].checked(value)
                 command(**values, options=options)
 
         signature = inspect.Signature([*own, *added])
@@ -178,16 +179,14 @@ def with_json(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _parameter(
-    known: Option, name: str, flags: tuple[str, ...], shown: str, hidden: bool = False
-) -> inspect.Parameter:
+def _parameter(known: Option, name: str, shown: str = "", hidden: bool = False) -> inspect.Parameter:
     panel = known.panel or None
     if known.kind == "flag":
-        about = typer.Option(*flags, help=known.help, rich_help_panel=panel, hidden=hidden)
+        about = typer.Option(*known.flags, help=known.help, rich_help_panel=panel, hidden=hidden)
         return _keyword(name, Annotated[bool, about], False)
     default = known.usual or ("" if known.default in (None, 0) else str(known.default))
     about = typer.Option(
-        *flags,
+        *known.flags,
         help=known.help,
         metavar=KINDS[known.kind].metavar,
         show_default=shown or default or False,

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
+from epochcast.measured import open_store
 
 app = typer.Typer(
     help="The measurement store: back it up, restore it, delete an upload.", no_args_is_help=True
@@ -18,8 +19,6 @@ def backup_command(
     store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Write keys (their hashes), uploads and measurements to a file, while the service runs."""
-    from epochcast.measured import open_store
-
     engine = open_store(store, new=False)
     from api.store.backup import back_up
 
@@ -32,8 +31,6 @@ def restore_command(
     store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Fill an empty store from a backup, of the same database or the other."""
-    from epochcast.measured import open_store
-
     engine = open_store(store)
     from api.store.backup import restore
 
@@ -46,8 +43,6 @@ def delete_upload_command(
     store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Delete an upload, with the rows that no other upload brought."""
-    from epochcast.measured import open_store
-
     engine = open_store(store, new=False)
     from api.store.measurements import delete_upload
 
