@@ -9,7 +9,7 @@ from epochcast.tables import print_notes
 from predictor.answers.notes import Note, Priority, Reason, notes_of, remedy_of
 from predictor.answers.quantities import duration_estimate, rounded_duration
 from predictor.catalogue.devices import short_name
-from predictor.catalogue.modes import mode_in_words
+from predictor.catalogue.modes import COMPILED, mode_in_words
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
@@ -241,7 +241,7 @@ def _start_is_missed(records: Records, question: "Question") -> bool:
     """Whether an unknown start is worth a word: of compiled trainings, and where loading is counted."""
     if any(row["start_s"] is not None for row in records):
         return False
-    return question.capture == "compile" or any(row["loading_time_ms"] for row in records)
+    return question.capture in COMPILED or any(row["loading_time_ms"] for row in records)
 
 
 def _start(records: Records, question: "Question", where: str) -> str:
@@ -259,7 +259,7 @@ def _start(records: Records, question: "Question", where: str) -> str:
 
 def _of_start(records: Records, question: "Question") -> str:
     """What happens at a training's start."""
-    if question.capture == "compile":
+    if question.capture in COMPILED:
         return "it is compiled, again for a smaller last mini-batch"
     if any(row["memory_format"] == "channels_last" or "fp16" in row["precision"] for row in records):
         return "PyTorch loads its kernels, and cuDNN compiles those of depthwise convolutions"
@@ -270,7 +270,7 @@ def _no_start(question: "Question") -> str:
     """Why no start is known."""
     if question.framework != "pytorch":
         return f"not measured with --framework {question.framework}"
-    if question.capture not in ("eager", "compile"):
+    if question.capture not in ("eager", *COMPILED):
         return f"not measured with --capture {question.capture}"
     if question.autotune:
         return "not measured with --autotune"

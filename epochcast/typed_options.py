@@ -65,8 +65,8 @@ class _OfPredictCompareExplainParallelWatch(TypedDict, total=False):
     """pytorch, tensorflow, chainer."""
     autotune: bool
     """cuDNN times its algorithms and takes the fastest."""
-    capture: Literal["eager", "graph", "static_graph", "compile"]
-    """eager, graph, static_graph, compile."""
+    capture: Literal["eager", "graph", "static_graph", "compile", "compile_graph"]
+    """eager, graph, static_graph, compile, compile_graph."""
     host: str | None
     """The machine around the GPU, which enqueues its kernels: a name, or the file of `epochcast host`. By
     default a usual machine."""

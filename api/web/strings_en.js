@@ -79,6 +79,7 @@ export default {
   capture_graph: "CUDA graph",
   capture_static_graph: "static graph",
   capture_compile: "torch.compile",
+  capture_compile_graph: "torch.compile (reduce-overhead)",
   optimizer: "Optimizer",
   optimizer_sgd: "SGD",
   optimizer_momentum: "SGD with momentum",

@@ -79,6 +79,7 @@ export default {
   capture_graph: "CUDA グラフ",
   capture_static_graph: "静的グラフ",
   capture_compile: "torch.compile",
+  capture_compile_graph: "torch.compile (reduce-overhead)",
   optimizer: "最適化手法",
   optimizer_sgd: "SGD",
   optimizer_momentum: "モーメンタム SGD",

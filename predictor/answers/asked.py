@@ -24,7 +24,7 @@ from predictor.catalogue.devices import (
     device_of,
     precisions_of,
 )
-from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, Mode
+from predictor.catalogue.modes import COMPILED, FLOAT32_MATMUL_PRECISIONS, Mode
 from predictor.catalogue.offers import Offer, cheapest_offers, load_offers, without_marketplaces
 from predictor.checks import as_list
 from predictor.cnns.layer_table import LayerTable
@@ -343,7 +343,7 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
     """
     chosen: dict[str, Gpu] = {}
     for gpu in as_list(gpus):
-        some = filter(compiles, all_gpus()) if capture == "compile" else all_gpus()
+        some = filter(compiles, all_gpus()) if capture in COMPILED else all_gpus()
         chosen |= {each.name: each for each in (some if _is_all(gpu) else [_named(gpu)])}
     if not chosen:
         raise SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.").about(

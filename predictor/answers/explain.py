@@ -410,7 +410,7 @@ def _law(subject: _Subject) -> SmallBatchLaw | None:
 def _switches(subject: _Subject) -> tuple[Switch, ...]:
     """Switches of the operators measured on this GPU in this mode; empty without any, and of compiled CNNs."""
     gpu, mode = subject.device
-    if mode.capture == "compile":
+    if mode.is_compiled:
         return ()
     known = subject.asked.known.model.layers.measured_library(library_mode(gpu, mode))
     if known is None:

@@ -31,7 +31,7 @@ from predictor.answers.explain import (
 )
 from predictor.answers.notes import REMEDIES, Reason
 from predictor.catalogue.devices import device_of
-from predictor.catalogue.modes import Mode, products_in_fp32
+from predictor.catalogue.modes import COMPILED, Mode, products_in_fp32
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, EpochcastError, SchemaError
@@ -284,9 +284,7 @@ def _series(
     mode = DeviceMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
     fp32_products = products_in_fp32(framework, precision, setting)
     table = zoo_layers(str(first["cnn"]), int(first["image_size"]))
-    library = (
-        None if first["capture"] == "compile" else libraries.get(mode)
-    )  # of operators that are not fused
+    library = None if first["capture"] in COMPILED else libraries.get(mode)  # of operators that are not fused
     known = measured_classes(table, library, sizes, busy, fp32_products)
     by_bound = measured_bounds(table, mode, sizes, busy, known.classes, fp32_products)
     bound = bounds_of(busy, host, by_bound, wall)

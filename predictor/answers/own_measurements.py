@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from predictor.answers.question import ANCHOR_FIELDS, MAX_WORKERS
 from predictor.catalogue.devices import Gpu, check_precision, device_of, find_gpu
-from predictor.catalogue.modes import Mode, products_in_fp32
+from predictor.catalogue.modes import COMPILED, Mode, products_in_fp32
 from predictor.checks import MAX_BATCH_SIZE, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
@@ -232,11 +232,11 @@ def _measured_ms(row: Mapping[Any, Any], mode: Mode) -> float | None:
     if capture == mode.capture:
         return float(row["iteration_time_ms"])
     busy = _known(row.get("gpu_time_ms"), None)
-    return float(busy) if busy is not None and mode.replays and capture != "compile" else None
+    return float(busy) if busy is not None and mode.replays and capture not in COMPILED else None
 
 
 def _compiled(capture: Any) -> str:
-    return ", compile" if capture == "compile" else ""
+    return f", {capture}" if capture in COMPILED else ""
 
 
 def _known(value: Any, default: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, is_cpu, rates_of
+from predictor.catalogue.modes import COMPILED
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.compiled import compile_seconds, compile_spread
 from predictor.models.extrapolation import of_warning
@@ -70,7 +71,7 @@ def scope_of(
         *_compiling(asked),
         "Times of the GPU do not depend on the optimizer: the training data does not distinguish it.",
         _MEMORY[memory_estimate_validated(question.framework)],
-        *([_COMPILED_MEMORY] if question.capture == "compile" else []),
+        *([_COMPILED_MEMORY] if question.capture in COMPILED else []),
     ]
     return " ".join(sentences)
 
@@ -116,7 +117,7 @@ def _epoch(asked: Asked) -> list[str]:
 
 def _compiling(asked: Asked) -> list[str]:
     """The first iteration of compiled CNNs, which no epoch includes."""
-    if asked.question.capture != "compile":
+    if asked.question.capture not in COMPILED:
         return []
     return [
         f"Compiling takes {compiling_in_words(asked)} on the hosts where it was measured: no epoch includes it, the "

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 FRAMEWORKS = ("pytorch", "tensorflow", "chainer")
 PRECISIONS = ("fp32", "tf32", "fp16", "amp_fp16", "amp_bf16")
 MEMORY_FORMATS = ("nchw", "channels_last")
-CAPTURES = ("eager", "graph", "static_graph", "compile")
+CAPTURES = ("eager", "graph", "static_graph", "compile", "compile_graph")
+COMPILED = ("compile", "compile_graph")
+"""Captures by PyTorch's compiler: its default mode, and ``reduce-overhead``, which replays CUDA graphs."""
+
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "nadam", "rmsprop", "adadelta", "adagrad", "lamb")
 FLOAT32_MATMUL_PRECISIONS = ("highest", "high")
 """Values of `torch.set_float32_matmul_precision`: fp32 (the default since PyTorch 1.12) and TF32. ``medium`` is TF32 on
@@ -73,6 +76,11 @@ class Mode:
     def replays(self) -> bool:
         """Whether the host launches an iteration as a whole, captured as a graph, and not kernel by kernel."""
         return self.capture in ("graph", "static_graph")
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether PyTorch's compiler makes the kernels."""
+        return self.capture in COMPILED
 
     def __post_init__(self) -> None:
         for field in fields(self):

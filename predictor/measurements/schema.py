@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from predictor.catalogue.modes import (
     CAPTURES,
+    COMPILED,
     FLOAT32_MATMUL_PRECISIONS,
     FRAMEWORKS,
     MEMORY_FORMATS,
@@ -237,7 +238,7 @@ def is_compiled(frame: pd.DataFrame) -> NDArray[np.bool_]:
 
     if "capture" not in frame:
         return np.zeros(len(frame), dtype=bool)
-    return (frame["capture"] == "compile").to_numpy(dtype=bool)
+    return frame["capture"].isin(COMPILED).to_numpy(dtype=bool)
 
 
 def missing_column(entry: Column, n_rows: int) -> pd.Series:

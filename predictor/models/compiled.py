@@ -20,9 +20,9 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.chainer import CONVOLUTIONS, PRODUCTS
 from predictor.models.forecast import IterationForecast, Reason
-from predictor.models.hosts import autocast_host
+from predictor.models.hosts import autocast_host, enqueued
 from predictor.models.ratios import Change, Ratios, Way, ratios_of
-from predictor.operators.operators import Operator, operators_of
+from predictor.operators.operators import Operator, operators_of, parameter_tensors
 from predictor.operators.work import moved_bytes, operator_class
 
 if TYPE_CHECKING:
@@ -41,11 +41,13 @@ def check_compiles(gpu: Gpu, mode: Mode) -> None:
     """Refuse what PyTorch's compiler does not do, or nobody measured; OutOfRangeError with the next step."""
     if mode.framework != "pytorch":
         raise OutOfRangeError(
-            f"capture compile is PyTorch's torch.compile, which {mode.framework} does not have. Leave capture out, or "
-            "pass framework pytorch."
+            f"capture {mode.capture} is PyTorch's torch.compile, which {mode.framework} does not have. Leave capture "
+            "out, or pass framework pytorch."
         )
     if is_cpu(gpu.name):
-        raise OutOfRangeError(f"capture compile is predicted on GPUs, not on {gpu.name}. Pass capture eager.")
+        raise OutOfRangeError(
+            f"capture {mode.capture} is predicted on GPUs, not on {gpu.name}. Pass capture eager."
+        )
     if not compiles(gpu):
         raise OutOfRangeError(
             f"{gpu.name} has compute capability {gpu.compute_capability:g}, and torch.compile makes kernels from "
@@ -136,11 +138,19 @@ def _change(
     return Change(
         ratios["elementwise"],
         classes,
-        ratios["host"] / autocast_host(mode),
+        _host(table, mode, ratios),
         ratios.spread_on(gpu),
         ratios.host_spread,
         _reasons(ratios, table, gpu, mode, batch_sizes),
     )
+
+
+def _host(table: LayerTable, mode: Mode, ratios: Ratios) -> float:
+    """Host time over that of the eager iteration; of a replayed graph little but the optimizer's is left."""
+    if mode.capture == "compile":
+        return ratios["host"] / autocast_host(mode)
+    left = ratios["graph_layers"] + ratios["graph_tensor"] * sum(map(parameter_tensors, table))
+    return left / enqueued(table, mode.optimizer) / autocast_host(mode)
 
 
 COMPILED = Way("compile", _known_mode, lambda mode: replace(mode, capture="eager"), _change)
@@ -149,9 +159,11 @@ COMPILED = Way("compile", _known_mode, lambda mode: replace(mode, capture="eager
 GPU time = `products` x eager convolutions and matrix products + `elementwise` x what lies between them, batch norms too
 + `bytes` x the time of the bytes of other norms and of pools at the GPU's bandwidth + loss and optimizer; host time =
 `host` x that of the eager one in the model's own memory format and without autocast, whose casts are compiled: a
-compiled iteration costs the host 0.033 ms for each of its kernels, whatever the precision. Compiling takes `compile_s`
-+ `compile_layer_s` x layers, in seconds, within e^`compile_spread`. Elsewhere than on measured GPUs the ratio varies as
-that of forward passes of 1,625 CNNs and transformers does from a GeForce RTX 4090 to a 5090 (timm).
+compiled iteration costs the host 0.033 ms for each of its kernels, whatever the precision. With
+``mode="reduce-overhead"`` (``compile_graph``) it costs `graph_layers` + `graph_tensor` x parameter tensors, in passes
+of a mean layer (16 iterations of six CNNs on an H100's machine beside the reference iteration). Compiling takes
+`compile_s` + `compile_layer_s` x layers, in seconds, within e^`compile_spread`. Elsewhere than on measured GPUs the
+ratio varies as that of forward passes of 1,625 CNNs and transformers does from a GeForce RTX 4090 to a 5090 (timm).
 """
 
 

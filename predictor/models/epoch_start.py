@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from predictor.catalogue.devices import is_cpu
+from predictor.catalogue.modes import COMPILED
 from predictor.models.compiled import compile_seconds
 from predictor.models.ratios import ratios_of
 from predictor.operators.memory import input_elements
@@ -33,7 +34,7 @@ def start_factor() -> float:
 
 def has_known_start(gpu: Gpu, mode: Mode) -> bool:
     """Whether starts were measured: PyTorch on GPUs (H100 and H200), without autotuning and graphs."""
-    eager_or_compiled = mode.capture in ("eager", "compile") and not mode.autotune
+    eager_or_compiled = mode.capture in ("eager", *COMPILED) and not mode.autotune
     return mode.framework == "pytorch" and eager_or_compiled and not is_cpu(gpu.name)
 
 
@@ -50,7 +51,7 @@ def first_calls_s(table: LayerTable, mode: Mode) -> float:
     mini-batch the second time is not spent.
     """
     ratios = ratios_of("start")
-    if mode.capture == "compile":
+    if mode.is_compiled:
         return ratios["first_calls_s"] + _BATCHES_OF_TWO_SIZES * compile_seconds(table)
     n = len(compiled_shapes(table, mode))
     return ratios["first_calls_s"] + _BATCHES_OF_TWO_SIZES * ratios["depthwise_shape_s"] * n

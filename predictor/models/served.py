@@ -208,7 +208,7 @@ class Model(Epochs):
         from_host: bool,
     ) -> list[IterationForecast]:
         """Forecasts on each GPU in one mode, by whatever is known of the GPU."""
-        if mode.capture == "compile":
+        if mode.is_compiled:
             return self._by_ratios(COMPILED, table, gpus, mode, batches, anchors, method, host)
         devices = self._measured_or_plain([(gpu, mode) for gpu in gpus])
         found: dict[int, IterationForecast] = {}

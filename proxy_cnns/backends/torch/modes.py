@@ -28,7 +28,7 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
             f"Choose amp_fp16 or another of {', '.join(has)}."
         )
     check_mode_of("PyTorch", mode, has, capability)
-    if mode.framework != "pytorch" or mode.xla or mode.capture == "static_graph":
+    if mode.framework != "pytorch" or mode.xla or mode.capture in ("static_graph", "compile_graph"):
         raise SchemaError(
             f"framework {mode.framework!r}, xla {mode.xla}, capture {mode.capture!r}: PyTorch is measured as "
             "framework pytorch, without XLA, captured eager, graph or compile."

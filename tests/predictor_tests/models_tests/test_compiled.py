@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from ratios_fit import COMPILE, compiled_pairs, measured_cnn, own_tables
 
@@ -15,13 +16,13 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_compiled
 from predictor.models.compiled import COMPILED as COMPILED_BY_EAGER
-from predictor.models.compiled import compile_seconds, eager_mode
+from predictor.models.compiled import check_compiles, compile_seconds, eager_mode
 from predictor.models.forecast import WIDENS, Anchor
 from predictor.models.ratios import ratios_of
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 
-H200, A100, T4 = map(find_gpu, ("NVIDIA H200", "NVIDIA A100-SXM4-40GB", "T4"))
+H200, H100, A100, T4 = map(find_gpu, ("NVIDIA H200", "H100 SXM", "NVIDIA A100-SXM4-40GB", "T4"))
 COMPILED = Mode(precision="tf32", capture="compile")
 SIZES = [1, 16, 64, 256]
 SHIPPED = ratios_of("compile")
@@ -186,6 +187,19 @@ def test_compiled_rows_are_told_by_their_capture(made_up_gpu):
     rows = pd.DataFrame(made_up_gpu.target_rows(["resnet18"], [64, 128], {}))
     assert is_compiled(rows).tolist() == [False, False]
     assert is_compiled(rows.assign(capture=["eager", "compile"])).tolist() == [False, True]
+
+
+def test_a_replayed_graph_has_the_gpus_time_and_little_of_the_hosts(model):
+    graphs, compiled = (
+        asked(model, "resnet34", H100, replace(COMPILED, capture=capture), sizes=[4, 64])
+        for capture in ("compile_graph", "compile")
+    )
+    assert graphs.gpu_time_ms.tolist() == compiled.gpu_time_ms.tolist()
+    assert (graphs.host_time_ms < 0.3 * compiled.host_time_ms).all()
+    assert graphs.iteration_time_ms[0] == pytest.approx(3.96, rel=0.15)  # as measured, in TF32
+    assert is_compiled(pd.DataFrame({"capture": ["compile_graph", "eager"]})).tolist() == [True, False]
+    with pytest.raises(OutOfRangeError, match="capture compile_graph is PyTorch's"):
+        check_compiles(H200, Mode("tensorflow", "fp32", capture="compile_graph"))
 
 
 def test_an_answer_says_how_long_compiling_takes_and_an_eager_one_does_not():
