@@ -74,9 +74,15 @@ def main() -> None:
     warnings.simplefilter("always", LeftOutWarning)
     warnings.showwarning = _show_warning
     called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    words = sys.argv[1:]
     completes = "_EPOCHCAST_COMPLETE" in os.environ  # a shell asks, which may want any command's options
     try:
-        build_app(None if completes else called)(prog_name="epochcast")
+        if any(word.partition("=")[0] == "--args" for word in words):
+            from epochcast.timm_arguments import with_timm_arguments
+
+            words, note = with_timm_arguments(words)
+            typer.echo(note, err=True)
+        build_app(None if completes else called)(words, prog_name="epochcast")
     except EpochcastError as error:
         _fail(str(error))
     except SystemExit as end:

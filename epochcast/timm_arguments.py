@@ -1,0 +1,102 @@
+"""The arguments of timm's `train.py`, as they are typed there, as arguments of a command here (`--args "..."`)."""
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any, NoReturn
+
+from predictor.cnns.zoo import zoo_names
+from predictor.errors import SchemaError, nearest
+
+_TAKEN: dict[str, dict[str, Any]] = {
+    "--model": {}, "-b --batch-size": {"type": int}, "--epochs": {"type": int}, "--img-size": {"type": int},
+    "--input-size": {"type": int, "nargs": 3}, "--amp": {"action": "store_true"}, "--amp-dtype": {}, "--opt": {},
+    "--channels-last": {"action": "store_true"}, "--torchcompile": {"nargs": "?", "const": "inductor"},
+    "--sync-bn": {"action": "store_true"}, "-j --workers": {}, "--grad-accum-steps": {"type": int, "default": 1},
+    "--nproc-per-node --nproc_per_node": {"type": int},
+}  # fmt: skip
+_LEFT = (
+    "--aa --aug-repeats --aug-splits --clip-grad --clip-mode --color-jitter --cooldown-epochs --crop-pct "
+    "--cutmix --data-dir --dataset --decay-rate --drop --drop-path --experiment --hflip --interpolation "
+    "--layer-decay --log-interval --lr --lr-base --lr-cycle-limit --mean --min-lr --mixup --mixup-off-epoch "
+    "--mixup-prob --mixup-switch-prob --model-ema-decay --momentum --num-classes --opt-eps --output "
+    "--patience-epochs --ratio --recount --remode --reprob --resplit --scale --sched --seed --smoothing --std "
+    "--train-interpolation --tta --val-split -vb --validation-batch-size --warmup-epochs --warmup-lr "
+    "--weight-decay"
+).split()  # noqa: SIM905 - a list of words
+_SWITCHES = (
+    "--model-ema --bce-loss --pin-mem --no-aug --no-prefetcher --pretrained --use-multi-epochs-loader "
+    "--standalone"
+).split()  # noqa: SIM905 - a list of words
+_OPTIMIZERS = {"sgd": "momentum", "momentum": "momentum", "nesterov": "momentum", "rmsproptf": "rmsprop"}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SchemaError(f"--args: {message}. Give the arguments of timm's train.py in one pair of quotes.")
+
+
+def with_timm_arguments(typed: Sequence[str]) -> tuple[list[str], str]:
+    """What was typed with `--args "..."` replaced by options of this command, and a note that says so.
+
+    Raises
+    ------
+    SchemaError
+        If it names no model, an argument that is not known, or a value of the wrong kind.
+    """
+    place = next(i for i, word in enumerate(typed) if word.partition("=")[0] == "--args")
+    _, has_text, text = typed[place].partition("=")
+    text = text if has_text else "".join(typed[place + 1 : place + 2])
+    rest = [*typed[:place], *typed[place + 2 - bool(has_text) :]]
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    for names, more in _TAKEN.items():
+        parser.add_argument(*names.split(), **more)
+    for name in _LEFT:
+        parser.add_argument(name)
+    for name in _SWITCHES:
+        parser.add_argument(name, action="store_true")
+    given, words = parser.parse_known_args(shlex.split(text))
+    unknown = [word for word in words if word.startswith("-")]
+    if unknown or not given.model:
+        flags = [name for names in _TAKEN for name in names.split()] + [*_LEFT, *_SWITCHES]
+        raise SchemaError(
+            f"--args: {unknown[0]!r} is not known. Nearest: {nearest(unknown[0], flags)}. Leave it out."
+            if unknown
+            else "--args names no --model. Give timm's, such as --args '--model resnet50 -b 256 --amp'."
+        )
+    own = _options(given)
+    left = sorted(f"--{name.replace('_', '-')}" for name in _changing(given))
+    note = f"--args read as: epochcast {' '.join([*rest[:1], *own, *rest[1:]])}"
+    note += f"; not counted: {', '.join(left)}" if left else ""
+    return [*rest[:1], *own, *rest[1:]], note
+
+
+def _options(given: Any) -> list[str]:
+    known = given.model in zoo_names() and find_spec("timm") is None
+    gpus, parts = given.nproc_per_node or 1, given.grad_accum_steps
+    half = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}.get(given.amp_dtype or "float16")
+    if half is None:
+        raise SchemaError(f"--args: --amp-dtype {given.amp_dtype!r} is none of float16, bfloat16.")
+    side = given.img_size or (given.input_size or [None])[-1]
+    pairs = {
+        "--batch-size": (given.batch_size or 128) * parts * gpus,
+        "--n-gpus": gpus if gpus > 1 else None,
+        "--gradient-accumulation": parts if parts > 1 else None,
+        "--precision": half if given.amp else None,
+        "--memory-format": "channels_last" if given.channels_last else None,
+        "--capture": "compile" if given.torchcompile else None,
+        "--optimizer": _OPTIMIZERS.get(given.opt or "sgd", given.opt),
+        "--image-size": side,
+        "--epochs": given.epochs,
+        "--workers": given.workers,
+    }
+    words = [str(word) for name, value in pairs.items() if value is not None for word in (name, value)]
+    words += ["--sync-batch-norm"] if given.sync_bn else []
+    return [given.model if known else f"timm:{given.model}", *words]
+
+
+def _changing(given: Any) -> list[str]:
+    """Arguments that change what an iteration does, and that no option tells."""
+    names = ("model_ema", "clip_grad", "mixup", "cutmix", "aug_splits", "drop_path", "bce_loss")
+    return [name for name in names if getattr(given, name)]

@@ -1,0 +1,64 @@
+"""`--args "..."` takes the arguments of timm's `train.py` as they are typed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from epochcast.timm_arguments import with_timm_arguments
+from predictor.errors import SchemaError
+
+TYPED = {
+    "train.py --data-dir /imagenet --model resnet50 -b 256 --amp --amp-dtype bfloat16 --channels-last --opt adamw": (
+        "resnet50 --batch-size 256 --precision amp_bf16 --memory-format channels_last --optimizer adamw"
+    ),
+    "torchrun --nproc_per_node=4 train.py /data --model resnet50 -b 64 --epochs 90 -j 8 --sync-bn": (
+        "resnet50 --batch-size 256 --n-gpus 4 --optimizer momentum --epochs 90 --workers 8 --sync-batch-norm"
+    ),
+    "--model resnet50 -b 32 --grad-accum-steps 4 --amp --torchcompile --input-size 3 288 288": (
+        "resnet50 --batch-size 128 --gradient-accumulation 4 --precision amp_fp16 --capture compile "
+        "--optimizer momentum --image-size 288"
+    ),
+}
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_what_is_typed_for_timm_is_read_as_options(typed):
+    words, note = with_timm_arguments(["predict", "--args", typed, "--gpu", "H200"])
+    assert [word.removeprefix("timm:") for word in words] == [
+        "predict",
+        *TYPED[typed].split(),
+        "--gpu",
+        "H200",
+    ]
+    assert "not counted" not in note
+
+
+def test_what_changes_an_iteration_and_is_not_counted_is_named():
+    _, note = with_timm_arguments(["compare", "--args=--model resnet50 --model-ema --mixup 0.2 --lr 0.1"])
+    assert note.endswith("not counted: --mixup, --model-ema")
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("--modle resnet50", "'--modle' is not known. Nearest: '--model'"),
+        ("-b 64", "names no --model"),
+        ("--model resnet50 -b many", "invalid int value: 'many'"),
+        ("--model resnet50 --amp --amp-dtype half", "'half' is none of float16, bfloat16"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_reason(typed, why):
+    with pytest.raises(SchemaError, match=why):
+        with_timm_arguments(["predict", "--args", typed])
+
+
+def test_the_command_answers_what_is_typed_for_timm_as_its_own_options():
+    def answered(*words):
+        code = "from epochcast.command import main; main()"
+        command = [sys.executable, "-c", code, "predict", *words, "--gpu", "H200", "--json"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert answered("--args", "--model resnet50 -b 64 --opt adam") == answered(
+        "resnet50", "--batch-size", "64", "--optimizer", "adam"
+    )
