@@ -16,7 +16,7 @@ _TAKEN: dict[str, dict[str, Any]] = {
     "--sync-bn": {"action": "store_true"}, "-j --workers": {}, "--grad-accum-steps": {"type": int, "default": 1},
     "--nproc-per-node --nproc_per_node": {"type": int},
 }  # fmt: skip
-_LEFT = (
+_LEFT = (  # noqa: SIM905 - a list of words
     "--aa --aug-repeats --aug-splits --clip-grad --clip-mode --color-jitter --cooldown-epochs --crop-pct "
     "--cutmix --data-dir --dataset --decay-rate --drop --drop-path --experiment --hflip --interpolation "
     "--layer-decay --log-interval --lr --lr-base --lr-cycle-limit --mean --min-lr --mixup --mixup-off-epoch "
@@ -24,11 +24,11 @@ _LEFT = (
     "--patience-epochs --ratio --recount --remode --reprob --resplit --scale --sched --seed --smoothing --std "
     "--train-interpolation --tta --val-split -vb --validation-batch-size --warmup-epochs --warmup-lr "
     "--weight-decay"
-).split()  # noqa: SIM905 - a list of words
-_SWITCHES = (
+).split()
+_SWITCHES = (  # noqa: SIM905 - a list of words
     "--model-ema --bce-loss --pin-mem --no-aug --no-prefetcher --pretrained --use-multi-epochs-loader "
     "--standalone"
-).split()  # noqa: SIM905 - a list of words
+).split()
 _OPTIMIZERS = {"sgd": "momentum", "momentum": "momentum", "nesterov": "momentum", "rmsproptf": "rmsprop"}
 
 
