@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from epochcast.tables import json_ready
+from predictor.answers.check import Speed
 from predictor.answers.options import KINDS, Option, check_known, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, check_names
 from predictor.checks import whole_number
@@ -47,17 +48,11 @@ _BATCH_SIZES = {
 }
 _BATCH_SIZE = {"type": "integer", "description": "Images per mini-batch, of all GPUs together."}
 _MOST = {"type": "integer", "minimum": 1, "default": 10, "description": "Most rows to return."}
-_SPEEDS = {
-    "images_per_s": {"type": "number", "description": "Its measured speed: images per second, or"},
-    "iteration_time_ms": {"type": "number", "description": "milliseconds of an iteration, or"},
-    "epoch_time_s": {"type": "number", "description": "seconds of an epoch (with samples or data_set), or"},
-    "log": {"type": "string", "description": "the path of a file with what the training printed."},
-    "waiting_share": {
-        "type": "number",
-        "description": "Share of the time that the loop waits for its loader, 0 to 1.",
-    },
-    "epochs": {"type": "integer", "description": "Epochs of the training, for what mending saves."},
+_LOG = {
+    "type": "string",
+    "description": "Instead of its speed, the path of a file with what the training printed.",
 }
+_EPOCHS = {"type": "integer", "description": "Epochs of the training, for what mending saves."}
 _OF_EXPLANATION = (
     *("cnn", "gpu", "precision", "memory_format", "batch_sizes", "iteration_time_ms", "low_ms", "high_ms"),
     *("gpu_time_ms", "host_time_ms", "bound", "classes", "bound_ms", "other_modes"),
@@ -211,10 +206,11 @@ TOOLS: dict[str, AgentTool] = {
     "check": AgentTool(
         "Whether the measured speed of a training is normal, and if not its likeliest causes, each with what mends it "
         "and what that saves. Give one speed or a log, and the options as the training runs (precision, workers, ...).",
-        {"cnn": _CNN, "gpu": _GPU, "batch_size": _BATCH_SIZE, **_SPEEDS},
+        {"cnn": _CNN, "gpu": _GPU, "batch_size": _BATCH_SIZE, "log": _LOG, "epochs": _EPOCHS},
         ("cnn", "gpu", "batch_size"),
         "predict",
         _check,
+        (Speed, Question),
     ),
     "explain": AgentTool(
         "What the time of an iteration is made of (milliseconds by class of operators), what bounds it (host, compute, "

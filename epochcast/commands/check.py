@@ -9,37 +9,23 @@ import typer
 from epochcast.api import check as check_speed
 from epochcast.commands import options as o
 from epochcast.tables import Format, print_notes, print_records
+from predictor.answers.check import Speed
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
 
 
-@o.with_options(Question, answer="predict")
+@o.with_options(Speed, Question, answer="predict")
 @o.with_json
 def check_command(
     cnn: o.Cnn,
     gpu: Annotated[str, o.gpu_option(more="")],
     batch_size: o.BatchSizes = None,
-    images_per_s: Annotated[
-        float | None, typer.Option(help="Its speed in images a second.", show_default=False)
-    ] = None,
-    iteration_time_ms: Annotated[
-        float | None, typer.Option(help="Or milliseconds of an iteration.", show_default=False)
-    ] = None,
-    epoch_time_s: Annotated[
-        float | None, typer.Option(help="Or seconds of an epoch.", show_default=False)
-    ] = None,
     log: Annotated[
         Path | None,
         typer.Option(
-            help="Or what the training printed: a progress bar's, timm's, torchvision's, Keras's or nnU-Net's lines, "
-            "or Lightning's CSV.",
+            help="Instead of its speed, what the training printed: a progress bar's, timm's, torchvision's, Keras's or "
+            "nnU-Net's lines, or Lightning's CSV.",
             show_default=False,
-        ),
-    ] = None,
-    waiting_share: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the time that the loop waits for its loader, 0 to 1.", show_default=False
         ),
     ] = None,
     epochs: Annotated[int, typer.Option(help="Epochs of the training, for what mending saves.", min=1)] = 1,
@@ -53,16 +39,7 @@ def check_command(
             f"--format {output.value} is a table's, and this is no table. Pass json, or leave it out."
         )
     found = check_speed(
-        o.cnn_or_layers(cnn, options),
-        gpu,
-        batch_size or None,
-        images_per_s=images_per_s,
-        iteration_time_ms=iteration_time_ms,
-        epoch_time_s=epoch_time_s,
-        log=log,
-        waiting_share=waiting_share,
-        epochs=epochs,
-        **options,
+        o.cnn_or_layers(cnn, options), gpu, batch_size or None, log=log, epochs=epochs, **options
     )
     if output is Format.json:
         about = asdict(found)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.asked import Asked
+from predictor.answers.options import check_options, option
 from predictor.answers.quantities import estimate, number, percent, rounded, rounded_duration, usd
 from predictor.answers.question import Question, named
 from predictor.catalogue.devices import Gpu, default_precision, precisions_of
 from predictor.catalogue.links import Link, all_links, find_link
 from predictor.catalogue.modes import chainer_lacks
 from predictor.catalogue.offers import hourly_usd
-from predictor.checks import positive_number
-from predictor.errors import OutOfRangeError, SchemaError
+from predictor.errors import SchemaError
 
 TIMES = ("images_per_s", "iteration_time_ms", "epoch_time_s")
 """How a speed is given: exactly one of these."""
@@ -55,12 +56,14 @@ _SEEN = 20.0  # odds of a cause that was seen
 _WAITING = 0.1  # share of the time that a loop waits for its loader, from which loading is the cause
 
 
+_seen = partial(option, answers=("predict",))
+
+
 @dataclass(frozen=True, slots=True)
 class Speed:
     """The speed of a training: exactly one of the three times, and what else was seen.
 
-    `waiting_share` is the share of the time in which the loop waits for its loader, `slowed_by` what holds the GPU's
-    clock down, as its driver says.
+    `slowed_by` is what holds the GPU's clock down, as its driver says.
 
     Raises
     ------
@@ -68,23 +71,21 @@ class Speed:
         If none or several are given, or one is not above 0.
     """
 
-    images_per_s: float | None = None
-    iteration_time_ms: float | None = None
-    epoch_time_s: float | None = None
-    waiting_share: float | None = None
+    images_per_s: float | None = _seen(None, "Its speed in images a second.", "number")
+    iteration_time_ms: float | None = _seen(None, "Or milliseconds of an iteration.", "number")
+    epoch_time_s: float | None = _seen(None, "Or seconds of an epoch.", "number")
+    waiting_share: float | None = _seen(
+        None, "Share of the time that the loop waits for its loader, 0 to 1.", "share"
+    )
     slowed_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_options(self)
         given = [name for name in TIMES if getattr(self, name) is not None]
         if len(given) != 1:
             raise SchemaError(
                 f"{' and '.join(map(named, given)) or 'no speed'} {'are' if given else 'is'} given. "
                 f"Give one: {', '.join(map(named, TIMES))}."
-            )
-        object.__setattr__(self, given[0], positive_number(named(given[0]), getattr(self, given[0])))
-        if self.waiting_share is not None and not 0 <= self.waiting_share < 1:
-            raise OutOfRangeError(
-                f"{named('waiting_share')} {self.waiting_share} is no share: pass 0 to less than 1."
             )
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from predictor.checks import as_list, positive_number, whole_number, yes_or_no
-from predictor.errors import EpochcastError, SchemaError, nearest
+from predictor.errors import EpochcastError, OutOfRangeError, SchemaError, nearest
 
 ANSWERS = ("predict", "compare", "bulk", "cell", "watch", "explain", "parallel", "memory")
 """What reads options: predictions, comparisons, tables of questions (for all rows, and in a row's own cell), watched
@@ -113,6 +113,16 @@ def _usd(known: Option, value: Any) -> float:
     return positive_number(known.shown, value)
 
 
+def _share(known: Option, value: Any) -> float:
+    """A share, 0 to less than 1."""
+    if str(value).strip() in _ZERO:
+        return 0.0
+    share = positive_number(known.shown, value)
+    if share >= 1:
+        raise OutOfRangeError(f"{known.shown} {value} is no share: pass 0 to less than 1.")
+    return share
+
+
 _ZERO = ("0", "0.0", "0.00")
 _WITH_UNIT = re.compile(
     r"(\d+(?:\.\d+)?|\.\d+)\s*(s|secs?|seconds?|m|min|mins|minutes?|h|hrs?|hours?|d|days?|w|weeks?)(?![a-z])[\s,]*"
@@ -154,6 +164,7 @@ KINDS: dict[str, Kind] = {
     "number": Kind(_number, "float", ("number",), "X"),
     "hours": Kind(_hours, "float | str", ("number", "string"), "X"),
     "usd": Kind(_usd, "float | str", ("number", "string"), "X"),
+    "share": Kind(_share, "float", ("number",), "X"),
     "choice": Kind(_choice, "str", ("string",), "WORD"),
     "word": Kind(lambda _, value: str(value).strip(), "str", ("string",), "NAME"),
     "flag": Kind(

@@ -36,7 +36,7 @@ def test_a_log_tells_the_speed_and_the_waits(epochcast, tmp_path):
     ("given", "says"),
     [
         ([], "Give one: --images-per-s"),
-        (["--images-per-s", "-3"], "--images-per-s -3"),
+        (["--images-per-s", "-3"], "--images-per-s '-3'"),
         (["--epoch-time-s", "9"], "--epoch-time-s needs the samples"),
         (["--images-per-s", "9", "--log", "x.log"], "a log and a speed are given"),
         (["--images-per-s", "9", "--format", "csv"], "--format csv"),
