@@ -43,6 +43,10 @@ _RECURRENT_LAYERS, _PER_POSITION, _SMALL_STATE = 11.0, 0.4, 128
 """Host time of a recurrent layer over a CNN's mean layer, and of each position in each direction where the state is
 larger than this: of smaller ones cuDNN runs all positions in one kernel (20 shapes on an H100)."""
 
+_CHECKPOINT = 4.3
+"""Host time of a part that gradient checkpointing runs again, beside its passes, over that of a mean layer's passes
+(`benchmarks/host_dispatches.py`)."""
+
 FORWARD_ALONE, FROZEN_BACKWARD = 0.31, 0.25
 """Host time of a forward pass that no backward pass follows, over that of all passes; and of the backward pass of a
 layer whose weights are frozen, over that of one that learns. Of one ConvNeXt-S in AMP on an H100's machine, trained
@@ -93,7 +97,8 @@ def enqueued(table: LayerTable, optimizer: str) -> float:
     )
     passes = sum(_weight(layer, table) * _passes(layer, table.recomputations(layer)) for layer in table)
     beside = (table.step and table.step.beside) or 0
-    return ratios["fixed_layers"] + passes + tensors + beside
+    again = _CHECKPOINT * table.parts * len({layer.recomputed for layer in table} - {None})
+    return ratios["fixed_layers"] + passes + tensors + beside + again
 
 
 def idle_ms(table: LayerTable, mode: Mode, host_time_ms: Array) -> tuple[Array, float]:
