@@ -1,4 +1,4 @@
-"""Forecasts and truths of the steps in `training_steps.py` and `strangers.py`: GPU time, iteration and memory.
+"""Forecasts and truths of the steps in `training_steps.py`: GPU time, iteration and memory.
 
 `python benchmarks/trainings.py --forecast FILE` records each step and writes what epochcast answers, on no GPU;
 `--measure FILE` runs them on this machine's GPU; `--judge FORECASTS MEASURED` compares. `--tiny` takes small sizes.
@@ -19,10 +19,8 @@ from statistics import mean, median
 from typing import Any
 
 import torch  # noqa: TID253 - what is measured
-from strangers import STRANGERS
-from training_steps import STEPS as FIRST_STEPS
+from training_steps import STEPS
 
-STEPS = FIRST_STEPS | STRANGERS
 GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 HOSTS = {"": None, "h100_16_cores": str(Path(__file__).parents[1] / "datasets/hosts/h100_16_cores.json")}
 CONTEXT_GIB = 0.5
@@ -33,7 +31,7 @@ Row = dict[str, Any]
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="steps (those of strangers.py)")
+    parser.add_argument("names", nargs="*", help="steps (all)")
     parser.add_argument("--forecast", type=Path, metavar="FILE")
     parser.add_argument("--measure", type=Path, metavar="FILE")
     parser.add_argument("--judge", type=Path, nargs=2, metavar="FILE")
@@ -42,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="of --measure: no step begins later")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    names = options.names or list(STRANGERS)
+    names = options.names or list(STEPS)
     if options.forecast:
         write(options.forecast, forecasts(names, options.tiny))
     if options.measure:
@@ -158,30 +156,37 @@ def union(spans: list[tuple[float, float]]) -> float:
     return total
 
 
-def judge(forecast: Path, truth: Path) -> None:
-    """Print each step's error, the mean over steps, and how many lie within the interval, for each host."""
+def compared(
+    forecast: Path, truth: Path, host: str = ""
+) -> tuple[dict[str, dict[str, tuple[float, float]]], int]:
+    """Forecast and truth of each goal by step, answered for a host, and how many iterations lie in their interval."""
     with truth.open(encoding="utf-8") as file:
         seen = {row["step"]: row for row in csv.DictReader(file) if not row["error"]}
     with forecast.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if seen.get(row["step"], {}).get("gpu") == row["gpu"]]
-    for host in dict.fromkeys(row.get("host", "") for row in rows):
-        print(f"\nhost: {host or 'not named'}")
-        errors: dict[str, list[float]] = {name: [] for name in GOALS}
-        inside = 0
-        for row in rows:
-            if row.get("host", "") != host:
-                continue
+    found, inside = {}, 0
+    for row in rows:
+        if row.get("host", "") == host:
             real = {name: float(seen[row["step"]][name]) for name in ("gpu_time_ms", "iteration_time_ms")}
             real["peak_memory_gib"] = float(seen[row["step"]]["peak_allocated_gib"]) + CONTEXT_GIB
             inside += float(row["low_ms"]) <= real["iteration_time_ms"] <= float(row["high_ms"])
-            parts = []
-            for name, value in real.items():
-                errors[name].append(float(row[name]) / value - 1)
-                parts.append(f"{name[:4]} {float(row[name]):7.2f} for {value:7.2f} ({errors[name][-1]:+.1%})")
-            print(f"{row['step']:30}", *parts)
-        for name, goal in GOALS.items():
-            print(f"{name}: {mean(map(abs, errors[name])):.1%} on average, goal {goal:.0%}")
-        print(f"iterations inside their interval: {inside} of {len(errors['gpu_time_ms'])}")
+            found[row["step"]] = {name: (float(row[name]), value) for name, value in real.items()}
+    return found, inside
+
+
+def judge(forecast: Path, truth: Path) -> None:
+    """Print each step's error, the mean over steps, and how many lie within the interval, for each host."""
+    for host in HOSTS:
+        found, inside = compared(forecast, truth, host)
+        for step, numbers in found.items():
+            parts = (
+                f"{name[:4]} {a:7.2f} for {b:7.2f} ({a / b - 1:+.1%})" for name, (a, b) in numbers.items()
+            )
+            print(f"{step:30}", *parts)
+        for name, goal in GOALS.items() if found else ():
+            error = mean(abs(a / b - 1) for a, b in (numbers[name] for numbers in found.values()))
+            print(f"{name}: {error:.1%} on average, goal {goal:.0%}")
+        print(f"host {host or 'not named'}: {inside} of {len(found)} iterations inside their interval\n")
 
 
 if __name__ == "__main__":

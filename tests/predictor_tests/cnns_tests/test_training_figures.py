@@ -1,0 +1,27 @@
+"""What the page says of forecasts of recorded steps follows from the tables of forecasts and truths."""
+
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def trainings(torch, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import trainings
+
+    return trainings
+
+
+def test_the_errors_of_the_page_are_those_of_its_tables(trainings):
+    page = (ROOT / "docs/recorded_steps.md").read_text(encoding="utf-8")
+    files = (ROOT / "benchmarks/trainings_forecast.csv", ROOT / "benchmarks/trainings_h100.csv")
+    found, inside = trainings.compared(*files)
+    errors = (
+        mean(abs(a / b - 1) for a, b in (each[name] for each in found.values())) for name in trainings.GOALS
+    )
+    figures = " | ".join(f"{error:.1%}".replace("%", " %") for error in errors)
+    assert f"(`{files[0].name}`) | {figures} | {inside} of {len(found)} |" in page
