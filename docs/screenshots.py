@@ -5,18 +5,14 @@ the top of the page, so that they stay small; `--out` writes them elsewhere.
 """
 
 import argparse
-import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from service import Service
 
 DESKTOP, PHONE = (1360, 900), (390, 844)
 LIMITS = "#budget_usd=80&deadline_h=48"
@@ -41,18 +37,10 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     from playwright.sync_api import sync_playwright
 
-    drawn = (
-        "compare",
-        "resnet50",
-        "--data-set",
-        "imagenet",
-        "--epochs",
-        "90",
-        "--plot",
-        str(out / "compare.png"),
-    )
+    drawn = f"compare resnet50 --data-set imagenet --epochs 90 --plot {out / 'compare.png'}".split()
     subprocess.run([sys.executable, "-m", "epochcast", *drawn], check=True, stdout=subprocess.DEVNULL)  # noqa: S603
-    with _service() as url, sync_playwright() as playwright:
+    with Service() as service, sync_playwright() as playwright:
+        url = f"http://127.0.0.1:{service.port}"
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium") or None, args=["--no-sandbox"]
         )
@@ -72,34 +60,6 @@ def _take(page: Any, address: str, top: str, path: Path) -> None:
     page.wait_for_timeout(300)  # charts follow the window's size a moment later
     page.screenshot(path=path)
     print(f"{path}: {path.stat().st_size:,} bytes")
-
-
-@contextmanager
-def _service() -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "uvicorn", "api.main:create_app", "--factory", "--log-level", "warning"]
-    process = subprocess.Popen(  # noqa: S603 - our own service
-        [*command, "--port", url.rpartition(":")[2]],
-        env=os.environ | {"EPOCHCAST_STORE": "", "EPOCHCAST_LOG_LEVEL": "warning"},
-    )
-    try:
-        _wait(url, process)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
-    while process.poll() is None:
-        try:
-            urllib.request.urlopen(f"{url}/readyz").close()  # noqa: S310 - our own
-            return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.2)
-    raise SystemExit("The service does not start: see its message above.")
 
 
 if __name__ == "__main__":
