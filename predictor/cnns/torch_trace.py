@@ -590,7 +590,7 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
             if boxes is not None:
                 boxes._batched_nms_vanilla = boxes._batched_nms_coordinate_trick
             torch.autocast.__init__ = on_processor
-            clipping._has_foreach_support = lambda *_: True
+            clipping._has_foreach_support = lambda *_, **__: True
             parallel.forward = lambda self, *args, **kwargs: self.module(*args, **kwargs)
             if not torch.cuda.is_available():
                 torch.cuda.synchronize = lambda *_, **__: None

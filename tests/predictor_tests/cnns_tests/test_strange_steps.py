@@ -237,6 +237,22 @@ def test_averages_of_weights_are_counted_and_the_optimizers_updates_are_not(torc
     assert beside.gpu_time_ms > alone.gpu_time_ms
 
 
+def test_clipping_gradients_by_value_is_counted_in_lists(torch, net):
+    """It was refused: it asks for foreach functions of a device by its name."""
+    images, labels = torch.zeros(4, 3, 32, 32), torch.zeros(4).long()
+    optimizer, n = torch.optim.SGD(net.parameters(), 0.1), len([*net.parameters()])
+
+    def clipped():
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(images), labels).backward()
+        torch.nn.utils.clip_grad_value_(net.parameters(), 1.0)
+        optimizer.step()
+
+    kernels, counted = on_parameters(record(clipped))
+    assert 2 <= kernels < 2 * n
+    assert counted == pytest.approx(4 * sum(p.numel() for p in net.parameters()), rel=0.2)
+
+
 def test_standardised_weights_are_counted_forward_and_backward(torch):
     class Standardised(torch.nn.Conv2d):
         def forward(self, maps):
