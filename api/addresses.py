@@ -25,8 +25,6 @@ def host_name(host: str) -> str:
 def is_allowed_host(host: str, allowed: frozenset[str]) -> bool:
     """Whether a service of these names may be asked as `host`: any address, this machine, and the names.
 
-    Notes
-    -----
     Another page's script reaches a service by a name that was made to point to it (DNS rebinding); an address cannot be
     made to point elsewhere.
     """

@@ -31,10 +31,7 @@ _ETAG = re.compile(r'(?:W/)?"([^"]*)"')
 def in_json(content: object) -> bytes:
     """An answer in JSON; a number that is not finite becomes null.
 
-    Parameters
-    ----------
-    content : object
-        Plain values, dataclasses, and lists, tuples and dicts of these.
+    `content`: plain values, dataclasses, and lists, tuples and dicts of these.
     """
     written = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     return bytes(

@@ -69,11 +69,7 @@ class Metrics:
 
     Paths are counted by their route, so that the number of series does not grow with what clients send. Several
     processes of one service keep their numbers in the folder `PROMETHEUS_MULTIPROC_DIR`, and each tells those of all.
-
-    Attributes
-    ----------
-    in_work : int
-        Requests whose bodies are in and whose answers are not out.
+    `in_work`: requests whose bodies are in and whose answers are not out.
     """
 
     def __init__(self) -> None:

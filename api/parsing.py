@@ -48,10 +48,7 @@ Answering = Callable[[Q, Question], bytes]
 async def json_of(request: Request) -> bytes:
     """Read the JSON body of a question.
 
-    Raises
-    ------
-    HTTPException
-        413, 415 or 400 where it is too large, of another type or damaged.
+    HTTPException: 413, 415 or 400 where it is too large, of another type or damaged.
     """
     form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
     if form != "application/json":
@@ -98,10 +95,8 @@ def example_answer(kind: type[Q], answer: Answering[Q], serving: ServingState) -
 def with_measurements(question: Question, posted: CnnQuestion) -> Question:
     """The question with its measurements, fitted on top of the model.
 
-    Raises
-    ------
-    DataError, SchemaError, UnknownGpuError
-        If a row is wrong, which the message names, or they hold nothing to predict from.
+    DataError, SchemaError or UnknownGpuError if a row is wrong, which the message names, or they hold nothing to
+    predict from.
     """
     if not posted.measurements:
         return question

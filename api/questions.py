@@ -457,10 +457,7 @@ def plan_of(posted: ComparisonQuestion | MemoryPlanQuestion) -> Plan:
 def core_question(posted: CnnQuestion, gpus: object, served: Model, offers: Sequence[Offer]) -> Question:
     """The core's question with every option that was asked, but without the question's measurements.
 
-    Raises
-    ------
-    SchemaError, OutOfRangeError, UnknownCnnError
-        If options contradict each other, or the CNN makes no sense.
+    SchemaError, OutOfRangeError or UnknownCnnError if options contradict each other, or the CNN makes no sense.
     """
     cnn = _cnn_of(posted)
     options = {
@@ -501,8 +498,6 @@ def check_work(question: Question, gpus: float, modes: int = 1, *, rows: int = 0
     `gpus` are those of a mode, `modes` the precisions x memory formats asked of them, `rows` those of the answer,
     `repeats` how often each time is computed.
 
-    Notes
-    -----
     Layers of one shape are computed once and count once. A GPU with measured operators counts as 300 batch sizes more:
     layers that were not measured are searched for among those that were. Runs of the CNN correct each GPU; each of
     their GPUs is predicted at each of their batch sizes.

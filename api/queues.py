@@ -33,21 +33,12 @@ class Queue:
     The next call is that of the client which has taken least processor time, however many calls each of them has
     waiting: one client's burst delays another's call by one call and not by the burst, and whoever asks for much waits
     while others ask for little. Time taken while nobody else waited is forgotten. Where all places are taken, a client
-    with fewer calls waiting takes the newest of who has most.
-
-    Parameters
-    ----------
-    at_once, waiting : int
-        Calls that run, and calls that wait for them.
-    most_wait_s : float
-        A call that has waited this long is refused, and a refusal says to come back after as long.
-    per_client_running, per_client_waiting : int, optional
-        Of these, how many one client may have; all that run, and half of those that wait.
-    most_work_s : float
-        Processor time of one call: one that takes longer is refused, and one that nobody waits for any more ends, at
-        its next `predictor.stopping.check_stop`.
-    untaken : Untaken, optional
-        Answers that clients have not taken; who leaves too much waits.
+    with fewer calls waiting takes the newest of who has most. `at_once`, `waiting`: calls that run, and calls that wait
+    for them. `most_wait_s`: a call that has waited this long is refused, and a refusal says to come back after as long.
+    `per_client_running`, `per_client_waiting`: of these, how many one client may have; all that run, and half of those
+    that wait. `most_work_s`: processor time of one call: one that takes longer is refused, and one that nobody waits
+    for any more ends, at its next `predictor.stopping.check_stop`. `untaken`: answers that clients have not taken; who
+    leaves too much waits.
     """
 
     def __init__(

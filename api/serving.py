@@ -45,11 +45,8 @@ _Stamp = tuple[int, int, int]
 class Snapshot:
     """A model with what was computed from it.
 
-    Attributes
-    ----------
-    fits : LRUCache
-        Models that know the operators of someone's own measurements, by the rows: fitting takes longer than the
-        questions that follow. Used by one thread at a time, behind `upload_queue`.
+    `fits`: models that know the operators of someone's own measurements, by the rows: fitting takes longer than the
+    questions that follow. Used by one thread at a time, behind `upload_queue`.
     """
 
     model: Model
@@ -101,12 +98,8 @@ class Snapshot:
 class ServedModel:
     """A model file, the default's if none is named, and what was last read from it; ArtifactError if there is none.
 
-    Attributes
-    ----------
-    snapshot : Snapshot
-        What answers; take it once per request. Kept answers take at most `kept_bytes`.
-    problem : str or None
-        Why the file as it is now is not served.
+    `snapshot`: what answers; take it once per request. Kept answers take at most `kept_bytes`. `problem`: why the file
+    as it is now is not served.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None, kept_bytes: int = KEPT_ANSWER_BYTES) -> None:
@@ -164,12 +157,9 @@ class ServedModel:
 class ServingState:
     """Everything that requests share, apart from the store.
 
-    Attributes
-    ----------
-    untaken : Untaken
-        Answers that clients have not taken.
-    model_queue, onnx_queue, upload_queue, download_queue, unpacking_queue : Queue
-        Before the model, the reader of ONNX files, the check of measurements, reading the store, and unpacking bodies.
+    `untaken`: answers that clients have not taken. `model_queue`, `onnx_queue`, `upload_queue`, `download_queue`,
+    `unpacking_queue`: before the model, the reader of ONNX files, the check of measurements, reading the store, and
+    unpacking bodies.
     """
 
     def __init__(self, settings: Settings) -> None:

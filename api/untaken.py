@@ -23,10 +23,7 @@ MOST_OF_ALL = 256 * 2**20
 class Untaken:
     """Bytes of answers that clients have not taken.
 
-    Parameters
-    ----------
-    patience_s : float
-        An answer of which nothing was taken for this long ends where memory is short.
+    `patience_s`: an answer of which nothing was taken for this long ends where memory is short.
     """
 
     def __init__(self, patience_s: float = 5.0) -> None:

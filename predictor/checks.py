@@ -26,22 +26,10 @@ _TWO_READINGS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES) -> int:
     """Read a whole number.
 
-    Parameters
-    ----------
-    name : str
-        The quantity, for messages.
-    value : object
-        A number, or text such as ``"64"``, ``"1,000"`` or ``"50k"``; an integral float counts.
-    low, high : int
-        Smallest and largest valid value.
-
-    Raises
-    ------
-    SchemaError
-        If it is not a whole number, or a text such as ``"1.000"``, which may mean 1000; the message names
-        the quantity.
-    OutOfRangeError
-        If it lies outside the range.
+    `name`: the quantity, for messages. `value`: a number, or text such as ``"64"``, ``"1,000"`` or ``"50k"``; an
+    integral float counts. `low`, `high`: smallest and largest valid value. SchemaError if it is not a whole number, or
+    a text such as ``"1.000"``, which may mean 1000; the message names the quantity. OutOfRangeError if it lies outside
+    the range.
     """
     if isinstance(value, str) and _TWO_READINGS.fullmatch(value.strip()):
         meant = value.strip().replace(".", "")
@@ -75,8 +63,6 @@ def positive_number(name: str, value: object, high: float = math.inf) -> float:
 def plain_number(value: object) -> object:
     """A text such as ``1,281,167``, ``50k`` or ``1.2M`` without separators and suffix; everything else as it is.
 
-    Examples
-    --------
     >>> [plain_number(text) for text in ("1,281,167", "50k", "1.2M", 64)]
     ['1281167', '50000', '1200000', 64]
     """
@@ -104,12 +90,8 @@ def yes_or_no(name: str, text: str) -> bool:
 def batch_sizes_of(values: int | str | Iterable[object], name: str = "batch_size") -> list[int]:
     """Distinct checked batch sizes in ascending order, from one or many; a text may hold several.
 
-    Raises
-    ------
-    SchemaError
-        If none is given, or one is not a whole number.
-    OutOfRangeError
-        If one lies outside 1 to `MAX_BATCH_SIZE`.
+    SchemaError if none is given, or one is not a whole number; OutOfRangeError if one lies outside 1 to
+    `MAX_BATCH_SIZE`.
     """
     many = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     parts = [part for value in many for part in (value.split(",") if isinstance(value, str) else (value,))]

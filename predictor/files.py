@@ -19,10 +19,7 @@ from predictor.errors import ArtifactError, DataError
 def data_root() -> Path:
     """Folder of the shipped data: `$EPOCHCAST_DATASETS`, then the installed copy, then the checkout.
 
-    Raises
-    ------
-    DataError
-        If none of the three holds `gpus.csv`.
+    DataError if none of the three holds `gpus.csv`.
     """
     chosen = os.environ.get("EPOCHCAST_DATASETS")
     package = Path(__file__).resolve().parent
@@ -39,10 +36,7 @@ def data_root() -> Path:
 def data_file(name: str) -> Path:
     """Path of a shipped file, such as ``gpus.csv`` or ``models/default.json``.
 
-    Raises
-    ------
-    DataError
-        If it is missing.
+    DataError if it is missing.
     """
     path = data_root() / name
     if not path.is_file():
@@ -71,10 +65,7 @@ def published_data_root(folder: str | os.PathLike[str] | None = None) -> Path:
 def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
     """Replace a file by `content`, text as UTF-8.
 
-    Raises
-    ------
-    OSError
-        As `replacing`.
+    OSError as `replacing`.
     """
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -83,10 +74,7 @@ def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
 def content_of(path: Path, model_file: Path, digest: str) -> bytes:
     """Content of a file that belongs to a model file, which holds its SHA-256.
 
-    Raises
-    ------
-    ArtifactError
-        If it is missing, or of another model.
+    ArtifactError if it is missing, or of another model.
     """
     content = path.read_bytes() if path.is_file() else b""
     if sha256(content).hexdigest() != digest:
@@ -101,14 +89,9 @@ def content_of(path: Path, model_file: Path, digest: str) -> bytes:
 def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file beside `path`; when the block ends, sync it to disk and rename it to `path`, unless the block raises.
 
-    A link stays; what it points to is replaced. What cannot be replaced is opened and written to: a FIFO, a device,
-    and an open file of this process such as /dev/stdout or /dev/fd/3.
-
-    Raises
-    ------
-    OSError
-        If `path` is a folder, or its folder does not exist or cannot be written; then the old file is untouched.
-        Its `filename` is `path`.
+    A link stays; what it points to is replaced. What cannot be replaced is opened and written to: a FIFO, a device, and
+    an open file of this process such as /dev/stdout or /dev/fd/3. OSError if `path` is a folder, or its folder does not
+    exist or cannot be written; then the old file is untouched. Its `filename` is `path`.
     """
     try:
         with (
@@ -125,10 +108,7 @@ def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
 def is_written_through(path: str | PathLike[str]) -> bool:
     """Whether a file can only be written to, as a FIFO, a device or /dev/stdout, not replaced by another.
 
-    Raises
-    ------
-    OSError
-        If `path` is a folder, or goes through what is none.
+    OSError if `path` is a folder, or goes through what is none.
     """
     try:
         mode = Path(path).stat().st_mode

@@ -40,14 +40,9 @@ _ROWS_OF_A_BATCH = 65_536
 class TableReader:
     """An open table.
 
-    Parameters
-    ----------
-    header : list of str
-        Names of its columns, without the white space around them; empty if the file is.
-    rows : iterator of list of str
-        Each row's cells as text, an unknown one empty; a CSV's row may be longer or shorter than the header.
-    types : mapping of str to pyarrow.DataType
-        Of Parquet's columns; empty for CSV.
+    `header`: names of its columns, without the white space around them; empty if the file is. `rows`: each row's cells
+    as text, an unknown one empty; a CSV's row may be longer or shorter than the header. `types`: of Parquet's columns;
+    empty for CSV.
     """
 
     header: list[str]
@@ -83,20 +78,9 @@ def is_parquet(path: str | PathLike[str]) -> bool:
 def open_table(path: str | PathLike[str]) -> Iterator[TableReader]:
     """Read a table row by row.
 
-    Parameters
-    ----------
-    path : path
-        A file of `SUFFIXES`; one with another suffix is read as CSV; ``-`` is standard input.
+    `path`: a file of `SUFFIXES`; one with another suffix is read as CSV; ``-`` is standard input. SchemaError if it
+    cannot be read, or is not what its suffix says; BackendUnavailableError for Parquet without pyarrow.
 
-    Raises
-    ------
-    SchemaError
-        If it cannot be read, or is not what its suffix says.
-    BackendUnavailableError
-        For Parquet without pyarrow.
-
-    Examples
-    --------
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.csv"
     >>> _ = path.write_text("cnn,batch_size" + chr(10) + "resnet50,64" + chr(10))
@@ -120,22 +104,10 @@ def writing_table(
 ) -> Iterator[TableWriter]:
     """Write a table batch by batch; it replaces an old one when the block ends, and not if the block raises.
 
-    Parameters
-    ----------
-    path : path
-        A file of `SUFFIXES`; one with another suffix is written as CSV; ``-`` is standard output.
-    header : list of str
-    types : mapping of str to str or pyarrow.DataType, optional
-        Of Parquet's columns, such as ``float64`` and ``bool``; text by default. A CSV has none.
-
-    Raises
-    ------
-    OSError
-        As `predictor.files.replacing`.
-    SchemaError
-        If a cell does not have the type of its column.
-    BackendUnavailableError
-        For Parquet without pyarrow.
+    `path`: a file of `SUFFIXES`; one with another suffix is written as CSV; ``-`` is standard output. `types`: of
+    Parquet's columns, such as ``float64`` and ``bool``; text by default. A CSV has none. OSError as
+    `predictor.files.replacing`; SchemaError if a cell does not have the type of its column; BackendUnavailableError for
+    Parquet without pyarrow.
     """
     if str(path) == STANDARD:
         yield _CsvWriter(sys.stdout.buffer, header)
@@ -156,14 +128,8 @@ def writing_table(
 def read_frame(path: str | PathLike[str]) -> pd.DataFrame:
     """Read a table into a data frame: a CSV's cells as text, Parquet's columns with their types.
 
-    An empty file has no columns.
-
-    Raises
-    ------
-    DataError
-        If it cannot be read, or is not what its suffix says. A row with more cells than the header is an error.
-    BackendUnavailableError
-        For Parquet without pyarrow.
+    An empty file has no columns. DataError if it cannot be read, or is not what its suffix says. A row with more cells
+    than the header is an error. BackendUnavailableError for Parquet without pyarrow.
     """
     if not is_parquet(path):
         return _csv_frame(path)
@@ -179,12 +145,7 @@ def read_frame(path: str | PathLike[str]) -> pd.DataFrame:
 def write_frame(frame: pd.DataFrame, path: str | PathLike[str]) -> None:
     """Write a data frame by the suffix of `path`, without its index; ``-`` is standard output.
 
-    Raises
-    ------
-    OSError
-        As `predictor.files.replacing`.
-    BackendUnavailableError
-        For Parquet without pyarrow.
+    OSError as `predictor.files.replacing`; BackendUnavailableError for Parquet without pyarrow.
     """
     if str(path) == STANDARD:
         sys.stdout.buffer.write(_csv_bytes(frame))

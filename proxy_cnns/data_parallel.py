@@ -38,10 +38,7 @@ def device_count(devices: Sequence[str]) -> int:
 def gpu_counts(n_gpus: int) -> tuple[int, ...]:
     """Numbers of GPUs to measure on a machine of `n_gpus`: one, all, and the powers of two between.
 
-    Raises
-    ------
-    SchemaError
-        If there is only one.
+    SchemaError if there is only one.
     """
     if n_gpus < 2:
         raise SchemaError(
@@ -54,15 +51,8 @@ def gpu_counts(n_gpus: int) -> tuple[int, ...]:
 class DataParallelBackend:
     """PyTorch's DistributedDataParallel on several devices of this machine; see `proxy_cnns.backends.protocol.Backend`.
 
-    Parameters
-    ----------
-    device : str
-        Names joined by commas, such as ``cuda:0,cuda:1``; ``cpu`` starts two processes on the CPU.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If PyTorch is not installed, or there is no such device.
+    `device`: names joined by commas, such as ``cuda:0,cuda:1``; ``cpu`` starts two processes on the CPU.
+    BackendUnavailableError if PyTorch is not installed, or there is no such device.
     """
 
     framework = "pytorch"
@@ -126,12 +116,7 @@ class _Team:
     def ask(self, n: int, *command: Any) -> list[Any]:
         """Send a command to the first `n` processes, and return their answers once all have answered.
 
-        Raises
-        ------
-        EpochcastError
-            The first that a process raised.
-        ProfilingError
-            If a process is gone, or does not answer.
+        EpochcastError: the first that a process raised; ProfilingError if a process is gone, or does not answer.
         """
         self.tell(n, *command)
         answers = [self._answers_of(rank) for rank in range(n)]

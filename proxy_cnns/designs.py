@@ -630,10 +630,7 @@ LIBRARY_CNNS = (*COMMON_CNNS, "densenet121", "inception_v3", "efficientnet_b0", 
 def designed_operators(scale: float = 1.0) -> tuple[Operator, ...]:
     """Designed shapes, none of them a shape of a CNN of the zoo.
 
-    Parameters
-    ----------
-    scale : float
-        1 for the smallest library; a larger one holds the shapes of every smaller one.
+    `scale`: 1 for the smallest library; a larger one holds the shapes of every smaller one.
     """
     real = _real_shapes()
     shapes = (

@@ -123,10 +123,7 @@ def _read_together(readers: Sequence[Callable[[], dict[str, Any]]]) -> dict[str,
 def refuse_busy(state: DeviceState, device: str, label: str = "") -> None:
     """Refuse to start while other processes use the device; `label` is its name in messages.
 
-    Raises
-    ------
-    NoisyMeasurementError
-        The message names them.
+    NoisyMeasurementError: the message names them.
     """
     reasons = []
     if device != "cpu":
@@ -200,15 +197,8 @@ _NOT_INSTALLED = "nvidia-ml-py is not installed: pip install 'epochcast[gpu]'"
 def gpu_reader(device: str) -> Callable[[], dict[str, Any]]:
     """Make the function that reads ``cuda:N``: fields of `DeviceState`, and ``processes``, pairs of number and line.
 
-    Parameters
-    ----------
-    device : str
-        Its number counts among ``CUDA_VISIBLE_DEVICES``.
-
-    Returns
-    -------
-    callable
-        Where the library is missing or does not answer, it returns only ``missing``, the reason.
+    `device`: its number counts among ``CUDA_VISIBLE_DEVICES``. Where the library is missing or does not answer, it
+    returns only ``missing``, the reason.
     """
     try:
         import pynvml
@@ -326,12 +316,8 @@ def host_name() -> str:
 def visible_gpus(wanted: str) -> tuple[str, ...]:
     """Devices of ``--gpus``: ``all``, or numbers such as ``0,1``.
 
-    Raises
-    ------
-    SchemaError
-        If `wanted` is neither, or names GPUs of different kinds.
-    BackendUnavailableError
-        If there is no GPU, or none of this number.
+    SchemaError if `wanted` is neither, or names GPUs of different kinds; BackendUnavailableError if there is no GPU, or
+    none of this number.
     """
     names = _visible_names()
     if wanted.strip() == "all":

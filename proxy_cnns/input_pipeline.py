@@ -55,28 +55,13 @@ def measure_input(
 ) -> InputMeasurement:
     """Measure this machine's input pipeline, `seconds` for each number of workers.
 
-    Parameters
-    ----------
-    folder : path, optional
-        Of images; without it 200 JPEGs of 500 x 375 pixels are made for the time of the measurement.
-    image_size : int
-        Side of the square that a CNN gets, in pixels.
-    workers : sequence of int
-        Numbers of worker processes; by default `usual_workers`.
-    loader : str, optional
-        ``torchvision``, ``pillow`` or ``dali`` (workers are then its threads, and 0 is left out); by default the first
-        that can be imported of the first two.
-    seconds : float
-    clock, cpu_clock : callable
-    stored : str
-        ``array``: the images lie decoded in memory, `image_size` pixels wide, as CIFAR-10's do.
-
-    Raises
-    ------
-    SchemaError
-        If the folder holds no image, no loader is called so, it loads no arrays, or 1 worker is not among `workers`.
-    BackendUnavailableError
-        If Pillow or the loader is missing.
+    `folder`: of images; without it 200 JPEGs of 500 x 375 pixels are made for the time of the measurement.
+    `image_size`: side of the square that a CNN gets, in pixels. `workers`: numbers of worker processes; by default
+    `usual_workers`. `loader`: ``torchvision``, ``pillow`` or ``dali`` (workers are then its threads, and 0 is left
+    out); by default the first that can be imported of the first two. `stored`: ``array``: the images lie decoded in
+    memory, `image_size` pixels wide, as CIFAR-10's do. SchemaError if the folder holds no image, no loader is called
+    so, it loads no arrays, or 1 worker is not among `workers`; BackendUnavailableError if Pillow or the loader is
+    missing.
     """
     numbers = sorted({*(workers or usual_workers())})
     if 1 not in numbers or numbers[0] < 0:
@@ -139,14 +124,7 @@ def usual_workers() -> tuple[int, ...]:
 def rate_of(batches: Iterable[int], seconds: float, clock: Clock, warm: int = _WARM_BATCHES) -> float:
     """Images per second of an endless series of batches, `warm` of them before the clock starts.
 
-    Parameters
-    ----------
-    batches : iterable of int
-        Images of each batch.
-    seconds : float
-        Count at least as long, and at least one batch.
-    clock : callable
-    warm : int
+    `batches`: images of each batch. `seconds`: count at least as long, and at least one batch.
     """
     iterator = iter(batches)
     for _ in range(warm):

@@ -286,19 +286,9 @@ def measure_all(
     """Measure what `run` does not have yet, writing each row to `file` and to `run`.
 
     `about` are columns that all rows share, `host_ms` the time to enqueue an iteration of the reference CNN, by mode.
-
-    Returns
-    -------
-    bool
-        Whether everything is measured; False if the budget ended before.
-
-    Raises
-    ------
-    NoisyMeasurementError
-        If something disturbed the device and noise is not allowed; the rows since the last clean reading are
-        taken back.
-    ProfilingError
-        If the disk is full, or one configuration after the other fails.
+    Gives whether everything is measured; False if the budget ended before. NoisyMeasurementError if something disturbed
+    the device and noise is not allowed; the rows since the last clean reading are taken back. ProfilingError if the
+    disk is full, or one configuration after the other fails.
     """
     session = _Session(job, backend, monitor, run, file, report, clock, about, host_ms)
     session.check_device("before")

@@ -30,21 +30,9 @@ def measurable_modes(
     """Modes that the framework has on a device.
 
     A mode that it lacks is left out if its precision or memory format is a preset's default, unless none is left.
-
-    Parameters
-    ----------
-    modes : sequence of Mode
-        All of one framework.
-    device : str
-        ``cpu``, or any other name for a GPU.
-    precision_asked, format_asked : bool
-        Whether the precision and the memory format come from options, not from a preset.
-
-    Raises
-    ------
-    SchemaError
-        If there is no such framework, or it lacks a precision or memory format of the options. The message says
-        what it has.
+    `modes`: all of one framework. `device`: ``cpu``, or any other name for a GPU. `precision_asked`, `format_asked`:
+    whether the precision and the memory format come from options, not from a preset. SchemaError if there is no such
+    framework, or it lacks a precision or memory format of the options. The message says what it has.
     """
     kept: list[Mode] = []
     refused: list[SchemaError] = []
@@ -90,10 +78,7 @@ def _gpus_here() -> list[Gpu]:
 def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:
     """Refuse operators with a capture that only whole CNNs have.
 
-    Raises
-    ------
-    SchemaError
-        If an operator is to be compiled or run as a static graph; the message says what to measure instead.
+    SchemaError if an operator is to be compiled or run as a static graph; the message says what to measure instead.
     """
     captures = {
         configuration.mode.capture

@@ -24,10 +24,7 @@ _ROUGHNESS = (
 def images_of(folder: Path, most: int) -> list[Path]:
     """At most `most` images of a folder and the folders in it, spread over all of them.
 
-    Raises
-    ------
-    SchemaError
-        If it is not a folder, or holds no image.
+    SchemaError if it is not a folder, or holds no image.
     """
     if not folder.is_dir():
         raise SchemaError(

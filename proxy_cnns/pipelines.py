@@ -45,12 +45,7 @@ def decode(content: bytes) -> Any:
 def pipeline_of(name: str, image_size: int, stored: str = "jpeg") -> Pipeline:
     """The pipeline of this name, of images that are stored as ``jpeg`` or as ``array``.
 
-    Raises
-    ------
-    SchemaError
-        If none is called so.
-    BackendUnavailableError
-        If what it needs is not installed.
+    SchemaError if none is called so; BackendUnavailableError if what it needs is not installed.
     """
     if name not in PIPELINES:
         known = ", ".join(("dali", *PIPELINES))
@@ -72,12 +67,7 @@ def usual_pipeline(image_size: int, stored: str = "jpeg") -> Pipeline:
 def dali_batches(paths: list[Path], image_size: int, threads: int, batch_size: int) -> Iterator[int]:
     """Number of images of each mini-batch that DALI loads on the CPU with `threads` threads, without an end.
 
-    Run with DALI 2.4 on a CPU; decoding on the GPU is not measured.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If DALI is not installed.
+    Run with DALI 2.4 on a CPU; decoding on the GPU is not measured. BackendUnavailableError if DALI is not installed.
     """
     try:
         from nvidia.dali import fn, pipeline_def, types

@@ -82,18 +82,9 @@ PARALLEL_TARGETS = (
 def preset(name: str) -> Preset:
     """Preset by its name.
 
-    Parameters
-    ----------
-    name : str
-        One of `PRESETS`; ``cnn:NAME[@IMAGE_SIZE]`` or ``cnn:FILE.py:make_model[@IMAGE_SIZE]`` for the operators
-        of one CNN; ``targets:CNN[,CNN...]`` for whole CNNs, named in the same way.
-
-    Raises
-    ------
-    SchemaError
-        If there is no such preset.
-    UnknownCnnError, OutOfRangeError
-        If there is no such CNN, or not at this image size.
+    `name`: one of `PRESETS`; ``cnn:NAME[@IMAGE_SIZE]`` or ``cnn:FILE.py:make_model[@IMAGE_SIZE]`` for the operators of
+    one CNN; ``targets:CNN[,CNN...]`` for whole CNNs, named in the same way. SchemaError if there is no such preset;
+    UnknownCnnError or OutOfRangeError if there is no such CNN, or not at this image size.
     """
     family, colon, rest = name.partition(":")
     if colon and rest.strip() and family in _OF_CNNS:
@@ -118,16 +109,9 @@ def configurations(
     """Configurations in the order to measure them in, and those left out as too long or too large.
 
     They come mode by mode, and in each mode batch size by batch size: a budget that ends early leaves whole batch
-    sizes, and of the last one shapes from the whole list. An optimizer step, which no batch size changes, comes
-    once. A view, which runs no kernel, does not come.
-
-    Parameters
-    ----------
-    chosen : Preset
-    batch_sizes : sequence of int, optional
-        In place of the preset's.
-    modes : sequence of Mode, optional
-        In place of the preset's. The blocks of a preset come only if neither is given.
+    sizes, and of the last one shapes from the whole list. An optimizer step, which no batch size changes, comes once. A
+    view, which runs no kernel, does not come. `batch_sizes`: in place of the preset's. `modes`: in place of the
+    preset's. The blocks of a preset come only if neither is given.
     """
     wanted = (
         _of_blocks(chosen)
@@ -264,12 +248,8 @@ def sampled_blocks(subjects: Sequence[Subject]) -> tuple[Block, ...]:
 
     The time of an operator in another mode is that in TF32 times a ratio, which follows its type, its size and how its
     channels are aligned. So TF32 gets most of the time, and each other mode a sample, nested in what TF32 measures: its
-    shapes are the first ones of a list whose every first part is spread over all of it.
-
-    Parameters
-    ----------
-    subjects : sequence of Subject
-        Operators, in an order in which every first part is spread over the whole.
+    shapes are the first ones of a list whose every first part is spread over all of it. `subjects`: operators, in an
+    order in which every first part is spread over the whole.
     """
     slow = [each for each in subjects if _is_grouped(each)]
     products = [each for each in subjects if _is_product(each) and not _is_grouped(each)]
@@ -406,14 +386,8 @@ def parallel_configurations(
     """Configurations for one GPU, each for every number of GPUs, with all-reduces and other buckets.
 
     What data parallelism adds hardly depends on the batch size: so the first batch size comes on all numbers of GPUs,
-    then other buckets, then the other batch sizes on one GPU and on all.
-
-    Parameters
-    ----------
-    configurations : sequence of Configuration
-        Of a preset, mode by mode; `batch_size` is that of one GPU.
-    gpu_counts : sequence of int
-        In the order to measure them in, 1 first.
+    then other buckets, then the other batch sizes on one GPU and on all. `configurations`: of a preset, mode by mode;
+    `batch_size` is that of one GPU. `gpu_counts`: in the order to measure them in, 1 first.
     """
     sizes = list(dict.fromkeys(each.batch_size for each in configurations))
     modes = list(dict.fromkeys(each.mode for each in configurations))

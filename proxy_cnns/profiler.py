@@ -102,29 +102,11 @@ def measure(
 ) -> Measured | None:
     """Measure a configuration that has run once.
 
-    Parameters
-    ----------
-    prepared : Prepared
-    clock : callable
-        Seconds; `time.perf_counter` outside tests.
-    limits : Limits
-    on_gpu : bool
-        Whether there is GPU time apart from host time.
-    captured : bool
-        Whether the iteration is trained as a captured graph. Its wall time is then that of replays, which follow each
-        other without a pause, and it has no host time.
-
-    Returns
-    -------
-    Measured
-        None if one iteration takes longer than `limits.longest_ms`.
-
-    Raises
-    ------
-    DeviceOutOfMemoryError
-        If an iteration does not fit in the device's memory.
-    SchemaError
-        If it is to be captured and cannot be.
+    `clock`: seconds; `time.perf_counter` outside tests. `on_gpu`: whether there is GPU time apart from host time.
+    `captured`: whether the iteration is trained as a captured graph. Its wall time is then that of replays, which
+    follow each other without a pause, and it has no host time. Gives None if one iteration takes longer than
+    `limits.longest_ms`. DeviceOutOfMemoryError if an iteration does not fit in the device's memory; SchemaError if it
+    is to be captured and cannot be.
     """
     if captured:
         return _as_captured(_measure(prepared, clock, limits, on_gpu=on_gpu))
@@ -134,13 +116,8 @@ def measure(
 def median_precision(times_ms: Sequence[float]) -> float | None:
     """Half the width of the 95 % confidence interval of the median, as a fraction of the median.
 
-    Returns
-    -------
-    float or None
-        None for fewer than `FEWEST` values, which have no such interval.
+    Gives None for fewer than `FEWEST` values, which have no such interval.
 
-    Notes
-    -----
     Distribution-free interval between order statistics k and n + 1 - k, k the largest for which it holds the median
     with a probability of at least 95 % (David and Nagaraja, Order Statistics, section 7.1). Its ends are those of
     `scipy.stats.quantile_test`, which takes 0.7 ms for each call: operators are measured in a few milliseconds.

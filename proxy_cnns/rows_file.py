@@ -87,12 +87,7 @@ def measurement_row(
 ) -> dict[str, Any]:
     """Columns of the measurement table; unknown values are left out.
 
-    Parameters
-    ----------
-    configuration : Configuration
-    measured : Measured
-    about : mapping
-        Columns that all rows of the run share: ``gpu``, ``framework_version``, ``host``, ...
+    `about`: columns that all rows of the run share: ``gpu``, ``framework_version``, ``host``, ...
     """
     row = {
         "format_version": FORMAT_VERSION,
@@ -240,10 +235,7 @@ class RunFile:
     def append(self, entry: Mapping[str, Any]) -> None:
         """Write one line.
 
-        Raises
-        ------
-        ProfilingError
-            If the disk is full or fails; the file then ends with the line before.
+        ProfilingError if the disk is full or fails; the file then ends with the line before.
         """
         line = _compact(entry).encode() + b"\n"
         try:
@@ -277,10 +269,7 @@ def rows_paths(out: Path) -> list[Path]:
 def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Path) -> None:
     """Add the lines of one rows file to `run`; a line that a killed run did not finish is left out.
 
-    Raises
-    ------
-    SchemaError
-        If it belongs to a run of another identity (None: any will do), or is damaged.
+    SchemaError if it belongs to a run of another identity (None: any will do), or is damaged.
     """
     recent: list[Key] = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):  # what follows the last is torn
@@ -364,10 +353,7 @@ def sidecar_path(out: Path) -> Path:
 def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
     """The run of this identity (None: of any) that is on disk; an empty run if there is none.
 
-    Raises
-    ------
-    SchemaError
-        If `out` belongs to another run, saying what differs, or is no table of this command.
+    SchemaError if `out` belongs to another run, saying what differs, or is no table of this command.
     """
     if not out.name.endswith(SUFFIXES):
         raise SchemaError(
@@ -387,10 +373,7 @@ def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
 def reopen(out: Path) -> Path | None:
     """Turn a finished table back into a rows file, to be added to; None where there is none, or already one.
 
-    Raises
-    ------
-    SchemaError
-        If `out` is no table of this command.
+    SchemaError if `out` is no table of this command.
     """
     if rows_paths(out) or not out.exists():
         return None
@@ -408,10 +391,7 @@ def reopen(out: Path) -> Path | None:
 def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
     """Write the table and its sidecar, each in one step, the same bytes for the same run.
 
-    Raises
-    ------
-    ProfilingError
-        If they cannot be written; the rows files are untouched.
+    ProfilingError if they cannot be written; the rows files are untouched.
     """
     ordered = sorted(run.rows.values(), key=_sort_key)
     used = {name for row in ordered for name in row}

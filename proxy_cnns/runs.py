@@ -87,14 +87,8 @@ class Outcome:
 def measure_here(request: Request, deadline: float | None, report: Report) -> dict[str, Any]:
     """Measure a request on its devices, and return the environment of the first.
 
-    One device is measured in this process, several in a process each.
-
-    Raises
-    ------
-    EpochcastError
-        The first that a process raised, once all have ended.
-    ProfilingError
-        If a process was killed.
+    One device is measured in this process, several in a process each. EpochcastError: the first that a process raised,
+    once all have ended; ProfilingError if a process was killed.
     """
     devices = request.devices
     jobs = [Job(request, device, device, deadline, n, len(devices)) for n, device in enumerate(devices)]
@@ -379,24 +373,11 @@ def profile(
 ) -> Outcome:
     """Measure the configurations of a request that are not on disk yet, and write the table.
 
-    Parameters
-    ----------
-    request : Request
-    report : callable
-        Called with the progress after each configuration.
-    measure : callable, optional
-        What measures: this machine's devices, or a cluster (`measured_by`).
-
-    Raises
-    ------
-    BackendUnavailableError
-        If the framework is not installed, or there is no such device.
-    NoisyMeasurementError
-        If the device is not free, or was disturbed, and noise is not allowed.
-    SchemaError
-        If `out` belongs to another run, or is being written by one.
-    ProfilingError
-        If the disk is full, or every configuration failed.
+    `report`: called with the progress after each configuration. `measure`: what measures: this machine's devices, or a
+    cluster (`measured_by`). BackendUnavailableError if the framework is not installed, or there is no such device;
+    NoisyMeasurementError if the device is not free, or was disturbed, and noise is not allowed; SchemaError if `out`
+    belongs to another run, or is being written by one; ProfilingError if the disk is full, or every configuration
+    failed.
     """
     start = time.perf_counter()
     deadline = None if request.budget_s is None else start + request.budget_s

@@ -18,12 +18,8 @@ _GOLDEN = 0.6180339887498949
 class Draw:
     """One point of the space of shapes: its first coordinates fill the space evenly, the rest are random.
 
-    Parameters
-    ----------
-    point : sequence of float
-        Coordinates in 0..1, taken one by one by `between`.
-    random : Random
-        Seeded; decides kinds, such as a bias or none, rather than sizes.
+    `point`: coordinates in 0..1, taken one by one by `between`. `random`: seeded; decides kinds, such as a bias or
+    none, rather than sizes.
     """
 
     def __init__(self, point: Sequence[float], random: Random) -> None:
@@ -62,10 +58,8 @@ class Draw:
 def draws(seed: str, dimensions: int = 3) -> Iterator[Draw]:
     """Endless draws; the first n of them fill the space about as evenly as n points can.
 
-    Notes
-    -----
-    Additive recurrence with the generalized golden ratio, x^(d+1) = x + 1 (M. Roberts, "The unreasonable
-    effectiveness of quasirandom sequences", 2018), shifted by the seed.
+    Additive recurrence with the generalized golden ratio, x^(d+1) = x + 1 (M. Roberts, "The unreasonable effectiveness
+    of quasirandom sequences", 2018), shifted by the seed.
     """
     random = Random(seed)  # noqa: S311 - shapes, no secrets
     ratio = 2.0

@@ -34,10 +34,7 @@ _EXTRAS = {
 def builder_of(text: str) -> Builder | None:
     """Read ``FILE.py:make_model``; None if `text` is not of this form.
 
-    Raises
-    ------
-    SchemaError
-        If the file does not exist, or no function is named.
+    SchemaError if the file does not exist, or no function is named.
     """
     head, colon, function = text.rpartition(":")
     path = head if colon and not function.endswith(".py") else text
@@ -53,12 +50,8 @@ def builder_of(text: str) -> Builder | None:
 def make_model(builder: Builder) -> Any:
     """Run the user's function, and return its CNN.
 
-    Raises
-    ------
-    SchemaError
-        If the file does not run, has no such function, or the function fails or needs arguments.
-    BackendUnavailableError
-        If it needs a framework that is not installed; the message names the extra.
+    SchemaError if the file does not run, has no such function, or the function fails or needs arguments.
+    BackendUnavailableError if it needs a framework that is not installed; the message names the extra.
     """
     path, name = builder
     make = getattr(_module(Path(path)), name, None)
@@ -166,18 +159,8 @@ def names_a_file(text: str) -> bool:
 def named_table(text: str, image_size: int | None = None, usual_size: int | None = None) -> LayerTable:
     """Layer table of ``CNN[@IMAGE_SIZE]``: a name of the zoo, a file, or a user's function.
 
-    Parameters
-    ----------
-    text : str
-    image_size : int, optional
-        Pixels of a side, where the text has none.
-    usual_size : int, optional
-        That of a user's CNN for which neither says it.
-
-    Raises
-    ------
-    SchemaError
-        If text and `image_size` differ; else as of `resolve_cnn` and `user_table`.
+    `image_size`: pixels of a side, where the text has none. `usual_size`: that of a user's CNN for which neither says
+    it. SchemaError if text and `image_size` differ; else as of `resolve_cnn` and `user_table`.
     """
     cnn, own_size = name_and_size(text)
     if own_size and image_size not in (None, own_size):

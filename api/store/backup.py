@@ -57,10 +57,7 @@ def back_up(engine: Engine, path: Path) -> dict[str, int]:
 def restore(engine: Engine, path: Path) -> dict[str, int]:
     """Fill an empty store from a backup, all of it or nothing; rows by table.
 
-    Raises
-    ------
-    DataError
-        If the store is not empty, or the file is not a whole backup.
+    DataError if the store is not empty, or the file is not a whole backup.
     """
     counts: Counter[str] = Counter()
     with writing(engine) as connection:

@@ -38,10 +38,7 @@ def open_store(url: str, *, new: bool = True) -> Engine:
 def migrate(engine: Engine) -> None:
     """Bring the schema up to date; processes that start at once wait for the first.
 
-    Raises
-    ------
-    StoreError
-        If another epochcast has written the store, with a schema that this one does not know.
+    StoreError if another epochcast has written the store, with a schema that this one does not know.
     """
     from alembic import command
     from alembic.config import Config

@@ -55,10 +55,7 @@ def now(days_ahead: float = 0.0) -> str:
 def add_key(engine: Engine, name: str, days: float | None = None) -> str:
     """Create a key, valid for `days` or until it is revoked, and return its secret, which is not stored.
 
-    Raises
-    ------
-    SchemaError
-        If the name is taken (by a revoked key, too, so that attribution stays unique) or has odd characters.
+    SchemaError if the name is taken (by a revoked key, too, so that attribution stays unique) or has odd characters.
     """
     if not _NAME.fullmatch(name):
         raise SchemaError(
@@ -96,10 +93,7 @@ def rotate_key(engine: Engine, name: str, days: float | None = None, keep_old_da
 def revoke_key(engine: Engine, name: str) -> None:
     """Refuse this key from now on; what was uploaded with it stays, attributed to it.
 
-    Raises
-    ------
-    SchemaError
-        If no valid key has this name.
+    SchemaError if no valid key has this name.
     """
     with writing(engine) as connection:
         valid = api_keys.c.revoked_at.is_(None)
@@ -143,8 +137,6 @@ def list_keys(engine: Engine) -> list[ApiKey]:
 def find_key(engine: Engine, secret: str) -> ApiKey | None:
     """Find the key, valid or revoked, that this secret is; None if it is none.
 
-    Notes
-    -----
     The database compares hashes, so how long it takes tells nothing about the key.
     """
     if not secret.startswith(_PREFIX) or len(secret) > 100:

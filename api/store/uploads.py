@@ -62,11 +62,8 @@ class Table:
 def csv_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
     """Read an upload in CSV.
 
-    Raises
-    ------
-    SchemaError
-        If it is not UTF-8 or CSV, has no or too many rows, more columns than a measurement, or a row has more or
-        fewer cells than the header.
+    SchemaError if it is not UTF-8 or CSV, has no or too many rows, more columns than a measurement, or a row has more
+    or fewer cells than the header.
     """
     n_commas = body.lstrip().partition(b"\n")[0].count(b",")
     if n_commas > _MOST_COMMAS:
@@ -102,10 +99,7 @@ def csv_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
 def json_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
     """Read an upload in JSON: a list of objects, or an object with such a list as ``rows``.
 
-    Raises
-    ------
-    SchemaError
-        If it is not UTF-8 or JSON, or not of this form; a value is text, a finite number, true, false or null.
+    SchemaError if it is not UTF-8 or JSON, or not of this form; a value is text, a finite number, true, false or null.
     """
     return table_of_rows(parsed_json(body), max_rows)
 
@@ -142,10 +136,8 @@ def table_of_rows(found: Any, max_rows: int = MAX_ROWS) -> Table:
 def table_of_columns(found: Mapping[str, Sequence[Any]], max_rows: int = MAX_ROWS) -> Table:
     """Take apart a table sent column by column, lists of the same length; null is an empty cell.
 
-    Raises
-    ------
-    SchemaError
-        If a column is unknown, longer or shorter than the others, or a cell is neither text nor a finite number.
+    SchemaError if a column is unknown, longer or shorter than the others, or a cell is neither text nor a finite
+    number.
     """
     n_rows = max((len(cells) for cells in found.values()), default=0)
     _check_row(n_rows - 1, max_rows, "row", n_rows)

@@ -264,12 +264,8 @@ def answer(question: Question) -> Answer:
     """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
 
     Without batch sizes each GPU has up to three rows: the batch size at which all are compared, the fastest, which
-    `best_batch` marks, and the largest that fits.
-
-    Raises
-    ------
-    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
-        If the question makes no sense; nothing is answered then.
+    `best_batch` marks, and the largest that fits. SchemaError, OutOfRangeError, UnknownCnnError or UnknownGpuError if
+    the question makes no sense; nothing is answered then.
     """
     asked = Asked.of(question, "predict")
     model, columns = asked.known.model, {name: list[Any]() for name in COLUMNS}

@@ -308,10 +308,7 @@ class Asked:
     def anchors(self, table: LayerTable, training: Training) -> tuple[Anchor, ...]:
         """The measurements of a CNN trained so: in the question's mode those given, and always the user's own.
 
-        Raises
-        ------
-        OutOfRangeError
-            If one is shorter than its GPU can compute.
+        OutOfRangeError if one is shorter than its GPU can compute.
         """
         given = self.known.given if training == self.training else ()
         given = tuple(anchor for anchor in given if anchor.workers is None)

@@ -54,8 +54,6 @@ def bounding_ms(
     `class_ms` is the time of each operator class; without it the roofline time counts. SchemaError if a layer lacks the
     shape that its work follows from.
 
-    Notes
-    -----
     An operator is bound by the greatest of FLOPs / peak, bytes / bandwidth and 4 us per kernel (the roofline of
     Williams, Waterman, Patterson 2009, with launches); a class's time is split in proportion to its operators' roofline
     times. Time outside the operators counts as launches, biases count as memory.
@@ -156,8 +154,6 @@ def switches_of_library(
     Operators that the library lacks are skipped, and so are changes below 0.5 % of `gpu_time_ms`, the iteration's GPU
     time at the library's batch sizes.
 
-    Notes
-    -----
     A jump: time per image rises by more than 5 %, or the time itself falls by more than 5 %, as the batch grows; with
     one algorithm the former falls and the latter rises.
     """
@@ -256,8 +252,6 @@ def passes_ms(
 
     SchemaError if a layer lacks the shape that its work follows from.
 
-    Notes
-    -----
     A class's time is split in proportion to its operators' roofline times, and each operator's among its passes by
     `predictor.operators.operators.pass_weights`, as often as they run. Half of the loss is forward.
     """

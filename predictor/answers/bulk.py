@@ -86,36 +86,17 @@ def predict_rows(
 ) -> int:
     """Answer every row of a table and write it, with the answers added, to another.
 
-    Parameters
-    ----------
-    in_table : path
-        CSV or Parquet by its suffix, ``-`` for standard input (`predictor.table_files`). Columns `REQUIRED_COLUMNS` and
-        any of `optional_columns`; others are kept. An empty cell is the default.
-    out_table : path
-        Likewise. The input's columns in their order, then `ADDED_COLUMNS`; `mode` names framework, precision, memory
-        format and capture, reasons are joined by ``;``. It appears when all rows are answered.
-    spread : callable, optional
-        What answers the batches: this process, or a cluster.
-    device : str
-        What computes the times of GPUs whose operators were not measured: ``cpu``, or ``cuda``, a GPU through CuPy.
-    **defaults
-        Options of a `Question` for every row: defaults of empty cells, and `model`, `measurements`, `anchors`.
-        Samples, a row's or the default, are a part of its data set or of the default one, if there is one.
+    `in_table`: CSV or Parquet by its suffix, ``-`` for standard input (`predictor.table_files`). Columns
+    `REQUIRED_COLUMNS` and any of `optional_columns`; others are kept. An empty cell is the default. `out_table`:
+    likewise. The input's columns in their order, then `ADDED_COLUMNS`; `mode` names framework, precision, memory format
+    and capture, reasons are joined by ``;``. It appears when all rows are answered. `spread`: what answers the batches:
+    this process, or a cluster. `device`: what computes the times of GPUs whose operators were not measured: ``cpu``, or
+    ``cuda``, a GPU through CuPy. `**defaults`: options of a `Question` for every row: defaults of empty cells, and
+    `model`, `measurements`, `anchors`. Samples, a row's or the default, are a part of its data set or of the default
+    one, if there is one. Gives how many rows failed. SchemaError or OutOfRangeError if the table is empty, lacks a
+    required column or already has an added one, or a default makes no sense. BackendUnavailableError if the device is
+    ``cuda`` and CuPy or a GPU is missing; nothing falls back to the CPU.
 
-    Returns
-    -------
-    int
-        Rows that failed.
-
-    Raises
-    ------
-    SchemaError, OutOfRangeError
-        If the table is empty, lacks a required column or already has an added one, or a default makes no sense.
-    BackendUnavailableError
-        If the device is ``cuda`` and CuPy or a GPU is missing; nothing falls back to the CPU.
-
-    Notes
-    -----
     From Parquet to Parquet nothing becomes text: that is about ten times as fast as CSV.
     """
     checked = {**checked_defaults(defaults), "device": device}

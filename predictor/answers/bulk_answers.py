@@ -183,10 +183,7 @@ class _Group:
 class BulkAnswers:
     """Answers batches of rows; the model, layer tables and grids are kept from batch to batch.
 
-    Parameters
-    ----------
-    defaults : mapping
-        Of `checked_defaults`; `device`, as of `predict_rows`, if it is not the CPU.
+    `defaults`: of `checked_defaults`; `device`, as of `predict_rows`, if it is not the CPU.
     """
 
     columns = (*REQUIRED_COLUMNS, *optional_columns())
@@ -464,8 +461,6 @@ def distinct(columns: Sequence[Coded]) -> tuple[_Indices, _Indices]:
 
     Combinations are sorted by the first column, then by the second, and so on.
 
-    Examples
-    --------
     >>> which, codes = distinct([Coded.of(["b", "a", "b"]), Coded.of(["1", "1", "1"])])
     >>> which.tolist(), codes.tolist()
     ([0, 1, 0], [[0, 1], [0, 0]])

@@ -63,12 +63,8 @@ _seen = partial(option, answers=("predict",))
 class Speed:
     """The speed of a training: exactly one of the three times, and what else was seen.
 
-    `slowed_by` is what holds the GPU's clock down, as its driver says.
-
-    Raises
-    ------
-    SchemaError, OutOfRangeError
-        If none or several are given, or one is not above 0.
+    `slowed_by` is what holds the GPU's clock down, as its driver says. SchemaError or OutOfRangeError if none or
+    several are given, or one is not above 0.
     """
 
     images_per_s: float | None = _seen(None, "Its speed in images a second.", "number")
@@ -181,8 +177,6 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     The question is about one CNN on one GPU (or a team of them) at one batch size, as it is believed to be trained, for
     `epochs` in all; SchemaError if it is about several, or an epoch's time is given without its samples.
 
-    Notes
-    -----
     A cause's likelihood is log-normal around the answer with that cause, as wide as the answer's interval. The odds
     before the measurement are stated (loading three times as likely as any other), and the posterior is their product.
     """

@@ -164,10 +164,7 @@ def small_batch_law(
 ) -> SmallBatchLaw | None:
     """Fit the law t = K / batch to iteration times at ascending batch sizes; None if it breaks below twice the first.
 
-    Parameters
-    ----------
-    k_s_of : callable, optional
-        From the iteration's time in ms to the law's constant in s.
+    `k_s_of`: from the iteration's time in ms to the law's constant in s.
     """
     times, sizes = np.asarray(iteration_time_ms, dtype=float), np.asarray(batch_sizes)
     if not times.size:

@@ -149,10 +149,7 @@ _TIMES = ("iteration_time_ms", "gpu_time_ms", "host_time_ms")
 def is_measurement_table(what: object) -> bool:
     """Whether this is the path of a measurement table: a table with times, any gzipped CSV, or ``-``.
 
-    Raises
-    ------
-    DataError
-        If it is the path of a CSV or Parquet file that does not exist or is none.
+    DataError if it is the path of a CSV or Parquet file that does not exist or is none.
     """
     if not isinstance(what, str | PathLike):
         return False
@@ -172,27 +169,12 @@ def explain_measurements(
 ) -> list[Explanation]:
     """Explain the measured iterations of each CNN, device and mode of measurement tables.
 
-    Parameters
-    ----------
-    tables : path, DataFrame, or a list of them
-        Measurement tables, taken together: operators may be in another file than CNNs.
-    cnns : list of str
-        Only these CNNs; all by default.
-    samples : int, optional
-        Of an epoch, for the law's constant; by default the table's samples_per_epoch.
-    **only
-        Columns with the values wanted, such as ``precision="tf32"`` or ``batch_size=[16, 64]``; None means all.
-
-    Returns
-    -------
-    list of Explanation
-        By CNN, image size, device and mode; `method` is ``measured``. Where a batch size was measured repeatedly, the
-        median counts. `classes` are the times of the table's operators, scaled to sum to the GPU time.
-
-    Raises
-    ------
-    DataError, SchemaError, UnknownGpuError
-        If a table cannot be read, or holds no whole CNN as trained that fits.
+    `tables`: measurement tables, taken together: operators may be in another file than CNNs. `cnns`: only these CNNs;
+    all by default. `samples`: of an epoch, for the law's constant; by default the table's samples_per_epoch. `**only`:
+    columns with the values wanted, such as ``precision="tf32"`` or ``batch_size=[16, 64]``; None means all. In the
+    order of CNN, image size, device and mode; `method` is ``measured``. Where a batch size was measured repeatedly, the
+    median counts. `classes` are the times of the table's operators, scaled to sum to the GPU time. DataError,
+    SchemaError or UnknownGpuError if a table cannot be read, or holds no whole CNN as trained that fits.
     """
     frame = _joined(tables)
     libraries, noise = _libraries(frame), _noise_of_operators(frame)

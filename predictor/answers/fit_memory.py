@@ -139,17 +139,10 @@ def fit_memory(
     The question is about one CNN at its batch size, which stays. A precision, memory format, or number of GPUs that is
     given stays, too; without GPUs every one for rent is tried, with as many as an offer has. `memory_gib` may be used
     on each GPU, if less than it has: a part of a shared one. `allow` holds words of `ALLOWED`, which are tried in their
-    order only where nothing else holds the limits.
+    order only where nothing else holds the limits. OutOfRangeError if no way fits; the message says how much is
+    missing. SchemaError, UnknownCnnError or UnknownGpuError if the question makes no sense, has anchors, or is not
+    about eager PyTorch, whose memory is estimated.
 
-    Raises
-    ------
-    OutOfRangeError
-        If no way fits; the message says how much is missing.
-    SchemaError, UnknownCnnError, UnknownGpuError
-        If the question makes no sense, has anchors, or is not about eager PyTorch, whose memory is estimated.
-
-    Notes
-    -----
     A plan fills at most nine tenths of the memory (`predictor.operators.memory.USABLE_SHARE`). Blocks are chosen by a
     knapsack: the least forward time, by the roofline, that saves the bytes that are too many; the peak that decides is
     that of the whole step with these blocks recomputed.

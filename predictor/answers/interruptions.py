@@ -59,12 +59,8 @@ class Interruptions:
 def young_interval_h(checkpoint_h: float, between_h: float) -> float:
     """Hours of work between checkpoints that lose the least: √(2 x a checkpoint's time x time between interruptions).
 
-    Notes
-    -----
     J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17 (9), 1974.
 
-    Examples
-    --------
     >>> young_interval_h(checkpoint_h=0.02, between_h=4.0)
     0.4
     """
@@ -80,8 +76,6 @@ def expected_h(
     `checkpoint_h`; shorter trainings write none. An interruption comes at random every `between_h` (exponentially
     distributed) and takes `restart_h`, which may be interrupted, too.
 
-    Notes
-    -----
     M e^(R/M) (e^((τ + C)/M) - 1) work / τ: J. T. Daly, A higher order estimate of the optimum checkpoint interval for
     restart dumps, Future Generation Computer Systems 22 (3), 2006. Exact for whole numbers of intervals.
     """

@@ -47,8 +47,6 @@ def expected_regrets(cost_usd: Array, spread: Array) -> tuple[float, float]:
 
     `cost_usd` is the median cost of each row, `spread` the standard deviation of its logarithm.
 
-    Notes
-    -----
     Logarithms of costs are normal, with `ERRORS_ALIKE` as correlation of any two. A run is known to 4 %, and moves the
     other rows by half of its error, as answers with an anchor do. A thousand draws of one seed.
     """

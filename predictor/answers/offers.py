@@ -219,8 +219,6 @@ def epochs(
     `numbers` are those of `OfferRows`, of shape (n_rows,), as `samples` (0: none) and `validation_samples` may be.
     `between`: images are loaded between iterations. The energy is that of all GPUs, without the host.
 
-    Notes
-    -----
     The interval of the energy joins those of time and power in quadrature; no GPU exceeds its limit for the longest
     epoch. While a pass waits for its first images, the GPUs idle.
     """

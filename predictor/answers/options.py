@@ -70,10 +70,7 @@ class Option:
     def checked(self, value: Any) -> Any:
         """Check `value`, or its text from a table's cell, and convert it to this option's type.
 
-        Raises
-        ------
-        SchemaError, OutOfRangeError
-            If it is of another kind or outside the range; the message names the option.
+        SchemaError or OutOfRangeError if it is of another kind or outside the range; the message names the option.
         """
         if value is None or (isinstance(value, str) and not value.strip()):
             return self.default

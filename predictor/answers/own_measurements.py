@@ -95,8 +95,6 @@ def _anchor_time_ms(given: dict[str, Any], batch_size: int, model: Model, mode: 
 def _iteration_time_ms_of_epoch(epoch_time_s: float, iterations: int, model: Model, mode: Mode) -> float:
     """Find the iteration time whose predicted epoch is the measured one, by fixed-point steps.
 
-    Notes
-    -----
     The overhead per epoch is a few percent, so t <- t * measured / predicted(t) converges in a few steps.
     """
     time_ms = 1000.0 * epoch_time_s / iterations
@@ -120,10 +118,7 @@ class OwnMeasurements:
     def of(cls, table: pd.DataFrame | str | PathLike[str], model: Model) -> OwnMeasurements:
         """Read a measurement table, and add layer models fitted on its operators to `model`.
 
-        Raises
-        ------
-        DataError, SchemaError
-            If the table cannot be read, or holds neither operators nor CNNs as trained.
+        DataError or SchemaError if the table cannot be read, or holds neither operators nor CNNs as trained.
         """
         from predictor.measurements.table import check_measurements, read_measurements
         from predictor.models.fit import fit_layer_models

@@ -62,10 +62,7 @@ class ParallelWay:
 def parallel_ways(question: Question) -> list[ParallelWay]:
     """Every way for each CNN, GPU and batch size of a question, whose `n_gpus` is at least 2.
 
-    Raises
-    ------
-    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
-        If the question makes no sense.
+    SchemaError, OutOfRangeError, UnknownCnnError or UnknownGpuError if the question makes no sense.
     """
     asked = Asked.of(question, "parallel")
     if question.n_gpus < 2:

@@ -39,8 +39,6 @@ def rounded_duration(seconds: float) -> str:
 def duration_estimate(seconds: float, low: float, high: float) -> str:
     """Seconds with their interval in one unit, with as many digits as the interval gives meaning to.
 
-    Examples
-    --------
     >>> duration_estimate(61_900.0, 58_000.0, 69_100.0)
     '17 h (16-19)'
     """

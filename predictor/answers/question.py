@@ -129,22 +129,11 @@ ANCHOR_FIELDS = {
 class Question:
     """A question, checked when it is made.
 
-    Parameters
-    ----------
-    cnn : str, path, LayerTable, PyTorch module, Chainer chain, or a list of them
-        What is trained: a zoo name, a layer-table CSV, an ONNX file, or the object itself.
-    gpus : str, Gpu, or a list of them
-        Names as drivers and people write them; ``"all"`` for every GPU that has the precision.
-    batch_sizes : int, str, or a list of them, optional
-        If None, the answer searches for them (`predictor.answers.sizes`).
-    image_size, data_set, ... :
-        See each option's help; without `samples` or `data_set` there are no epoch times. With both, an epoch is
-        `samples` images of the data set.
-
-    Raises
-    ------
-    SchemaError, OutOfRangeError
-        If an option is of the wrong kind, unknown, or outside its range.
+    `cnn`: what is trained: a zoo name, a layer-table CSV, an ONNX file, or the object itself. `gpus`: names as drivers
+    and people write them; ``"all"`` for every GPU that has the precision. `batch_sizes`: if None, the answer searches
+    for them (`predictor.answers.sizes`). The others: see each option's help; without `samples` or `data_set` there are
+    no epoch times. With both, an epoch is `samples` images of the data set. SchemaError or OutOfRangeError if an option
+    is of the wrong kind, unknown, or outside its range.
     """
 
     cnn: object
@@ -510,12 +499,8 @@ class TeamOptions:
     def check(self, method: str) -> None:
         """Refuse GPUs that cannot be spread evenly, options that join nothing, and methods of one GPU.
 
-        It is called with the answer, not when the question is made: options that apply to many rows are checked
-        before the rows' own.
-
-        Raises
-        ------
-        SchemaError, OutOfRangeError
+        It is called with the answer, not when the question is made: options that apply to many rows are checked before
+        the rows' own. SchemaError or OutOfRangeError.
         """
         if self.n_gpus > 1 and method in WHOLE_METHODS:
             raise SchemaError(
@@ -548,10 +533,7 @@ _OF_NUMBERS = ("workers", "machine_workers", "images_per_second")
 class LoadingOptions:
     """Options of loading, which are checked together; any of them has an answer count it, but for ``loader="none"``.
 
-    Raises
-    ------
-    SchemaError
-        If loading is both asked for and left out, or two options say the same.
+    SchemaError if loading is both asked for and left out, or two options say the same.
     """
 
     workers: int | None = None

@@ -141,8 +141,6 @@ def place_of(row: ComparisonRow) -> tuple[str, str, str | None]:
 def short_offer(offer: str) -> str:
     """An offer as tables show it beside its GPU: without what the GPU says already; marketplaces are named.
 
-    Examples
-    --------
     >>> [short_offer(offer) for offer in ("runpod 1x H100 SXM (Secure Cloud)", "azure Standard_NC24ads_A100_v4")]
     ['runpod', 'azure NC24ads']
     >>> short_offer("vast 1x H100 SXM (marketplace)")
@@ -161,13 +159,9 @@ _Z = 1.6448536269514722
 def chance_within(limit: float, value: float, low: float, high: float) -> float:
     """Probability that a quantity is at most `limit`, from its estimate and 90 % interval, 0 < low <= value <= high.
 
-    Notes
-    -----
     The logarithm of the quantity is taken as normal on either side of the estimate, with 5 % of the probability beyond
     each end of the interval: an assumption about tails that no calibration tests.
 
-    Examples
-    --------
     >>> [round(chance_within(limit, 10.0, 5.0, 20.0), 2) for limit in (5.0, 10.0, 20.0)]
     [0.05, 0.5, 0.95]
     """

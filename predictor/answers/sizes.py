@@ -50,12 +50,8 @@ def largest_local_batch_sizes(table: LayerTable, devices: Sequence[tuple[Gpu, Mo
 def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:
     """Powers of two, for each GPU, up to the largest batch size that fits anywhere, the epoch's samples, and 4,096.
 
-    Where GPUs run their share in several parts, `n_gpus` counts the parts of all.
-
-    Raises
-    ------
-    OutOfRangeError
-        If no GPU holds a single image.
+    Where GPUs run their share in several parts, `n_gpus` counts the parts of all. OutOfRangeError if no GPU holds a
+    single image.
     """
     holding = [size for size in largest if size is not None]
     if not holding:
@@ -92,10 +88,7 @@ def compared_batch_sizes(common: int, largest: Sequence[int | None], n_gpus: int
 def best_of_gpus(time_s: NDArray[np.float64], fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether each batch size is the smallest of its GPU that fits and lies within 5 % of the best that fits.
 
-    Parameters
-    ----------
-    time_s, fits : ndarray of shape (n_gpus, n_batches)
-        Time of an epoch, or of an image.
+    `time_s`, `fits`, shape (n_gpus, n_batches): time of an epoch, or of an image.
     """
     fitting = np.where(fits, time_s, np.inf)
     near = fits & (fitting <= NEAR_BEST * fitting.min(axis=1, keepdims=True))
@@ -106,10 +99,8 @@ def best_of_gpus(time_s: NDArray[np.float64], fits: NDArray[np.bool_]) -> NDArra
 def fastest_sizes(rates: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The place of the smallest batch size within 5 % of the best throughput of those held; -1 where none is held.
 
-    Parameters
-    ----------
-    rates, held : ndarray of shape (n_gpus, n_sizes)
-        Throughput, and whether a GPU holds the batch size and it is to be tried; sizes ascend.
+    `rates`, `held`, shape (n_gpus, n_sizes): throughput, and whether a GPU holds the batch size and it is to be tried;
+    sizes ascend.
     """
     best = np.where(held, rates, -np.inf).max(axis=1, keepdims=True)
     near = held & (NEAR_BEST * rates >= best)

@@ -46,13 +46,8 @@ class TrainingSet:
     def part(self, samples: int) -> TrainingSet:
         """The data set cut down to `samples` training images of the same mean size.
 
-        Raises
-        ------
-        OutOfRangeError
-            If `samples` is not between 1 and the data set's own number.
+        OutOfRangeError if `samples` is not between 1 and the data set's own number.
 
-        Examples
-        --------
         >>> find_training_set("mnist").part(6_000).disk_gb / find_training_set("mnist").disk_gb
         0.1
         """
@@ -86,13 +81,8 @@ _OTHER_NAMES = {
 def find_training_set(name: str) -> TrainingSet:
     """Find a known data set by name; case, dashes, spaces and underscores do not matter.
 
-    Raises
-    ------
-    SchemaError
-        If no known data set has this name; the message lists the nearest, and how to do without.
+    SchemaError if no known data set has this name; the message lists the nearest, and how to do without.
 
-    Examples
-    --------
     >>> find_training_set("CIFAR-100").samples
     50000
     """

@@ -92,10 +92,7 @@ def generations() -> tuple[str, ...]:
 def gpus_of_generation(name: str | None) -> list[Gpu]:
     """GPUs of a generation, such as ``turing``, in the catalogue's order; all GPUs if `name` is None.
 
-    Raises
-    ------
-    SchemaError
-        If no generation has this name, in any case; the message lists all.
+    SchemaError if no generation has this name, in any case; the message lists all.
     """
     if name is not None and name.casefold() not in generations():
         raise SchemaError(
@@ -119,24 +116,11 @@ _VENDOR_WORDS = re.compile("nvidia|tesla|geforce|quadro")
 def find_gpu(name: str) -> Gpu:
     """Find the GPU of a name.
 
-    Parameters
-    ----------
-    name : str
-        A canonical name or an alias, such as a driver reports or a cloud writes. Case, spaces, dashes and the
-        words NVIDIA, Tesla, GeForce and Quadro do not matter, nor GTX and RTX of a GeForce (``"4090"``); a memory
-        size may follow (``"T4 16GB"``).
+    `name`: a canonical name or an alias, such as a driver reports or a cloud writes. Case, spaces, dashes and the words
+    NVIDIA, Tesla, GeForce and Quadro do not matter, nor GTX and RTX of a GeForce (``"4090"``); a memory size may follow
+    (``"T4 16GB"``). UnknownGpuError if no GPU has this name (the nearest are listed), or several have (``"V100"``; all
+    are listed).
 
-    Returns
-    -------
-    Gpu
-
-    Raises
-    ------
-    UnknownGpuError
-        If no GPU has this name (the nearest are listed), or several have (``"V100"``; all are listed).
-
-    Examples
-    --------
     >>> find_gpu("rtx-3090").name
     'GeForce RTX 3090'
     >>> find_gpu("A10").name
@@ -242,8 +226,6 @@ def _weight(word: str) -> int:
 def design_of(gpu: Gpu) -> str:
     """Name of the chip, its active SMs and boost clock: GPUs that share it compute alike, whatever their memory.
 
-    Examples
-    --------
     >>> design_of(find_gpu("V100-SXM2-16GB")) == design_of(find_gpu("V100-SXM2-32GB"))
     True
     >>> design_of(find_gpu("T4"))
@@ -256,8 +238,6 @@ def design_of(gpu: Gpu) -> str:
 def short_name(name: str) -> str:
     """How people write a GPU's canonical name: without its brand, or its first alias where that is a shorter word.
 
-    Examples
-    --------
     >>> [short_name(name) for name in ("NVIDIA H100 80GB HBM3", "Tesla T4", "NVIDIA A100 80GB PCIe")]
     ['H100 SXM', 'T4', 'A100 80GB PCIe']
     """
@@ -272,8 +252,6 @@ _WITHOUT_PEER_ACCESS = ("GeForce", "NVIDIA TITAN RTX")
 def has_peer_access(gpu: Gpu) -> bool:
     """Whether GPUs of this kind read one another's memory over PCI Express.
 
-    Notes
-    -----
     NVIDIA's drivers allow it on no GeForce card from Turing on (github.com/NVIDIA/nccl-tests, issue 117), nor on TITAN
     RTX without its bridge. Of older GeForce cards it is not assumed: four GTX 1080 Ti exchanged 2.2 GB/s (links.csv).
     """
@@ -288,10 +266,7 @@ def is_cpu(name: str) -> bool:
 def device_of(name: str) -> Gpu:
     """The CPU (``cpu:<model>``) or the GPU of the catalogue that a name means.
 
-    Raises
-    ------
-    UnknownGpuError
-        As `find_gpu`.
+    UnknownGpuError as `find_gpu`.
     """
     return cpu_device(name) if is_cpu(name) else find_gpu(name)
 
@@ -340,12 +315,10 @@ def cpu_device(name: str) -> Gpu:
 def precisions_of(gpu: Gpu) -> tuple[str, ...]:
     """Names of the precisions that a GPU computes in hardware, in the words of measurement tables.
 
-    Notes
-    -----
-    By compute capability, after the arithmetic throughput table of NVIDIA's CUDA C++ Programming Guide: fp32
-    is everywhere; half-precision arithmetic came with 5.3, so older GPUs could only store in fp16; TF32 and
-    bfloat16 came with the tensor cores of 8.0. Pascal other than GP100 computes fp16 at 1/64 of the fp32
-    rate, so libraries store in fp16 and compute in fp32 there; fp16 is listed all the same.
+    By compute capability, after the arithmetic throughput table of NVIDIA's CUDA C++ Programming Guide: fp32 is
+    everywhere; half-precision arithmetic came with 5.3, so older GPUs could only store in fp16; TF32 and bfloat16 came
+    with the tensor cores of 8.0. Pascal other than GP100 computes fp16 at 1/64 of the fp32 rate, so libraries store in
+    fp16 and compute in fp32 there; fp16 is listed all the same.
     """
     capability = gpu.compute_capability
     half = ("fp16", "amp_fp16") if capability >= 5.3 else ()
@@ -362,13 +335,9 @@ _AMP_BF16, _AMP_FP16 = 8.0, 7.0  # compute capability from which tensor cores ha
 def fast_mode_of(gpu: Gpu, framework: str, memory_format: str = "nchw") -> tuple[str, str] | None:
     """Precision and memory format of the fastest mode in common use on a GPU; None where there is none.
 
-    Notes
-    -----
     Only of PyTorch: AMP in bf16 with channels-last from Ampere on, AMP in fp16 on Volta and Turing, whose tensor cores
     have no bf16. Older GPUs have no tensor cores.
 
-    Examples
-    --------
     >>> fast_mode_of(find_gpu("A10G"), "pytorch"), fast_mode_of(find_gpu("T4"), "pytorch")
     (('amp_bf16', 'channels_last'), ('amp_fp16', 'nchw'))
     """
@@ -382,8 +351,6 @@ def fast_mode_of(gpu: Gpu, framework: str, memory_format: str = "nchw") -> tuple
 def default_precision(gpu: Gpu, framework: str) -> str:
     """What a framework computes in on a GPU unless its user chooses: TF32 where the GPU has it, else fp32.
 
-    Notes
-    -----
     PyTorch computes convolutions in TF32 by default (`torch.backends.cudnn.allow_tf32`) and, since 1.12, matrix
     products in fp32 (`torch.set_float32_matmul_precision`); TensorFlow computes both in TF32 from 2.4 on (its RFC 287),
     Chainer's CuPy in fp32 (`CUPY_TF32` is off).
@@ -394,8 +361,6 @@ def default_precision(gpu: Gpu, framework: str) -> str:
 def default_memory_format(framework: str, precision: str) -> str:
     """What a framework lays maps out in unless its user chooses: channels-last in TensorFlow's AMP, else NCHW.
 
-    Notes
-    -----
     TensorFlow's layout optimizer lays half-precision convolutions out channels-last, which its tensor core kernels
     need, whatever the layout that the user writes.
     """
@@ -439,11 +404,8 @@ def _tensor_peak(gpu: Gpu, precision: str) -> float | None:
 def peak_tflop_per_s(gpu: Gpu, precision: str) -> float:
     """Peak rate of a GPU at a precision, in 10^12 FLOP/s (dense, fp32 accumulate); NaN if it is not known.
 
-    Notes
-    -----
     Before compute capability 7.0 there are no tensor cores, and fp16 training computes at the fp32 rate.
-    ``fp32_or_tf32`` means what frameworks do by default: TF32 where the GPU has it (compute capability
-    8.0).
+    ``fp32_or_tf32`` means what frameworks do by default: TF32 where the GPU has it (compute capability 8.0).
     """
     tensor = _tensor_peak(gpu, precision)
     if tensor is not None:
@@ -493,15 +455,10 @@ class Rates:
 def rates_of(gpu: Gpu, precision: str, fp32_products: bool = False) -> Rates:
     """Sustained rates of `gpu` at `precision`, its matrix products in fp32 if `fp32_products`.
 
-    Raises
-    ------
-    OutOfRangeError
-        If the precision is unknown here.
+    OutOfRangeError if the precision is unknown here.
 
-    Notes
-    -----
-    The clock is that of `sustained_clock_ghz`.
-    Half precision on a GPU without tensor cores runs at the fp32 rate, because training accumulates in fp32.
+    The clock is that of `sustained_clock_ghz`. Half precision on a GPU without tensor cores runs at the fp32 rate,
+    because training accumulates in fp32.
     """
     if precision not in ELEMENT_BYTES:
         raise OutOfRangeError(
@@ -530,8 +487,6 @@ def rates_of(gpu: Gpu, precision: str, fp32_products: bool = False) -> Rates:
 def sustained_clock_ghz(gpu: Gpu) -> float:
     """Clock that a card sustains in training: what its sheet allows, or less where its power does not suffice.
 
-    Notes
-    -----
     (a^-6 + p^-6)^(-1/6) of a, the boost clock (x 1.12 on desktop cards), and p = 1.75 g (watts per multiprocessor /
     3.68)^0.6 GHz, by the process of the chip: g = 1 from 16 to 7 nm, 1.4 below, 0.65 on Maxwell and 0.5 on Kepler. Set
     from clocks that such cards are known to hold, not fitted (decision 062). Older multiprocessors than Volta's count

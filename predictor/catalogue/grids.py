@@ -43,8 +43,6 @@ def find_grid(name: str, called: str = "region") -> Grid:
     SchemaError, with the nearest names, if none is called so, or several are; messages say that it is given as
     `called`.
 
-    Examples
-    --------
     >>> find_grid("us-east-1").place, find_grid("iowa").region
     ('Northern Virginia', 'us-central1')
     """

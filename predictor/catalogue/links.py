@@ -52,8 +52,6 @@ class Link:
 
         The link joins `joined` GPUs or machines.
 
-        Notes
-        -----
         A ring sends 2 (n - 1) / n of the bytes over each link (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69,
         2009), which is how bus bandwidth is defined.
         """
@@ -73,10 +71,7 @@ def all_links() -> tuple[Link, ...]:
 def find_link(name: str, joins: str | None = None) -> Link:
     """Link by its name.
 
-    Raises
-    ------
-    SchemaError
-        If there is none, or it does not join what `joins` says.
+    SchemaError if there is none, or it does not join what `joins` says.
     """
     links = {key: link for key, link in _links().items() if joins in (None, link.joins)}
     word = name.strip().casefold()

@@ -59,16 +59,8 @@ def updated_offers(providers: Sequence[str] = (), today: date | None = None) -> 
     """Today's offers of gpuhunt's catalogue, and the shipped ones of providers that it lacks.
 
     Providers have gpuhunt's names, such as ``lambdalabs``; all that answer without credentials are asked by default.
-    Prices are dated `today`.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If gpuhunt is not installed.
-    OutOfRangeError
-        If it does not know a provider, or has no offer of a known GPU.
-    ServiceError
-        If its catalogue cannot be read, as without a network.
+    Prices are dated `today`. BackendUnavailableError if gpuhunt is not installed; OutOfRangeError if it does not know a
+    provider, or has no offer of a known GPU; ServiceError if its catalogue cannot be read, as without a network.
     """
     items = _catalogue_items(providers)
     found = live_offers(items, today or date.today())

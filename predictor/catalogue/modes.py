@@ -44,12 +44,8 @@ _CHOICES = {
 class Mode:
     """One way to train; every field is checked against the words that measurement tables use.
 
-    `float32_matmul_precision` decides only in PyTorch's TF32 (`fp32_products`).
-
-    Raises
-    ------
-    SchemaError
-        If a field is not one of its known words; the message lists them.
+    `float32_matmul_precision` decides only in PyTorch's TF32 (`fp32_products`). SchemaError if a field is not one of
+    its known words; the message lists them.
     """
 
     framework: str = "pytorch"

@@ -54,15 +54,9 @@ def load_offers(path: str | PathLike[str] | None = None) -> tuple[Offer, ...]:
     """Read a price file, in its order, and check every row; the shipped `offers.csv` if none is named.
 
     It is a CSV file with the columns `REQUIRED_COLUMNS` and any other fields of `Offer` (US$ per hour of the whole
-    machine, GiB, GB). One that has a `retrieved_on` column must date every row that is not historic.
-
-    Raises
-    ------
-    SchemaError
-        If the file is empty or no UTF-8 CSV, lacks columns, or a row has a price, count, date or flag that
-        cannot be; the message has the line.
-    UnknownGpuError
-        If a row's GPU is unknown or its name fits several; the message has the line.
+    machine, GiB, GB). One that has a `retrieved_on` column must date every row that is not historic. SchemaError if the
+    file is empty or no UTF-8 CSV, lacks columns, or a row has a price, count, date or flag that cannot be; the message
+    has the line. UnknownGpuError if a row's GPU is unknown or its name fits several; the message has the line.
     """
     file_path = data_file("offers.csv") if path is None else Path(path)
     if not file_path.is_file():

@@ -27,11 +27,7 @@ def read_rows(kind: type[T], path: Path, name: str = "name") -> tuple[T, ...]:
     """Every row of a CSV file as a dataclass whose fields are columns; other columns are left out.
 
     The column `name` is the field ``name``. An empty cell is the field's default, None where its type says so.
-
-    Raises
-    ------
-    SchemaError
-        If columns are missing, or a cell is not of its field's type; the message has the line.
+    SchemaError if columns are missing, or a cell is not of its field's type; the message has the line.
     """
     declared: Any = kind
     columns = {name if field.name == "name" else field.name: field for field in fields(declared)}

@@ -248,8 +248,6 @@ def _window(
 def make_divisible(channels: float, divisor: int = 8) -> int:
     """Multiple of `divisor` nearest to `channels`, but at least `divisor` and 0.9 `channels`.
 
-    Notes
-    -----
     The rounding of MobileNet's width multiplier (Howard et al., arXiv:1704.04861, and its reference code).
     """
     rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)

@@ -25,13 +25,8 @@ Translation = tuple[str, dict[str, Any]]
 def operator_of(function: Any, inputs: Sequence[Any]) -> tuple[str, dict[str, Any], bool]:
     """Return PyTorch's operator for a Chainer function, its arguments by name, and whether it is a view.
 
-    Parameters
-    ----------
-    function : chainer.FunctionNode
-        Having run forward.
-    inputs : sequence
-        Its inputs, as recorded. A function of an unknown class keeps its own name, which the recorder counts as an
-        operator of unknown cost.
+    `function`: having run forward. `inputs`: its inputs, as recorded. A function of an unknown class keeps its own
+    name, which the recorder counts as an operator of unknown cost.
     """
     name = type(getattr(function, "function", function)).__name__
     if name in _VIEWS:
@@ -152,28 +147,12 @@ def from_chainer(
 ) -> LayerTable:
     """Layer table of a training forward pass of `chain`.
 
-    Parameters
-    ----------
-    chain : chainer.Chain
-        Neither changed nor run: a copy is. Of a `chainer.links.Classifier`, its predictor is taken.
-    image_size : int
-        Height and width of the images, in pixels.
-    cnn : str, optional
-        Name of the CNN; the class's by default.
-    in_channels : int, optional
-        Channels of the images; by default 3, or what the first link with weights reads.
-    batch : int
-        Images of the trial run, >= 2, and one more in the second; the table does not depend on it.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If Chainer is not installed.
-    OutOfRangeError
-        If the image is too small for the chain.
-    SchemaError
-        If it is no chain, does not run on a batch of such images, runs other functions on a larger one, or has
-        recurrent links.
+    `chain`: neither changed nor run: a copy is. Of a `chainer.links.Classifier`, its predictor is taken. `image_size`:
+    height and width of the images, in pixels. `cnn`: name of the CNN; the class's by default. `in_channels`: channels
+    of the images; by default 3, or what the first link with weights reads. `batch`: images of the trial run, >= 2, and
+    one more in the second; the table does not depend on it. BackendUnavailableError if Chainer is not installed;
+    OutOfRangeError if the image is too small for the chain; SchemaError if it is no chain, does not run on a batch of
+    such images, runs other functions on a larger one, or has recurrent links.
     """
     chainer = install()
     if isinstance(chain, chainer.links.Classifier):

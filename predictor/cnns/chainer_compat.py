@@ -61,10 +61,7 @@ class _ChainerLoader(SourceFileLoader):
 def install() -> ModuleType:
     """Import Chainer, if it is not yet imported, and return it.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If Chainer is not installed.
+    BackendUnavailableError if Chainer is not installed.
     """
     if ChainerFinder not in sys.meta_path:
         sys.meta_path.insert(0, ChainerFinder)

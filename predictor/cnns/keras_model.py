@@ -31,30 +31,12 @@ _INSTALL = "Keras with PyTorch is not installed: pip install 'epochcast[keras]'"
 def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None) -> LayerTable:
     """Layer table of a training pass of a Keras 3 model, whose backend must be PyTorch.
 
-    Parameters
-    ----------
-    model : keras.Model
-        Built, with one input of images; neither changed nor moved.
-    image_size : int, optional
-        Height and width of the images, in pixels; needed where the model takes any.
-    cnn : str, optional
-        Name of the CNN; the model's by default.
-
-    Returns
-    -------
-    LayerTable
-        Layers that are not trainable say which passes run. Its warnings are those of
-        `predictor.cnns.torch_module.from_torch`.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If Keras runs on another backend.
-    OutOfRangeError
-        If the model is made for images of another size, or they are too small for it.
-    SchemaError
-        If it is not built, has several inputs or recurrent layers, does not run on a batch of such images, or
-        parameters remain that no operator reads.
+    `model`: built, with one input of images; neither changed nor moved. `image_size`: height and width of the images,
+    in pixels; needed where the model takes any. `cnn`: name of the CNN; the model's by default. Layers that are not
+    trainable say which passes run. Its warnings are those of `predictor.cnns.torch_module.from_torch`.
+    BackendUnavailableError if Keras runs on another backend; OutOfRangeError if the model is made for images of another
+    size, or they are too small for it; SchemaError if it is not built, has several inputs or recurrent layers, does not
+    run on a batch of such images, or parameters remain that no operator reads.
     """
     keras = _keras()
     name = cnn or str(model.name)
@@ -88,14 +70,8 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
 def from_keras_file(path: str | PathLike[str], image_size: int | None = None) -> LayerTable:
     """`from_keras` of a ``.keras`` file, under the file's name; no code of the file is run.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If Keras or PyTorch is not installed, or Keras runs on another backend already.
-    SchemaError
-        If the file cannot be read, or has classes of its own; and as `from_keras`.
-    OutOfRangeError
-        As `from_keras`.
+    BackendUnavailableError if Keras or PyTorch is not installed, or Keras runs on another backend already. SchemaError
+    if the file cannot be read, or has classes of its own; and as `from_keras`. OutOfRangeError as `from_keras`.
     """
     path = Path(path)
     if not path.is_file():

@@ -47,28 +47,14 @@ _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
 def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> LayerTable:
     """Read a layer table from CSV and check it row by row.
 
-    Parameters
-    ----------
-    path : str or path
-        CSV with the columns `LAYER_TABLE_COLUMNS`, in any order. Without `repeats` all are 1; without `inputs`
-        layers read the one before, or, where they cannot, what is unknown. A recorded step's batch size and mode are
-        columns, too. The work of layers, which `epochcast cnn show --format csv` adds, is computed again.
-    cnn : str, optional
-        Name of the CNN; the file's name without its ending by default.
-
-    Returns
-    -------
-    LayerTable
-        Its image size is the input height of the first layer; where that is 1 (a CNN that makes images from a
-        vector) the output height of the last. A column `image_size` says otherwise.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read.
-    SchemaError
-        If a column is missing or unknown, a value is no number or no known word, or the columns of a row or of a row
-        and the one that it reads contradict each other; the message gives the line or row.
+    `path`: CSV with the columns `LAYER_TABLE_COLUMNS`, in any order. Without `repeats` all are 1; without `inputs`
+    layers read the one before, or, where they cannot, what is unknown. A recorded step's batch size and mode are
+    columns, too. The work of layers, which `epochcast cnn show --format csv` adds, is computed again. `cnn`: name of
+    the CNN; the file's name without its ending by default. The image size is the input height of the first layer; where
+    that is 1 (a CNN that makes images from a vector) the output height of the last. A column `image_size` says
+    otherwise. DataError if the file cannot be read. SchemaError if a column is missing or unknown, a value is no number
+    or no known word, or the columns of a row or of a row and the one that it reads contradict each other; the message
+    gives the line or row.
     """
     path = Path(path)
     about: dict[str, str] = {}

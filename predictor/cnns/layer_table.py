@@ -269,12 +269,8 @@ class LayerTable:
     def to_csv(self, path: str | PathLike[str]) -> None:
         """Write the table to a CSV file that stands wherever a CNN is asked for, with the same answer.
 
-        A recorded step's batch size, precision, memory format and optimizer are columns, too.
-
-        Raises
-        ------
-        DataError
-            If the file cannot be written.
+        A recorded step's batch size, precision, memory format and optimizer are columns, too. DataError if the file
+        cannot be written.
         """
         rows = self.csv_rows()
         try:
@@ -391,13 +387,11 @@ def side(layer: object, what: str, dimension: str) -> int | None:
 def layer_complaint(layer: Layer) -> str | None:
     """Describe the first inconsistency of a layer for an error message; None if there is none.
 
-    Unknown (None) columns are not checked. An asymmetric padding is written rounded up, so the output size
-    may be that of one padded pixel less; a pooling may round its output size up, or be adaptive.
+    Unknown (None) columns are not checked. An asymmetric padding is written rounded up, so the output size may be that
+    of one padded pixel less; a pooling may round its output size up, or be adaptive.
 
-    Notes
-    -----
-    Convolution: out = floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1; transposed:
-    out = (in - 1) stride - 2 padding + dilation (kernel - 1) + 1 + (0 .. max(stride, dilation) - 1).
+    Convolution: out = floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1; transposed: out = (in - 1)
+    stride - 2 padding + dilation (kernel - 1) + 1 + (0 .. max(stride, dilation) - 1).
     """
     checks = (_volume_complaint, _CHECKS.get(layer.type, _nothing), _channel_complaint, _positive_complaint)
     for check in checks:

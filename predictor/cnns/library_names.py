@@ -19,21 +19,10 @@ _USUAL_SIZE = 224
 def from_library(name: str, image_size: int | None = None) -> LayerTable:
     """Layer table of a library's CNN.
 
-    Parameters
-    ----------
-    name : str
-        Library, colon, and the library's own name; after ``hf:`` the path of a configuration or its folder.
-    image_size : int, optional
-        By default the one that the library says, else 224 pixels.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If the library or PyTorch is not installed.
-    UnknownCnnError
-        If the library has no such CNN.
-    SchemaError
-        If it cannot be built or read, as of `predictor.cnns.torch_module.from_torch`.
+    `name`: library, colon, and the library's own name; after ``hf:`` the path of a configuration or its folder.
+    `image_size`: by default the one that the library says, else 224 pixels. BackendUnavailableError if the library or
+    PyTorch is not installed; UnknownCnnError if the library has no such CNN; SchemaError if it cannot be built or read,
+    as of `predictor.cnns.torch_module.from_torch`.
     """
     from predictor.cnns.torch_module import from_torch
     from predictor.cnns.torch_refusals import first_line

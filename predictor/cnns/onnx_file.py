@@ -265,31 +265,13 @@ def from_onnx(
 ) -> LayerTable:
     """Layer table of the CNN in an ONNX file.
 
-    Parameters
-    ----------
-    path : str or path
-        The file; weights that it keeps in other files are not opened, their shapes are enough.
-    image_size : int, optional
-        Height and width of the images, in pixels; needed only where the file leaves them open.
-    content : bytes, optional
-        Bytes of the file, if already read: `path` is then only its name, and no file is opened.
-
-    Returns
-    -------
-    LayerTable
-        With the warning `FUSED_EXPORT` if the exporter recorded that it folded batch norms into convolutions, or
-        `INFERENCE_EXPORT` if that is likely; both include the remedy.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read.
-    BackendUnavailableError
-        If it can, but onnx is not installed.
-    SchemaError
-        If it is no ONNX file, is cut short or too large, or its shapes cannot be inferred.
-    OutOfRangeError
-        If it is for images of another size.
+    `path`: the file; weights that it keeps in other files are not opened, their shapes are enough. `image_size`: height
+    and width of the images, in pixels; needed only where the file leaves them open. `content`: bytes of the file, if
+    already read: `path` is then only its name, and no file is opened. Gives its layers with the warning `FUSED_EXPORT`
+    if the exporter recorded that it folded batch norms into convolutions, or `INFERENCE_EXPORT` if that is likely; both
+    include the remedy. DataError if the file cannot be read; BackendUnavailableError if it can, but onnx is not
+    installed; SchemaError if it is no ONNX file, is cut short or too large, or its shapes cannot be inferred;
+    OutOfRangeError if it is for images of another size.
     """
     content = content_of(path) if content is None else content
     graph = read_graph(path, image_size, content)

@@ -40,27 +40,13 @@ def is_proxy_name(name: str) -> bool:
 def proxy_name(layer: Layer) -> str:
     """Name of the proxy that has this convolution.
 
-    Parameters
-    ----------
-    layer : Layer
-        A convolution or transposed convolution.
+    `layer`: a convolution or transposed convolution. Gives ``H_CIN_COUT`` (``16_128_128`` is a 16x16 input of 128
+    channels and 128 filters), followed by ``_kK_sS_gG`` where kernel, stride or groups differ from 3, 1, 1; then
+    ``_dD`` where it is dilated and ``_t`` where it is transposed. What is not square is written height x width:
+    ``_k1x7_s1_g1``. SchemaError if the layer is no convolution, or if a part of its shape is unknown.
 
-    Returns
-    -------
-    str
-        ``H_CIN_COUT`` (``16_128_128`` is a 16x16 input of 128 channels and 128 filters), followed by
-        ``_kK_sS_gG`` where kernel, stride or groups differ from 3, 1, 1; then ``_dD`` where it is dilated and
-        ``_t`` where it is transposed. What is not square is written height x width: ``_k1x7_s1_g1``.
-
-    Raises
-    ------
-    SchemaError
-        If the layer is no convolution, or if a part of its shape is unknown.
-
-    Notes
-    -----
-    The name is the founding slides' own. It leaves padding out: a padded and an unpadded convolution of one
-    name differ by the rim of the output image.
+    The name is the founding slides' own. It leaves padding out: a padded and an unpadded convolution of one name differ
+    by the rim of the output image.
     """
     _check_convolution(layer)
     kernel = _pair(layer.kernel_height, layer.kernel_width)
@@ -94,24 +80,13 @@ def _pair(height: int | None, width: int | None) -> str:
 def proxy_table(name: str) -> LayerTable:
     """Layer table of a proxy CNN: convolution, batch norm, ReLU, max pooling, linear layer to 10 classes.
 
-    Parameters
-    ----------
-    name : str
-        ``H_CIN_COUT`` or ``H_CIN_COUT_kK_sS_gG``, as `proxy_name` writes it: images of H x H pixels and
-        CIN channels, COUT filters of K x K (``k1x7``: height x width), stride S, G groups.
+    `name`: ``H_CIN_COUT`` or ``H_CIN_COUT_kK_sS_gG``, as `proxy_name` writes it: images of H x H pixels and CIN
+    channels, COUT filters of K x K (``k1x7``: height x width), stride S, G groups. SchemaError if the name is not of
+    this form, or no such convolution exists.
 
-    Raises
-    ------
-    SchemaError
-        If the name is not of this form, or no such convolution exists.
+    The convolution has no bias and pads half its kernel: stride 1 keeps the image's size. Pooling is 2 x 2, left out
+    where a single row or column is left.
 
-    Notes
-    -----
-    The convolution has no bias and pads half its kernel: stride 1 keeps the image's size. Pooling is
-    2 x 2, left out where a single row or column is left.
-
-    Examples
-    --------
     >>> [layer.type for layer in proxy_table("16_128_128")]
     ['conv2d', 'batch_norm', 'activation', 'max_pool', 'flatten', 'linear']
     """

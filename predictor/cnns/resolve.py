@@ -19,29 +19,14 @@ from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, near
 def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     """Layer table of a CNN, however it is given.
 
-    Parameters
-    ----------
-    cnn : str, path, LayerTable, torch.nn.Module, keras.Model or chainer.Chain
-        A name of the zoo, whatever its case and dashes; a path ending in ``.csv`` (a layer table), ``.onnx`` or
-        ``.keras``; ``timm:NAME``, ``torchvision:NAME`` or ``hf:FOLDER/config.json`` of an installed library; or the
-        CNN itself. A text may end in @ and the image size: ``resnet18@32``.
-    image_size : int, optional
-        Height and width of the images, in pixels. By default the zoo's usual size, or the size that a table,
-        file or Keras model was made for; a module or chain needs it.
+    `cnn`: a name of the zoo, whatever its case and dashes; a path ending in ``.csv`` (a layer table), ``.onnx`` or
+    ``.keras``; ``timm:NAME``, ``torchvision:NAME`` or ``hf:FOLDER/config.json`` of an installed library; or the CNN
+    itself. A text may end in @ and the image size: ``resnet18@32``. `image_size`: height and width of the images, in
+    pixels. By default the zoo's usual size, or the size that a table, file or Keras model was made for; a module or
+    chain needs it. UnknownCnnError if it is neither a name of the zoo nor a CNN; OutOfRangeError if the CNN does not
+    allow this image size, or its table is for another; SchemaError if a file or module cannot be read;
+    BackendUnavailableError if reading it needs a package that is not installed.
 
-    Raises
-    ------
-    UnknownCnnError
-        If it is neither a name of the zoo nor a CNN.
-    OutOfRangeError
-        If the CNN does not allow this image size, or its table is for another.
-    SchemaError
-        If a file or module cannot be read.
-    BackendUnavailableError
-        If reading it needs a package that is not installed.
-
-    Examples
-    --------
     >>> resolve_cnn("resnet18", image_size=64).image_size
     64
     >>> resolve_cnn("resnet18@32").image_size
@@ -70,13 +55,8 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
 def name_and_size(text: str) -> tuple[str, int | None]:
     """Split ``CNN[@IMAGE_SIZE]`` into the CNN and its image size in pixels, None where it has none.
 
-    Raises
-    ------
-    SchemaError
-        If what follows @ is not a number of pixels from 1 to `MAX_IMAGE_SIZE`.
+    SchemaError if what follows @ is not a number of pixels from 1 to `MAX_IMAGE_SIZE`.
 
-    Examples
-    --------
     >>> name_and_size("resnet18@32")
     ('resnet18', 32)
     >>> name_and_size("resnet18")
@@ -168,8 +148,6 @@ def _of_zoo(name: str, image_size: int | None) -> LayerTable:
 def other_form_in_words(cnn: object, image_size: int | None) -> str:
     """Which form of a zoo CNN there is for images as small as CIFAR's, where the form for large ones is asked for.
 
-    Examples
-    --------
     >>> other_form_in_words("ResNet-18", 32)
     'resnet18 is the form for images of 224 px; the form for small ones, which takes longer, is resnet18_cifar.'
     >>> other_form_in_words("resnet18", 224)

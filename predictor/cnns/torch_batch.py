@@ -36,18 +36,8 @@ class Samples(NamedTuple):
 def samples_of(events: Sequence[Event], inputs: Sequence[Any], batch_size: int | None) -> Samples:
     """Samples that a step takes.
 
-    Parameters
-    ----------
-    events : sequence of Event
-    inputs : sequence
-        What the step or module was given.
-    batch_size : int, optional
-        The user's word, which has to divide the images of the first layer.
-
-    Raises
-    ------
-    SchemaError
-        If nothing with weights runs, or the first layer joins tensors of several batch sizes.
+    `inputs`: what the step or module was given. `batch_size`: the user's word, which has to divide the images of the
+    first layer. SchemaError if nothing with weights runs, or the first layer joins tensors of several batch sizes.
     """
     made_by = {id(made): event for event in events if event.node is None for made in _made(event)}
     images, source = _first_images(events, inputs, made_by)

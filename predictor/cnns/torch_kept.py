@@ -47,15 +47,8 @@ DECIDED = {"nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_se
 class Kept:
     """Counts of the true elements of masks, and of what is kept by them.
 
-    Parameters
-    ----------
-    torch : module
-    boxes : int
-        Objects in an image.
-    made_by : callable
-        Operator and arguments that made a tensor; None where none did.
-    exact : callable
-        True elements of a tensor that follows from constants, such as the boxes of the targets; else None.
+    `boxes`: objects in an image. `made_by`: operator and arguments that made a tensor; None where none did. `exact`:
+    true elements of a tensor that follows from constants, such as the boxes of the targets; else None.
     """
 
     def __init__(

@@ -43,34 +43,14 @@ def from_torch(
 ) -> LayerTable:
     """Layer table of a training forward pass of `module`.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Built on any device; neither changed nor moved. If it is in evaluation mode, its copy trains.
-    image_size : int
-        Height and width of the images, in pixels.
-    cnn : str, optional
-        Name of the CNN; the class's by default.
-    in_channels : int, optional
-        Channels of the images; by default 3, or what the layer that does not run on 3 channels reads.
-    batch : int
-        Images of the trial run, >= 2, and one more in the second; the table does not depend on it.
-
-    Returns
-    -------
-    LayerTable
-        Layers that are frozen or computed again in the backward pass say which passes run. Its warnings name operators
-        of no known type, results that do not grow with the mini-batch, and parameters that nothing reads.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If PyTorch is not installed.
-    OutOfRangeError
-        If the image is too small for the module.
-    SchemaError
-        If it is no module, does not run on a batch of such images, runs other operators on a larger one, or has
-        recurrent layers.
+    `module`: built on any device; neither changed nor moved. If it is in evaluation mode, its copy trains.
+    `image_size`: height and width of the images, in pixels. `cnn`: name of the CNN; the class's by default.
+    `in_channels`: channels of the images; by default 3, or what the layer that does not run on 3 channels reads.
+    `batch`: images of the trial run, >= 2, and one more in the second; the table does not depend on it. Layers that are
+    frozen or computed again in the backward pass say which passes run. Its warnings name operators of no known type,
+    results that do not grow with the mini-batch, and parameters that nothing reads. BackendUnavailableError if PyTorch
+    is not installed; OutOfRangeError if the image is too small for the module; SchemaError if it is no module, does not
+    run on a batch of such images, runs other operators on a larger one, or has recurrent layers.
     """
     torch = import_torch()
     module = _unwrapped(module)
@@ -131,23 +111,9 @@ def read_runs(
 ) -> StepReader:
     """Run forward and backward on meta images, and forward at the recorder's other batch size, and read what runs.
 
-    Parameters
-    ----------
-    recorder : Recorder
-        Knows the parameters; whoever runs keeps its `path`.
-    run : callable
-        Takes a batch of images.
-    shape : tuple of int
-        Of an image.
-    name : str
-        Of the CNN, for messages.
-    channel_dim : int
-        1 for channels first, -1 for last.
-
-    Raises
-    ------
-    OutOfRangeError, SchemaError
-        As `from_torch`.
+    `recorder`: knows the parameters; whoever runs keeps its `path`. `run`: takes a batch of images. `shape`: of an
+    image. `name`: of the CNN, for messages. `channel_dim`: 1 for channels first, -1 for last. OutOfRangeError or
+    SchemaError as `from_torch`.
     """
     torch = import_torch()
     image = torch.empty(recorder.batch_size, *shape, device="meta")

@@ -16,25 +16,10 @@ _NAMES = ("input", "state", "weights", "directions")
 def run_recurrent(torch: Any, name: str, args: Sequence[Any], note: Composite) -> tuple[Any, ...]:
     """Run a recurrent function of PyTorch, such as ``lstm``, layer by layer.
 
-    Parameters
-    ----------
-    torch : module
-    name : str
-        ``lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu``.
-    args : sequence
-        As PyTorch's layers give them: input, states, weights, whether biases are among these, number of layers,
-        dropout, whether it trains, whether it runs both ways, whether the mini-batch is the first dimension.
-    note : callable
-
-    Returns
-    -------
-    tuple of tensors
-        Outputs of all positions and the last states, as the function gives them.
-
-    Raises
-    ------
-    SchemaError
-        If sequences are packed, or states are projected.
+    `name`: ``lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu``. `args`: as PyTorch's layers give them: input, states,
+    weights, whether biases are among these, number of layers, dropout, whether it trains, whether it runs both ways,
+    whether the mini-batch is the first dimension. Gives outputs of all positions and the last states, as the function
+    gives them. SchemaError if sequences are packed, or states are projected.
     """
     if len(args) != 9 or not isinstance(args[8], bool):
         raise packed_refusal()

@@ -47,11 +47,7 @@ _ANY_WAY_ROUND = (
 def refusal(error: Exception, path: Sequence[tuple[str, bool]]) -> EpochcastError:
     """The error about a step that stopped by an error of its own, of PyTorch or of ours.
 
-    Parameters
-    ----------
-    error : Exception
-    path : sequence
-        Modules that were running, the innermost last.
+    `path`: modules that were running, the innermost last.
     """
     line = _line(error)
     places = [f"module {path[-1][0]!r}"] if path else []

@@ -53,17 +53,8 @@ Note = Callable[[object], None]
 def untouched(*roots: object) -> Iterator[Note]:
     """Put back what is reachable from `roots`, and the random generators, also after an error; write no files.
 
-    Left as the block leaves them: iterators, what is printed and logged, and what other threads change.
-
-    Yields
-    ------
-    Note
-        For what turns out to be used while the block runs.
-
-    Raises
-    ------
-    SchemaError
-        If the block writes, renames or removes a file.
+    Left as the block leaves them: iterators, what is printed and logged, and what other threads change. Yields a note
+    for what turns out to be used while the block runs. SchemaError if the block writes, renames or removes a file.
     """
     state = _State()
     state.note(roots)

@@ -187,23 +187,10 @@ def zoo_names() -> list[str]:
 def zoo_cnn(name: str, image_size: int | None = None) -> LayerTable:
     """Layer table of a CNN of the zoo; cached.
 
-    Parameters
-    ----------
-    name : str
-        One of `zoo_names`.
-    image_size : int, optional
-        Height and width of the images, pixels; the CNN's usual one by default. For `dcgan_generator` the
-        size of the images that it makes.
+    `name`: one of `zoo_names`. `image_size`: height and width of the images, pixels; the CNN's usual one by default.
+    For `dcgan_generator` the size of the images that it makes. UnknownCnnError if the zoo has no CNN of this name;
+    OutOfRangeError if the image size is not a whole number, or smaller (larger) than the architecture allows.
 
-    Raises
-    ------
-    UnknownCnnError
-        If the zoo has no CNN of this name.
-    OutOfRangeError
-        If the image size is not a whole number, or smaller (larger) than the architecture allows.
-
-    Examples
-    --------
     >>> table = zoo_cnn("resnet50")
     >>> table.parameters
     25557032

@@ -18,18 +18,9 @@ from predictor.models.fit import between_iterations
 class EpochTime(RegressorMixin, BaseEstimator):
     """Epoch time from iteration time as a question is answered, or the plain product of iterations and their time.
 
-    Parameters
-    ----------
-    iteration : estimator of iteration_time_ms, optional
-        Predicts the iteration's time; without one the measured column `iteration_time_ms` is read.
-    overhead : bool
-        Whether to count the validation pass and what lies between iterations; otherwise the plain product is given.
-
-    Attributes
-    ----------
-    epochs_ : Epochs
-        What a served model makes epochs of.
-    iteration_ : fitted estimator, or None
+    `iteration`: predicts the iteration's time; without one the measured column `iteration_time_ms` is read. `overhead`:
+    whether to count the validation pass and what lies between iterations; otherwise the plain product is given.
+    `epochs_`: what a served model makes epochs of.
     """
 
     def __init__(self, iteration: Any = None, overhead: bool = True) -> None:

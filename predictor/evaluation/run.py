@@ -86,12 +86,8 @@ class EvaluationResult:
     def table(self, scenario: str | None = None) -> pd.DataFrame:
         """One scenario's errors by predictor, best first; those of all scenarios where none is named.
 
-        Returns
-        -------
-        DataFrame
-            `scenario, predictor, mape, median, p90, n, coverage, worst_coverage, worst_coverage_group,
-            worst_mape, worst_mape_group, noise, start, goal, notes`; errors, coverage and noise are
-            fractions.
+        Gives `scenario, predictor, mape, median, p90, n, coverage, worst_coverage, worst_coverage_group, worst_mape,
+        worst_mape_group, noise, start, goal, notes`; errors, coverage and noise are fractions.
         """
         import pandas as pd
 
@@ -348,10 +344,7 @@ def _one_per_row(answer: Any, name: str, n_rows: int) -> NDArray[np.float64]:
 def error_table(result: EvaluationResult, scenario: Scenario) -> pd.DataFrame:
     """One scenario's row per predictor, best first, then those that could not answer.
 
-    Returns
-    -------
-    DataFrame
-        The columns that `EvaluationResult.table` documents.
+    Gives the columns that `EvaluationResult.table` documents.
     """
     import pandas as pd
 

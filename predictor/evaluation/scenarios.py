@@ -70,10 +70,7 @@ class Scenario:
     def folds(self, features: pd.DataFrame, seed: int = 0) -> list[Fold]:
         """Folds of a feature table, the same for the same table and seed; no fit sees rows marked ``held_out``.
 
-        Raises
-        ------
-        DataError
-            If the table's rows give no fold.
+        DataError if the table's rows give no fold.
         """
         rows = self.rows(features)
         fitted = np.ones(len(features), dtype=bool)

@@ -74,10 +74,6 @@ class ShippedModel(Predictor):
     """The default as it is shipped, whatever it is fitted on: it answers a row as a question on the row's host.
 
     A row tells its host by `host_cnn_ms`, as ``--host`` does; without it the host is the usual one.
-
-    Attributes
-    ----------
-    model_ : Model
     """
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> ShippedModel:  # noqa: ARG002 - it was fitted

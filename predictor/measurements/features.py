@@ -62,28 +62,12 @@ DESCRIBING_COLUMNS = (*_SPECIFICATIONS, *_OF_PROXY, *_STRUCTURE)
 def feature_table(measurements: pd.DataFrame, layer_table_of: LayerTableOf | None = None) -> pd.DataFrame:
     """Measurements with the structure of their CNNs.
 
-    Parameters
-    ----------
-    measurements : DataFrame of n rows
-        Columns `gpu, cnn, image_size, batch_size` and whatever else a measurement table has. To predict, give
-        rows without times.
-    layer_table_of : callable (cnn, image_size) -> LayerTable or None
-        Where layer tables come from; by default the zoo, and proxies by their names. It may not know a CNN: None,
-        UnknownCnnError or KeyError.
-
-    Returns
-    -------
-    DataFrame of n rows, of the same index and order
-        The columns given, then `layer_table` (LayerTable; None of a CNN that is not known).
-
-    Raises
-    ------
-    SchemaError
-        If a required column or value is missing, or there is a column `layer_table`.
-    UnknownGpuError
-        If a GPU is not in the catalogue.
-    OutOfRangeError
-        If an image is smaller than its CNN allows.
+    `measurements`: columns `gpu, cnn, image_size, batch_size` and whatever else a measurement table has. To predict,
+    give rows without times. `layer_table_of`: where layer tables come from; by default the zoo, and proxies by their
+    names. It may not know a CNN: None, UnknownCnnError or KeyError. Gives the columns given, then `layer_table`
+    (LayerTable; None of a CNN that is not known). SchemaError if a required column or value is missing, or there is a
+    column `layer_table`; UnknownGpuError if a GPU is not in the catalogue; OutOfRangeError if an image is smaller than
+    its CNN allows.
     """
     import pandas as pd
 
@@ -100,15 +84,8 @@ def feature_table(measurements: pd.DataFrame, layer_table_of: LayerTableOf | Non
 def described(features: pd.DataFrame) -> pd.DataFrame:
     """What whole iterations were measured, on what GPU, of what CNN: a table of words and numbers.
 
-    Parameters
-    ----------
-    features : DataFrame of n rows
-        A feature table of proxies and CNNs.
-
-    Returns
-    -------
-    DataFrame of n rows
-        `MEASURED_COLUMNS`, as far as there are such, and `DESCRIBING_COLUMNS`.
+    `features`: a feature table of proxies and CNNs. Gives `MEASURED_COLUMNS`, as far as there are such, and
+    `DESCRIBING_COLUMNS`.
     """
     import pandas as pd
 

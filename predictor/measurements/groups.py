@@ -24,10 +24,7 @@ _SHAPE = (
 def chips_of(rows: pd.DataFrame) -> NDArray[np.str_]:
     """The chip of every row's GPU, the name of a CPU: cards with one chip tell about each other.
 
-    Raises
-    ------
-    UnknownGpuError
-        If the catalogue lacks a GPU.
+    UnknownGpuError if the catalogue lacks a GPU.
     """
     chip_of = {str(name): device_of(str(name)).chip for name in rows["gpu"].unique()}
     return np.array([chip_of[str(name)] for name in rows["gpu"]], dtype=np.str_)

@@ -95,10 +95,7 @@ class InputMeasurement:
     def samples_per_vcpu_second(self) -> float:
         """Rate of each vCPU while all are busy; of a single core where fewer workers were measured.
 
-        Raises
-        ------
-        OutOfRangeError
-            If fewer workers than vCPUs were measured.
+        OutOfRangeError if fewer workers than vCPUs were measured.
         """
         most = self.rates[-1]
         if most.workers < self.vcpus:
@@ -112,10 +109,8 @@ class InputMeasurement:
 def read_input(path: Path) -> InputMeasurement:
     """Read the JSON file that `epochcast profile input` wrote.
 
-    Raises
-    ------
-    SchemaError
-        If it is no such file, of another version, or a rate is not a number above 0; the message names the file.
+    SchemaError if it is no such file, of another version, or a rate is not a number above 0; the message names the
+    file.
     """
     return _FILE.read(path)
 

@@ -30,10 +30,8 @@ class MachineFile(Generic[M]):
     def read(self, path: Path) -> M:
         """Read the file that the command wrote.
 
-        Raises
-        ------
-        SchemaError
-            If it is no such file, of another version, or holds what the measurement refuses; the message names it.
+        SchemaError if it is no such file, of another version, or holds what the measurement refuses; the message names
+        it.
         """
         try:
             given = json.loads(path.read_text())

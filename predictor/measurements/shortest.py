@@ -34,21 +34,8 @@ def check_not_too_short(
 ) -> None:
     """Refuse the time of a training iteration on one GPU below a third of its arithmetic bound; a CPU has none.
 
-    Parameters
-    ----------
-    time_ms : float
-    what : str
-        Name of the time, for the message.
-    table : LayerTable
-    gpu : Gpu
-    precision : str
-    batch_size : int
-        Images per mini-batch of this GPU.
-
-    Raises
-    ------
-    OutOfRangeError
-        If it is shorter; the message has the bound.
+    `what`: name of the time, for the message. `batch_size`: images per mini-batch of this GPU. OutOfRangeError if it is
+    shorter; the message has the bound.
     """
     if is_cpu(gpu.name):
         return
@@ -67,17 +54,8 @@ def check_rows_not_too_short(
 ) -> None:
     """Refuse a measurement table with a CNN's time below a third of its arithmetic bound.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        As of `check_measurements`, whose CNNs are the zoo's, or of `feature_table`. CNNs of unknown layers pass.
-    label, place, numbers
-        As of `check_measurements`.
-
-    Raises
-    ------
-    OutOfRangeError
-        Naming the first such row.
+    `frame`: as of `check_measurements`, whose CNNs are the zoo's, or of `feature_table`. CNNs of unknown layers pass.
+    `label`, `place`, `numbers`: as of `check_measurements`. OutOfRangeError naming the first such row.
     """
     shares = shares_of_bound(frame)
     wrong = np.flatnonzero(shares < LEAST_SHARE)

@@ -56,8 +56,6 @@ def disturbed_rows(rows: pd.DataFrame) -> int:
 def noise_of(rows: pd.DataFrame) -> float:
     """Noise of a checked table, as a 90 % half width of ln time that its rows share; 0 where all are quiet.
 
-    Notes
-    -----
     Root mean square over the rows of `median_precision` where that is above 10 %, and of 0.3 where other work disturbed
     the machine: then all times are too long by a factor that the repeats do not show. The 0.3 is a judgement.
     """
@@ -116,24 +114,10 @@ REQUIRED = tuple(entry.name for entry in COLUMNS if entry.required)
 def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Read a measurement table from a file by its suffix (`predictor.table_files`), and check it.
 
-    Parameters
-    ----------
-    path : path
-        A file with at least the columns gpu, cnn, image_size, batch_size, precision and iteration_time_ms.
-
-    Returns
-    -------
-    DataFrame
-        As `check_measurements`.
-
-    Raises
-    ------
-    DataError
-        If the file does not exist or is not what its suffix says.
-    SchemaError
-        If it is empty, lacks a column, or holds a value that cannot be right; the message names the line.
-    UnknownGpuError
-        If a GPU's name is unknown or fits several.
+    `path`: a file with at least the columns gpu, cnn, image_size, batch_size, precision and iteration_time_ms. Gives
+    rows as `check_measurements`. DataError if the file does not exist or is not what its suffix says. SchemaError if it
+    is empty, lacks a column, or holds a value that cannot be right; the message names the line. UnknownGpuError if a
+    GPU's name is unknown or fits several.
     """
     path = Path(path)
     if str(path) != STANDARD and not path.is_file():
@@ -158,10 +142,7 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
 def read_own_tables(kind: str, command: str, folder: Path | None = None) -> pd.DataFrame:
     """The project's own tables whose names end in a kind, such as ``ddp``; those of another folder if one is given.
 
-    Raises
-    ------
-    DataError
-        If there are none; the message names the `command` that measures one.
+    DataError if there are none; the message names the `command` that measures one.
     """
     import pandas as pd
 
@@ -177,27 +158,12 @@ def check_measurements(
 ) -> pd.DataFrame:
     """Check a measurement table, add the columns that it lacks, and normalise its words and GPU names.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        One row per measurement; at least the required columns.
-    source_label : str
-        What error messages call the table, such as its path.
-    place, numbers : str, list of int
-        How error messages name rows, such as ``line`` and each row's line; by default rows from 0.
-
-    Returns
-    -------
-    DataFrame
-        A new table: all columns of `COLUMNS`, then unknown ones untouched. Text is `object` with None where
-        missing, flags are `boolean`, required counts `int64`, other numbers `float64` with NaN where missing.
-
-    Raises
-    ------
-    SchemaError
-        Naming the column, the row, the value and what would be right.
-    UnknownGpuError
-        As `predictor.catalogue.devices.find_gpu`.
+    `frame`: one row per measurement; at least the required columns. `source_label`: what error messages call the table,
+    such as its path. `place`, `numbers`: how error messages name rows, such as ``line`` and each row's line; by default
+    rows from 0. Gives a new table: all columns of `COLUMNS`, then unknown ones untouched. Text is `object` with None
+    where missing, flags are `boolean`, required counts `int64`, other numbers `float64` with NaN where missing.
+    SchemaError naming the column, the row, the value and what would be right; UnknownGpuError as
+    `predictor.catalogue.devices.find_gpu`.
     """
     return _check(frame, RowNames(source_label, place, range(len(frame)) if numbers is None else numbers))
 
@@ -205,10 +171,7 @@ def check_measurements(
 def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """Check `frame` and write it by the suffix of `path` (`predictor.table_files`), without its unknown columns.
 
-    Raises
-    ------
-    OSError
-        As `predictor.files.replacing`.
+    OSError as `predictor.files.replacing`.
     """
     known = check_measurements(frame, "the table to write").dropna(axis="columns", how="all")
     whole = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in known]
@@ -218,11 +181,8 @@ def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Non
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """Count the rows of a measurement table, one row per (source, framework, kind, pass, precision, gpu).
 
-    Returns
-    -------
-    DataFrame
-        These six columns, the numbers of measurements, CNNs and image sizes, and the ranges of batch size and
-        iteration_time_ms.
+    Gives these six columns, the numbers of measurements, CNNs and image sizes, and the ranges of batch size and
+    iteration_time_ms.
     """
     keys = ["source", "framework", "kind", "pass", "precision", "gpu"]
     return (
@@ -243,10 +203,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 def canonical_gpu_name(name: str) -> str:
     """Give a GPU the catalogue's name; a CPU (`cpu:<model>`) keeps its own.
 
-    Raises
-    ------
-    UnknownGpuError
-        If the name is unknown or fits several GPUs.
+    UnknownGpuError if the name is unknown or fits several GPUs.
     """
     return name if is_cpu(name) else find_gpu(name).name
 

@@ -95,15 +95,8 @@ _COLUMNS = {"samples_per_sec": "images_per_s", "batches_per_sec": "iteration_tim
 def read_training_log(path: Path) -> LoggedSpeed:
     """The speed that a training's log tells.
 
-    Parameters
-    ----------
-    path : Path
-        Text that a training printed, or the CSV file of a logger.
-
-    Raises
-    ------
-    SchemaError
-        If no line has a form that is known; the message lists these.
+    `path`: text that a training printed, or the CSV file of a logger. SchemaError if no line has a form that is known;
+    the message lists these.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     if (found := _of_columns(text)) is not None:

@@ -126,10 +126,7 @@ class Predictor:
     def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
         """Answers to questions about one CNN, which differ in GPU, precision and anchors.
 
-        Raises
-        ------
-        OutOfRangeError
-            Where the predictor refuses a case. The message says why, and what to do.
+        OutOfRangeError where the predictor refuses a case. The message says why, and what to do.
         """
         raise NotImplementedError(f"{type(self).__name__} answers nothing.")
 
@@ -247,10 +244,7 @@ class Predictor:
 def new_predictor(name: str) -> Predictor:
     """Make the unfitted scikit-learn estimator of this name.
 
-    Raises
-    ------
-    SchemaError
-        If no predictor has this name; the message lists the nearest.
+    SchemaError if no predictor has this name; the message lists the nearest.
     """
     if name not in PREDICTORS:
         raise SchemaError(
@@ -275,14 +269,9 @@ class WholePredictor(Predictor):
     """Base of the predictors of whole iterations, each of which a question may name as its method.
 
     A subclass gives `fit`, `parts` (the summands of the time, which `predict`, `grid` and every answer add up),
-    `_learned` and `_restore`; `scope` where it refuses cases or has reasons for caution.
-
-    Attributes
-    ----------
-    half_widths_ : dict of str -> float
-        Half widths of 90 % intervals of ln time, by `MEASURED` and `UNSEEN` (and more, of a subclass).
-    trained_on_ : str
-        The training rows in words. `calibrate` sets both.
+    `_learned` and `_restore`; `scope` where it refuses cases or has reasons for caution. `half_widths_`: half widths of
+    90 % intervals of ln time, by `MEASURED` and `UNSEEN` (and more, of a subclass). `trained_on_`: the training rows in
+    words. `calibrate` sets both.
     """
 
     served_parameters: ClassVar[Mapping[str, Any]] = {}

@@ -51,24 +51,13 @@ class _Run(NamedTuple):
 class FlopsRatio(WholePredictor):
     """Iteration time proportional to FLOPs / the GPU's peak rate at the precision.
 
-    Parameters
-    ----------
-    by_cnn : bool, default=True
-        Whether to keep the runs of the training CNNs; without them only anchors tell CNNs apart, and no training row
-        is kept.
+    `by_cnn`: whether to keep the runs of the training CNNs; without them only anchors tell CNNs apart, and no training
+    row is kept. `per_flop_`: median of time x peak / training FLOPs by precision: the inverse of the share of the peak
+    reached.
 
-    Attributes
-    ----------
-    runs_ : dict of (cnn, image_size, precision) -> list of runs
-    per_flop_ : dict of str -> float
-        Median of time x peak / training FLOPs by precision: the inverse of the share of the peak reached.
-    gpus_ : tuple of str
-
-    Notes
-    -----
-    X is a feature table, y is `iteration_time_ms`. A CNN timed on this GPU scales with the batch size:
-    t = t_a batch / batch_a. Timed on other GPUs only: t = t_a peak_a / peak, at the same batch size if there is one.
-    The median is taken over all a. Never timed: FLOPs / (median share of the peak x peak).
+    X is a feature table, y is `iteration_time_ms`. A CNN timed on this GPU scales with the batch size: t = t_a batch /
+    batch_a. Timed on other GPUs only: t = t_a peak_a / peak, at the same batch size if there is one. The median is
+    taken over all a. Never timed: FLOPs / (median share of the peak x peak).
     """
 
     columns: ClassVar[tuple[str, ...]] = _SERIES_COLUMNS
@@ -81,10 +70,7 @@ class FlopsRatio(WholePredictor):
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> FlopsRatio:
         """Learn from a feature table of n rows and their iteration times in milliseconds, of shape (n,).
 
-        Raises
-        ------
-        SchemaError
-            If a column is missing, a GPU has no peak rate at the row's precision, or a time is not above 0.
+        SchemaError if a column is missing, a GPU has no peak rate at the row's precision, or a time is not above 0.
         """
         times = times_of(y, len(self._checked(X, _SERIES_COLUMNS)), "iteration_time_ms")
         shares: dict[str, list[float]] = {}
@@ -104,11 +90,8 @@ class FlopsRatio(WholePredictor):
     def parts(self, case: Case) -> dict[str, Floats]:
         """The time as one summand, by the runs that are most alike: the case's, else those of the training rows.
 
-        Raises
-        ------
-        OutOfRangeError
-            If a GPU has no peak rate at the precision (it is named), or a CNN without layer table, or a precision,
-            was never timed.
+        OutOfRangeError if a GPU has no peak rate at the precision (it is named), or a CNN without layer table, or a
+        precision, was never timed.
         """
         self._check_fitted("per_flop_")
         precision = case.mode.precision
@@ -254,12 +237,8 @@ class _LogPoints:
 class _OfOwnRuns(WholePredictor):
     """A law of its own for each series of one GPU, CNN, image size and mode, from two batch sizes or more.
 
-    It is judged by evaluations; no question names it.
-
-    Attributes
-    ----------
-    runs_ : dict of tuple of str -> (batch sizes, times in ms)
-        By GPU, CNN, image size and MODE_COLUMNS; series of a single batch size have none.
+    It is judged by evaluations; no question names it. `runs_`: by GPU, CNN, image size and MODE_COLUMNS; series of a
+    single batch size have none.
     """
 
     law: ClassVar[Any]
@@ -268,10 +247,7 @@ class _OfOwnRuns(WholePredictor):
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> _OfOwnRuns:
         """Keep the times, in milliseconds, of a feature table.
 
-        Raises
-        ------
-        SchemaError
-            If a column is missing or empty, or if a time is not above 0.
+        SchemaError if a column is missing or empty, or if a time is not above 0.
         """
         table = self._checked(X, _SERIES_COLUMNS)
         times = times_of(y, len(table), "iteration_time_ms")
@@ -286,10 +262,7 @@ class _OfOwnRuns(WholePredictor):
     def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:  # noqa: ARG002 - of series
         """Predict iteration times in milliseconds, of shape (n,), for a feature table of n rows.
 
-        Raises
-        ------
-        OutOfRangeError
-            If a row's series had fewer than two batch sizes in the training rows.
+        OutOfRangeError if a row's series had fewer than two batch sizes in the training rows.
         """
         self._check_fitted("runs_")
         table = self._checked(X, _SERIES_COLUMNS)

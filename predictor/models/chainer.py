@@ -159,8 +159,6 @@ def with_convolutions(
 ) -> IterationForecast:
     """Chainer's forecast without cuDNN, or with another limit of cuDNN's workspace than its own 8 MiB.
 
-    Notes
-    -----
     Without cuDNN the GPU takes 2.1 times as long, from 1.05 to 5: 1.1 to 1.3 of a VGG on 32 pixels, 1.4 of VGG-16, 3.6
     to 5.0 of ResNets on an H100, 2.5 on an H200, 2.0 on the founding talk's V100. Each doubling of the limit spares 4 %
     of the GPU's time (-5 to 50 % in all): 28 iterations of five CNNs on an H100 at 64 and 512 MiB take 0.53 to 1.04 of

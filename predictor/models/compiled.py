@@ -58,8 +58,6 @@ def check_compiles(gpu: Gpu, mode: Mode) -> None:
 def eager_mode(table: LayerTable, mode: Mode) -> Mode:
     """The eager mode whose convolutions are those of the compiled iteration.
 
-    Notes
-    -----
     PyTorch's compiler makes a training CNN channels-last unless a convolution has groups of several channels, one with
     a window halves its channels or more, or all are small (`torch._inductor.graph.GraphLowering.decide_layout_opt`).
     """

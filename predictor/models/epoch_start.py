@@ -42,8 +42,6 @@ def has_known_start(gpu: Gpu, mode: Mode) -> bool:
 def first_calls_s(table: LayerTable, mode: Mode) -> float:
     """Seconds that PyTorch takes longer when it meets a CNN for the first time, whatever the batch size.
 
-    Notes
-    -----
     `first_calls_s`, in which libraries and kernels are loaded, whatever the number of layers. In channels-last, and in
     fp16, beside that 2 x `depthwise_shape_s` x distinct shapes of depthwise convolutions of square kernels up to 7 x 7,
     for each of which cuDNN compiles kernels at the batch size, and again at that of the smaller last mini-batch.
@@ -66,8 +64,6 @@ def first_calls_of_each_s(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]
 def first_image_s(table: LayerTable) -> float:
     """Seconds by which the start grows with each image of a GPU's first mini-batch.
 
-    Notes
-    -----
     `million_values_s` x the image's numbers, in millions: all workers begin at once, and memory is taken and pinned.
     """
     return ratios_of("start")["million_values_s"] * million_values(table)

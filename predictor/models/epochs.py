@@ -56,8 +56,6 @@ def epoch_times_s(
     `iteration_time_ms` holds loading where `loading_ms` is not NaN; `between` says that the two add up. Training and
     validation begin with `first_wait_s`: workers start again, and the first mini-batch is waited for.
 
-    Notes
-    -----
     model.epoch_time_s(ceil(samples / batch), t) + ceil(validation_samples / batch) t / 3 + w per pass; the second term
     is an approximation, see `FORWARD_SHARE`. A validation image takes as long to load as a training image.
     """
@@ -96,12 +94,7 @@ def fit_epoch_overhead(
 
     All arguments have shape (n_epochs,) or broadcast to it; `image_size` is the side of the square images in pixels,
     `validation_samples` the images of the validation pass that it ends with. Without any validation pass in the data
-    `validation_share` is 0.
-
-    Raises
-    ------
-    DataError
-        If fewer than three epochs were measured.
+    `validation_share` is 0. DataError if fewer than three epochs were measured.
     """
     from scipy.optimize import nnls
 

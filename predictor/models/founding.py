@@ -51,12 +51,8 @@ Terms = dict[str, Floats]
 def linear_regression(terms: Sequence[str], *, positive: bool = True) -> Any:
     """Unfitted pipeline of both approaches: a column transformer that scales the terms, and a linear regression.
 
-    Parameters
-    ----------
-    terms : sequence of str
-        Columns; there is no intercept beside them.
-    positive : bool
-        Whether coefficients are held at or above zero, as times of parts are.
+    `terms`: columns; there is no intercept beside them. `positive`: whether coefficients are held at or above zero, as
+    times of parts are.
     """
     from sklearn.compose import ColumnTransformer
     from sklearn.linear_model import LinearRegression
@@ -72,15 +68,9 @@ def fitted_coefficients(
 ) -> dict[str, float]:
     """Coefficients by term of time^power = sum of (coefficient x term)^power, by least squares of relative errors.
 
-    Parameters
-    ----------
-    terms : DataFrame of n rows
-    times, weights : ndarray of shape (n,)
-        Times in ms; the weight of each squared relative error.
-    power : float
-        1 adds terms up. A larger one lets the longest term hide the others, as GPU and host hide each other.
-    positive : bool
-        As of `linear_regression`.
+    `times`, `weights`, shape (n,): times in ms; the weight of each squared relative error. `power`: 1 adds terms up. A
+    larger one lets the longest term hide the others, as GPU and host hide each other. `positive`: as of
+    `linear_regression`.
     """
     names = [str(name) for name in terms.columns]
     pipeline = linear_regression(names, positive=positive)
@@ -175,26 +165,10 @@ _USUAL_CAPABILITY = 7.0
 class GpuSpecs(_LinearStudy):
     """Approach 1: iteration time from a GPU's specifications, counts of proxies in the CNN and the batch size.
 
-    Parameters
-    ----------
-    proxies : tuple of str
-        Proxies as which layers may count.
-    power : float, default=1
-        As of `fitted_coefficients`.
-    positive : bool, default=True
-        Whether coefficients are held at or above zero.
+    `proxies`: proxies as which layers may count. `power`: as of `fitted_coefficients`. `positive`: whether coefficients
+    are held at or above zero. `modes_`: what was fitted, by framework, precision, memory format and autotuning.
+    `proxies_`: those as which layers of the training CNNs count. `coefficients_`: by term, as below.
 
-    Attributes
-    ----------
-    modes_ : dict of tuple of str -> (GPUs, smallest and largest batch size)
-        What was fitted, by framework, precision, memory format and autotuning.
-    proxies_ : tuple of str
-        Those as which layers of the training CNNs count.
-    coefficients_ : dict of str -> float
-        By term; see Notes.
-
-    Notes
-    -----
     time = sum of coefficient x term over these terms:
 
     - ``iteration|FRAMEWORK``: 1; ``layers|FRAMEWORK``: layers. Their coefficients are in ms.
@@ -219,10 +193,8 @@ class GpuSpecs(_LinearStudy):
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> GpuSpecs:
         """Learn from a feature table of n rows and their iteration times in milliseconds, of shape (n,).
 
-        Raises
-        ------
-        SchemaError
-            If a column is missing, no row has layers and a GPU with all specifications, or a time is not above 0.
+        SchemaError if a column is missing, no row has layers and a GPU with all specifications, or a time is not above
+        0.
         """
         times = times_of(y, len(self._checked(X, _COLUMNS)), "iteration_time_ms")
         known = [(case, rows) for case, rows in cases_of(X) if case.table is not None and _is_specified(case)]
@@ -402,25 +374,10 @@ _Range = tuple[float, float, tuple[str, ...]]
 class ProxyTimes(_LinearStudy):
     """Approach 2: iteration time of a CNN from the times of proxies on the same GPU and the batch size.
 
-    Parameters
-    ----------
-    power : float, default=2
-        As of `fitted_coefficients`: GPU and host work side by side, and the longer one hides the other.
-    positive : bool, default=True
-        Whether coefficients are held at or above zero.
+    `power`: as of `fitted_coefficients`: GPU and host work side by side, and the longer one hides the other.
+    `positive`: whether coefficients are held at or above zero. `general_`: coefficients of every CNN without its own,
+    by term. `gpus_`: devices whose CNNs the coefficients were fitted on.
 
-    Attributes
-    ----------
-    measured_ : dict of (device, mode) -> proxies' times
-    general_ : dict of str -> float
-        Coefficients of every CNN without its own, by term.
-    laws_ : dict of (cnn, image_size, mode, whether of a CPU) -> coefficients by term
-    gpus_ : tuple of str
-        Devices whose CNNs the coefficients were fitted on.
-    ranges_ : dict of the same keys -> (smallest and largest batch size, devices)
-
-    Notes
-    -----
     time^power = sum of (coefficient x term)^power over three terms, each in ms. ``proxies`` sums over the layers the
     GPU time of the nearest proxy, at the batch size at which the proxy does the layer's work; ``limit`` is the line
     through the origin that it follows at large batches; ``host`` is layers x the host's time of a proxy's iteration.
@@ -438,10 +395,7 @@ class ProxyTimes(_LinearStudy):
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> ProxyTimes:
         """Learn from a feature table of n rows, proxies among them, and their iteration times in ms, of shape (n,).
 
-        Raises
-        ------
-        SchemaError
-            If a column is missing, a time is not above 0, or no proxy or no CNN beside one was measured.
+        SchemaError if a column is missing, a time is not above 0, or no proxy or no CNN beside one was measured.
         """
         times = times_of(y, len(self._checked(X, _COLUMNS)), "iteration_time_ms")
         is_proxy = (X["kind"] == "proxy").to_numpy() if "kind" in X else np.zeros(len(X), dtype=bool)

@@ -38,8 +38,6 @@ def beside_workers(
 ) -> tuple[Array, Array, Array]:
     """Iteration beside workers and its interval, from those without and the host's time.
 
-    Notes
-    -----
     max(iteration, `host_beside_workers` x host's time), where the host's time has the relative interval of the
     iteration, joined in squares with the spread of the factor. An unknown (NaN) host's time changes nothing.
     """
@@ -127,8 +125,6 @@ class Feed:
     def loading(self, local_batch_sizes: NDArray[Any], n_gpus: int | NDArray[np.int64]) -> Loading:
         """Time to load each GPU's part of the mini-batches, while `n_gpus` of the machine work.
 
-        Notes
-        -----
         local batch size / min(workers x rate of a worker, vCPUs x rate of a busy vCPU / n, rate of the source / n).
         """
         decoding, reading = self.decoding_of_one(n_gpus), self.reading / np.asarray(n_gpus, dtype=float)

@@ -249,22 +249,9 @@ class Calibration:
         Where deviations of the GPU answer, those of new CNNs in one campaign joined with what campaigns differ in;
         elsewhere nowhere less, and joined with what GPUs never measured, and their generations, differ in. Half
         precision is known worst there: its intervals are 1.5 times as wide (70 % of published ones lay inside without).
-
-        Parameters
-        ----------
-        gpus : sequence of Gpu
-        is_known : sequence of bool
-            Whether the law has deviations of each GPU in its mode.
-        shares : Shares
-            Arrays of shape (n_gpus, ...).
-        coverage : float
-        is_half : sequence of bool
-            Whether each GPU computes in half precision; by default none does.
-
-        Returns
-        -------
-        ndarray
-            Of the shape of the shares.
+        `is_known`: whether the law has deviations of each GPU in its mode. `shares`: arrays of shape (n_gpus, ...).
+        `is_half`: whether each GPU computes in half precision; by default none does. Gives an array of the shape of the
+        shares.
         """
         measured, wider = set(self.gpus), (slice(None), *[None] * (shares.host.ndim - 1))
         is_new = np.array([gpu.name not in measured for gpu in gpus])[wider]
@@ -366,16 +353,8 @@ def calibrate(
 ) -> Calibration:
     """Fit parts and factors by cross-validation: leave groups of CNNs, then of chips, out in turn, each refit cold.
 
-    Parameters
-    ----------
-    sites : Locations of length n
-        Of rows of whole CNNs.
-    machines : sequence of str, length n
-        Machine of each row: every machine weighs the same.
-    times : ndarray, shape (n,)
-        Measured times in ms.
-    refit : Refit
-    seed : int
+    `sites`: of rows of whole CNNs. `machines`: machine of each row: every machine weighs the same. `times`, shape (n,):
+    measured times in ms.
     """
     held = {
         kind: [_left_out(sites, np.array(machines, dtype=np.str_), times, refit, group) for group in groups]

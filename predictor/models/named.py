@@ -67,10 +67,7 @@ class Methods:
     def beside(cls, model_file: Path, digest: str | None) -> Callable[[], Methods]:
         """Those of a model file, by the SHA-256 that `save` gave: its content, unpacked when called; none without one.
 
-        Raises
-        ------
-        ArtifactError
-            If their file is missing or of another model; when called, if it is damaged or of another version.
+        ArtifactError if their file is missing or of another model; when called, if it is damaged or of another version.
         """
         path = _path_of(model_file)
         return cls if digest is None else partial(_unpacked, content_of(path, model_file, digest), str(path))
@@ -109,10 +106,8 @@ class Methods:
     ) -> list[IterationForecast]:
         """Time of one training iteration of a CNN on each GPU at each batch size, by the predictor of this name.
 
-        Raises
-        ------
-        OutOfRangeError
-            Where the predictor refuses a mode, GPU, CNN or batch size. The message says why, and what to do.
+        OutOfRangeError where the predictor refuses a mode, GPU, CNN or batch size. The message says why, and what to
+        do.
         """
         predictor = self.fitted.get(name)
         if predictor is None:
@@ -184,12 +179,8 @@ def _unpacked(content: bytes, path: str) -> Methods:
 def fit_methods(features: pd.DataFrame, measurements: pd.DataFrame | None = None) -> Methods:
     """Fit every predictor that a model's file holds; those without enough rows are left out.
 
-    Parameters
-    ----------
-    features : DataFrame
-        Feature table of whole CNNs, as the default's law of specifications takes it.
-    measurements : DataFrame, optional
-        A measurement table with proxies and whole CNNs, for the predictors that use proxies.
+    `features`: feature table of whole CNNs, as the default's law of specifications takes it. `measurements`: a
+    measurement table with proxies and whole CNNs, for the predictors that use proxies.
     """
     import pandas as pd
 
@@ -213,10 +204,7 @@ def fit_methods(features: pd.DataFrame, measurements: pd.DataFrame | None = None
 def fit_named(names: Sequence[str], rows: pd.DataFrame) -> Methods:
     """Fit predictors that a question may name on rows of `rows_of_measurements`.
 
-    Raises
-    ------
-    SchemaError
-        If there is no such method, or it lacks rows of what it needs.
+    SchemaError if there is no such method, or it lacks rows of what it needs.
     """
     for name in names:
         if name not in WHOLE_METHODS:

@@ -28,19 +28,11 @@ def power_w(
 ) -> Array:
     """Mean power of one GPU over an iteration in W; arrays broadcast together.
 
-    Parameters
-    ----------
-    limit_w : array-like
-        Power limit; the GPU lowers its clocks rather than exceed it.
-    iteration_ms, gpu_ms : ndarray
-        Iteration, and the time in it that the GPU works; more than the whole iteration counts as all of it.
-    product_ms : ndarray
-        Least time of the iteration's convolutions and matrix products, see `product_times_ms`.
-    ratios : Ratios, optional
-        The shipped ones by default, fitted on power readings of training GPUs.
+    `limit_w`: power limit; the GPU lowers its clocks rather than exceed it. `iteration_ms`, `gpu_ms`: iteration, and
+    the time in it that the GPU works; more than the whole iteration counts as all of it. `product_ms`: least time of
+    the iteration's convolutions and matrix products, see `product_times_ms`. `ratios`: the shipped ones by default,
+    fitted on power readings of training GPUs.
 
-    Notes
-    -----
     Power / limit = `idle` + `busy` x b + `products` x sqrt(b x p), at most 1: b is the share of an iteration in which
     the GPU works, p that in which its arithmetic units would be busy at their peak rate.
     """

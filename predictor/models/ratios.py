@@ -39,20 +39,11 @@ FILE = "models/ratios.json"
 class Ratios:
     """What was fitted of one way to run an iteration, how far it may err, and where it was measured.
 
-    Parameters
-    ----------
-    numbers : mapping of str to float
-        Ratios, and coefficients of what is added, by the names that the way's own module explains.
-    spread, host_spread : float
-        Half widths of the 90 % interval that they add to ln of GPU and host time.
-    elsewhere : float
-        Half width that GPUs other than `gpus` add to `spread`, in quadrature.
-    gpus, precisions : tuple of str
-        Where it was measured; empty: not distinguished.
-    batch_sizes : tuple of int
-        Smallest and largest batch size that it was measured at; empty: not distinguished.
-    types : tuple of str
-        Operator types of the CNNs that it was measured on; empty: not distinguished.
+    `numbers`: ratios, and coefficients of what is added, by the names that the way's own module explains. `spread`,
+    `host_spread`: half widths of the 90 % interval that they add to ln of GPU and host time. `elsewhere`: half width
+    that GPUs other than `gpus` add to `spread`, in quadrature. `gpus`, `precisions`: where it was measured; empty: not
+    distinguished. `batch_sizes`: smallest and largest batch size that it was measured at; empty: not distinguished.
+    `types`: operator types of the CNNs that it was measured on; empty: not distinguished.
     """
 
     numbers: Mapping[str, float]
@@ -79,10 +70,7 @@ class Ratios:
     def from_json(cls, name: str, entry: Any) -> Ratios:
         """Read one entry of the file.
 
-        Raises
-        ------
-        ArtifactError
-            If it has other fields, or a number that is not finite.
+        ArtifactError if it has other fields, or a number that is not finite.
         """
         known = {field.name for field in fields(cls)}
         if not isinstance(entry, dict) or "numbers" not in entry or set(entry) - known:
@@ -116,10 +104,7 @@ def read_ratios(path: Path) -> dict[str, Ratios]:
 def ratios_of(name: str) -> Ratios:
     """The shipped entry of this name.
 
-    Raises
-    ------
-    ArtifactError
-        If the file lacks it.
+    ArtifactError if the file lacks it.
     """
     try:
         return read_ratios(data_file(FILE))[name]
@@ -131,18 +116,10 @@ def ratios_of(name: str) -> Ratios:
 class Change:
     """What one way changes in an iteration of one CNN on one GPU.
 
-    Parameters
-    ----------
-    gpu : float
-        GPU time over the known one, of all classes but those of `classes`.
-    classes : mapping of str to float or ndarray of shape (n_batches,)
-        The same by class of operators or kernels.
-    host : float
-        Host time over the known one.
-    spread, host_spread : float
-        Half widths of the 90 % interval that the ratios add to ln of GPU and host time.
-    reasons : tuple of tuple of Reason
-        What was not measured of this way, at each batch size; they widen these two.
+    `gpu`: GPU time over the known one, of all classes but those of `classes`. `classes`, shape (n_batches,): the same
+    by class of operators or kernels. `host`: host time over the known one. `spread`, `host_spread`: half widths of the
+    90 % interval that the ratios add to ln of GPU and host time. `reasons`: what was not measured of this way, at each
+    batch size; they widen these two.
     """
 
     gpu: float
@@ -157,16 +134,9 @@ class Change:
 class Way:
     """A way to run an iteration that is known by its ratios to another one.
 
-    Parameters
-    ----------
-    known_mode : callable
-        (table, gpu, mode) -> the mode to start from.
-    own_mode : callable
-        mode -> the known one that is most like it, for the host.
-    change : callable
-        (known iteration, table, gpu, mode, batch sizes, ratios) -> what changes.
-    entry : str
-        Its name in ``ratios.json``.
+    `known_mode`: (table, gpu, mode) -> the mode to start from. `own_mode`: mode -> the known one that is most like it,
+    for the host. `change`: (known iteration, table, gpu, mode, batch sizes, ratios) -> what changes. `entry`: its name
+    in ``ratios.json``.
     """
 
     entry: str
@@ -187,20 +157,10 @@ class Way:
     ) -> IterationForecast:
         """Forecast of an iteration in `mode` from that in `known_mode`.
 
-        Parameters
-        ----------
-        known : IterationForecast
-            With GPU time apart from host time; corrected by runs of the CNN in this way if there are any.
-        table : LayerTable
-        gpu : Gpu
-        mode : Mode
-        batch_sizes : ndarray of shape (n_batches,)
-        host_share : float
-            Known host time in `own_mode` over that of `known`.
-        ratios : Ratios, optional
-            The shipped ones by default.
-        uncorrected : IterationForecast, optional
-            What changes is computed from it: the known one before runs corrected it, by default `known`.
+        `known`: with GPU time apart from host time; corrected by runs of the CNN in this way if there are any.
+        `batch_sizes`: shape (n_batches,). `host_share`: known host time in `own_mode` over that of `known`. `ratios`:
+        the shipped ones by default. `uncorrected`: what changes is computed from it: the known one before runs
+        corrected it, by default `known`.
         """
         ratios = ratios or ratios_of(self.entry)
         change = self.change(uncorrected or known, table, gpu, mode, batch_sizes, ratios)

@@ -85,18 +85,9 @@ def gp_posterior(
 ) -> tuple[Array, Array]:
     """Posterior mean and variance of a Gaussian process at new locations, given known residuals of tables.
 
-    Parameters
-    ----------
-    known : Locations of length n
-    residual : ndarray, shape (n,)
-        ln(measured / model) at the known locations; clipped at 6 standard deviations.
-    asked : Locations of length m
-    variances : mapping of part to variance
-        Parts left out count as zero; `noise` is part of the known and of the predicted measurements.
-
-    Returns
-    -------
-    mean, variance : ndarray, shape (m,)
+    `residual`, shape (n,): ln(measured / model) at the known locations; clipped at 6 standard deviations. `variances`:
+    parts left out count as zero; `noise` is part of the known and of the predicted measurements. `mean, variance`: an
+    array of shape (m,).
     """
     total = prior_variance(variances)
     noise = max(variances.get("noise", 0.0), 1e-6)
@@ -159,19 +150,9 @@ class Runs:
 
     They are trusted: at a measured (GPU, batch size) the correction is the measurement's, up to run-to-run noise
     (`RUN_NOISE`), however far it lies. Runs at one batch size on one GPU count as one, by their mean: that they differ
-    is no error of the model.
+    is no error of the model. `residual`, shape (n_anchors,): ln(measured / model) at the anchors. `gpu`: where all
+    anchors were measured, such as a CPU, which is in no catalogue.
 
-    Parameters
-    ----------
-    table : LayerTable
-    anchors : sequence of Anchor
-    residual : ndarray, shape (n_anchors,)
-        ln(measured / model) at the anchors.
-    gpu : Gpu, optional
-        Where all anchors were measured, such as a CPU, which is in no catalogue.
-
-    Notes
-    -----
     The covariance of n runs has a low rank, since it is smooth in the batch size: it is factored once, and each batch
     size is answered in n x rank^2 and not n^3 steps, whatever its variance (Woodbury's identity).
     """
@@ -199,19 +180,9 @@ class Runs:
     ) -> tuple[Array, Array]:
         """Mean and variance of ln(truth / model) on a GPU.
 
-        Parameters
-        ----------
-        gpu : Gpu
-        batch_sizes : ndarray, shape (m,)
-        parts : mapping of part to variance
-            Without `noise`, for a `total` of 1.
-        total, noise : ndarray, shape (m,)
-            What each batch size multiplies `parts` by, and the variance of its noise.
-
-        Returns
-        -------
-        mean, variance : ndarray, shape (m,)
-            If residuals are larger than the variances predict, the variance is scaled up by the same factor.
+        `batch_sizes`: shape (m,). `parts`: without `noise`, for a `total` of 1. `total`, `noise`, shape (m,): what each
+        batch size multiplies `parts` by, and the variance of its noise. `mean, variance`: if residuals are larger than
+        the variances predict, the variance is scaled up by the same factor, shape (m,).
         """
         asked, key = self._sites([gpu] * batch_sizes.size, batch_sizes.tolist()), tuple(sorted(parts.items()))
         across, here = _combined(asked, self._known, parts), self._is_at(asked)
@@ -250,12 +221,8 @@ class Runs:
 class _Inverse:
     """The inverse of ``factor @ factor.T + diag(own)``, applied to residuals and to what others share with them.
 
-    Attributes
-    ----------
-    weights : ndarray, shape (n,)
-        The inverse times the residuals.
-    surprise : float
-        Mean square of the residuals, in the variances that the matrix predicts.
+    `weights`, shape (n,): the inverse times the residuals. `surprise`: mean square of the residuals, in the variances
+    that the matrix predicts.
     """
 
     def __init__(self, factor: Array, own: Array, residual: Array) -> None:
@@ -278,8 +245,6 @@ class _Inverse:
 def _factor(sites: Locations, parts: Mapping[str, float]) -> Array:
     """A matrix F of shape (n, rank): F @ F.T is the covariance of n sites, to 1e-12 of a variance.
 
-    Notes
-    -----
     Cholesky's factor with pivots, which needs rank columns of the covariance: the site that those before explain least
     comes next.
     """
@@ -312,9 +277,7 @@ def _short_of_memory(table: LayerTable, gpus: Sequence[Gpu], anchors: Sequence[A
 def check_not_absurd(anchors: Sequence[Anchor], residual: Array) -> None:
     """Refuse an anchor that was typed more than a factor of 1,000 from the model: its unit must be wrong.
 
-    Raises
-    ------
-    OutOfRangeError
+    OutOfRangeError.
     """
     for each, r in zip(anchors, residual, strict=True):
         _check_not_absurd(each, float(r))

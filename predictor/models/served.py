@@ -95,10 +95,7 @@ class Model(Epochs):
     def load(cls, path: str | PathLike[str] | None = None) -> Model:
         """Read a model file; without path, the default that comes with epochcast.
 
-        Raises
-        ------
-        ArtifactError
-            If the file is missing, damaged or of another version.
+        ArtifactError if the file is missing, damaged or of another version.
         """
         chosen = Path(path) if path is not None else data_file("models/default.json")
         try:
@@ -152,15 +149,9 @@ class Model(Epochs):
         """Time of one training iteration of a CNN on each GPU, in the mode given with it, at each batch size.
 
         `from_host`: mini-batches come from the host, and not from the GPU's memory as synthetic data do: in frameworks
-        of `fed_frameworks` an iteration waits for their copy.
-
-        Raises
-        ------
-        OutOfRangeError
-            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, or a named
-            method leaves its range.
-        SchemaError
-            If the method is unknown, or a layer lacks its shape.
+        of `fed_frameworks` an iteration waits for their copy. OutOfRangeError if a GPU lacks the precision, the host is
+        unknown, `anchored` is asked for without anchors, or a named method leaves its range; SchemaError if the method
+        is unknown, or a layer lacks its shape.
         """
         if method not in METHODS:
             raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.").about(

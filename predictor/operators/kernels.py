@@ -121,10 +121,7 @@ class Kernels:
 def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
     """Kernels of a CNN's training iteration; without `optimizer`, only of its forward and backward passes.
 
-    Raises
-    ------
-    SchemaError
-        If a layer lacks the shape that its work is computed from; the message names layer and column.
+    SchemaError if a layer lacks the shape that its work is computed from; the message names layer and column.
     """
     counted: dict[_Kernel, float] = {}
     for position, layer in enumerate(table.layers):
@@ -152,10 +149,7 @@ _FORWARD_SHARE = 0.4
 def forward_kernels_of(table: LayerTable) -> Kernels:
     """Kernels of only a CNN's forward pass; one of the three of a matrix product, 2/5 of element-wise tensor passes.
 
-    Raises
-    ------
-    SchemaError
-        As of `kernels_of`.
+    SchemaError as of `kernels_of`.
     """
     whole = kernels_of(table.trained_whole(), optimizer=False)
     names = np.array([KERNEL_CLASSES[number] for number in whole.kernel_class])
@@ -172,10 +166,7 @@ def forward_kernels_of(table: LayerTable) -> Kernels:
 def kernels_of_operator(layer: Layer, pass_: str) -> Kernels:
     """Kernels of a single layer; `pass_` is a pass of the measurement tables, such as ``backward_weight``.
 
-    Raises
-    ------
-    SchemaError
-        If the layer lacks a shape, or its type has no such pass.
+    SchemaError if the layer lacks a shape, or its type has no such pass.
     """
     table = LayerTable(layer.name, layer.in_height or 0, (replace(layer, index=0, inputs=(0,)),))
     kernels = _layer_kernels(table, 1, table.layers[0])

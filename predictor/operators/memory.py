@@ -92,27 +92,14 @@ def memory_estimate_validated(framework: str) -> bool:
 def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) -> MemoryEstimate:
     """Estimated peak memory of a training iteration, part by part.
 
-    Parameters
-    ----------
-    table : LayerTable
-    batch_size : int
-        Images per mini-batch, >= 1.
-    mode : Mode, optional
-        Only its precision and optimizer are used; the default is fp32 with momentum.
+    `batch_size`: images per mini-batch, >= 1. `mode`: only its precision and optimizer are used; the default is fp32
+    with momentum. Gives bytes per part.
 
-    Returns
-    -------
-    MemoryEstimate
-        Bytes per part.
-
-    Notes
-    -----
     peak = P w (1 + s) + max over layers l of (g_l + c_l + b (A_l + G_l + W_l)) + 64 MiB + context, with P parameters, w
     bytes per weight, s optimizer states, b the batch size; while the backward pass is at layer l, g_l are bytes of
     weight gradients (of l and the layers behind it, and old ones), c_l of AMP's copies of weights and of numbers
     derived from weights (of l and the layers before it), A_l bytes per image of kept activations, G_l of their
-    gradients, W_l of the workspace. The weight update,
-    P w (2 + s), is the last of these steps.
+    gradients, W_l of the workspace. The weight update, P w (2 + s), is the last of these steps.
     """
     law = _law(table, mode or Mode())
     at = int(np.argmax(law.fixed + batch_size * law.per_image))

@@ -43,18 +43,11 @@ class ProxyWork(NamedTuple):
 def proxy_work(table: LayerTable, proxies: tuple[str, ...]) -> dict[str, ProxyWork]:
     """A CNN's convolutions and linear layers by their nearest proxy, in the order of `proxies`.
 
-    Raises
-    ------
-    OutOfRangeError
-        If the CNN has neither.
-    SchemaError
-        If a part of a layer's shape is unknown.
+    OutOfRangeError if the CNN has neither; SchemaError if a part of a layer's shape is unknown.
 
-    Notes
-    -----
     The nearest proxy is that of the same class (a grouped, a transposed or another convolution), then of the most
-    similar kernel, then of the same stride, then of the most similar size: doublings of height, channels and filters.
-    A linear layer counts as a convolution of one pixel. Work is FLOPs + 200 x bytes of one image's three passes.
+    similar kernel, then of the same stride, then of the most similar size: doublings of height, channels and filters. A
+    linear layer counts as a convolution of one pixel. Work is FLOPs + 200 x bytes of one image's three passes.
     """
     shapes: dict[str, list[_Shape]] = {}
     for layer in _products(table):

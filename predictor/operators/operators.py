@@ -225,13 +225,11 @@ def in_fp32(operator: Operator) -> Operator:
 def as_run(operator: Operator, framework: str, memory_format: str, precision: str) -> Operator:
     """The operator without `after_group_norm`, as it runs, and is measured, in a mode.
 
-    Notes
-    -----
     PyTorch's group norm gives a map in NCHW, and in float32 under automatic mixed precision. In full precision the next
-    layer is that of any other map. In half precision it works in float32, in which the memory format hardly matters;
-    a convolution narrows its input first and runs in the memory format of the mode, in channels-last as behind a
-    layer norm. `predictor.operators.work.copies_ms` has what converting the maps takes. A sum of gradients in float32
-    is one of maps, whose backward pass is free.
+    layer is that of any other map. In half precision it works in float32, in which the memory format hardly matters; a
+    convolution narrows its input first and runs in the memory format of the mode, in channels-last as behind a layer
+    norm. `predictor.operators.work.copies_ms` has what converting the maps takes. A sum of gradients in float32 is one
+    of maps, whose backward pass is free.
     """
     narrow = ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"]
     if operator.passes == "forward" and operator.wide_input:
@@ -260,14 +258,12 @@ _STRIDED_DEPTHWISE = {"nchw": (0.13, 0.65, 0.22), "channels_last": (0.17, 0.54, 
 def pass_weights(layer: Layer, *, channels_last: bool = False, half: bool = False) -> _Weights:
     """Relative times of a layer's passes: forward, gradient of the input, gradient of the weights.
 
-    Notes
-    -----
-    The passes of a convolution as 14 shapes in two modes took them on an H200 (`benchmarks/passes_h200.csv`), those
-    of depthwise ones as on an H100 (`benchmarks/passes_h100.csv`): their layout decides whether the weights'
-    gradient takes a quarter of the time or nine tenths. Those of other products have equal work, attention's
-    backward pass 2.5 x that of its forward pass; all others take the time in which they read and write memory. In 16
-    bits, ConvNeXt's dense layers, layer norms and layer scales take them as on an H100 (the same file): gradients of
-    weights are cast. One kernel computes both gradients of a batch norm (`share_of_passes`).
+    The passes of a convolution as 14 shapes in two modes took them on an H200 (`benchmarks/passes_h200.csv`), those of
+    depthwise ones as on an H100 (`benchmarks/passes_h100.csv`): their layout decides whether the weights' gradient
+    takes a quarter of the time or nine tenths. Those of other products have equal work, attention's backward pass 2.5 x
+    that of its forward pass; all others take the time in which they read and write memory. In 16 bits, ConvNeXt's dense
+    layers, layer norms and layer scales take them as on an H100 (the same file): gradients of weights are cast. One
+    kernel computes both gradients of a batch norm (`share_of_passes`).
     """
     entry = OPERATOR_TYPES[layer.type]
     if is_depthwise(layer):
@@ -351,8 +347,6 @@ def is_channel_shuffle(table: LayerTable, position: int) -> bool:
 def is_view(operator: Operator, framework: str) -> bool:
     """Whether an operator runs no kernel in this framework, since its result is a view of its input.
 
-    Notes
-    -----
     PyTorch keeps maps between layer norms channels-last in memory, where a change of layout is a view; Chainer copies.
     """
     changes_layout = operator.type == "permute" and not operator.groups
@@ -373,10 +367,7 @@ def operator_row(operator: Operator) -> dict[str, Any]:
 def operator_from_row(row: Mapping[str, Any]) -> Operator:
     """Operator of a row of a measurement table.
 
-    Raises
-    ------
-    SchemaError
-        If the row is not an operator's.
+    SchemaError if the row is not an operator's.
     """
     if row.get("kind") != "operator" or not row.get("type"):
         raise SchemaError(

@@ -39,17 +39,12 @@ class _Elements(NamedTuple):
 def multiply_adds(layer: Layer) -> float:
     """Multiply-adds of a layer's matrix products, forward, per image; 0 for every type that has none.
 
-    Raises
-    ------
-    SchemaError
-        If a column that it needs is unknown.
+    SchemaError if a column that it needs is unknown.
 
-    Notes
-    -----
-    Convolution: c_out h_out w_out k_h k_w c_in / groups (direct; FFT and Winograd do fewer); transposed: with
-    h_in w_in instead of h_out w_out. Dense: c_in c_out at each position. Product of two maps: c_in c_out / groups at
-    each position, with c = groups times the width of one factor. Attention: (c_in + c_out) at each position for each
-    of its keys. Recurrent: gates (c_in + c_out / groups) c_out at each position; the groups are its directions.
+    Convolution: c_out h_out w_out k_h k_w c_in / groups (direct; FFT and Winograd do fewer); transposed: with h_in w_in
+    instead of h_out w_out. Dense: c_in c_out at each position. Product of two maps: c_in c_out / groups at each
+    position, with c = groups times the width of one factor. Attention: (c_in + c_out) at each position for each of its
+    keys. Recurrent: gates (c_in + c_out / groups) c_out at each position; the groups are its directions.
     """
     product = OPERATOR_TYPES[layer.type].product
     if product is None:
@@ -99,26 +94,13 @@ _MULTIPLY_ADDS: dict[str, Callable[[Layer], float]] = {
 def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
     """Floating-point operations of one pass of a layer, a multiply-add counted as 2.
 
-    Parameters
-    ----------
-    layer : Layer
-    pass_ : str
-        One of `PASSES`, as often as it runs. The first layer of a CNN has no ``backward_input``: its count is 0.
-    batch_size : int
-        Images per mini-batch, >= 1.
+    `pass_`: one of `PASSES`, as often as it runs. The first layer of a CNN has no ``backward_input``: its count is 0.
+    `batch_size`: images per mini-batch, >= 1. SchemaError if a column that it needs is unknown, or there is no such
+    pass; OutOfRangeError if the batch size is below 1.
 
-    Raises
-    ------
-    SchemaError
-        If a column that it needs is unknown, or there is no such pass.
-    OutOfRangeError
-        If the batch size is below 1.
-
-    Notes
-    -----
-    Each pass of a convolution or dense layer takes as many as forward (Goodfellow, Bengio, Courville: Deep
-    Learning, 2016, section 6.5); attention's backward pass five products for forward's two (Dao et al.,
-    arXiv:2205.14135: one of them is computed again). Other layers take a few per number.
+    Each pass of a convolution or dense layer takes as many as forward (Goodfellow, Bengio, Courville: Deep Learning,
+    2016, section 6.5); attention's backward pass five products for forward's two (Dao et al., arXiv:2205.14135: one of
+    them is computed again). Other layers take a few per number.
     """
     _check(pass_, batch_size)
     batch_size *= _runs(layer, pass_)
@@ -145,25 +127,10 @@ def layer_bytes_written(layer: Layer, pass_: str, batch_size: int, element_bytes
 def layer_bytes(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
     """Bytes that one pass of a layer reads and writes.
 
-    Parameters
-    ----------
-    layer : Layer
-    pass_ : str
-        One of `PASSES`; a first layer's ``backward_input`` moves nothing.
-    batch_size : int
-        Images per mini-batch, >= 1.
-    element_bytes : float
-        Bytes per number: 4 in fp32, 2 in half precision.
+    `pass_`: one of `PASSES`; a first layer's ``backward_input`` moves nothing. `batch_size`: images per mini-batch, >=
+    1. `element_bytes`: bytes per number: 4 in fp32, 2 in half precision. SchemaError if a column that it needs is
+    unknown, or there is no such pass; OutOfRangeError if the batch size is below 1.
 
-    Raises
-    ------
-    SchemaError
-        If a column that it needs is unknown, or there is no such pass.
-    OutOfRangeError
-        If the batch size is below 1.
-
-    Notes
-    -----
     Negligible and left out: dropout masks, max pooling indices, separate reads for bias gradients, and the per-channel
     factors of a squeeze-and-excitation.
     """
@@ -176,16 +143,10 @@ def arithmetic_intensity(
 ) -> float:
     """FLOPs per byte read in one pass of a layer; 0 where nothing is read.
 
-    Parameters
-    ----------
-    layer, pass_, batch_size, element_bytes
-        As of `layer_bytes`.
-    cached : bool
-        True: every tensor is read once. False: every multiply-add reads both its factors from memory (layers
-        without multiply-adds read the same either way).
+    `layer`, `pass_`, `batch_size`, `element_bytes`: as of `layer_bytes`. `cached`: true: every tensor is read once.
+    False: every multiply-add reads both its factors from memory (layers without multiply-adds read the same either
+    way).
 
-    Notes
-    -----
     The founding study counts only the bytes read; over all traffic it is `layer_flops` / `layer_bytes`.
     """
     flops = layer_flops(layer, pass_, batch_size)
@@ -198,20 +159,8 @@ def arithmetic_intensity(
 def cnn_flops(table: LayerTable, batch_size: int, passes: Iterable[str] = PASSES) -> float:
     """Floating-point operations of all layers of a CNN for one mini-batch, a multiply-add counted as 2.
 
-    Parameters
-    ----------
-    table : LayerTable
-    batch_size : int
-        Images per mini-batch, >= 1.
-    passes : iterable of str
-        Of `PASSES`, by default all three: a training iteration.
-
-    Raises
-    ------
-    SchemaError
-        If a pass is unknown, or a layer lacks its shape.
-    OutOfRangeError
-        If `batch_size` is below 1.
+    `batch_size`: images per mini-batch, >= 1. `passes`: of `PASSES`, by default all three: a training iteration.
+    SchemaError if a pass is unknown, or a layer lacks its shape; OutOfRangeError if `batch_size` is below 1.
     """
     return sum(layer_flops(layer, pass_, batch_size) for pass_ in passes for layer in table)
 
@@ -331,12 +280,10 @@ def copies_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, m
 
     Those that a single group norm makes itself are no part of it.
 
-    Notes
-    -----
-    A group norm works in NCHW, and in float32 under mixed precision. In channels-last, the convolution before it
-    copies the gradient that it gives, the one behind it copies its output in the forward pass and again in the
-    backward pass, and the group norm copies the float32 gradient of that. In NCHW and half precision, matrix products
-    behind it read and write their input and its gradient once in each precision.
+    A group norm works in NCHW, and in float32 under mixed precision. In channels-last, the convolution before it copies
+    the gradient that it gives, the one behind it copies its output in the forward pass and again in the backward pass,
+    and the group norm copies the float32 gradient of that. In NCHW and half precision, matrix products behind it read
+    and write their input and its gradient once in each precision.
     """
     half = rates.element_bytes < _FP32_BYTES
     per_number = {
@@ -419,13 +366,8 @@ def _moved(work: Array, batch_sizes: Array, element_bytes: int) -> Array:
 def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
     """Roofline time of operators, with a launch per pass, in ms; shape (n_operators, n_batches).
 
-    Raises
-    ------
-    SchemaError
-        If an operator lacks the shape that its work follows from.
+    SchemaError if an operator lacks the shape that its work follows from.
 
-    Notes
-    -----
     An instance norm reads each channel of each image by itself, four on a multiprocessor at once: of fewer channels
     some multiprocessors wait.
     """
@@ -448,18 +390,8 @@ def unmeasured_share(
 ) -> Array:
     """Share of a CNN's roofline time in layers of types never measured; shape (n_batches,).
 
-    Parameters
-    ----------
-    table : LayerTable
-    batch_sizes : ndarray, shape (n_batches,)
-    rates : Rates
-    measured_types : collection of str
-        All other types count as unmeasured.
-
-    Raises
-    ------
-    SchemaError
-        If a layer lacks the shape that its work follows from.
+    `batch_sizes`: shape (n_batches,). `measured_types`: all other types count as unmeasured. SchemaError if a layer
+    lacks the shape that its work follows from.
     """
     counted = operators_of(table)
     counts = np.array(list(counted.values()), dtype=float)[:, None]

@@ -27,12 +27,8 @@ def check_framework(framework: str) -> None:
 def load_backend(framework: str, device: str) -> Backend:
     """Open a framework on a device, ``cpu`` or ``cuda:N``.
 
-    Raises
-    ------
-    SchemaError
-        If no backend is called so.
-    BackendUnavailableError
-        If the framework is not installed, or there is no such device.
+    SchemaError if no backend is called so; BackendUnavailableError if the framework is not installed, or there is no
+    such device.
     """
     check_framework(framework)
     module, _, name = BACKENDS[framework].partition(":")

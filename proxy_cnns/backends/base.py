@@ -101,16 +101,9 @@ class FrameworkBackend:
         """Build a configuration and run it once.
 
         A whole CNN is built in empty memory, so that the peak is its own. An operator that lacks memory is built once
-        more after all unused memory is given back: it was cached, or fragmented.
-
-        Raises
-        ------
-        DeviceOutOfMemoryError
-            If it does not fit.
-        SchemaError
-            If the framework cannot build or run it, or the device lacks the mode.
-        ProfilingError
-            If PyTorch fails to run it, or an earlier configuration still holds memory.
+        more after all unused memory is given back: it was cached, or fragmented. DeviceOutOfMemoryError if it does not
+        fit; SchemaError if the framework cannot build or run it, or the device lacks the mode; ProfilingError if
+        PyTorch fails to run it, or an earlier configuration still holds memory.
         """
         gpu, subject, peak_mib = self._gpu, configuration.subject, None
         self.check_mode(configuration.mode, None if gpu is None else gpu.capability)
@@ -193,20 +186,9 @@ class FrameworkBackend:
 class PreparedProgram:
     """A program on a device; see `proxy_cnns.backends.protocol.Prepared`.
 
-    Parameters
-    ----------
-    program : Program
-        Has run once.
-    gpu : object or None
-        None: the CPU.
-    what : str
-        Name for messages.
-    running : callable
-        Makes the context in which the program runs.
-    whole : bool
-        Whether it is a whole CNN, whose memory is given back when it is closed.
-    peak_mib : float, optional
-        As measured before anything was captured.
+    `program`: has run once. `gpu`: none: the CPU. `what`: name for messages. `running`: makes the context in which the
+    program runs. `whole`: whether it is a whole CNN, whose memory is given back when it is closed. `peak_mib`: as
+    measured before anything was captured.
     """
 
     def __init__(
@@ -285,10 +267,7 @@ class PreparedProgram:
 def gpu_index(device: str, framework: str) -> int | None:
     """Number of the GPU of ``cuda:N`` (``cuda`` is 0); None for ``cpu``.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If `device` is neither.
+    BackendUnavailableError if `device` is neither.
     """
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda") or not (index or "0").isdecimal():
@@ -319,10 +298,7 @@ def check_mode_of(
 ) -> None:
     """Refuse a precision other than these that the framework called `name` has on a device, or an optimizer.
 
-    Raises
-    ------
-    SchemaError
-        With what can be measured instead.
+    SchemaError with what can be measured instead.
     """
     if mode.precision not in precisions:
         raise SchemaError(
@@ -339,19 +315,9 @@ def refusing_failures(
 ) -> Iterator[None]:
     """Turn what a framework raises into our errors, and free what the failed calls held.
 
-    Parameters
-    ----------
-    framework, what : str
-        Names for the message.
-    refusal : type
-        Error for a failure that is no lack of memory.
-    failures : tuple of types
-        Exceptions that the framework raises; others pass.
-
-    Raises
-    ------
-    DeviceOutOfMemoryError
-        If memory was lacking: the error says so, in the words of cuDNN, cuBLAS, CUDA or the framework.
+    `framework`, `what`: names for the message. `refusal`: error for a failure that is no lack of memory. `failures`:
+    exceptions that the framework raises; others pass. DeviceOutOfMemoryError if memory was lacking: the error says so,
+    in the words of cuDNN, cuBLAS, CUDA or the framework.
     """
     refused: Exception | None = None
     try:

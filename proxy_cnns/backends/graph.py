@@ -71,15 +71,7 @@ def image_shape(table: LayerTable) -> tuple[int, int, int]:
 class Graph:
     """The steps of a CNN, made in one pass over its layers.
 
-    Parameters
-    ----------
-    table : LayerTable
-    functions : Functions
-
-    Raises
-    ------
-    SchemaError
-        If the table holds a layer that cannot be run, or its layers do not fit together.
+    SchemaError if the table holds a layer that cannot be run, or its layers do not fit together.
     """
 
     def __init__(self, table: LayerTable, functions: Functions) -> None:

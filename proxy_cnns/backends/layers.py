@@ -25,10 +25,7 @@ Pair = tuple[int, int]
 def made(layer: Layer | Operator, makers: "Mapping[str, Callable[[Numbers], _T]]", framework: str) -> _T:
     """What a framework makes of a layer with a single input.
 
-    Raises
-    ------
-    SchemaError
-        If the framework has no maker of its type, it lacks a number, or its output is not of the size it says.
+    SchemaError if the framework has no maker of its type, it lacks a number, or its output is not of the size it says.
     """
     if layer.type not in makers:
         raise SchemaError(
@@ -214,10 +211,7 @@ class Numbers:
     def pool_rounds_up(self) -> bool | None:
         """Whether a pool's output size is rounded up; None where no window gives it: an adaptive pool.
 
-        Raises
-        ------
-        SchemaError
-            If it is neither.
+        SchemaError if it is neither.
         """
         kernel, stride = self.pair("kernel"), self.pair("stride", 0)
         if 0 not in stride:

@@ -39,14 +39,8 @@ def functions_of(
 ) -> list[Function]:
     """The function of each copy.
 
-    Parameters
-    ----------
-    operator : Operator
-    copies : int
-    plain : mapping
-        Functions without parameters, which all copies share, by type.
-    layer : callable
-        Makes the function of any other type, one for each copy where it has parameters.
+    `plain`: functions without parameters, which all copies share, by type. `layer`: makes the function of any other
+    type, one for each copy where it has parameters.
     """
     if operator.type == "flatten":
         raise SchemaError("flatten is a view: it takes no time and cannot be measured.")

@@ -67,10 +67,8 @@ class Backend(Protocol):
     def __init__(self, device: str) -> None:
         """Open ``cpu`` or ``cuda:N``.
 
-        Raises
-        ------
-        BackendUnavailableError
-            If the framework is not installed (the message names the extra), or there is no such device.
+        BackendUnavailableError if the framework is not installed (the message names the extra), or there is no such
+        device.
         """
 
     def environment(self) -> dict[str, object]:
@@ -83,12 +81,7 @@ class Backend(Protocol):
     def prepare(self, configuration: Configuration) -> Prepared:
         """Build a configuration and run it once.
 
-        Raises
-        ------
-        DeviceOutOfMemoryError
-            If it does not fit.
-        SchemaError
-            If the framework cannot build or run it in this mode.
+        DeviceOutOfMemoryError if it does not fit; SchemaError if the framework cannot build or run it in this mode.
         """
 
     def launches(self) -> Launches:

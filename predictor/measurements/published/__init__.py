@@ -73,24 +73,10 @@ def import_measurements(
 ) -> tuple[pd.DataFrame, ImportReport]:
     """Import one published data set as a measurement table.
 
-    Parameters
-    ----------
-    name : str
-        A key of `DATA_SETS`.
-    path : path, optional
-        The published table, or the folder that holds it; without it, `$EPOCHCAST_PUBLISHED_DATA`.
-
-    Returns
-    -------
-    DataFrame, ImportReport
-        The measurement table (`predictor.measurements.table`), and what became of each row.
-
-    Raises
-    ------
-    DataError
-        If the data set is unknown, or the file does not exist.
-    SchemaError
-        If the table has not the form that the data set's file describes.
+    `name`: a key of `DATA_SETS`. `path`: the published table, or the folder that holds it; without it,
+    `$EPOCHCAST_PUBLISHED_DATA`. Gives the measurement table (`predictor.measurements.table`), and what became of each
+    row. DataError if the data set is unknown, or the file does not exist; SchemaError if the table has not the form
+    that the data set's file describes.
     """
     if name not in DATA_SETS:
         raise DataError(
@@ -115,21 +101,9 @@ def load_published(
 def published_layer_tables(folder: str | os.PathLike[str] | None = None) -> LayerTables:
     """Layer tables of every published CNN whose structure is known.
 
-    Parameters
-    ----------
-    folder : path, optional
-        The folder of published tables; without it, `$EPOCHCAST_PUBLISHED_DATA`. Tables that are not there are
-        left out.
-
-    Returns
-    -------
-    dict
-        By CNN name, as in the measurement table, and image size. A CNN of unknown structure is not in it.
-
-    Raises
-    ------
-    DataError
-        If there is no such folder, or it holds none of the tables.
+    `folder`: the folder of published tables; without it, `$EPOCHCAST_PUBLISHED_DATA`. Tables that are not there are
+    left out. Gives tables by CNN name, as in the measurement table, and image size. A CNN of unknown structure is not
+    in it. DataError if there is no such folder, or it holds none of the tables.
     """
     root = published_data_root(folder)
     tables: LayerTables = {}
@@ -149,26 +123,10 @@ def published_features(
 ) -> pd.DataFrame:
     """Build the feature table of published measurements.
 
-    Parameters
-    ----------
-    folder : path, optional
-        Where the published tables lie; `$EPOCHCAST_PUBLISHED_DATA` by default.
-    sources : sequence of str
-        Keys of `DATA_SETS`.
-    operators_per_gpu : int
-        Most rows of single layers kept of each source and GPU, drawn with `seed`.
-    seed : int
-
-    Returns
-    -------
-    DataFrame
-        As of `feature_table`. Rejected rows are left out, and so are CNNs whose layers are unpublished (four rows of
-        PROFET's, most of timm's).
-
-    Raises
-    ------
-    DataError
-        If the folder or a table is missing.
+    `folder`: where the published tables lie; `$EPOCHCAST_PUBLISHED_DATA` by default. `sources`: keys of `DATA_SETS`.
+    `operators_per_gpu`: most rows of single layers kept of each source and GPU, drawn with `seed`. Gives features as of
+    `feature_table`. Rejected rows are left out, and so are CNNs whose layers are unpublished (four rows of PROFET's,
+    most of timm's). DataError if the folder or a table is missing.
     """
     measurements = load_published(folder, sources)
     tables = published_layer_tables(folder)

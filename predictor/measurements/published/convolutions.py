@@ -21,13 +21,8 @@ _NAMED_BY = (
 def operator_columns(prefix: str, shapes: pd.DataFrame) -> dict[str, Any]:
     """Columns of bare convolutions: cnn, image_size, type, and the layer table's columns.
 
-    Parameters
-    ----------
-    prefix : str
-        The source, which begins every name.
-    shapes : DataFrame
-        Sizes of input, output, kernel and stride; paddings that it lacks are worked out (`smallest_padding`),
-        and missing where no symmetric padding fits.
+    `prefix`: the source, which begins every name. `shapes`: sizes of input, output, kernel and stride; paddings that it
+    lacks are worked out (`smallest_padding`), and missing where no symmetric padding fits.
     """
     columns: dict[str, Any] = {name: shapes[name] for name in _GIVEN if name in shapes}
     for side in ("height", "width"):
@@ -53,10 +48,8 @@ def square_shapes(rows: pd.DataFrame, out_size: pd.Series) -> pd.DataFrame:
 def smallest_padding(size_in: int, size_out: int, kernel: int, stride: int) -> int | None:
     """Return the smallest symmetric padding that turns `size_in` into `size_out`, or None if there is none.
 
-    Notes
-    -----
-    Solves size_out = floor((size_in + 2 padding - kernel) / stride) + 1. TensorFlow's "same" padding is
-    sometimes one larger at the end than at the start, which no symmetric padding reproduces.
+    Solves size_out = floor((size_in + 2 padding - kernel) / stride) + 1. TensorFlow's "same" padding is sometimes one
+    larger at the end than at the start, which no symmetric padding reproduces.
     """
     padding = max(0, -(-((size_out - 1) * stride + kernel - size_in) // 2))
     return padding if (size_in + 2 * padding - kernel) // stride + 1 == size_out else None

@@ -126,12 +126,7 @@ class DataSet:
     def read(self, path: Path) -> tuple[pd.DataFrame, ImportReport]:
         """Make the measurement table of a file, and a report of what became of each row.
 
-        Raises
-        ------
-        DataError
-            If the file cannot be read as CSV.
-        SchemaError
-            If it lacks a column, or no usable row is left.
+        DataError if the file cannot be read as CSV; SchemaError if it lacks a column, or no usable row is left.
         """
         import pandas as pd
 
@@ -166,16 +161,9 @@ def layer_tables_of(
 ) -> Callable[[Path], LayerTables]:
     """Make `DataSet.layer_tables` of a table whose CNNs can be built by name and image size.
 
-    Parameters
-    ----------
-    table : str
-        File name of the published table, whose `cnn` and `image_size` are built.
-    prefix : str
-        Begins the CNNs' names: ``prefix/cnn``.
-    build : callable
-        Gives None where the structure of a CNN is not known.
-    aliases : mapping, optional
-        Names of the published table -> names of the measurement table, without prefix.
+    `table`: file name of the published table, whose `cnn` and `image_size` are built. `prefix`: begins the CNNs' names:
+    ``prefix/cnn``. `build`: gives None where the structure of a CNN is not known. `aliases`: names of the published
+    table -> names of the measurement table, without prefix.
     """
 
     def read(folder: Path) -> LayerTables:
@@ -212,10 +200,7 @@ def find_published(folder: Path, table: str) -> Path | None:
 def published_file(path: Path, table: str) -> Path:
     """Find a published table: `path` itself if it is a file, else `table`, plain or gzipped, in that folder.
 
-    Raises
-    ------
-    DataError
-        If it is not there.
+    DataError if it is not there.
     """
     if path.is_file():
         return path
@@ -228,12 +213,7 @@ def published_file(path: Path, table: str) -> Path:
 def read_published(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     """Read a published table whose index is then the line in its file.
 
-    Raises
-    ------
-    DataError
-        If the file cannot be read as CSV.
-    SchemaError
-        If it is empty or lacks one of `columns`.
+    DataError if the file cannot be read as CSV; SchemaError if it is empty or lacks one of `columns`.
     """
     import pandas as pd
 
@@ -257,13 +237,8 @@ def _usable(
 ) -> pd.DataFrame:
     """Keep the rows that can be used, and put the others into the report with their line and the reason.
 
-    A row is refused when a time in `times` is not a finite number above 0, or when its GPU's name means none
-    or several of the catalogue. Times in `optional` may be missing, but not wrong.
-
-    Raises
-    ------
-    SchemaError
-        If no row is left.
+    A row is refused when a time in `times` is not a finite number above 0, or when its GPU's name means none or several
+    of the catalogue. Times in `optional` may be missing, but not wrong. SchemaError if no row is left.
     """
     report.n_read = len(table)
     reasons = _unknown_gpus(table)

@@ -36,28 +36,12 @@ class LayerTimes(Predictor):
     """Weighted sums of operators' times, joined with the host's time.
 
     An operator's time is measured on the GPU in the mode, or interpolated from such, or carried over from another card
-    of the chip or from a like mode.
+    of the chip or from a like mode. `answers`: ``iteration_time_ms`` or ``gpu_time_ms``: the quantity in y and of
+    `predict`. `pull`: ridge strength: pulls each mode's weights towards those of all modes together, and these towards
+    1. `trees`: whether to grow trees for shapes that were not measured; without them the neighbours' mean is taken.
+    `calibrate`: whether to fit intervals, which refits the weights once per CNN. `random_state`: random seed of each
+    tree's features. `models_`: operator library and weights of every GPU and mode with operator rows.
 
-    Parameters
-    ----------
-    answers : str
-        ``iteration_time_ms`` or ``gpu_time_ms``: the quantity in y and of `predict`.
-    pull : float
-        Ridge strength: pulls each mode's weights towards those of all modes together, and these towards 1.
-    trees : bool
-        Whether to grow trees for shapes that were not measured; without them the neighbours' mean is taken.
-    calibrate : bool
-        Whether to fit intervals, which refits the weights once per CNN.
-    random_state : int
-        Random seed of each tree's features.
-
-    Attributes
-    ----------
-    models_ : LayerModels
-        Operator library and weights of every GPU and mode with operator rows.
-
-    Notes
-    -----
     X is a feature table with rows of kind ``operator`` and, if there are any, ``target``. Weights are fitted on the
     targets' `gpu_time_ms` (on y where it was not measured) and `host_time_ms`, in relative terms.
     """
@@ -83,10 +67,7 @@ class LayerTimes(Predictor):
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> LayerTimes:
         """Build libraries of the operator rows, and fit weights on the whole CNNs; y holds the quantity `answers`.
 
-        Raises
-        ------
-        SchemaError
-            If there are no operator rows, or `answers` is unknown.
+        SchemaError if there are no operator rows, or `answers` is unknown.
         """
         frame = self._checked(X, self.columns)
         times = times_of(y, len(frame), "iteration_time_ms")
@@ -107,13 +88,7 @@ class LayerTimes(Predictor):
     ) -> list[LayerModel]:
         """Layer models of libraries: their bases or trees, and weights fitted on whole CNNs.
 
-        Parameters
-        ----------
-        libraries : mapping of DeviceMode to OperatorLibrary
-        frame : DataFrame, optional
-            Feature table of the whole CNNs.
-        known : LayerModels
-            Earlier models: bases for these libraries, and their priors.
+        `frame`: feature table of the whole CNNs. `known`: earlier models: bases for these libraries, and their priors.
         """
         based = with_bases(with_volumes(libraries), known.measured_library, self._grown)
         rows: dict[DeviceMode, LayerRows] = {}
@@ -126,11 +101,8 @@ class LayerTimes(Predictor):
     def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
         """As of `Predictor`; runs on a case's own GPU correct it.
 
-        Raises
-        ------
-        OutOfRangeError
-            If no operator was measured in a case's mode, on its GPU or another card of its chip, or its CNN has no
-            layer table.
+        OutOfRangeError if no operator was measured in a case's mode, on its GPU or another card of its chip, or its CNN
+        has no layer table.
         """
         self._check_fitted("models_")
         found = []

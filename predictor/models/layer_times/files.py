@@ -59,10 +59,7 @@ class LayerModel:
     def to_json(self) -> dict[str, Any]:
         """Operators, times and weights as plain lists and dicts; of a base only its mode.
 
-        Raises
-        ------
-        SchemaError
-            If no operator was measured there: what is carried over is computed when it is asked for.
+        SchemaError if no operator was measured there: what is carried over is computed when it is asked for.
         """
         if not isinstance(self.library, OperatorLibrary):
             raise SchemaError(
@@ -95,10 +92,7 @@ class LayerModel:
     ) -> LayerModel:
         """Read `to_json`; `measured` gives the layer model of the mode that its base was measured in.
 
-        Raises
-        ------
-        KeyError, TypeError, ValueError, AttributeError
-            If it is damaged, or its base is unknown.
+        KeyError, TypeError, ValueError or AttributeError if it is damaged, or its base is unknown.
         """
         columns = _stored_columns(found["operators"])
         _check_columns(columns)
@@ -153,10 +147,7 @@ class LayerModel:
     ) -> LayerModel:
         """Read `packed`, the content of the file at `path`; `measured` as of `from_json`.
 
-        Raises
-        ------
-        ArtifactError
-            If it is damaged or of another version, or its trees have other features.
+        ArtifactError if it is damaged or of another version, or its trees have other features.
         """
         try:
             stored = json.loads(gzip.decompress(content))
@@ -192,10 +183,7 @@ class LayerModels:
     def beside(cls, model_file: Path, digests: Mapping[str, str]) -> LayerModels:
         """The layer models in the folder beside a model file, by their SHA-256 as `save` gives them.
 
-        Raises
-        ------
-        ArtifactError
-            If a file is missing, or of another model.
+        ArtifactError if a file is missing, or of another model.
         """
         folder = _folder_of(model_file)
         files = {name: content_of(folder / name, model_file, digest) for name, digest in digests.items()}

@@ -39,8 +39,6 @@ _CHANNELS_DIVIDE, _MAPS_DIVIDE = 6, 4  # kernels do not distinguish sizes by hig
 def tile_columns(operators: Sequence[Operator], batch_sizes: Array, sm_count: int | None) -> Array:
     """Columns of every operator at every batch size, of shape (n_operators, n_batches, len(TILE_COLUMNS)).
 
-    Notes
-    -----
     Per image and group: forward (positions x output channels, inner size input channels x kernel), weight gradient
     (input channels x kernel x output channels, inner size positions). A wave is one tile on each multiprocessor.
     """
@@ -456,12 +454,7 @@ class Forest:
     def from_json(cls, found: Mapping[str, Any]) -> Forest:
         """Read `as_json`, whose features may stand in another order.
 
-        Raises
-        ------
-        ArtifactError
-            If its features are not `FEATURES`.
-        ValueError
-            If the numbers do not describe a forest.
+        ArtifactError if its features are not `FEATURES`; ValueError if the numbers do not describe a forest.
         """
         places = _places_of(found["features"])
         whole = {

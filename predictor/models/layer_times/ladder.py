@@ -45,16 +45,9 @@ def with_bases(
 ) -> dict[DeviceMode, OperatorLibrary]:
     """Each library on its base, or with trees over the roofline where these predict its held-out operators better.
 
-    A richer library of this mode on a card of the chip is the base; else a like mode's if it does better than trees.
-    A base has more measurements than the library, so that no two are each other's base.
-
-    Parameters
-    ----------
-    libraries : mapping of DeviceMode to OperatorLibrary
-    known : callable
-        Operators measured earlier on a GPU in a mode; None where there are none.
-    grow : callable
-        Grows the trees of a library that has no base.
+    A richer library of this mode on a card of the chip is the base; else a like mode's if it does better than trees. A
+    base has more measurements than the library, so that no two are each other's base. `known`: operators measured
+    earlier on a GPU in a mode; None where there are none. `grow`: grows the trees of a library that has no base.
     """
     found: dict[DeviceMode, OperatorLibrary] = {}
     for mode in sorted(libraries, key=lambda each: (-libraries[each].n_measured, each)):

@@ -102,10 +102,7 @@ class OperatorLibrary:
     def of_rows(cls, mode: DeviceMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
         """Library of rows of a measurement table, all of this mode; repeated operators are averaged.
 
-        Raises
-        ------
-        SchemaError
-            If a row is not an operator's, or there are no rows.
+        SchemaError if a row is not an operator's, or there are no rows.
         """
         names: dict[tuple[object, ...], Operator] = {}
         measured: list[Operator] = []
@@ -128,10 +125,7 @@ class OperatorLibrary:
     ) -> OperatorLibrary:
         """Library of measurements, one or more per operator; `times` (n, 3): batch size, GPU ms, host ms.
 
-        Raises
-        ------
-        SchemaError
-            If there are no operators.
+        SchemaError if there are no operators.
         """
         kept = np.array([not is_view(each, mode.framework) for each in measured], dtype=bool)
         measured, times = [measured[int(i)] for i in np.flatnonzero(kept)], times[kept]
@@ -222,15 +216,10 @@ class OperatorLibrary:
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size.
 
-        Raises
-        ------
-        SchemaError
-            If an operator lacks the shape from which its work is computed.
+        SchemaError if an operator lacks the shape from which its work is computed.
 
-        Notes
-        -----
-        ln(time / base) is linear in ln(batch size) between measured ones; beyond them the trees' trend over batch
-        sizes is added. A view takes no time.
+        ln(time / base) is linear in ln(batch size) between measured ones; beyond them the trees' trend over batch sizes
+        is added. A view takes no time.
         """
         batches = np.asarray(batch_sizes, dtype=float)
         asked = operators if isinstance(operators, Operators) else Operators(operators)

@@ -89,23 +89,11 @@ def forecast_by_layers(
 ) -> IterationForecast:
     """Time of one training iteration at each batch size, from the operators of one library.
 
-    Parameters
-    ----------
-    model : LayerModel
-    case : Case
-        Its anchors that were measured on its GPU correct the forecast; others are ignored.
-    sums : callable
-        Totals of the operators of a case, at the batch sizes of the question and of its anchors.
-    host, host_ms : str, float, optional
-        A host other than the library's, and its time to enqueue an iteration, in ms.
-    host_spread : float, optional
-        90 % half width of the ln of the host's speed, beside what its time differs from CNN to CNN; by default
-        `host_drift`.
-
-    Raises
-    ------
-    OutOfRangeError
-        If an eager iteration is asked for and its host time was not measured, or an anchor has another image size.
+    `case`: its anchors that were measured on its GPU correct the forecast; others are ignored. `sums`: totals of the
+    operators of a case, at the batch sizes of the question and of its anchors. `host`, `host_ms`: a host other than the
+    library's, and its time to enqueue an iteration, in ms. `host_spread`: 90 % half width of the ln of the host's
+    speed, beside what its time differs from CNN to CNN; by default `host_drift`. OutOfRangeError if an eager iteration
+    is asked for and its host time was not measured, or an anchor has another image size.
     """
     table, gpu, mode, batches = table_of(case), case.gpu, case.mode, case.batch_sizes
     totals = sums(case)

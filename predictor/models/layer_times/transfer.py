@@ -43,8 +43,6 @@ _ALIKE, _OTHER = 1.5, 3.0
 class CarriedOver:
     """Operator times of `mode`, from those of another card of its chip, another mode, or both.
 
-    Notes
-    -----
     Another card: t = t_r (s B_r / B + (1 - s) C_r / C), with B the memory bandwidth, C multiprocessors x boost clock
     and s = min(1, bytes / (0.92 B_r t_r)) / (1 + (40 MB / bytes)^2) the share of the time that the memory decides.
     Another mode: t = t_r x (roofline there / roofline here).

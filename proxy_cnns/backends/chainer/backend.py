@@ -30,17 +30,8 @@ from proxy_cnns.configuration import Configuration
 class ChainerBackend(FrameworkBackend):
     """Chainer on the CPU (NumPy) or on one GPU (CuPy).
 
-    Parameters
-    ----------
-    device : str
-        ``cpu``, ``cuda`` or ``cuda:N``.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If Chainer or CuPy is not installed, or there is no such device.
-    SchemaError
-        If `EPOCHCAST_WORKSPACE_MIB` is no number.
+    `device`: ``cpu``, ``cuda`` or ``cuda:N``. BackendUnavailableError if Chainer or CuPy is not installed, or there is
+    no such device; SchemaError if `EPOCHCAST_WORKSPACE_MIB` is no number.
     """
 
     framework = "chainer"

@@ -32,10 +32,7 @@ extern "C" __global__ void wait_ns(unsigned long long ns) {
 class CupyDevice:
     """A GPU by its number; it becomes the current one.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If CuPy is not installed, or sees no such GPU.
+    BackendUnavailableError if CuPy is not installed, or sees no such GPU.
     """
 
     def __init__(self, index: int) -> None:
@@ -94,18 +91,9 @@ class CupyDevice:
     def queued_time_ms(self, parts: Sequence[Callable[[], None]], wait_ms: float) -> float | None:
         """Time that the GPU takes for `parts`, enqueued one after the other while it waits.
 
-        Parameters
-        ----------
-        parts : sequence of callable
-            Each enqueues a piece of work.
-        wait_ms : float
-            How long the GPU waits first.
-
-        Returns
-        -------
-        float or None
-            None unless the host was ahead all the time: a part was enqueued to its end before the GPU came to its
-            beginning, so the time holds no gap.
+        `parts`: each enqueues a piece of work. `wait_ms`: how long the GPU waits first. Gives None unless the host was
+        ahead all the time: a part was enqueued to its end before the GPU came to its beginning, so the time holds no
+        gap.
         """
         events = [self._waited(wait_ms)]
         ahead = True

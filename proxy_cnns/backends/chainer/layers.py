@@ -19,22 +19,10 @@ from proxy_cnns.backends.layers import DROPPED, Numbers, made
 def layer_function(layer: Layer | Operator, *, positionwise: bool = False) -> Callable[[Any], Any]:
     """Make what runs a layer with a single input: a `chainer.Link` where it has parameters, else a function.
 
-    Parameters
-    ----------
-    layer : Layer or Operator
-        Of any type but add, concat, permute, flatten, and multiply without parameters.
-    positionwise : bool
-        Whether a linear layer reads maps with channels last, rather than vectors.
-
-    Returns
-    -------
-    callable
-        A link's parameters are on the CPU, of the type that `chainer.config.dtype` says.
-
-    Raises
-    ------
-    SchemaError
-        If Chainer has nothing that runs the layer, or its output is not of the size it says.
+    `layer`: of any type but add, concat, permute, flatten, and multiply without parameters. `positionwise`: whether a
+    linear layer reads maps with channels last, rather than vectors. A link's parameters are on the CPU, of the type
+    that `chainer.config.dtype` says. SchemaError if Chainer has nothing that runs the layer, or its output is not of
+    the size it says.
     """
     function: Callable[[Any], Any] = made(layer, _makers(), "Chainer")
     return _at_each_position(function) if positionwise and layer.type == "linear" else function

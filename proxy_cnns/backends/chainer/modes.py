@@ -22,10 +22,7 @@ _CPU_PRECISIONS = ("fp32",)
 def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
     """Refuse a mode that cannot be measured on a GPU of this compute capability; None: on a CPU.
 
-    Raises
-    ------
-    SchemaError
-        With what can be measured instead.
+    SchemaError with what can be measured instead.
     """
     check_mode_of(
         "Chainer", mode, precisions_on(CHAINER["precision"], _CPU_PRECISIONS, capability), capability

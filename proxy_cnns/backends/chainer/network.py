@@ -11,23 +11,10 @@ from proxy_cnns.backends.graph import MAP_LAST, Functions, Graph
 def network(table: LayerTable, *, static: bool = False) -> Any:
     """Build the CNN of a layer table.
 
-    Parameters
-    ----------
-    table : LayerTable
-    static : bool
-        Whether Chainer traces it once and repeats the schedule (`chainer.static_graph`; dropout then keeps the mask
-        of its first iteration).
-
-    Returns
-    -------
-    chainer.Chain
-        On the CPU. Its input is images, its output the last layer's output. Its links are named by the position of
-        their layer in the table: ``layer0`` is the first.
-
-    Raises
-    ------
-    SchemaError
-        If the table holds a layer that Chainer cannot run, or its layers do not fit together.
+    `static`: whether Chainer traces it once and repeats the schedule (`chainer.static_graph`; dropout then keeps the
+    mask of its first iteration). The network is on the CPU. Its input is images, its output the last layer's output.
+    Its links are named by the position of their layer in the table: ``layer0`` is the first. SchemaError if the table
+    holds a layer that Chainer cannot run, or its layers do not fit together.
     """
     import chainer
 

@@ -27,11 +27,7 @@ def operator_program(
     """Build copies of an operator with their inputs and incoming gradients. Call it within `modes.configured`.
 
     Together the copies exceed a cache of `cache_bytes` twice. `device` is Chainer's name: ``@numpy`` or ``@cupy:0``.
-
-    Raises
-    ------
-    SchemaError
-        If Chainer cannot run the operator.
+    SchemaError if Chainer cannot run the operator.
     """
     import chainer
 

@@ -18,16 +18,8 @@ from proxy_cnns.configuration import Configuration
 def training_program(configuration: Configuration, device: str) -> Program:
     """Build a CNN and what trains it; nothing runs yet. Call it within `modes.configured`.
 
-    Parameters
-    ----------
-    configuration : Configuration
-    device : str
-        Chainer's name: ``@numpy`` or ``@cupy:0``.
-
-    Raises
-    ------
-    SchemaError
-        If the layer table or the user's module cannot be run.
+    `device`: chainer's name: ``@numpy`` or ``@cupy:0``. SchemaError if the layer table or the user's module cannot be
+    run.
     """
     import chainer
 

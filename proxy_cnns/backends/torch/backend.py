@@ -19,15 +19,8 @@ from proxy_cnns.configuration import Configuration
 class TorchBackend(FrameworkBackend):
     """PyTorch on the CPU or on one GPU.
 
-    Parameters
-    ----------
-    device : str
-        ``cpu``, ``cuda`` or ``cuda:N``.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If PyTorch is not installed, or there is no such device.
+    `device`: ``cpu``, ``cuda`` or ``cuda:N``. BackendUnavailableError if PyTorch is not installed, or there is no such
+    device.
     """
 
     framework = "pytorch"

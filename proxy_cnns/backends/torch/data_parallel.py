@@ -18,19 +18,10 @@ _QUICK_BYTES, _LONG_BYTES = 2**20, 2**25
 class ParallelTorch(TorchBackend):
     """PyTorch on one device, in a group with the same on others.
 
-    Parameters
-    ----------
-    device : str
-        ``cpu`` (joined by gloo) or ``cuda:N`` (joined by NCCL).
-    rank, world : int
-        Number of this process, and how many there are.
-    counts : sequence of int
-        Numbers of processes that train together: 4 means the first four.
-    meeting_file : str
-        Path of a file that does not exist yet, the same for all processes, through which they find each other.
+    `device`: ``cpu`` (joined by gloo) or ``cuda:N`` (joined by NCCL). `rank`, `world`: number of this process, and how
+    many there are. `counts`: numbers of processes that train together: 4 means the first four. `meeting_file`: path of
+    a file that does not exist yet, the same for all processes, through which they find each other.
 
-    Notes
-    -----
     NVLink multicast stays off unless NCCL_NVLS_ENABLE is set: sums then go around a ring.
     """
 

@@ -16,12 +16,9 @@ _LONGEST_NAME = 100
 def convolution_kernels(enqueue: Callable[[], None]) -> str | None:
     """Profile one iteration on a GPU.
 
-    Returns
-    -------
-    str or None
-        JSON: ``<input>_<weight>_s<stride>`` (sizes, joined by x) -> pass -> its longest kernel; the passes are
-        forward, backward_data and backward_filter, or ``backward`` where the kernels' names do not tell data from
-        filter. None if the profiler saw nothing.
+    Gives JSON: ``<input>_<weight>_s<stride>`` (sizes, joined by x) -> pass -> its longest kernel; the passes are
+    forward, backward_data and backward_filter, or ``backward`` where the kernels' names do not tell data from filter.
+    None if the profiler saw nothing.
     """
     import torch
     from torch.profiler import ProfilerActivity, profile

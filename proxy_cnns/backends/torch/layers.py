@@ -16,25 +16,10 @@ from proxy_cnns.backends.layers import DROPPED, Numbers, made
 def layer_module(layer: Layer | Operator, device: str, in_place: bool = False, vector: bool = False) -> Any:
     """Make the module that runs a layer with a single input.
 
-    Parameters
-    ----------
-    layer : Layer or Operator
-        Of any type but add, concat, permute, flatten, and multiply without parameters.
-    device : str
-        Where its parameters lie, with PyTorch's usual initialisation.
-    in_place : bool
-        Whether an activation overwrites its input.
-    vector : bool
-        Whether a batch norm reads vectors (batch, channels) rather than maps.
-
-    Returns
-    -------
-    torch.nn.Module
-
-    Raises
-    ------
-    SchemaError
-        If the layer is of no type that can be run, lacks a number, or its output is not of the size it says.
+    `layer`: of any type but add, concat, permute, flatten, and multiply without parameters. `device`: where its
+    parameters lie, with PyTorch's usual initialisation. `in_place`: whether an activation overwrites its input.
+    `vector`: whether a batch norm reads vectors (batch, channels) rather than maps. SchemaError if the layer is of no
+    type that can be run, lacks a number, or its output is not of the size it says.
     """
     return made(layer, _makers(device, in_place, vector), "PyTorch")
 

@@ -16,10 +16,7 @@ _GPU_PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16")
 def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
     """Refuse a mode that cannot be measured on a GPU of this compute capability; None: on a CPU.
 
-    Raises
-    ------
-    SchemaError
-        With what can be measured instead.
+    SchemaError with what can be measured instead.
     """
     has = precisions_on(_GPU_PRECISIONS, _CPU_PRECISIONS, capability)
     if mode.precision == "fp16":

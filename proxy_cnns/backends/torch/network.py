@@ -13,22 +13,9 @@ from proxy_cnns.backends.torch.layers import layer_module
 def network(table: LayerTable, device: str) -> Any:
     """Build the CNN of a layer table.
 
-    Parameters
-    ----------
-    table : LayerTable
-    device : str
-        ``cpu``, ``cuda:0``, ``meta``, ...
-
-    Returns
-    -------
-    torch.nn.Module
-        In training mode. Its input is images (or the first layer's input), its output the last layer's output. Its
-        parameters are in the table's order.
-
-    Raises
-    ------
-    SchemaError
-        If the table holds a layer that cannot be run, or its layers do not fit together.
+    `device`: ``cpu``, ``cuda:0``, ``meta``, ... It is in training mode. Its input is images (or the first layer's
+    input), its output the last layer's output. Its parameters are in the table's order. SchemaError if the table holds
+    a layer that cannot be run, or its layers do not fit together.
     """
     import torch
 

@@ -45,12 +45,7 @@ def operator_program(
 ) -> Program:
     """Build copies of an operator with their inputs and incoming gradients, and run one of them once.
 
-    Together the copies exceed a cache of `cache_bytes` twice.
-
-    Raises
-    ------
-    SchemaError
-        If the operator cannot be run.
+    Together the copies exceed a cache of `cache_bytes` twice. SchemaError if the operator cannot be run.
     """
     import torch
 

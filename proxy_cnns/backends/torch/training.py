@@ -22,10 +22,7 @@ def training_program(
 ) -> Program:
     """Build a CNN and what trains it; nothing runs yet. `distribute` wraps it to train with others.
 
-    Raises
-    ------
-    SchemaError
-        If the layer table or the user's module cannot be run.
+    SchemaError if the layer table or the user's module cannot be run.
     """
     import torch
 

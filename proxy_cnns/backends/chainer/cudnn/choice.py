@@ -93,27 +93,10 @@ def choose(
 ) -> Choice:
     """Choose the fastest algorithm that needs at most `limit` bytes of workspace.
 
-    Parameters
-    ----------
-    cudnn : Cudnn
-    handle : ctypes.c_void_p
-    convolution : Convolution
-    described : Descriptor
-        Of the convolution, with the arithmetic that is allowed.
-    operands : Operands
-        When all are tried, what is written is overwritten.
-    limit : int
-    deterministic : bool
-        Whether only algorithms that always give the same bits are taken.
-    workspace : int, optional
-        Address of `limit` bytes: every algorithm is tried there. None: cuDNN's heuristic (v7) is asked.
-
-    Raises
-    ------
-    SchemaError
-        If no algorithm is within the limit.
-    ProfilingError
-        If cuDNN fails.
+    `described`: of the convolution, with the arithmetic that is allowed. `operands`: when all are tried, what is
+    written is overwritten. `deterministic`: whether only algorithms that always give the same bits are taken.
+    `workspace`: address of `limit` bytes: every algorithm is tried there. None: cuDNN's heuristic (v7) is asked.
+    SchemaError if no algorithm is within the limit; ProfilingError if cuDNN fails.
     """
     results, count = (Performance * MOST_RESULTS)(), ctypes.c_int()
     out = (MOST_RESULTS, ctypes.byref(count), results)

@@ -33,12 +33,7 @@ _ASKING = (
 
 
 class CudnnConvolutions:
-    """What Chainer takes for the module ``cupy.cudnn``: names and signatures are those that Chainer calls.
-
-    Parameters
-    ----------
-    plans : CudnnPlans
-    """
+    """What Chainer takes for the module ``cupy.cudnn``: names and signatures are those that Chainer calls."""
 
     def __init__(self, plans: CudnnPlans) -> None:
         self.plans = plans
@@ -163,12 +158,7 @@ CONSTANTS = SimpleNamespace(
 
 
 class CudnnBatchNorm:
-    """Batch norm as Chainer's function calls it.
-
-    Parameters
-    ----------
-    plans : CudnnPlans
-    """
+    """Batch norm as Chainer's function calls it."""
 
     def __init__(self, plans: CudnnPlans) -> None:
         self._plans = plans
@@ -192,18 +182,9 @@ class CudnnBatchNorm:
     ) -> tuple[None, Any, Any, Any]:
         """Normalise a batch, and move the running statistics, in place, towards it.
 
-        Returns
-        -------
-        tuple
-            No reserved space, the output, and what the gradient needs: the mean and the inverse standard deviation of
-            each channel, in float32 where `x` is float16.
-
-        Raises
-        ------
-        SchemaError
-            If `mean` or `inv_std` are given, which Chainer never does, or the layout is not NCHW.
-        ProfilingError
-            If cuDNN fails.
+        Gives no reserved space, the output, and what the gradient needs: the mean and the inverse standard deviation of
+        each channel, in float32 where `x` is float16. SchemaError if `mean` or `inv_std` are given, which Chainer never
+        does, or the layout is not NCHW; ProfilingError if cuDNN fails.
         """
         _check_layout(d_layout)
         if mean is not None or inv_std is not None:
@@ -305,12 +286,7 @@ class CudnnBatchNorm:
 
 
 class CudnnPooling:
-    """Maximum and average pooling of maps (or volumes) as Chainer's functions call it.
-
-    Parameters
-    ----------
-    plans : CudnnPlans
-    """
+    """Maximum and average pooling of maps (or volumes) as Chainer's functions call it."""
 
     def __init__(self, plans: CudnnPlans) -> None:
         self._plans = plans

@@ -66,12 +66,7 @@ class Descriptor:
 class Cudnn:
     """An open cuDNN.
 
-    Parameters
-    ----------
-    functions : object
-        Has cuDNN's functions as attributes, as a `ctypes.CDLL` does.
-    path : str
-        Where it was found.
+    `functions`: has cuDNN's functions as attributes, as a `ctypes.CDLL` does. `path`: where it was found.
     """
 
     def __init__(self, functions: Any, path: str) -> None:
@@ -90,10 +85,7 @@ class Cudnn:
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function of cuDNN.
 
-        Raises
-        ------
-        ProfilingError
-            If cuDNN reports a failure; says which, and cuDNN's own text.
+        ProfilingError if cuDNN reports a failure; says which, and cuDNN's own text.
         """
         status = getattr(self.functions, name)(*arguments)
         if status:
@@ -185,10 +177,7 @@ def _data_type(dtype: str) -> int:
 def open_cudnn() -> Cudnn:
     """Open cuDNN: the file in ``EPOCHCAST_CUDNN``, else that of NVIDIA's package, else the system's.
 
-    Raises
-    ------
-    BackendUnavailableError
-        If there is none, or it lacks the legacy interface.
+    BackendUnavailableError if there is none, or it lacks the legacy interface.
     """
     problems = []
     for path in _places():

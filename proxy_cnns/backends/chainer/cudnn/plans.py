@@ -98,15 +98,7 @@ class _Plan:
 class CudnnPlans:
     """Runs convolutions with cuDNN, and keeps every choice of an algorithm until `forget`.
 
-    Parameters
-    ----------
-    cudnn : Cudnn
-    memory : Memory
-
-    Attributes
-    ----------
-    allow_tf32 : bool
-        Whether float32 may be multiplied as TF32 on tensor cores (Ampere and later).
+    `allow_tf32`: whether float32 may be multiplied as TF32 on tensor cores (Ampere and later).
     """
 
     def __init__(self, cudnn: Cudnn, memory: Memory) -> None:
@@ -157,22 +149,9 @@ class CudnnPlans:
     ) -> None:
         """Run one pass; its algorithm is chosen at first use.
 
-        Parameters
-        ----------
-        asked : Convolution
-        arrays : tuple of cupy.ndarray
-            What is read (two, in cuDNN's order) and what is written.
-        autotune : bool
-            Whether all algorithms are tried rather than the heuristic asked; never if `deterministic`, as in CuPy.
-        deterministic : bool
-        tensor_core : bool
-
-        Raises
-        ------
-        SchemaError
-            If no algorithm is within the limit of workspace.
-        ProfilingError
-            If cuDNN fails.
+        `arrays`: what is read (two, in cuDNN's order) and what is written. `autotune`: whether all algorithms are tried
+        rather than the heuristic asked; never if `deterministic`, as in CuPy. SchemaError if no algorithm is within the
+        limit of workspace; ProfilingError if cuDNN fails.
         """
         memory, device = self.memory, self.memory.device()
         handle = self.handle()
