@@ -360,7 +360,7 @@ def _gpu_name(gpu: int) -> str:
 def _tiny(job: Job, samples: int) -> Job:
     """The same job as a CPU does it in a few seconds."""
     precision = "amp_bf16" if job.mode.precision == "amp_bf16" else "fp32"
-    cnn, image_size = ("resnet18", 32) if job.cnn == "resnet50" else (job.cnn, min(job.image_size, 64))
+    cnn, image_size = ("resnet18", 32) if job.cnn == "resnet50" else (job.cnn, min(job.image_size, 80))
     return replace(
         job, cnn=cnn, image_size=image_size, mode=replace(job.mode, precision=precision), local_batch_size=8,
         workers=1, samples=samples,
