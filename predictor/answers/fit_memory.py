@@ -19,7 +19,7 @@ from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.compare import Comparer, Priced
 from predictor.answers.plan_code import code_of
 from predictor.answers.quantities import duration_estimate, estimate, percent
-from predictor.answers.question import Plan, Question, named
+from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, short_offer
 from predictor.catalogue.devices import Gpu, fast_mode_of, precisions_of, short_name
 from predictor.catalogue.modes import Mode, mode_in_words
@@ -80,7 +80,11 @@ class MemoryPlan:
         row, again = self.row, self.recomputed
         ways = [mode_in_words(row.precision, row.memory_format)]
         ways += [f"recompute {_named(again)}"] if again else []
-        ways += [f"{self.parts} x {row.local_batch_size // self.parts:,} images"] if self.parts > 1 else []
+        ways += (
+            [f"{self.parts} x {MiniBatch(row.local_batch_size, 1, self.parts).part:,} images"]
+            if self.parts > 1
+            else []
+        )
         ways += [self.optimizer] if "optimizer" in self.concessions else []
         ways += [f"{row.image_size} pixels"] if "image_size" in self.concessions else []
         time = duration_estimate(
@@ -399,12 +403,12 @@ class _Variant:
         [size] = self.question.batch_sizes
         for n_gpus in self._counts(gpu):
             limit = self.search.usable_gib[gpu.name] - self._team_gib * (n_gpus > 1)
-            local, peaks = size // n_gpus, dict[int, float]()
-            for parts in self._parts(local if size % n_gpus == 0 else 0):
-                peaks[parts] = self.peak_gib((), parts, local, mode)
+            whole, peaks = MiniBatch(size, n_gpus), dict[int, float]()
+            for parts in self._parts(whole):
+                peaks[parts] = self.peak_gib((), parts, whole.local, mode)
                 if peaks[parts] <= limit:
                     break
-            yield n_gpus > self.question.n_gpus, local, limit, peaks
+            yield n_gpus > self.question.n_gpus, whole.local, limit, peaks
 
     def _counts(self, gpu: Gpu) -> list[int]:
         """GPUs that may share the mini-batch: as many as asked for, or powers of two up to those of an offer."""
@@ -414,15 +418,13 @@ class _Variant:
         most = max((offer.gpu_count for offer in self.asked.prices if offer.gpu == gpu.name), default=1)
         return [2**power for power in range(int(max(1, most)).bit_length())]
 
-    def _parts(self, local: int) -> list[int]:
+    def _parts(self, whole: MiniBatch) -> list[int]:
         """Numbers of parts of equal size, each of clearly fewer images than the one before."""
-        if local == 0:
-            return []
         if self.question.step is not None or self.question.gradient_accumulation > 1:
-            return [self.question.parts] if local % self.question.parts == 0 else []
-        found = [1]
-        for parts in range(2, local + 1):
-            if local % parts == 0 and found[-1] <= _FEWER * parts:
+            return [parts for parts in whole.possible_parts if parts == self.question.parts]
+        found: list[int] = []
+        for parts in whole.possible_parts:
+            if not found or found[-1] <= _FEWER * parts:
                 found.append(parts)
         return found
 

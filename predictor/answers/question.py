@@ -453,6 +453,17 @@ class MiniBatch:
         """Images of one GPU."""
         return self.images // self.n_gpus
 
+    @property
+    def part(self) -> int:
+        """Images of one GPU in one part."""
+        return self.local // self.parts
+
+    @property
+    def possible_parts(self) -> list[int]:
+        """Numbers of parts of equal size that the share of each GPU has; none where the GPUs cannot share evenly."""
+        local = 0 if self.images % self.n_gpus else self.local
+        return [parts for parts in range(1, local + 1) if local % parts == 0]
+
     @classmethod
     def even(cls, sizes: Sequence[int], n_gpus: int, parts: int = 1) -> dict[int, int]:
         """Images of one GPU by those of these batch sizes that are shared evenly."""
