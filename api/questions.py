@@ -35,6 +35,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import name_and_size
 from predictor.cnns.zoo import ZOO
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError, UnknownCnnError, nearest
+from predictor.measurements.hosts import is_host_file
 from predictor.models.forecast import Anchor
 from predictor.models.layer_times.law import counted_operators
 from predictor.models.served import Model
@@ -463,7 +464,7 @@ def core_question(posted: CnnQuestion, gpus: object, served: Model, offers: Sequ
     options = {
         name: getattr(posted, name) for name in options_of(Question) if name in type(posted).model_fields
     }
-    if str(options["host"]).casefold().endswith(".json"):
+    if is_host_file(str(options["host"])):
         raise SchemaError(
             f"host {options['host']!r} is a file, which a service does not read. Give a host's name, or ask locally."
         )

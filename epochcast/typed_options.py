@@ -68,8 +68,8 @@ class _OfPredictCompareExplainParallelWatch(TypedDict, total=False):
     capture: Literal["eager", "graph", "static_graph", "compile", "compile_graph"]
     """eager, graph, static_graph, compile, compile_graph."""
     host: str | None
-    """The machine around the GPU, which enqueues its kernels: a name, or the file of `epochcast host`. By
-    default a usual machine."""
+    """The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or
+    `profile`. By default a usual machine."""
     anchors: Iterable[Anchor | Mapping[str, Any]]
     """Measurements of this CNN to predict from."""
     measurements: pd.DataFrame | str | PathLike[str] | None

@@ -30,7 +30,7 @@ from predictor.checks import as_list
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, other_form_in_words, resolve_cnn
 from predictor.errors import DataError, LeftOutWarning, SchemaError
-from predictor.measurements.hosts import HostMeasurement, read_host
+from predictor.measurements.hosts import HostMeasurement, is_host_file, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
 from predictor.measurements.shortest import check_not_too_short
 from predictor.models.forecast import Anchor, Reason
@@ -280,9 +280,9 @@ class Asked:
 
     @cached_property
     def host(self) -> str | HostMeasurement | None:
-        """The host by its name, or as measured: a name that ends in ``.json`` is the file of `epochcast host`."""
+        """The host by its name, or as measured: a file of `epochcast host` or the table of a profile."""
         host = self.question.host
-        return read_host(Path(host)) if host is not None and host.casefold().endswith(".json") else host
+        return read_host(Path(host)) if host is not None and is_host_file(host) else host
 
     @cached_property
     def input(self) -> InputMeasurement | None:

@@ -224,7 +224,7 @@ class Question:
     sync_batch_norm: bool = _shared(False, "Batch norms take the statistics of all GPUs' images.", "flag")
     host: str | None = _timed(
         None,
-        "The machine around the GPU, which enqueues its kernels: a name, or the file of `epochcast host`.",
+        "The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or `profile`.",
         usual="a usual machine",
     )
     workers: int | None = _loaded(

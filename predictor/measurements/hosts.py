@@ -15,6 +15,7 @@ from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.catalogue.modes import FRAMEWORKS, MEMORY_FORMATS, PRECISIONS
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.machine_file import MachineFile
+from predictor.table_files import SUFFIXES
 
 HOST_FORMAT_VERSION = 1
 """Version of the JSON file of `epochcast host`."""
@@ -108,15 +109,37 @@ class HostMeasurement:
         return exp(sum(map(log, plain)) / len(plain))
 
 
+def is_host_file(name: str) -> bool:
+    """Whether a question's host is a file: of `epochcast host`, or a measurement table."""
+    return name.casefold().endswith((".json", *SUFFIXES))
+
+
 def read_host(path: Path) -> HostMeasurement:
-    """Read the JSON file that `epochcast host` wrote.
+    """Read the JSON file that `epochcast host` wrote, or what `epochcast profile` noted of its host in a table.
 
     Raises
     ------
     SchemaError
         If it is no such file, of another version, or a time is not a number above 0; the message names the file.
     """
-    return _FILE.read(path)
+    return _of_table(path) if path.name.casefold().endswith(SUFFIXES) else _FILE.read(path)
+
+
+def _of_table(path: Path) -> HostMeasurement:
+    from predictor.measurements.table import read_measurements
+
+    rows = read_measurements(path).dropna(subset=["host_cnn_ms"])
+    if rows["host"].nunique() != 1:
+        raise SchemaError(
+            f"{path} notes the enqueue times of {rows['host'].nunique()} hosts, and --host is one. Pass the file of "
+            "`epochcast host`, or the table of one `epochcast profile` on a GPU."
+        ).about("host")
+    times = []
+    for place, some in rows.groupby(["framework", "precision", "memory_format"])["host_cnn_ms"]:
+        framework, precision, memory_format = map(str, place)
+        ms, between = float(some.median()), log(some.max() / some.min()) / 2
+        times.append(HostTime(framework, "gpu", precision, memory_format, *REFERENCE_CNN, ms, between))
+    return HostMeasurement(str(rows["host"].iloc[0]), tuple(times))
 
 
 def write_host(measured: HostMeasurement, path: Path) -> None:

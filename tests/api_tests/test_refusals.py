@@ -109,6 +109,11 @@ def test_a_name_is_never_a_path_on_the_server(client, name, tmp_path):
     assert f"no CNN is called '{name}'" in refusal(client, 404, cnn=name)["detail"]
 
 
+@pytest.mark.parametrize("name", ["host.json", "/etc/host.csv", "x.csv.gz", "x.PARQUET"])
+def test_a_host_is_never_a_file_of_the_server(client, name):
+    assert "is a file, which a service does not read" in refusal(client, host=name)["detail"]
+
+
 @pytest.mark.parametrize(
     ("content", "status"),
     [

@@ -2,6 +2,8 @@
 
 import pytest
 
+from predictor.answers.answer import answer
+from predictor.answers.question import Question
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.files import data_root
 from predictor.measurements.hosts import (
@@ -10,6 +12,7 @@ from predictor.measurements.hosts import (
     read_host,
     write_host,
 )
+from predictor.measurements.table import read_measurements, write_measurements
 
 FAST = HostMeasurement(
     "fast",
@@ -51,6 +54,27 @@ def test_another_file_is_refused_with_the_next_step(tmp_path, text, why):
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(SchemaError, match=why):
         read_host(tmp_path / "x.json")
+
+
+def test_a_profile_leaves_its_hosts_times_in_its_table():
+    table = data_root() / "measurements" / "h100_pytorch_founding_cnns.csv.gz"
+    measured = read_host(table)
+    assert measured.host == "Intel(R) Xeon(R) Processor, 16 cores"
+    assert [each.precision for each in measured.times] == ["tf32"]
+    noted = read_measurements(table)["host_cnn_ms"]
+    assert noted.min() <= measured.reference_ms("pytorch", 1.0) <= noted.max()
+    answers = [
+        answer(Question("resnet18", "H100 SXM", 4, host=host)).rows()[0] for host in (str(table), None)
+    ]
+    assert len({each.host_time_ms for each in answers}) == 2
+
+
+def test_a_table_of_several_hosts_is_none(tmp_path):
+    table = read_measurements(data_root() / "measurements" / "h100_pytorch_founding_cnns.csv.gz")
+    table.loc[table.index[0], "host"] = "another"
+    write_measurements(table, tmp_path / "two.csv")
+    with pytest.raises(SchemaError, match="of 2 hosts"):
+        read_host(tmp_path / "two.csv")
 
 
 @pytest.mark.parametrize("ms", [0.0, -1.0, float("inf"), "4"])
