@@ -38,15 +38,7 @@ class Bomb:
 
 
 def hostile_requests(trace: Path, onnx_file: bytes) -> Iterator[tuple[str, Request]]:
-    """Each with its name.
-
-    Parameters
-    ----------
-    trace : Path
-        What a pickle among them would make, if anybody unpickled it.
-    onnx_file : bytes
-        A good file, to be damaged.
-    """
+    """Each with its name; `trace` is what a pickle makes where it is unpickled, `onnx_file` a file to be damaged."""
     for kind, made in (
         ("packed", _packed()),
         ("deep", _deep()),
@@ -155,7 +147,12 @@ def _paths() -> Iterator[Request]:
         "\\\\host\\share\\x.onnx", "~/.ssh/id_rsa", "/dev/zero", "/proc/self/environ.csv", "resnet50.csv\u0000", "http://x/y.onnx",
     ):  # fmt: skip
         yield _predict({**QUESTION, "cnn": name})
-        yield _form(b"no onnx", name.replace("\\", "\\\\"))
+    for name in (
+        "../../../etc/passwd",
+        "C:\\\\win.ini",
+        "resnet50.onnx\u0000",
+    ):  # each file read takes a process
+        yield _form(b"no onnx", name)
     yield _predict({**QUESTION, "data_set": "/etc/passwd"})
     yield _predict({**QUESTION, "host": "/etc/hostname"})
     yield "GET", "/v1/cnns/..%2f..%2fetc%2fpasswd", {}, b""
@@ -166,7 +163,8 @@ def _paths() -> Iterator[Request]:
 def _pickles(trace: Path) -> Iterator[Request]:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         bomb = pickle.dumps(Bomb(trace), protocol)
-        yield _form(bomb)
+        if protocol in (0, pickle.HIGHEST_PROTOCOL):
+            yield _form(bomb)
         yield _upload(bomb)
         yield _upload(bomb, JSON)
         yield _predict(bomb)

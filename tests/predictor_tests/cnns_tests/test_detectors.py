@@ -47,14 +47,13 @@ DETECTORS = {
 
 
 @pytest.fixture(scope="module")
-def recorded(request):
+def recorded(torch, torchvision_models):
     """Tables of the detectors, each recorded when it is first asked for."""
-    torch, models = (request.getfixturevalue(name) for name in ("torch", "torchvision_models"))
     found = {}
 
     def of(name):
         if name not in found:
-            found[name] = record(detector(torch, models, name, **DETECTORS[name])[1])
+            found[name] = record(detector(torch, torchvision_models, name, **DETECTORS[name])[1])
         return found[name]
 
     return of

@@ -198,6 +198,7 @@ def test_another_seed_reaches_the_predictors(features, world):
     assert not first.predictions["predicted"].equals(second.predictions["predicted"])
 
 
+@pytest.mark.slow
 def test_two_jobs_give_the_same_digits_as_one(features):
     scenarios, predictors = ["problem-scaling", "unseen-cnn-one-run"], ["line"]
     one, two = (evaluate(features, scenarios, predictors, seed=5, n_jobs=jobs) for jobs in (1, 2))
