@@ -294,6 +294,17 @@ class Asked:
         """How images are loaded."""
         return self.question.loading
 
+    @property
+    def is_bound_by_default(self) -> bool:
+        """Whether a comparison counts loading without being asked: the data set is stored as JPEGs."""
+        data_set = self.data_set
+        return self.loading.loader != "none" and data_set is not None and data_set.stored == "jpeg"
+
+    @property
+    def images_from_host(self) -> bool:
+        """Whether loading is counted, so that mini-batches come from the host, and not from the GPU's memory."""
+        return self.loading.is_asked or (self.answer == "compare" and self.is_bound_by_default)
+
     def local_sizes(self, batch_sizes: Sequence[int]) -> list[int]:
         """Images of one GPU at each of these batch sizes; errors as of `TeamOptions.check` and `MiniBatch.check`."""
         question = self.question

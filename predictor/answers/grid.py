@@ -61,7 +61,7 @@ def forecasts_of(
     They are kept, but for those on a measured host: the same training with other epochs, prices or wishes asks for the
     same.
     """
-    model, method, from_host = asked.known.model, method or asked.question.method, asked.loading.is_asked
+    model, method, from_host = asked.known.model, method or asked.question.method, asked.images_from_host
     if isinstance(asked.host, HostMeasurement):
         known = anchors, method, asked.host
         found = model.forecasts(table, devices, local_batch_sizes, *known, from_host=from_host)

@@ -52,12 +52,6 @@ class _Rates:
     alone: float = 1.0
 
 
-def is_bound_by_default(asked: Asked) -> bool:
-    """Whether a comparison counts loading without being asked: the data set is stored as JPEGs."""
-    data_set = asked.data_set
-    return asked.loading.loader != "none" and data_set is not None and data_set.stored == "jpeg"
-
-
 def feed_of_rentals(asked: Asked, image_size: int, offers: Sequence[Offer | None]) -> Feed | None:
     """What feeds the GPUs of a prediction on these offers; None where loading is not asked for.
 
@@ -96,7 +90,7 @@ def feed_of_offers(asked: Asked, image_size: int, offers: Sequence[Offer | None]
     Loading is counted where it is asked for, and by default where the data set is stored as JPEGs; the offer's vCPUs
     bound it. Without known vCPUs it is counted only for a given number of workers.
     """
-    if not (asked.loading.is_asked or is_bound_by_default(asked)):
+    if not (asked.loading.is_asked or asked.is_bound_by_default):
         return None
     unknown = math.inf if asked.loading.has_number else math.nan
     vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
@@ -110,7 +104,7 @@ def loading_left_out(
 
     0 where it counts loading, the data set is not stored as JPEGs, or the vCPUs of the offer are not known.
     """
-    if asked.loading.is_asked or not is_bound_by_default(asked):
+    if asked.loading.is_asked or not asked.is_bound_by_default:
         return 0.0
     feed = feed_of_offers(asked, image_size, [offer])
     if feed is None:
@@ -126,7 +120,7 @@ def loading_in_words(asked: Asked, image_size: int, by_offer: bool) -> str:
         if any(has_known_start(gpu, mode) for gpu, mode in asked.devices)
         else "the start of a training is not counted"
     )
-    counted = asked.loading.is_asked or (by_offer and is_bound_by_default(asked))
+    counted = asked.loading.is_asked or (by_offer and asked.is_bound_by_default)
     rate = _rate_in_words(asked, image_size, by_offer) if counted else "data loading is excluded"
     return f"{rate}; {start}"
 

@@ -64,7 +64,7 @@ def scope_of(
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
         *_accumulation(question),
-        *([_COPIES] if asked.loading.is_asked and question.framework in model.fed_frameworks else []),
+        *([_COPIES] if asked.images_from_host and question.framework in model.fed_frameworks else []),
         *asked.other_forms,
         *_sources(model.card, columns["method"], columns["trained_on"]),
         *_epoch(asked),

@@ -51,6 +51,17 @@ def test_a_prediction_counts_no_loading_unless_asked():
     )
 
 
+def test_tensorflow_waits_for_the_copy_of_images_that_are_loaded_and_none_is_of_synthetic_ones():
+    of = {"framework": "tensorflow", "precision": "fp32"}
+    synthetic, loaded = one(**of), one(**of, images_per_second=1e6)
+    megabytes = 256 * 3 * 224 * 224 * 4 / 1e6
+    assert 0.1 < (loaded.training_time_ms - synthetic.training_time_ms) / megabytes < 0.4
+    assert one(**of, loader="none").training_time_ms == synthetic.training_time_ms
+    assert one(images_per_second=1e6).training_time_ms == one().training_time_ms  # PyTorch copies beside it
+    assert best(**of).training_time_ms == pytest.approx(loaded.training_time_ms)  # JPEGs are loaded unasked
+    assert best(**of, loader="none").training_time_ms == pytest.approx(synthetic.training_time_ms)
+
+
 def test_too_few_workers_bound_an_epoch_and_the_named_number_frees_it():
     few = one(workers=2)
     assert few.bottleneck == "loading"
