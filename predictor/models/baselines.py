@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from predictor.models.base import (
     UNSEEN,
     Case,
     Floats,
+    Predictor,
     WholePredictor,
     cases_of,
     finite,
@@ -114,11 +114,6 @@ class FlopsRatio(WholePredictor):
         unknown = (Reason("gpu", "flops-ratio was not fitted on it", 1.0),)
         return (() if case.gpu.name in self.gpus_ else unknown,) * case.batch_sizes.size
 
-    def coefficients(self) -> dict[str, float]:
-        """The inverse of the share of the peak that CNNs reach, by precision."""
-        self._check_fitted("per_flop_")
-        return dict(self.per_flop_)
-
     def _per_image(self, case: Case, size: float, runs: Sequence[_Run]) -> float:
         for here, same in _LIKENESS:
             alike = [
@@ -183,65 +178,13 @@ def rows_by_series(table: pd.DataFrame) -> dict[tuple[str, ...], list[int]]:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class _StraightLine:
-    """intercept + slope x batch size: least squares of the relative error."""
-
-    intercept: float
-    slope: float
-
-    @classmethod
-    def of(cls, sizes: Floats, times_ms: Floats) -> _StraightLine:
-        """Fitted on measured runs; columns are scaled, so that units decide nothing."""
-        weighted = np.column_stack([np.ones(sizes.size), sizes]) / times_ms[:, None]
-        scales = np.linalg.norm(weighted, axis=0)
-        intercept, slope = np.linalg.lstsq(weighted / scales, np.ones(sizes.size), rcond=1e-10)[0] / scales
-        return cls(float(intercept), float(slope))
-
-    def times_ms(self, sizes: Floats) -> Floats:
-        """Times in ms at these batch sizes."""
-        return self.intercept + self.slope * sizes
-
-    def coefficients(self) -> dict[str, float]:
-        """Milliseconds, and milliseconds per image."""
-        return {"intercept": self.intercept, "batch_size": self.slope}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _LogPoints:
-    """ln time linear in ln batch size between neighbours; `log_sizes` ascending, at least two."""
-
-    log_sizes: Floats
-    log_ms: Floats
-
-    @classmethod
-    def of(cls, sizes: Floats, times_ms: Floats) -> _LogPoints:
-        """Points of measured runs; repeated measurements are averaged."""
-        at, member = np.unique(np.log(sizes), return_inverse=True)
-        return cls(at, np.bincount(member, np.log(times_ms)) / np.bincount(member))
-
-    def times_ms(self, sizes: Floats) -> Floats:
-        """Times in ms; beyond the measured batch sizes the outermost piece is extrapolated."""
-        at, known, asked = self.log_sizes, self.log_ms, np.log(sizes)
-        right = np.clip(np.searchsorted(at, asked), 1, at.size - 1)
-        slope = (known[right] - known[right - 1]) / (at[right] - at[right - 1])
-        return np.asarray(np.exp(known[right - 1] + slope * (asked - at[right - 1])), dtype=float)
-
-    def coefficients(self) -> dict[str, float]:
-        """Batch size -> milliseconds."""
-        return {
-            f"{np.exp(at):.0f}": float(np.exp(ms)) for at, ms in zip(self.log_sizes, self.log_ms, strict=True)
-        }
-
-
-class _OfOwnRuns(WholePredictor):
+class _OfOwnRuns(Predictor):
     """A law of its own for each series of one GPU, CNN, image size and mode, from two batch sizes or more.
 
-    It is judged by evaluations; no question names it. `runs_`: by GPU, CNN, image size and MODE_COLUMNS; series of a
-    single batch size have none.
+    It is judged by evaluations; no question names it, and it has no JSON form. `runs_`: by GPU, CNN, image size and
+    MODE_COLUMNS; series of a single batch size have none.
     """
 
-    law: ClassVar[Any]
     name: ClassVar[str]
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> _OfOwnRuns:
@@ -275,7 +218,7 @@ class _OfOwnRuns(WholePredictor):
                     f"{self.name} has no two batch sizes of {cnn} at image size {image_size} on {gpu} ({known}). "
                     "Measure two, or use a predictor that carries over between GPUs and CNNs."
                 )
-            times[rows] = self.law.of(*self.runs_[series]).times_ms(sizes[rows])
+            times[rows] = self._times_ms(*self.runs_[series], sizes[rows])
         return times
 
     def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:  # noqa: ARG002
@@ -283,26 +226,10 @@ class _OfOwnRuns(WholePredictor):
         unknown = np.full(len(X), np.nan)
         return unknown, unknown
 
-    def coefficients(self) -> dict[str, float]:
-        """`<series>:<coefficient>` -> milliseconds."""
-        self._check_fitted("runs_")
-        return {
-            f"{' '.join(series)}:{name}": value
-            for series, runs in self.runs_.items()
-            for name, value in self.law.of(*runs).coefficients().items()
-        }
-
-    def _learned(self) -> dict[str, Any]:
-        self._check_fitted("runs_")
-        return {
-            "runs": [[list(series), *(run.tolist() for run in runs)] for series, runs in self.runs_.items()]
-        }
-
-    def _restore(self, learned: Mapping[str, Any]) -> None:
-        self.runs_ = {
-            tuple(series): (np.array(list(map(finite, sizes))), np.array(list(map(finite, times))))
-            for series, sizes, times in learned["runs"]
-        }
+    @staticmethod
+    def _times_ms(sizes: Floats, times_ms: Floats, asked: Floats) -> Floats:
+        """Times at the batch sizes asked, given measured ones."""
+        raise NotImplementedError
 
 
 class Line(_OfOwnRuns):
@@ -312,15 +239,26 @@ class Line(_OfOwnRuns):
     as large ones.
     """
 
-    law: ClassVar[Any] = _StraightLine
     name: ClassVar[str] = "line"
+
+    @staticmethod
+    def _times_ms(sizes: Floats, times_ms: Floats, asked: Floats) -> Floats:
+        return np.asarray(np.polyval(np.polyfit(sizes, times_ms, 1, w=1 / times_ms), asked), dtype=float)
 
 
 class Interpolation(_OfOwnRuns):
     """ln time linear in ln batch size between neighbours, for each series of one GPU, CNN, image size and mode.
 
-    X is a feature table, y is `iteration_time_ms`. Beyond the measured batch sizes the outermost piece is extrapolated.
+    X is a feature table, y is `iteration_time_ms`. Repeated measurements are averaged; beyond the measured batch sizes
+    the outermost piece is extrapolated.
     """
 
-    law: ClassVar[Any] = _LogPoints
     name: ClassVar[str] = "interpolation"
+
+    @staticmethod
+    def _times_ms(sizes: Floats, times_ms: Floats, asked: Floats) -> Floats:
+        from scipy.interpolate import make_interp_spline
+
+        at, member = np.unique(np.log(sizes), return_inverse=True)
+        known = np.bincount(member, np.log(times_ms)) / np.bincount(member)
+        return np.asarray(np.exp(make_interp_spline(at, known, k=1)(np.log(asked))), dtype=float)

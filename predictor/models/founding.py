@@ -253,14 +253,10 @@ class GpuSpecs(_LinearStudy):
         is_fitted = case.gpu.name in self.modes_[_words(case.mode)][0]
         return widths[MEASURED] if is_fitted and MEASURED in widths else max(widths.values())
 
-    def coefficients(self) -> dict[str, float]:
-        """Coefficients by term."""
-        self._check_fitted("coefficients_")
-        return dict(self.coefficients_)
-
     def coefficients_of(self, case: Case) -> dict[str, float]:  # noqa: ARG002 - the same for all
-        """As `coefficients`, whichever the case."""
-        return self.coefficients()
+        """Coefficients by term, whichever the case."""
+        self._check_fitted("coefficients_")
+        return self.coefficients_
 
     def _check_scope(self, case: Case) -> tuple[tuple[str, ...], float, float]:
         self._check_fitted("coefficients_")
@@ -472,14 +468,6 @@ class ProxyTimes(_LinearStudy):
         laws, ranges = more._own_laws(list(more._known(X, times, is_proxy)))
         more.laws_, more.ranges_ = self.laws_ | laws, self.ranges_ | ranges
         return more
-
-    def coefficients(self) -> dict[str, float]:
-        """`<cnn>@<image_size>|<mode>:<name>` -> coefficient; those without a CNN are the general ones."""
-        self._check_fitted("general_")
-        named = {"": self.general_} | {
-            f"{cnn}@{size}|{'|'.join(mode)}:": law for (cnn, size, mode, _), law in self.laws_.items()
-        }
-        return {f"{prefix}{name}": value for prefix, law in named.items() for name, value in law.items()}
 
     def _proxies(self, case: Case) -> _Proxies:
         self._check_fitted("measured_")

@@ -119,19 +119,6 @@ class LayerTimes(Predictor):
         alike = (run.mode.replays, run.mode.fp32_products) == (case.mode.replays, case.mode.fp32_products)
         return same and alike
 
-    def coefficients(self) -> dict[str, float]:
-        """Weights by ``gpu framework precision memory format: name``."""
-        self._check_fitted("models_")
-        return {
-            f"{mode}: {name}": float(value)
-            for mode, model in self.models_.given.items()
-            for name, value in {
-                "weight": model.law.weight,
-                "operator_ms": model.law.operator_ms,
-                "host_weight": model.law.host_weight,
-            }.items()
-        }
-
     def _learned(self) -> dict[str, Any]:
         """The layer models, each after the one that it is based on."""
         self._check_fitted("models_")

@@ -188,11 +188,6 @@ class Roofline(Predictor):
         """Host time in ms of one iteration of a case."""
         return float(self._law_times(case, [_context(case)], np.ones(1)).host_ms[0, 0])
 
-    def coefficients(self) -> dict[str, float]:
-        """Every coefficient, by ``kernels|feature|condition``."""
-        self._check_fitted("law_")
-        return {"|".join(term): value for term, value in self.law_.terms.items()}
-
     def to_json(self) -> dict[str, Any]:
         """What was learned as plain lists and dicts."""
         self._check_fitted("law_")

@@ -47,7 +47,7 @@ def test_coefficients_of_a_sum_are_recovered(features):
     assert np.array(convolutions) == pytest.approx(np.array(flops) / 1e9, rel=0.1)
     busy = 2 * features["batch_size"] * np.array(convolutions) / peaks
     times = 1 + 0.1 * features["layer_table"].map(len) + busy
-    fitted = GpuSpecs(("32_64_64",)).fit(features, times).coefficients()
+    fitted = GpuSpecs(("32_64_64",)).fit(features, times).coefficients_
     found = [fitted[name] for name in ("iteration|pytorch", "layers|pytorch", "flops")]
     np.testing.assert_allclose(found, [1.0, 0.1, 2.0], rtol=0.02)
 
@@ -63,7 +63,7 @@ def test_every_term_is_its_coefficient_times_its_feature_and_together_they_are_t
 def test_no_coefficient_is_below_zero_unless_any_sign_is_allowed(features_with_proxies):
     times = features_with_proxies["iteration_time_ms"]
     held, free = (
-        GpuSpecs(positive=positive).fit(features_with_proxies, times).coefficients()
+        GpuSpecs(positive=positive).fit(features_with_proxies, times).coefficients_
         for positive in (True, False)
     )
     assert min(held.values()) >= 0 > min(free.values())
