@@ -51,7 +51,7 @@ class File:
 
     @property
     def kept_size(self) -> int:
-        """Bytes that it takes where it is kept, with its key and its place."""
+        """Bytes of a kept answer, with its key and the bookkeeping."""
         return len(self.content) + len(self.packed or b"") + _KEPT_WITH
 
     @property

@@ -20,7 +20,7 @@ Records = Sequence[Record]
 
 _MOST_NOTES = 3
 _NOTEWORTHY_LOADING = 1.05
-"""Times that loading would take as long as training, from which on it is said."""
+"""Ratio of loading time to training time from which on it is said."""
 _NOTEWORTHY_START = 0.02
 """Share of a training from which on its start is said."""
 _COST = "Cost: the price of the whole instance x time."

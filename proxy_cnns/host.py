@@ -38,7 +38,7 @@ HOST_MODES = (
     Mode(precision="amp_fp16"),
     Mode(precision="amp_bf16", memory_format="channels_last"),
 )
-"""Modes in which a host is measured, as far as framework and GPU have them."""
+"""Modes in which a host is measured, where framework and GPU have them."""
 
 _SECONDS = 0.3  # of repeats of one CNN in one mode
 _PRECISION = 0.01

@@ -298,8 +298,8 @@ class _Gathered:
         if differs:
             what = "; ".join(f"{name} {identity.get(name)!r}, not {known.get(name)!r}" for name in differs)
             raise SchemaError(
-                f"worker {worker} is unlike those before it: {what}. One table is of one kind of machine: start a "
-                "scheduler for each kind. Rows of the others are kept; repeat the command to go on."
+                f"worker {worker} differs from the first: {what}. A table holds one kind of machine: start a scheduler "
+                "for each kind. Rows of the other workers are kept; repeat the command to go on."
             )
         return self.file
 
@@ -335,7 +335,7 @@ def _shares(
 def measure_request(request: Request) -> JobResult:
     """Measure a request in a process of its own, on the machine that calls this.
 
-    A process of its own has its device, its memory and its interpreter for itself, as one that a person starts.
+    Device, memory and interpreter are its own, as in a process that a person starts.
     """
     worker = f"{socket.gethostname()} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}".strip()
     with TemporaryDirectory(prefix="epochcast-") as name:

@@ -159,8 +159,8 @@ def names_a_file(text: str) -> bool:
 def named_table(text: str, image_size: int | None = None, usual_size: int | None = None) -> LayerTable:
     """Layer table of ``CNN[@IMAGE_SIZE]``: a name of the zoo, a file, or a user's function.
 
-    `image_size`: pixels of a side, where the text has none. `usual_size`: that of a user's CNN for which neither says
-    it. SchemaError if text and `image_size` differ; else as of `resolve_cnn` and `user_table`.
+    `image_size`: pixels of a side, where the text has none. `usual_size`: the image size of a user's CNN where neither
+    says one. SchemaError if text and `image_size` differ; else as of `resolve_cnn` and `user_table`.
     """
     cnn, own_size = name_and_size(text)
     if own_size and image_size not in (None, own_size):

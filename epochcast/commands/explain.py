@@ -29,10 +29,10 @@ _OF_TABLE = {
 }
 _USUAL_SHARED = 256
 _WAYS = (
-    "data: each GPU has a part of the mini-batch, by a law measured on H100 and H200 under PyTorch. channels, "
-    "rows, layers: of every map its channels or its rows, or some layers; computed from the work of each GPU and "
-    "the activations that they exchange, never measured. one process: where one enqueues the kernels of all GPUs, "
-    "as in models split by hand; programs of one study took just under 2 (DCGAN) and 3 times (the CIFAR VGG) as "
+    "data: each GPU takes a part of the mini-batch (a law measured on H100 and H200 with PyTorch). channels, rows, "
+    "layers: each GPU takes some channels or rows of every map, or some of the layers (computed from the work and "
+    "the activations exchanged; never measured). one process: a single process enqueues the kernels of all GPUs, as "
+    "in models split by hand; in one study, programs took just under 2 times (DCGAN) and 3 times (the CIFAR VGG) as "
     "long on 4 GPUs as on one."
 )
 _RANK_OF_CLASS = 2  # of the third longest class; shorter ones are left out first

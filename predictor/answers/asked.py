@@ -148,9 +148,9 @@ class Asked:
         question = self.question
         if anchor.workers is not None and (question.workers, question.n_gpus) != (anchor.workers, 1):
             raise SchemaError(
-                f"{ANCHOR_FIELDS['workers'].shown} {anchor.workers}: the anchor's time holds the waits for its loader, "
-                f"so it answers for one GPU with as many workers, and {question.n_gpus} with {question.workers} are "
-                f"asked for. Pass {named('workers')} {anchor.workers}, or the time of an iteration that did not wait."
+                f"{ANCHOR_FIELDS['workers'].shown} {anchor.workers}: the anchor's time includes waits for its loader, "
+                f"so it tells of one GPU with {anchor.workers} workers; asked for are {question.n_gpus} with "
+                f"{question.workers}. Pass {named('workers')} {anchor.workers}, or an iteration's time without waits."
             ).about("anchors")
 
     @cached_property

@@ -188,7 +188,7 @@ class Comparer:
     def answers(self) -> tuple[GpuAnswers, Places]:
         """The iterations of the GPUs as asked, and which of its ways each machine takes.
 
-        That of as many GPUs as train fastest; that of as many as asked for where its training takes minutes.
+        The answer for the number of GPUs that trains fastest; for the number asked for where a training takes minutes.
         """
         found = self.compared.answers()
         return found, self._taken(found)

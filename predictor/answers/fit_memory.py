@@ -309,9 +309,9 @@ class _Search:
             name for name in ALLOWED if name not in self.allow and (name != "optimizer" or self._has_smaller)
         ]
         return OutOfRangeError(
-            f"{named('batch_size')} {size} needs at least {gib:.1f} GiB on {gpu}, in parts and recomputed, and "
-            f"{self.usable_gib[gpu]:.1f} GiB are filled at most (nine tenths). Ask for a smaller batch size, GPUs with "
-            f"more memory{', or allow ' + ' or '.join(more) if more else ''}."
+            f"{named('batch_size')} {size} needs at least {gib:.1f} GiB on {gpu}, even in parts and recomputed; "
+            f"at most {self.usable_gib[gpu]:.1f} GiB (nine tenths) may be filled. Ask for a smaller batch size, GPUs "
+            f"with more memory{', or allow ' + ' or '.join(more) if more else ''}."
         ).about("batch_sizes")
 
 

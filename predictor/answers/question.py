@@ -323,7 +323,7 @@ class Question:
             if self.gradient_accumulation not in (1, step.parts):
                 raise SchemaError(
                     f"{named('gradient_accumulation')} {self.gradient_accumulation}: the recorded step runs its "
-                    f"mini-batch in {step.parts}. Leave it out, or record the step as it is to be trained."
+                    f"mini-batch in {step.parts} parts. Leave it out, or record the step as it is to be trained."
                 ).about("gradient_accumulation")
         if self.capture == "eager" and any(map(is_compiled, cnns)):
             if not all(map(is_compiled, cnns)):
@@ -642,8 +642,8 @@ class Plan:
         if any(value is None for value in given) and {*given, self.checkpoint_minutes} != {None}:
             missing = "interruptions_per_day" if given[0] is None else "checkpoint_seconds"
             raise SchemaError(
-                f"{named(missing)} is missing: interruptions count with their rate and the time of a checkpoint, which "
-                "differ too much for a usual value."
+                f"{named(missing)} is missing: interruptions are counted by their rate and the time of a "
+                "checkpoint, which have no usual values."
             ).about(missing)
 
     @classmethod

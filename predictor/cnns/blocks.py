@@ -16,8 +16,8 @@ _MOST_LEVELS = 3
 class Block:
     """Layers, one after the other, of which others read one output: the positions `first` to `last` of a table.
 
-    `name` is the module's, or of a stage that is none its first and last layer. `joins`: it joins maps first, which its
-    module may be given as a list.
+    `name` is the module's, or of a stage that is none its first and last layer. `joins`: whether it joins maps first,
+    which its module may be given as a list.
     """
 
     name: str

@@ -71,8 +71,8 @@ def noise_by_batch_size(rows: pd.DataFrame) -> dict[int, tuple[str, ...]]:
     wide = precision > _WIDE
     reasons = {
         f"{disturbed.sum()} of {len(rows)} measurements were disturbed by other work": disturbed,
-        f"the time of {wide.sum()} of {len(rows)} measurements is known to no better than "
-        f"{100 * _WIDE:g} %, at worst to {100 * precision.max(initial=0.0):g} %": wide,
+        f"{wide.sum()} of {len(rows)} measured times are uncertain by more than {100 * _WIDE:g} %, "
+        f"at worst by {100 * precision.max(initial=0.0):g} %": wide,
     }
     found: dict[int, tuple[str, ...]] = {}
     for reason, marks in reasons.items():

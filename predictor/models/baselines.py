@@ -127,9 +127,9 @@ class FlopsRatio(WholePredictor):
         if case.table is None or f"precision {precision}" not in self.per_flop_:
             known = ", ".join(name.removeprefix("precision ") for name in self.per_flop_)
             raise OutOfRangeError(
-                f"{case.cnn} at image size {case.image_size} was not timed in {precision}, and "
-                f"has no layer table or no CNN was; "
-                f"CNNs were timed in {known}. Ask for one of these, or add a measurement or a layer table of this CNN."
+                f"{case.cnn} at image size {case.image_size} was not timed in {precision}, and its time follows "
+                f"from no other: it has no layer table, or no CNN was timed in {precision} (timed: {known}). "
+                "Ask for one of these precisions, or add a measurement or a layer table of this CNN."
             )
         return self.per_flop_[f"precision {precision}"] * cnn_flops(case.table, 1)
 

@@ -80,7 +80,8 @@ class Anchor:
 
     `image_size` and `precision` default to those of the prediction. `of_table` says that it was read from a measurement
     table, whose times have their unit; one that was typed may have another. `beside_loader`: its host worked beside a
-    loader, as in a usual training. `workers`: those of the loader whose waits it holds; None where it holds none.
+    loader, as in a usual training. `workers`: loader processes whose waits the time includes; None where it includes
+    none.
     """
 
     gpu: str

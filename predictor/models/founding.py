@@ -167,7 +167,7 @@ class GpuSpecs(_LinearStudy):
 
     `proxies`: proxies as which layers may count. `power`: as of `fitted_coefficients`. `positive`: whether coefficients
     are held at or above zero. `modes_`: what was fitted, by framework, precision, memory format and autotuning.
-    `proxies_`: those as which layers of the training CNNs count. `coefficients_`: by term, as below.
+    `proxies_`: the proxies that stand for layers of the training CNNs. `coefficients_`: by term, as below.
 
     time = sum of coefficient x term over these terms:
 
@@ -476,7 +476,7 @@ class ProxyTimes(_LinearStudy):
             having = sorted({gpu for gpu, mode in self.measured_ if mode == _words(case.mode)})
             raise OutOfRangeError(
                 f"method proxy-times needs proxies measured on {case.gpu.name} in {_in_words(_words(case.mode))}; "
-                f"they were on {', '.join(having) or 'no GPU in this mode'}. "
+                f"in this mode they were measured on {', '.join(having) or 'no GPU'}. "
                 "Measure them with `epochcast profile --preset founding` and pass the table as measurements."
             )
         return found

@@ -96,7 +96,7 @@ them, 0.7 on average; by 0.5 to 100 times its square."""
 def generations_from(gpus: Sequence[Gpu], measured: Collection[str]) -> Array:
     """Generations of each GPU beyond the oldest or newest measured one, shape (n_gpus,); 0 if none was measured.
 
-    One that lies between measured ones is predicted as well as these.
+    A generation between measured ones is predicted as well as these.
     """
     order = {name: place for place, name in enumerate(generations())}
     known = [order[each] for each in measured] or list(order.values())

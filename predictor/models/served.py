@@ -59,12 +59,13 @@ _TUNED_GPU_TIME = 0.95
 _TUNED_AT_BEST = 0.85
 _UNTUNED = Reason(
     "autotune",
-    f"no convolution was measured autotuned on this chip in this mode; counted as {_TUNED_GPU_TIME} of the GPU's time, "
-    f"from {_TUNED_AT_BEST} to 1.0, as on Hopper, where a convolution takes 0.91 of its time (0.42 to 1.04)",
+    "autotuned convolutions were not measured on this chip in this mode; autotuning is taken to leave "
+    f"{_TUNED_GPU_TIME} of the GPU time ({_TUNED_AT_BEST} to 1.0), as on Hopper, where it leaves 0.91 of a "
+    "convolution's (0.42 to 1.04)",
 )
 _UNTUNED_RUN = Reason(
     "autotune",
-    "no convolution was measured autotuned on this chip in this mode; the given runs are taken to be autotuned",
+    "autotuned convolutions were not measured on this chip in this mode; the given runs are taken to be autotuned",
 )
 
 

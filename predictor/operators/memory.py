@@ -54,7 +54,7 @@ _MAPS_OF_COPIES = 2.0
 activation that overwrites a view, such as an instance norm's output."""
 
 _STEPS_OF_DERIVED = 3.0
-"""Tensors as large as a layer's parameters while the gradient of what is derived from them goes back to them."""
+"""Tensors of a parameter's size that exist while the gradient of derived weights goes back to the parameters."""
 
 _OPTIMIZER_STATES = {
     "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "nadam": 2, "rmsprop": 1, "adadelta": 2, "adagrad": 1, "lamb": 2,

@@ -94,9 +94,9 @@ _MULTIPLY_ADDS: dict[str, Callable[[Layer], float]] = {
 def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
     """Floating-point operations of one pass of a layer, a multiply-add counted as 2.
 
-    `pass_`: one of `PASSES`, as often as it runs. The first layer of a CNN has no ``backward_input``: its count is 0.
-    `batch_size`: images per mini-batch, >= 1. SchemaError if a column that it needs is unknown, or there is no such
-    pass; OutOfRangeError if the batch size is below 1.
+    `pass_`: one of `PASSES`, counted as often as it runs. The first layer of a CNN has no ``backward_input``: its count
+    is 0. `batch_size`: images per mini-batch, >= 1. SchemaError if a column that it needs is unknown, or there is no
+    such pass; OutOfRangeError if the batch size is below 1.
 
     Each pass of a convolution or dense layer takes as many as forward (Goodfellow, Bengio, Courville: Deep Learning,
     2016, section 6.5); attention's backward pass five products for forward's two (Dao et al., arXiv:2205.14135: one of

@@ -97,9 +97,7 @@ def test_noise_that_a_table_notes_is_said(epochcast, table):
     table.write_text("\n".join(lines))
     said = " ".join(epochcast("explain", table, "resnet50", "--precision", "tf32").out.split())
     assert "noise: 1 of 3 measurements were disturbed by other work" in said
-    assert (
-        "noise: the time of 1 of 3 measurements is known to no better than 10 %, at worst to 55.7 %" in said
-    )
+    assert "noise: 1 of 3 measured times are uncertain by more than 10 %, at worst by 55.7 %" in said
 
 
 def test_cnns_and_options_choose_from_a_table_whose_modes_are_side_by_side(epochcast, table):

@@ -494,7 +494,7 @@ def test_an_iteration_measured_in_its_loader_is_the_answer_for_as_many_workers()
     elsewhere = one(**asked | {"batch_size": 128}, anchors=[waited])
     assert elsewhere.iteration_time_ms == one(**asked | {"batch_size": 128}).iteration_time_ms
     for other in ({"workers": 4}, {"workers": None}, {"n_gpus": 2}):
-        with pytest.raises(SchemaError, match=r"workers 8: the anchor's time holds the waits"):
+        with pytest.raises(SchemaError, match=r"workers 8: the anchor's time includes waits"):
             one(**asked | other, anchors=[waited])
 
 

@@ -228,7 +228,7 @@ class TestNoise:
         assert noise_by_batch_size(checked) == {
             64: (
                 "1 of 2 measurements were disturbed by other work",
-                "the time of 1 of 2 measurements is known to no better than 10 %, at worst to 31 %",
+                "1 of 2 measured times are uncertain by more than 10 %, at worst by 31 %",
             )
         }
 

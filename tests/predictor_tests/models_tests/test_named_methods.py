@@ -93,8 +93,8 @@ def test_a_baseline_of_evaluations_is_no_method(name):
 REFUSALS = (
     ({"method": "gpu-specs", "precision": "amp_bf16", "autotune": True}, "fitted in pytorch, amp_bf16, nchw, autotune"),
     ({"method": "gpu-specs", "capture": "graph"}, "was fitted on eager iterations, asked for capture graph"),
-    ({"method": "proxy-times", "gpus": "A10G"}, "they were on NVIDIA H100 80GB HBM3, NVIDIA H200. Measure them"),
-    ({"method": "proxy-times", "precision": "amp_bf16"}, "they were on no GPU in this mode"),
+    ({"method": "proxy-times", "gpus": "A10G"}, "measured on NVIDIA H100 80GB HBM3, NVIDIA H200. Measure them"),
+    ({"method": "proxy-times", "precision": "amp_bf16"}, "in this mode they were measured on no GPU"),
 )  # fmt: skip
 
 
@@ -267,7 +267,7 @@ def test_bulk_rows_are_answered_or_refused_one_by_one(tmp_path):
     (row,) = predict("resnet50", "H200", 64, method="proxy-times")
     assert (first["iteration_time_ms"], first["method"]) == (row.iteration_time_ms, "proxy-times")
     assert np.isnan(first["gpu_time_ms"])
-    assert (failed, "they were on NVIDIA H100" in second["error"]) == (1, True)
+    assert (failed, "in this mode they were measured on NVIDIA H100" in second["error"]) == (1, True)
 
 
 def test_a_comparison_ranks_gpus_that_the_method_answers():

@@ -73,7 +73,9 @@ def test_a_cnn_that_was_not_in_the_training_rows_is_answered_with_a_reason(first
 
 def test_a_gpu_without_proxies_is_refused_and_those_with_proxies_are_named(first_gpu):
     case = Case("deep", 32, first_gpu["layer_table"].iloc[-1], find_gpu("Tesla T4"), Mode(), np.array([8.0]))
-    with pytest.raises(OutOfRangeError, match=r"measured on Tesla T4 .*they were on NVIDIA H200, Tesla K80"):
+    with pytest.raises(
+        OutOfRangeError, match=r"measured on Tesla T4 .*were measured on NVIDIA H200, Tesla K80"
+    ):
         _fit(first_gpu).scope(case)
 
 
