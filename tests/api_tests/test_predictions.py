@@ -60,11 +60,6 @@ def test_answers_are_those_of_the_core(client, options, form):
     assert_same(rows, predict("resnet50", ["T4", "H200"], [32, 64], **core))
 
 
-def test_every_gpu_is_answered_as_the_core_does(client):
-    answer = ask(client, gpus=["all"], form="columns")
-    assert_same(rows_of_columns(answer), predict("resnet50", "all", [32, 64], data_set="imagenet"))
-
-
 def test_the_second_time_is_as_the_first(client):
     question = {"gpus": ["P100-PCIE-16GB"], "batch_sizes": [7, 5, 7]}
     first = ask(client, **question)
@@ -121,26 +116,6 @@ def test_a_layer_table_is_answered_like_the_cnn_that_it_is(client):
     answer = ask(client, cnn=None, layer_table=sent, data_set="cifar10")
     expected = predict("resnet18", ["T4", "H200"], [32, 64], image_size=64, data_set="cifar10")
     assert_same(answer["rows"], expected)
-
-
-@pytest.fixture(scope="module")
-def onnx_file(tmp_path_factory):
-    torch = pytest.importorskip("torch")
-    path = tmp_path_factory.mktemp("onnx") / "mine.onnx"
-    module = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 30 * 30, 10)
-    )
-    mode = torch.onnx.TrainingMode.PRESERVE
-    torch.onnx.export(module.train(), torch.zeros(1, 3, 32, 32), path, training=mode, dynamo=False)
-    return path
-
-
-def test_an_onnx_file_is_answered_as_the_core_does_by_its_layers(client, onnx_file):
-    expected = predict(str(onnx_file), ["T4"], [32], samples=50_000)
-    files = {"onnx": ("a/b/mine.onnx", onnx_file.read_bytes())}
-    table = client.post("/v1/cnns", files=files).json()["layer_table"]
-    question = {"gpus": ["T4"], "batch_sizes": [32], "samples": 50_000, "layer_table": table}
-    assert_same(client.post("/v1/predictions", json=question).json()["rows"], expected)
 
 
 def test_measurements_sent_along_correct_the_answer(client):

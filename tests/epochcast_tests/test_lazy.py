@@ -70,39 +70,6 @@ def test_every_public_name_is_there_and_documented(name):
     assert is_dataclass(public) or ">>> " in public.__doc__
 
 
-def test_the_public_face_is_these_names():
-    verbs = [
-        "check",
-        "diff",
-        "compare",
-        "evaluate",
-        "explain",
-        "feature_table",
-        "fit",
-        "fit_memory",
-        "largest_batch_size",
-        "parallel_ways",
-        "load_measurements",
-        "predict",
-        "profile",
-        "record",
-    ]
-    rows = [
-        "Cause",
-        "Checkup",
-        "ComparisonRow",
-        "Difference",
-        "Explanation",
-        "MemoryPlan",
-        "MemoryPlans",
-        "ParallelWay",
-        "PredictionRow",
-        "Verdict",
-    ]
-    watches = ["lightning_callback", "trainer_callback", "watch"]
-    assert sorted(epochcast.__all__) == sorted([*verbs, *watches, "NetBuilder", *rows])
-
-
 def test_public_names_are_listed_before_they_are_loaded():
     assert [name for name in dir(epochcast) if not name.startswith("__")] == sorted(epochcast.__all__)
 

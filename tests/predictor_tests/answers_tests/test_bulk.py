@@ -29,14 +29,6 @@ NUMBERS = ("iteration_time_ms", "gpu_time_ms", "low_ms", "high_ms", "peak_memory
 OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s", "cost_usd")
 
 
-def test_a_row_has_the_numbers_of_the_single_question(answer, fake_model, prices):
-    (row,) = answer("a,resnet18,64,T4,32,fp32,1000", offers=prices)
-    (single,) = predict("resnet18", "T4", 32, image_size=64, samples=1000, offers=prices, model=fake_model)
-    for name in (*NUMBERS, *OF_EPOCH):
-        assert float(row[name]) == pytest.approx(getattr(single, name), rel=1e-12)
-    assert row["fits_in_memory"] == "true"
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_row_loads_the_images_of_training_and_validation_as_the_single_question(
     answer, fake_model, workers

@@ -126,11 +126,6 @@ def test_what_is_no_parquet_is_refused(content, tmp_path, fake_model):
     assert not (tmp_path / "out.parquet").exists()
 
 
-def test_a_column_that_answers_add_is_refused(predicted, fake_model):
-    with pytest.raises(SchemaError, match="has the column error already"):
-        predicted(grid().assign(error=""), model=fake_model)
-
-
 def test_a_gpu_s_library_computes_the_times_of_a_bulk_and_gives_the_same_rows(predicted, monkeypatch):
     on_cpu, asked = predicted(grid(), samples=50_000), []
 
