@@ -328,7 +328,9 @@ def _rates(asked: Asked, image_size: int, measured: InputMeasurement | None) -> 
         alike = _alike(asked, image_size, measured)
         one = alike * measured.samples_per_worker_second
         few = asked.loading.has_number and measured.most_workers < measured.vcpus
-        return _Rates(one, share * one if few else alike * measured.samples_per_vcpu_second, _MEASURED_SPREAD)
+        spread = _MEASURED_SPREAD * _doubt(asked, image_size, measured)
+        busy = share * one if few else alike * measured.samples_per_vcpu_second
+        return _Rates(alike * _rate_of_each(asked, measured), busy, spread)
     if data_set is None:
         raise SchemaError(
             "how fast a worker loads these images is not known. Pass "
@@ -336,6 +338,13 @@ def _rates(asked: Asked, image_size: int, measured: InputMeasurement | None) -> 
             "`epochcast profile input`), or a data set."
         ).about("samples_per_worker_second")
     return _of_tables(asked, image_size, data_set, name)
+
+
+def _rate_of_each(asked: Asked, measured: InputMeasurement) -> float:
+    """Rate of each of the workers asked for, where several were measured together; of one where none were."""
+    n_gpus, each = asked.question.team.per_node, asked.loading.workers or 0
+    workers = min(asked.loading.machine_workers or each * n_gpus, measured.most_workers)
+    return measured.rate_of_each(workers)
 
 
 def _stored(asked: Asked, measured: InputMeasurement | None) -> str:
@@ -356,6 +365,16 @@ def _alike(asked: Asked, image_size: int, measured: InputMeasurement) -> float:
     return loader.sample_us(measured.mean_megapixels, measured.image_size) / loader.sample_us(
         megapixels, image_size
     )
+
+
+def _doubt(asked: Asked, image_size: int, measured: InputMeasurement) -> float:
+    """Times as long as the other that an image of the folder or of the data set takes, where their sizes differ."""
+    if measured.folder is None or asked.data_set is None:
+        return 1.0
+    loader = find_loader(asked.loading.loader or USUAL_LOADER, measured.stored)
+    sizes = measured.mean_megapixels, asked.data_set.megapixels
+    own_us, other_us = (loader.sample_us(megapixels, image_size) for megapixels in sizes)
+    return max(own_us / other_us, other_us / own_us)
 
 
 def _of_tables(asked: Asked, image_size: int, data_set: TrainingSet, name: str) -> _Rates:

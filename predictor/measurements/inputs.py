@@ -83,13 +83,20 @@ class InputMeasurement:
         """
         if self.most_workers == 1:
             return ()
+        alone = self.rates[0].samples_per_s / self.samples_per_worker_second
+        together = [(n / n_gpus, n * self.rate_of_each(n) / n_gpus) for n in range(1, self.most_workers + 1)]
+        return (0.0, alone * self.rate_of_each(min(n_gpus, self.most_workers))), *together
+
+    def rate_of_each(self, workers: float) -> float:
+        """Rate of each of `workers` workers, from 1 to the most measured, linear between measured numbers.
+
+        Of seven series of 1 to 16 workers beside an H100 26 rates between two others are 14 % off by it, 24 % by rates
+        of all that are linear.
+        """
         import numpy as np  # a command that asks nothing starts without it
 
-        together = [rate for rate in self.rates if rate.workers > 0]
-        numbers, rates = zip(*((each.workers, each.samples_per_s) for each in together), strict=True)
-        alone = self.rates[0].samples_per_s / self.samples_per_worker_second
-        none = alone * float(np.interp(n_gpus, numbers, rates)) / n_gpus
-        return (0.0, none), *((each.workers / n_gpus, each.samples_per_s / n_gpus) for each in together)
+        measured = [(each.workers, each.samples_per_s / each.workers) for each in self.rates if each.workers]
+        return float(np.interp(workers, *zip(*measured, strict=True)))
 
     @property
     def samples_per_vcpu_second(self) -> float:

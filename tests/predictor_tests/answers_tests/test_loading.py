@@ -104,7 +104,7 @@ def test_workers_of_a_machine_are_shared_by_its_gpus(tmp_path):
     assert one(machine_workers=8, **asked) == one(workers=2, **asked)
     path = measured_input(tmp_path, (1, 100.0), (4, 400.0), (8, 480.0), vcpus=8)
     measured = one(machine_workers=6, input=path, n_gpus=4, batch_size=1024)
-    assert measured.loading_time_ms == pytest.approx(1000 * 256 / (440.0 / 4))
+    assert measured.loading_time_ms == pytest.approx(1000 * 256 / (480.0 / 4))
     [row] = compared(machine_workers=6, samples_per_worker_second=64.0, offers=(offer(2),)).rows
     assert row.loading_time_ms > one(machine_workers=6, samples_per_worker_second=64.0).loading_time_ms
 
@@ -155,10 +155,41 @@ def images_per_s(row):
 
 def test_a_measured_machine_answers_by_its_own_rates(tmp_path):
     path = measured_input(tmp_path, (0, 45.0), (1, 50.0), (2, 70.0), (4, 160.0))
-    measured = {0: 45, 1: 50, 2: 70, 3: 115, 4: 160, 16: 160}
+    measured = {0: 45, 1: 50, 2: 70, 3: 112.5, 4: 160, 16: 160}
     assert {n: images_per_s(one(workers=n, input=path)) for n in measured} == measured
     busy = one(offers=(offer(8.0),), input=path)
     assert busy.loading_time_ms == pytest.approx(256 / (8 * 40) * 1000)
+
+
+def test_a_comparison_takes_the_rates_that_workers_reached_together(tmp_path):
+    path = measured_input(tmp_path, (1, 50.0), (2, 70.0), (4, 160.0), vcpus=4)
+    for n, rate in {1: 50, 3: 112.5, 4: 160}.items():
+        assert images_per_s(best(workers=n, input=path, offers=(offer(64.0),))) == rate
+    assert images_per_s(best(workers=4, input=path, offers=(offer(2.0),))) == 80  # its two vCPUs are busy
+
+
+def test_a_folder_unlike_the_data_set_widens_the_interval_to_what_that_takes(tmp_path):
+    def answered(**of_folder):
+        measured = InputMeasurement(
+            "a host",
+            4,
+            "torchvision",
+            224,
+            9,
+            0.1,
+            rates=(WorkerRate(1, 50.0), WorkerRate(4, 160.0)),
+            **of_folder,
+        )
+        write_input(measured, tmp_path / "input.json")
+        row = one(workers=4, input=str(tmp_path / "input.json"), data_set="imagenet_160", image_size=128)
+        return row.loading_low_ms, row.loading_time_ms, row.loading_high_ms
+
+    made, own = answered(mean_megapixels=0.19), answered(mean_megapixels=0.19, folder="mine")
+    assert made[2] / made[1] == pytest.approx(1.15)
+    assert own[1] > 1.3 * made[1]
+    assert own[0] < made[1]
+    alike = answered(mean_megapixels=0.034, folder="mine")
+    assert alike[2] / alike[1] == pytest.approx(1.15, rel=0.05)
 
 
 def test_one_measured_worker_says_nothing_of_several_together(tmp_path):
