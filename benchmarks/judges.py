@@ -608,8 +608,6 @@ def of_hosts(_: Asked) -> pd.DataFrame:
 def fit_epochs() -> dict[str, Ratios]:
     """Entries ``host``, ``loader`` and ``start`` of the ratios, fitted on whole epochs of PyTorch.
 
-    Notes
-    -----
     The spread of a host's file: the 0.9 quantile of iterations without a loader over those forecast by it, of epochs
     that the host decided. `host` of a loader: geometric mean of these epochs' iterations over those without a loader;
     its spread as shipped. `workers_s`: median of what an epoch with new workers takes beside its iterations and its

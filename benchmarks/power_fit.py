@@ -83,16 +83,11 @@ class Reading:
 def own_readings(folder: Path | None = None) -> list[Reading]:
     """Readings beside the project's tables of GPUs that trained together, whose iterations are those of a training.
 
-    Raises
-    ------
-    DataError
-        If a table has no readings, or fewer than CNNs.
+    DataError if a table has no readings, or fewer than CNNs.
 
-    Notes
-    -----
     The device is read after each CNN, whose last second the reading averages: by then wall and host time are measured,
-    so that the GPU trained throughout. Other tables end in replays and profiles of single iterations, whose power
-    is not that of training. All-reduces come first and share readings; the last ones belong to CNNs, one each.
+    so that the GPU trained throughout. Other tables end in replays and profiles of single iterations, whose power is
+    not that of training. All-reduces come first and share readings; the last ones belong to CNNs, one each.
     """
     root = folder or data_root() / "measurements"
     found = [reading for path in sorted(root.glob("*_ddp.csv.gz")) for reading in _readings_of(path)]
@@ -104,16 +99,9 @@ def own_readings(folder: Path | None = None) -> list[Reading]:
 def published_readings(folder: Path) -> list[Reading]:
     """Mean power of ResNet-50 on ImageNet at four GPUs' full power limits, from the traces of Zeus.
 
-    Parameters
-    ----------
-    folder : Path
-        Holds ``summary_power_v100.csv`` and its like: the folder ``trace`` of github.com/ml-energy/zeus (Apache-2.0;
-        You et al., Zeus, NSDI 2023). Its ShuffleNetV2 is a variant for CIFAR, whose layers are not known here.
-
-    Raises
-    ------
-    SchemaError
-        If a file is missing or lacks a column.
+    `folder`: holds ``summary_power_v100.csv`` and its like: the folder ``trace`` of github.com/ml-energy/zeus
+    (Apache-2.0; You et al., Zeus, NSDI 2023). Its ShuffleNetV2 is a variant for CIFAR, whose layers are not known here.
+    SchemaError if a file is missing or lacks a column.
     """
     return [
         reading
@@ -157,10 +145,8 @@ def held_out_w(
 def shipped_ratios(own: Sequence[Reading], published: Sequence[Reading] = ()) -> Ratios:
     """Shares of our readings with their spread over CNNs held out and, with `published`, what other GPUs add to it.
 
-    Notes
-    -----
-    On other GPUs a GPU's mean error is taken as normal: its half width is Student's t times the root mean square of
-    the means (each GPU of ours held out, and those published).
+    On other GPUs a GPU's mean error is taken as normal: its half width is Student's t times the root mean square of the
+    means (each GPU of ours held out, and those published).
     """
     ratios, by_cnn = fit_ratios(own), _errors(own, held_out_w(own, lambda reading: reading.cnn))
     ratios = replace(ratios, spread=round(float(np.quantile(np.abs(by_cnn), 0.9)), 2))

@@ -63,16 +63,8 @@ Pair = TypeVar("Pair")
 class RatioFit(Generic[Pair]):
     """How the entry of this name is fitted.
 
-    Parameters
-    ----------
-    entry : str
-        Its name in ``ratios.json``.
-    group : callable
-        pair -> what is held out together.
-    numbers : callable
-        pairs -> the numbers that fit them best.
-    spreads : callable
-        (pairs, ratios by the group left out) -> `spread` and `host_spread`.
+    `entry`: its name in ``ratios.json``. `group`: pair -> what is held out together. `numbers`: pairs -> the numbers
+    that fit them best. `spreads`: (pairs, ratios by the group left out) -> `spread` and `host_spread`.
     """
 
     entry: str
@@ -117,17 +109,7 @@ def own_tables(kind: str, folder: Path | None = None) -> pd.DataFrame:
 def measured_cnn(cnn: str, image_size: int) -> tuple[LayerTable, str]:
     """Layer table of a CNN of the project's own tables, and its family.
 
-    Parameters
-    ----------
-    cnn : str
-        A zoo name, or one of `LAYERS`.
-    image_size : int
-        In pixels.
-
-    Raises
-    ------
-    DataError
-        If `LAYERS` lacks it.
+    `cnn`: a zoo name, or one of `LAYERS`. `image_size`: in pixels. DataError if `LAYERS` lacks it.
     """
     if "." not in cnn:
         return zoo_cnn(cnn, image_size), _zoo_family(cnn)
@@ -293,8 +275,6 @@ def _log_host_ratios(pairs: Sequence[CompiledPair]) -> Array:
 def _compiled_spreads(pairs: Sequence[CompiledPair], without: Mapping[str, Ratios]) -> tuple[float, float]:
     """What intervals need beside those of eager iterations.
 
-    Notes
-    -----
     The conformal quantile of sqrt(max(0, ln(predicted / measured)^2 - eager half width^2)), rank ceil(0.9 (n + 1)) of
     n, the largest at most.
     """
@@ -451,8 +431,6 @@ def _log_host(pairs: Sequence[ChainerPair]) -> float:
 def _chainer_numbers(pairs: Sequence[ChainerPair]) -> dict[str, float]:
     """Ratios of Chainer to PyTorch.
 
-    Notes
-    -----
     `windowed`, `channels` and `pixels` minimise the squares of ln(predicted / measured), `host` is the mean of ln of
     the CNNs' medians, each group counting the same. Proxies are no part of `host`: what an iteration costs beside its
     layers is most of theirs. `rest` is the ratio of sums of single operators, `half` the geometric mean of two ratios
@@ -554,12 +532,7 @@ def team_pairs(
 ) -> list[TeamPair]:
     """Teams of a checked measurement table whose CNN was measured on one GPU of the same run, too.
 
-    Parameters
-    ----------
-    measurements : DataFrame
-        CNNs of the zoo; the link is the usual one of the GPU.
-    buckets : (float, bool) or None
-        Only these; None for all.
+    `measurements`: CNNs of the zoo; the link is the usual one of the GPU. `buckets`: only these; None for all.
     """
     key = [*_SAME, "local_batch_size"]
     rows = measurements[measurements["kind"] == "target"].copy()
@@ -593,8 +566,6 @@ def _team_pair(row: dict[Any, Any], one_ms: float, host_ms: float) -> TeamPair:
 def _team_numbers(pairs: Sequence[TeamPair]) -> dict[str, float]:
     """Least squares with a soft-L1 loss.
 
-    Notes
-    -----
     Where the GPU is the bottleneck the iteration counts at 2 % and what is added at 30 %, where the host is, the
     iteration at 15 %: its time varies that much between runs.
     """

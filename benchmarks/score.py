@@ -35,10 +35,7 @@ def read(path: str) -> list[dict[str, str]]:
 def score(claims: Mapping[str, Row], predictions: Sequence[Row]) -> str:
     """Errors in percent of the published time, over what was answered of the claims that count.
 
-    Raises
-    ------
-    ValueError
-        If an `id` is no claim's, or stands twice.
+    ValueError if an `id` is no claim's, or stands twice.
     """
     names = [row["id"] for row in predictions]
     wrong = sorted({name for name in names if name not in claims or names.count(name) > 1})

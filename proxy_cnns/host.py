@@ -51,18 +51,9 @@ def measure_host(
 ) -> HostMeasurement:
     """Measure this machine's host twice, in about ten seconds.
 
-    Parameters
-    ----------
-    frameworks : sequence of str
-        All that are installed if there are none given.
-    device : str, optional
-        ``cuda:N``, or ``cpu`` where the GPU is not to be used; without it a GPU where a framework sees one.
-    clock : callable
-
-    Raises
-    ------
-    BackendUnavailableError
-        If a framework of `frameworks`, or the device, is missing; or no framework is installed.
+    `frameworks`: all that are installed if there are none given. `device`: ``cuda:N``, or ``cpu`` where the GPU is not
+    to be used; without it a GPU where a framework sees one. BackendUnavailableError if a framework of `frameworks`, or
+    the device, is missing; or no framework is installed.
     """
     times: list[HostTime] = []
     versions: dict[str, str] = {}

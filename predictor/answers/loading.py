@@ -56,12 +56,8 @@ def feed_of_rentals(asked: Asked, image_size: int, offers: Sequence[Offer | None
     """What feeds the GPUs of a prediction on these offers; None where loading is not asked for.
 
     The workers asked for are as fast as the same number measured together, else taken to have a vCPU each; without a
-    number of them, they are as many as the vCPUs of the offer keep busy.
-
-    Raises
-    ------
-    SchemaError
-        If no rate is known, or neither workers nor the vCPUs of an offer are.
+    number of them, they are as many as the vCPUs of the offer keep busy. SchemaError if no rate is known, or neither
+    workers nor the vCPUs of an offer are.
     """
     if not asked.loading.is_asked:
         return None
@@ -165,25 +161,13 @@ def with_loading(
 ) -> dict[str, NDArray[Any]]:
     """What loading is and what it makes of iterations, while `n_gpus` of a machine work.
 
-    Parameters
-    ----------
-    feed : Feed or None
-        Of each row's machine, or of all; None where loading is not counted.
-    local_batch_sizes, n_gpus : ndarray of int, shape (n_rows,)
-    times : mapping of str to ndarray, shape (n_rows,)
-        `ENDS`, `gpu_time_ms` and `host_time_ms` of iterations without loading.
-    measured_so : ndarray of bool, shape (n_rows,)
-        Whether the times follow a training that was measured, whose host worked beside its loader.
-    waited_ms : ndarray, shape (n_rows,)
-        Iterations as they were measured in this loader, with their waits; NaN where none was.
-    parts : int
-        Mini-batches of the loader in an iteration.
-
-    Returns
-    -------
-    dict of str to ndarray, shape (n_rows,)
-        `ENDS` with loading, `LOADING_TIMES`, `WAITS`, `bottleneck`, and `workers_needed`: workers of each GPU that
-        would make loading no bottleneck. NaN (waits: 0) where loading is not counted, or no number of workers helps.
+    `feed`: of each row's machine, or of all; None where loading is not counted. `local_batch_sizes`, `n_gpus`: shape
+    (n_rows,). `times`, shape (n_rows,): `ENDS`, `gpu_time_ms` and `host_time_ms` of iterations without loading.
+    `measured_so`, shape (n_rows,): whether the times follow a training that was measured, whose host worked beside its
+    loader. `waited_ms`, shape (n_rows,): iterations as they were measured in this loader, with their waits; NaN where
+    none was. `parts`: mini-batches of the loader in an iteration. Gives `ENDS` with loading, `LOADING_TIMES`, `WAITS`,
+    `bottleneck`, and `workers_needed`: workers of each GPU that would make loading no bottleneck. NaN (waits: 0) where
+    loading is not counted, or no number of workers helps; each of shape (n_rows,).
     """
     gpu_ms, host_ms, ends = times["gpu_time_ms"], times["host_time_ms"], tuple(times[name] for name in ENDS)
     unknown = np.full(gpu_ms.shape, math.nan)
@@ -231,17 +215,9 @@ def starts(
 ) -> dict[str, Array]:
     """Columns `STARTS`; NaN where no start was measured.
 
-    Parameters
-    ----------
-    feed
-        As of `with_loading`.
-    devices : Devices
-    device : ndarray of int, shape (n_rows,)
-        The place of each row's GPU in `devices`.
-    local_batch_sizes : ndarray of int, shape (n_rows,)
+    `feed`: as of `with_loading`. `device`, shape (n_rows,): the place of each row's GPU in `devices`.
+    `local_batch_sizes`: shape (n_rows,).
 
-    Notes
-    -----
     `first_calls_s` + `first_image_s` x mini-batch of `predictor.models.epoch_start`, and `jpeg_s` where workers decode
     JPEGs on the same vCPUs.
     """

@@ -75,8 +75,6 @@ class Host:
     def speed(self, others: Iterable[Host] | None = None) -> HostSpeed:
         """Its speed: as measured, else by its clock beside `others` (by default all) that were measured.
 
-        Notes
-        -----
         Time = c / `performance`, c the geometric mean of time x performance of measured CPUs.
         """
         if self.measured_ms is not None:
@@ -120,10 +118,8 @@ def host_of(offer: Offer) -> Host | None:
 def usual_host(gpu: Gpu) -> HostSpeed:
     """The host of a GPU where none is named: the usual one of its generation, so that no host orders two GPUs.
 
-    Notes
-    -----
-    The median CPU of the offers of a generation's GPUs, each CPU once, or of the generation before where that is
-    faster or this one is not offered with a known CPU.
+    The median CPU of the offers of a generation's GPUs, each CPU once, or of the generation before where that is faster
+    or this one is not offered with a known CPU.
     """
     offered = any(host_of(offer) for offer in load_offers() if offer.gpu == gpu.name)
     own = any(f"{_OURS}/{gpu.name}" in host.instances for host in all_hosts())
@@ -167,10 +163,7 @@ def unknown_host(name: str, more: Iterable[str] = ()) -> OutOfRangeError:
 def all_hosts() -> tuple[Host, ...]:
     """Hosts of ``hosts.csv`` in its order.
 
-    Raises
-    ------
-    SchemaError
-        If a row has neither a measured time nor a clock, or another kind; the message names it.
+    SchemaError if a row has neither a measured time nor a clock, or another kind; the message names it.
     """
     with data_file("hosts.csv").open(newline="", encoding="utf-8") as file:
         return tuple(map(_host, csv.DictReader(file)))

@@ -129,20 +129,10 @@ def traced(
 ) -> Trace:
     """Operators that a callable runs.
 
-    Parameters
-    ----------
-    run : callable
-    then : callable, optional
-        Takes its result, and runs more.
-    path : list, optional
-        Modules that are running; after an error, those that were.
-    on_meta : bool
-        The callable's tensors are on the *meta* device; else they are real or fake, on any device.
-    note : callable, optional
-        Called with every module, parameter and optimizer before it changes. The path is then kept here, for any
-        module; else whoever calls keeps it.
-    boxes_per_image : int
-        Objects in an image, where numbers decide what is kept.
+    `then`: takes its result, and runs more. `path`: modules that are running; after an error, those that were.
+    `on_meta`: the callable's tensors are on the *meta* device; else they are real or fake, on any device. `note`:
+    called with every module, parameter and optimizer before it changes. The path is then kept here, for any module;
+    else whoever calls keeps it. `boxes_per_image`: objects in an image, where numbers decide what is kept.
     """
     torch = import_torch()
     mode = _intercepting(

@@ -86,16 +86,8 @@ class HostMeasurement:
     def reference_ms(self, framework: str, autocast: float) -> float:
         """Time to enqueue the reference iteration without autocast, in ms: geometric mean of all modes.
 
-        Parameters
-        ----------
-        framework : str
-        autocast : float
-            Times as long that it takes under autocast.
-
-        Raises
-        ------
-        OutOfRangeError
-            If this machine was not measured with the framework and a GPU.
+        `autocast`: times as long that it takes under autocast. OutOfRangeError if this machine was not measured with
+        the framework and a GPU.
         """
         known = [each for each in self.times_of(framework) if each.subject == REFERENCE_CNN]
         if not known:
@@ -117,10 +109,8 @@ def is_host_file(name: str) -> bool:
 def read_host(path: Path) -> HostMeasurement:
     """Read the JSON file that `epochcast host` wrote, or what `epochcast profile` noted of its host in a table.
 
-    Raises
-    ------
-    SchemaError
-        If it is no such file, of another version, or a time is not a number above 0; the message names the file.
+    SchemaError if it is no such file, of another version, or a time is not a number above 0; the message names the
+    file.
     """
     return _of_table(path) if path.name.casefold().endswith(SUFFIXES) else _FILE.read(path)
 

@@ -37,13 +37,9 @@ HELD_OUT = "_held_out_targets.csv.gz"
 def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = None) -> list[LayerModel]:
     """Layer models of every GPU and mode whose operators a measurement table has; none if it has no operators.
 
-    Parameters
-    ----------
-    measurements : DataFrame
-        A checked measurement table; weights are fitted on its targets, which are CNNs of the zoo.
-    known : LayerModels, optional
-        Earlier models: they supply operators missing from the table, which corrects them, and prior weights, if need be
-        those of another GPU or mode.
+    `measurements`: a checked measurement table; weights are fitted on its targets, which are CNNs of the zoo. `known`:
+    earlier models: they supply operators missing from the table, which corrects them, and prior weights, if need be
+    those of another GPU or mode.
     """
     from predictor.measurements.features import feature_table
     from predictor.models.layer_times.estimator import LayerTimes, libraries_of
@@ -212,14 +208,8 @@ def fit_default(
 ) -> Model:
     """Fit the default model on the published measurements, and on an uploaded table if given.
 
-    Parameters
-    ----------
-    published : path, optional
-        As in `published_data_root`.
-    sources : sequence of str, optional
-        Published data sets; by default those with `DataSet.fitted`.
-    uploaded : DataFrame, optional
-        A measurement table of operators, which join the libraries, and of CNNs by their zoo names.
+    `published`: as in `published_data_root`. `sources`: published data sets; by default those with `DataSet.fitted`.
+    `uploaded`: a measurement table of operators, which join the libraries, and of CNNs by their zoo names.
     """
     return TrainingData.of_default(published, sources, uploaded).model()
 
@@ -227,12 +217,8 @@ def fit_default(
 def fit_measurements(frame: pd.DataFrame) -> Model:
     """Fit on your own measurement table; CNNs by their zoo names.
 
-    Raises
-    ------
-    SchemaError
-        As of `check_measurements`, which also fills in missing columns.
-    DataError
-        If it holds no CNN on a GPU, or too few rows.
+    SchemaError as of `check_measurements`, which also fills in missing columns; DataError if it holds no CNN on a GPU,
+    or too few rows.
     """
     return TrainingData.of_table(frame).model()
 
@@ -247,10 +233,7 @@ def _checked(frame: pd.DataFrame) -> pd.DataFrame:
 def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
     """Errors of the methods in an evaluation: one entry per scenario and predictor.
 
-    Raises
-    ------
-    SchemaError
-        If the file is not the `summary.csv` of an evaluation.
+    SchemaError if the file is not the `summary.csv` of an evaluation.
     """
     import pandas as pd
 

@@ -69,8 +69,6 @@ _PER_TENSOR = {
 def host_ms(table: LayerTable, mode: Mode, speed: HostSpeed) -> float:
     """Time to enqueue one of PyTorch's training iterations, in ms.
 
-    Notes
-    -----
     Reference x (layers + `fixed_layers`) / (those of the reference CNN + `fixed_layers`), x `amp` under autocast, which
     casts. A layer counts `forward` for its forward pass and the rest for its backward pass, each as often as it runs; a
     parameter tensor counts `adam_tensor` in Adam and AdamW, `nadam_tensor`, `rmsprop_tensor`; a recorded step what it
@@ -104,15 +102,8 @@ def enqueued(table: LayerTable, optimizer: str) -> float:
 def idle_ms(table: LayerTable, mode: Mode, host_time_ms: Array) -> tuple[Array, float]:
     """Host time in which the GPU has nothing to do, as between the choices of a detector, and round trips, in ms.
 
-    Parameters
-    ----------
-    table : LayerTable
-    mode : Mode
-    host_time_ms : ndarray
-        Time to enqueue the whole iteration.
+    `host_time_ms`: time to enqueue the whole iteration.
 
-    Notes
-    -----
     The share of the forward passes from the step's first wait to its last; a round trip for each wait, in which the
     host has nothing to do, either.
     """
@@ -157,15 +148,10 @@ def _passes(layer: Layer, again: int) -> float:
 def speed_of(host: Host, gpu: Gpu, mode: Mode) -> HostSpeed | None:
     """The speed of a question's host; None for a machine of the training data that no table of hosts has.
 
-    Notes
-    -----
+    OutOfRangeError if a file has no times of the framework.
+
     Small CNNs in a quiet loop take less than they tell of larger ones: the reference is `file_ms` x its time in a
     file^`file_trust`, as of 17 runs of ours that timed both.
-
-    Raises
-    ------
-    OutOfRangeError
-        If a file has no times of the framework.
     """
     if not isinstance(host, HostMeasurement):
         return usual_host(gpu) if host is None else find_host(host)
@@ -177,13 +163,8 @@ def speed_of(host: Host, gpu: Gpu, mode: Mode) -> HostSpeed | None:
 def measuring_on(host: Host, table: LayerTable, mode: Mode, law: RooflineLaw) -> Measuring:
     """How an iteration is measured on a question's host, for the law of specifications.
 
-    Raises
-    ------
-    OutOfRangeError
-        If no host has the name, or its file has no times of the framework.
+    OutOfRangeError if no host has the name, or its file has no times of the framework.
 
-    Notes
-    -----
     A name that both tables of hosts and training data have is the former's in PyTorch, the latter's elsewhere.
     """
     if host is None:
@@ -214,8 +195,6 @@ def known_host(speed: HostSpeed, table: LayerTable, mode: Mode) -> KnownHost:
 def _middle_ms(law: RooflineLaw) -> float:
     """Time of the reference iteration in PyTorch on the middle of the machines of other frameworks, in ms.
 
-    Notes
-    -----
     Median over machines whose CPU is known: time / how much slower the machine is than the middle.
     """
     speeds = {machine: find_host(name) for name, machine in law.hosts().items()}

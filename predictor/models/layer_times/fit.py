@@ -192,8 +192,6 @@ def _fitted(design: _Design, prior: SummingLaw, pull: float) -> SummingLaw:
 def _robust(design: _Design, held: Array, expected: Array) -> Array:
     """Weights of least relative error, bounded from below; outlying rows are down-weighted.
 
-    Notes
-    -----
     Iteratively reweighted least squares with Huber's weights: a switch of algorithm at one batch size barely changes
     the fit at the others.
     """
@@ -216,8 +214,6 @@ def _robust(design: _Design, held: Array, expected: Array) -> Array:
 def _with_host(prior: SummingLaw, design: _Design) -> SummingLaw:
     """Fit the weight of the operators' host times, the host time per operator and per iteration.
 
-    Notes
-    -----
     Cross-validation over CNNs decides whether gradient sums are weighted like other operators.
     """
     known = design.rows(np.isfinite(design.host_ms))
@@ -381,11 +377,7 @@ _lock = Lock()
 def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
     """The library with a forest for convolutions and one for all other operators, each if it has 60 or more; no base.
 
-    Parameters
-    ----------
-    library : OperatorLibrary
-    seed : int
-        Random seed of each tree's features.
+    `seed`: random seed of each tree's features.
     """
     key = _fingerprint(library, seed)
     with _lock:
@@ -478,13 +470,8 @@ _NODES = ("is_leaf", "left", "right", "feature_idx", "num_threshold", "value")
 def _nodes_of(boosted: Any) -> list[NDArray[np.void]]:
     """Nodes of each tree of a HistGradientBoostingRegressor.
 
-    scikit-learn has no public way to them, and its public forests give other numbers: this is the only place that
-    reads its private layout.
-
-    Raises
-    ------
-    BackendUnavailableError
-        If this scikit-learn keeps them another way.
+    scikit-learn has no public way to them, and its public forests give other numbers: this is the only place that reads
+    its private layout. BackendUnavailableError if this scikit-learn keeps them another way.
     """
     rounds = getattr(boosted, "_predictors", None) or [[None]]
     trees: list[Any] = [getattr(predictors[0], "nodes", None) for predictors in rounds]

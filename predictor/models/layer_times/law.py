@@ -310,10 +310,7 @@ def layer_sums(
 ) -> OperatorTotals:
     """Add up a CNN's operators by class; `fp32_products` is as of `Mode`.
 
-    Raises
-    ------
-    SchemaError
-        If an operator lacks the shape from which its work is computed; the message names it.
+    SchemaError if an operator lacks the shape from which its work is computed; the message names it.
     """
     operators, _ = counted_operators(table, fp32_products)
     counts = _counts_in(table, library.mode.memory_format, library.mode.precision)

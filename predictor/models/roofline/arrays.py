@@ -34,12 +34,7 @@ NUMPY = Arrays(np, np.asarray)
 def arrays_on(device: str) -> Arrays:
     """What computes on a device of `DEVICES`.
 
-    Raises
-    ------
-    SchemaError
-        If there is no such device.
-    BackendUnavailableError
-        If CuPy is not installed, or finds no GPU.
+    SchemaError if there is no such device; BackendUnavailableError if CuPy is not installed, or finds no GPU.
     """
     if device == "cpu":
         return NUMPY

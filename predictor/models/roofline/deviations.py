@@ -45,15 +45,8 @@ class Iterations:
 def fit_deviations(known: Iterations, cnns: Sequence[str], kept: NDArray[np.bool_]) -> dict[Term, float]:
     """Deviations of known GPUs, by term of `BY_GPU` and `GAIN_BY_GPU`; none where few CNNs were measured.
 
-    Those in fp32 come first: the other modes of a GPU gain over them.
-
-    Parameters
-    ----------
-    known : Iterations
-    cnns : sequence of str
-        Of each row; the same CNN bears one name in all sources.
-    kept : ndarray of bool
-        Rows that may be read.
+    Those in fp32 come first: the other modes of a GPU gain over them. `cnns`: of each row; the same CNN bears one name
+    in all sources. `kept`: rows that may be read.
     """
     found: dict[Term, float] = {}
     names = np.array(cnns, dtype=np.str_)

@@ -74,22 +74,8 @@ def kernel_base_ms(
 ) -> Array:
     """Roofline time of kernels of one family in fp32, in ms: work over sustained rate, joined, plus the launch.
 
-    Parameters
-    ----------
-    family : str
-        One of `FAMILIES`.
-    columns : mapping of arrays
-        Columns of `predictor.operators.kernels.Kernels`.
-    batch_size : ndarray
-    rates : Rates
-        Of numbers or arrays.
-    xp : module
-        The library of these arrays.
-
-    Returns
-    -------
-    ndarray
-        Of the shape that the arguments broadcast to.
+    `family`: one of `FAMILIES`. `columns`: columns of `predictor.operators.kernels.Kernels`. `rates`: of numbers or
+    arrays. `xp`: the library of these arrays. The result has the shape that the arguments broadcast to.
     """
     return _roofline_ms(family, *_compute_and_memory_ms(columns, batch_size, rates), xp)
 

@@ -69,13 +69,8 @@ _DEPTHWISE = [KERNEL_CLASSES.index(name) for name in DEPTHWISE]
 class Objective:
     """Weighted robust loss of measured times under the law, with a ridge on every coefficient.
 
-    Parameters
-    ----------
-    whole : Measured
-        Whole iterations.
-    passes : Measured, optional
-        Single passes, of single layers or whole CNNs; each of their sources has a level of its own in each precision.
-    law : table of terms
+    `whole`: whole iterations. `passes`: single passes, of single layers or whole CNNs; each of their sources has a
+    level of its own in each precision.
     """
 
     def __init__(

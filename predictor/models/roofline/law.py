@@ -81,22 +81,11 @@ class IterationTimes:
 class RooflineLaw:
     """Coefficients of the law; what the estimator `Roofline` fits and the served model holds.
 
-    Parameters
-    ----------
-    terms : mapping of term to coefficient
-        Those under ``gpu:DESIGN`` are what a measured GPU differs in.
-    host : mapping of framework to two numbers
-        ln of the host's ms per iteration and per kernel, on the middle of the known machines.
-    host_offset : mapping of machine to ln of its slowness
-        Machines are named ``source: host``.
-    feed : tuple of float
-        ln of a copy's ms and ms per megabyte of images, then of a loader's.
-    fed_frameworks : tuple of str
-        Frameworks whose iterations copy their images, as most of their measured ones do.
-    calibration : Calibration
-        Widths of intervals.
-    arrays : Arrays
-        What the kernels' times are computed with.
+    `terms`: those under ``gpu:DESIGN`` are what a measured GPU differs in. `host`: ln of the host's ms per iteration
+    and per kernel, on the middle of the known machines. `host_offset`: machines are named ``source: host``. `feed`: ln
+    of a copy's ms and ms per megabyte of images, then of a loader's. `fed_frameworks`: frameworks whose iterations copy
+    their images, as most of their measured ones do. `calibration`: widths of intervals. `arrays`: what the kernels'
+    times are computed with.
     """
 
     terms: Mapping[Term, float]
@@ -121,21 +110,10 @@ class RooflineLaw:
     ) -> IterationTimes:
         """Times of a CNN's iterations on a grid of GPUs and modes x batch sizes.
 
-        Parameters
-        ----------
-        kernels : Kernels
-        contexts : sequence of KernelContext
-        batch_sizes : array-like of shape (n_batches,)
-        machine : str, optional
-            A key of `host_offset`; None or an unknown one is the middle of the known machines.
-        copies : bool
-            Whether an iteration copies its images from the host.
-        waits : bool
-            Whether it waits for a loader, which copies them.
-        captured : bool
-            Whether the iteration was captured as a graph, which the host launches at once.
-        host_ms : array of shape (n_contexts,), optional
-            Host time of each context in place of that of `machine`.
+        `batch_sizes`: shape (n_batches,). `machine`: a key of `host_offset`; None or an unknown one is the middle of
+        the known machines. `copies`: whether an iteration copies its images from the host. `waits`: whether it waits
+        for a loader, which copies them. `captured`: whether the iteration was captured as a graph, which the host
+        launches at once. `host_ms`, shape (n_contexts,): host time of each context in place of that of `machine`.
         """
         batches = np.asarray(batch_sizes, dtype=float) / kernels.parts
         class_ms = self._class_ms(kernels, contexts, batches)

@@ -47,22 +47,10 @@ _FULL_WEIGHT = 30
 class Roofline(Predictor):
     """Sum of kernels, each its roofline time x exp(features . coefficients), joined with the host's time.
 
-    Parameters
-    ----------
-    calibrate : bool
-        Whether to calibrate intervals, which refits the law ten times, from nothing, without groups of rows.
-    random_state : int
-        Random seed of the groups of CNNs and chips that calibration leaves out.
-
-    Attributes
-    ----------
-    law_ : RooflineLaw
-    ranges_ : Ranges
-        Of the training rows; what lies beyond is answered with a reason, and some with a wider interval.
-    trained_on_ : str
-        The training rows in words.
-    n_without_structure_ : int
-        Training rows left out because their CNN has no layer table.
+    `calibrate`: whether to calibrate intervals, which refits the law ten times, from nothing, without groups of rows.
+    `random_state`: random seed of the groups of CNNs and chips that calibration leaves out. `ranges_`: of the training
+    rows; what lies beyond is answered with a reason, and some with a wider interval. `trained_on_`: the training rows
+    in words. `n_without_structure_`: training rows left out because their CNN has no layer table.
     """
 
     columns: ClassVar[tuple[str, ...]] = (*Predictor.columns, "precision")

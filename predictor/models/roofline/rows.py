@@ -98,10 +98,7 @@ class Rows:
 def rows_of(X: pd.DataFrame) -> Rows:
     """Whole CNNs of a feature table.
 
-    Raises
-    ------
-    OutOfRangeError
-        If a CNN has no layer table; the message names it.
+    OutOfRangeError if a CNN has no layer table; the message names it.
     """
     records = _records(X)
     kernels = [_kernels_of(row) for row in records]

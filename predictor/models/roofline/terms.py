@@ -113,8 +113,6 @@ def known_as(context: KernelContext) -> tuple[str, str] | None:
 def conditions_of(context: KernelContext) -> list[tuple[str, str]]:
     """Kind and label of every condition that holds in a context; the first, without either, holds in all.
 
-    Notes
-    -----
     An SM has as many fp32 lanes as it issues instructions for in a clock from compute capability 8.6 on (128), so that
     each instruction of another kind takes from its peak; from Volta to 8.0 it has half as many (64), and Maxwell and
     Pascal issue twice (CUDA C++ Programming Guide, compute capabilities).
