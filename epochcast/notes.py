@@ -167,7 +167,7 @@ def _meanings(records: Records, verbose: bool) -> list[str]:
         if row.get("fast_precision")
     }
     return [
-        *([f"With {' or '.join(fast)}."] if fast else []),
+        *([f"AMP: {' or '.join(word.removeprefix('AMP ') for word in fast)}."] if fast else []),
         *([f"~ not measured: {', '.join(kinds)}."] if kinds and not verbose else []),
     ]
 

@@ -21,12 +21,12 @@ from predictor.answers.quantities import (
 from predictor.answers.question import Plan
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_order, short_offer
 from predictor.catalogue.devices import short_name
-from predictor.catalogue.modes import mode_in_words
 from predictor.models.compiled import measured_where
 
 _WIDE = 1.3  # upper / lower end of an interval from which a measurement is worth its minutes
 _WORTH_IT = 0.95  # of the time, what a change leaves at most to be worth a word
 _OTHER = 0.9  # of the best row's time or cost, what another choice takes at most to be named beside it
+_WORTH_A_NOTE_USD = 5.0  # saved by a measurement on average, from which on a table says so without --verbose
 _SAFER = 0.05  # by which the chance of another choice is higher to be named beside it
 
 
@@ -247,7 +247,7 @@ class _Words:
         return [f"{_excess(ratios[name] - 1)} the {name}" for name in self.binding]
 
     def _role(self, role: str, chosen: ComparisonRow, measure: Callable[[ComparisonRow], float]) -> str:
-        """A role, and the part of the table in which the chosen row has the least of a measure."""
+        """A role, and the part of the table, if not all of it, in which the chosen row has the least of a measure."""
         fits, rented, within = "that fits", "for rent", f"within {limits_in_words(self.plan)}"
         is_priced = chosen.total_cost_usd is not None
         lacking = {
@@ -256,7 +256,7 @@ class _Words:
             if measure(row) < measure(chosen)
         }
         words = [word for word in (fits, rented, within) if word in lacking]
-        return " ".join([role, *(words or ["of the table"])])
+        return " ".join([role, *words])
 
     def _others(self) -> list[str]:
         """The best row that was measured, the fastest or cheapest, and a safer one, where they differ enough."""
@@ -277,7 +277,7 @@ class _Words:
         return (
             *notes_of(Priority.CHANGE, self._mixed_precision(), self._compile()),
             *notes_of(Priority.LIMIT, self._ruled_out(), self._loading(), self._batch()),
-            *notes_of(Priority.REMEDY, self._remedy()),
+            *notes_of(self._worth_saying(), self._remedy()),
             *notes_of(Priority.DETAIL, self._data("disk"), self._one_gpu()),
             *notes_of(Priority.VERBOSE, self._data("memory"), self._compiling()),
         )
@@ -323,7 +323,7 @@ class _Words:
         if row is None or row.loading_time_ms is None:
             return ""
         loaded, trained = (_images_per_s(row, ms) for ms in (row.loading_time_ms, row.training_time_ms))
-        limited = "training" if row is self.best else mode_in_words(row.precision, row.memory_format)
+        limited = "training" if row is self.best else "mixed precision"
         if row.bottleneck == "reading":
             return f"The source gives {loaded} images/s, {limited} takes {trained}."
         cpus = "" if row.vcpus is None else f" on {row.vcpus:g} vCPUs"
@@ -390,10 +390,17 @@ class _Words:
         return f"To narrow the interval: {remedy}." if remedy else ""
 
     def _worth(self, measuring: Measuring) -> str:
+        saved_usd = measuring.regret_usd - measuring.regret_after_usd
         return (
-            f"Renting now risks {_usd(measuring.regret_usd)} on average; {measuring.minutes:.0f} minutes there first "
-            f"({_usd(measuring.price_usd)}), given as an anchor, leave {_usd(measuring.regret_after_usd)}."
+            f"Measuring {measuring.minutes:.0f} minutes there first ({_usd(measuring.price_usd)}), given as an anchor, "
+            f"saves {_usd(saved_usd)} on average of {_usd(measuring.regret_usd)} at risk."
         )
+
+    def _worth_saying(self) -> Priority:
+        """A remedy matters unless it saves a few dollars."""
+        worth = self.measuring
+        small = worth is not None and worth.regret_usd - worth.regret_after_usd < _WORTH_A_NOTE_USD
+        return Priority.VERBOSE if small else Priority.REMEDY
 
 
 def _took(row: ComparisonRow) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from predictor.answers.compare import compare
 from predictor.answers.measuring import MINUTES, choices_after, expected_regrets, measuring_of
+from predictor.answers.notes import Priority
 from predictor.answers.question import Plan, Question
 
 NEAR = np.array([100.0, 105.0, 110.0])
@@ -52,11 +53,15 @@ def test_a_verdict_says_what_a_measurement_is_worth_only_where_it_pays():
     short = compare(replace(TRAINING, data_set=None, samples=20_000)).verdict
     measuring = long.measuring
     assert measuring.regret_usd - measuring.regret_after_usd > measuring.price_usd
-    said = [note.text for note in long.hints if "Renting now risks" in note.text]
-    assert len(said) == 1
+    [said] = [note for note in long.hints if "Measuring 3 minutes" in note.text]
+    assert said.priority is Priority.REMEDY
+    [of_cents] = [
+        note for note in compare(TRAINING, Plan(1)).verdict.hints if "Measuring 3 minutes" in note.text
+    ]
+    assert of_cents.priority is Priority.VERBOSE
     assert not any("To narrow the interval" in note.text for note in long.hints)
     assert short.measuring is None
-    assert not any("Renting now risks" in note.text for note in short.hints)
+    assert not any("Measuring 3 minutes" in note.text for note in short.hints)
 
 
 def test_the_price_is_the_minutes_and_the_set_up_on_that_machine():

@@ -138,7 +138,7 @@ def test_a_sentence_says_what_its_table_says():
             assert sentence.startswith("Does not fit")
             continue
         for role, value in (("Fastest", "total_time_h"), ("Cheapest", "total_cost_usd")):
-            for part in re.findall(rf"{role} (of the table|[^:]+): ", sentence):
+            for part in re.findall(rf"{role}((?: that fits| for rent| within [^:]+)*): ", sentence):
                 chosen = getattr(verdict, role.lower())
                 assert getattr(chosen, value) == min(
                     getattr(row, value) for row in rows_of(part, rows) if getattr(row, value) is not None

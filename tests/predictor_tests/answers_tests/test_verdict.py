@@ -41,7 +41,7 @@ def test_the_best_row_is_rented_and_the_cheapest_fastest_and_safest_are_named(co
     assert verdict.best.offer == verdict.cheapest.offer == found.rows[0].offer == "cloud cheap-t4"
     assert verdict.fastest.offer == "cloud eight-a100"
     assert verdict.sentence.startswith("Rent 1x T4 at cloud cheap-t4: ")
-    assert "Fastest of the table: 8x A100-SXM4-40GB at cloud eight-a100" in verdict.sentence
+    assert "Fastest: 8x A100-SXM4-40GB at cloud eight-a100" in verdict.sentence
 
 
 @pytest.mark.parametrize("rank_by", ["cost", "time"])
