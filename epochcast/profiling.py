@@ -43,18 +43,13 @@ class ProfileRequest:
     preset: str | None = _option(
         None,
         "quick, library, founding, zoo, targets, trainings, ddp, cnn:NAME, cnn:FILE.py:make_model, targets:NAME,NAME.",
-        panel=WHAT,
-        usual="quick; with --device cpu cnn:resnet18@32 at batch size 32",
-    )
+        panel=WHAT, usual="quick; with --device cpu cnn:resnet18@32 at batch size 32",
+    )  # fmt: skip
     framework: str = _option("pytorch", "pytorch or chainer.", panel=WHAT)
     precisions: Sequence[str] = _option(
-        (),
-        "fp32, tf32, amp_fp16, amp_bf16; repeat it, or write tf32,amp_bf16.",
-        "words",
-        WHAT,
-        flag="--precision",
+        (), "fp32, tf32, amp_fp16, amp_bf16; repeat it, or write tf32,amp_bf16.", "words", WHAT, flag="--precision",
         usual=_OF_PRESET,
-    )
+    )  # fmt: skip
     memory_formats: Sequence[str] = _option(
         (), "nchw or channels_last; repeat it.", "words", WHAT, flag="--memory-format", usual=_OF_PRESET
     )
@@ -63,30 +58,21 @@ class ProfileRequest:
     )
     autotune: bool = _option(False, "cuDNN times its algorithms first.", "flag", WHAT)
     batch_sizes: Sequence[str] = _option(
-        (),
-        "Mini-batch size; repeat it, or write 32,64.",
-        "sizes",
-        WHAT,
-        flag="--batch-size -b",
-        usual=_OF_PRESET,
-    )
+        (), "Mini-batch size; repeat it, or write 32,64.", "sizes", WHAT, flag="--batch-size -b", usual=_OF_PRESET,
+    )  # fmt: skip
     limit: int | None = _option(
         None, "Measure only the first N configurations.", "whole", WHAT, low=1, high=10**9
     )
     device: str = _option("cuda", "cuda, cuda:N or cpu.")
     gpus: str | None = _option(None, "Several GPUs at once: all, or 0,1. They must be alike.")
     scheduler: str | None = _option(
-        None,
-        "Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786; needs epochcast\\[fleet].",
-    )
+        None, "Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786; needs epochcast\\[fleet].",
+    )  # fmt: skip
     time_limit: str | None = _option(None, "Stop after this time: 180s, 3min, 1h.", panel=HOW_LONG)
     longest: str = _option("1s", "A longer iteration ends the batch sizes of its CNN.", panel=HOW_LONG)
     allow_noise: bool = _option(
-        False,
-        "Measure on a busy GPU, and note it in the rows, as is always done on a CPU.",
-        "flag",
-        HOW_LONG,
-    )
+        False, "Measure on a busy GPU, and note it in the rows, as is always done on a CPU.", "flag", HOW_LONG,
+    )  # fmt: skip
 
     @classmethod
     def of(cls, options: Mapping[str, Any], **more: Any) -> ProfileRequest:

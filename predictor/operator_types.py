@@ -137,15 +137,17 @@ class Activation:
     chainer: tuple[str, ...] = ()
 
 
+def _names(text: str) -> tuple[str, ...]:
+    """The names in a text."""
+    return tuple(text.split())
+
+
+# fmt: off
 ACTIVATIONS: dict[str, Activation] = {
     "relu": Activation(in_place=True, keeps_output=True, torch=("relu",), onnx=("Relu",), chainer=("ReLU",)),
     "relu6": Activation(in_place=True, torch=("relu6",)),
     "leaky_relu": Activation(
-        in_place=True,
-        keeps_output_in_place=True,
-        torch=("leaky_relu",),
-        onnx=("LeakyRelu",),
-        chainer=("LeakyReLU",),
+        in_place=True, keeps_output_in_place=True, torch=("leaky_relu",), onnx=("LeakyRelu",), chainer=("LeakyReLU",),
     ),
     "silu": Activation(in_place=True, torch=("silu",), onnx=("Swish",), chainer=("Swish",)),
     "gelu": Activation(torch=("gelu",), onnx=("Gelu",)),
@@ -154,13 +156,11 @@ ACTIVATIONS: dict[str, Activation] = {
     "sigmoid": Activation(keeps_output=True, torch=("sigmoid",), onnx=("Sigmoid",), chainer=("Sigmoid",)),
     "tanh": Activation(keeps_output=True, torch=("tanh",), onnx=("Tanh",), chainer=("Tanh",)),
     "softmax": Activation(
-        keeps_output=True,
-        wide=True,
-        torch=("softmax", "_softmax", "log_softmax", "_log_softmax"),
-        onnx=("Softmax", "LogSoftmax"),
-        chainer=("Softmax", "LogSoftmax"),
+        keeps_output=True, wide=True, torch=("softmax", "_softmax", "log_softmax", "_log_softmax"),
+        onnx=("Softmax", "LogSoftmax"), chainer=("Softmax", "LogSoftmax"),
     ),
 }
+# fmt: on
 """Kinds of activations."""
 
 _READ_WRITE = Traffic(read_input=1, written_output=1)
@@ -185,212 +185,106 @@ _REDUCTION = Work((1, 1, 0), _READ_WRITE, _READ_WRITE_BACK)
 _HALF = Traffic(read_input=0.5, read_output=1, written_input=0.5)
 
 _CONVOLUTION = OperatorType(
-    operator_class="convolution",
-    kernel_class="conv",
-    work=_PRODUCT,
-    product="convolution",
-    weights="filters",
-    keeps_input=True,
-    amp_output="narrow",
-    is_measured=True,
-)
+    operator_class="convolution", kernel_class="conv", work=_PRODUCT, product="convolution", weights="filters",
+    keeps_input=True, amp_output="narrow", is_measured=True,
+)  # fmt: skip
 
 # Backward sums dy and dy x, then makes dx from x and dy: with forward 8 tensors in all.
 _BATCH_NORM = OperatorType(
-    operator_class="batch_norm",
-    kernel_class="batch_norm",
-    work=Work((5, 4, 3), _NORM_OF_MAPS, _NORM_BACK, _WEIGHTS_GRADIENT),
-    element_passes=(8.0, 0.0),
-    weights="scale_and_shift",
-    keeps_input=True,
-    same_shape=True,
-)
+    operator_class="batch_norm", kernel_class="batch_norm",
+    work=Work((5, 4, 3), _NORM_OF_MAPS, _NORM_BACK, _WEIGHTS_GRADIENT), element_passes=(8.0, 0.0),
+    weights="scale_and_shift", keeps_input=True, same_shape=True,
+)  # fmt: skip
 
 # One layer of a recurrent network over all its positions. Of each it keeps the gates, and the state behind them.
 _RECURRENT = OperatorType(
-    operator_class="linear",
-    kernel_class="matmul",
-    work=_PRODUCT,
-    product="recurrent",
-    keeps_input=True,
-    keeps_output=True,
-    amp_output="narrow",
-)
+    operator_class="linear", kernel_class="matmul", work=_PRODUCT, product="recurrent", keeps_input=True,
+    keeps_output=True, amp_output="narrow",
+)  # fmt: skip
 
+# fmt: off
 OPERATOR_TYPES: dict[str, OperatorType] = {
     "conv2d": _CONVOLUTION,
     "conv_transpose2d": replace(_CONVOLUTION, product="transposed"),
     "linear": OperatorType(
-        operator_class="linear",
-        kernel_class="matmul",
-        work=_PRODUCT,
-        product="linear",
-        weights="filters",
-        keeps_input=True,
-        amp_output="narrow",
-        positionwise=True,
-        torch=("linear",),
-        onnx=("Gemm",),
-        chainer=("LinearFunction",),
-        is_measured=True,
+        operator_class="linear", kernel_class="matmul", work=_PRODUCT, product="linear", weights="filters",
+        keeps_input=True, amp_output="narrow", positionwise=True, torch=("linear",), onnx=("Gemm",),
+        chainer=("LinearFunction",), is_measured=True,
     ),
     "batch_norm": replace(
-        _BATCH_NORM,
-        torch=("batch_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"),
-        onnx=("BatchNormalization",),
-        chainer=("BatchNormalization",),
-        is_measured=True,
+        _BATCH_NORM, torch=("batch_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"),
+        onnx=("BatchNormalization",), chainer=("BatchNormalization",), is_measured=True,
     ),
     # The statistics of one position's channels fit in registers, so the input is read once.
     "layer_norm": OperatorType(
-        operator_class="layer_norm",
-        kernel_class="layer_norm",
-        work=Work(
-            (5, 7, 3),
-            Traffic(read_input=1, read_weights=1, written_output=1),
-            _NORM_BACK,
-            _WEIGHTS_GRADIENT,
-        ),
-        element_passes=(8.0, 0.0),
-        weights="scale_and_shift",
-        keeps_input=True,
-        amp_output="wide",
-        same_shape=True,
-        positionwise=True,
-        torch=("layer_norm", "native_layer_norm"),
-        onnx=("LayerNormalization",),
-        chainer=("LayerNormalization",),
-        is_measured=True,
+        operator_class="layer_norm", kernel_class="layer_norm",
+        work=Work((5, 7, 3), Traffic(read_input=1, read_weights=1, written_output=1), _NORM_BACK, _WEIGHTS_GRADIENT),
+        element_passes=(8.0, 0.0), weights="scale_and_shift", keeps_input=True, amp_output="wide", same_shape=True,
+        positionwise=True, torch=("layer_norm", "native_layer_norm"), onnx=("LayerNormalization",),
+        chainer=("LayerNormalization",), is_measured=True,
     ),
     "activation": OperatorType(
-        operator_class="activation",
-        kernel_class="activation",
-        work=_POINTWISE,
-        element_passes=(5.0, 0.0),
-        same_shape=True,
-        is_measured=True,
+        operator_class="activation", kernel_class="activation", work=_POINTWISE, element_passes=(5.0, 0.0),
+        same_shape=True, is_measured=True,
     ),
     "max_pool": OperatorType(
-        operator_class="pooling",
-        kernel_class="max_pool",
-        work=Work((1, 0, 0), _READ_WRITE, _READ_WRITE_BACK),
-        element_passes=(2.0, 3.0),
-        keeps_input=True,
-        kept_bytes_per_output=8.0,
-        has_window=True,
-        is_measured=True,
+        operator_class="pooling", kernel_class="max_pool", work=Work((1, 0, 0), _READ_WRITE, _READ_WRITE_BACK),
+        element_passes=(2.0, 3.0), keeps_input=True, kept_bytes_per_output=8.0, has_window=True, is_measured=True,
     ),
     "avg_pool": OperatorType(
-        operator_class="pooling",
-        kernel_class="avg_pool",
-        work=_REDUCTION,
-        element_passes=(2.0, 2.0),
-        keeps_input=True,
-        has_window=True,
-        is_measured=True,
+        operator_class="pooling", kernel_class="avg_pool", work=_REDUCTION, element_passes=(2.0, 2.0), keeps_input=True,
+        has_window=True, is_measured=True,
     ),
     # Its gradient passes unchanged, but where its branches began, gradients are added: counted here.
     "add": OperatorType(
-        operator_class="add",
-        kernel_class="add",
-        work=Work(
-            (1, 1, 0), Traffic(read_input=2, written_output=1), Traffic(read_output=2, written_input=1)
-        ),
-        element_passes=(3.0, 0.0),
-        same_shape=True,
-        torch=("add", "sub", "rsub"),
-        onnx=("Add", "Sub", "Sum"),
-        chainer=("Add", "AddConstant", "MultiAdd", "Sub", "SubFromConstant"),
-        is_measured=True,
+        operator_class="add", kernel_class="add",
+        work=Work((1, 1, 0), Traffic(read_input=2, written_output=1), Traffic(read_output=2, written_input=1)),
+        element_passes=(3.0, 0.0), same_shape=True, torch=("add", "sub", "rsub"), onnx=("Add", "Sub", "Sum"),
+        chainer=("Add", "AddConstant", "MultiAdd", "Sub", "SubFromConstant"), is_measured=True,
     ),
     # By a learned scale: dx from dy and the weights, then the weights' gradients from x and dy.
     "multiply": OperatorType(
-        operator_class="multiply",
-        kernel_class="multiply",
+        operator_class="multiply", kernel_class="multiply",
         work=Work((1, 3, 0), _READ_WRITE, Traffic(read_input=1, read_output=2, written_input=1)),
         work_with_weights=Work(
-            (1, 1, 2),
-            Traffic(read_input=1, read_weights=1, written_output=1),
-            Traffic(read_output=1, read_weights=1, written_input=1),
-            _WEIGHTS_GRADIENT,
+            (1, 1, 2), Traffic(read_input=1, read_weights=1, written_output=1),
+            Traffic(read_output=1, read_weights=1, written_input=1), _WEIGHTS_GRADIENT,
         ),
-        element_passes=(8.0, 0.0),
-        keeps_input=True,
-        same_shape=True,
-        torch=("div", "addcmul", "_prelu_kernel"),
-        onnx=("Div",),
-        chainer=("Div",),
-        is_measured=True,
+        element_passes=(8.0, 0.0), keeps_input=True, same_shape=True, torch=("div", "addcmul", "_prelu_kernel"),
+        onnx=("Div",), chainer=("Div",), is_measured=True,
     ),
     "concat": OperatorType(
-        operator_class="concat",
-        kernel_class="concat",
-        work=_COPY,
-        element_passes=(4.0, 0.0),
-        same_shape=True,
-        torch=("cat", "stack"),
-        onnx=("Concat",),
-        chainer=("Concat",),
-        is_measured=True,
+        operator_class="concat", kernel_class="concat", work=_COPY, element_passes=(4.0, 0.0), same_shape=True,
+        torch=("cat", "stack"), onnx=("Concat",), chainer=("Concat",), is_measured=True,
     ),
     "dropout": OperatorType(
-        operator_class="dropout",
-        kernel_class="dropout",
-        work=Work((2, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
-        element_passes=(5.0, 0.0),
-        kept_bytes_per_output=1.0,
-        same_shape=True,
-        is_measured=True,
+        operator_class="dropout", kernel_class="dropout", work=Work((2, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
+        element_passes=(5.0, 0.0), kept_bytes_per_output=1.0, same_shape=True, is_measured=True,
     ),
     "stochastic_depth": OperatorType(
-        operator_class="dropout",
-        kernel_class="dropout",
-        work=_REDUCTION,
-        element_passes=(4.0, 0.0),
-        same_shape=True,
+        operator_class="dropout", kernel_class="dropout", work=_REDUCTION, element_passes=(4.0, 0.0), same_shape=True,
         is_measured=True,
     ),
     "permute": OperatorType(
-        operator_class="permute",
-        kernel_class="permute",
-        work=_COPY,
-        element_passes=(4.0, 0.0),
-        same_shape=True,
-        torch=("channel_shuffle", "pixel_shuffle", "pixel_unshuffle"),
-        is_measured=True,
+        operator_class="permute", kernel_class="permute", work=_COPY, element_passes=(4.0, 0.0), same_shape=True,
+        torch=("channel_shuffle", "pixel_shuffle", "pixel_unshuffle"), is_measured=True,
     ),
     "pad": OperatorType(
-        operator_class="permute",
-        kernel_class="pad",
-        work=_COPY,
-        element_passes=(2.0, 2.0),
-        torch=(
-            "constant_pad_nd",
-            "reflection_pad2d",
-            "replication_pad2d",
-            *("repeat", "index", "index_put", "index_select", "gather", "scatter", "flip"),
-            *("grid_sampler_2d", "grid_sampler_3d"),
-            "im2col",
-            "col2im",
+        operator_class="permute", kernel_class="pad", work=_COPY, element_passes=(2.0, 2.0),
+        torch=_names(
+            "constant_pad_nd reflection_pad2d replication_pad2d repeat index index_put index_select gather scatter "
+            "flip grid_sampler_2d grid_sampler_3d im2col col2im"
         ),
-        chainer=("Pad",),
-        is_measured=True,
+        chainer=("Pad",), is_measured=True,
     ),
     "flatten": OperatorType(operator_class=None, kernel_class="", work=_NOTHING, is_measured=True),
     "other": OperatorType(
-        operator_class="permute",
-        kernel_class="other",
-        work=_REDUCTION,
-        element_passes=(4.0, 2.0),
-        keeps_input=True,
-        keeps_output=True,
-        is_measured=True,
+        operator_class="permute", kernel_class="other", work=_REDUCTION, element_passes=(4.0, 2.0), keeps_input=True,
+        keeps_output=True, is_measured=True,
     ),
-    "loss": OperatorType(
-        operator_class="loss", kernel_class="", work=_NOTHING, is_layer=False, is_measured=True
-    ),
+    "loss": OperatorType(operator_class="loss", kernel_class="", work=_NOTHING, is_layer=False, is_measured=True),
     "optimizer": OperatorType(
-        operator_class="optimizer", kernel_class="optimizer", work=_NOTHING, is_layer=False, is_measured=True
+        operator_class="optimizer", kernel_class="optimizer", work=_NOTHING, is_layer=False, is_measured=True,
     ),
     # The types below were never measured: each follows the kernels of the class most like it.
     # Convolutions over depth, height and width, measured without trees; rows hold depth x height as height.
@@ -398,146 +292,60 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
     "conv_transpose3d": replace(_CONVOLUTION, product="transposed", has_depth=True, is_measured=False),
     # Its statistics span positions, as batch norm's do.
     "group_norm": OperatorType(
-        operator_class="layer_norm",
-        kernel_class="layer_norm",
-        work=Work((5, 7, 3), _NORM_OF_MAPS, _NORM_BACK, _WEIGHTS_GRADIENT),
-        element_passes=(8.0, 0.0),
-        weights="scale_and_shift",
-        keeps_input=True,
-        amp_output="wide",
-        same_shape=True,
-        torch=("group_norm", "native_group_norm"),
-        onnx=("GroupNormalization",),
-        chainer=("GroupNormalization",),
+        operator_class="layer_norm", kernel_class="layer_norm",
+        work=Work((5, 7, 3), _NORM_OF_MAPS, _NORM_BACK, _WEIGHTS_GRADIENT), element_passes=(8.0, 0.0),
+        weights="scale_and_shift", keeps_input=True, amp_output="wide", same_shape=True,
+        torch=("group_norm", "native_group_norm"), onnx=("GroupNormalization",), chainer=("GroupNormalization",),
     ),
     # PyTorch runs it as a batch norm of one image with the channels of all.
     "instance_norm": replace(_BATCH_NORM, torch=("instance_norm",), onnx=("InstanceNormalization",)),
     # Bilinear: four products and three sums for each number. Like a pooling run backwards.
     "upsample": OperatorType(
-        operator_class="pooling",
-        kernel_class="avg_pool",
-        work=Work((7, 7, 0), _READ_WRITE, _READ_WRITE_BACK),
+        operator_class="pooling", kernel_class="avg_pool", work=Work((7, 7, 0), _READ_WRITE, _READ_WRITE_BACK),
         element_passes=(2.0, 2.0),
-        torch=(
-            "upsample_nearest2d",
-            "upsample_bilinear2d",
-            "upsample_bicubic2d",
-            "upsample_linear1d",
-            "upsample_nearest1d",
-            "upsample_nearest3d",
-            "upsample_trilinear3d",
-            "_upsample_nearest_exact2d",
-            "_upsample_bilinear2d_aa",
-            "_upsample_bicubic2d_aa",
-            "roi_align",
+        torch=_names(
+            "upsample_nearest2d upsample_bilinear2d upsample_bicubic2d upsample_linear1d upsample_nearest1d "
+            "upsample_nearest3d upsample_trilinear3d _upsample_nearest_exact2d _upsample_bilinear2d_aa "
+            "_upsample_bicubic2d_aa roi_align"
         ),
-        onnx=("Resize", "Upsample"),
-        chainer=("ResizeImages", "Unpooling2D", "UnpoolingND"),
+        onnx=("Resize", "Upsample"), chainer=("ResizeImages", "Unpooling2D", "UnpoolingND"),
     ),
     # A product of two feature maps, `groups` of them for each image; its input is both factors.
     "matmul": OperatorType(
-        operator_class="linear",
-        kernel_class="matmul",
-        work=Work(None, _READ_WRITE, _HALF, _HALF),
-        product="matmul",
-        keeps_input=True,
-        amp_output="narrow",
+        operator_class="linear", kernel_class="matmul", work=Work(None, _READ_WRITE, _HALF, _HALF), product="matmul",
+        keeps_input=True, amp_output="narrow",
     ),
     # softmax(q k') v in one operator: forward two products, backward five, of which one is computed again.
     "attention": OperatorType(
-        operator_class="linear",
-        kernel_class="matmul",
-        work=Work(None, _READ_WRITE, Traffic(read_input=1, read_output=2, written_input=1)),
-        product="attention",
-        keeps_input=True,
-        keeps_output=True,
-        amp_output="narrow",
+        operator_class="linear", kernel_class="matmul",
+        work=Work(None, _READ_WRITE, Traffic(read_input=1, read_output=2, written_input=1)), product="attention",
+        keeps_input=True, keeps_output=True, amp_output="narrow",
     ),
     "lstm": replace(_RECURRENT, gates=4, kept_bytes_per_output=20.0),
     "gru": replace(_RECURRENT, gates=3, kept_bytes_per_output=16.0),
     "rnn": replace(_RECURRENT, gates=1),
     # A function of each number.
     "clamp": OperatorType(
-        operator_class="activation",
-        kernel_class="activation",
-        work=_POINTWISE,
-        element_passes=(5.0, 0.0),
-        keeps_input=True,
-        same_shape=True,
-        torch=(
-            *(
-                "acos",
-                "asin",
-                "ceil",
-                "cos",
-                "floor",
-                "log2",
-                "maximum",
-                "minimum",
-                "remainder",
-                "round",
-                "sin",
-                "atan",
-                "atan2",
-            ),
-            *(
-                "bitwise_and",
-                "bitwise_not",
-                "bitwise_or",
-                "bitwise_xor",
-                "logical_and",
-                "logical_or",
-                "logical_xor",
-            ),
-            *("binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"),
-            *("abs", "exp", "log", "log1p", "neg", "pow", "reciprocal", "rsqrt", "sign", "sqrt", "xlogy"),
-            *(
-                "elu",
-                "softplus",
-                "mish",
-                "eq",
-                "ge",
-                "gt",
-                "le",
-                "lt",
-                "ne",
-                "logical_not",
-                "masked_fill",
-                "where",
-            ),
+        operator_class="activation", kernel_class="activation", work=_POINTWISE, element_passes=(5.0, 0.0),
+        keeps_input=True, same_shape=True,
+        torch=_names(
+            "acos asin ceil cos floor log2 maximum minimum remainder round sin atan atan2 bitwise_and bitwise_not "
+            "bitwise_or bitwise_xor logical_and logical_or logical_xor binary_cross_entropy_with_logits huber_loss "
+            "l1_loss mse_loss smooth_l1_loss abs exp log log1p neg pow reciprocal rsqrt sign sqrt xlogy elu softplus "
+            "mish eq ge gt le lt ne logical_not masked_fill where"
         ),
-        onnx=(
-            "Abs",
-            "Elu",
-            "Exp",
-            "Log",
-            "Mish",
-            "Neg",
-            "Pow",
-            "Reciprocal",
-            "Sign",
-            "Softplus",
-            "Sqrt",
-            "Where",
-        ),
+        onnx=("Abs", "Elu", "Exp", "Log", "Mish", "Neg", "Pow", "Reciprocal", "Sign", "Softplus", "Sqrt", "Where"),
     ),
     "roll": OperatorType(
-        operator_class="permute",
-        kernel_class="permute",
-        work=_COPY,
-        element_passes=(4.0, 0.0),
-        same_shape=True,
+        operator_class="permute", kernel_class="permute", work=_COPY, element_passes=(4.0, 0.0), same_shape=True,
         torch=("roll",),
     ),
     # A sum or mean over channels or positions: a pooling whose window is all that it reduces.
     "mean": OperatorType(
-        operator_class="pooling",
-        kernel_class="avg_pool",
-        work=_REDUCTION,
-        element_passes=(2.0, 2.0),
-        has_window=True,
+        operator_class="pooling", kernel_class="avg_pool", work=_REDUCTION, element_passes=(2.0, 2.0), has_window=True,
     ),
 }
+# fmt: on
 """Every type of operator."""
 
 LAYER_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.is_layer)

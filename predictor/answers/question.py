@@ -84,44 +84,25 @@ _loaded = partial(option, panel=_LOADING, answers=_LOADED)
 _known = partial(option, panel=_MODEL, answers=_KNOWN)
 _planned = partial(option, panel=_PLAN, answers=("compare",))
 
+# fmt: off
 ANCHOR_FIELDS = {
     each.name: replace(each, flag=each.flag or f"--anchor-{each.name.replace('_', '-')}")
     for each in (
         Option("gpu", "GPU on which it was measured.", "word", None, _ANCHOR),
         Option("batch_size", "Batch size of the measurement.", "whole", None, _ANCHOR, 1, MAX_BATCH_SIZE),
-        Option(
-            "iteration_time_ms", "Milliseconds of one iteration.", "number", None, _ANCHOR, 0.0, LONGEST_MS
-        ),
+        Option("iteration_time_ms", "Milliseconds of one iteration.", "number", None, _ANCHOR, 0.0, LONGEST_MS),
         Option("epoch_time_s", "Or seconds of an epoch, with its samples.", "number", None, _ANCHOR),
         Option("samples", "Training samples of that epoch.", "whole", None, _ANCHOR, 1, MAX_SAMPLES),
-        Option(
-            "throughput_samples_per_s",
-            "Or samples per second.",
-            "number",
-            None,
-            _ANCHOR,
-            flag="--anchor-throughput",
-        ),
-        Option(
-            "image_size",
-            "Its image size, if it differs from the table's.",
-            "whole",
-            None,
-            _ANCHOR,
-            1,
-            MAX_IMAGE_SIZE,
-        ),
-        Option(
-            "workers",
-            "Workers of the loader, where its time holds the waits for them: of as many it is the answer.",
-            "whole",
-            None,
-            _ANCHOR,
-            0,
-            MAX_WORKERS,
-        ),
+        Option("throughput_samples_per_s", "Or samples per second.", "number", None, _ANCHOR,
+               flag="--anchor-throughput"),
+        Option("image_size", "Its image size, if it differs from the table's.", "whole", None, _ANCHOR, 1,
+               MAX_IMAGE_SIZE),
+        Option("workers",
+               "Workers of the loader, where its time holds the waits for them: of as many it is the answer.", "whole",
+               None, _ANCHOR, 0, MAX_WORKERS),
     )
 }
+# fmt: on
 """Options of an anchor: its GPU, its batch size and exactly one time."""
 
 
@@ -145,48 +126,29 @@ class Question:
         answers=_MEMORY,
     )  # fmt: skip
     data_set: str | None = option(
-        None,
-        "A known data set, such as cifar100 or imagenet.",
-        flag="--data-set --dataset",
-        answers=_MEMORY,
-    )
+        None, "A known data set, such as cifar100 or imagenet.", flag="--data-set --dataset", answers=_MEMORY,
+    )  # fmt: skip
     samples: int | None = option(
-        None,
-        "Training samples per epoch; of a data set, if one is given.",
-        "whole",
-        low=1,
-        high=MAX_SAMPLES,
-        usual="all of the data set's",
-        answers=(*_EPOCHS, "explain"),
-    )
+        None, "Training samples per epoch; of a data set, if one is given.", "whole", low=1, high=MAX_SAMPLES,
+        usual="all of the data set's", answers=(*_EPOCHS, "explain"),
+    )  # fmt: skip
     validation_samples: int = option(
-        0,
-        "Add a forward pass over N samples to each epoch.",
-        "whole",
-        low=0,
-        high=MAX_SAMPLES,
-        answers=_EPOCHS,
-    )
+        0, "Add a forward pass over N samples to each epoch.", "whole", low=0, high=MAX_SAMPLES, answers=_EPOCHS,
+    )  # fmt: skip
     precision: str | None = option(
         None, f"{', '.join(PRECISIONS)}.", "choice", _TRAINING, choices=PRECISIONS,
         usual="what the framework does: tf32 where the GPU has it, else fp32",
         answers=_MEMORY,
     )  # fmt: skip
     float32_matmul_precision: str | None = _timed(
-        None,
-        "PyTorch's matrix products in tf32: highest computes them in fp32, high in TF32.",
-        "choice",
-        choices=FLOAT32_MATMUL_PRECISIONS,
-        usual="highest, as PyTorch does",
+        None, "PyTorch's matrix products in tf32: highest computes them in fp32, high in TF32.", "choice",
+        choices=FLOAT32_MATMUL_PRECISIONS, usual="highest, as PyTorch does",
         hint="On a GPU, PyTorch computes medium as high. Pass high.",
-    )
+    )  # fmt: skip
     memory_format: str | None = _timed(
-        None,
-        f"{', '.join(MEMORY_FORMATS)}.",
-        "choice",
-        choices=MEMORY_FORMATS,
+        None, f"{', '.join(MEMORY_FORMATS)}.", "choice", choices=MEMORY_FORMATS,
         usual="what the framework does: channels_last in TensorFlow's AMP, else nchw",
-    )
+    )  # fmt: skip
     framework: str = _timed("pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", choices=FRAMEWORKS)
     autotune: bool = _timed(False, "cuDNN times its algorithms and takes the fastest.", "flag")
     no_cudnn: bool = option(
@@ -198,13 +160,9 @@ class Question:
     )  # fmt: skip
     capture: str = _timed("eager", f"{', '.join(CAPTURES)}.", "choice", choices=CAPTURES)
     optimizer: str = option(
-        "momentum",
-        f"{', '.join(OPTIMIZERS)}.",
-        "choice",
-        _TRAINING,
-        choices=OPTIMIZERS,
+        "momentum", f"{', '.join(OPTIMIZERS)}.", "choice", _TRAINING, choices=OPTIMIZERS,
         answers=(*_LOADED, "explain", "memory"),
-    )
+    )  # fmt: skip
     gradient_accumulation: int = option(
         1, "Parts of each GPU's share of the batch size, which run one after the other before the optimizer steps.",
         "whole", _TRAINING, low=1, high=MAX_PARTS,
@@ -217,10 +175,9 @@ class Question:
         1, "Machines that these GPUs are spread over evenly.", "whole", low=1, high=MAX_N_GPUS
     )
     link: str | None = _shared(
-        None,
-        "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
+        None, "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
         usual="the offer's, else the usual one of the GPU",
-    )
+    )  # fmt: skip
     sync_batch_norm: bool = _shared(False, "Batch norms take the statistics of all GPUs' images.", "flag")
     host: str | None = _timed(
         None,
@@ -228,47 +185,30 @@ class Question:
         usual="a usual machine",
     )
     workers: int | None = _loaded(
-        None,
-        "Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations.",
-        "whole",
-        low=0,
-        high=MAX_WORKERS,
+        None, "Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations.",
+        "whole", low=0, high=MAX_WORKERS,
         usual="loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy",
-    )
+    )  # fmt: skip
     machine_workers: int | None = _loaded(
-        None,
-        "Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs.",
-        "whole",
-        low=1,
-        high=MAX_WORKERS,
-        usual="by the workers of each GPU",
-    )
+        None, "Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs.", "whole", low=1,
+        high=MAX_WORKERS, usual="by the workers of each GPU",
+    )  # fmt: skip
     loader: str | None = _loaded(
-        None,
-        f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.",
-        "choice",
-        choices=(*LOADERS, "none"),
-        usual="torchvision",
-    )
+        None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.",
+        "choice", choices=(*LOADERS, "none"), usual="torchvision",
+    )  # fmt: skip
     samples_per_worker_second: float | None = _loaded(
-        None,
-        "Images that one worker reads, decodes and augments in a second.",
-        "number",
+        None, "Images that one worker reads, decodes and augments in a second.", "number",
         usual="by the loader and the data set",
-    )
+    )  # fmt: skip
     images_per_second: float | None = _loaded(
-        None,
-        "Images that all workers of a machine deliver in a second, however many they are.",
-        "number",
+        None, "Images that all workers of a machine deliver in a second, however many they are.", "number",
         usual="by the workers",
-    )
+    )  # fmt: skip
     data_source: str | None = _loaded(
-        None,
-        f"Where images are read from: {', '.join(SOURCES)}.",
-        "choice",
-        choices=SOURCES,
+        None, f"Where images are read from: {', '.join(SOURCES)}.", "choice", choices=SOURCES,
         usual="reading is taken as faster than decoding",
-    )
+    )  # fmt: skip
     input: str | PathLike[str] | None = _loaded(  # noqa: RUF009 - as all options
         None, "Rates measured on this machine: the file of `epochcast profile input`.", "file", remote=False
     )
@@ -288,24 +228,16 @@ class Question:
         answers=_COSTS,
     )  # fmt: skip
     region: str | None = option(
-        None,
-        "Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA).",
-        panel=_PRICES,
-        usual="the offer's, where it is known",
-        answers=("predict", "compare"),
-    )
+        None, "Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA).",
+        panel=_PRICES, usual="the offer's, where it is known", answers=("predict", "compare"),
+    )  # fmt: skip
     anchors: Iterable[Anchor | Mapping[str, Any]] = option(
-        (),
-        "Measurements of this CNN to predict from.",
-        "anchors",
-        _ANCHOR,
-        answers=_KNOWN,
-    )
+        (), "Measurements of this CNN to predict from.", "anchors", _ANCHOR, answers=_KNOWN,
+    )  # fmt: skip
     measurements: Any = _known(  # noqa: RUF009
-        None,
-        "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.",
+        None, "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.",
         "file",
-    )
+    )  # fmt: skip
     method: str = _known("auto", f"{', '.join(METHODS)}.", "choice", choices=METHODS)
     model: Model | str | PathLike[str] | None = _known(  # noqa: RUF009
         None, "A model that `epochcast fit` wrote.", "file", usual="the shipped one", remote=False
@@ -606,32 +538,22 @@ class Plan:
     epochs: int = _planned(1, "Epochs to train.", "whole", low=1, high=1_000_000)
     budget_usd: float | None = _planned(None, "US$ that the training may cost.", "usd", flag="--budget")
     deadline_h: float | None = _planned(
-        None,
-        "Hours that it may take; 90min, 1h30m, 2d and 3 weeks are understood, too.",
-        "hours",
-        flag="--deadline",
-    )
+        None, "Hours that it may take; 90min, 1h30m, 2d and 3 weeks are understood, too.", "hours", flag="--deadline",
+    )  # fmt: skip
     trials: int = _planned(
-        1,
-        "Trainings of a parameter search; each GPU of an offer works on one at a time.",
-        "whole",
-        low=1,
+        1, "Trainings of a parameter search; each GPU of an offer works on one at a time.", "whole", low=1,
         high=1_000_000,
-    )
+    )  # fmt: skip
     setup_minutes: float = _planned(0.0, "Minutes that are paid before training starts.", "number")
     interruptions_per_day: float | None = _planned(
-        None,
-        "How often spot machines are taken away, as you expect it; a restart takes the set-up minutes.",
-        "number",
+        None, "How often spot machines are taken away, as you expect it; a restart takes the set-up minutes.", "number",
         usual="none are counted",
-    )
+    )  # fmt: skip
     checkpoint_seconds: float | None = _planned(None, "Seconds that writing a checkpoint takes.", "number")
     checkpoint_minutes: float | None = _planned(
-        None,
-        "Minutes of training between checkpoints.",
-        "number",
+        None, "Minutes of training between checkpoints.", "number",
         usual="those that lose the least, by Young's formula",
-    )
+    )  # fmt: skip
     relative_to: str | None = _planned(None, "GPU to compare the others with.")
     rank_by: str = _planned("cost", f"{', '.join(RANKINGS)}.", "choice", choices=RANKINGS)
     all_offers: bool = _planned(False, "Rank every offer, not only the cheapest of each GPU.", "flag")

@@ -29,30 +29,10 @@ from predictor.operators.operators import (
 from predictor.operators.work import multiply_adds
 
 KERNEL_CLASSES = (
-    "conv_forward",
-    "conv_backward_input",
-    "conv_backward_weight",
-    "depthwise_forward",
-    "depthwise_backward_input",
-    "depthwise_backward_weight",
-    "matmul",
-    "bias",
-    "batch_norm",
-    "layer_norm",
-    "activation",
-    "activation_after_bias",
-    "max_pool",
-    "avg_pool",
-    "add",
-    "fan_out",
-    "multiply",
-    "concat",
-    "dropout",
-    "permute",
-    "pad",
-    "other",
-    "optimizer",
-)
+    "conv_forward", "conv_backward_input", "conv_backward_weight", "depthwise_forward", "depthwise_backward_input",
+    "depthwise_backward_weight", "matmul", "bias", "batch_norm", "layer_norm", "activation", "activation_after_bias",
+    "max_pool", "avg_pool", "add", "fan_out", "multiply", "concat", "dropout", "permute", "pad", "other", "optimizer",
+)  # fmt: skip
 
 
 OPERATOR_CLASS_OF_KERNELS = {
