@@ -96,7 +96,8 @@ class InputMeasurement:
         import numpy as np  # a command that asks nothing starts without it
 
         measured = [(each.workers, each.samples_per_s / each.workers) for each in self.rates if each.workers]
-        return float(np.interp(workers, *zip(*measured, strict=True)))
+        numbers, rates = zip(*measured, strict=True)
+        return float(np.interp(workers, numbers, rates))
 
     @property
     def samples_per_vcpu_second(self) -> float:
