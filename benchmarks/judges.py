@@ -529,9 +529,12 @@ _EPOCHS = {
 """Forecasts that were committed first, and the epochs trained after."""
 
 _LATER_EPOCHS = {
-    "sixth": ("real_epochs_forecast_6.csv", ("real_epochs_h100_6.csv",)),
-    "sixth by files": ("real_epochs_forecast_6_files.csv", ("real_epochs_h100_6.csv",)),
-    "sixth by opening": ("real_epochs_forecast_6_opening.csv", ("real_epochs_h100_6.csv",)),
+    f"{which}{by and ' by '}{by}": (
+        f"real_epochs_forecast_{n}{by and '_'}{by}.csv",
+        (f"real_epochs_h100_{n}.csv",),
+    )
+    for n, which in ((6, "sixth"), (7, "seventh"))
+    for by in ("", "files", "opening")
 }
 """Whose one epoch has new workers and no start; forecast without a host, by files of the day, after 20 iterations."""
 
@@ -699,14 +702,16 @@ def of_iterations(asked: Asked) -> pd.DataFrame:
 
 
 def of_steps(asked: Asked) -> pd.DataFrame:
-    """Recorded steps that were forecast before they ran: the forecasts with this host."""
-    forecasts = pd.read_csv(HERE / "recorded_steps_forecast.csv").rename(
+    """Recorded steps that were forecast before they ran: the forecasts with this host; those ``later`` are others."""
+    host, later, _ = asked.scenario.partition(" later")
+    dozen = "_2" if later else ""
+    forecasts = pd.read_csv(HERE / f"recorded_steps_forecast{dozen}.csv").rename(
         columns={"iteration_time_ms": "predicted", "low_ms": "low", "high_ms": "high", "step": "cnn"}
     )
-    measured = pd.read_csv(HERE / "recorded_steps_h100.csv").rename(
+    measured = pd.read_csv(HERE / f"recorded_steps_h100{dozen}.csv").rename(
         columns={"wall_ms": "measured", "step": "cnn"}
     )
-    known = forecasts[(forecasts["host"] == asked.scenario) & forecasts["error"].isna()]
+    known = forecasts[(forecasts["host"] == host) & forecasts["error"].isna()]
     return measured[["cnn", "gpu", "measured"]].merge(known.drop(columns="error"), on=["cnn", "gpu"])
 
 

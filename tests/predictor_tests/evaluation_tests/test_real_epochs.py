@@ -52,7 +52,13 @@ def test_what_is_no_case_is_refused(benchmark):
 
 
 def test_strangers_were_forecast_before_they_were_trained():
-    for forecasts, measured in (("3", "h100_3"), ("4", "h200_4"), ("5", "h200_5"), ("6", "h100_6")):
+    for forecasts, measured in (
+        ("3", "h100_3"),
+        ("4", "h200_4"),
+        ("5", "h200_5"),
+        ("6", "h100_6"),
+        ("7", "h100_7"),
+    ):
         forecast = {
             (row["case"], row["gpu"]): row["forecast_at"]
             for row in rows_of(BENCHMARKS / f"real_epochs_forecast_{forecasts}.csv")
