@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from predictor.answers.answer import PredictionRow
 from predictor.answers.asked import LeftOut
 from predictor.answers.check import Checkup
-from predictor.answers.compare import ComparisonRow, Verdict
 from predictor.answers.diff import Difference
 from predictor.answers.explain import Explanation
 from predictor.answers.fit_memory import MemoryPlan
+from predictor.answers.ranking import ComparisonRow
+from predictor.answers.verdict import Verdict
 
 _LEFT_OUT = Field(description="GPUs that were named and lack a precision, where another one has it.")
 

@@ -17,27 +17,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.quantities import duration, number
 from predictor.errors import SchemaError
 from predictor.table_files import STANDARD, SUFFIXES, writing_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "Column",
-    "Format",
-    "Record",
-    "counted",
-    "duration",
-    "json_ready",
-    "number",
-    "print_as",
-    "print_notes",
-    "print_records",
-    "print_table",
-    "write_records",
-]
 
 Record = Mapping[str, Any]
 """One line of a table, by field."""

@@ -24,7 +24,8 @@ from predictor.measurements.hosts import (
     HostTime,
 )
 from predictor.measurements.table import canonical_gpu_name
-from proxy_cnns.backends import BACKENDS, Backend, load_backend
+from proxy_cnns.backends import BACKENDS, load_backend
+from proxy_cnns.backends.protocol import Backend
 from proxy_cnns.configuration import Configuration, Subject
 from proxy_cnns.device import host_name
 from proxy_cnns.modes import measurable_modes

@@ -28,7 +28,8 @@ from predictor.errors import (
     SchemaError,
 )
 from predictor.measurements.table import canonical_gpu_name
-from proxy_cnns.backends import Backend, Prepared, load_backend
+from proxy_cnns.backends import load_backend
+from proxy_cnns.backends.protocol import Backend, Prepared
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.device import (
     DeviceState,

@@ -38,21 +38,6 @@ from proxy_cnns.rows_file import (
     write_table,
 )
 
-__all__ = [
-    "CPU_RESOURCE",
-    "GPU_RESOURCE",
-    "Cluster",
-    "JobResult",
-    "Measure",
-    "Outcome",
-    "Request",
-    "end_with",
-    "measure_here",
-    "measured_by",
-    "profile",
-    "resource_of",
-]
-
 GPU_RESOURCE, CPU_RESOURCE = "GPU", "profile"
 """What a worker that measures GPUs, and one that measures its processor, must offer one of."""
 

@@ -7,9 +7,9 @@ from typing import Any
 import typer
 
 from epochcast.notes import guesses
-from epochcast.tables import Column, Format, Record, duration, number, print_records, write_records
+from epochcast.tables import Column, Format, Record, print_records, write_records
 from predictor.answers.notes import Reason
-from predictor.answers.quantities import co2, energy
+from predictor.answers.quantities import co2, duration, energy, number
 from predictor.catalogue.devices import short_name
 from predictor.table_files import STANDARD
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, Record, number, print_as, print_records, print_table
+from epochcast.tables import Column, Format, Record, print_as, print_records, print_table
+from predictor.answers.quantities import number
 
 if TYPE_CHECKING:
     from predictor.cnns.layer_table import Layer, LayerTable

@@ -15,11 +15,20 @@ from epochcast.notes import (
     print_notes_below,
     start_matters,
 )
-from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table
+from epochcast.tables import Column, Format, Record, print_notes, print_table
 from predictor.answers.interruptions import NOT_COUNTED
 from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.options import options_of
-from predictor.answers.quantities import co2, duration_estimate, energy, estimate, percent, rounded_duration
+from predictor.answers.quantities import (
+    co2,
+    duration,
+    duration_estimate,
+    energy,
+    estimate,
+    number,
+    percent,
+    rounded_duration,
+)
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import short_offer
 

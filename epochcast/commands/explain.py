@@ -12,8 +12,9 @@ import typer
 from epochcast.api import USUAL_BATCH_SIZES
 from epochcast.commands import options as o
 from epochcast.notes import beware, legend, most_important
-from epochcast.tables import Column, Format, Record, number, print_notes, print_records, print_table
+from epochcast.tables import Column, Format, Record, print_notes, print_records, print_table
 from predictor.answers.notes import Priority, Reason, notes_of
+from predictor.answers.quantities import number
 from predictor.answers.question import Question
 from predictor.catalogue.devices import short_name
 

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, number, print_notes, print_records, print_table
+from epochcast.tables import Column, Format, print_notes, print_records, print_table
+from predictor.answers.quantities import number
 from predictor.measurements.hosts import HostMeasurement, write_host
 
 _UNSTEADY = 0.1

@@ -5,7 +5,8 @@ from typing import Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, number, print_as
+from epochcast.tables import Column, Format, print_as
+from predictor.answers.quantities import number
 
 app = typer.Typer(help="The catalogue of machines around GPUs.", no_args_is_help=True)
 

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, counted, number, print_records, print_table
+from epochcast.tables import Column, Format, counted, print_records, print_table
+from predictor.answers.quantities import number
 
 app = typer.Typer(help="Cloud offers and their prices.", no_args_is_help=True)
 

@@ -19,17 +19,18 @@ from epochcast.tables import (
     Format,
     Record,
     counted,
-    duration,
     print_as,
     print_notes,
     print_records,
     print_table,
 )
+from predictor.answers.quantities import duration
 from predictor.catalogue.devices import is_cpu
 
 if TYPE_CHECKING:
     from proxy_cnns.configuration import Configuration
-    from proxy_cnns.runs import Outcome, Request
+    from proxy_cnns.jobs import Request
+    from proxy_cnns.runs import Outcome
 
 app = typer.Typer(
     help="Measure this machine: operators, proxy CNNs, whole CNNs.", invoke_without_command=True

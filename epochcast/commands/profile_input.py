@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, Record, number, print_notes, print_records, print_table
+from epochcast.tables import Column, Format, Record, print_notes, print_records, print_table
+from predictor.answers.quantities import number
 
 if TYPE_CHECKING:
     from predictor.measurements.inputs import InputMeasurement

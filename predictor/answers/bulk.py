@@ -42,16 +42,6 @@ from predictor.table_files import (
     writing_table,
 )
 
-__all__ = [
-    "ADDED_COLUMNS",
-    "REQUIRED_COLUMNS",
-    "Columns",
-    "Spread",
-    "answered_here",
-    "optional_columns",
-    "predict_rows",
-]
-
 ADDED_COLUMNS = (*NUMBERS, FITS, *WORDS)
 
 Columns = Mapping[str, Coded]

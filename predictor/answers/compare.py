@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     Places = NDArray[np.int64]
     Columns = dict[str, list[Any]]
 
-__all__ = ["Comparison", "ComparisonRow", "Verdict", "compare"]
-
 
 _SHARED_FROM_H = 1 / 6
 """Hours on one GPU from which several are tried: starting their processes, which no time counts, takes a share."""

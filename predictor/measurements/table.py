@@ -16,7 +16,6 @@ from predictor.measurements.schema import (
     CHECKS,
     COLUMNS,
     FORMAT_VERSION,
-    Column,
     RowNames,
     column,
     is_set,
@@ -28,21 +27,6 @@ from predictor.table_files import STANDARD, SUFFIXES, is_parquet, read_frame, wr
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "COLUMNS",
-    "FORMAT_VERSION",
-    "REQUIRED",
-    "Column",
-    "canonical_gpu_name",
-    "check_measurements",
-    "disturbed_rows",
-    "noise_by_batch_size",
-    "noise_of",
-    "read_measurements",
-    "read_own_tables",
-    "summary",
-    "write_measurements",
-]
 
 _WIDE = 0.1  # median_precision above which a time is called noisy; a prediction's interval is as wide
 _DISTURBED = 0.3  # ln time that other work may add

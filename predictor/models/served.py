@@ -46,8 +46,6 @@ from predictor.models.roofline.model import Roofline
 from predictor.operators.kernels import operator_classes_of
 from predictor.stopping import check_stop
 
-__all__ = ["Anchor", "IterationForecast", "Model"]
-
 Array = NDArray[np.float64]
 
 FORMAT_VERSION = 4

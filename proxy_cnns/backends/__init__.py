@@ -4,9 +4,7 @@ from importlib import import_module
 from typing import cast
 
 from predictor.errors import SchemaError, nearest
-from proxy_cnns.backends.protocol import Backend, Prepared
-
-__all__ = ["BACKENDS", "Backend", "Prepared", "check_framework", "load_backend"]
+from proxy_cnns.backends.protocol import Backend
 
 BACKENDS = {
     "pytorch": "proxy_cnns.backends.torch.backend:TorchBackend",

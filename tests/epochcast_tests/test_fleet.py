@@ -21,7 +21,8 @@ from predictor.answers.bulk import predict_rows
 from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, SchemaError, ServiceError
 from predictor.measurements.table import read_measurements
-from proxy_cnns.runs import CPU_RESOURCE, Request, profile
+from proxy_cnns.jobs import Request
+from proxy_cnns.runs import CPU_RESOURCE, profile
 
 ROOT = Path(__file__).parents[2]
 FAKES = ROOT / "tests" / "proxy_cnns_tests"

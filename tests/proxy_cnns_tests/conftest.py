@@ -9,7 +9,7 @@ import pytest
 
 from predictor.catalogue.modes import Mode
 from proxy_cnns.device import DeviceState, Monitor
-from proxy_cnns.runs import Request
+from proxy_cnns.jobs import Request
 
 # The fake framework must be found by its name in other processes as well.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -13,8 +13,9 @@ from predictor.measurements.hosts import DISPATCHED, HOST_CNNS, HostTime
 from proxy_cnns import backends, host
 from proxy_cnns.device import Monitor
 from proxy_cnns.host import HOST_MODES, measure_host, reference_times
+from proxy_cnns.jobs import Request
 from proxy_cnns.rows_file import sidecar_path
-from proxy_cnns.runs import Request, profile
+from proxy_cnns.runs import profile
 
 
 @pytest.fixture

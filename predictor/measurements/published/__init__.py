@@ -27,25 +27,12 @@ from predictor.measurements.published.data_set import (
     DataSet,
     ImportReport,
     LayerTables,
-    Provenance,
     published_file,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "DATA_SETS",
-    "FITTED",
-    "OPERATORS_PER_GPU",
-    "DataSet",
-    "ImportReport",
-    "Provenance",
-    "import_measurements",
-    "load_published",
-    "published_features",
-    "published_layer_tables",
-]
 
 DATA_SETS: dict[str, DataSet] = {
     each.name: each

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from predictor.answers.asked import Asked
-from predictor.answers.compare import Comparer, Comparison, ComparisonRow, compare
+from predictor.answers.compare import Comparer, Comparison, compare
 from predictor.answers.grid import Iterations
 from predictor.answers.question import Plan, Question
-from predictor.answers.ranking import place_of, short_offer
+from predictor.answers.ranking import ComparisonRow, place_of, short_offer
 from predictor.catalogue.devices import short_name
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,15 @@ import pandas as pd
 import pytest
 
 from predictor.errors import DataError, SchemaError, UnknownGpuError
-from predictor.measurements.schema import CHECKS, RowNames, missing_column, text_column
-from predictor.measurements.table import (
+from predictor.measurements.schema import (
+    CHECKS,
     COLUMNS,
     FORMAT_VERSION,
+    RowNames,
+    missing_column,
+    text_column,
+)
+from predictor.measurements.table import (
     REQUIRED,
     check_measurements,
     disturbed_rows,

@@ -12,7 +12,8 @@ from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
-from predictor.models.served import Anchor, Model
+from predictor.models.forecast import Anchor
+from predictor.models.served import Model
 
 T4, BATCHES = find_gpu("T4"), (16, 64, 256)
 V100 = "Tesla V100-SXM2-16GB"

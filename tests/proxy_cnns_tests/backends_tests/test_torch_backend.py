@@ -16,8 +16,8 @@ from predictor.errors import (
     ProfilingError,
     SchemaError,
 )
-from proxy_cnns.backends import Backend, load_backend
-from proxy_cnns.backends.protocol import Launches
+from proxy_cnns.backends import load_backend
+from proxy_cnns.backends.protocol import Backend, Launches
 from proxy_cnns.backends.torch.device import refusing
 from proxy_cnns.backends.torch.modes import check_mode
 from proxy_cnns.configuration import Builder, Configuration, Subject

@@ -11,7 +11,8 @@ import pytest
 from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import proxy_table
 from predictor.errors import ProfilingError, SchemaError
-from proxy_cnns.backends import Backend, load_backend
+from proxy_cnns.backends import load_backend
+from proxy_cnns.backends.protocol import Backend
 from proxy_cnns.backends.torch import training
 from proxy_cnns.backends.torch.modes import check_mode
 from proxy_cnns.configuration import Configuration, Subject
