@@ -78,17 +78,9 @@ class FoundMeasurements(BaseModel):
 
 _REF = "#/components/schemas/{model}"
 _MODELS: tuple[type[BaseModel], ...] = (
-    PredictionQuestion,
-    ComparisonQuestion,
-    CalibrationQuestion,
-    ExplanationQuestion,
-    CheckQuestion,
-    DifferenceQuestion,
-    MemoryPlanQuestion,
-    Problem,
-    MeasurementRows,
-    FoundMeasurements,
-)
+    PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion, CheckQuestion,
+    DifferenceQuestion, MemoryPlanQuestion, Problem, MeasurementRows, FoundMeasurements,
+)  # fmt: skip
 _ALWAYS = (429, 500, 503, 504)
 _WITH_BODY = (400, 408, 413, 415, 422)
 

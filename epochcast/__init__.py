@@ -38,35 +38,11 @@ if TYPE_CHECKING:
     from predictor.cnns.torch_step import record
 
 __all__ = [
-    "Cause",
-    "Checkup",
-    "ComparisonRow",
-    "Difference",
-    "Explanation",
-    "MemoryPlan",
-    "MemoryPlans",
-    "NetBuilder",
-    "ParallelWay",
-    "PredictionRow",
-    "Verdict",
-    "check",
-    "compare",
-    "diff",
-    "evaluate",
-    "explain",
-    "feature_table",
-    "fit",
-    "fit_memory",
-    "largest_batch_size",
-    "lightning_callback",
-    "load_measurements",
-    "parallel_ways",
-    "predict",
-    "profile",
-    "record",
-    "trainer_callback",
-    "watch",
-]
+    "Cause", "Checkup", "ComparisonRow", "Difference", "Explanation", "MemoryPlan", "MemoryPlans", "NetBuilder",
+    "ParallelWay", "PredictionRow", "Verdict", "check", "compare", "diff", "evaluate", "explain", "feature_table",
+    "fit", "fit_memory", "largest_batch_size", "lightning_callback", "load_measurements", "parallel_ways",
+    "predict", "profile", "record", "trainer_callback", "watch",
+]  # fmt: skip
 
 _HOME = dict.fromkeys(__all__, "epochcast.api") | {
     **dict.fromkeys(

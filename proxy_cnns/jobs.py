@@ -57,17 +57,9 @@ from proxy_cnns.rows_file import (
 )
 
 _IDENTITY = (
-    "gpu",
-    "host",
-    "framework",
-    "framework_version",
-    "cuda",
-    "cudnn",
-    "driver",
-    "convolutions",
-    "batch_norm_and_pooling",
-    "workspace_mib",
-)
+    "gpu", "host", "framework", "framework_version", "cuda", "cudnn", "driver", "convolutions",
+    "batch_norm_and_pooling", "workspace_mib",
+)  # fmt: skip
 _COLUMNS = ("framework_version", "cudnn", "workspace_mib")
 _PATIENCE_S = 3.0  # utilisation is a mean over up to a second, in which our own last run may still count
 

@@ -8,15 +8,8 @@ _INTRODUCTION = """# Python
 `EpochcastError`, whose message says what would be right.
 """
 _FIRST = (
-    "compare",
-    "predict",
-    "largest_batch_size",
-    "explain",
-    "load_measurements",
-    "profile",
-    "fit",
-    "evaluate",
-)
+    "compare", "predict", "largest_batch_size", "explain", "load_measurements", "profile", "fit", "evaluate",
+)  # fmt: skip
 
 
 def python_page() -> str:

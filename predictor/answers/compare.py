@@ -383,13 +383,8 @@ class Comparer:
 
 
 _FAST = (
-    "fast_precision",
-    "fast_memory_format",
-    "fast_ratio",
-    "fast_time_h",
-    "fast_cost_usd",
-    "fast_bottleneck",
-)
+    "fast_precision", "fast_memory_format", "fast_ratio", "fast_time_h", "fast_cost_usd", "fast_bottleneck",
+)  # fmt: skip
 
 
 def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Columns:

@@ -26,16 +26,8 @@ _COMPARED: dict[str, Callable[[int, float], bool]] = {
 }
 _BOTH, _EITHER = {"logical_and", "bitwise_and", "mul", "prod", "all"}, {"logical_or", "bitwise_or"}
 _SAME = {
-    "view",
-    "_unsafe_view",
-    "reshape",
-    "clone",
-    "_to_copy",
-    "permute",
-    "transpose",
-    "squeeze",
-    "unsqueeze",
-}
+    "view", "_unsafe_view", "reshape", "clone", "_to_copy", "permute", "transpose", "squeeze", "unsqueeze",
+}  # fmt: skip
 _SAME |= {"detach", "alias", "t", "contiguous", "clamp", "clamp_min", "expand", "select", "slice", "index"}
 _SAME |= {"unbind", "split", "gather", "lift_fresh", "bitwise_or_", "abs", "as_strided", "index_select"}
 _JOINED = {"sum", "any", "amax", "max", "count_nonzero", "argmax"}

@@ -26,15 +26,8 @@ from predictor.errors import SchemaError
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _LEFT_ALONE = (CodeType, FrameType, GeneratorType, ModuleType)
 _OF_OTHER_THREADS = {
-    "_thread",
-    "asyncio",
-    "concurrent",
-    "logging",
-    "multiprocessing",
-    "queue",
-    "socket",
-    "threading",
-}
+    "_thread", "asyncio", "concurrent", "logging", "multiprocessing", "queue", "socket", "threading",
+}  # fmt: skip
 """Modules whose objects other threads and processes change meanwhile."""
 
 _LARGE_ARRAY_BYTES = 64 * 2**20

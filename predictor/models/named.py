@@ -235,16 +235,8 @@ def _fitted(name: str, rows: pd.DataFrame) -> WholePredictor:
 
 
 _SAME = (
-    "gpu",
-    "cnn",
-    "image_size",
-    "batch_size",
-    "framework",
-    "precision",
-    "memory_format",
-    "autotune",
-    "kind",
-)
+    "gpu", "cnn", "image_size", "batch_size", "framework", "precision", "memory_format", "autotune", "kind",
+)  # fmt: skip
 _MODE = ("framework", "precision", "memory_format", "autotune")
 
 

@@ -238,26 +238,10 @@ def _product(layer: Layer, *columns: str) -> float:
 Array = NDArray[np.float64]
 
 SHAPE_COLUMNS = (
-    "in_channels",
-    "out_channels",
-    "groups",
-    "positions",
-    "map_ratio",
-    "kernel",
-    "elongation",
-    "stride",
-    "dilation",
-    "uneven_in",
-    "uneven_out",
-    "uneven_map",
-    "input_gradient",
-    "in_place",
-    "wide_input",
-    "bias",
-    "n_tensors",
-    "forward",
-    "broadcast",
-)
+    "in_channels", "out_channels", "groups", "positions", "map_ratio", "kernel", "elongation", "stride", "dilation",
+    "uneven_in", "uneven_out", "uneven_map", "input_gradient", "in_place", "wide_input", "bias", "n_tensors",
+    "forward", "broadcast",
+)  # fmt: skip
 """Columns of `shape_columns`."""
 
 _CPU_RATES = Rates(

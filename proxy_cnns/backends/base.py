@@ -38,13 +38,9 @@ USER_CHANNELS = 3
 
 _LEFT_MIB = 8.0
 _OUT_OF_MEMORY = (
-    "out of memory",
-    "out_of_memory",
-    "alloc_failed",
-    "cudaerrormemoryallocation",
-    "can't allocate memory",
+    "out of memory", "out_of_memory", "alloc_failed", "cudaerrormemoryallocation", "can't allocate memory",
     "not enough memory",
-)
+)  # fmt: skip
 _LEAST_CAPABILITY = {"fp32": (0, 0), "tf32": (8, 0), "fp16": (5, 3), "amp_fp16": (5, 3), "amp_bf16": (8, 0)}
 """The compute capability from which a GPU has each precision."""
 

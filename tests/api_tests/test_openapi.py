@@ -28,13 +28,9 @@ from api.store.keys import add_key
 
 EXAMPLES = int(os.environ.get("EPOCHCAST_FUZZ_EXAMPLES", "8"))
 CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    unsupported_method,
-]
+    not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
+    response_schema_conformance, unsupported_method,
+]  # fmt: skip
 
 
 def document_of(app):

@@ -10,19 +10,9 @@ import pytest
 import epochcast
 
 HEAVY = (
-    "numpy",
-    "pandas",
-    "sklearn",
-    "scipy",
-    "torch",
-    "chainer",
-    "onnx",
-    "matplotlib",
-    "joblib",
-    "pyarrow",
-    "distributed",
-    "keras",
-)
+    "numpy", "pandas", "sklearn", "scipy", "torch", "chainer", "onnx", "matplotlib", "joblib", "pyarrow",
+    "distributed", "keras",
+)  # fmt: skip
 PREDICT = "predict', 'resnet18', '-g', 'T4', '-b', '8"
 
 

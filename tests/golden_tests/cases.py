@@ -9,13 +9,8 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "BULK_ROWS",
-    "EVALUATIONS",
-    "MEASURED",
-    "QUESTIONS",
-    "Question",
-    "own_cnn",
-]
+    "BULK_ROWS", "EVALUATIONS", "MEASURED", "QUESTIONS", "Question", "own_cnn",
+]  # fmt: skip
 
 INPUTS = Path(__file__).parent / "inputs"
 
@@ -88,13 +83,9 @@ COMPARED = ["Tesla T4", "L4", "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3"]
 FEW_GPUS = ["Tesla V100-SXM2-16GB", "Tesla T4", "NVIDIA H200"]
 
 MODES = (
-    ("fp32", "nchw"),
-    ("tf32", "nchw"),
-    ("amp_fp16", "nchw"),
-    ("amp_bf16", "nchw"),
-    ("amp_fp16", "channels_last"),
+    ("fp32", "nchw"), ("tf32", "nchw"), ("amp_fp16", "nchw"), ("amp_bf16", "nchw"), ("amp_fp16", "channels_last"),
     ("amp_bf16", "channels_last"),
-)
+)  # fmt: skip
 ALL_FACES = ("python", "cli", "rest")
 IMAGENET = {"data_set": "imagenet"}
 
@@ -361,14 +352,9 @@ def _explanations() -> list[Question]:
 
 
 QUESTIONS = (
-    *_of_the_zoo(),
-    *_of_options(),
-    *_with_anchors(),
-    *_with_own_measurements(),
-    *_of_own_cnns(),
-    *_comparisons(),
+    *_of_the_zoo(), *_of_options(), *_with_anchors(), *_with_own_measurements(), *_of_own_cnns(), *_comparisons(),
     *_explanations(),
-)
+)  # fmt: skip
 
 BULK_ROWS: list[dict[str, Any]] = [
     {

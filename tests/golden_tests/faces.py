@@ -16,14 +16,9 @@ from cases import BULK_ROWS, EVALUATIONS, MEASURED, Question
 import epochcast
 
 __all__ = [
-    "answers_of_bulk",
-    "answers_of_cli",
-    "answers_of_evaluation",
-    "answers_of_fit",
-    "answers_of_python",
-    "answers_of_rest",
-    "service",
-]
+    "answers_of_bulk", "answers_of_cli", "answers_of_evaluation", "answers_of_fit", "answers_of_python",
+    "answers_of_rest", "service",
+]  # fmt: skip
 
 Record = dict[str, Any]
 _MODE = ("precision", "memory_format")

@@ -9,17 +9,8 @@ from predictor.operators.kernels import KERNEL_CLASSES
 
 ROOT = Path(__file__).parents[2]
 PLAIN_WORDS = {
-    "add",
-    "other",
-    "loss",
-    "optimizer",
-    "linear",
-    "permute",
-    "mean",
-    "roll",
-    "matmul",
-    "attention",
-}
+    "add", "other", "loss", "optimizer", "linear", "permute", "mean", "roll", "matmul", "attention",
+}  # fmt: skip
 TELLING = set(OPERATOR_TYPES) - PLAIN_WORDS
 """Types whose names mean nothing else in the source."""
 

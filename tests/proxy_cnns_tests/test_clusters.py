@@ -17,16 +17,8 @@ from proxy_cnns.runs import JobResult, measure_here, measure_request, measured_b
 
 HERE = Path(__file__).parent
 LASTING = (
-    "gpu",
-    "host",
-    "kind",
-    "cnn",
-    "image_size",
-    "batch_size",
-    "precision",
-    "memory_format",
-    "gpu_time_ms",
-)
+    "gpu", "host", "kind", "cnn", "image_size", "batch_size", "precision", "memory_format", "gpu_time_ms",
+)  # fmt: skip
 BOTH = configurations_of(TARGETS) + configurations_of(OPERATORS)
 
 

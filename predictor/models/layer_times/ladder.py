@@ -25,14 +25,8 @@ _SAMPLE = 1000
 """Operators above which a library knows its shapes better than kernels of another precision or memory format do."""
 
 _CARRIED = (
-    *VOLUME_TYPES,
-    *RECURRENT_TYPES,
-    "instance_norm",
-    "pad",
-    "softmax",
-    "softmax of maps",
-    WIDE_WINDOWS,
-)
+    *VOLUME_TYPES, *RECURRENT_TYPES, "instance_norm", "pad", "softmax", "softmax of maps", WIDE_WINDOWS,
+)  # fmt: skip
 """Families without trees, measured on one card."""
 _N_GROUPS = 3
 _FEW = 12  # operators below which no held-out error can be estimated

@@ -60,16 +60,8 @@ _COMPUTE_CLASSES = ("convolution", "linear")
 _NARROW = 96  # channels below which a dense layer takes no less time than with as many
 _FEW = 12  # operators of a class below which its median says little
 OPERATOR_KEYS = (
-    "cnn",
-    "type",
-    "activation_kind",
-    "pass",
-    "input_gradient",
-    "in_place",
-    "wide_input",
-    "parameters",
-    "n_tensors",
-)
+    "cnn", "type", "activation_kind", "pass", "input_gradient", "in_place", "wide_input", "parameters", "n_tensors",
+)  # fmt: skip
 """Columns that distinguish operators; `cnn` holds the operator's name, which has its shape."""
 
 

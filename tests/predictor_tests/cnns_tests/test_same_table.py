@@ -18,13 +18,8 @@ from predictor.cnns.zoo import zoo_cnn, zoo_names
 
 COMPARED = [field.name for field in fields(Layer) if field.name not in ("index", "name", "inputs")]
 EXPORTED = [
-    "alexnet",
-    "convnext_tiny",
-    "densenet121",
-    "efficientnet_b0",
-    "mobilenet_v3_small",
-    "shufflenet_v2_x0_5",
-]
+    "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "mobilenet_v3_small", "shufflenet_v2_x0_5",
+]  # fmt: skip
 
 
 def rows(table: LayerTable) -> Counter[tuple[Hashable, ...]]:

@@ -11,15 +11,9 @@ from predictor.measurements.features import feature_table
 from predictor.models.ratios import Ratios
 
 GPUS = (
-    "Tesla K80",
-    "Tesla M60",
-    "Tesla P100-PCIE-16GB",
-    "Tesla V100-SXM2-16GB",
-    "Tesla T4",
-    "GeForce RTX 3090",
-    "NVIDIA A100-SXM4-40GB",
-    "NVIDIA H200",
-)
+    "Tesla K80", "Tesla M60", "Tesla P100-PCIE-16GB", "Tesla V100-SXM2-16GB", "Tesla T4", "GeForce RTX 3090",
+    "NVIDIA A100-SXM4-40GB", "NVIDIA H200",
+)  # fmt: skip
 BATCH_SIZES = (8, 16, 32, 64, 128)
 
 

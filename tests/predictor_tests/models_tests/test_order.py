@@ -18,14 +18,8 @@ from predictor.models.served import Model
 from predictor.operators.kernels import kernels_of
 
 CNNS = (
-    "resnet50",
-    "vgg16",
-    "mobilenet_v2",
-    "densenet121",
-    "efficientnet_b0",
-    "resnet18_cifar",
-    "convnext_tiny",
-)
+    "resnet50", "vgg16", "mobilenet_v2", "densenet121", "efficientnet_b0", "resnet18_cifar", "convnext_tiny",
+)  # fmt: skip
 MODES = (
     ("fp32", "nchw"),
     ("tf32", "nchw"),

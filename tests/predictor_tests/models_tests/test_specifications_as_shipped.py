@@ -11,15 +11,9 @@ from predictor.models.base import Case
 from predictor.models.served import Model
 
 CNNS = (
-    "alexnet",
-    "vgg16",
-    "resnet50",
-    "densenet121",
-    "mobilenet_v2",
-    "efficientnet_b0",
-    "convnext_tiny",
+    "alexnet", "vgg16", "resnet50", "densenet121", "mobilenet_v2", "efficientnet_b0", "convnext_tiny",
     "regnet_y_400mf",
-)
+)  # fmt: skip
 FASTER = (("tf32", "fp32"), ("amp_fp16", "fp32"), ("amp_bf16", "fp32"), ("fp16", "amp_fp16"))
 SIZES = np.array([8.0, 16.0, 32.0, 64.0, 128.0, 256.0])
 """Within the measured ones: outside, that reason widens the interval."""

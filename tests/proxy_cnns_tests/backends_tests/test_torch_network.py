@@ -13,19 +13,9 @@ from proxy_cnns.backends.graph import image_shape
 from proxy_cnns.backends.torch.network import network
 
 _COMPARED = (
-    "alexnet",
-    "convnext_tiny",
-    "densenet121",
-    "efficientnet_b0",
-    "googlenet",
-    "inception_v3",
-    "mobilenet_v2",
-    "mobilenet_v3_small",
-    "regnet_y_400mf",
-    "resnet18",
-    "shufflenet_v2_x1_0",
-    "squeezenet1_0",
-)
+    "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "inception_v3", "mobilenet_v2",
+    "mobilenet_v3_small", "regnet_y_400mf", "resnet18", "shufflenet_v2_x1_0", "squeezenet1_0",
+)  # fmt: skip
 
 
 def small_table(name: str) -> LayerTable:
