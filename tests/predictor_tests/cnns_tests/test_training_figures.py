@@ -16,12 +16,20 @@ def trainings(torch, monkeypatch):
     return trainings
 
 
-def test_the_errors_of_the_page_are_those_of_its_tables(trainings):
+@pytest.mark.parametrize(
+    ("forecast", "truth", "host"),
+    [
+        ("trainings_forecast", "trainings_h100", ""),
+        ("strangers_forecast", "strangers_h100", ""),
+        ("strangers_forecast", "strangers_h100", "h100_16_cores"),
+    ],
+)
+def test_the_errors_of_the_page_are_those_of_its_tables(trainings, forecast, truth, host):
     page = (ROOT / "docs/recorded_steps.md").read_text(encoding="utf-8")
-    files = (ROOT / "benchmarks/trainings_forecast.csv", ROOT / "benchmarks/trainings_h100.csv")
-    found, inside = trainings.compared(*files)
+    files = (ROOT / f"benchmarks/{name}.csv" for name in (forecast, truth))
+    found, inside = trainings.compared(*files, host)
     errors = (
         mean(abs(a / b - 1) for a, b in (each[name] for each in found.values())) for name in trainings.GOALS
     )
     figures = " | ".join(f"{error:.1%}".replace("%", " %") for error in errors)
-    assert f"(`{files[0].name}`) | {figures} | {inside} of {len(found)} |" in page
+    assert f"(`{host or f'{forecast}.csv'}`) | {figures} | {inside} of {len(found)} |" in page
