@@ -345,17 +345,9 @@ class Neighbour:
 
     def __init__(self, place: Place) -> None:
         command = [
-            sys.executable,
-            __file__,
-            "faults",
-            "neighbour",
-            "--device",
-            place.device,
-            "--batch",
-            str(place.batch),
-            "--side",
-            str(place.side),
-        ]
+            sys.executable, __file__, "faults", "neighbour", "--device", place.device, "--batch", str(place.batch),
+            "--side", str(place.side),
+        ]  # fmt: skip
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def train(self, cnn: str) -> None:

@@ -253,19 +253,9 @@ def keep(judged: pd.DataFrame, group: list[Figure], folder: Path, state: str, se
     """Write judged rows, to be used again in this state."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = [
-        "scenario",
-        "error",
-        "gpu",
-        "precision",
-        "memory_format",
-        "cnn",
-        "predictor",
-        "part",
-        "measured",
-        "predicted",
-        "low",
-        "high",
-    ]
+        "scenario", "error", "gpu", "precision", "memory_format", "cnn", "predictor", "part", "measured", "predicted",
+        "low", "high",
+    ]  # fmt: skip
     judged[[name for name in columns if name in judged]].to_csv(_path(group, folder, state), index=False)
     print(f"{', '.join(figure['name'] for figure in group)}: {seconds:.0f} s", file=sys.stderr)
 

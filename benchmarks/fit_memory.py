@@ -131,16 +131,8 @@ def measure(planned: Path, out: Path, budget_s: float, small: bool) -> None:
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # as the plans' lines say
     began, errors = time.monotonic(), []
     names = (
-        "cnn",
-        "memory_gib",
-        "mode",
-        "parts",
-        "n_recomputed",
-        "outcome",
-        "peak_gib",
-        "forecast_gib",
-        "reserved_gib",
-    )
+        "cnn", "memory_gib", "mode", "parts", "n_recomputed", "outcome", "peak_gib", "forecast_gib", "reserved_gib",
+    )  # fmt: skip
     with (
         planned.open(newline="", encoding="utf-8") as file,
         out.open("w", newline="", encoding="utf-8") as found,

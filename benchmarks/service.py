@@ -308,15 +308,8 @@ def burning(count: int) -> Iterator[None]:
 def memory() -> None:
     """Memory after 50,000 distinct questions about eight CNNs, at one to ten batch sizes."""
     names = (
-        "resnet18",
-        "resnet50",
-        "vgg16",
-        "densenet121",
-        "mobilenet_v2",
-        "alexnet",
-        "googlenet",
-        "efficientnet_b0",
-    )
+        "resnet18", "resnet50", "vgg16", "densenet121", "mobilenet_v2", "alexnet", "googlenet", "efficientnet_b0",
+    )  # fmt: skip
 
     def make(number: int) -> bytes:
         question = new_question(["T4"], number, cnn=names[number % 8])

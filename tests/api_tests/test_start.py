@@ -42,17 +42,8 @@ def test_workers_end_with_the_process_that_started_them():
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = [
-        sys.executable,
-        "-m",
-        "epochcast",
-        "serve",
-        "--port",
-        str(port),
-        "--workers",
-        "2",
-        "--store",
-        "",
-    ]
+        sys.executable, "-m", "epochcast", "serve", "--port", str(port), "--workers", "2", "--store", "",
+    ]  # fmt: skip
     service = subprocess.Popen(
         command, stderr=subprocess.DEVNULL, env=os.environ | {"EPOCHCAST_LOG_LEVEL": "error"}
     )

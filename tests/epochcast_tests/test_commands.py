@@ -250,19 +250,8 @@ def test_compare_shows_offer_count_used_gpus_the_prices_date_and_what_is_not_for
 def test_answers_change_with_a_users_prices_and_say_that_these_have_no_date(command, epochcast, tmp_path):
     path = tmp_path / "prices.csv"
     asked = (
-        command,
-        "resnet18",
-        "--samples",
-        10**6,
-        "-b",
-        64,
-        "-g",
-        "T4",
-        "-g",
-        "V100-SXM2-16GB",
-        "--offers",
-        path,
-    )
+        command, "resnet18", "--samples", 10**6, "-b", 64, "-g", "T4", "-g", "V100-SXM2-16GB", "--offers", path,
+    )  # fmt: skip
     cheapest = []
     for t4, v100 in ((0.01, 9.0), (9.0, 0.01)):
         path.write_text(

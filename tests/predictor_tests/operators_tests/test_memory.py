@@ -169,14 +169,9 @@ def scaled_residual_block(torch):
 def frozen_layers_behind_a_trained_one(torch):
     nn = torch.nn
     frozen = (
-        nn.Conv2d(16, 16, 3, padding=1),  # keeps its input for the input's gradient
-        nn.GroupNorm(4, 16),
-        nn.Conv2d(16, 8, 1),
-        nn.Flatten(),
-        nn.Linear(8 * 32 * 32, 32),  # keeps nothing
-        nn.GELU(),
-        nn.Linear(32, 10),
-    )
+        nn.Conv2d(16, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.Conv2d(16, 8, 1), nn.Flatten(),
+        nn.Linear(8 * 32 * 32, 32), nn.GELU(), nn.Linear(32, 10),
+    )  # fmt: skip
     return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *(each.requires_grad_(False) for each in frozen))
 
 

@@ -229,14 +229,10 @@ class Performance(ctypes.Structure):
     """cuDNN's record of one algorithm: ``cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t``."""
 
     _fields_ = (
-        ("algorithm", ctypes.c_int),
-        ("status", ctypes.c_int),
-        ("time_ms", ctypes.c_float),
-        ("memory", ctypes.c_size_t),
-        ("deterministic", ctypes.c_int),
-        ("math", ctypes.c_int),
+        ("algorithm", ctypes.c_int), ("status", ctypes.c_int), ("time_ms", ctypes.c_float),
+        ("memory", ctypes.c_size_t), ("deterministic", ctypes.c_int), ("math", ctypes.c_int),
         ("reserved", ctypes.c_int * 3),
-    )
+    )  # fmt: skip
 
 
 _P, _I, _SIZE, _DOUBLE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_double
