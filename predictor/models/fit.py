@@ -113,18 +113,16 @@ class TrainingData:
     def of_default(
         cls,
         published: str | PathLike[str] | None = None,
-        sources: Sequence[str] | None = None,
         uploaded: pd.DataFrame | None = None,
     ) -> Self:
         """All that the shipped default is fitted on; arguments as of `fit_default`."""
         import pandas as pd
 
         from predictor.measurements.features import feature_table
-        from predictor.measurements.published import DATA_SETS, FITTED, published_features
+        from predictor.measurements.published import DATA_SETS, published_features
 
-        sources = FITTED if sources is None else sources
         uploaded = None if uploaded is None else _checked(uploaded)
-        of_others = published_features(published, sources)  # first: it says at once if they are missing
+        of_others = published_features(published)  # first: it says at once if they are missing
         own = own_measurements()
         others, layers = _of_no_instrument(own), own
         if uploaded is not None:
@@ -134,7 +132,7 @@ class TrainingData:
             feature_table(_without_layers(others)),
             feature_table(_sample_of_operators(own)),
         ]
-        provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
+        provenance = [{"source": name, **asdict(each.provenance)} for name, each in DATA_SETS.items()]
         features = pd.concat(parts, ignore_index=True)
         return cls(features, layers, own_measurements(_OF_PROXIES), provenance)
 
@@ -201,17 +199,13 @@ class TrainingData:
         )
 
 
-def fit_default(
-    published: str | PathLike[str] | None = None,
-    sources: Sequence[str] | None = None,
-    uploaded: pd.DataFrame | None = None,
-) -> Model:
+def fit_default(published: str | PathLike[str] | None = None, uploaded: pd.DataFrame | None = None) -> Model:
     """Fit the default model on the published measurements, and on an uploaded table if given.
 
-    `published`: as in `published_data_root`. `sources`: published data sets; by default those with `DataSet.fitted`.
-    `uploaded`: a measurement table of operators, which join the libraries, and of CNNs by their zoo names.
+    `published`: as in `published_data_root`. `uploaded`: a measurement table of operators, which join the libraries,
+    and of CNNs by their zoo names.
     """
-    return TrainingData.of_default(published, sources, uploaded).model()
+    return TrainingData.of_default(published, uploaded).model()
 
 
 def fit_measurements(frame: pd.DataFrame) -> Model:

@@ -7,7 +7,7 @@ a path, or `$EPOCHCAST_PUBLISHED_DATA`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,10 +46,7 @@ DATA_SETS: dict[str, DataSet] = {
         deepbench.DATA_SET,
     )
 }
-"""In the order in which their rows are joined."""
-
-FITTED = tuple(name for name, each in DATA_SETS.items() if each.fitted)
-"""Data sets that the default model is fitted on."""
+"""In the order in which their rows are joined; the default model is fitted on all."""
 
 OPERATORS_PER_GPU = 120
 """Single layers kept per source and GPU: enough to learn a GPU's rates from, few enough to fit in seconds."""
@@ -103,33 +100,30 @@ def published_layer_tables(folder: str | os.PathLike[str] | None = None) -> Laye
 
 
 def published_features(
-    folder: str | os.PathLike[str] | None = None,
-    sources: Sequence[str] = FITTED,
-    operators_per_gpu: int = OPERATORS_PER_GPU,
-    seed: int = 0,
+    folder: str | os.PathLike[str] | None = None, sources: Iterable[str] | None = None
 ) -> pd.DataFrame:
     """Build the feature table of published measurements.
 
-    `folder`: where the published tables lie; `$EPOCHCAST_PUBLISHED_DATA` by default. `sources`: keys of `DATA_SETS`.
-    `operators_per_gpu`: most rows of single layers kept of each source and GPU, drawn with `seed`. Gives features as of
-    `feature_table`. Rejected rows are left out, and so are CNNs whose layers are unpublished (four rows of PROFET's,
-    most of timm's). DataError if the folder or a table is missing.
+    `folder`: where the published tables lie; `$EPOCHCAST_PUBLISHED_DATA` by default. `sources`: keys of `DATA_SETS`;
+    all unless given. Gives features as of `feature_table`; of single layers `OPERATORS_PER_GPU` rows of each source and
+    GPU. Rejected rows are left out, and so are CNNs whose layers are unpublished (four rows of PROFET's, most of
+    timm's). DataError if the folder or a table is missing.
     """
     measurements = load_published(folder, sources)
     tables = published_layer_tables(folder)
-    kept = _with_fewer_operators(measurements, operators_per_gpu, seed)
+    kept = _with_fewer_operators(measurements)
     features = feature_table(kept, lambda cnn, image_size: tables.get((cnn, image_size)))
     structured = (features["kind"] == "operator") | features["layer_table"].notna()
     return features[structured].reset_index(drop=True)
 
 
-def _with_fewer_operators(measurements: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:
+def _with_fewer_operators(measurements: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     operators = measurements[measurements["kind"] == "operator"]
     if operators.empty:
         return measurements
-    shuffled = operators.sample(frac=1.0, random_state=seed)
-    chosen = shuffled.groupby(["source", "gpu"], sort=False).head(n)
+    shuffled = operators.sample(frac=1.0, random_state=0)
+    chosen = shuffled.groupby(["source", "gpu"], sort=False).head(OPERATORS_PER_GPU)
     whole = measurements[measurements["kind"] != "operator"]
     return pd.concat([whole, chosen.sort_index()], ignore_index=True)

@@ -99,8 +99,6 @@ class DataSet:
         What a user of the data should know, from the rows that are kept.
     layer_tables : callable, optional
         Layer tables of its CNNs, from the folder of published tables; empty if their file is not there.
-    fitted : bool
-        Whether the default model is fitted on it.
     """
 
     name: str
@@ -115,7 +113,6 @@ class DataSet:
     arranged: Callable[[pd.DataFrame], pd.DataFrame] = _unchanged
     computed: Callable[[pd.DataFrame], dict[str, Any]] = _nothing
     layer_tables: Callable[[Path], LayerTables] | None = None
-    fitted: bool = False
 
     def columns(self) -> tuple[str, ...]:
         """Columns that its table must have."""

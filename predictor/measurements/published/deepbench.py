@@ -80,7 +80,6 @@ DATA_SET = DataSet(
     arranged=_by_pass,
     computed=_columns,
     oddities=_oddities,
-    fitted=True,
     provenance=Provenance(
         project="DeepBench",
         repository="https://github.com/baidu-research/DeepBench",

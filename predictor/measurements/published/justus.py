@@ -62,7 +62,6 @@ DATA_SET = DataSet(
     ),
     computed=_columns,
     oddities=_oddities,
-    fitted=True,
     provenance=Provenance(
         project="ml-performance-prediction",
         repository="https://github.com/CDECatapult/ml-performance-prediction",

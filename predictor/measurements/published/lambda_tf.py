@@ -273,7 +273,6 @@ DATA_SET = DataSet(
     layer_tables=layer_tables_of(
         _TABLE, "lambda", lambda cnn, image_size: tf_cnn(cnn, image_size) if cnn in TF_CNNS else None
     ),
-    fitted=True,
     provenance=Provenance(
         project="Lambda TensorFlow benchmark",
         repository="https://github.com/lambdal/lambda-tensorflow-benchmark",

@@ -239,7 +239,6 @@ DATA_SET = DataSet(
     computed=_columns,
     oddities=_oddities,
     layer_tables=profet_layer_tables,
-    fitted=True,
     provenance=Provenance(
         project="PROFET",
         repository="https://github.com/ddps-lab/profet",

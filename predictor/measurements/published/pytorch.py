@@ -65,7 +65,6 @@ DATA_SET = DataSet(
     computed=_columns,
     oddities=_oddities,
     layer_tables=layer_tables_of(_TABLE, "pytorch", zoo_layers, _CNNS),
-    fitted=True,
     provenance=Provenance(
         project="Lambda deep learning benchmark; Sia; pytorch-gpu-benchmark",
         repository="https://github.com/lambdal/deeplearning-benchmark, "

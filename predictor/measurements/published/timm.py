@@ -140,7 +140,6 @@ DATA_SET = DataSet(
     computed=_columns,
     oddities=_oddities,
     layer_tables=layer_tables_of(_TABLE, "timm", timm_layers),
-    fitted=True,
     provenance=Provenance(
         project="PyTorch Image Models (timm)",
         repository="https://github.com/huggingface/pytorch-image-models",

@@ -49,7 +49,6 @@ DATA_SET = DataSet(
     computed=_columns,
     oddities=_oddities,
     layer_tables=layer_tables_of(_TABLE, "timm", timm.timm_layers),
-    fitted=True,
     provenance=replace(
         timm.DATA_SET.provenance,
         measured="forward throughput of about 1,000 CNNs and transformers on GeForce RTX 3090, 4090, 5090 and RTX PRO "

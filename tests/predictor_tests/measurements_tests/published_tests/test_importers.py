@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from predictor.errors import DataError, SchemaError
+from predictor.evaluation.scenarios import SCENARIOS
 from predictor.measurements.published import (
     DATA_SETS,
-    FITTED,
     import_measurements,
     load_published,
 )
@@ -72,8 +72,9 @@ def test_every_whole_cnn_says_whether_it_copies_its_images_or_the_card_says_why_
     assert silent == {"pytorch"}  # differs from row to row there
 
 
-def test_the_data_sets_of_the_fit_are_those_whose_cards_say_so():
-    assert FITTED == ("profet", "lambda-tf", "pytorch", "timm", "timm-forward", "justus", "deepbench")
+def test_every_published_source_of_a_scenario_is_a_data_set():
+    needed = {source.split("/")[0] for scenario in SCENARIOS.values() for source in scenario.sources}
+    assert needed - {"h200", "h100"} <= {*DATA_SETS}
 
 
 def test_an_unknown_importer_is_refused_with_the_nearest(published):
