@@ -468,16 +468,14 @@ def finite(value: Any) -> float:
     return number
 
 
-def numbers_of(
-    X: pd.DataFrame, column: str, error: type[SchemaError | OutOfRangeError], subject: str = "gpu"
-) -> Floats:
-    """One column as finite numbers of shape (n_rows,); `error` names the column and the subjects without a value."""
+def numbers_of(X: pd.DataFrame, column: str, error: type[SchemaError | OutOfRangeError]) -> Floats:
+    """One column as finite numbers of shape (n_rows,); `error` names the column and the GPUs without a value."""
     import pandas as pd
 
     values = pd.to_numeric(X[column], errors="coerce").to_numpy(dtype=float)
     bad = ~np.isfinite(values)
     if bad.any():
-        whose = sorted({str(value) for value in X.loc[bad, subject]}) if subject in X else ["some rows"]
+        whose = sorted({str(value) for value in X.loc[bad, "gpu"]}) if "gpu" in X else ["some rows"]
         raise error(
             f"column {column!r} has no value for {', '.join(whose[:5])}{' ...' if len(whose) > 5 else ''}. "
             "Fill it in, or use a predictor that does not need it."

@@ -271,14 +271,12 @@ class Calibration:
             return math.nan
         return self._factor(_PLAIN, coverage) * math.sqrt(self.spread.host)
 
-    def variances_for(self, gpu: str, cnn: str = "") -> dict[str, float]:
-        """Variances of residual components that apply to a CNN on a GPU."""
+    def variances_for(self, gpu: str) -> dict[str, float]:
+        """Variances of residual components that apply to a new CNN on a GPU."""
         self.check()
         new_cnn, new_gpu = self.variances["cnn"], self.variances["gpu"]
         if gpu in self.gpus:
             return dict(new_cnn)
-        if cnn in self.cnns:
-            return dict(new_gpu)
         return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in PARTS}
 
     def anchored(

@@ -138,22 +138,13 @@ def layer_bytes(layer: Layer, pass_: str, batch_size: int, element_bytes: float 
     return read + layer_bytes_written(layer, pass_, batch_size, element_bytes)
 
 
-def arithmetic_intensity(
-    layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4, cached: bool = True
-) -> float:
-    """FLOPs per byte read in one pass of a layer; 0 where nothing is read.
-
-    `layer`, `pass_`, `batch_size`, `element_bytes`: as of `layer_bytes`. `cached`: true: every tensor is read once.
-    False: every multiply-add reads both its factors from memory (layers without multiply-adds read the same either
-    way).
+def arithmetic_intensity(layer: Layer, pass_: str, batch_size: int) -> float:
+    """FLOPs per byte read in one pass of a layer in fp32; 0 where nothing is read. Arguments as of `layer_bytes`.
 
     The founding study counts only the bytes read; over all traffic it is `layer_flops` / `layer_bytes`.
     """
-    flops = layer_flops(layer, pass_, batch_size)
-    read = layer_bytes_read(layer, pass_, batch_size, element_bytes)
-    if not cached and _work(layer).flops is None:
-        read = element_bytes * flops  # two factors per multiply-add, which counts as two
-    return flops / read if read else 0.0
+    read = layer_bytes_read(layer, pass_, batch_size)
+    return layer_flops(layer, pass_, batch_size) / read if read else 0.0
 
 
 def cnn_flops(table: LayerTable, batch_size: int, passes: Iterable[str] = PASSES) -> float:

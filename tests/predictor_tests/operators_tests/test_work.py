@@ -54,10 +54,6 @@ def test_the_bare_layer_does_175_multiply_adds_per_byte_read():
     assert intensity / 2 == pytest.approx(175, rel=2e-3)
 
 
-def test_without_a_cache_it_does_an_eighth_of_a_multiply_add_per_byte():
-    assert arithmetic_intensity(BARE, "forward", 128, cached=False) / 2 == 0.125
-
-
 @pytest.mark.parametrize(("cnn", "billions"), [("vgg16", 15.47), ("resnet50", 4.09)])
 def test_known_cnns_take_their_published_multiply_adds(cnn, billions):
     assert sum(map(multiply_adds, zoo_cnn(cnn, 224))) == pytest.approx(billions * 1e9, rel=2e-3)
