@@ -2,8 +2,8 @@
 
 `speed` asks what nobody asked before over 16 connections; `day` is fourteen clients beside five burning processes;
 `memory` asks 50,000 distinct questions; `overload` sends twice what it can take; `attacks` attack it from one
-address or some while a victim at another asks; `kills` end it with -9 in a burst of uploads; `page` visits the page in
-Chromium. Without an argument all run. Each starts `epochcast serve` for itself, on Linux.
+address or some while a victim at another asks. Without an argument all run. Each starts `epochcast serve` for
+itself, on Linux.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import random
-import shutil
 import socket
 import statistics
 import subprocess
@@ -716,74 +715,7 @@ def attacks() -> None:
             )
 
 
-def kills(times: int = int(os.environ.get("EPOCHCAST_BENCH_KILLS", "20"))) -> None:
-    """Kill the service again and again in a burst of uploads; every acknowledged row is there, once."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = f"sqlite:///{folder}/store.db"
-        key, acknowledged = new_key(store), list[str]()
-
-        async def upload(port: int) -> None:
-            with suppress(OSError, asyncio.IncompleteReadError):
-                connection = await asyncio.open_connection("127.0.0.1", port)
-                while True:
-                    names = [f"{random.random()}" for _ in range(random.choice([1, 20, 300]))]  # noqa: S311
-                    body = "\n".join([COLUMNS, *(f"T4,{name},224,32,fp32,9.5" for name in names)])
-                    content = request("/v1/measurements", body, "text/csv", Authorization=f"Bearer {key}")
-                    if await asked(connection, content) == 201:
-                        acknowledged.extend(names)
-
-        async def killed(service: Service) -> None:
-            uploads = [asyncio.create_task(upload(service.port)) for _ in range(6)]
-            known = len(acknowledged)
-            while len(acknowledged) == known:  # the first upload loads pandas
-                await asyncio.sleep(0.05)
-            await asyncio.sleep(random.uniform(0.2, 1.5))  # noqa: S311
-            service.process.kill()
-            await asyncio.gather(*uploads)
-
-        for _ in range(times):
-            with Service(store, **UNBOUNDED) as service:
-                asyncio.run(killed(service))
-        found = Counter(row["cnn"] for row in stored(store))
-        lost, twice = (
-            sum(name not in found for name in acknowledged),
-            sum(count > 1 for count in found.values()),
-        )
-        print(f"kills: {times} with -9: {len(acknowledged):,} rows acknowledged, {lost} lost, {twice} twice")
-
-
-def page(times: int = 5) -> None:
-    """First visits of the page in Chromium: when the first price of an offer is seen, and what crossed the wire."""
-    from playwright.sync_api import sync_playwright
-
-    with Service(**UNBOUNDED) as service, sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=shutil.which("chromium") or playwright.chromium.executable_path,
-            args=["--no-sandbox"],
-        )
-        for _ in range(times):
-            visit = chromium.new_context(locale="en-US").new_page()
-            sizes: list[int] = []
-            wire = visit.context.new_cdp_session(visit)
-            wire.send("Network.enable")
-            wire.on(
-                "Network.loadingFinished", lambda file, sizes=sizes: sizes.append(file["encodedDataLength"])
-            )
-            started = time.perf_counter()
-            visit.goto(f"http://127.0.0.1:{service.port}")
-            visit.wait_for_selector("#offers-table td:has-text('$')")
-            took_s = time.perf_counter() - started
-            visit.wait_for_selector("#why-chart > *")
-            visit.wait_for_load_state("networkidle")
-            print(
-                f"page: first dollars after {took_s:.2f} s, {sum(sizes) / 1e3:.1f} kB in {len(sizes)} files",
-                flush=True,
-            )
-            visit.context.close()
-        chromium.close()
-
-
-WHAT = {what.__name__: what for what in (speed, day, memory, overload, attacks, kills, page)}
+WHAT = {what.__name__: what for what in (speed, day, memory, overload, attacks)}
 
 
 def main(names: list[str]) -> int:
