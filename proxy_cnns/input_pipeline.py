@@ -59,9 +59,10 @@ def measure_input(
     `image_size`: side of the square that a CNN gets, in pixels. `workers`: numbers of worker processes; by default
     `usual_workers`. `loader`: ``torchvision``, ``pillow`` or ``dali`` (workers are then its threads, and 0 is left
     out); by default the first that can be imported of the first two. `stored`: ``array``: the images lie decoded in
-    memory, `image_size` pixels wide, as CIFAR-10's do. SchemaError if the folder holds no image, no loader is called
-    so, it loads no arrays, or 1 worker is not among `workers`; BackendUnavailableError if Pillow or the loader is
-    missing.
+    memory, `image_size` pixels wide, as CIFAR-10's do.
+
+    SchemaError if the folder holds no image, no loader is called so, it loads no arrays, or 1 worker is not among
+    `workers`; BackendUnavailableError if Pillow or the loader is missing.
     """
     numbers = sorted({*(workers or usual_workers())})
     if 1 not in numbers or numbers[0] < 0:

@@ -83,9 +83,11 @@ def predict_rows(
     this process, or a cluster. `device`: what computes the times of GPUs whose operators were not measured: ``cpu``, or
     ``cuda``, a GPU through CuPy. `**defaults`: options of a `Question` for every row: defaults of empty cells, and
     `model`, `measurements`, `anchors`. Samples, a row's or the default, are a part of its data set or of the default
-    one, if there is one. Gives how many rows failed. SchemaError or OutOfRangeError if the table is empty, lacks a
-    required column or already has an added one, or a default makes no sense. BackendUnavailableError if the device is
-    ``cuda`` and CuPy or a GPU is missing; nothing falls back to the CPU.
+    one, if there is one.
+
+    Gives how many rows failed. SchemaError or OutOfRangeError if the table is empty, lacks a required column or already
+    has an added one, or a default makes no sense. BackendUnavailableError if the device is ``cuda`` and CuPy or a GPU
+    is missing; nothing falls back to the CPU.
 
     From Parquet to Parquet nothing becomes text: that is about ten times as fast as CSV.
     """

@@ -165,9 +165,11 @@ def with_loading(
     (n_rows,). `times`, shape (n_rows,): `ENDS`, `gpu_time_ms` and `host_time_ms` of iterations without loading.
     `measured_so`, shape (n_rows,): whether the times follow a training that was measured, whose host worked beside its
     loader. `waited_ms`, shape (n_rows,): iterations as they were measured in this loader, with their waits; NaN where
-    none was. `parts`: mini-batches of the loader in an iteration. Gives `ENDS` with loading, `LOADING_TIMES`, `WAITS`,
-    `bottleneck`, and `workers_needed`: workers of each GPU that would make loading no bottleneck. NaN (waits: 0) where
-    loading is not counted, or no number of workers helps; each of shape (n_rows,).
+    none was. `parts`: mini-batches of the loader in an iteration.
+
+    Gives `ENDS` with loading, `LOADING_TIMES`, `WAITS`, `bottleneck`, and `workers_needed`: workers of each GPU that
+    would make loading no bottleneck. NaN (waits: 0) where loading is not counted, or no number of workers helps; each
+    of shape (n_rows,).
     """
     gpu_ms, host_ms, ends = times["gpu_time_ms"], times["host_time_ms"], tuple(times[name] for name in ENDS)
     unknown = np.full(gpu_ms.shape, math.nan)

@@ -46,11 +46,13 @@ def from_torch(
     `module`: built on any device; neither changed nor moved. If it is in evaluation mode, its copy trains.
     `image_size`: height and width of the images, in pixels. `cnn`: name of the CNN; the class's by default.
     `in_channels`: channels of the images; by default 3, or what the layer that does not run on 3 channels reads.
-    `batch`: images of the trial run, >= 2, and one more in the second; the table does not depend on it. Layers that are
-    frozen or computed again in the backward pass say which passes run. Its warnings name operators of no known type,
-    results that do not grow with the mini-batch, and parameters that nothing reads. BackendUnavailableError if PyTorch
-    is not installed; OutOfRangeError if the image is too small for the module; SchemaError if it is no module, does not
-    run on a batch of such images, runs other operators on a larger one, or has recurrent layers.
+    `batch`: images of the trial run, >= 2, and one more in the second; the table does not depend on it.
+
+    Layers that are frozen or computed again in the backward pass say which passes run. Its warnings name operators of
+    no known type, results that do not grow with the mini-batch, and parameters that nothing reads.
+    BackendUnavailableError if PyTorch is not installed; OutOfRangeError if the image is too small for the module;
+    SchemaError if it is no module, does not run on a batch of such images, runs other operators on a larger one, or has
+    recurrent layers.
     """
     torch = import_torch()
     module = _unwrapped(module)
