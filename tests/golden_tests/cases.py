@@ -122,17 +122,11 @@ def _of_options() -> list[Question]:
     }
     found = [
         Question(
-            f"few fp32 {name}",
-            "predict",
-            ["resnet50"],
-            ["Tesla T4", "NVIDIA H200"],
-            [16],
-            "fp32",
-            IMAGENET | change,
+            f"few fp32 {name}", "predict", ["resnet50"], ["Tesla T4", "NVIDIA H200"], [16], "fp32", IMAGENET | change,
             ALL_FACES,
         )
         for name, change in changes.items()
-    ]
+    ]  # fmt: skip
     for name, precision, change in (
         ("layer times", "tf32", {"method": "layer-times"}),
         ("roofline", "tf32", {"method": "roofline"}),
@@ -144,16 +138,9 @@ def _of_options() -> list[Question]:
         question = f"few {precision} {name}"
         found.append(
             Question(
-                question,
-                "predict",
-                FEW_CNNS,
-                ["NVIDIA H200"],
-                [100],
-                precision,
-                IMAGENET | change,
-                ALL_FACES,
+                question, "predict", FEW_CNNS, ["NVIDIA H200"], [100], precision, IMAGENET | change, ALL_FACES,
             )
-        )
+        )  # fmt: skip
     found += [
         Question("no samples", "predict", ["lenet5"], FEW_GPUS, [8], "fp32", {}, ALL_FACES),
         Question("cifar", "predict", ["vgg_cifar"], FEW_GPUS, [128], "fp32", {"data_set": "cifar100"}),
@@ -182,30 +169,19 @@ def _with_anchors() -> list[Question]:
     }
     found = [
         Question(
-            f"anchors {name}",
-            "predict",
-            ["resnet50"],
-            ["Tesla T4", "Tesla K80"],
-            [32],
-            "fp32",
+            f"anchors {name}", "predict", ["resnet50"], ["Tesla T4", "Tesla K80"], [32], "fp32",
             IMAGENET | {"anchors": given},
-            # The command line takes one anchor, without an image size.
             ALL_FACES if len(given) == 1 and "image_size" not in given[0] else ("python", "rest"),
         )
         for name, given in anchors.items()
-    ]
+    ]  # fmt: skip
     found.append(
         Question(
-            "anchors beside measured layers",
-            "predict",
-            ["resnet50"],
-            ["NVIDIA H200", "NVIDIA A100-SXM4-40GB"],
-            [8, 64],
-            "tf32",
-            {"samples": 1000, "anchors": [{"gpu": "H200", "batch_size": 64, "iteration_time_ms": 40.0}]},
-            ALL_FACES,
+            "anchors beside measured layers", "predict", ["resnet50"], ["NVIDIA H200", "NVIDIA A100-SXM4-40GB"],
+            [8, 64], "tf32",
+            {"samples": 1000, "anchors": [{"gpu": "H200", "batch_size": 64, "iteration_time_ms": 40.0}]}, ALL_FACES,
         )
-    )
+    )  # fmt: skip
     return found
 
 
@@ -213,30 +189,18 @@ def _with_own_measurements() -> list[Question]:
     """Made-up operators (a formula of each shape) of an L40S and a CPU, with and without whole CNNs."""
     found = [
         Question(
-            f"own {file} {cnn}",
-            "predict",
-            [cnn],
-            ["NVIDIA L40S", "NVIDIA H200"],
-            [100],
-            "tf32",
-            {"samples": 50_000, "measurements": str(INPUTS / f"own_{file}.csv.gz")},
-            ALL_FACES,
+            f"own {file} {cnn}", "predict", [cnn], ["NVIDIA L40S", "NVIDIA H200"], [100], "tf32",
+            {"samples": 50_000, "measurements": str(INPUTS / f"own_{file}.csv.gz")}, ALL_FACES,
         )
         for file in ("operators", "measurements")
         for cnn in ("resnet34", "convnext_tiny")
-    ]
+    ]  # fmt: skip
     found.append(
         Question(
-            "own cpu operators",
-            "predict",
-            ["lenet5"],
-            ["cpu:Xeon"],
-            [50],
-            "fp32",
-            {"samples": 50_000, "measurements": str(INPUTS / "own_cpu_operators.csv.gz")},
-            ("python", "cli"),
+            "own cpu operators", "predict", ["lenet5"], ["cpu:Xeon"], [50], "fp32",
+            {"samples": 50_000, "measurements": str(INPUTS / "own_cpu_operators.csv.gz")}, ("python", "cli"),
         )
-    )
+    )  # fmt: skip
     return found
 
 
@@ -273,19 +237,12 @@ def _of_own_cnns() -> list[Question]:
     }
     return [
         Question(
-            f"own cnn {name} {precision}",
-            "predict",
-            cnn,
-            ["NVIDIA H200", "NVIDIA A100-SXM4-40GB"],
-            [64],
-            precision,
-            {"samples": 50_000} | options,
-            faces,
-            needs,
+            f"own cnn {name} {precision}", "predict", cnn, ["NVIDIA H200", "NVIDIA A100-SXM4-40GB"], [64], precision,
+            {"samples": 50_000} | options, faces, needs,
         )
         for name, (cnn, options, faces, needs) in ways.items()
         for precision in ("fp32", "amp_bf16")
-    ]
+    ]  # fmt: skip
 
 
 def _comparisons() -> list[Question]:
@@ -300,18 +257,12 @@ def _comparisons() -> list[Question]:
     }
     return [
         Question(
-            f"compare {cnn} {precision} {name}",
-            "compare",
-            cnn,
-            ["Tesla T4"] if "all_offers" in plan else COMPARED,
-            [32, 64, 128],
-            precision,
-            IMAGENET | plan,
-            ALL_FACES,
+            f"compare {cnn} {precision} {name}", "compare", cnn, ["Tesla T4"] if "all_offers" in plan else COMPARED,
+            [32, 64, 128], precision, IMAGENET | plan, ALL_FACES,
         )
         for place, (name, plan) in enumerate(plans.items())
         for cnn, precision in [(("resnet50", "fp32"), ("vgg16", "amp_fp16"))[place % 2]]
-    ]
+    ]  # fmt: skip
 
 
 def _explanations() -> list[Question]:
@@ -324,30 +275,17 @@ def _explanations() -> list[Question]:
     )  # fmt: skip
     found = [
         Question(
-            f"explain {name}",
-            "explain",
-            cnn,
-            gpus,
-            [4],
-            precision,
-            options,
-            # The command line of `explain` takes no anchors.
+            f"explain {name}", "explain", cnn, gpus, [4], precision, options,
             ("python", "rest") if "anchors" in options else ALL_FACES,
         )
         for name, cnn, gpus, precision, options in asked
-    ]
+    ]  # fmt: skip
     found.append(
         Question(
-            "explain a table",
-            "explain",
-            str(INPUTS / "own_measurements.csv.gz"),
-            ["L40S"],
-            [64],
-            "tf32",
-            {},
+            "explain a table", "explain", str(INPUTS / "own_measurements.csv.gz"), ["L40S"], [64], "tf32", {},
             ("python", "cli"),
         )
-    )
+    )  # fmt: skip
     return found
 
 
