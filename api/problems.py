@@ -5,6 +5,7 @@ sent is quoted in short and made printable, since it may be anything.
 """
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
@@ -72,12 +73,27 @@ _MOST_QUOTED = 2000
 _KINDS = ("constrained-str", "str", "int", "float", "bool")  # where a value may be of several kinds
 _FORMS = ("rows", "columns")  # of measurements
 _MOST_ERRORS = 20
-_IN_JSON = {
-    "list_type": "Input should be a valid array",
-    "dict_type": "Input should be an object",
-    "model_type": "Input should be an object",
+_WHOLE_NUMBER = "Give a whole number"
+_GIVE = {
+    "list_type": "Give an array",
+    "dict_type": "Give an object",
+    "model_type": "Give an object",
+    "int_type": _WHOLE_NUMBER,
+    "int_parsing": _WHOLE_NUMBER,
+    "int_from_float": _WHOLE_NUMBER,
+    "float_type": "Give a number",
+    "float_parsing": "Give a number",
 }
-"""What pydantic says of Python's types, in the words of JSON."""
+"""What pydantic says of Python's types, in the words of JSON and of people."""
+
+_PLAIN = (
+    ("^Input should be greater than or equal to", "Give a number of at least"),
+    ("^Input should be less than or equal to", "Give a number of at most"),
+    ("^Input should be greater than", "Give a number above"),
+    ("^Input should be less than", "Give a number below"),
+    ("^Input should be ", "Give "),
+)
+"""What pydantic says, and what the core would say."""
 
 _NEXT_STEPS = {
     ("batch_sizes", "too_short"): "give one or several, such as [32, 64]",
@@ -224,9 +240,12 @@ def _path(location: Sequence[object]) -> str:
 
 
 def _detail(error: Mapping[str, Any]) -> str:
-    said = _IN_JSON.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
+    said = _GIVE.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
+    for words, plain in _PLAIN:
+        said = re.sub(words, plain, said)
     value = error.get("input")
-    if isinstance(value, bool | int | float) or (isinstance(value, str) and value):
+    is_scalar = isinstance(value, bool | int | float) or (isinstance(value, str) and value)
+    if is_scalar and repr(value) not in said:
         said = f"{said}; given: {_short(value)}"
     step = _NEXT_STEPS.get((str((_location(error) or ("",))[-1]), error["type"]))
     return _printable(f"{said}; {step}" if step else said)

@@ -91,14 +91,14 @@ def _rows_or_columns(max_rows: int) -> Any:
     rows = Annotated[list[_Measurement], Field(max_length=max_rows)]
     kind = Discriminator(
         _form_of, custom_error_type="measurements_form",
-        custom_error_message="Input should be a valid array of rows or an object of columns",
+        custom_error_message="Give an array of rows or an object of columns",
     )  # fmt: skip
     return Annotated[Annotated[rows, Tag("rows")] | Annotated[_MeasurementColumns, Tag("columns")], kind]
 
 
 def _no_dust(value: float) -> float:
     if 0 < value < _SMALLEST:
-        raise ValueError(f"Input should be at least {_SMALLEST:g}")
+        raise ValueError(f"Give at least {_SMALLEST:g}")
     return value
 
 
@@ -109,7 +109,7 @@ def _or_text(number: Any, known: Option) -> Any:
         if not isinstance(value, str):
             return value
         if not 1 <= len(value) <= _LONGEST_TEXT:
-            raise ValueError(f"Input should be a number, or a text of 1 to {_LONGEST_TEXT} characters")
+            raise ValueError(f"Give a number, or a text of 1 to {_LONGEST_TEXT} characters")
         try:
             return known.checked(value)
         except EpochcastError as error:

@@ -10,6 +10,11 @@ import { expressionInterpreter } from "./vendor/vega-interpreter-2.3.2.js";
 const LIGHT = ["#0b62b3", "#c2410c", "#0f7b55", "#a8327d", "#8a6100", "#5b45c2", "#0e7490", "#5c6670"];
 const DARK = ["#6db3ff", "#ff9c5b", "#4fd1a1", "#f08cc8", "#e8c04c", "#b3a1ff", "#4fd0e4", "#b3bcc7"];
 const SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"];
+const MORE_SHAPES = [ // paths between -1 and 1: an hourglass, an X, bars, a star, a hexagon
+  "M-1,-1H1L-1,1H1Z", "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z",
+  "M-.4,-1H.4V1H-.4Z", "M-1,-.4H1V.4H-1Z", "M0,-1L.87,-.5L.87,.5L0,1L-.87,.5L-.87,-.5Z",
+  "M0,-1.1L.25,-.34L1.05,-.34L.4,.13L.65,.89L0,.42L-.65,.89L-.4,.13L-1.05,-.34L-.25,-.34Z",
+];
 const NICE_SECONDS = [
   0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000,
   86400, 172800, 432000, 864000, 1728000, 4320000, 8640000, 31536000, 94608000, 315360000,
@@ -22,6 +27,9 @@ export function look(place) {
   const palette = darkness.matches ? DARK : LIGHT;
   return { color: palette[place % palette.length], shape: SHAPES[place % SHAPES.length] };
 }
+
+/** Shapes of the providers, of whom there are more than colours. */
+export const PROVIDER_SHAPES = [...SHAPES, ...MORE_SHAPES];
 
 /** A colour of the page. @param {string} name such as "accent" */
 export function tone(name) {

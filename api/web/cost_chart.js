@@ -2,7 +2,7 @@
  * Cost against time of the whole training, a mark for each offer, a line along the Pareto front.
  * Called by main.js; calls charts, format and i18n.
  */
-import { decimalTicks, draw, drawNothing, legendColumns, timeAxis, timeTicks, tone } from "./charts.js";
+import { decimalTicks, draw, drawNothing, legendColumns, PROVIDER_SHAPES, timeAxis, timeTicks, tone } from "./charts.js";
 import { byId } from "./dom.js";
 import { count, dollars, duration, durations, epochCount, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
@@ -78,7 +78,7 @@ function spec(points, limits, epochs) {
         encoding: { x, y, tooltip: { field: "tip" },
           color: { condition: { test: "datum.pareto", value: front_color }, value: tone("edge") },
           opacity: { condition: { test: "datum.within", value: 1 }, value: 0.45 },
-          shape: { field: "provider", type: "nominal", legend: { title: t("provider"), orient: "top", direction: "horizontal", columns: legendColumns("cost-chart", providers, 85), offset: 4 } } } },
+          shape: { field: "provider", type: "nominal", scale: { range: PROVIDER_SHAPES }, legend: { title: t("provider"), orient: "top", direction: "horizontal", columns: legendColumns("cost-chart", providers, 85), offset: 4 } } } },
       { data: { values: points.filter((each) => each.best) }, mark: { type: "point", filled: false, shape: "circle", size: 330, strokeWidth: 2.5, color: tone("good") },
         encoding: { x, y } },
       ...[{ stroke: tone("card"), strokeWidth: 4, strokeJoin: "round" }, {}].map((under) => ({

@@ -104,7 +104,7 @@ def _hours(known: Option, value: Any) -> float:
 def _usd(known: Option, value: Any) -> float:
     """US$: ``100``, ``$100``, ``US$ 1,500`` or ``100 USD``."""
     if isinstance(value, str):
-        value = _CURRENCY.sub("", value.strip())
+        value = _CURRENCY.sub("", value.strip()) or value
     if known.free and str(value).strip() in _ZERO:
         return 0.0
     return positive_number(known.shown, value)

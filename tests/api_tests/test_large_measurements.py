@@ -66,7 +66,7 @@ def test_ten_thousand_rows_go_along_as_columns(client, path):
         ({"gpu": ["T4", "T4"], "batch_size": [1]}, "batch_size has 1 cells, another 2"),
         ({"gpu": ["T4"], "speed": [1]}, "'speed', which a measurement does not have"),
         ({"gpu": [["T4"]]}, "row 1: gpu is ['T4']"),
-        ({"gpu": "T4"}, "measurements.gpu: Input should be a valid array"),
+        ({"gpu": "T4"}, "measurements.gpu: Give an array"),
         ({"gpu": ["T4"] * 10_001}, "at most 10000 items"),
     ],
 )
@@ -86,7 +86,7 @@ def test_what_is_no_table_is_told_both_forms(client):
     assert answer.json()["errors"] == [
         {
             "field": "measurements",
-            "detail": "Input should be a valid array of rows or an object of columns; given: 'a.csv'",
+            "detail": "Give an array of rows or an object of columns; given: 'a.csv'",
         }
     ]
 
