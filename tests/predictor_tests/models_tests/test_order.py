@@ -28,6 +28,20 @@ MODES = (
     ("amp_bf16", "channels_last"),
 )
 BATCH_SIZES = np.array([1, 8, 64, 256])
+MEASURED = {
+    "GeForce RTX 2060 Max-Q": "pytorch/gpu-benchmark",
+    "GeForce RTX 2080 Ti": "lambda-tf, pytorch/gpu-benchmark",
+    "GeForce GTX 1080 Ti": "lambda-tf, pytorch/gpu-benchmark",
+    "GeForce RTX 3090": "timm, pytorch/gpu-benchmark",
+    "NVIDIA TITAN V": "pytorch/gpu-benchmark",
+}
+"""GPUs of pairs out of order, which have terms of their own: by whom they were measured."""
+
+OF_THE_LAW = {
+    ("GeForce RTX 3070", "GeForce RTX 2080"),
+    ("GeForce RTX 2080 SUPER", "NVIDIA TITAN X (Pascal)"),
+}
+"""Pairs out of order that nobody measured, better and lesser."""
 
 
 def figures(gpu, precision):
@@ -47,11 +61,15 @@ def figures(gpu, precision):
     )
 
 
+def measured_designs(law):
+    return {condition.partition(":")[2].rpartition(", ")[0] for _, _, condition in law.terms}
+
+
 @pytest.fixture(scope="module")
 def ratios():
     """Time of the better GPU over that of the lesser one, of GPUs that the law knows by their sheets alone."""
     law, found = Model.load().roofline.law_, []
-    measured = {condition.partition(":")[2].rpartition(", ")[0] for _, _, condition in law.terms}
+    measured = measured_designs(law)
     for precision, memory_format in MODES:
         contexts = [
             KernelContext(gpu, precision, "pytorch", memory_format)
@@ -70,8 +88,8 @@ def ratios():
 
 @pytest.fixture(scope="module")
 def served_ratios():
-    """The same of whole iterations as served, whatever answers for a GPU, on hosts that nobody named."""
-    model, gpus, found = Model.load(), all_gpus(), []
+    """The same of whole iterations as served, whatever answers for a GPU, on hosts that nobody named; by pair."""
+    model, gpus, found = Model.load(), all_gpus(), {}
     for training in (Training(), Training(precision="amp_fp16")):
         devices = training.on_each([gpu for gpu in gpus if training.precision in (None, *precisions_of(gpu))])
         sheets = np.array([[*figures(gpu, mode.precision), *figures(gpu, "fp32")] for gpu, mode in devices])
@@ -80,14 +98,27 @@ def served_ratios():
         for cnn in CNNS:
             answers = model.forecasts(zoo_cnn(cnn), devices, [1, 4, 64])
             times = np.array([answer.iteration_time_ms for answer in answers])
-            found.append((times[better] / times[lesser]).ravel())
-    return np.concatenate(found)
+            for ratio, pair in zip(
+                times[better] / times[lesser], zip(better, lesser, strict=True), strict=True
+            ):
+                found.setdefault(tuple(devices[place][0].name for place in pair), []).extend(ratio)
+    return found
 
 
 def test_no_host_that_nobody_named_has_the_better_gpu_answered_slower(served_ratios):
-    assert served_ratios.size > 200_000
-    assert np.mean(served_ratios > 1.02) < 0.001
-    assert served_ratios.max() < 1.3
+    times = np.concatenate([*served_ratios.values()])
+    assert times.size > 200_000
+    assert np.mean(times > 1.02) < 0.0003
+    assert times.max() < 1.25
+
+
+def test_the_better_gpu_is_answered_slower_only_beside_one_that_was_measured(served_ratios):
+    law, slower = (
+        Model.load().roofline.law_,
+        {pair for pair, each in served_ratios.items() if max(each) > 1.02},
+    )
+    assert {pair for pair in slower if not MEASURED.keys() & pair} <= OF_THE_LAW
+    assert {design_of(find_gpu(name)) for name in MEASURED} <= measured_designs(law)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 64])
@@ -105,9 +136,9 @@ def test_many_pairs_are_compared(ratios):
     assert ratios.size > 350_000
 
 
-def test_no_better_gpu_is_a_tenth_slower(ratios):
-    assert ratios.max() < 1.1
+def test_no_better_gpu_is_a_twentieth_slower(ratios):
+    assert ratios.max() < 1.05
 
 
-def test_one_in_a_thousand_better_gpus_at_most_is_two_percent_slower(ratios):
-    assert np.mean(ratios > 1.02) < 0.001
+def test_one_in_ten_thousand_better_gpus_at_most_is_two_percent_slower(ratios):
+    assert np.mean(ratios > 1.02) < 0.0001
