@@ -101,7 +101,7 @@ model: $(VENV)/.dev
 	rm -rf build/models_before && mkdir -p build && cp -R datasets/models build/models_before
 	$(BIN)/epochcast evaluate --jobs 2 --no-plots --out build/accuracy
 	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --out datasets/models/default.json
-	$(BIN)/python benchmarks/founding.py --out build/founding.csv
+	$(BIN)/python benchmarks/founding.py --mode tf32 --out build/founding.csv
 	$(BIN)/epochcast fit --methods-only --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --accuracy build/founding.csv --out datasets/models/default.json
 	$(BIN)/python benchmarks/figures.py --card
 	$(BIN)/python benchmarks/fit_ratios.py --out datasets/models/ratios.json
