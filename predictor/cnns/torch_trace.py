@@ -76,13 +76,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One update by an optimizer: its class, the numbers that it updates, and the tensors that it takes one by one."""
+    """One update by an optimizer: its class, the numbers that it updates, and the tensors that it takes one by one.
+
+    `groups` of parameters have a foreach call each.
+    """
 
     optimizer: str
     has_momentum: bool
     parameters: int
     by: int  # the optimizer's number, from 0
     one_by_one: int = 0
+    groups: int = 1
 
 
 @dataclass(slots=True)
@@ -607,7 +611,9 @@ def _follow_optimizers(updates: list[Update], mode: Any, note: Note) -> list[Any
         number = numbers.setdefault(id(optimizer), len(numbers))
         numbers_updated = sum(p.numel() for p in learns if p.requires_grad)
         one_by_one = len(learns) if any(group.get("foreach") is False for group in groups) else 0
-        updates.append(Update(type(optimizer).__name__, has_momentum, numbers_updated, number, one_by_one))
+        called = sum(any(closure or p.grad is not None for p in group["params"]) for group in groups)
+        named, lists = type(optimizer).__name__, 1 if one_by_one else max(1, called)
+        updates.append(Update(named, has_momentum, numbers_updated, number, one_by_one, lists))
         return closure and (args[:1], given | {"closure": partial(outside, closure)})
 
     def outside(closure: Callable[[], object]) -> object:

@@ -237,6 +237,24 @@ def test_averages_of_weights_are_counted_and_the_optimizers_updates_are_not(torc
     assert beside.gpu_time_ms > alone.gpu_time_ms
 
 
+def test_a_learning_rate_for_each_parameter_takes_the_host_a_call_for_each(torch, net):
+    images, labels, n = torch.zeros(4, 3, 32, 32), torch.zeros(4).long(), len([*net.parameters()])
+
+    def recorded(**options):
+        groups = [{"params": [p], "lr": 0.1} for p in net.parameters()]
+        optimizer = torch.optim.SGD(groups, momentum=0.9, **options)
+
+        def step():
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(images), labels).backward()
+            optimizer.step()
+
+        return record(step).step.beside
+
+    assert recorded() == round(0.54 * (n - 1))
+    assert recorded(foreach=False) == round(0.29 * n)
+
+
 def test_clipping_gradients_by_value_is_counted_in_lists(torch, net):
     """It was refused: it asks for foreach functions of a device by its name."""
     images, labels = torch.zeros(4, 3, 32, 32), torch.zeros(4).long()
