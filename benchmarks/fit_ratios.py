@@ -6,6 +6,7 @@ Run it as `python benchmarks/fit_ratios.py [--out FILE]`. `--traces`: the folder
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
                 "spread": shipped[name].spread,
                 "host_spread": shipped[name].host_spread,
             }
-            print(f"{name:14} {number:16} shipped {before[number]:8.4g}   fitted {value:8.4g}")
+            print(f"{name:14} {number:16} shipped {before.get(number, math.nan):8.4g}   fitted {value:8.4g}")
     if options.out:
         text = json.dumps({name: ratios.to_json() for name, ratios in entries.items()}, indent=1)
         replace_file(options.out, text + "\n")

@@ -37,7 +37,7 @@ from predictor.models.chainer import (
     windowed_share,
     windowed_size,
 )
-from predictor.models.compiled import COMPILED, eager_mode, eager_parts_ms
+from predictor.models.compiled import COMPILED, eager_mode, eager_parts_ms, elementwise_of
 from predictor.models.data_parallel import Exchange, Gradients, Team, team_iteration_ms
 from predictor.models.forecast import COVERAGE, IterationForecast
 from predictor.models.hosts import autocast_host, enqueued
@@ -208,12 +208,19 @@ def _compiled_pair(row: Mapping[Any, Any], eager: pd.DataFrame, model: Model) ->
 
 
 def _compiled_numbers(pairs: Sequence[CompiledPair]) -> dict[str, float]:
-    """Non-negative least squares of relative errors of GPU times; the median of hosts; seconds of compiling."""
+    """Non-negative least squares of relative errors of GPU times; the median of hosts; seconds of compiling.
+
+    Without autocast convolutions and products take what they do in eager iterations.
+    """
     from scipy.optimize import nnls
 
     parts, measured = np.array([pair.parts_ms for pair in pairs]), np.array([pair.gpu_ms for pair in pairs])
-    ratios = nnls(parts[:, :3] / measured[:, None], 1.0 - parts[:, 3] / measured)[0]
-    names = ("products", "elementwise", "bytes")
+    shares = parts.T / measured
+    is_cast = np.array([pair.mode.precision.startswith("amp") for pair in pairs])
+    is_last = np.array([elementwise_of(pair.table, pair.mode) == "elementwise" for pair in pairs])
+    design = shares[0] * is_cast, shares[1] * is_last, shares[1] * ~is_last, shares[2]
+    ratios = nnls(np.column_stack(design), 1.0 - shares[3] - shares[0] * ~is_cast)[0]
+    names = ("products", "elementwise", "elementwise_nchw", "bytes")
     return {
         **{name: round(float(ratio), 3) for name, ratio in zip(names, ratios, strict=True)},
         "host": round(float(np.exp(np.median(_log_host_ratios(pairs)))), 3),

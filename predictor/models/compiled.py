@@ -1,7 +1,8 @@
 """What torch.compile changes in an iteration: it fuses what lies between matrix products, and copies and casts less.
 
-Inductor, PyTorch's compiler, leaves convolutions to cuDNN and makes one kernel of the batch norms, activations and
-additions between two of them, which then read and write the feature maps once. Its kernels of other norms and of pools
+Inductor, PyTorch's compiler, leaves convolutions to cuDNN, whose kernels take as long as before, and makes one kernel
+of the batch norms, activations and additions between two of them, which then read and write the feature maps once.
+Casts of autocast become part of these. Its kernels of other norms and of pools
 take what their bytes take, however slow the eager ones are. It also runs most CNNs channels-last, whatever the memory
 format of the model, which is more than half of what it gains in TF32. Loss and optimizer stay.
 """
@@ -127,20 +128,27 @@ def _change(
     eager: IterationForecast, table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array, ratios: Ratios
 ) -> Change:
     own = [name for name in _NORMS_AND_POOLS if name in eager.class_ms]
-    classes: dict[str, float | Array] = dict.fromkeys((*CONVOLUTIONS, *PRODUCTS), ratios["products"])
+    products = ratios["products"] if mode.precision.startswith("amp") else 1.0
+    classes: dict[str, float | Array] = dict.fromkeys((*CONVOLUTIONS, *PRODUCTS), products)
     classes |= dict.fromkeys(UNCHANGED, 1.0)
     if own:
         bytes_ms = _bytes_ms(table, gpu, mode.precision, batch_sizes)
         eager_ms = sum((eager.class_ms[name] for name in own), np.zeros_like(bytes_ms))
         classes |= dict.fromkeys(own, ratios["bytes"] * bytes_ms / eager_ms)
     return Change(
-        ratios["elementwise"],
+        ratios[elementwise_of(table, mode)],
         classes,
         _host(table, mode, ratios),
         ratios.spread_on(gpu),
         ratios.host_spread,
         _reasons(ratios, table, gpu, mode, batch_sizes),
     )
+
+
+def elementwise_of(table: LayerTable, mode: Mode) -> str:
+    """The number of elementwise work and batch norms: Inductor's sums over a channel are faster where it is one row."""
+    is_last = eager_mode(table, mode).memory_format == "channels_last"
+    return "elementwise" if is_last else "elementwise_nchw"
 
 
 def _host(table: LayerTable, mode: Mode, ratios: Ratios) -> float:
@@ -154,13 +162,14 @@ def _host(table: LayerTable, mode: Mode, ratios: Ratios) -> float:
 COMPILED = Way("compile", _known_mode, lambda mode: replace(mode, capture="eager"), _change)
 """Compiled iterations from eager ones in `eager_mode`.
 
-GPU time = `products` x eager convolutions and matrix products + `elementwise` x what lies between them, batch norms too
-+ `bytes` x the time of the bytes of other norms and of pools at the GPU's bandwidth + loss and optimizer; host time =
-`host` x that of the eager one in the model's own memory format and without autocast, whose casts are compiled: a
-compiled iteration costs the host 0.033 ms for each of its kernels, whatever the precision. With
-``mode="reduce-overhead"`` (``compile_graph``) it costs `graph_layers` + `graph_tensor` x parameter tensors, in passes
-of a mean layer (16 iterations of six CNNs on an H100's machine beside the reference iteration). Compiling takes
-`compile_s` + `compile_layer_s` x layers, in seconds, within e^`compile_spread`. Elsewhere than on measured GPUs the
+GPU time = `products` x eager convolutions and matrix products under autocast, their casts with them, else all of it
++ `elementwise`, or `elementwise_nchw`, x what lies between them, batch norms too + `bytes` x the time of the bytes of
+other norms and of pools at the GPU's bandwidth + loss and optimizer; host time = `host` x that of the eager one in the
+model's own memory format and without autocast, whose casts are compiled: a compiled iteration costs the host 0.033 ms
+for each of its kernels, whatever the precision. With ``mode="reduce-overhead"`` (``compile_graph``) it costs
+`graph_layers` + `graph_tensor` x parameter tensors, in passes of a mean layer (16 iterations of six CNNs on an H100's
+machine beside the reference iteration). Compiling takes `compile_s` + `compile_layer_s` x layers, in seconds, within
+e^`compile_spread`. Elsewhere than on measured GPUs the
 ratio varies as that of forward passes of 1,625 CNNs and transformers does from a GeForce RTX 4090 to a 5090 (timm).
 """
 

@@ -82,7 +82,8 @@ def test_its_classes_add_up_to_the_gpus_time_and_loss_and_optimizer_stay(gpu, mo
     left = eager.gpu_time_ms - sum(eager.class_ms.values())
     sums = sum(found.class_ms.values()) + SHIPPED["elementwise"] * left
     np.testing.assert_allclose(sums, found.gpu_time_ms)
-    np.testing.assert_allclose(found.class_ms["optimizer"], eager.class_ms["optimizer"])
+    for kept in ("optimizer", *(name for name in eager.class_ms if name.startswith("conv"))):
+        np.testing.assert_allclose(found.class_ms[kept], eager.class_ms[kept])
     assert (found.class_ms["batch_norm"] < eager.class_ms["batch_norm"]).all()
     assert found.rung_ms.keys() == eager.rung_ms.keys()
 
