@@ -189,7 +189,7 @@ def _step(cnn: str, mode: str, how: str, batch_size: int, size: int, device: Any
     )
     model = _model(cnn).train().to(device, memory_format=layout)
     images = torch.randn(batch_size, 3, size, size, device=device).contiguous(memory_format=layout)
-    labels = torch.randint(21, (batch_size, *((size, size) if cnn == "unet" else ())), device=device)
+    labels = torch.randint(10, (batch_size, *((size, size) if cnn == "unet" else ())), device=device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     way: dict[str, Any] = {"mode": how} if device.type == "cuda" else {"backend": "aot_eager"}
     trained = model if how == "eager" else torch.compile(model, dynamic=False, **way)
@@ -210,9 +210,9 @@ def _model(cnn: str) -> Any:
     import torchvision
 
     if cnn == "unet":
-        from recorded_steps import UNet
+        from fit_memory import model_of
 
-        return UNet((64, 128, 256, 512, 1024), 21)
+        return model_of(cnn)
     more = {"aux_logits": False, "init_weights": True} if cnn in ("googlenet", "inception_v3") else {}
     return getattr(torchvision.models, cnn)(weights=None, **more)
 
