@@ -48,24 +48,11 @@ def test_the_file_that_it_writes_answers_questions(epochcast, asked, tmp_path):
     run = epochcast("profile", "input", "--out", path)
     assert f"--input {path}" in " ".join(run.out.split()).replace("\n", "")
     assert read_input(path) == MEASURED
-    answer = epochcast(
-        "predict",
-        "resnet50",
-        "-g",
-        "H200",
-        "-b",
-        256,
-        "--samples",
-        50_000,
-        "--workers",
-        2,
-        "--input",
-        path,
-        "--json",
-    )
+    asked = ("predict", "resnet50", "-g", "H200", "-b", 256, "--samples", 50_000, "--workers", 2)
+    answer = epochcast(*asked, "--input", path, "--json")
     [row] = json.loads(answer.out)["rows"]
-    between = 100 + (320 - 100) / 3  # of 1 worker and of 4
-    assert (row["loading_time_ms"], row["bottleneck"]) == (pytest.approx(256_000 / between), "loading")
+    each = 100 + (320 / 4 - 100) / 3  # between the rate of 1 worker and that of each of 4
+    assert (row["loading_time_ms"], row["bottleneck"]) == (pytest.approx(256_000 / (2 * each)), "loading")
 
 
 def test_json_has_the_rates_and_the_machine(epochcast, asked):
