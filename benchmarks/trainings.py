@@ -3,7 +3,7 @@
 `python benchmarks/trainings.py --forecast FILE` records each step and writes what epochcast answers, on no GPU;
 `--measure FILE` runs them on this machine's GPU; `--judge FORECASTS MEASURED` compares. `--tiny` takes small sizes.
 GPU time is that of all kernels and copies of three iterations by PyTorch's profiler, the iteration the median of three
-stretches of iterations, memory PyTorch's peak beside which a CUDA context lies.
+stretches of iterations before anything is profiled, memory PyTorch's peak beside which a CUDA context lies.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import gc
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from statistics import mean, median
@@ -37,7 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--judge", type=Path, nargs=2, metavar="FILE")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--device", default="cuda", help="where --measure runs")
-    parser.add_argument("--seconds", type=float, default=300.0, help="of --measure: no step begins later")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=300.0,
+        help="of --measure: no step is begun later, but to be profiled",
+    )
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     names = options.names or list(STEPS)
@@ -85,33 +90,44 @@ def forecasts(names: list[str], tiny: bool) -> Iterator[Row]:
 
 
 def truths(names: list[str], tiny: bool, device: str, seconds: float) -> Iterator[Row]:
-    begin = time.perf_counter()
+    """Rows of all steps: every iteration first, then the kernels, for a process that has profiled enqueues slowly."""
+    begin, rows = time.perf_counter(), dict[str, Row]()
     for name in names:
-        if time.perf_counter() - begin > seconds:
-            return
-        torch.manual_seed(0)
-        try:
-            with torch.device(device):
-                step = STEPS[name](tiny)
-            yield {"step": name} | measured(step, device) | {"error": ""}
-        except (RuntimeError, ValueError) as error:  # one that this PyTorch cannot run stops no other
-            yield {
-                "step": name,
-                "gpu": "",
-                **dict.fromkeys(MEASURED),
-                "error": str(error).splitlines()[0][:200],
-            }
-        step = None
-        gc.collect()
-        if device == "cuda":
-            torch.cuda.empty_cache()
+        if time.perf_counter() - begin < seconds:
+            rows[name] = attempted(timed, name, tiny, device)
+            print(name, rows[name], flush=True)
+    for name, row in rows.items():
+        yield {"step": name, **dict.fromkeys(MEASURED), **row, **attempted(profiled, name, tiny, device)}
 
 
-MEASURED = ("torch", "gpu_time_ms", "iteration_time_ms", "iteration_min_ms", "iteration_max_ms", "kernels")
+def attempted(ask: Callable[[Any, str], Row], name: str, tiny: bool, device: str) -> Row:
+    torch.manual_seed(0)
+    try:
+        with torch.device(device):
+            step = STEPS[name](tiny)
+        found = ask(step, device) | {"error": ""}
+    except (RuntimeError, ValueError) as error:  # one that this PyTorch cannot run stops no other
+        found = {"error": str(error).splitlines()[0][:200]}
+    step = None
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    return found
+
+
+MEASURED = (
+    "gpu",
+    "torch",
+    "gpu_time_ms",
+    "iteration_time_ms",
+    "iteration_min_ms",
+    "iteration_max_ms",
+    "kernels",
+)
 MEASURED += ("peak_allocated_gib", "peak_reserved_gib")
 
 
-def measured(step: Any, device: str) -> Row:
+def timed(step: Any, device: str) -> Row:
     on_gpu = device == "cuda"
     wait = torch.cuda.synchronize if on_gpu else lambda: None
     if on_gpu:
@@ -130,21 +146,31 @@ def measured(step: Any, device: str) -> Row:
     gib = [0.0, 0.0]
     if on_gpu:
         gib = [peak() / 2**30 for peak in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved)]
+    gpu = torch.cuda.get_device_name() if on_gpu else "cpu"
+    times = (median(stretches), min(stretches), max(stretches))
+    return {"gpu": gpu, "torch": torch.__version__} | dict(
+        zip(MEASURED[3:6] + MEASURED[7:], (*times, *gib), strict=True)
+    )
+
+
+def profiled(step: Any, device: str) -> Row:
+    """Time of the GPU and kernels of an iteration; those that run beside each other count once."""
+    on_gpu = device == "cuda"
     kinds = [torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU]
+    for _ in range(WARM):
+        step()
     with torch.profiler.profile(activities=kinds) as profile:
         for _ in range(PROFILED):
             step()
-        wait()
+        if on_gpu:
+            torch.cuda.synchronize()
     on_device = (event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA)
     ran = [
         (event.time_range.start, event.time_range.end)
         for event in on_device
         if not event.name.startswith("Optimizer.")
     ]
-    busy_us = union(ran)
-    values = (torch.__version__, busy_us / 1000 / PROFILED, median(stretches), min(stretches), max(stretches))
-    gpu = torch.cuda.get_device_name() if on_gpu else "cpu"
-    return {"gpu": gpu} | dict(zip(MEASURED, (*values, len(ran) / PROFILED, *gib), strict=True))
+    return {"gpu_time_ms": union(ran) / 1000 / PROFILED, "kernels": len(ran) / PROFILED}
 
 
 def union(spans: list[tuple[float, float]]) -> float:
