@@ -23,6 +23,9 @@ IMAGE = -1
 ON_PARAMETERS = "on parameters"
 """Name of the row of a recorded step for what runs only on parameters and gradients, beside the optimizer."""
 
+SUPPRESSION = "suppression of boxes"
+"""Name of its row for boxes that are compared one after the other, in kernels that the host enqueues at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:

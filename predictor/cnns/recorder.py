@@ -141,15 +141,18 @@ def _adaptive_pool(type_: str) -> Callable[[Call], Columns]:
 
 
 def _boxes(call: Call) -> Columns:
-    """A pooling of 2 x 2 samples of the map for each number of a box; the boxes lie below each other."""
+    """A pooling of 2 x 2 samples, each between 2 x 2 numbers of the map, for each number of a box.
+
+    The boxes lie below each other.
+    """
     channels, height, width = call.out_shape
-    sides = {"in": (channels, 2 * height, 2 * width), "out": call.out_shape}
+    sides = {"in": (channels, 4 * height, 4 * width), "out": call.out_shape}
     shapes = {
         f"{side}_{part}": size
         for side, sizes in sides.items()
         for part, size in zip(("channels", "height", "width"), sizes, strict=True)
     }
-    return {"type": "avg_pool", **_window(2, 2, 0, 2), **shapes}
+    return {"type": "avg_pool", **_window(4, 4, 0, 2), **shapes}
 
 
 def _mean(call: Call) -> Columns:

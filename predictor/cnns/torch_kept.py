@@ -19,7 +19,7 @@ BOXES_PER_IMAGE = 8
 860,001 boxes: https://cocodataset.org)."""
 
 _SMALL_THRESHOLD = 0.05
-"""Scores and sides of boxes above which nearly all lie; what lies above a larger one, such as an overlap, is rare."""
+"""Scores and sides of boxes that nearly all reach, as of a network that begins to train; few reach larger ones."""
 
 _COMPARED: dict[str, Callable[[int, float], bool]] = {
     name: getattr(comparisons, name) for name in ("eq", "ne", "gt", "ge", "lt", "le")
@@ -145,7 +145,7 @@ class Kept:
             return most if not tensors_of(other) and other == 0 else few
         if tensors_of(other):
             return few
-        small = inputs[0].is_floating_point() and abs(other) < _SMALL_THRESHOLD
+        small = inputs[0].is_floating_point() and abs(other) <= _SMALL_THRESHOLD
         return most if small else few
 
     def _few(self, tensor: Any) -> int:

@@ -38,6 +38,15 @@ _WAYS_ROUND = {
 }
 """What to write instead, by what PyTorch says."""
 
+_PACKAGES = {"site-packages", "dist-packages"}
+"""Folders of installed packages, a user's own and those of another environment among them."""
+
+_SEARCHES = (
+    "LBFGS decides by numbers how often it calls the closure. Replace `optimizer.step(closure)` by "
+    "`for _ in range(n): closure()`, n being how often it usually does; a measured "
+    "iteration as an anchor corrects the answer."
+)
+
 _ANY_WAY_ROUND = (
     "Check that it runs by itself. Its tensors have no numbers here: leave out what needs them, and give a measured "
     "iteration as an anchor, which corrects the answer."
@@ -49,7 +58,7 @@ def refusal(error: Exception, path: Sequence[tuple[str, bool]]) -> EpochcastErro
 
     `path`: modules that were running, the innermost last.
     """
-    line = _line(error)
+    line, frames = _line(error), list(traceback.walk_tb(error.__traceback__))
     places = [f"module {path[-1][0]!r}"] if path else []
     if line is not None:
         places.append(f"line {line.lineno} of {Path(line.filename).name}, `{line.line}`")
@@ -57,6 +66,8 @@ def refusal(error: Exception, path: Sequence[tuple[str, bool]]) -> EpochcastErro
     detector = next((way for module in _modules(error) if (way := way_round_detector(module))), None)
     if detector is not None:
         return SchemaError(f"the step stops{where}: {detector}")
+    if any(type(frame.f_locals.get("self")).__name__ == "LBFGS" for frame, _ in frames):
+        return SchemaError(f"the step stops{where}: {_SEARCHES}")
     if isinstance(error, EpochcastError):
         return type(error)(f"the step stops{where}: {error}" if where else str(error))
     says = f"{type(error).__name__}: {first_line(error)}"
@@ -89,11 +100,10 @@ def first_line(error: Exception) -> str:
 
 def _line(error: Exception) -> traceback.FrameSummary | None:
     """The innermost line of the user's own code: of no installed package, Python's library or this one."""
-    folders = {*sysconfig.get_paths().values(), str(Path(__file__).parents[1])}
-    lines = traceback.extract_tb(error.__traceback__)
-    return next(
-        (line for line in reversed(lines) if line.line and not line.filename.startswith(tuple(folders))), None
-    )
+    folders = (*sysconfig.get_paths().values(), str(Path(__file__).parents[1]))
+    lines = (line for line in reversed(traceback.extract_tb(error.__traceback__)) if line.line)
+    own = (line for line in lines if not line.filename.startswith(folders))
+    return next((line for line in own if not _PACKAGES.intersection(Path(line.filename).parts)), None)
 
 
 def _modules(error: Exception) -> list[Any]:

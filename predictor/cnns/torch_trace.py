@@ -521,6 +521,7 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     device of a meta tensor, which a module may ask for.
     """
     import numpy
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.overrides import TorchFunctionMode
 
     composites, functional = _composites(torch), torch.nn.functional
@@ -571,6 +572,9 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
             return func(*args, **kwargs)
         name, names = composites[func]
         given = (*args, *(kwargs.get(name) for name in names[len(args) :]))
+        if name == "scaled_dot_product_attention" and any(each.stride(-1) != 1 for each in given[:3]):
+            with sdpa_kernel(SDPBackend.MATH):  # no fused kernel of a GPU reads such a layout
+                return func(*args, **kwargs)
         return mode.composite(name, names, lambda: func(*args, **kwargs), given)
 
     def on_processor(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:

@@ -19,12 +19,19 @@ def steps(torch, tmp_path):
     images, labels, lines = torch.zeros(4, 3, 16, 16), torch.zeros(4).long(), torch.zeros(5, 2, 8)
     reads, projected = nn.LSTM(8, 4), nn.LSTM(8, 4, proj_size=2)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    lbfgs = torch.optim.LBFGS(net.parameters(), max_iter=4)
     pack = nn.utils.rnn.pack_padded_sequence
 
     def train():
         optimizer.zero_grad()
         loss(net(images), labels).backward()
         optimizer.step()
+
+    def of_a_search():
+        lbfgs.zero_grad()
+        value = loss(net(images), labels)
+        value.backward()
+        return value
 
     def while_it_is_large():
         train()
@@ -49,6 +56,7 @@ def steps(torch, tmp_path):
             net(images).repeat_interleave(labels, 0).sum().backward()
         ),
         "`while` and `if` on numbers of activations": while_it_is_large,
+        "LBFGS": lambda: lbfgs.step(of_a_search),
         "an array made of activations": lambda: net(images).detach().numpy(),
         "per-sample gradients of `torch.func`": lambda: gradients(
             dict(net.named_parameters()), images, labels

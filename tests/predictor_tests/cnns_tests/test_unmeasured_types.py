@@ -152,8 +152,8 @@ def test_depths_that_contradict_heights_are_refused(torch, rows):
 def test_attention_keeps_its_inputs_and_never_its_scores(torch, rows):
     def forward(self: Any, x: Any) -> Any:
         q = (
-            self.conv(x).flatten(2).transpose(1, 2)[:, None]
-        )  # nothing would learn from attention to images alone
+            self.conv(x).flatten(2).transpose(1, 2)[:, None].contiguous()
+        )  # to images alone nothing would learn
         return torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
     found = rows(forward, conv=torch.nn.Conv2d(8, 8, 1))
