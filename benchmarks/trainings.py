@@ -90,29 +90,32 @@ def forecasts(names: list[str], tiny: bool) -> Iterator[Row]:
 
 
 def truths(names: list[str], tiny: bool, device: str, seconds: float) -> Iterator[Row]:
-    """Rows of all steps: every iteration first, then the kernels, for a process that has profiled enqueues slowly."""
-    begin, rows = time.perf_counter(), dict[str, Row]()
+    """Times of all steps, then the rows with their kernels: a process enqueues more slowly once it has profiled."""
+    begin, timed = time.perf_counter(), {}
     for name in names:
+        if time.perf_counter() - begin < seconds / 2:
+            timed[name] = tried(timing, name, tiny, device)
+            print(name, timed[name])
+    for name, row in timed.items():
         if time.perf_counter() - begin < seconds:
-            rows[name] = attempted(timed, name, tiny, device)
-            print(name, rows[name], flush=True)
-    for name, row in rows.items():
-        yield {"step": name, **dict.fromkeys(MEASURED), **row, **attempted(profiled, name, tiny, device)}
+            found = row if row["error"] else row | tried(kernels, name, tiny, device)
+            yield {"step": name} | {key: found.get(key) for key in (*MEASURED, "error")}
 
 
-def attempted(ask: Callable[[Any, str], Row], name: str, tiny: bool, device: str) -> Row:
+def tried(measure: Callable[[Any, str], Row], name: str, tiny: bool, device: str) -> Row:
+    """What is measured of a fresh step; one that this PyTorch cannot run stops no other."""
     torch.manual_seed(0)
     try:
         with torch.device(device):
             step = STEPS[name](tiny)
-        found = ask(step, device) | {"error": ""}
-    except (RuntimeError, ValueError) as error:  # one that this PyTorch cannot run stops no other
-        found = {"error": str(error).splitlines()[0][:200]}
-    step = None
-    gc.collect()
-    if device == "cuda":
-        torch.cuda.empty_cache()
-    return found
+        return measure(step, device) | {"error": ""}
+    except (RuntimeError, ValueError) as error:
+        return {"error": str(error).splitlines()[0][:200]}
+    finally:
+        step = None
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
 
 
 MEASURED = (
@@ -127,14 +130,19 @@ MEASURED = (
 MEASURED += ("peak_allocated_gib", "peak_reserved_gib")
 
 
-def timed(step: Any, device: str) -> Row:
-    on_gpu = device == "cuda"
-    wait = torch.cuda.synchronize if on_gpu else lambda: None
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
+def warmed(step: Any, device: str) -> Callable[[], None]:
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     for _ in range(WARM):
         step()
     wait()
+    return wait
+
+
+def timing(step: Any, device: str) -> Row:
+    on_gpu = device == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    wait = warmed(step, device)
     stretches = []
     for _ in range(STRETCHES):
         n, start = 0, time.perf_counter()
@@ -148,22 +156,17 @@ def timed(step: Any, device: str) -> Row:
         gib = [peak() / 2**30 for peak in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved)]
     gpu = torch.cuda.get_device_name() if on_gpu else "cpu"
     times = (median(stretches), min(stretches), max(stretches))
-    return {"gpu": gpu, "torch": torch.__version__} | dict(
-        zip(MEASURED[3:6] + MEASURED[7:], (*times, *gib), strict=True)
-    )
+    values = (gpu, torch.__version__, *times, *gib)
+    return dict(zip((key for key in MEASURED if key not in ("gpu_time_ms", "kernels")), values, strict=True))
 
 
-def profiled(step: Any, device: str) -> Row:
-    """Time of the GPU and kernels of an iteration; those that run beside each other count once."""
-    on_gpu = device == "cuda"
-    kinds = [torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU]
-    for _ in range(WARM):
-        step()
-    with torch.profiler.profile(activities=kinds) as profile:
+def kernels(step: Any, device: str) -> Row:
+    wait = warmed(step, device)
+    kind = torch.profiler.ProfilerActivity.CUDA if device == "cuda" else torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[kind]) as profile:
         for _ in range(PROFILED):
             step()
-        if on_gpu:
-            torch.cuda.synchronize()
+        wait()
     on_device = (event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA)
     ran = [
         (event.time_range.start, event.time_range.end)
