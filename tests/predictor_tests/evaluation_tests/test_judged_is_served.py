@@ -46,17 +46,11 @@ def _answers(model, fold, measured, method):
         runs = measured.iloc[fold.anchors]
         runs = runs[(runs["cnn"] == row["cnn"]) & (runs["image_size"] == row["image_size"])]
         question = Question(
-            row["cnn"],
-            row["gpu"],
-            [int(row["batch_size"])],
-            precision="fp32",
-            host=row["host"] if row["host"] in model.hosts() else None,
-            model=model,
-            method=method,
-            anchors=tuple(runs[["gpu", "batch_size", "iteration_time_ms"]].to_dict("records")),
-            samples=SAMPLES,
+            row["cnn"], row["gpu"], [int(row["batch_size"])], precision="fp32",
+            host=row["host"] if row["host"] in model.hosts() else None, model=model, method=method,
+            anchors=tuple(runs[["gpu", "batch_size", "iteration_time_ms"]].to_dict("records")), samples=SAMPLES,
             validation_samples=VALIDATION,
-        )
+        )  # fmt: skip
         (found,) = answer(question).rows()
         assert found.method == method
         rows.append((place, found))

@@ -22,29 +22,12 @@ from predictor.measurements.schema import column
 
 def _layer(index=0, type_="conv2d", side=16, channels=(128, 128), kernel=(3, 3), stride=(1, 1), **rest):
     return Layer(
-        index=index,
-        name=f"layer{index}",
-        type=type_,
-        inputs=(index - 1 if index else IMAGE,),
-        in_channels=channels[0],
-        in_height=side,
-        in_width=side,
-        out_channels=channels[1],
-        out_height=side // stride[0],
-        out_width=side // stride[1],
-        kernel_height=kernel[0],
-        kernel_width=kernel[1],
-        stride_height=stride[0],
-        stride_width=stride[1],
-        padding_height=kernel[0] // 2,
-        padding_width=kernel[1] // 2,
-        **{
-            "dilation": 1,
-            "groups": 1,
-            "parameters": channels[0] * channels[1] * kernel[0] * kernel[1],
-            **rest,
-        },
-    )
+        index=index, name=f"layer{index}", type=type_, inputs=(index - 1 if index else IMAGE,),
+        in_channels=channels[0], in_height=side, in_width=side, out_channels=channels[1],
+        out_height=side // stride[0], out_width=side // stride[1], kernel_height=kernel[0], kernel_width=kernel[1],
+        stride_height=stride[0], stride_width=stride[1], padding_height=kernel[0] // 2, padding_width=kernel[1] // 2,
+        **{"dilation": 1, "groups": 1, "parameters": channels[0] * channels[1] * kernel[0] * kernel[1], **rest},
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -19,26 +19,12 @@ BATCH_SIZES = (8, 16, 32, 64, 128)
 
 def _convolution(index: int, height: int, in_channels: int, out_channels: int, kernel: int = 3) -> Layer:
     return Layer(
-        index=index,
-        name=f"conv{index}",
-        type="conv2d",
-        inputs=(index - 1 if index else IMAGE,),
-        in_channels=in_channels,
-        in_height=height,
-        in_width=height,
-        out_channels=out_channels,
-        out_height=height,
-        out_width=height,
-        kernel_height=kernel,
-        kernel_width=kernel,
-        stride_height=1,
-        stride_width=1,
-        padding_height=kernel // 2,
-        padding_width=kernel // 2,
-        dilation=1,
-        groups=1,
+        index=index, name=f"conv{index}", type="conv2d", inputs=(index - 1 if index else IMAGE,),
+        in_channels=in_channels, in_height=height, in_width=height, out_channels=out_channels, out_height=height,
+        out_width=height, kernel_height=kernel, kernel_width=kernel, stride_height=1, stride_width=1,
+        padding_height=kernel // 2, padding_width=kernel // 2, dilation=1, groups=1,
         parameters=in_channels * out_channels * kernel**2,
-    )
+    )  # fmt: skip
 
 
 def cnn_of(name: str, *shapes: tuple[int, ...]) -> LayerTable:
