@@ -135,7 +135,7 @@ export default {
   host_vcpus: "Host",
   vcpus: "{n} vCPUs",
   recommended: "recommended",
-  none_found: "No offer is like that.",
+  none_found: "No offer is like that. Many cards are rented only at marketplaces: All options, Marketplaces, too.",
   page_title: "{cnn} on {data}: {answer} – epochcast",
   ask: "Predict",
   share: "Copy link",

@@ -135,7 +135,7 @@ export default {
   host_vcpus: "ホスト",
   vcpus: "{n} vCPU",
   recommended: "おすすめ",
-  none_found: "該当するオファーはありません。",
+  none_found: "該当するオファーはありません。マーケットプレイスだけにある GPU は「すべての条件」の「マーケットプレイスも含める」で表示されます。",
   page_title: "{cnn}、{data}:{answer} – epochcast",
   ask: "予測する",
   share: "リンクをコピー",
