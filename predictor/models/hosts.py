@@ -73,7 +73,7 @@ def host_ms(table: LayerTable, mode: Mode, speed: HostSpeed) -> float:
     casts. A layer counts `forward` for its forward pass and the rest for its backward pass, each as often as it runs; a
     parameter tensor counts `adam_tensor` in Adam and AdamW, `nadam_tensor`, `rmsprop_tensor`; a recorded step what it
     does beside. Beside the reference iteration timed together, eager iterations of seven CNNs are 5 % off on an H100's
-    machine, whose host takes 0.7 to 1.6 times its median within six minutes.
+    machine, whose host takes 0.7 to 1.4 times its median within three minutes.
     """
     of_reference = enqueued(zoo_cnn(*REFERENCE_CNN), _MEASURED_WITH)
     return speed.reference_ms * autocast_host(mode) * enqueued(table, mode.optimizer) / of_reference

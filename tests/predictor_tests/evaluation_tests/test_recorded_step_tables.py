@@ -29,7 +29,7 @@ def test_steps_were_forecast_before_they_ran(dozen, refused):
         assert row["at"] < measured[row["step"], row["gpu"]]["at"]
 
 
-@pytest.mark.parametrize(("scenario", "n"), [("not measured", 11), ("host_begin.json later", 12)])
+@pytest.mark.parametrize(("scenario", "n"), [("not measured", 11), ("not measured later", 12)])
 def test_the_figure_of_steps_reads_them(scenario, n):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))

@@ -200,3 +200,20 @@ def test_what_a_failed_call_held_is_let_go(torch):
 
 def test_a_cpu_has_no_queue_and_no_graph_of_kernels(backend):
     assert backend.launches() == Launches()
+
+
+def test_kernels_are_profiled_only_where_asked_for_since_a_profile_slows_what_follows(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from proxy_cnns.backends.torch.kernels import convolution_kernels
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    profiled = []
+    for setting in (None, "off"):
+        monkeypatch.delenv("EPOCHCAST_PROFILER", raising=False)
+        if setting:
+            monkeypatch.setenv("EPOCHCAST_PROFILER", setting)
+        assert convolution_kernels(lambda: profiled.append("an iteration")) is None
+    assert profiled == []
+    monkeypatch.setenv("EPOCHCAST_PROFILER", "on")
+    convolution_kernels(lambda: profiled.append("an iteration"))
+    assert profiled == ["an iteration"]
