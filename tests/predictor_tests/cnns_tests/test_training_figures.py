@@ -22,6 +22,7 @@ def trainings(torch, monkeypatch):
         ("trainings_forecast", "trainings_h100", ""),
         ("strangers_forecast", "strangers_h100", ""),
         ("strangers_forecast", "strangers_h100", "h100_16_cores"),
+        ("strangers_forecast", "strangers_h100_2", "h100_16_cores"),
     ],
 )
 def test_the_errors_of_the_page_are_those_of_its_tables(trainings, forecast, truth, host):
