@@ -646,9 +646,11 @@ class Recorder:
 
     def _add(self, operator: str, columns: Columns, inputs: list[Any], source: _End, out: _End) -> int:
         index, type_ = len(self.rows), columns["type"]
+        read = tuple(self._maps[id(tensor)].row for tensor in inputs if id(tensor) in self._maps)
+        if not source.tensor.numel() or not out.tensor.numel():  # of what a mask of constants kept nothing
+            return read[0] if read else IMAGE
         if type_ == "other":
             self.unknown.add(operator.strip("_"))
-        read = tuple(self._maps[id(tensor)].row for tensor in inputs if id(tensor) in self._maps)
         name, parameters = self._name(operator, type_), self._parameters(inputs)
         shapes = columns if "in_channels" in columns else {**_shapes(type_, source, out), **columns}
         self.rows.append(Layer(index=index, name=name, inputs=read, parameters=parameters, **shapes))

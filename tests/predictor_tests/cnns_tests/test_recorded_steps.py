@@ -97,6 +97,23 @@ def test_a_habit_written_to_csv_or_sent_as_json_is_read_again_as_it_was(torch, h
     assert changed == []
 
 
+def test_what_a_mask_of_constants_keeps_nothing_of_has_no_row(torch):
+    module, images = torch.nn.Conv2d(3, 8, 3), torch.randn(4, 3, 16, 16)
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+
+    def step(kept):
+        maps = module(images)
+        optimizer.zero_grad()
+        (maps.mean() + maps.permute(0, 2, 3, 1)[torch.stack(kept)].square().sum()).backward()
+        optimizer.step()
+
+    rows = [
+        len(record(lambda kept=kept: step(kept)))
+        for kept in ([torch.tensor(False)] * 4, [torch.tensor(True)] * 4)
+    ]
+    assert rows[0] == rows[1] - 3  # index, square and sum
+
+
 def step_of(torch, module, forward=None, optimizer=None):
     images, labels = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
     optimizer = optimizer or torch.optim.SGD([p for p in module.parameters() if p.requires_grad], 0.1, 0.9)
