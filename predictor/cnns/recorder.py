@@ -647,7 +647,7 @@ class Recorder:
     def _add(self, operator: str, columns: Columns, inputs: list[Any], source: _End, out: _End) -> int:
         index, type_ = len(self.rows), columns["type"]
         read = tuple(self._maps[id(tensor)].row for tensor in inputs if id(tensor) in self._maps)
-        if not source.tensor.numel() or not out.tensor.numel():  # of what a mask of constants kept nothing
+        if 0 in (*source.tensor.shape, *out.tensor.shape):  # of what a mask of constants kept nothing
             return read[0] if read else IMAGE
         if type_ == "other":
             self.unknown.add(operator.strip("_"))
