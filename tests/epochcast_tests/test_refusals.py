@@ -30,8 +30,8 @@ PREDICT = ("predict", "resnet18", "--gpu", "T4")
         (("predict", "--rows", "rows.csv"), "--rows needs --out"),
         ((*PREDICT, "--device", "cuda"), "--device answers many rows at once"),
         (("predict", "--rows", "none.csv", "--out", "out.csv"), "none.csv cannot be read: No such file"),
-        (("compare", "resnet18", "-b", 8), "compare needs the samples of an epoch"),
-        (("compare", "resnet18"), "compare needs the samples of an epoch"),
+        (("compare", "resnet18", "-b", 8), "needs the samples of an epoch"),
+        (("compare", "resnet18"), "needs the samples of an epoch"),
         (
             ("compare", "resnet18", "-b", 8, "--samples", 9, "--rank-by", "luck"),
             "--rank-by 'luck' is not known",

@@ -120,7 +120,7 @@ def test_no_point_of_the_front_is_beaten_and_every_other_is(points):
 @pytest.mark.parametrize(
     ("question", "error", "message"),
     [
-        ({"samples": None}, SchemaError, "compare needs the samples of an epoch"),
+        ({"samples": None}, SchemaError, "needs the samples of an epoch"),
         ({"rank_by": "beauty"}, SchemaError, "rank_by 'beauty' is not known. Nearest: "),
         ({"epochs": 0}, OutOfRangeError, "epochs 0 lies outside"),
         ({"budget_usd": -1}, SchemaError, "budget_usd -1 is not a positive number"),
