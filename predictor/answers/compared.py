@@ -75,7 +75,8 @@ class ComparedGpus:
             raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
         if samples is None:
             raise SchemaError(
-                f"a training's cost needs the samples of an epoch. Pass {named('samples')}, or a data set such as 'imagenet'."
+                f"a training's cost needs the samples of an epoch. Pass {named('samples')}, or a data set such as "
+                "'imagenet'."
             ).about("samples")
         _ = asked.known, asked.loading  # refuse what contradicts itself before anything is searched
         [table] = asked.tables
