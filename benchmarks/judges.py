@@ -529,12 +529,9 @@ _EPOCHS = {
 """Forecasts that were committed first, and the epochs trained after."""
 
 _LATER_EPOCHS = {
-    f"{which}{by and ' by '}{by}": (
-        f"real_epochs_forecast_{n}{by and '_'}{by}.csv",
-        (f"real_epochs_h100_{n}.csv",),
-    )
+    f"{which}{by}": (f"real_epochs_forecast_{n}{by.replace(' by ', '_')}.csv", (f"real_epochs_h100_{n}.csv",))
     for n, which in ((6, "sixth"), (7, "seventh"))
-    for by in ("", "files", "opening")
+    for by in ("", " by files", " by opening")
 }
 """Whose one epoch has new workers and no start; forecast without a host, by files of the day, after 20 iterations."""
 

@@ -37,7 +37,7 @@ from predictor.models.chainer import (
     windowed_share,
     windowed_size,
 )
-from predictor.models.compiled import COMPILED, eager_mode, eager_parts_ms, elementwise_of
+from predictor.models.compiled import COMPILED, changes_products, eager_mode, eager_parts_ms, elementwise_of
 from predictor.models.data_parallel import Exchange, Gradients, Team, team_iteration_ms
 from predictor.models.forecast import COVERAGE, IterationForecast
 from predictor.models.hosts import autocast_host, enqueued
@@ -216,7 +216,7 @@ def _compiled_numbers(pairs: Sequence[CompiledPair]) -> dict[str, float]:
 
     parts, measured = np.array([pair.parts_ms for pair in pairs]), np.array([pair.gpu_ms for pair in pairs])
     shares = parts.T / measured
-    is_cast = np.array([pair.mode.precision.startswith("amp") for pair in pairs])
+    is_cast = np.array([changes_products(pair.mode) for pair in pairs])
     is_last = np.array([elementwise_of(pair.table, pair.mode) == "elementwise" for pair in pairs])
     design = shares[0] * is_cast, shares[1] * is_last, shares[1] * ~is_last, shares[2]
     ratios = nnls(np.column_stack(design), 1.0 - shares[3] - shares[0] * ~is_cast)[0]

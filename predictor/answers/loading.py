@@ -13,7 +13,7 @@ from predictor.answers.grid import ENDS
 from predictor.answers.question import named
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.hosts import slowness_of_cpu
-from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
+from predictor.catalogue.loading_rates import USUAL_LOADER, Loader, find_loader, find_source
 from predictor.errors import SchemaError
 from predictor.models.epoch_start import first_image_s, has_known_start, start_factor
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
@@ -297,8 +297,7 @@ def _rates(asked: Asked, image_size: int, measured: InputMeasurement | None) -> 
             f"{data_set.name} is stored as {data_set.stored}. Measure those: epochcast profile input {arrays}"
             f"--image-size {image_size}; or pass {named('samples_per_worker_second')}, the rate of one worker."
         ).about("input")
-    name = asked.loading.loader or USUAL_LOADER
-    share = find_loader(name, _stored(asked, measured)).vcpu_share
+    share = _loader(asked, _stored(asked, measured)).vcpu_share
     if asked.loading.samples_per_worker_second is not None:
         rate = asked.loading.samples_per_worker_second
         return _Rates(rate, share * rate, _MEASURED_SPREAD)
@@ -315,7 +314,7 @@ def _rates(asked: Asked, image_size: int, measured: InputMeasurement | None) -> 
             f"{named('samples_per_worker_second')}, {named('images_per_second')}, {named('input')} (the file of "
             "`epochcast profile input`), or a data set."
         ).about("samples_per_worker_second")
-    return _of_tables(asked, image_size, data_set, name)
+    return _of_tables(asked, image_size, data_set)
 
 
 def _rate_of_each(asked: Asked, measured: InputMeasurement) -> float:
@@ -323,6 +322,11 @@ def _rate_of_each(asked: Asked, measured: InputMeasurement) -> float:
     n_gpus, each = asked.question.team.per_node, asked.loading.workers or 0
     workers = min(asked.loading.machine_workers or each * n_gpus, measured.most_workers)
     return measured.rate_of_each(workers)
+
+
+def _loader(asked: Asked, stored: str) -> Loader:
+    """The loader asked for, or the usual one, of images that are stored so."""
+    return find_loader(asked.loading.loader or USUAL_LOADER, stored)
 
 
 def _stored(asked: Asked, measured: InputMeasurement | None) -> str:
@@ -337,7 +341,7 @@ def _alike(asked: Asked, image_size: int, measured: InputMeasurement) -> float:
 
     Those of a folder are taken to be the question's own.
     """
-    loader = find_loader(asked.loading.loader or USUAL_LOADER, measured.stored)
+    loader = _loader(asked, measured.stored)
     own = measured.folder is not None or asked.data_set is None
     megapixels = measured.mean_megapixels if own or asked.data_set is None else asked.data_set.megapixels
     return loader.sample_us(measured.mean_megapixels, measured.image_size) / loader.sample_us(
@@ -349,18 +353,18 @@ def _doubt(asked: Asked, image_size: int, measured: InputMeasurement) -> float:
     """Times as long as the other that an image of the folder or of the data set takes, where their sizes differ."""
     if measured.folder is None or asked.data_set is None:
         return 1.0
-    loader = find_loader(asked.loading.loader or USUAL_LOADER, measured.stored)
+    loader = _loader(asked, measured.stored)
     sizes = measured.mean_megapixels, asked.data_set.megapixels
     own_us, other_us = (loader.sample_us(megapixels, image_size) for megapixels in sizes)
     return max(own_us / other_us, other_us / own_us)
 
 
-def _of_tables(asked: Asked, image_size: int, data_set: TrainingSet, name: str) -> _Rates:
+def _of_tables(asked: Asked, image_size: int, data_set: TrainingSet) -> _Rates:
     """Rates of the tables; `alone` is a core's rate over that of a vCPU of a busy machine.
 
     1 to 16 workers on 16 vCPUs beside an H100 fall so in the logarithm: by 0.68 from 1 to 16 where JPEGs are decoded.
     """
-    loader = find_loader(name, data_set.stored)
+    loader = _loader(asked, data_set.stored)
     source = find_source(asked.loading.data_source or "memory")
     slowness = slowness_of_cpu(asked.question.host)
     core_us = (

@@ -638,7 +638,7 @@ class Recorder:
                 for s, n in zip(("in", "out"), numbers, strict=True)
                 for k, v in _map_columns(s, n, 1).items()
             }
-        end = _End(outputs[0], 1, _Batch())
+        end = _End(max(outputs, key=lambda each: prod(each.shape)), 1, _Batch())
         row = self._add(operator, columns, inputs, end, end)
         if not self.rows[row].inputs:  # constants count as the image
             self.rows[row] = replace(self.rows[row], inputs=(IMAGE,))

@@ -58,15 +58,16 @@ def refusal(error: Exception, path: Sequence[tuple[str, bool]]) -> EpochcastErro
 
     `path`: modules that were running, the innermost last.
     """
-    line, frames = _line(error), list(traceback.walk_tb(error.__traceback__))
+    line = _line(error)
     places = [f"module {path[-1][0]!r}"] if path else []
     if line is not None:
         places.append(f"line {line.lineno} of {Path(line.filename).name}, `{line.line}`")
     where = f" in {', '.join(places)}" if places else ""
-    detector = next((way for module in _modules(error) if (way := way_round_detector(module))), None)
+    modules = [module for module in _owners(error, "forward") if hasattr(module, "transform")]
+    detector = next((way for module in modules if (way := way_round_detector(module))), None)
     if detector is not None:
         return SchemaError(f"the step stops{where}: {detector}")
-    if any(type(frame.f_locals.get("self")).__name__ == "LBFGS" for frame, _ in frames):
+    if any(type(optimizer).__name__ == "LBFGS" for optimizer in _owners(error, "step")):
         return SchemaError(f"the step stops{where}: {_SEARCHES}")
     if isinstance(error, EpochcastError):
         return type(error)(f"the step stops{where}: {error}" if where else str(error))
@@ -106,8 +107,7 @@ def _line(error: Exception) -> traceback.FrameSummary | None:
     return next((line for line in own if not _PACKAGES.intersection(Path(line.filename).parts)), None)
 
 
-def _modules(error: Exception) -> list[Any]:
-    """Modules with a `transform`, as torchvision's detectors have, in whose forward pass it stopped."""
+def _owners(error: Exception, method: str) -> list[Any]:
+    """Objects in whose method of this name it stopped, the outermost first."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    modules = (frame.f_locals.get("self") for frame in frames if frame.f_code.co_name == "forward")
-    return [module for module in modules if hasattr(module, "transform")]
+    return [frame.f_locals.get("self") for frame in frames if frame.f_code.co_name == method]

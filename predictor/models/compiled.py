@@ -128,7 +128,7 @@ def _change(
     eager: IterationForecast, table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array, ratios: Ratios
 ) -> Change:
     own = [name for name in _NORMS_AND_POOLS if name in eager.class_ms]
-    products = ratios["products"] if mode.precision.startswith("amp") else 1.0
+    products = ratios["products"] if changes_products(mode) else 1.0
     classes: dict[str, float | Array] = dict.fromkeys((*CONVOLUTIONS, *PRODUCTS), products)
     classes |= dict.fromkeys(UNCHANGED, 1.0)
     if own:
@@ -143,6 +143,11 @@ def _change(
         ratios.host_spread,
         _reasons(ratios, table, gpu, mode, batch_sizes),
     )
+
+
+def changes_products(mode: Mode) -> bool:
+    """Whether convolutions and products take another time than in eager iterations: those that autocast casts."""
+    return mode.precision.startswith("amp")
 
 
 def elementwise_of(table: LayerTable, mode: Mode) -> str:

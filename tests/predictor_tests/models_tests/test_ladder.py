@@ -294,7 +294,7 @@ def test_autotuned_convolutions_that_nobody_measured_take_a_twentieth_less(gpu, 
         )
         for tune in (False, True)
     )
-    of_pools = 0.015  # compiled pools take what their bytes take, tuned or not
+    of_pools = 0.015 if "capture" in mode else 0.01  # compiled ones take what their bytes take, tuned or not
     assert tuned.gpu_time_ms == pytest.approx(0.95 * plain.gpu_time_ms, rel=of_pools)
     assert tuned.host_time_ms == pytest.approx(plain.host_time_ms)
     assert [each.kind for each in tuned.extrapolates[0]] == [
