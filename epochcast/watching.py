@@ -21,6 +21,8 @@ from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.offers import cheapest_offers, hourly_usd
 from predictor.checks import as_list
 from predictor.errors import EpochcastError
+from predictor.measurements.hosts import WATCHED
+from predictor.models.hosts import host_cnn_ms
 
 if TYPE_CHECKING:
     from epochcast.arguments import Cnn
@@ -32,6 +34,8 @@ _ANSWERED = ("gpu", "cnn", "image_size", "batch_size", "precision", "memory_form
 _RAN = ("autotune", "capture", "optimizer", "n_gpus", "float32_matmul_precision")
 """Columns by which a measurement replaces an earlier one: as answered, and as it ran."""
 _MOST = 0.999  # of a waiting share
+_IDLE = 0.9  # share of iterations before which the device is done, from which the host may decide
+_DECIDED = 1.25  # iteration / the upper end of GPU time, from which the host does
 _NEAR = 1.1  # actual / predicted up to which the two agree
 
 
@@ -121,8 +125,9 @@ def watch(
         The device that trains; by default the module's.
     out : path, optional
         A measurement table to add this training to; `measurements` of `predict` and `compare` takes it, and the
-        next prediction of this CNN is anchored on it. Nothing is kept where the device waits for the loader, and of
-        several machines, which the table does not know.
+        next prediction of this CNN is anchored on it. Where the host decides the iteration, `host` takes it, too, for
+        any CNN. Nothing is kept where the device waits for the loader, and of several machines, which the table does
+        not know.
     report_after : int
         Iterations, beside the first five, after which a line is printed; one more ends each epoch.
     usd_per_hour : float, optional
@@ -228,6 +233,8 @@ class Watch:
     _ended_at: float | None = None
     _times_s: list[float] = field(default_factory=list)
     _waits_s: list[float] = field(default_factory=list)
+    _was_idle: bool = False
+    _n_idle: int = 0
 
     def __post_init__(self) -> None:
         check_read(Question.of(None, None, None, dict(self.options)), "watch")
@@ -242,9 +249,9 @@ class Watch:
 
     def starts(self, batch: object = None) -> None:
         """The loop has a batch; without a module, its first array of four dimensions is taken as the images."""
-        idle = self._device is None or self._device.is_idle()
+        self._was_idle = self._device is None or self._device.is_idle()
         asked, self._asked_at = self._asked_at, None
-        self._waited_s = self.clock() - asked if idle and asked is not None else 0.0
+        self._waited_s = self.clock() - asked if self._was_idle and asked is not None else 0.0
         if self.seen is None and self._device is None and (images := images_in(batch)) is not None:
             self.seen = Seen.of(images)
 
@@ -258,6 +265,7 @@ class Watch:
         if before is not None and self._done > _WARM_UP:
             self._times_s.append(now - before)
             self._waits_s.append(self._waited_s)
+            self._n_idle += self._was_idle
             if len(self._times_s) == self.report_after:
                 self.reports()
 
@@ -441,10 +449,11 @@ class Watch:
         ran = {} if self.seen is None else self._ran(self.seen)
         low, _, high = quantiles(times_ms, n=4) if len(times_ms) > 1 else (times_ms[0],) * 3
         found = {
-            "source": "epochcast.watch",
+            "source": WATCHED,
             **{name: getattr(row, name) for name in _ANSWERED},
             **{name: ran.get(name) for name in (*_RAN, "sync_batch_norm")},
             "host": host_name(),
+            "host_cnn_ms": self._host_cnn_ms(row, fmean(times_ms)),
             "kind": "target",
             "pass": "training",
             "samples_per_epoch": self.samples,
@@ -456,6 +465,22 @@ class Watch:
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         return {name: value for name, value in found.items() if value is not None}
+
+    def _host_cnn_ms(self, row: PredictionRow, time_ms: float) -> float | None:
+        """Enqueue time of the reference CNN that the iteration tells; None where the GPU may decide it, or slows it.
+
+        The host decides where it is the slower one as predicted and as measured: the device is done before the next
+        iteration, which takes longer than its work for the GPU can.
+        """
+        decides = row.bottleneck == "host" and row.gpus_used == 1 and row.method != "anchored"
+        decides = decides and time_ms > _DECIDED * (row.gpu_high_ms or 0.0)
+        decides = decides and self._n_idle >= _IDLE * len(self._times_s)
+        on_gpu = self._device is None or not is_cpu(self._device.name())
+        if self._question is None or not (decides and on_gpu) or (self._device and self._device.slowed_by()):
+            return None
+        asked = Asked.of(self._question)
+        [(_, mode)] = asked.devices
+        return host_cnn_ms(asked.tables[0], mode, time_ms, row.gpu_time_ms or 0.0)
 
 
 def length_of(what: object) -> int | None:

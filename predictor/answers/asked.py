@@ -280,7 +280,7 @@ class Asked:
 
     @cached_property
     def host(self) -> str | HostMeasurement | None:
-        """The host by its name, or as measured: a file of `epochcast host` or the table of a profile."""
+        """The host by its name, or as measured: a file of `epochcast host`, or a table of a profile or of watch."""
         host = self.question.host
         return read_host(Path(host)) if host is not None and is_host_file(host) else host
 

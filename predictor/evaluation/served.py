@@ -9,7 +9,7 @@ import numpy as np
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.catalogue.modes import Mode
-from predictor.measurements.hosts import HostMeasurement, HostTime
+from predictor.measurements.hosts import WATCHED, HostMeasurement, HostTime
 from predictor.models.base import Case, Predictor, cases_of, table_of
 from predictor.models.fit import HELD_OUT
 
@@ -73,7 +73,8 @@ def _judged(rows: pd.DataFrame, model: Model) -> pd.DataFrame:
 class ShippedModel(Predictor):
     """The default as it is shipped, whatever it is fitted on: it answers a row as a question on the row's host.
 
-    A row tells its host by `host_cnn_ms`, as ``--host`` does; without it the host is the usual one.
+    A row tells its host by `host_cnn_ms`, as ``--host`` does; without it, and where the row's own iteration tells it
+    (`epochcast.watch`), the host is the usual one.
     """
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> ShippedModel:  # noqa: ARG002 - it was fitted
@@ -96,6 +97,8 @@ class ShippedModel(Predictor):
         self._check_fitted("model_")
         found = np.empty((3, len(self._checked(X, self.columns))))
         hosts = X["host_cnn_ms"].to_numpy(dtype=float) if "host_cnn_ms" in X else np.full(len(X), np.nan)
+        if "source" in X:
+            hosts = np.where(X["source"] == WATCHED, np.nan, hosts)
         for host_ms in dict.fromkeys(np.where(np.isnan(hosts), -1.0, hosts)):
             at = np.flatnonzero(hosts == host_ms if host_ms > 0 else np.isnan(hosts))
             for case, rows in cases_of(X.iloc[at]):

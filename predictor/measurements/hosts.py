@@ -29,6 +29,9 @@ HOST_BATCH_SIZE = 8
 DISPATCHED = ("2_8_8", 2)
 """Proxy CNN whose iteration a CPU spends in the framework rather than in its 32 numbers an image."""
 
+WATCHED = "epochcast.watch"
+"""Source of rows whose `host_cnn_ms` follows from their own iteration."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostTime:
@@ -107,7 +110,7 @@ def is_host_file(name: str) -> bool:
 
 
 def read_host(path: Path) -> HostMeasurement:
-    """Read the JSON file that `epochcast host` wrote, or what `epochcast profile` noted of its host in a table.
+    """Read the JSON file that `epochcast host` wrote, or what a profile or `epochcast.watch` noted in its table.
 
     SchemaError if it is no such file, of another version, or a time is not a number above 0; the message names the
     file.
@@ -119,10 +122,15 @@ def _of_table(path: Path) -> HostMeasurement:
     from predictor.measurements.table import read_measurements
 
     rows = read_measurements(path).dropna(subset=["host_cnn_ms"])
+    if rows.empty:
+        raise SchemaError(
+            f"{path} does not tell how fast its host is: a watched iteration does where the host decides it, a profile "
+            "on a GPU. Measure it with `epochcast host --out host.json` and pass that file as --host."
+        ).about("host")
     if rows["host"].nunique() != 1:
         raise SchemaError(
             f"{path} notes the enqueue times of {rows['host'].nunique()} hosts, and --host is one. Pass the file of "
-            "`epochcast host`, or the table of one `epochcast profile` on a GPU."
+            "`epochcast host`, or a table of one machine."
         ).about("host")
     times = []
     for place, some in rows.groupby(["framework", "precision", "memory_format"])["host_cnn_ms"]:

@@ -36,9 +36,9 @@ def train(clock, told):
 
     def run(n=40, iteration_s=0.25, wait_s=0.0, **more):
         options = {"gpu": "T4", "n_batches": n, "report_after": 20, **more}
-        model = options.pop("model", "resnet18")
+        model, seen = options.pop("model", "resnet18"), options.pop("seen", Seen(64, 3, 224, 224))
         watching = Watch(model, tell=told.append, clock=clock, **options)
-        watching.seen = Seen(64, 3, 224, 224)
+        watching.seen = seen
         for _ in range(n):
             watching.waits()
             clock.now_s += wait_s
@@ -152,6 +152,43 @@ def test_what_waits_for_its_loader_is_not_kept(train, tmp_path):
     out = tmp_path / "mine.csv"
     train(iteration_s=0.1, wait_s=0.1, out=out)
     assert not out.exists()
+
+
+@pytest.fixture
+def small(train):
+    """Train a small CNN, whose iterations a host decides, on an H100."""
+
+    def run(out, **more):
+        options = {"gpu": "H100 SXM", "options": {"precision": "tf32"}} | more
+        return train(model="mobilenet_v3_small", seen=Seen(8, 3, 64, 64), out=out, **options)
+
+    return run
+
+
+@pytest.mark.parametrize("slowness", [0.8, 1.0, 1.6])
+def test_an_iteration_that_the_host_decides_tells_its_speed(small, tmp_path, slowness):
+    out, asked = tmp_path / "mine.csv", ("mobilenet_v3_small", "H100 SXM", 8)
+    usual_ms = epochcast.predict(*asked, image_size=64)["iteration_time_ms"][0]
+    small(out, iteration_s=slowness * usual_ms / 1000)
+    [answer] = epochcast.predict(*asked, image_size=64, host=str(out)).to_dict("records")
+    assert answer["iteration_time_ms"] == pytest.approx(slowness * usual_ms, rel=0.03)
+    other, other_usual = (
+        epochcast.predict("resnet18", "H100 SXM", 4, host=host) for host in (str(out), None)
+    )
+    assert other["host_time_ms"][0] == pytest.approx(slowness * other_usual["host_time_ms"][0], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("model", "n_gpus", "capture"), [("vgg16", 1, "eager"), ("mobilenet_v3_small", 2, "eager"),
+                                     ("mobilenet_v3_small", 1, "graph")],
+)  # fmt: skip
+def test_other_iterations_tell_no_hosts_speed_and_the_way_is_said(train, tmp_path, model, n_gpus, capture):
+    out, ran = tmp_path / "mine.csv", {"n_gpus": n_gpus, "capture": capture}
+    train(model=model, gpu="H100 SXM", iteration_s=0.05, out=out, options=ran)
+    with pytest.raises(
+        SchemaError, match=r"does not tell how fast its host is.*epochcast host --out host.json"
+    ):
+        epochcast.predict("resnet18", "H100 SXM", 4, host=str(out))
 
 
 @pytest.mark.parametrize(
