@@ -15,6 +15,7 @@ import typer
 from epochcast.installation import shadowed
 
 try:
+    from epochcast.usage import UsageError, usage_message
     from predictor.errors import EpochcastError, LeftOutWarning
 except ImportError:
     if not shadowed():
@@ -82,7 +83,12 @@ def main() -> None:
 
             words, note = with_timm_arguments(words)
             typer.echo(note, err=True)
-        build_app(None if completes else called)(words, prog_name="epochcast")
+        code = build_app(None if completes else called)(words, prog_name="epochcast", standalone_mode=False)
+        sys.exit(code or 0)
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help was printed
+            sys.exit(2)
+        _fail(usage_message(error, called))
     except EpochcastError as error:
         _fail(str(error))
     except SystemExit as end:
