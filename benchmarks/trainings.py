@@ -79,11 +79,12 @@ ANSWERED += ("low_ms", "high_ms", "peak_memory_gib")
 def forecasts(names: list[str], tiny: bool) -> Iterator[Row]:
     """Answers by step, GPU and host, the usual one and one of `datasets/hosts`; a refusal is the row's error."""
     import epochcast
+    from predictor.errors import EpochcastError
 
     for name in names:
         try:
             table = epochcast.record(STEPS[name](tiny))
-        except epochcast.EpochcastError as error:
+        except EpochcastError as error:
             yield {"step": name, "gpu": "", "host": "", **dict.fromkeys(ANSWERED), "error": str(error)[:200]}
             continue
         for gpu, (host, file) in product(GPUS, HOSTS.items()):

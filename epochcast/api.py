@@ -9,8 +9,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from epochcast.signatures import takes_options
-from predictor.answers.question import Plan, Question
-from predictor.checks import as_list, batch_sizes_of
+from predictor.answers.question import Plan, Question, named
+from predictor.checks import as_list, batch_sizes_of, of_kind, whole_number
 from predictor.errors import OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
@@ -300,10 +300,13 @@ def check(
 
         if any(value is not None for value in given.values()):
             raise SchemaError("a log and a speed are given. Pass one of them.")
-        logged = read_training_log(Path(log))
+        logged = read_training_log(
+            Path(of_kind("log", log, (str, PathLike), "the path of what a training printed"))
+        )
         given[logged.name] = logged.value
         waiting_share = logged.waiting_share if waiting_share is None else waiting_share
     speed = Speed(**given, waiting_share=waiting_share)
+    epochs = whole_number("epochs", epochs)
     return check_speed(Question.of(cnn, gpu, batch_size, options), speed, epochs)
 
 
@@ -457,7 +460,9 @@ def explanations(what: object, gpu: object, batch_size: Any, options: "Mapping[s
         cnns = [each for each in many if not any(each is table for table in tables)]
         return _of_tables(tables, cnns, gpu, batch_size, options)
     if gpu is None:
-        raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200")
+        raise SchemaError(
+            f"{named('gpu')} is missing. Give a name such as 'H200'; `epochcast gpu list` shows them."
+        )
     question = Question.of(many, gpu, batch_size, options)
     if question.batch_sizes is None:  # a recorded step has its own
         question = replace(question, batch_sizes=[question.parts * size for size in USUAL_BATCH_SIZES])

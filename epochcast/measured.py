@@ -1,13 +1,13 @@
 """Measurement tables of `import epochcast`: measure, read and describe them, fit models on them and judge these."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from epochcast.profiling import ProfileRequest, request_for, run_profile
 from epochcast.signatures import takes_options
-from predictor.checks import as_list
+from predictor.checks import as_list, of_kind
 from predictor.errors import BackendUnavailableError, SchemaError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def load_measurements(path: str | PathLike[str], source: str | None = None) -> "
     >>> float(epochcast.load_measurements(table)["iteration_time_ms"].iloc[0])
     310.5
     """
+    of_kind("path", path, (str, PathLike), "the path of a table")
     if source is not None:
         from predictor.measurements.published import import_measurements
 
@@ -350,12 +351,16 @@ def _together(measurements: "Tables") -> "pd.DataFrame":
 
     if isinstance(measurements, pd.DataFrame | str | PathLike):
         return _measured(measurements)
-    return pd.concat([_measured(each) for each in measurements], ignore_index=True)
+    many = of_kind("measurements", measurements, Iterable, "a table, its path, or a list of them")
+    return pd.concat([_measured(each) for each in many], ignore_index=True)
 
 
 def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
+    import pandas as pd
+
     if isinstance(measurements, str | PathLike):
         return load_measurements(measurements)
+    of_kind("measurements", measurements, pd.DataFrame, "a table, its path, or a list of them")
     from predictor.measurements.table import check_measurements
 
     return check_measurements(measurements, "the table of measurements")

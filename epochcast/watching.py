@@ -19,7 +19,7 @@ from predictor.answers.quantities import duration, number, percent, usd
 from predictor.answers.question import Question
 from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.offers import cheapest_offers, hourly_usd
-from predictor.checks import as_list
+from predictor.checks import as_list, whole_number
 from predictor.errors import EpochcastError
 from predictor.measurements.hosts import WATCHED
 from predictor.models.hosts import host_cnn_ms
@@ -162,12 +162,12 @@ def watch(
         Watch(
             model,
             n_batches=length_of(loader),
-            epochs=epochs,
+            epochs=whole_number("epochs", epochs),
             samples=length_of(getattr(loader, "dataset", None)),
             workers=getattr(loader, "num_workers", None),
             gpu=gpu,
             out=out,
-            report_after=report_after,
+            report_after=whole_number("report_after", report_after),
             usd_per_hour=usd_per_hour,
             on=[str(gpu) for gpu in as_list(on)],
             options=options,

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from typing import Any
 
 from predictor.errors import OutOfRangeError, SchemaError
 
@@ -105,6 +106,19 @@ def batch_sizes_of(values: int | str | Iterable[object], name: str = "batch_size
     if not parts:
         raise SchemaError(f"no {name} is given. Pass at least one, such as 64.")
     return sorted({whole_number(name, part, high=MAX_BATCH_SIZE) for part in parts})
+
+
+def of_kind(name: str, value: Any, kinds: type | tuple[type, ...], right: str) -> Any:
+    """`value` if it is of these types; else a SchemaError that names the argument and says what it takes: `right`."""
+    if isinstance(value, kinds):
+        return value
+    raise SchemaError(f"{name} is {shown_value(value)}, and takes {right}.")
+
+
+def shown_value(value: object) -> str:
+    """A value of a wrong type in a message: a short one as it is, a long one by its type."""
+    plain = value is None or isinstance(value, bool | int | float | bytes)
+    return repr(value) if plain else f"of type {type(value).__name__}"
 
 
 def as_list(values: object) -> list[object]:

@@ -26,7 +26,7 @@ from predictor.catalogue.devices import (
 )
 from predictor.catalogue.modes import COMPILED, FLOAT32_MATMUL_PRECISIONS, Mode
 from predictor.catalogue.offers import Offer, cheapest_offers, load_offers, without_marketplaces
-from predictor.checks import as_list
+from predictor.checks import as_list, of_kind
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, other_form_in_words, resolve_cnn
 from predictor.errors import DataError, LeftOutWarning, SchemaError
@@ -191,6 +191,10 @@ class Asked:
     @cached_property
     def tables(self) -> list[LayerTable]:
         """Layer table of each CNN at the image size given, else the data set's, else its own."""
+        if not as_list(self.question.cnn):
+            raise SchemaError(
+                "no CNN is given. Pass a name, such as 'resnet50'; `epochcast cnn list` shows them."
+            )
         tables = [resolve_cnn(each, self.image_size_of(each)) for each in as_list(self.question.cnn)]
         if self.question.gradient_accumulation > 1:
             tables = [table.accumulated(self.question.gradient_accumulation) for table in tables]
@@ -378,7 +382,9 @@ def _is_all(gpu: object) -> bool:
 
 
 def _named(gpu: object) -> Gpu:
-    return gpu if isinstance(gpu, Gpu) else device_of(str(gpu))
+    right = "a name such as 'H100 SXM', 'all', or a list of names; `epochcast gpu list` shows them"
+    found = of_kind(named("gpu"), gpu, (str, Gpu), right)
+    return found if isinstance(found, Gpu) else device_of(found)
 
 
 _mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few

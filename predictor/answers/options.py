@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import cache
+from os import PathLike
 from typing import Any
 
-from predictor.checks import as_list, positive_number, whole_number, yes_or_no
+from predictor.checks import as_list, of_kind, positive_number, whole_number, yes_or_no
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError, nearest
 
 ANSWERS = ("predict", "compare", "bulk", "cell", "watch", "explain", "parallel", "memory")
@@ -141,6 +142,13 @@ def _choice(known: Option, value: Any) -> str:
     return word
 
 
+def _file(known: Option, value: Any) -> Any:
+    """A path, or what a file would hold: a table, offers, a model."""
+    if value is None or isinstance(value, bool | int | float | bytes):
+        of_kind(known.shown, value, (str, PathLike), "a path, or what such a file holds")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of option: how a value of an option is checked, its type in Python and in JSON, and its name in help."""
@@ -170,10 +178,15 @@ KINDS: dict[str, Kind] = {
         ("boolean",),
         "",
     ),
-    "file": Kind(lambda _, value: value, "str | PathLike[str]", ("string",), "FILE"),
+    "file": Kind(_file, "str | PathLike[str]", ("string",), "FILE"),
     "words": Kind(lambda _, value: tuple(as_list(value)), "str | Sequence[str]", ("array",), "WORD"),
     "sizes": Kind(lambda _, value: tuple(as_list(value)), "int | str | Sequence[int | str]", ("array",), "N"),
-    "anchors": Kind(lambda _, value: tuple(value), "Iterable[Anchor | Mapping[str, Any]]", ("array",), ""),
+    "anchors": Kind(
+        lambda known, value: tuple(of_kind(known.shown, value, Iterable, "a list of measurements")),
+        "Iterable[Anchor | Mapping[str, Any]]",
+        ("array",),
+        "",
+    ),
 }
 
 

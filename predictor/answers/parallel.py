@@ -69,6 +69,10 @@ def parallel_ways(question: Question) -> list[ParallelWay]:
         raise SchemaError(
             f"{named('n_gpus')} {question.n_gpus}: several GPUs share an iteration. Pass 2 or more."
         )
+    if question.batch_sizes is None:
+        raise SchemaError(f"{named('batch_size')} is missing: ways are compared at given ones.").about(
+            "batch_sizes"
+        )
     _, devices = asked.known, asked.devices
     local_sizes = asked.local_sizes(question.batch_sizes)
     rentals = rentals_of(asked, [gpu for gpu, _ in devices])

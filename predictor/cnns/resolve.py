@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from predictor.checks import MAX_IMAGE_SIZE
+from predictor.checks import MAX_IMAGE_SIZE, shown_value
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
 
@@ -47,8 +47,8 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
                 raise SchemaError(f"image_size is needed: a {framework} {base} does not say it.")
             return read(cnn, image_size)
     raise UnknownCnnError(
-        f"this {type(cnn).__name__} is not a CNN. Give a zoo name (`epochcast cnn list`), a path ending in .csv, .onnx "
-        "or .keras, a LayerTable, a torch.nn.Module, a keras.Model or a chainer.Chain."
+        f"cnn is {shown_value(cnn)}, which is not a CNN. Give a zoo name (`epochcast cnn list`), a path ending "
+        "in .csv, .onnx or .keras, a LayerTable, a torch.nn.Module, a keras.Model or a chainer.Chain."
     )
 
 

@@ -121,7 +121,7 @@ def test_a_data_frame_is_a_table_in_python(table):
     ("arguments", "message"),
     [
         ((), "neither a CNN nor a measurement table is given. Try: epochcast explain resnet50 --gpu H200"),
-        (("resnet50",), "no GPU is given. Try: epochcast explain resnet50 --gpu H200"),
+        (("resnet50",), "--gpu is missing. Give a name such as"),
         (("resnet5", "-g", "T4"), "no CNN is called 'resnet5'. Nearest: 'resnet50'"),
         (("resnet50", "-g", "T5"), "no GPU is called 'T5'. Nearest: 'Tesla T4'"),
         (("nowhere.csv",), "there is no file nowhere.csv. Give a measurement table, a layer table or a CNN's name."),

@@ -65,7 +65,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_a_hint():
 
 
 def test_an_object_that_is_no_cnn_is_refused():
-    with pytest.raises(UnknownCnnError, match="this dict is not a CNN"):
+    with pytest.raises(UnknownCnnError, match="cnn is of type dict, which is not a CNN"):
         resolve_cnn({})
 
 
