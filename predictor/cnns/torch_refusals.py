@@ -72,6 +72,11 @@ def refusal(error: Exception, path: Sequence[tuple[str, bool]]) -> EpochcastErro
     if isinstance(error, EpochcastError):
         return type(error)(f"the step stops{where}: {error}" if where else str(error))
     says = f"{type(error).__name__}: {first_line(error)}"
+    if isinstance(error, AttributeError) and (loop := _loop_of(error.obj)):
+        return SchemaError(
+            f"the step fails{where}: {says}. It may know that only within its loop: record `{loop}` as it trains for "
+            "one iteration, such as by `max_steps=1`."
+        )
     for words, way in _WAYS_ROUND.items():
         if words in says:
             return SchemaError(
@@ -95,7 +100,9 @@ def way_round_detector(module: Any) -> str | None:
 
 def first_line(error: Exception) -> str:
     """What an exception of somebody else's code says, in one sentence of at most 200 characters."""
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0].rstrip(".")
+    first, *more = str(error).strip().splitlines() or [type(error).__name__]
+    following = next((line.strip() for line in more if line.strip()), "") if first.endswith(":") else ""
+    line = f"{first} {following}".partition(". ")[0].rstrip(". ")
     return line if len(line) <= 200 else f"{line[:197]}..."
 
 
@@ -105,6 +112,14 @@ def _line(error: Exception) -> traceback.FrameSummary | None:
     lines = (line for line in reversed(traceback.extract_tb(error.__traceback__)) if line.line)
     own = (line for line in lines if not line.filename.startswith(folders))
     return next((line for line in own if not _PACKAGES.intersection(Path(line.filename).parts)), None)
+
+
+def _loop_of(owner: object) -> str | None:
+    """The loop of an object that trains, such as a library's trainer; no module, whose `train` is a mode."""
+    if owner is None or hasattr(owner, "forward"):
+        return None
+    loops = (name for name in ("fit", "train") if callable(getattr(type(owner), name, None)))
+    return next((f"{type(owner).__name__}.{name}" for name in loops), None)
 
 
 def _owners(error: Exception, method: str) -> list[Any]:

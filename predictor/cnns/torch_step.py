@@ -201,7 +201,7 @@ def _table_of(
         states = random_states()
         trace = _trace(step, inputs, note, boxes_per_image)
         drew = random_states() != states
-        _refuse_several_iterations(trace.updates)
+        _refuse_several_iterations(trace)
         samples = samples_of(trace.events, inputs, batch_size)
         if not is_module and all(event.node is None for event in trace.events):
             raise SchemaError(
@@ -212,7 +212,7 @@ def _table_of(
         reader.read(trace)
         table = reader.step_table(trace, name, samples)
     return _Recorded(
-        table if trace.updates or is_module else _without_update(table), drew, trace.has_stand_ins
+        table if trace.updates or is_module else _without_update(table, trace), drew, trace.has_stand_ins
     )
 
 
@@ -270,12 +270,14 @@ def _trace(step: Any, inputs: tuple[Any, ...], note: Note, boxes_per_image: int)
         raise refusal(error, path) from error
 
 
-def _refuse_several_iterations(updates: Sequence[Update]) -> None:
+def _refuse_several_iterations(trace: Trace) -> None:
     """SchemaError where one optimizer updates several times, as in an epoch; a GAN's optimizers differ."""
-    if len(updates) > 1 and len({update.by for update in updates}) == 1:
+    several = len(trace.updates) if len({update.by for update in trace.updates}) == 1 else 0
+    several = several if trace.updates else trace.own_updates
+    if several > 1:
         raise SchemaError(
-            f"the step updates its parameters {len(updates)} times: it is {len(updates)} iterations. Record one, such "
-            "as the body of the loop over mini-batches."
+            f"the step updates its parameters {several} times: it is {several} iterations. Record one: the body of "
+            "the loop over mini-batches, or a trainer's loop that ends after one, such as by `max_steps=1`."
         )
 
 
@@ -306,8 +308,13 @@ def _forward_of(module: Any, inputs: tuple[Any, ...]) -> Callable[[], object]:
     return partial(module, *inputs)
 
 
-def _without_update(table: LayerTable) -> LayerTable:
+def _without_update(table: LayerTable, trace: Trace) -> LayerTable:
     doubt = "the step updates no parameters by an optimizer; momentum's update is counted"
+    if trace.own_updates:
+        doubt = (
+            "the step updates its parameters by no optimizer of PyTorch: what it runs for that is counted, and "
+            "momentum's update for what it keeps"
+        )
     return replace(table, warnings=(*table.warnings, TableWarning("cnn", doubt)))
 
 

@@ -95,6 +95,7 @@ class Trace:
 
     `waits` are the numbers of events before which the host waits for numbers of the GPU; `has_stand_ins`: numbers that
     are not there decide how much is kept (`Kept`).
+    `own_updates`: how often the step writes parameters itself after a backward pass, without an optimizer of PyTorch.
     `freed` holds how many events ran before the gradient of a parameter, by its id, was set to None; `saved` how many
     ran before autograd kept a storage for the backward pass.
     """
@@ -106,6 +107,7 @@ class Trace:
     has_stand_ins: bool
     freed: dict[int, int]
     saved: list[tuple[int, int]]
+    own_updates: int = 0
 
 
 def storage_of(tensor: Any) -> int:
@@ -164,7 +166,9 @@ def traced(
     finally:
         for handle in handles:
             handle.remove()
-    return Trace(mode.events, updates, n_forward, mode.waits, mode.kept.is_used, freed, saved)
+    return Trace(
+        mode.events, updates, n_forward, mode.waits, mode.kept.is_used, freed, saved, mode.own_updates
+    )
 
 
 @contextmanager
@@ -265,10 +269,14 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
     def has_numbers(tensor: Any) -> bool:
         return not isinstance(tensor, FakeTensor) and tensor.device.type != "meta"
 
+    class Fake(FakeTensorMode):
+        def __deepcopy__(self, _memo: object) -> Any:  # of a tensor, which holds its mode
+            return self
+
     class Intercept(TorchDispatchMode):
         def __init__(self) -> None:
             super().__init__()
-            self.fake = FakeTensorMode()
+            self.fake = Fake()
             self.twins = nullcontext() if on_meta else self.fake
             self.events: list[Event] = []
             self.path = path
@@ -278,6 +286,8 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self.updating = 0  # optimizers that are running, one within another
             self._numbers_read = 0
             self.waits: list[int] = []
+            self.own_updates, self._went_back = 0, False
+            self._parameters: dict[int, Any] = {}  # by their storage
             self.kept = Kept(torch, boxes, self._maker, self._true_elements)
             self._flags: set[int] = set()  # of GradScaler: whether a gradient is infinite
             self._made_by: dict[int, Any] = {}
@@ -320,6 +330,11 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             for tensor in tensors:
                 if isinstance(tensor, torch.nn.Parameter):
                     note(tensor)
+                    for each in (tensor, self._twin(tensor)):
+                        self._parameters[storage_of(each)] = tensor
+            self._went_back = self._went_back or node is not None
+            if func._schema.is_mutable and node is None and self._went_back and self._is_update(args):
+                self.own_updates, self._went_back = self.own_updates + 1, False
             recomputed = node is not None and self._is_recomputed()
             self.events.append(
                 Event(
@@ -436,6 +451,11 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             if operator == "index":
                 return func(args[0], self.kept.indices_for(args[1]))
             return self.kept.stand_in(operator, args)
+
+        def _is_update(self, args: Any) -> bool:
+            """Whether a parameter that has a gradient is written, by no optimizer of PyTorch."""
+            written = (self._parameters.get(storage_of(each)) for each in tensors_of(args[:1]))
+            return not self.updating and any(each is not None and each.grad is not None for each in written)
 
         def _maker(self, tensor: Any) -> tuple[str, Any] | None:
             if id(tensor) not in self._made_by:

@@ -68,7 +68,7 @@ def steps(torch, tmp_path):
     }
 
 
-OF_PROCESSES = ("modules of `FullyShardedDataParallel`", "a trainer's whole loop, such as `trainer.fit`")
+OF_PROCESSES = ("modules of `FullyShardedDataParallel`",)
 
 
 def test_each_refusal_of_the_page_says_what_the_page_says(steps):

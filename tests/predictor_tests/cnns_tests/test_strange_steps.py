@@ -1,5 +1,6 @@
 """What cannot be followed is refused in a sentence with the way round; what can be borne is."""
 
+import copy
 import random
 import re
 
@@ -102,6 +103,63 @@ def test_a_loss_is_logged_as_a_number(torch, net, capsys):
 
     assert record(step).step.batch_size == 4
     assert capsys.readouterr().out == "1.000 1.0\n"
+
+
+def test_a_copy_of_a_tensor_is_read_like_the_tensor(torch, net):
+    """As Lightning copies what it logs."""
+
+    def step():
+        loss = net(torch.zeros(4, 3, 32, 32)).mean()
+        loss.backward()
+        (copy.deepcopy(loss.detach()) + loss.detach()).clone()
+
+    assert record(step).step.batch_size == 4
+
+
+@pytest.fixture
+def of_no_optimizer(torch, net):
+    """An iteration whose parameters are updated by no optimizer of PyTorch, as fastai's are."""
+
+    def step():
+        net(torch.zeros(4, 3, 32, 32)).mean().backward()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.data.add_(parameter.grad.data, alpha=-0.1)
+                parameter.grad = None
+
+    return step
+
+
+def test_the_update_of_no_optimizer_is_counted_and_said(of_no_optimizer):
+    table = record(of_no_optimizer)
+    assert any("by no optimizer of PyTorch" in str(each) for each in table.warnings)
+    assert on_parameters(table)[0] >= 6
+
+
+def test_an_epoch_of_no_optimizer_is_refused(of_no_optimizer):
+    with pytest.raises(SchemaError, match=r"it is 3 iterations.*`max_steps=1`"):
+        record(lambda: [of_no_optimizer() for _ in range(3)])
+
+
+def test_a_part_of_a_trainers_loop_that_needs_the_rest_is_refused_with_the_loop():
+    class Trainer:
+        def train(self):
+            self.parts = 1
+            return self.training_step()
+
+        def training_step(self):
+            return self.parts
+
+    with pytest.raises(SchemaError, match=r"no attribute 'parts'.*`Trainer.train`.*`max_steps=1`"):
+        record(Trainer().training_step)
+
+
+def test_what_an_error_says_on_its_second_line_is_said(net):
+    def step():
+        raise ValueError("a callback failed:\n\nno loss")
+
+    with pytest.raises(SchemaError, match=r"a callback failed: no loss\. Check"):
+        record(step)
 
 
 def test_one_drawn_in_place_is_within_its_range(torch, net):

@@ -1,0 +1,111 @@
+"""Loops of PyTorch Lightning, Hugging Face's Trainer and accelerate, recorded for one iteration as a user runs them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import epochcast
+from predictor.errors import SchemaError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: no step is recorded")
+nn = torch.nn
+
+
+def small_cnn():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(784, 10))
+
+
+def batches(as_dict=False):
+    images = [(torch.zeros(3, 16, 16), index % 10) for index in range(48)]
+    return (
+        [dict(zip(("pixel_values", "labels"), each, strict=True)) for each in images] if as_dict else images
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "batch_size", "precision"),
+    [
+        ({}, 4, None),
+        ({"accumulate_grad_batches": 2}, 8, None),
+        ({"precision": "bf16-mixed"}, 4, "amp_bf16"),
+        ({"gradient_clip_val": 1.0}, 4, None),
+    ],
+)
+@pytest.mark.usefixtures("torchvision_models")
+def test_fit_of_lightning_is_recorded(options, batch_size, precision):
+    pl = pytest.importorskip("pytorch_lightning", reason="PyTorch Lightning is not installed")
+
+    class Classifier(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.cnn = small_cnn()
+
+        def training_step(self, batch, _index):
+            loss = nn.functional.cross_entropy(self.cnn(batch[0]), batch[1])
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters())
+
+    quiet = ("enable_checkpointing", "enable_progress_bar", "enable_model_summary", "logger")
+    trainer = pl.Trainer(max_steps=1, accelerator="cpu", **dict.fromkeys(quiet, False), **options)
+    module, loader = Classifier(), torch.utils.data.DataLoader(batches(), 4)
+    step = epochcast.record(lambda: trainer.fit(module, loader)).step
+    assert (step.batch_size, step.precision, step.optimizer) == (batch_size, precision, "adamw")
+
+
+def test_train_of_hugging_face_is_recorded_as_installed(tmp_path):
+    """In a process that sees what is installed alone: `datasets` of a checkout is not Hugging Face's library."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed: Trainer needs it")
+    here = Path(__file__)
+    folders = [str(here.parent), str(here.parents[1])]
+    script = f"import sys; sys.path += {folders}; import {here.stem} as this; this.record_trainer()"
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def record_trainer():
+    """A training of one iteration with Hugging Face's Trainer, recorded; its inner method is refused."""
+    import torchvision_import
+    import transformers
+
+    torchvision_import.import_torchvision()
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=10
+    )
+    arguments = transformers.TrainingArguments(
+        output_dir="trained", per_device_train_batch_size=4, gradient_accumulation_steps=2, max_steps=1,
+        save_strategy="no", report_to=[], use_cpu=True, bf16=True, disable_tqdm=True,
+    )  # fmt: skip
+    model = transformers.ResNetForImageClassification(config)
+    trainer = transformers.Trainer(model, arguments, train_dataset=batches(as_dict=True))
+    with pytest.raises(SchemaError, match=r"`Trainer.train`.*`max_steps=1`"):
+        epochcast.record(
+            lambda: trainer.training_step(model, torch.utils.data.default_collate(batches(True)[:4]))
+        )
+    step = epochcast.record(trainer.train).step
+    assert (step.batch_size, step.parts, step.precision, step.optimizer) == (8, 2, "amp_bf16", "adamw")
+
+
+def test_a_loop_with_accelerate_is_recorded():
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    accelerator = accelerate.Accelerator(cpu=True, mixed_precision="bf16")
+    cnn = small_cnn()
+    loader = torch.utils.data.DataLoader(batches(), 4)
+    model, optimizer, loader = accelerator.prepare(cnn, torch.optim.Adam(cnn.parameters()), loader)
+
+    def step():
+        images, labels = next(iter(loader))
+        accelerator.backward(nn.functional.cross_entropy(model(images), labels))
+        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    found = epochcast.record(step).step
+    assert (found.batch_size, found.precision, found.optimizer) == (4, "amp_bf16", "adam")
