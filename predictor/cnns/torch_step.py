@@ -499,8 +499,8 @@ class StepReader:
         sources = layer.inputs or ()
         if IMAGE in sources:
             images = self._images.setdefault(self._stretch, set())
-            read = (id(tensor) for tensor in tensors if id(tensor) not in self._weights)
-            images.update(self._cast.get(each, each) for each in read)
+            read = {self._cast.get(id(tensor), id(tensor)) for tensor in tensors}
+            images.update(read - self._weights.keys())
         shape = replace(layer, index=0, name="", inputs=None, parameters=0)
         key = (shape, event.path[-1:], tuple(map(id, weights)))
         row = _Row(layer, self._stretch, sources, len(event.made) > 0, trains, key)

@@ -342,17 +342,25 @@ def test_a_step_that_decides_by_numbers_is_refused_by_the_operator(torch, networ
         record(lambda: network(images) if network(images).sum() > 0 else None)
 
 
-def accumulated(torch, module, parts):
+def accumulated(torch, module, parts, autocast=False):
     optimizer = torch.optim.AdamW(module.parameters())
     images, labels = torch.randn(4 * parts, 3, 16, 16), torch.randint(5, (4 * parts,))
 
     def step():
         optimizer.zero_grad()
         for x, y in zip(images.chunk(parts), labels.chunk(parts), strict=True):
-            (torch.nn.functional.cross_entropy(module(x), y) / parts).backward()
+            with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+                loss = torch.nn.functional.cross_entropy(module(x), y) / parts
+            loss.backward()
         optimizer.step()
 
     return step
+
+
+def test_parts_in_autocast_are_parts_though_all_read_the_same_weights(torch, network):
+    """Weights that autocast converts counted as images: the step of a part, and an epoch of four times as many."""
+    step = record(accumulated(torch, network, 4, autocast=True)).step
+    assert (step.batch_size, step.parts, step.precision) == (16, 4, "amp_bf16")
 
 
 def test_an_accumulated_step_is_its_parts_one_after_the_other(torch, network):
