@@ -19,6 +19,10 @@ _WAYS_ROUND = {
         "`values.repeat_interleave(counts)` by `values.repeat_interleave(n, 0)`, n being their usual "
         "number"
     ),
+    "split_sizes to sum exactly": (
+        "it splits what numbers decide the length of, as RT-DETR's denoising does, and tensors have none here. Leave "
+        "that out, such as by `num_denoising=0`"
+    ),
     "to be on the compute device": (
         "a module of FullyShardedDataParallel gathers its parameters. Record the step of the module that it wraps, and "
         "ask about several GPUs with n_gpus, which counts data parallel's exchange of gradients"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.recorder import RECURRENT, RULES, tensors_of
@@ -32,6 +33,11 @@ _KNOWN_TRUTHS = {"isnan": False, "isinf": False, "isfinite": True, "is_same_size
 _KNOWN_TRUTHS |= {"isneginf": False}
 _TRUTHS_OF_TRUTHS = {"all", "any", "logical_not", "logical_or", "logical_and", "bitwise_or", "eq", "mul"}
 _TRUTHS_OF_TRUTHS |= {"sum", "gt"}
+
+_ORDERS = {"ge", "gt", "le", "lt"}
+
+_ASSIGNS = "linear_sum_assignment"
+"""Function of scipy that pairs predictions with targets, of which each prediction takes one."""
 
 _DRAWN_IN_PLACE = ("bernoulli_", "normal_", "random_", "uniform_")
 
@@ -463,6 +469,10 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             _, args, _, operator, _ = self._made_by[id(tensor)]
             return operator, args
 
+        def _is_order(self, tensor: Any) -> bool:
+            made = self._maker(tensor)
+            return made is not None and made[0] in _ORDERS
+
         def _twin(self, tensor: Any) -> Any:
             if not has_numbers(tensor) or (on_meta and tensor.ndim == 0):
                 return tensor
@@ -513,6 +523,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
         def _truth(self, tensor: Any) -> bool:
             """Answer whether numbers are finite; what else a step decides by numbers is not known."""
             counted = self.kept.compares(tensor)
+            made = self._maker(tensor)
+            if counted is None and made and made[0] == "all" and self._is_order(made[1][0]):
+                return True  # what a step checks of all its numbers, such as the corners of boxes
             operators, left = set(), [tensor]
             while left:
                 _, args, _, operator, _ = self._made_by.get(id(left.pop()), (None, (), {}, "", 0))
@@ -558,6 +571,12 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     boxes: Any = sys.modules.get("torchvision.ops.boxes")
     if boxes is not None:  # which suppresses boxes class by class on a processor, at once on a GPU
         usual += [(boxes, "_batched_nms_vanilla", boxes._batched_nms_vanilla)]
+    assigning = {
+        module: vars(module)[_ASSIGNS]
+        for module in [*sys.modules.values()]
+        if isinstance(module, ModuleType) and callable(vars(module).get(_ASSIGNS))
+    }  # scipy.optimize and who imported it from there
+    usual += [(module, _ASSIGNS, function) for module, function in assigning.items()]
     moves = (torch.Tensor.to, torch.Tensor.pin_memory)
 
     def here(value: Any) -> Any:
@@ -597,6 +616,14 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
                 return func(*args, **kwargs)
         return mode.composite(name, names, lambda: func(*args, **kwargs), given)
 
+    def assigned(function: Any, costs: Any, *args: Any, **kwargs: Any) -> Any:
+        """As many pairs as there are; the host waits for the costs of tensors."""
+        if not isinstance(costs, torch.Tensor):
+            return function(costs, *args, **kwargs)
+        mode.waits.append(len(mode.events))
+        mode.kept.is_used = True
+        return numpy.arange(min(costs.shape)), numpy.arange(min(costs.shape))
+
     def on_processor(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         missing = device_type == "meta" or (device_type == "cuda" and not torch.cuda.is_available())
         usual[0][2](self, "cpu" if missing else device_type, *args, **kwargs)
@@ -607,6 +634,8 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
                 setattr(module, name, partial(whole, function))
             if boxes is not None:
                 boxes._batched_nms_vanilla = boxes._batched_nms_coordinate_trick
+            for module, function in assigning.items():
+                setattr(module, _ASSIGNS, partial(assigned, function))
             torch.autocast.__init__ = on_processor
             clipping._has_foreach_support = lambda *_, **__: True
             parallel.forward = lambda self, *args, **kwargs: self.module(*args, **kwargs)

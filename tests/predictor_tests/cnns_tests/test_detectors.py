@@ -184,6 +184,50 @@ def test_a_yolo_is_recorded_whose_loss_assigns_targets(torch, name, monkeypatch)
     step()
 
 
+def pairs_by_assignment(torch, n_layers, n_targets):
+    """A detector as DETR is: queries are paired with each image's targets after each layer of its decoder."""
+    from scipy import optimize
+
+    nn = torch.nn
+    body = nn.Sequential(nn.Conv2d(3, 16, 3, 4), nn.ReLU())
+    layers = nn.ModuleList(nn.TransformerDecoderLayer(16, 2, 16, batch_first=True) for _ in range(n_layers))
+    head, queries = nn.Linear(16, 4), nn.Parameter(torch.rand(20, 16))
+    images = torch.rand(2, 3, 64, 64)
+    targets = [torch.tensor([[0.2, 0.2, 0.7, 0.7]]).repeat(n_targets, 1)] * len(images)
+    adam = torch.optim.AdamW([*body.parameters(), *layers.parameters(), *head.parameters(), queries])
+
+    def paired(boxes, boxes_of_targets):
+        if not (boxes[:, 2:].abs() >= 0).all():
+            raise ValueError("boxes have no size")
+        costs = torch.cdist(boxes, boxes_of_targets, p=1).detach().cpu()
+        rows, columns = map(torch.as_tensor, optimize.linear_sum_assignment(costs))
+        return (boxes[rows] - boxes_of_targets[columns]).abs().sum()
+
+    def step():
+        adam.zero_grad()
+        maps = body(images).flatten(2).transpose(1, 2)
+        found = queries.expand(len(images), -1, -1)
+        losses = []
+        for layer in layers:
+            found = layer(found, maps)
+            losses += [paired(*each) for each in zip(head(found).sigmoid(), targets, strict=True)]
+        sum(losses).backward()
+        adam.step()
+
+    return step
+
+
+def test_a_target_is_assigned_one_prediction_and_the_host_waits_for_it(torch):
+    pytest.importorskip("scipy", reason="scipy is not installed: nothing is assigned")
+    step = pairs_by_assignment(torch, n_layers=2, n_targets=3)
+    table = record(step)
+    assert table.step.waits == 2 * 2 * 2  # whether its boxes have a size, and its costs, of each image
+    assert any("the host waits for the GPU 8 times" in str(each) for each in table.warnings)
+    [pairs, *_] = [row for row in table if row.type == "subtract" or row.name.endswith("sub")]
+    assert pairs.in_channels * pairs.in_height * pairs.in_width * 2 == 3 * 4
+    step()  # runs as before
+
+
 def test_numbers_that_a_step_writes_are_not_read_as_they_were(torch):
     """A mask of what was scaled in place was counted by the numbers before: none."""
     head = torch.nn.Conv2d(3, 4, 1)

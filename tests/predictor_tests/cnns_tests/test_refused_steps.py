@@ -44,6 +44,10 @@ def steps(torch, tmp_path):
     def in_float64():
         net.double()(images.double()).sum().backward()
 
+    def of_what_is_kept():
+        kept = torch.nonzero(net(images) > 0.9)[:, 1]
+        torch.split(kept, [3, 4])
+
     def and_saves():
         train()
         torch.save(net.state_dict(), tmp_path / "net.pt")
@@ -61,6 +65,7 @@ def steps(torch, tmp_path):
         "per-sample gradients of `torch.func`": lambda: gradients(
             dict(net.named_parameters()), images, labels
         ),
+        "a split of what numbers keep, such as RT-DETR's denoising": of_what_is_kept,
         "several iterations": lambda: [train() for _ in range(3)],
         "a step without a backward pass": lambda: loss(net(images), labels).item(),
         "float64": in_float64,
