@@ -82,7 +82,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One update by an optimizer: its class, the numbers that it updates, and the tensors that it takes one by one.
+    """One update by an optimizer: its class, the numbers and tensors that it updates, and those taken one by one.
 
     `groups` of parameters have a foreach call each.
     """
@@ -91,6 +91,7 @@ class Update:
     has_momentum: bool
     parameters: int
     by: int  # the optimizer's number, from 0
+    tensors: int
     one_by_one: int = 0
     groups: int = 1
 
@@ -666,7 +667,7 @@ def _follow_optimizers(updates: list[Update], mode: Any, note: Note) -> list[Any
         one_by_one = len(learns) if any(group.get("foreach") is False for group in groups) else 0
         called = sum(any(closure or p.grad is not None for p in group["params"]) for group in groups)
         named, lists = type(optimizer).__name__, 1 if one_by_one else max(1, called)
-        updates.append(Update(named, has_momentum, numbers_updated, number, one_by_one, lists))
+        updates.append(Update(named, has_momentum, numbers_updated, number, len(learns), one_by_one, lists))
         return closure and (args[:1], given | {"closure": partial(outside, closure)})
 
     def outside(closure: Callable[[], object]) -> object:

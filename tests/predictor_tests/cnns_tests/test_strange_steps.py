@@ -10,8 +10,9 @@ from predictor.answers.answer import answer
 from predictor.answers.question import Question
 from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.resolve import resolve_cnn
-from predictor.cnns.torch_step import record
+from predictor.cnns.torch_step import PER_TENSOR, record
 from predictor.errors import SchemaError
+from predictor.models.ratios import ratios_of
 
 
 @pytest.fixture
@@ -311,6 +312,31 @@ def test_a_learning_rate_for_each_parameter_takes_the_host_a_call_for_each(torch
 
     assert recorded() == round(0.54 * (n - 1))
     assert recorded(foreach=False) == round(0.29 * n)
+
+
+def test_the_host_updates_tensors_of_each_optimizer_as_long_as_that_one_takes(torch, net):
+    """Two optimizers were answered as the larger one: 57 norms by Adam as by SGD."""
+    wide = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 9), *(torch.nn.BatchNorm2d(64) for _ in range(57)))
+    norms = list(wide[1:].parameters())
+    of_convolution = torch.optim.SGD(wide[0].parameters(), 0.1, 0.9)  # of most numbers
+
+    def beside(of_norms, times=1):
+        def step():
+            wide(torch.zeros(4, 3, 16, 16)).mean().backward()
+            for optimizer in (of_convolution, *[of_norms] * times):
+                optimizer.step()
+
+        return record(step).step.beside
+
+    by_adam = round(PER_TENSOR["adam"] * len(norms))
+    sgd, adam = torch.optim.SGD(norms, 0.1), torch.optim.Adam(norms)
+    assert beside(adam) - beside(sgd) == pytest.approx(by_adam, abs=1)
+    assert beside(adam, 3) - beside(sgd, 3) == pytest.approx(3 * by_adam, abs=3)
+
+
+def test_numbers_of_optimizers_are_those_of_the_models():
+    numbers = ratios_of("host")
+    assert all(numbers[f"{name.rstrip('w')}_tensor"] == each for name, each in PER_TENSOR.items())
 
 
 def test_clipping_gradients_by_value_is_counted_in_lists(torch, net):
