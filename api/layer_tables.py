@@ -111,6 +111,7 @@ class StepIn(BaseModel):
     first_wait: Annotated[int, Field(ge=0, le=MAX_LAYERS)] | None = None
     last_wait: Annotated[int, Field(ge=0, le=MAX_LAYERS)] | None = None
     beside: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    update_waits: Annotated[int, Field(ge=1, le=10_000)] | None = None
 
 
 class LayerTableIn(BaseModel):

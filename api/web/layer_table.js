@@ -3,7 +3,7 @@
  * Called by upload.js; calls nothing. Only the form is read here: whether the layers make sense, the service says.
  */
 
-const COUNTS = ["image_size", "batch_size", "parts", "waits", "first_wait", "last_wait", "beside"];
+const COUNTS = ["image_size", "batch_size", "parts", "waits", "first_wait", "last_wait", "beside", "update_waits"];
 const OF_WHOLE = [...COUNTS, "precision", "memory_format", "optimizer", "capture", "warnings"];
 const TEXT = new Set(["name", "type", "kind"]);
 const COMPUTED = new Set([

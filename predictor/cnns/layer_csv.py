@@ -36,6 +36,7 @@ _STEP_WORDS = {
     "optimizer": OPTIMIZERS,
     "capture": CAPTURES,
 }
+_STEP_COUNTS = ("waits", "first_wait", "last_wait", "beside", "update_waits")
 _WARNING_KINDS = ("cnn", "frozen", "operator")
 _TEXT_COLUMNS = ("name", "type", "kind")
 _OPTIONAL_COLUMNS = ("inputs", *OPTIONAL_COLUMNS)
@@ -120,7 +121,7 @@ def _step(about: Mapping[str, str], path: Path) -> Step | None:
         if word not in _STEP_WORDS[name]:
             close = nearest(word, _STEP_WORDS[name])
             raise SchemaError(f"{path}: unknown {name} {word!r}. Nearest: {close}.")
-    counts = {name: _counted(about, name, path) for name in ("waits", "first_wait", "last_wait", "beside")}
+    counts = {name: _counted(about, name, path) for name in _STEP_COUNTS}
     parts = _counted(about, "parts", path) or 1
     return replace(Step(batch_size, parts, **counts), **words)  # type: ignore[arg-type]
 

@@ -127,7 +127,8 @@ class Step:
     gradients. Unknown are a `precision` that is the framework's default, and an `optimizer` that the step lacks;
     `capture` is "compile" where most of it is compiled. `waits` is how often the forward pass waits for numbers of the
     GPU: from the layer of index `first_wait` to that before `last_wait`, the GPU has nothing to do until the host
-    enqueues the next one. `beside` is what the host does beside the passes of layers, in those of a mean layer.
+    enqueues the next one. `update_waits` is how often it waits between the first backward pass and the last update,
+    which the GPU then waits for. `beside` is what the host does beside the passes of layers, in those of a mean layer.
     """
 
     batch_size: int
@@ -140,6 +141,7 @@ class Step:
     first_wait: int | None = None
     last_wait: int | None = None
     beside: int | None = None
+    update_waits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

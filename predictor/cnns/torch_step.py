@@ -607,6 +607,7 @@ class StepReader:
             "compile" if self._compiled[True] > self._compiled[False] else None,
             *self._waits(trace),
             self._beside(trace),
+            _update_waits(trace),
         )
         root = next((event.path[0][0] for event in trace.events if event.path), "step")
         said = (*self.recorder.warnings(), *self._warnings(), *samples.warnings_of(step))
@@ -802,6 +803,15 @@ def _side(layers: Sequence[Layer]) -> int:
     heights = [side(layer, "in", "height") or 1 for layer in layers if layer.inputs and IMAGE in layer.inputs]
     largest = max(heights, default=1)
     return largest if largest > 1 else layers[-1].out_height or 1
+
+
+def _update_waits(trace: Trace) -> int | None:
+    """Waits after a backward pass has begun and before the last update, such as a GradScaler's for each optimizer."""
+    begins = next((i for i, event in enumerate(trace.events) if event.node is not None), None)
+    last = next((i for i in reversed(range(len(trace.events))) if trace.events[i].of_optimizer), 0)
+    if begins is None:
+        return None
+    return sum(begins < wait <= last for wait in trace.waits) or None
 
 
 def _otherwise_updated(updates: Sequence[Update]) -> float:

@@ -472,7 +472,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
 
         def _is_order(self, tensor: Any) -> bool:
             made = self._maker(tensor)
-            return made is not None and made[0] in _ORDERS
+            return made is not None and made[0] in _ORDERS and len(tensors_of(made[1])) > 1
 
         def _twin(self, tensor: Any) -> Any:
             if not has_numbers(tensor) or (on_meta and tensor.ndim == 0):
@@ -484,10 +484,12 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
 
         def _value(self, tensor: Any) -> Any:
             if id(tensor) in self._flags:
+                self.waits.append(len(self.events))
                 return 0.0
             with suppress(LookupError), _disable_current_modes():
                 return self._number(tensor).item()
-            self.waits.append(len(self.events))
+            if not self.updating:  # an optimizer's own numbers are the host's
+                self.waits.append(len(self.events))
             if tensor.dtype == torch.bool:
                 return self._truth(tensor)
             self._numbers_read += 1
@@ -526,7 +528,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             counted = self.kept.compares(tensor)
             made = self._maker(tensor)
             if counted is None and made and made[0] == "all" and self._is_order(made[1][0]):
-                return True  # what a step checks of all its numbers, such as the corners of boxes
+                return True  # what a step checks of its numbers, such as the order of the corners of boxes
             operators, left = set(), [tensor]
             while left:
                 _, args, _, operator, _ = self._made_by.get(id(left.pop()), (None, (), {}, "", 0))
@@ -578,7 +580,22 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
         if isinstance(module, ModuleType) and callable(vars(module).get(_ASSIGNS))
     }  # scipy.optimize and who imported it from there
     usual += [(module, _ASSIGNS, function) for module, function in assigning.items()]
+    scaling = torch.amp.GradScaler
+    scaler_step = scaling.step
+    usual += [(scaling, "step", scaler_step)]
     moves = (torch.Tensor.to, torch.Tensor.pin_memory)
+
+    def scaled(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Unscale the gradients of 16 bits, which a scaler for a GPU leaves out where there is no GPU."""
+        is_off = self._device == "cuda" and not (self.is_enabled() or torch.cuda.is_available())
+        results = (each for event in mode.events for each in tensors_of(event.result))
+        if is_off and any(each.dtype == torch.float16 for each in results):
+            parameters = (each for group in optimizer.param_groups for each in group["params"])
+            gradients = [each.grad for each in parameters if each.grad is not None]
+            is_infinite, factor = torch.zeros(1), torch.ones(1)
+            torch._amp_foreach_non_finite_check_and_unscale_(gradients, is_infinite, factor)
+            is_infinite.item()
+        return scaler_step(self, optimizer, *args, **kwargs)
 
     def here(value: Any) -> Any:
         is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda"))
@@ -638,6 +655,7 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
             for module, function in assigning.items():
                 setattr(module, _ASSIGNS, partial(assigned, function))
             torch.autocast.__init__ = on_processor
+            scaling.step = scaled
             clipping._has_foreach_support = lambda *_, **__: True
             parallel.forward = lambda self, *args, **kwargs: self.module(*args, **kwargs)
             if not torch.cuda.is_available():

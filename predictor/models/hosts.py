@@ -88,16 +88,17 @@ def autocast_host(mode: Mode) -> float:
 @lru_cache(maxsize=256)
 def enqueued(table: LayerTable, optimizer: str) -> float:
     """Layers that an iteration counts; an optimizer of several moments counts some for each parameter tensor."""
-    ratios = ratios_of("host")
-    tensors = (
-        ratios[_PER_TENSOR[optimizer]] * sum(map(parameter_tensors, table))
-        if optimizer in _PER_TENSOR
-        else 0.0
-    )
     passes = sum(_weight(layer, table) * _passes(layer, table.recomputations(layer)) for layer in table)
     beside = (table.step and table.step.beside) or 0
     again = _CHECKPOINT * table.parts * len({layer.recomputed for layer in table} - {None})
-    return ratios["fixed_layers"] + passes + tensors + beside + again
+    return _update(table, optimizer) + passes + beside + again
+
+
+def _update(table: LayerTable, optimizer: str) -> float:
+    """Layers that an optimizer's update counts."""
+    ratios = ratios_of("host")
+    per_tensor = ratios[_PER_TENSOR[optimizer]] if optimizer in _PER_TENSOR else 0.0
+    return ratios["fixed_layers"] + per_tensor * sum(map(parameter_tensors, table))
 
 
 def idle_ms(table: LayerTable, mode: Mode, host_time_ms: Array) -> tuple[Array, float]:
@@ -109,14 +110,16 @@ def idle_ms(table: LayerTable, mode: Mode, host_time_ms: Array) -> tuple[Array, 
     host has nothing to do, either.
     """
     step = table.step
-    if step is None or not step.waits:
+    if step is None or not (step.waits or step.update_waits):
         return 0.0 * host_time_ms, 0.0
-    between = table.layers[step.first_wait : step.last_wait]
+    between = table.layers[step.first_wait : step.last_wait] if step.waits else ()
     forward = ratios_of("host")["forward"]
-    passes = forward * sum(
+    idle = forward * sum(
         _weight(layer, table) * (1 if layer.forwards is None else layer.forwards) for layer in between
     )
-    return host_time_ms * (passes / enqueued(table, mode.optimizer)), WAIT_MS * step.waits
+    idle += _update(table, mode.optimizer) if step.update_waits else 0.0
+    trips = (step.waits or 0) + (step.update_waits or 0)
+    return host_time_ms * (idle / enqueued(table, mode.optimizer)), WAIT_MS * trips
 
 
 def _weight(layer: Layer, table: LayerTable) -> float:

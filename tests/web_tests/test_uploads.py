@@ -242,7 +242,17 @@ def test_a_link_to_a_file_says_that_the_file_is_needed_again(open_page):
 @pytest.mark.parametrize("ending", ["csv", "json"])
 def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, ask, tmp_path, ending):
     step = Step(
-        24, 2, "amp_bf16", "channels_last", "adam", "compile", waits=2, first_wait=3, last_wait=6, beside=7
+        24,
+        2,
+        "amp_bf16",
+        "channels_last",
+        "adam",
+        "compile",
+        2,
+        first_wait=3,
+        last_wait=6,
+        beside=7,
+        update_waits=1,
     )
     table = replace(zoo_cnn("lenet5"), step=step, warnings=(TableWarning("operator", "a, b: c"),))
     file = tmp_path / f"step.{ending}"

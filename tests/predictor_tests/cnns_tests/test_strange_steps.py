@@ -3,6 +3,7 @@
 import copy
 import random
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -337,6 +338,52 @@ def test_the_host_updates_tensors_of_each_optimizer_as_long_as_that_one_takes(to
 def test_numbers_of_optimizers_are_those_of_the_models():
     numbers = ratios_of("host")
     assert all(numbers[f"{name.rstrip('w')}_tensor"] == each for name, each in PER_TENSOR.items())
+
+
+@pytest.fixture
+def scaled(torch, net):
+    """Tables of steps with a scaler, and perhaps a loss that is read before the update."""
+
+    def step_of(dtype, *, enabled=True, reads=False):
+        scaler = torch.amp.GradScaler("cuda", enabled=enabled)
+        optimizer = torch.optim.Adam(net.parameters())
+
+        def step():
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype):
+                loss = net(torch.zeros(4, 3, 32, 32)).mean()
+            scaler.scale(loss).backward()
+            _ = reads and loss.item()
+            scaler.step(optimizer)
+            scaler.update()
+            loss.item()
+
+        return record(step)
+
+    return step_of
+
+
+@pytest.mark.filterwarnings("ignore:.*GradScaler is enabled, but CUDA is not available")
+def test_a_scaler_waits_for_the_gradients_before_the_update(torch, scaled):
+    """Without a GPU it is off, and was not seen: a super-resolution in 16 bits was answered 27 % too short."""
+    half, exact = scaled(torch.float16), scaled(torch.bfloat16, enabled=False)
+    assert (half.step.update_waits, exact.step.update_waits) == (1, None)
+    rows = [
+        answer(Question(replace(half, step=replace(half.step, update_waits=n)), "H200")).rows()[0]
+        for n in (None, 1)
+    ]
+    assert (
+        rows[0].iteration_time_ms
+        < rows[1].iteration_time_ms
+        < rows[0].iteration_time_ms + rows[0].host_time_ms
+    )
+
+
+def test_a_loss_that_is_read_before_the_update_is_waited_for(torch, scaled, tmp_path):
+    table = scaled(torch.bfloat16, enabled=False, reads=True)
+    assert (table.step.update_waits, table.step.waits) == (1, None)
+    table.to_csv(tmp_path / "step.csv")
+    assert read_layer_table_csv(tmp_path / "step.csv").step == table.step
 
 
 def test_clipping_gradients_by_value_is_counted_in_lists(torch, net):
