@@ -17,17 +17,25 @@ _TAKEN: dict[str, dict[str, Any]] = {
     "--nproc-per-node --nproc_per_node": {"type": int},
 }  # fmt: skip
 _LEFT = (  # noqa: SIM905 - a list of words
-    "--aa --aug-repeats --aug-splits --clip-grad --clip-mode --color-jitter --cooldown-epochs --crop-pct "
-    "--cutmix --data-dir --dataset --decay-rate --drop --drop-path --experiment --hflip --interpolation "
-    "--layer-decay --log-interval --lr --lr-base --lr-cycle-limit --mean --min-lr --mixup --mixup-off-epoch "
-    "--mixup-prob --mixup-switch-prob --model-ema-decay --momentum --num-classes --opt-eps --output "
-    "--patience-epochs --ratio --recount --remode --reprob --resplit --scale --sched --seed --smoothing --std "
-    "--train-interpolation --tta --val-split -vb --validation-batch-size --warmup-epochs --warmup-lr "
-    "--weight-decay"
+    "--aa --aug-repeats --aug-splits --bce-target-thresh --bn-eps --bn-momentum --checkpoint-hist "
+    "--class-map --clip-grad --clip-mode --color-jitter --cooldown-epochs --crop-pct --cutmix "
+    "--cutmix-minmax -d --data-dir --dataset --decay-epochs --decay-milestones --decay-rate --device "
+    "--dist-bn --dr --drop --drop-block --drop-connect --drop-path --epoch-repeats --eval-metric "
+    "--experiment --fuser --gp --hflip --in-chans --initial-checkpoint --interpolation --layer-decay "
+    "--local-rank --local_rank --log-interval --lr --lr-base --lr-base-scale --lr-base-size --lr-cycle-decay "
+    "--lr-cycle-limit --lr-cycle-mul --lr-k-decay --lr-noise --lr-noise-pct --lr-noise-std --mean "
+    "--milestones --min-lr --mixup --mixup-mode --mixup-off-epoch --mixup-prob --mixup-switch-prob "
+    "--model-ema-decay --momentum --num-classes --opt-betas --opt-eps --opt-kwargs --output "
+    "--patience-epochs --ratio --recount --recovery-interval --remode --reprob --resume --scale "
+    "--sched --seed --smoothing --start-epoch --std --train-interpolation --train-num-samples --train-split "
+    "--tta --val-num-samples --val-split --validation-batch-size -vb --vflip --warmup-epochs --warmup-lr "
+    "--weight-decay --worker-seeding"
 ).split()
 _SWITCHES = (  # noqa: SIM905 - a list of words
-    "--model-ema --bce-loss --pin-mem --no-aug --no-prefetcher --pretrained --use-multi-epochs-loader "
-    "--standalone"
+    "--apex-amp --bce-loss --dataset-download --fast-norm --grad-checkpointing --jsd-loss --log-wandb "
+    "--model-ema --model-ema-force-cpu --model-ema-warmup --native-amp --no-aug --no-ddp-bb --no-prefetcher "
+    "--no-resume-opt --pin-mem --pretrained --resplit --save-images --sched-on-updates --split-bn --standalone "
+    "--torchscript --use-multi-epochs-loader"
 ).split()
 _OPTIMIZERS = {"sgd": "momentum", "momentum": "momentum", "nesterov": "momentum", "rmsproptf": "rmsprop"}
 
@@ -83,7 +91,7 @@ def _options(given: Any) -> list[str]:
         "--batch-size": (given.batch_size or 128) * parts * gpus,
         "--n-gpus": gpus if gpus > 1 else None,
         "--gradient-accumulation": parts if parts > 1 else None,
-        "--precision": half if given.amp else None,
+        "--precision": half if given.amp or given.native_amp or given.apex_amp else None,
         "--memory-format": "channels_last" if given.channels_last else None,
         "--capture": "compile" if given.torchcompile else None,
         "--optimizer": _OPTIMIZERS.get(given.opt or "sgd", given.opt),
@@ -98,5 +106,15 @@ def _options(given: Any) -> list[str]:
 
 def _changing(given: Any) -> list[str]:
     """Arguments that change what an iteration does, and that no option tells."""
-    names = ("model_ema", "clip_grad", "mixup", "cutmix", "aug_splits", "drop_path", "bce_loss")
+    names = (
+        "model_ema",
+        "clip_grad",
+        "mixup",
+        "cutmix",
+        "cutmix_minmax",
+        "aug_splits",
+        "jsd_loss",
+        "split_bn",
+    )
+    names += ("drop_path", "drop_block", "bce_loss", "grad_checkpointing", "torchscript")
     return [name for name in names if getattr(given, name)]
