@@ -183,8 +183,9 @@ class Kept:
 
     def stand_in(self, operator: str, args: Any) -> Any:
         """What an operator of `DECIDED` gives."""
-        self.is_used = True
         tensor = args[0]
+        is_exact = operator == "nonzero" and self._exact(tensor) is not None  # such as a schedule's
+        self.is_used = self.is_used or not is_exact
         if operator == "nonzero":
             return tensor.new_empty((self.count(tensor), tensor.ndim), dtype=self._long)
         if (

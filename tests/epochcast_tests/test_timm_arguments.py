@@ -24,8 +24,8 @@ TYPED = {
 
 TYPED_IN_RECIPES = (  # of timm's page of training scripts
     "--model resnet50 -b 128 --sched step --epochs 450 --decay-epochs 2.4 --decay-rate .97 --opt rmsproptf "
-    "--opt-eps .001 -j 8 --warmup-lr 1e-6 --weight-decay 1e-5 --drop 0.3 --drop-path 0.2 --model-ema --model-ema-decay 0.9999 "
-    "--aa rand-m9-mstd0.5 --remode pixel --reprob 0.2 --amp --lr .016",
+    "--opt-eps .001 -j 8 --warmup-lr 1e-6 --weight-decay 1e-5 --drop 0.3 --drop-path 0.2 --model-ema "
+    "--model-ema-decay 0.9999 --aa rand-m9-mstd0.5 --remode pixel --reprob 0.2 --amp --lr .016",
     "/imagenet --model resnet50 --aug-splits 3 --aa rand-m9-mstd0.5 --resplit --split-bn --jsd-loss --dist-bn reduce",
     "--model resnet50 -b 64 --sched cosine --lr-noise 0.42 0.9 --native-amp --opt-betas 0.9 0.99 --resume a.pth",
 )

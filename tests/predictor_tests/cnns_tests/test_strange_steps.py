@@ -107,6 +107,20 @@ def test_a_loss_is_logged_as_a_number(torch, net, capsys):
     assert capsys.readouterr().out == "1.000 1.0\n"
 
 
+def test_what_a_schedule_looks_up_among_constants_is_no_part_of_the_step(torch, steps):
+    """As fastai finds the phase of its cycle: everything on constants was counted as a detector's."""
+
+    def scheduled():
+        phases = torch.cumsum(torch.tensor([0.0, 0.25, 0.75]), 0)
+        assert (phases <= 0.1).nonzero().max() == 0
+        steps["train"]()
+
+    table = record(scheduled)
+    layers = [row.type for row in table if row.name != "on parameters"]
+    assert layers == [row.type for row in record(steps["train"])]
+    assert not table.warnings
+
+
 def test_a_copy_of_a_tensor_is_read_like_the_tensor(torch, net):
     """As Lightning copies what it logs."""
 
