@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from epoch_training import among_others_ms, enqueued_ms
 from machine import machine
+from real_epochs import among_others_ms, enqueued_ms
 
 from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.cnns.zoo import zoo_cnn

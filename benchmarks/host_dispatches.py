@@ -17,8 +17,8 @@ from typing import Any
 
 import torch  # noqa: TID253 - made of it
 from compiled_hosts import reference_iteration
-from epoch_training import enqueued_ms
 from machine import machine
+from real_epochs import enqueued_ms
 from torch import nn  # noqa: TID253 - made of it
 from torch.utils.checkpoint import checkpoint  # noqa: TID253 - made of it
 

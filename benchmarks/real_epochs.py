@@ -10,7 +10,7 @@ own, one for each GPU, ended after `--limit` seconds; its row is on disk before
 the next begins, and a second run goes on with what is left. `train --dry-run` takes every case once on a CPU, tiny.
 With `--opening` each case is forecast by the machine's files, then by three seconds of its own step in its loader;
 then one whole epoch is trained, whose workers begin anew. Pictures of other data sets than ImageNet lie in folders of
-their names beside it.
+their names beside it. Nothing waits for the GPU between iterations but once, after the first.
 """
 
 import argparse
@@ -19,13 +19,14 @@ import multiprocessing
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -34,19 +35,27 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
-from epoch_training import Job, module_of, train
+import numpy as np
+from machine import machine
 from ratios_fit import measured_cnn
 
 from predictor.answers.loading import ENDS, STARTS
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.torch_module import from_torch
-from predictor.cnns.zoo import zoo_names
+from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import DataError, SchemaError
 from proxy_cnns.pictures import pillow, write_images
+from proxy_cnns.pipelines import Pipeline, usual_pipeline
 
 _SAMPLES = 50_000
 _VALIDATED = 10_000
+_DISTINCT_ARRAYS = 5000
+_CLASSES = {"pictures": 1000, "arrays": 10}
+_LEARNING_RATE = 0.01
+_ALONE_IMAGES = 2500
+_ALONE_LEAST, _ENQUEUED = 10, 5
+_WARM_UP_S, _OPENED_S = 1.5, 3.0  # of an opening; both in whole rounds of its workers
 _DISTINCT_PICTURES = 2000
 _SIDES = {"food101": (512, 461), "imagenet_160": (213, 160)}  # of pictures of other sizes than ImageNet's
 _GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
@@ -132,6 +141,21 @@ class Case:
     def task(self) -> Task:
         """What it is trained on."""
         return TASKS.get(self.cnn, _USUAL_TASK)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one process trains: the GPU of its rank, None: a CPU, on the JPEGs of a folder, None: arrays."""
+
+    case: Case
+    task: Task
+    validates: bool
+    gpu: int | None
+    rank: int
+    folder: Path | None
+    meeting_file: Path
+    opened: Callable[[float], None] | None = None
+    """Is told the ms of an iteration in its loader before the one epoch that is then trained."""
 
 
 _MEASURED = (
@@ -328,15 +352,14 @@ def _row(case: Case, options: argparse.Namespace, limit_s: float) -> dict[str, A
 
 
 def _jobs(case: Case, options: argparse.Namespace, folder: Path) -> Iterator[Job]:
-    task = case.task
+    opened = partial(_opened, case, options) if options.opening else None
+    validates = case.local_batch_size in (128, 500, 512)
+    small, pictures = (case, case.task), _folder(case.task, options.folder)
+    if options.dry_run:
+        small = _tiny(case, 1600 if options.opening else 64)
     for rank in range(case.n_gpus):
-        job = Job(
-            case.cnn, case.mode, task.image_size, case.local_batch_size, task.workers, task.samples,
-            case.epochs, case.local_batch_size in (128, 500, 512), None if options.dry_run else rank, rank, case.n_gpus,
-            _folder(task, options.folder), folder / "meeting",
-            partial(_opened, case, options) if options.opening else None,
-        )  # fmt: skip
-        yield _tiny(job, 1600 if options.opening else 64) if options.dry_run else job
+        gpu = None if options.dry_run else rank
+        yield Job(*small, validates, gpu, rank, pictures, folder / "meeting", opened)
 
 
 def _folder(task: Task, imagenet: Path) -> Path | None:
@@ -357,14 +380,12 @@ def _gpu_name(gpu: int) -> str:
     return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _tiny(job: Job, samples: int) -> Job:
-    """The same job as a CPU does it in a few seconds."""
-    precision = "amp_bf16" if job.mode.precision == "amp_bf16" else "fp32"
-    cnn, image_size = ("resnet18", 32) if job.cnn == "resnet50" else (job.cnn, min(job.image_size, 80))
-    return replace(
-        job, cnn=cnn, image_size=image_size, mode=replace(job.mode, precision=precision), local_batch_size=8,
-        workers=1, samples=samples,
-    )  # fmt: skip
+def _tiny(case: Case, samples: int) -> tuple[Case, Task]:
+    """The same case and task as a CPU does them in a few seconds."""
+    precision = "amp_bf16" if case.mode.precision == "amp_bf16" else "fp32"
+    cnn, size = ("resnet18", 32) if case.cnn == "resnet50" else (case.cnn, min(case.task.image_size, 80))
+    tiny = replace(case, cnn=cnn, mode=replace(case.mode, precision=precision), local_batch_size=8)
+    return tiny, replace(case.task, image_size=size, workers=1, samples=samples)
 
 
 def _trained(jobs: Sequence[Job], gpus: Sequence[int], limit_s: float) -> dict[str, Any]:
@@ -416,6 +437,314 @@ def _in_process(job: Job, gpus: Sequence[int], answer: Connection) -> None:
         answer.send(train(job))
     except Exception as error:  # noqa: BLE001 - it crosses a process border
         answer.send({"error": f"{type(error).__name__}: {error}"[:500]})
+
+
+# ------------------------------------------------------------------------------------------------- what a process does
+
+
+class Arrays:
+    """Small images in memory, 8 bits, as a CIFAR-10 data set: each is cropped, flipped and normalised when it is read.
+
+    5,000 distinct images are read again and again, so that any number of them fits in memory.
+    """
+
+    def __init__(self, samples: int, image_size: int, augment: Callable[[Any], Any]) -> None:
+        draw = np.random.default_rng(0)
+        distinct = min(samples, _DISTINCT_ARRAYS)
+        self._samples, self._augment = samples, augment
+        self._images = draw.integers(0, 256, (distinct, image_size, image_size, 3), np.uint8)
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        image = self._augment(self._images[index % len(self._images)])
+        return image, index % _CLASSES["arrays"]
+
+
+class Pictures:
+    """JPEGs of a folder, read, decoded and augmented as `proxy_cnns.pipelines` does."""
+
+    def __init__(self, samples: int, paths: list[Path], pipeline: Pipeline) -> None:
+        self._samples, self._paths, self._pipeline = samples, paths, pipeline
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        image = self._pipeline.load(self._paths[index % len(self._paths)])
+        return image, index % _CLASSES["pictures"]
+
+
+def _data(job: Job, samples: int) -> Arrays | Pictures:
+    if job.folder is not None:
+        pipeline = usual_pipeline(job.task.image_size)
+        return Pictures(samples, sorted(job.folder.rglob("*.jpg")), pipeline)
+    return Arrays(samples, job.task.image_size, usual_pipeline(job.task.image_size, "array").augment)
+
+
+def _epoch(
+    batches: Iterator[Any],
+    n: int,
+    step: Callable[[Any], None],
+    wait: Callable[[], None],
+    mark: Callable[[], Any],
+    seconds_between: Callable[[Any, Any], float],
+) -> dict[str, Any]:
+    """Train on all `n` mini-batches; times from before the first is asked for to the end of the last.
+
+    `first_iteration_s` holds the start of the workers, the wait for the first mini-batch (`first_wait_s`) and what the
+    framework does once; `middle_ms` is the mean iteration of the middle half; `waited_s` is what the training process
+    waited for later mini-batches.
+    """  # fmt: skip
+    start = time.perf_counter()
+    first_s = first_wait_s = waited_s = 0.0
+    marks = []
+    for i in range(n):
+        asked = time.perf_counter()
+        batch = next(batches)
+        got = time.perf_counter()
+        step(batch)
+        if i == 0:
+            wait()
+            first_s, first_wait_s = time.perf_counter() - start, got - start
+        else:
+            waited_s += got - asked
+        if i in (n // 4, 3 * n // 4):
+            marks.append((i, mark()))
+    wait()
+    epoch_s = time.perf_counter() - start
+    (i, early), (j, late) = marks if len(marks) == 2 else (marks[0], marks[0])
+    return {
+        "iterations": n,
+        "epoch_s": epoch_s,
+        "first_iteration_s": first_s,
+        "first_wait_s": first_wait_s,
+        "middle_ms": 1000 * seconds_between(early, late) / (j - i) if j > i else None,
+        "waited_s": waited_s,
+    }
+
+
+def _alone(step: Callable[[], None], wait: Callable[[], None], job: Job) -> dict[str, float]:
+    """An iteration on a mini-batch that lies on the GPU: its time, and the time to enqueue it while the GPU is idle.
+
+    The workers fill their queues meanwhile, which slows the first of them as it does in training.
+    """
+    enqueue_ms = enqueued_ms(step, wait, _ENQUEUED)
+    n = max(_ALONE_LEAST, min(_ALONE_IMAGES, job.task.samples) // job.case.local_batch_size)
+    return {"alone_ms": among_others_ms(step, wait, n), "enqueue_ms": enqueue_ms}
+
+
+def enqueued_ms(step: Callable[[], None], wait: Callable[[], None], repeats: int) -> float:
+    """Time to enqueue an iteration while the GPU is idle, median of some."""
+    found = []
+    for _ in range(repeats):
+        wait()
+        start = time.perf_counter()
+        step()
+        found.append(1000 * (time.perf_counter() - start))
+    return statistics.median(found)
+
+
+def among_others_ms(step: Callable[[], None], wait: Callable[[], None], n: int) -> float:
+    """Time of an iteration, mean of `n` between which nothing waits for the GPU."""
+    wait()
+    start = time.perf_counter()
+    for _ in range(n):
+        step()
+    wait()
+    return 1000 * (time.perf_counter() - start) / n
+
+
+def train(job: Job) -> dict[str, Any]:
+    """Train, and say what was measured; times in seconds or as their names say."""
+    import torch
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    from proxy_cnns.backends.torch.modes import autocast, momentum_of, switch_precision, tensor_layout
+
+    device = torch.device("cpu" if job.gpu is None else f"cuda:{job.gpu}")
+    wait: Callable[[], None] = _nothing
+    mark: Callable[[], Any] = time.perf_counter
+    seconds_between: Callable[[Any, Any], float] = _difference
+    if job.gpu is not None:
+        torch.cuda.set_device(device)
+        wait, mark, seconds_between = torch.cuda.synchronize, _event, _event_seconds
+    switch_precision(job.case.mode)
+    layout, context = tensor_layout(job.case.mode), autocast(job.case.mode, device.type)
+    model = module_of(job.case.cnn, job.task.image_size).train().to(device, memory_format=layout)
+    with tempfile.TemporaryDirectory() as cache, _together(job, model) as distributed:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # empty, as on a machine that was just rented
+        compiles = job.case.mode.capture == "compile"
+        trained = torch.compile(distributed, dynamic=False) if compiles else distributed
+        optimizer = torch.optim.SGD(
+            trained.parameters(), lr=_LEARNING_RATE, momentum=momentum_of(job.case.mode)
+        )
+
+        def on_device(batch: Any) -> tuple[Any, Any]:
+            images, labels = (each.to(device, non_blocking=True) for each in batch)
+            return images.contiguous(memory_format=layout), labels
+
+        def step(batch: Any) -> None:
+            images, labels = on_device(batch)
+            optimizer.zero_grad(set_to_none=True)
+            with context:
+                loss = torch.nn.functional.cross_entropy(trained(images), labels)
+            loss.backward()
+            optimizer.step()
+
+        def loader(samples: int, shuffled: bool, persistent: bool = True) -> Any:
+            data: Any = _data(job, samples)
+            sampler = DistributedSampler(data) if job.case.n_gpus > 1 else None
+            return DataLoader(
+                data, job.case.local_batch_size, shuffled and sampler is None, sampler, num_workers=job.task.workers,
+                pin_memory=job.gpu is not None, persistent_workers=persistent and job.task.workers > 0,
+            )  # fmt: skip
+
+        def epoch(batches: Any) -> dict[str, Any]:
+            start = time.perf_counter()
+            times = _epoch(iter(batches), len(batches), step, wait, mark, seconds_between)
+            return times | {"whole_s": time.perf_counter() - start}
+
+        if job.opened is not None:
+            opening = iter(loader(job.task.samples, True, persistent=False))
+            found = {"opening_ms": _opening_ms(opening, max(1, job.task.workers), step, wait)}
+            resident = on_device(next(opening))
+            del opening
+            job.opened(found["opening_ms"])
+            found |= _of_later("anew", epoch(loader(job.task.samples, True, persistent=False)))
+            return found | _alone(lambda: step(resident), wait, job) | _machine_of(device)
+        training = loader(job.task.samples, True)
+        found = epoch(training)
+        for which in _LATER[: job.case.epochs - 1]:
+            found |= _of_later(which, epoch(training))
+        resident = on_device(next(iter(training)))
+        found |= _alone(lambda: step(resident), wait, job)
+        del training
+        if job.case.epochs > len(_LATER):
+            found |= _of_later("anew", epoch(loader(job.task.samples, True, persistent=False)))
+        if job.validates and job.case.n_gpus == 1:
+            validated = loader(min(_VALIDATED, job.task.samples), False)
+            found |= _validation(model.eval(), validated, on_device, context, wait)
+    return found | _machine_of(device)
+
+
+def _machine_of(device: Any) -> dict[str, str]:
+    import torch
+
+    gpu = "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return {"gpu": gpu, "version": f"torch {torch.__version__}", "machine": machine()}
+
+
+def _opening_ms(
+    batches: Iterator[Any], workers: int, step: Callable[[Any], None], wait: Callable[[], None]
+) -> float:
+    """Ms of an iteration in its loader, mean of some seconds, after those whose mini-batches its workers had ready."""
+    found_ms = 0.0
+    for seconds, least in ((_WARM_UP_S, 2 * workers), (_OPENED_S, workers)):
+        wait()
+        start, n = time.perf_counter(), 0
+        while n < least or n % workers or time.perf_counter() - start < seconds:
+            step(next(batches))
+            n += 1
+        wait()
+        found_ms = 1000 * (time.perf_counter() - start) / n
+    return found_ms
+
+
+_LATER = ("second", "third")
+
+
+def _of_later(which: str, times: dict[str, Any]) -> dict[str, Any]:
+    """Columns of a later epoch: its time, the same with its iterator, the wait for the first mini-batch, its middle."""
+    names = {"epoch_s": "epoch_s", "whole_s": "whole_s", "wait_s": "first_wait_s", "middle_ms": "middle_ms"}
+    return {f"{which}_{name}": times[of] for name, of in names.items()}
+
+
+def _validation(model: Any, batches: Any, on_device: Any, context: Any, wait: Any) -> dict[str, float]:
+    """A forward pass over all images, twice, then the loader alone over the same, its workers at work already."""
+    import torch
+
+    passes = []
+    for _ in range(2):
+        start = time.perf_counter()
+        correct: Any = 0
+        with torch.no_grad():
+            for batch in batches:
+                images, labels = on_device(batch)
+                with context:
+                    correct += (model(images).argmax(1) == labels).sum()
+        wait()
+        passes.append(time.perf_counter() - start)
+    start, images_read = time.perf_counter(), 0
+    for images, _ in batches:
+        images_read += len(images)
+    return {
+        "validation_s": passes[0],
+        "second_validation_s": passes[1],
+        "loader_images_per_s": images_read / (time.perf_counter() - start),
+    }
+
+
+def module_of(cnn: str, image_size: int) -> Any:
+    """A CNN as its library builds it: torchvision's ResNet-50, one of the zoo, else timm's with ten classes."""
+    if cnn == "resnet50":
+        try:
+            from torchvision.models import resnet50
+
+            return resnet50()
+        except (ImportError, RuntimeError):  # a torchvision of another build of PyTorch
+            pass
+    if cnn in zoo_names():
+        from proxy_cnns.backends.torch.network import network
+
+        return network(zoo_cnn(cnn, image_size), "cpu")
+    import timm
+
+    return timm.create_model(cnn, num_classes=_CLASSES["arrays"])
+
+
+@contextmanager
+def _together(job: Job, model: Any) -> Iterator[Any]:
+    """Lend the model as it trains with those of the other processes."""
+    if job.case.n_gpus == 1:
+        yield model
+        return
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    backend = "gloo" if job.gpu is None else "nccl"
+    dist.init_process_group(
+        backend, init_method=f"file://{job.meeting_file}", rank=job.rank, world_size=job.case.n_gpus
+    )
+    try:
+        yield DistributedDataParallel(model, None if job.gpu is None else [job.gpu])
+    finally:
+        dist.destroy_process_group()
+
+
+def _event() -> Any:
+    import torch
+
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _event_seconds(early: Any, late: Any) -> float:
+    return float(early.elapsed_time(late)) / 1000
+
+
+def _difference(early: float, late: float) -> float:
+    return late - early
+
+
+def _nothing() -> None:
+    return
+
+
+# ---------------------------------------------------------------------------------------------------------- tables
 
 
 def _done(path: Path) -> set[str]:

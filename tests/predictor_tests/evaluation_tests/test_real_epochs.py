@@ -27,11 +27,6 @@ def benchmark():
         yield importlib.import_module("real_epochs")
 
 
-@pytest.fixture(scope="module")
-def training(benchmark):
-    return sys.modules["epoch_training"]
-
-
 def rows_of(path):
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -104,12 +99,12 @@ def test_pictures_are_copied_until_there_are_enough(benchmark, tmp_path, monkeyp
     assert (len(pictures), len(set(pictures))) == (5, 2)
 
 
-def test_an_epoch_is_timed_from_before_its_first_mini_batch_to_its_end(training, monkeypatch):
+def test_an_epoch_is_timed_from_before_its_first_mini_batch_to_its_end(benchmark, monkeypatch):
     clock = itertools.count()
-    monkeypatch.setattr(training.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(benchmark.time, "perf_counter", lambda: float(next(clock)))
     trained = []
     marks = iter((10.0, 18.0))
-    found = training._epoch(
+    found = benchmark._epoch(
         iter(range(8)), 8, trained.append, lambda: None, lambda: next(marks), lambda early, late: late - early
     )
     assert trained == list(range(8))
