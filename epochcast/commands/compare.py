@@ -126,7 +126,7 @@ def _short_columns(records: Sequence[Record]) -> list[Column]:
         Column("within", _chance, rank=1),
         *_RELATIVE,
         replace(shared["precision"], rank=5),
-        Column("with AMP", _with_amp, left=True, rank=3),
+        Column("AMP", _with_amp, left=True, rank=3),
         Column("", _but, left=True, rank=1),
     ]
 
@@ -148,7 +148,7 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) 
         Column("within", _chance, rank=1),
         *_RELATIVE,
         shared["precision"],
-        Column("with AMP", _with_amp, left=True, rank=2),
+        Column("AMP", _with_amp, left=True, rank=2),
         Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
         Column("CO2", lambda r: co2(r["total_co2_g"]), rank=2),
         *([] if plan.interruptions_per_day is None else [_INTERRUPTED]),

@@ -290,7 +290,7 @@ class _Words:
             return ""
         text = f"Mixed precision: {', '.join([_span(self.changed), *_price(self.changed)])}"
         if place_of(self.if_fast) != place_of(self.best):
-            text += f"; with it rent {_marked(self.if_fast)}: {_brief(self.if_fast)}"
+            text += f"; then rent {_marked(self.if_fast)}: {_brief(self.if_fast)}"
         return f"{text}."
 
     def _compile(self) -> str:
@@ -327,12 +327,12 @@ class _Words:
         if row.bottleneck == "reading":
             return f"The source gives {loaded} images/s, {limited} takes {trained}."
         cpus = "" if row.vcpus is None else f" on {row.vcpus:g} vCPUs"
-        text = f"Loading gives {loaded} images/s{cpus}, {limited} takes {trained}"
         if row.workers_needed is None:
-            return f"{text}."
+            return f"Loading gives {loaded} images/s{cpus}, {limited} takes {trained}."
         needed = row.workers_needed * row.gpus_used // row.nodes
-        what = "workers" if needed <= (row.vcpus or math.inf) else "vCPUs"
-        return f"{text}: {needed:,} {what} keep up."
+        beyond = row.vcpus is not None and needed > row.vcpus
+        what, loads = ("vCPUs", f"{row.vcpus:g} load") if beyond else ("workers", "now it loads")
+        return f"{limited.capitalize()} needs {needed:,} {what}: {loads} {loaded} of {trained} images/s."
 
     def _data(self, exceeded: str) -> str:
         """What the stored data set means for the best offer, where it exceeds its memory or disk."""

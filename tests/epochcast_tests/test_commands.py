@@ -151,7 +151,7 @@ def test_the_first_question_is_answered_in_few_words_and_100_columns(epochcast, 
     out = epochcast(*shlex.split(re.search(r"^DEMO := (.*)$", recipe, re.MULTILINE)[1])).out
     assert len(out.split()) <= 185
     assert max(map(len, out.splitlines())) <= 100
-    assert any(line.endswith("with AMP") for line in out.splitlines())
+    assert any(line.endswith("  AMP") for line in out.splitlines())
 
 
 def test_of_gpus_that_were_not_named_the_first_rows_are_shown(epochcast):

@@ -124,7 +124,7 @@ def test_mixed_precision_is_told_as_a_ratio_with_what_it_takes(compared):
 def test_a_change_that_saves_nothing_is_no_hint():
     verdict = shipped_verdict(cnn="mobilenet_v2", data_set="imagenet", samples=10_000)
     assert verdict.fast_ratio > 1  # its start compiles kernels of grouped convolutions
-    assert not any(text.startswith("Mixed precision") for text in texts(verdict))
+    assert not any(text.startswith("Mixed precision: ") for text in texts(verdict))
 
 
 def test_a_question_with_a_precision_is_compared_in_it_alone(compared):
