@@ -1,4 +1,4 @@
-"""Wrong commands, options and values that the parser of the command line refuses, told as all errors are."""
+"""Wrong commands, options and values that the parser of the command line refuses, as one line like all errors."""
 
 import re
 from collections.abc import Iterable
