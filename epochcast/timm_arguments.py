@@ -106,15 +106,6 @@ def _options(given: Any) -> list[str]:
 
 def _changing(given: Any) -> list[str]:
     """Arguments that change what an iteration does, and that no option tells."""
-    names = (
-        "model_ema",
-        "clip_grad",
-        "mixup",
-        "cutmix",
-        "cutmix_minmax",
-        "aug_splits",
-        "jsd_loss",
-        "split_bn",
-    )
-    names += ("drop_path", "drop_block", "bce_loss", "grad_checkpointing", "torchscript")
-    return [name for name in names if getattr(given, name)]
+    names = "model_ema clip_grad mixup cutmix cutmix_minmax aug_splits jsd_loss split_bn"
+    names += " drop_path drop_block bce_loss grad_checkpointing torchscript"
+    return [name for name in names.split() if getattr(given, name)]
