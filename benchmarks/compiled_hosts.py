@@ -133,52 +133,47 @@ def _work(cnn: str, mode: str, until: float, options: argparse.Namespace, pipe: 
     tiny, size = options.dry_run, options.image_size
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-        rows = []
-        try:
-            import torch
+        import torch
 
-            torch.set_num_threads(2)
-            device = torch.device("cpu" if tiny else "cuda")
-            ways = [each.split(":") for each in options.ways.split(",")]
-            steps: dict[tuple[str, int], Any] = {}
-            for how, batch in ways:
-                batch_size = int(batch)
-                way = how, batch_size
-                if steps and how != "eager" and time.time() > until:
-                    break
-                try:
-                    steps[way] = _step(
-                        cnn, mode, how, 2 if tiny else batch_size, 32 if tiny else size, device
-                    )
-                    for _ in range(3):
-                        steps[way]()
-                    _wait(device)
-                except Exception as error:  # noqa: BLE001 - a row says so
-                    steps.pop(way, None)
-                    more = {"how": how, "batch_size": batch_size}
-                    rows.append(_row(cnn, mode, error=f"{type(error).__name__}: {error}"[:300], **more))
-                if not tiny:
-                    torch.cuda.empty_cache()
-            pipe.send("ready")
-            pipe.recv()
-            for (how, batch_size), step in steps.items():
-                times = iteration_times(step, device)
-                gpu = "cpu" if tiny else torch.cuda.get_device_name()
-                about = {
-                    "how": how,
-                    "batch_size": batch_size,
-                    "gpu": gpu,
-                    "version": f"torch {torch.__version__}",
-                }
-                rows.append(_row(cnn, mode, **about, **times))
-            for row, step in zip(rows[-len(steps) :], steps.values(), strict=True):
+        torch.set_num_threads(2)
+        device = torch.device("cpu" if tiny else "cuda")
+        rows: list[dict[str, Any]] = []
+        steps: dict[tuple[str, int], Any] = {}
+        for how, batch in (each.split(":") for each in options.ways.split(",")):
+            way = how, int(batch)
+            if steps and how != "eager" and time.time() > until:
+                break
+            try:
+                steps[way] = _step(cnn, mode, how, 2 if tiny else way[1], 32 if tiny else size, device)
+                for _ in range(3):
+                    steps[way]()
+                _wait(device)
+            except Exception as error:  # noqa: BLE001 - a row says so
+                steps.pop(way, None)
+                rows.append(_failed(cnn, mode, error, way))
+            if not tiny:
+                torch.cuda.empty_cache()
+        pipe.send("ready")
+        pipe.recv()
+        gpu = "cpu" if tiny else torch.cuda.get_device_name()
+        timed = []
+        try:
+            for way, step in steps.items():
+                about = {"gpu": gpu, "version": f"torch {torch.__version__}", **_named(way)}
+                timed.append(_row(cnn, mode, **about, **iteration_times(step, device)))
+            for row, step in zip(timed, steps.values(), strict=True):
                 row |= kernels_of(step, device)
         except Exception as error:  # noqa: BLE001 - it crosses a process border
-            rows.append(_row(cnn, mode, error=f"{type(error).__name__}: {error}"[:300]))
-            if not pipe.poll():
-                pipe.send("failed")
-                pipe.recv()
-        pipe.send(rows)
+            rows.append(_failed(cnn, mode, error))
+        pipe.send(rows + timed)
+
+
+def _named(way: tuple[str, int]) -> dict[str, Any]:
+    return {"how": way[0], "batch_size": way[1]}
+
+
+def _failed(cnn: str, mode: str, error: Exception, way: tuple[str, int] | None = None) -> dict[str, Any]:
+    return _row(cnn, mode, error=f"{type(error).__name__}: {error}"[:300], **(_named(way) if way else {}))
 
 
 def _step(cnn: str, mode: str, how: str, batch_size: int, size: int, device: Any) -> Any:
