@@ -136,12 +136,12 @@ function planWords({ row, parts, recomputed, optimizer, memory_gib, slower, conc
 const percent = (ratio) => `${ratio < 1 ? "−" : "+"}${number(Math.abs(100 * (ratio - 1)), 2)}`;
 
 /** What the change does, in a sentence. */
-function changed({ before, after, ratio, low, high, changed_share }) {
+function changed({ before, after, ratio, low, high }) {
   const gib = after.peak_memory_gib - before.peak_memory_gib;
   const values = { change: percent(ratio), low: percent(low), high: percent(high), before: milliseconds(before.iteration_time_ms), after: milliseconds(after.iteration_time_ms), memory: `${gib < 0 ? "−" : "+"}${number(Math.abs(gib), 2)}` };
   const fits = after.fits_in_memory === false ? ` ${t("fits_not")}.` : "";
   const unsure = low <= 1 && high >= 1 ? ` ${t("diff_unsure")}` : "";
-  return changed_share ? t("diff_answer", values) + fits + unsure : t("diff_same");
+  return low < high ? t("diff_answer", values) + fits + unsure : t("diff_same");
 }
 
 function layerTable(rows) {

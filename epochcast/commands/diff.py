@@ -129,7 +129,13 @@ def _show(found: Sequence[Difference]) -> None:
             print()
         print_notes([change.sentence], style="bold")
         if change.layers:
-            print_table(change.layers[:_MOST_LAYERS], _LAYERS)
+            print_table(_parts(change), _LAYERS)
+
+
+def _parts(change: Difference) -> list[LayerChange]:
+    """The layers that move most, and the rest."""
+    shown, others = change.layers[:_MOST_LAYERS], change.layers[_MOST_LAYERS:]
+    return [*shown, LayerChange.rest([*others, change.rest])]
 
 
 def _markdown(found: Sequence[Difference]) -> str:
@@ -142,10 +148,9 @@ def _markdown(found: Sequence[Difference]) -> str:
         times = f"{number(each.before.iteration_time_ms)} -> {number(each.after.iteration_time_ms)}"
         memory = f"{each.before.peak_memory_gib:.2f} -> {each.after.peak_memory_gib:.2f}"
         lines.append(f"| {each.gpu} | {each.batch_size:,} | {change} | {times} | {memory} |")
-    layers = found[0].layers[:_MOST_LAYERS]
-    if layers:
+    if found[0].layers:
         lines += ["", f"On {found[0].gpu}:", "", "| layer | before | after | ms |", "|---|---|---|---|"]
-        lines += [_markdown_row(layer) for layer in layers]
+        lines += [_markdown_row(layer) for layer in _parts(found[0])]
     return "\n".join(lines)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from os import PathLike
@@ -22,14 +23,15 @@ from predictor.catalogue.devices import (
     default_memory_format,
     default_precision,
     device_of,
+    find_gpu,
     precisions_of,
 )
 from predictor.catalogue.modes import COMPILED, FLOAT32_MATMUL_PRECISIONS, Mode
-from predictor.catalogue.offers import Offer, cheapest_offers, load_offers, without_marketplaces
+from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd, load_offers, without_marketplaces
 from predictor.checks import as_list, of_kind
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, other_form_in_words, resolve_cnn
-from predictor.errors import DataError, LeftOutWarning, SchemaError
+from predictor.errors import DataError, LeftOutWarning, OutOfRangeError, SchemaError
 from predictor.measurements.hosts import HostMeasurement, is_host_file, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
 from predictor.measurements.shortest import check_not_too_short
@@ -173,13 +175,49 @@ class Asked:
         """
         question, for_rent = self.question, self.question.gpus is None and self.answer == "compare"
         found = gpus_of("all" if for_rent else question.gpus, question.precision, question.capture)
-        if for_rent:
-            counted = [offer for offer in self.prices if question.marketplaces or not offer.marketplace]
-            offered = cheapest_offers(counted, question.spot, question.team.per_node)
+        if for_rent or (question.n_gpus > 1 and question.link is None and "all" in as_list(question.gpus)):
+            offered = self._offered(question.marketplaces or not for_rent)
             found = [gpu for gpu in found if gpu.name in offered]
-        elif question.n_gpus > 1 and question.link is None and "all" in as_list(question.gpus):
-            found = [gpu for gpu in found if gpu.name in self.cheapest]
         return self.training.on_each(found)
+
+    def _offered(self, marketplaces: bool) -> set[str]:
+        """Names of the GPUs that can be rented as asked; OutOfRangeError with the first option that leaves none."""
+        question, offers, per_node = self.question, self.prices, self.question.team.per_node
+        precision, capture = question.precision, question.capture
+        filters: tuple[tuple[str, str, Callable[[Offer], bool]], ...] = (
+            ("offers", "has no price of today. Pass a file that has", lambda offer: not offer.historic),
+            (
+                "marketplaces",
+                "is not passed, and all offers are a marketplace's. Pass it",
+                lambda offer: marketplaces or not offer.marketplace,
+            ),
+            (
+                "precision",
+                f"{precision!r}: no GPU on offer has it. Leave it out, or pass other offers",
+                lambda offer: precision is None or precision in precisions_of(find_gpu(offer.gpu)),
+            ),
+            (
+                "capture",
+                f"{capture!r}: PyTorch compiles for no GPU on offer. Leave it out, or pass other offers",
+                lambda offer: capture not in COMPILED or compiles(find_gpu(offer.gpu)),
+            ),
+            (
+                "spot",
+                "asks for spot prices, and no offer has one. Leave it out, or pass offers with spot_usd_per_hour",
+                lambda offer: hourly_usd(offer, question.spot) < math.inf,
+            ),
+        )
+        for option, wrong, holds in filters:
+            offers = tuple(filter(holds, offers))
+            if not offers:
+                raise OutOfRangeError(f"{named(option)} {wrong}.").about(option)
+        most = max(offer.gpu_count for offer in offers)
+        if most < per_node:
+            raise OutOfRangeError(
+                f"{named('n_gpus')} {question.n_gpus} takes {per_node} GPUs of one machine, and the largest on offer "
+                f"has {most:g}. Pass fewer, more {named('nodes')}, or offers of larger machines."
+            ).about("n_gpus")
+        return {offer.gpu for offer in offers if offer.gpu_count >= per_node}
 
     @cached_property
     def left_out(self) -> tuple[LeftOut, ...]:

@@ -7,8 +7,8 @@ share of the time in operators that only one of them has.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, replace
 
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.asked import Asked
@@ -37,13 +37,25 @@ _SHOWN = 0.002  # least share of an iteration's GPU time that a layer's change i
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """Layers of one shape that only one of two CNNs has, or has more often; `*_ms` are their GPU time."""
+    """Layers of one shape that one of two CNNs has more often, or whose GPU time, `*_ms`, moves with their place."""
 
     layer: str
     count_before: int
     count_after: int
     before_ms: float
     after_ms: float
+
+    @property
+    def moved_ms(self) -> float:
+        """By how much their time changes, whichever way."""
+        return abs(self.after_ms - self.before_ms)
+
+    @classmethod
+    def rest(cls, layers: Iterable[LayerChange]) -> LayerChange:
+        """All of these layers in one."""
+        return cls(
+            "the rest", *map(sum, zip((0, 0, 0.0, 0.0), *(astuple(each)[1:] for each in layers), strict=True))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ class Difference:
 
     `ratio` is the iteration's time after over before, `low` to `high` its 90 % interval; `changed_share` the share of
     the GPU's time in operators that only one of the two has. `class_ms` maps each class of operators to its GPU time
-    before and after. `layers` are ordered by the size of their change.
+    before and after. `layers` are ordered by the size of their change; with `rest` they add up to the GPU's time.
     """
 
     gpu: str
@@ -65,6 +77,7 @@ class Difference:
     changed_share: float
     class_ms: Mapping[str, tuple[float, float]]
     layers: tuple[LayerChange, ...]
+    rest: LayerChange
 
     @property
     def is_sure(self) -> bool:
@@ -79,7 +92,7 @@ class Difference:
         gib = self.after.peak_memory_gib - self.before.peak_memory_gib
         times = f"{number(self.before.iteration_time_ms)} -> {number(self.after.iteration_time_ms)} ms"
         fits = "" if self.after.fits_in_memory else ", which does not fit"
-        if not self.changed_share:
+        if self.low == self.high:
             same = number(self.after.iteration_time_ms)
             return f"{self.gpu}, batch {self.batch_size:,}: the same operators, {same} ms."
         unsure = "" if self.is_sure else "; too small to be sure of its sign"
@@ -156,21 +169,29 @@ def _comparable(operator: Operator) -> Operator:
 def _difference(before: PredictionRow, after: PredictionRow, first: _Times, second: _Times) -> Difference:
     key = (before.gpu, before.local_batch_size)
     (class_before, ops_before), (class_after, ops_after) = first[key], second[key]
-    changes = []
+    layers: list[LayerChange] = []
+    differs, moved_ms = False, 0.0
     for operator in {**ops_before, **ops_after}:
         (n_before, ms_before), (n_after, ms_after) = (
             each.get(operator, (0, 0.0)) for each in (ops_before, ops_after)
         )
+        layers.append(LayerChange(operator.name, n_before, n_after, ms_before, ms_after))
+        differs |= n_before != n_after
         if operator.type == "optimizer" or n_before != n_after:
-            changes.append(LayerChange(operator.name, n_before, n_after, ms_before, ms_after))
-    total = max(sum(class_before.values()), sum(class_after.values()))
-    changed = (
-        min(1.0, sum(abs(each.after_ms - each.before_ms) for each in changes) / total) if total > 0 else 1.0
+            moved_ms += layers[-1].moved_ms
+    sums = [sum(each.values()) for each in (class_before, class_after)]
+    known = moved_ms or not differs  # a regression knows no operators
+    changed = min(1.0, moved_ms / max(sums)) if known else 1.0
+    apart = (
+        ms - sum(own for _, own in ops.values())
+        for ms, ops in zip(sums, (ops_before, ops_after), strict=True)
     )
+    layers.append(LayerChange("of no one layer", 0, 0, *apart))
+    layers.sort(key=lambda each: -each.moved_ms)
+    n_shown = sum(each.moved_ms > _SHOWN * max(sums) for each in layers)
     ratio = after.iteration_time_ms / before.iteration_time_ms
-    apart = MEASURED if "layer-times" in after.method and "layer-times" in before.method else SPECIFIED
-    half_width = math.hypot(NOISE, apart * changed) if changed else 0.0
-    shown = [each for each in changes if abs(each.after_ms - each.before_ms) >= _SHOWN * total]
+    per_share = MEASURED if "layer-times" in after.method and "layer-times" in before.method else SPECIFIED
+    half_width = math.hypot(NOISE, per_share * changed) if changed or not math.isclose(ratio, 1.0) else 0.0
     return Difference(
         gpu=before.gpu,
         batch_size=before.batch_size,
@@ -184,5 +205,6 @@ def _difference(before: PredictionRow, after: PredictionRow, first: _Times, seco
             name: (class_before.get(name, 0.0), class_after.get(name, 0.0))
             for name in {**class_before, **class_after}
         },
-        layers=tuple(sorted(shown, key=lambda each: -abs(each.after_ms - each.before_ms))),
+        layers=tuple(layers[:n_shown]),
+        rest=LayerChange.rest(layers[n_shown:]),
     )

@@ -36,6 +36,14 @@ def test_a_machine_of_ones_own_may_cost_nothing(client):
     assert {row["total_cost_usd"] for row in client.post("/v1/comparisons", json=asked).json()["rows"]} == {0}
 
 
+def test_more_gpus_than_a_machine_has_are_refused_in_the_words_of_the_core(client):
+    answer = client.post("/v1/comparisons", json=ASKED | {"n_gpus": 64, "batch_sizes": [64]})
+    assert answer.status_code == 422
+    assert (
+        "n_gpus 64 takes 64 GPUs of one machine, and the largest on offer has 16" in answer.json()["detail"]
+    )
+
+
 def test_without_batch_sizes_gpus_are_compared_at_a_common_one(client):
     asked = {"cnn": "resnet50", "data_set": "imagenet", "gpus": ["T4", "V100-SXM2-16GB"]}
     rows = client.post("/v1/comparisons", json=asked).json()["rows"]

@@ -1,12 +1,17 @@
 """All GPUs asked at once are answered as each of them alone, at whatever batch sizes were asked before."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from predictor.answers.answer import Answer, answer
+from predictor.answers.compare import compare
+from predictor.answers.fit_memory import fit_memory
 from predictor.answers.question import Question
+from predictor.catalogue.offers import Offer
 from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError
 from predictor.models.served import Model
 
 SIZES = [1, 24, 200, 3000]  # the last lies beyond what any operator was measured at
@@ -48,6 +53,47 @@ def test_records_hold_every_column_however_many_rows_a_gpu_has():
     )
     rows = [dict(zip(found.columns, row, strict=True)) for row in zip(*found.columns.values(), strict=True)]
     assert found.records() == Answer(found.columns, found.scope).records() == rows
+
+
+K80, T4 = (Offer("cloud", "machine", gpu, 1, 0.5) for gpu in ("Tesla K80", "Tesla T4"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"n_gpus": 64},
+            "n_gpus 64 takes 64 GPUs of one machine, and the largest on offer has 16. Pass fewer",
+        ),
+        ({"n_gpus": 2, "offers": [T4]}, "the largest on offer has 1"),
+        (
+            {"n_gpus": 2, "offers": [T4], "spot": True},
+            "spot asks for spot prices, and no offer has one. Leave it",
+        ),
+        (
+            {"n_gpus": 2, "offers": [T4], "precision": "amp_bf16"},
+            "precision 'amp_bf16': no GPU on offer has it",
+        ),
+        ({"n_gpus": 2, "offers": []}, "offers has no price of today"),
+    ],
+)
+@pytest.mark.parametrize(("asks", "gpus"), [(compare, None), (answer, "all"), (fit_memory, None)])
+def test_an_option_that_leaves_no_gpu_is_named(asks, gpus, options, says):
+    with pytest.raises(OutOfRangeError, match=says):
+        asks(Question("resnet18", gpus, 64, data_set="cifar10", **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"offers": [replace(T4, marketplace=True)]}, "marketplaces is not passed"),
+        ({"offers": [replace(T4, historic=True)]}, "offers has no price of today"),
+        ({"offers": [K80], "capture": "compile"}, "capture 'compile': PyTorch compiles for no GPU on offer"),
+    ],
+)
+def test_an_option_that_leaves_no_gpu_for_rent_is_named(options, says):
+    with pytest.raises(OutOfRangeError, match=says):
+        compare(Question("resnet18", None, 64, data_set="cifar10", **options))
 
 
 def _same(one, other):

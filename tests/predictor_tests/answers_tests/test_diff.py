@@ -41,6 +41,25 @@ def test_layers_that_were_added_make_the_difference():
         assert sum(each.after_ms for each in layers) == pytest.approx(after, rel=0.05)
 
 
+@pytest.mark.parametrize("method", ["auto", "gpu-specs"])
+@pytest.mark.parametrize("cnns", [("vgg16", "vgg16_bn"), ("lenet5", "resnet18"), ("vgg16", "vgg16")])
+def test_layers_and_the_rest_add_up_to_the_times_of_the_gpu(method, cnns):
+    for change in changed(replace(VGG, cnn=cnns[0], method=method), cnns[1]):
+        parts = (*change.layers, change.rest)
+        sums = [sum(each.before_ms for each in parts), sum(each.after_ms for each in parts)]
+        assert sums == pytest.approx([sum(ms) for ms in zip(*change.class_ms.values(), strict=True)])
+
+
+def test_an_activation_that_runs_slower_elsewhere_is_shown():
+    moved = {each.layer for change in changed(VGG, "vgg16_bn") for each in change.layers if each.count_before}
+    assert any(layer.startswith("activation-relu") for layer in moved)
+
+
+def test_a_regression_that_knows_no_operators_is_unsure_of_other_ones():
+    for change in changed(replace(VGG, method="gpu-specs"), "vgg16_bn"):
+        assert (change.changed_share, "the same operators" in change.sentence) == (1.0, False)
+
+
 def test_the_more_operators_differ_the_wider_is_the_interval():
     little, much = (changed(VGG, cnn)[0] for cnn in ("vgg16_bn", "mobilenet_v2"))
     assert little.changed_share < much.changed_share <= 1
