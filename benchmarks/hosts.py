@@ -2,8 +2,8 @@
 
 Each FILE has the columns of `claims_2.csv`. A machine's time of the reference iteration is the one that its eager
 iterations on one GPU fit best, with the GPU's time as the model answers it: what ``datasets/hosts.csv`` holds. Then the
-law of what is enqueued is fitted on our own tables and judged on CNNs left out, and each CPU is left out and answered
-by its clock.
+law of what is enqueued is fitted on our own tables and judged on CNNs left out, their machines are answered by it, also
+beside what a file of the same run says, and each CPU is left out and answered by its clock.
 """
 
 import math
@@ -25,19 +25,23 @@ from predictor.models.base import Case, Measuring
 from predictor.models.fit import own_measurements
 from predictor.models.hosts import host_ms
 from predictor.models.join import join_host
+from predictor.models.ratios import ratios_of
 from predictor.models.served import Model
 
 _TRIED_MS = np.exp(np.linspace(math.log(1), math.log(50), 200))
 _WITHOUT_STEP = ("matrixsp",)  # forward and backward alone
 _LARGEST_BATCH = 64
 _ROUNDS = 10
+_RUN = ["gpu", "host", "precision", "memory_format", "hour"]
 
 
 def main(paths: Sequence[str]) -> int:
     """Print the three tables."""
     for path in paths:
         print(published_hosts(pd.read_csv(path)).to_string(index=False, float_format="{:.1f}".format), "\n")
-    print(enqueued_law(), "\n")
+    rows = _own_rows()
+    print(enqueued_law(rows), "\n")
+    print(own_machines(rows), "\n")
     print(by_clock().to_string(index=False, float_format="{:.1f}".format))
     return 0
 
@@ -77,17 +81,41 @@ def _times(model, row, group) -> tuple[float, float, float] | None:  # type: ign
     return float(answer.gpu_time_ms[0]), host_ms(table, mode, HostSpeed("", 1.0, 0.0)), float(row.value)
 
 
-def enqueued_law() -> str:
-    """Numbers of the law of what is enqueued, and its error on CNNs left out, each run of a mode at its own speed."""
+def _own_rows() -> pd.DataFrame:
+    """Host times of our eager CNNs on one GPU, each the median of its batch sizes; a run is an hour in a mode."""
     rows = own_measurements(("targets", "cnns", "compiled"))
     rows = rows[(rows["framework"] == "pytorch") & (rows["kind"] == "target") & rows["host_time_ms"].notna()]
     rows = rows[(rows["capture"].fillna("eager") == "eager") & (rows["batch_size"] <= _LARGEST_BATCH)]
     rows = rows[(rows["n_gpus"].fillna(1) == 1) & ~rows["gpu"].str.startswith("cpu")]
-    key = ["gpu", "host", "precision", "memory_format", "day"]
-    rows = rows.assign(day=rows["measured_at"].astype(str).str.slice(0, 13))
-    own = rows.groupby([*key, "cnn", "image_size"], dropna=False)["host_time_ms"].median().reset_index()
-    own["layers"] = [len(measured_cnn(row.cnn, int(row.image_size))[0]) for row in own.itertuples()]
-    run = own.groupby(key, dropna=False).ngroup().to_numpy()
+    rows = rows.assign(hour=rows["measured_at"].astype(str).str.slice(0, 13))
+    key = [*_RUN, "cnn", "image_size"]
+    return rows.groupby(key, dropna=False)[["host_time_ms", "host_cnn_ms"]].median().reset_index()
+
+
+def own_machines(rows: pd.DataFrame) -> str:
+    """Time of the reference iteration on our machines, median of runs, and the law of a file's from runs of both."""
+    per_ms = [
+        host_ms(
+            measured_cnn(row.cnn, int(row.image_size))[0],
+            Mode("pytorch", row.precision),
+            HostSpeed("", 1.0, 0.0),
+        )
+        for row in rows.itertuples()
+    ]
+    rows = rows.assign(reference_ms=rows["host_time_ms"] / per_ms)
+    runs = rows.groupby(_RUN, dropna=False)[["reference_ms", "host_cnn_ms"]].median().reset_index()
+    machines = runs.groupby(["gpu", "host"])["reference_ms"].agg(["size", "median"]).reset_index()
+    both = runs.dropna(subset="host_cnn_ms")
+    amp = np.where(both["precision"].str.startswith("amp"), ratios_of("host")["amp"], 1.0)
+    trust, of_1_ms = np.polyfit(np.log(both["host_cnn_ms"] / amp), np.log(both["reference_ms"]), 1)
+    said = machines.to_string(index=False, float_format="{:.1f}".format)
+    return f"{said}\n{len(both)} runs: file_ms {math.exp(of_1_ms):.2f}, file_trust {trust:.2f}"
+
+
+def enqueued_law(own: pd.DataFrame) -> str:
+    """Numbers of the law of what is enqueued, and its error on CNNs left out, each run of a mode at its own speed."""
+    own = own.assign(layers=[len(measured_cnn(row.cnn, int(row.image_size))[0]) for row in own.itertuples()])
+    run = own.groupby(_RUN, dropna=False).ngroup().to_numpy()
     log_ms, layers, cnn = (
         np.log(own["host_time_ms"].to_numpy()),
         own["layers"].to_numpy(float),

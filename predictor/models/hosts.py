@@ -155,7 +155,7 @@ def speed_of(host: Host, gpu: Gpu, mode: Mode) -> HostSpeed | None:
     OutOfRangeError if a file has no times of the framework.
 
     Small CNNs in a quiet loop take less than they tell of larger ones: the reference is `file_ms` x its time in a
-    file^`file_trust`, as of 17 runs of ours that timed both.
+    file^`file_trust`, as of 18 runs of ours that timed both (`benchmarks/hosts.py`).
     """
     if not isinstance(host, HostMeasurement):
         return usual_host(gpu) if host is None else find_host(host)
