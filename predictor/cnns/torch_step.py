@@ -98,7 +98,7 @@ def record(
     ----------
     step : callable
         Does one iteration: forward, loss, backward, optimizer. Whatever it changes (parameters, gradients, buffers,
-        attributes, variables, optimizers, schedulers, random generators) is put back; iterators are not.
+        attributes, variables, optimizers, schedulers, random generators) is put back; generators' places are not.
         A module is run forward and backward from all that it returns.
     *inputs
         What the step or module takes: images of any shape, several of them, labels, tuples. A dict of a module's

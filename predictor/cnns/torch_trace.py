@@ -8,14 +8,15 @@ the autograd node that ran it, and so the operator whose gradient it computes.
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from predictor.cnns.recorder import RECURRENT, RULES, tensors_of
 from predictor.cnns.torch_kept import BOXES_PER_IMAGE, DECIDED, Kept, has_masks
@@ -50,8 +51,8 @@ _COMPILED = "_TorchDynamoContext.__call__.<locals>"
 _MOST_COMPUTED = 4_096
 """Numbers of a tensor that are computed from constants, such as boxes of the targets, to know what a step does."""
 
-_ONE_AT_A_TIME = threading.RLock()
-"""Held while functions of PyTorch are replaced, which all threads share."""
+_Replacement = tuple[Any, str, Callable[..., Any]]
+"""A class or module, the name of one of its functions, and what runs in its place."""
 
 
 @dataclass(slots=True)
@@ -145,7 +146,8 @@ def traced(
     `then`: takes its result, and runs more. `path`: modules that are running; after an error, those that were.
     `on_meta`: the callable's tensors are on the *meta* device; else they are real or fake, on any device. `note`:
     called with every module, parameter and optimizer before it changes. The path is then kept here, for any module;
-    else whoever calls keeps it. `boxes_per_image`: objects in an image, where numbers decide what is kept.
+    else whoever calls keeps it. `boxes_per_image`: objects in an image, where numbers decide what is kept. Runs within
+    `untouched`, one at a time: functions and hooks of PyTorch, which all threads share, are replaced.
     """
     torch = import_torch()
     mode = _intercepting(
@@ -153,10 +155,9 @@ def traced(
     )
     updates: list[Update] = []
     freed: dict[int, int] = {}
-    handles = (
-        [*_follow_optimizers(updates, mode, note), *_follow_modules(torch, mode.path, note)] if note else []
-    )
-    freeing = _following_freed(torch, mode.events, freed) if note else nullcontext()
+    handles = _follow_modules(torch, mode, note) if note else []
+    optimizers = _following_optimizers(updates, mode, note) if note else nullcontext()
+    ours = [*_freeing(torch, mode.events, freed), *_loading(torch)] if note else []
     saved: list[tuple[int, int]] = []
 
     def keep(tensor: Any) -> Any:
@@ -165,7 +166,15 @@ def traced(
 
     keeping = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     try:
-        with _uncompiled(torch), mode.twins, mode, _around(torch, mode, on_meta), freeing, keeping:
+        with (
+            _uncompiled(torch),
+            mode.twins,
+            mode,
+            _around(torch, mode, on_meta),
+            _replaced(mode, ours),
+            optimizers,
+            keeping,
+        ):
             result = run()
             n_forward = len(mode.events)
             if then is not None:
@@ -190,12 +199,14 @@ def _uncompiled(torch: Any) -> Iterator[None]:
         yield
 
 
-def _follow_modules(torch: Any, path: list[tuple[str, bool]], note: Note) -> list[Any]:
+def _follow_modules(torch: Any, mode: Any, note: Note) -> list[Any]:
     """Keep the path of the running module, whose name the rows get; several root modules get different names."""
     names: dict[int, str] = {}
     roots: list[str] = []
 
     def enter(module: Any, _args: Any) -> None:
+        if not mode.is_on():
+            return
         note(module)
         if id(module) not in names:
             root = getattr(module, "_orig_mod", module)  # of a compiled one
@@ -204,10 +215,11 @@ def _follow_modules(torch: Any, path: list[tuple[str, bool]], note: Note) -> lis
             roots.append(prefix)
             names.update({id(part): f"{prefix}.{at}".rstrip(".") for at, part in root.named_modules()})
             names[id(module)] = prefix
-        path.append((names[id(module)], not any(True for _ in module.children())))
+        mode.path.append((names[id(module)], not any(True for _ in module.children())))
 
     def leave(*_: Any) -> None:
-        path.pop()
+        if mode.is_on():
+            mode.path.pop()
 
     modules = torch.nn.modules.module
     return [
@@ -268,7 +280,11 @@ def _drawn(func: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note: Note, boxes: int) -> Any:
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-    from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+    from torch.utils._python_dispatch import (
+        TorchDispatchMode,
+        _disable_current_modes,
+        _get_current_dispatch_mode_stack,
+    )
     from torch.utils._pytree import tree_flatten, tree_unflatten
 
     checkpoint_file, engine_file = torch.utils.checkpoint.__file__, torch.autograd.graph.__file__
@@ -304,6 +320,10 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self._calls: dict[
                 int, tuple[Any, int]
             ] = {}  # of checkpointing; holds their frames, so that ids are unique
+
+        def is_on(self) -> bool:
+            """Whether it follows the thread that asks: the step's, or one in which autograd goes back for it."""
+            return any(each is self for each in _get_current_dispatch_mode_stack())
 
         @staticmethod
         def _number_of_next_node() -> int:
@@ -562,27 +582,7 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
 
     composites, functional = _composites(torch), torch.nn.functional
     get_data, set_data = torch.Tensor.data.__get__, torch.Tensor.data.__set__
-    # Functions written in Python call these without this mode.
-    inner = ((functional, "linear"), (functional, "scaled_dot_product_attention"), (torch, "instance_norm"))
-    usual = [(torch.autocast, "__init__", torch.autocast.__init__)]
-    usual += [(torch.cuda, "synchronize", torch.cuda.synchronize)]
-    usual += [(module, name, getattr(module, name)) for module, name in inner]
-    parallel = torch.nn.parallel.DistributedDataParallel
-    usual += [(parallel, "forward", parallel.forward)]
-    clipping = torch.nn.utils.clip_grad  # which joins gradients in lists on a GPU only
-    usual += [(clipping, "_has_foreach_support", clipping._has_foreach_support)]
-    boxes: Any = sys.modules.get("torchvision.ops.boxes")
-    if boxes is not None:  # which suppresses boxes class by class on a processor, at once on a GPU
-        usual += [(boxes, "_batched_nms_vanilla", boxes._batched_nms_vanilla)]
-    assigning = {
-        module: vars(module)[_ASSIGNS]
-        for module in [*sys.modules.values()]
-        if isinstance(module, ModuleType) and callable(vars(module).get(_ASSIGNS))
-    }  # scipy.optimize and who imported it from there
-    usual += [(module, _ASSIGNS, function) for module, function in assigning.items()]
-    scaling = torch.amp.GradScaler
-    scaler_step = scaling.step
-    usual += [(scaling, "step", scaler_step)]
+    autocast, scaler, clipping = torch.autocast.__init__, torch.amp.GradScaler.step, torch.nn.utils.clip_grad
     moves = (torch.Tensor.to, torch.Tensor.pin_memory)
 
     def scaled(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -595,7 +595,7 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
             is_infinite, factor = torch.zeros(1), torch.ones(1)
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, is_infinite, factor)
             is_infinite.item()
-        return scaler_step(self, optimizer, *args, **kwargs)
+        return scaler(self, optimizer, *args, **kwargs)
 
     def here(value: Any) -> Any:
         is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda"))
@@ -604,6 +604,8 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     class Around(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+            if not mode.is_on():  # a data loader
+                return func(*args, **kwargs)
             if name in RECURRENT and not kwargs:  # before it runs position by position
                 return run_recurrent(torch, name, args, mode.composite)
             if name == "_pack_padded_sequence":
@@ -644,36 +646,96 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
 
     def on_processor(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         missing = device_type == "meta" or (device_type == "cuda" and not torch.cuda.is_available())
-        usual[0][2](self, "cpu" if missing else device_type, *args, **kwargs)
+        autocast(self, "cpu" if missing else device_type, *args, **kwargs)
 
-    with _ONE_AT_A_TIME:
-        try:
-            for module, name, function in usual[2 : 2 + len(inner)]:
-                setattr(module, name, partial(whole, function))
-            if boxes is not None:
-                boxes._batched_nms_vanilla = boxes._batched_nms_coordinate_trick
-            for module, function in assigning.items():
-                setattr(module, _ASSIGNS, partial(assigned, function))
-            torch.autocast.__init__ = on_processor
-            scaling.step = scaled
-            clipping._has_foreach_support = lambda *_, **__: True
-            parallel.forward = lambda self, *args, **kwargs: self.module(*args, **kwargs)
-            if not torch.cuda.is_available():
-                torch.cuda.synchronize = lambda *_, **__: None
-            with Around():
-                yield
-        finally:
-            for module, name, function in usual:
-                setattr(module, name, function)
+    ours: list[_Replacement] = [
+        (torch.autocast, "__init__", on_processor),
+        (torch.amp.GradScaler, "step", scaled),
+        (
+            torch.nn.parallel.DistributedDataParallel,
+            "forward",
+            lambda self, *args, **kwargs: self.module(*args, **kwargs),
+        ),
+        (
+            clipping,
+            "_has_foreach_support",
+            lambda *_, **__: True,
+        ),  # which joins gradients in lists on a GPU only
+    ]
+    # Functions written in Python call these without this mode.
+    inner = ((functional, "linear"), (functional, "scaled_dot_product_attention"), (torch, "instance_norm"))
+    ours += [(module, name, partial(whole, getattr(module, name))) for module, name in inner]
+    if not torch.cuda.is_available():
+        ours.append((torch.cuda, "synchronize", lambda *_, **__: None))
+    boxes: Any = sys.modules.get("torchvision.ops.boxes")
+    if boxes is not None:  # which suppresses boxes class by class on a processor, at once on a GPU
+        ours.append((boxes, "_batched_nms_vanilla", boxes._batched_nms_coordinate_trick))
+    ours += [
+        (module, _ASSIGNS, partial(assigned, vars(module)[_ASSIGNS]))
+        for module in [*sys.modules.values()]
+        if isinstance(module, ModuleType) and callable(vars(module).get(_ASSIGNS))
+    ]  # scipy.optimize and who imported it from there
+    with _replaced(mode, ours), Around():
+        yield
 
 
-def _follow_optimizers(updates: list[Update], mode: Any, note: Note) -> list[Any]:
+@contextmanager
+def _replaced(mode: Any, ours: Sequence[_Replacement]) -> Iterator[None]:
+    """Replace functions of classes and modules where the mode follows the thread that calls them."""
+    usual = [(owner, name, getattr(owner, name)) for owner, name, _ in ours]
+
+    def either(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+        return wraps(theirs)(lambda *args, **kwargs: (ours if mode.is_on() else theirs)(*args, **kwargs))
+
+    try:
+        for (owner, name, theirs), (_, _, function) in zip(usual, ours, strict=True):
+            setattr(owner, name, either(theirs, function))
+        yield
+    finally:
+        for owner, name, theirs in usual:
+            setattr(owner, name, theirs)
+
+
+def _loading(torch: Any) -> list[_Replacement]:
+    """Load real batches, of iterators that the step makes; what it is lent it would advance, and is refused."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    made: WeakSet[Any] = WeakSet()
+    loading = torch.utils.data.dataloader
+    base = loading._BaseDataLoaderIter
+    kinds = (base, loading._SingleProcessDataLoaderIter, loading._MultiProcessingDataLoaderIter)
+
+    def beginning(begin: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+        made.add(self)
+        with _disable_current_modes():
+            begin(self, *args, **kwargs)
+
+    def loaded(load: Callable[[Any], Any], self: Any) -> Any:
+        if self not in made:
+            raise SchemaError(
+                f"the step takes a batch from an iterator over a DataLoader of {type(self._dataset).__name__} that was "
+                "made before it, and would take it away from your training. Take the batch outside the step, such as "
+                "by `batch = next(iter(loader))`, and record(step, batch)."
+            )
+        with _disable_current_modes():
+            return load(self)
+
+    return [
+        *((kind, "__init__", partial(beginning, kind.__init__)) for kind in kinds),
+        (base, "__next__", partial(loaded, base.__next__)),
+    ]
+
+
+@contextmanager
+def _following_optimizers(updates: list[Update], mode: Any, note: Note) -> Iterator[None]:
     """Collect the updates by optimizers, and tell the mode while one runs."""
     from torch.optim import optimizer as hooks
 
     numbers: dict[int, int] = {}
 
     def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
+        if not mode.is_on():
+            return None
         note(optimizer)
         mode.updating += 1
         given = dict(zip(("closure",), args[1:], strict=False)) | kwargs
@@ -697,30 +759,28 @@ def _follow_optimizers(updates: list[Update], mode: Any, note: Note) -> list[Any
             mode.updating += 1
 
     def after(*_: Any) -> None:
-        mode.updating -= 1
+        mode.updating -= mode.is_on()
 
-    return [hooks.register_optimizer_step_pre_hook(before), hooks.register_optimizer_step_post_hook(after)]
-
-
-@contextmanager
-def _following_freed(torch: Any, events: list[Event], freed: dict[int, int]) -> Iterator[None]:
-    """Note when `zero_grad` first sets the gradient of each parameter to None: by then this many events ran."""
-    classes = (torch.optim.Optimizer, torch.nn.Module)
-    originals = [each.zero_grad for each in classes]
-
-    def following(original: Callable[..., None]) -> Callable[..., None]:
-        def zero_grad(self: Any, set_to_none: bool = True) -> None:
-            groups = [{"params": self.parameters()}] if hasattr(self, "parameters") else self.param_groups
-            for parameter in (each for group in groups for each in group["params"] if set_to_none):
-                freed.setdefault(id(parameter), len(events))
-            original(self, set_to_none)
-
-        return zero_grad
-
+    # In dictionaries of their own: optimizers of other threads may be going through those that are there.
+    added = {"_global_optimizer_pre_hooks": before, "_global_optimizer_post_hooks": after}
+    usual = {name: getattr(hooks, name) for name in added}
     try:
-        for each, original in zip(classes, originals, strict=True):
-            each.zero_grad = following(original)
+        for name, hook in added.items():
+            setattr(hooks, name, OrderedDict({**usual[name], id(hook): hook}))
         yield
     finally:
-        for each, original in zip(classes, originals, strict=True):
-            each.zero_grad = original
+        for name, theirs in usual.items():
+            setattr(hooks, name, theirs)
+
+
+def _freeing(torch: Any, events: list[Event], freed: dict[int, int]) -> list[_Replacement]:
+    """Note when `zero_grad` first sets the gradient of each parameter to None: by then this many events ran."""
+
+    def zeroed(zero_grad: Callable[..., None], self: Any, set_to_none: bool = True) -> None:
+        groups = [{"params": self.parameters()}] if hasattr(self, "parameters") else self.param_groups
+        for parameter in (each for group in groups for each in group["params"] if set_to_none):
+            freed.setdefault(id(parameter), len(events))
+        zero_grad(self, set_to_none)
+
+    classes = (torch.optim.Optimizer, torch.nn.Module)
+    return [(each, "zero_grad", partial(zeroed, each.zero_grad)) for each in classes]

@@ -38,6 +38,9 @@ _FILE_EVENTS = {"os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _MISSING = object()
 
+_ONE_AT_A_TIME = threading.RLock()
+"""Held while a step is recorded: functions of PyTorch are replaced and random generators restarted meanwhile."""
+
 Note = Callable[[object], None]
 """Notes an object and all that is reachable from it, unless it is noted already."""
 
@@ -46,16 +49,18 @@ Note = Callable[[object], None]
 def untouched(*roots: object) -> Iterator[Note]:
     """Put back what is reachable from `roots`, and the random generators, also after an error; write no files.
 
-    Left as the block leaves them: iterators, what is printed and logged, and what other threads change. Yields a note
-    for what turns out to be used while the block runs. SchemaError if the block writes, renames or removes a file.
+    Left as the block leaves them: generators, what is printed and logged, and what other threads change. Yields a note
+    for what turns out to be used while the block runs. SchemaError if the block writes, renames or removes a file. Of
+    several threads one enters at a time.
     """
-    state = _State()
-    state.note(roots)
-    try:
-        with _no_files():
-            yield state.note
-    finally:
-        state.put_back()
+    with _ONE_AT_A_TIME:
+        state = _State()
+        state.note(roots)
+        try:
+            with _no_files():
+                yield state.note
+        finally:
+            state.put_back()
 
 
 def random_states() -> list[object]:
@@ -208,6 +213,9 @@ class _State:
         if value.layout != self._torch.strided:
             return
         before = value.data
+        if not value.is_inference():  # else it has no version
+            version = self._torch.autograd._unsafe_preserve_version_counter(value)
+            self._undo.append(version.__exit__)
 
         def put_back() -> None:
             if not _is_same_memory(value, before):
@@ -322,7 +330,7 @@ def _no_files() -> Iterator[None]:
 
     _install_hook()
     save, caches_code = torch.save, sys.dont_write_bytecode
-    torch.save = _refuse_save
+    torch.save = partial(_save, save)
     _recording.now = sys.dont_write_bytecode = True
     try:
         yield
@@ -352,8 +360,10 @@ def _is_importing() -> bool:
     return frame is not None
 
 
-def _refuse_save(_what: object, file: object, *_: object, **__: object) -> None:
-    raise _writes(file)
+def _save(save: Callable[..., None], what: object, f: object, *args: Any, **kwargs: Any) -> None:
+    if getattr(_recording, "now", False):
+        raise _writes(f)
+    save(what, f, *args, **kwargs)
 
 
 def _writes(file: object) -> SchemaError:
