@@ -322,7 +322,7 @@ def _targets(names: Sequence[str] = TARGETS, name: str = "targets") -> Preset:
 
 
 def _trainings() -> Preset:
-    about = "operators of segmenters, volumes, large windows, attention and recurrent heads"
+    about = "operators of generators, detectors, segmenters, volumes, frames, adapters, attention and recurrent heads"
     blocks = tuple(
         Block(mode, size, operator_subjects(operators))
         for modes, sizes, operators in training_operators()

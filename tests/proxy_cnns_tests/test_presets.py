@@ -12,9 +12,11 @@ from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError
 from predictor.operators.operators import operators_of
 from proxy_cnns.configuration import Builder, Subject
+from proxy_cnns.designs import conv, conv_3d, linear, pool
 from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.modes import modes_of_gpu
 from proxy_cnns.presets import PRESETS, SAMPLED_MODES, configurations, in_modes, operator_subjects, preset
+from proxy_cnns.trainings import training_operators
 
 
 @pytest.fixture(scope="module")
@@ -267,3 +269,24 @@ def test_trainings_hold_types_that_the_designed_libraries_lack(presets):
     types = {subject.operator.type for subject in presets["trainings"].subjects}
     designed = {subject.operator.type for subject in presets["library"].subjects}
     assert {"lstm", "gru", "instance_norm"} <= types - designed
+
+
+def test_what_is_written_as_text_in_trainings_is_what_the_designs_make(presets):
+    designed = {
+        conv(64, 96, 64, (3, 3), bias=True),
+        conv(3, 255, 96, (11, 11), 2, padded=False, first=True),
+        conv(16, 400, 16, (3, 3), groups=16),
+        conv(512, 19, 1024, (3, 3), dilation=6, bias=True),
+        conv_3d(16, (96, 96, 96), 16, (5, 5, 5)),
+        conv_3d(32, (48, 48, 48), 16, (2, 2, 2), (2, 2, 2), transposed=True),
+        linear(128, 8192),
+        pool("max_pool", 64, 512, 2, 2),
+    }
+    assert designed - {subject.operator for subject in presets["trainings"].subjects} == set()
+
+
+def test_an_early_end_of_trainings_leaves_shapes_of_every_list():
+    lists = [tuple(some) for modes, sizes, some in training_operators() if len(modes) == len(sizes) == 1]
+    first = lists[: len(set(lists))]
+    assert set(first) == set(lists)
+    assert len(lists) > 3 * len(first)

@@ -1,6 +1,7 @@
 """One operator alone computes what it computes in a CNN, in copies that leave the cache."""
 
 from dataclasses import replace
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,7 @@ from proxy_cnns.backends.operators import copies_of, input_shapes
 from proxy_cnns.backends.torch import operators as torch_operators
 from proxy_cnns.backends.torch.operators import operator_program
 from proxy_cnns.designs import adaptive_pool, conv, linear, optimizer, same_shape
+from proxy_cnns.presets import preset
 
 _CPU_MODES = [
     Mode(),
@@ -212,3 +214,15 @@ def test_a_volume_whose_depth_is_unknown_is_refused(torch):
 def test_a_volume_whose_window_gives_another_size_is_refused(torch):
     with pytest.raises(SchemaError, match="out_height 2 does not follow"):
         run(replace(RARE["conv3d"], out_height=8))
+
+
+def test_operators_of_trainings_give_as_many_numbers_as_they_say(torch: ModuleType) -> None:
+    """A sample on no device: all take a quarter of a minute."""
+    operators = [subject.operator for subject in preset("trainings").subjects if subject.operator][::6]
+    found = {}
+    for operator in operators:
+        (function,) = torch_operators._functions(operator, Mode(), 2, "meta", 1)
+        inputs = (torch.empty(shape, device="meta") for shape in input_shapes(operator, 2))
+        found[operator.name] = function(*inputs)[0].numel()
+    sides = ("channels", "height", "width")
+    assert found == {each.name: prod(getattr(each, f"out_{side}") for side in sides) for each in operators}
