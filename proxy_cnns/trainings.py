@@ -65,6 +65,8 @@ conv3d 3/2: 32@128>64 64@64>128 128@32>256 320@8
 conv3d 2/2: 16@96>32 32@48>64 64@24>128
 conv_transpose3d 2/2: 32@48>16 64@24>32 128@12>64 320@8>256
 conv3d 1: 16@96>2 32@128>3 32@96>14
+concat n2 forward: 4096@128 1536@96
+activation leaky_relu in_place: 4096@128
 """),
     # Detectors: pyramids of maps that are not square, rows of boxes
     (_PLAIN, (4, 2), """
@@ -144,6 +146,7 @@ conv2d 3 plain: 64@56>16 128@28>16 256@14>16 512@7>16 64@56>4 256@14>64
 conv2d 1 plain: 16@56>64 16@28>128 16@14>256 16@7>512 4@14>256 64@14>256
 conv2d 3/2 plain: 128@56>16 256@28>16
 linear plain: 768@197x1>4 768@197x1>16 768@197x1>64 16@197x1>768 64@197x1>768
+linear plain: 8@56>384 384@56>8 8@28>768 768@28>8 8@14>1536 1536@14>8
 """),
     # Diffusion: group norms, SiLU of float32 maps, attention between all positions
     (_THREE, (32, 8), """
@@ -173,6 +176,9 @@ linear: 384@196x1>1152 384@196x1>1536 768@49x1>3072
     (_THREE, (8, 4), """
 conv2d 3 plain: 2048@64>512 1024@64>256 304@129>256 256@129 512@64 64@512 64@256 128@256>64 128@128
 conv2d 3 d2 plain: 512@64 256@64
+conv2d 3: 32@512
+conv2d 3/2: 32@512>64
+concat n2 forward: 32@512
 conv2d 1 plain: 2048@64>512 512@64>2048 1280@33>256 256@129>48 2048@1>256
 conv2d 1: 512@64>19 256@129>21 64@512>19 32@512>3
 conv2d 7/2 plain image: 3@512>64
@@ -208,6 +214,7 @@ batch_norm: 16@400 64@400 72@200
 activation hardswish in_place: 16@400
 activation relu in_place: 64@400
 multiply: 72@100 240@25
+conv_transpose2d 4/2 plain: 2048@8x6>256 256@32x24
 """),
     # Lines of text and spectrograms: long maps, both directions
     (_PLAIN, (64, 16), """
@@ -232,9 +239,9 @@ conv3d 1: 256@8x56x56>64 64@8x56x56>256
 """),
     # Boxes and scores, heads of discriminators, mixed images
     (_PLAIN, (4, 64), """
-add forward: 1@1 102@1 9600@1 240000@1 3@224 64@112
-add: 1@1 9600@1 240000@1
-clamp: 1@1 9600@1 240000@1
+add forward: 1@1 102@1 9600@1 240000@1 3700000@1 3@224 64@112
+add: 1@1 9600@1 240000@1 3700000@1
+clamp: 1@1 9600@1 240000@1 3700000@1
 concat n5 forward: 5@1 4800@1
 linear: 128@1>8192 8192@1>1 2048@1>4096
 multiply: 3@224 64@112
