@@ -28,8 +28,10 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 1e-4, 0.9)
 
 
-def trained_by(loss: Callable[[], Any], optimizer: torch.optim.Optimizer, amp: Any = None) -> Step:
-    """The usual loop: autocast where `amp` names a type, with a GradScaler in float16."""
+def trained_by(
+    loss: Callable[[], Any], optimizer: torch.optim.Optimizer, amp: Any = None, clip: float = 0.0
+) -> Step:
+    """The usual loop: autocast where `amp` names a type, with a GradScaler in float16; `clip` bounds the gradient."""
     scaler = torch.amp.GradScaler("cuda", enabled=amp is torch.float16)
 
     def step() -> None:
@@ -37,6 +39,9 @@ def trained_by(loss: Callable[[], Any], optimizer: torch.optim.Optimizer, amp: A
         with torch.autocast("cuda", amp or torch.bfloat16, enabled=amp is not None):
             value = loss()
         scaler.scale(value).backward()
+        if clip:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], clip)
         scaler.step(optimizer)
         scaler.update()
 
@@ -116,23 +121,13 @@ def nn_unet(dimensions: int, n: int, side: int, features: tuple[int, ...]) -> St
     model = NnUnet(dimensions, features)
     patches = torch.rand(n, 1, *[side] * dimensions)
     targets = [torch.randint(3, (n, 1, *[side // 2**i] * dimensions)) for i in range(len(features) - 2)]
+
+    def loss() -> Any:
+        pairs = zip(model(patches), targets, strict=False)
+        return sum(dice_and_cross_entropy(scores, target) / 2**i for i, (scores, target) in enumerate(pairs))
+
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, 0.99, nesterov=True, weight_decay=3e-5)
-    scaler = torch.amp.GradScaler("cuda")
-
-    def step() -> None:
-        optimizer.zero_grad()
-        with torch.autocast("cuda", torch.float16):
-            pairs = zip(model(patches), targets, strict=False)
-            loss = sum(
-                dice_and_cross_entropy(scores, target) / 2**i for i, (scores, target) in enumerate(pairs)
-            )
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(model.parameters(), 12)
-        scaler.step(optimizer)
-        scaler.update()
-
-    return step
+    return trained_by(loss, optimizer, torch.float16, clip=12.0)
 
 
 def classifier(name: str, tiny: bool, small: str = "resnet18", **more: Any) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Forecasts and truths of the steps in `training_steps.py`: GPU time, iteration and memory.
+"""Forecasts and truths of the steps in `training_steps.py` and `training_steps_3.py`: GPU time, iteration and memory.
 
 `python benchmarks/trainings.py --forecast FILE` records each step and writes what epochcast answers, on no GPU;
 `--measure FILE` runs them on this machine's GPU; `--judge FORECASTS MEASURED` compares. `--tiny` takes small sizes.
@@ -19,9 +19,13 @@ from statistics import mean, median
 from typing import Any
 
 import torch  # noqa: TID253 - what is measured
+import training_steps_3  # noqa: F401 - adds its steps
 from training_steps import STEPS
 
 GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+LISTS: dict[str, list[str]] = {}
+for _name, _make in STEPS.items():
+    LISTS.setdefault(_make.__module__, []).append(_name)
 HOSTS = {"": None, "h100_16_cores": str(Path(__file__).parents[1] / "datasets/hosts/h100_16_cores.json")}
 CONTEXT_GIB = 0.5
 WARM, PROFILED, STRETCHES, STRETCH_S = 4, 3, 3, 0.4
@@ -31,7 +35,7 @@ Row = dict[str, Any]
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="steps (all)")
+    parser.add_argument("names", nargs="*", help=f"steps or {', '.join(LISTS)} (all)")
     parser.add_argument("--forecast", type=Path, metavar="FILE")
     parser.add_argument("--measure", type=Path, metavar="FILE")
     parser.add_argument("--judge", type=Path, nargs=2, metavar="FILE")
@@ -40,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="of --measure: half of them for times")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    names = options.names or list(STEPS)
+    names = [name for given in options.names or LISTS for name in LISTS.get(given, [given])]
     if options.forecast:
         write(options.forecast, forecasts(names, options.tiny))
     if options.measure:
