@@ -13,7 +13,7 @@ from typing import Any
 from predictor.catalogue.modes import Mode
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VOLUME_TYPES
 from predictor.operators.operators import Operator
-from proxy_cnns.designs import conv, conv_3d, from_to, pool, same_shape
+from proxy_cnns.designs import conv_3d, from_to
 
 _TF32, _BF16 = Mode(precision="tf32"), Mode(precision="amp_bf16")
 _LAST = replace(_BF16, memory_format="channels_last")
@@ -21,25 +21,101 @@ _PLAIN = (_BF16, _TF32)
 _THREE = (*_PLAIN, _LAST)
 _ALL = (*_THREE, replace(_TF32, memory_format="channels_last"))
 
-_CUBES = ((32, 128), (16, 96), (64, 64), (32, 64), (48, 48), (128, 32), (320, 16))
-_MAPS = ((64, 256), (128, 128), (256, 64), (512, 32))
-
 Part = tuple[Sequence[Mode], Sequence[int], list[Operator]]
 """Modes, batch sizes and operators."""
 
 
 def training_operators() -> Iterator[Part]:
-    """Parts of the preset, those least known first."""
-    yield _ALL, (16, 64), [*_depthwise()]
-    yield _THREE, (4, 16), [*_dilated(), *_softmax()]
-    yield _PLAIN, (2, 4), [*_volumes()]
-    yield _PLAIN, (2**13, 2**17), [_activation("softmax", n, 1) for n in (49, 64, 197, 1024)]
-    yield _PLAIN, (4, 16), [*_of_maps()]
-    yield (_TF32, _LAST), (64, 16), [*_of_attention(), *_recurrent()]
-    yield from _in_turns(*_STEPS, ((_BF16,), (64, 16), [*_of_attention()]))
+    """Parts of the preset, those least known first; `_STEPS` each in its first mode and size, then in the next."""
+    yield from ((modes, sizes, [*_written(text)]) for modes, sizes, text in _LISTS)
+    lists = [
+        (modes, sizes, [*_written(text)])
+        for modes, sizes, text in (*_STEPS, ((_BF16,), (64, 16), _ATTENTION))
+    ]
+    turns = (
+        [((mode,), (size,), operators) for size in sizes for mode in modes]
+        for modes, sizes, operators in lists
+    )
+    yield from (part for turn in zip_longest(*turns) for part in turn if part)
 
 
-_STEPS: tuple[tuple[Sequence[Mode], Sequence[int], str], ...] = (
+_ATTENTION = """
+avg_pool 2/2: 64@112 256@56 512@28 1024@14 128@48
+avg_pool 3/2: 96@112 256@56 512@28
+conv2d 3/2 plain apart: 64@113 128@57 256@57 512@29 1024@15
+group_norm g32: 64@112 128@56 256@56 512@28 1024@14 2048@7
+matmul g4: 256@4096x1
+matmul g8: 256@196x1>1568 1568@196x1>256
+matmul g12: 768@197x1>2364 2364@197x1>768
+matmul g16: 256@1024x1>16384
+matmul g192: 6144@49x1>9408 9408@49x1>6144
+attention g4: 256@1024x1
+attention g8: 256@196x1
+attention g12: 768@197x1
+attention g192: 6144@49x1
+"""
+_Texts = tuple[tuple[Sequence[Mode], Sequence[int], str], ...]
+_LISTS: _Texts = (
+    # Windows of ConvNeXt and larger
+    (_ALL, (16, 64), """
+conv2d 7 apart: 96@56 192@28 384@14 768@7 64@64
+conv2d 11 apart: 96@56 192@28 384@14 768@7 64@64
+conv2d 9 apart: 96@56 192@28 384@14 768@7 64@64
+conv2d 13 apart: 192@28 384@14
+conv2d 31 apart: 192@28 384@14
+"""),
+    # Atrous pyramids and the stages before them, whose maps have odd sides; classes of each pixel
+    (_THREE, (4, 16), """
+conv2d 3 d12 plain: 2048@65>256 2048@33>256 960@33>256
+conv2d 3 d24 plain: 2048@65>256
+conv2d 3 d36 plain: 2048@65>256
+conv2d 3 d6 plain: 2048@33>256 512@64>256
+conv2d 3 d18 plain: 2048@33>256
+conv2d 3 d2 plain: 512@65 256@65 512@33 64@128
+conv2d 3 d4 plain: 512@65 256@65 256@32
+conv2d 1 plain: 256@65>1024 1024@65>256 512@65>2048 2048@65>512 1024@65>512 1280@65>256
+conv2d 1 plain: 64@130>256 256@130>64 256@130>128
+batch_norm: 256@65 1024@65 2048@65 64@130
+activation softmax: 2@256 4@512 19@128 21@520 150@128 64@64
+"""),
+    # 3-D U-Nets; a row of a volume holds depth x height as height
+    (_PLAIN, (2, 4), """
+batch_norm: 32@16384x128 16@9216x96 64@4096x64 32@4096x64 48@2304x48 128@1024x32 320@256x16
+instance_norm: 32@16384x128 16@9216x96 64@4096x64 32@4096x64 48@2304x48 128@1024x32 320@256x16
+activation leaky_relu in_place: 32@16384x128 16@9216x96 64@4096x64 32@4096x64 48@2304x48 128@1024x32 320@256x16
+activation relu in_place: 32@16384x128 16@9216x96 64@4096x64 32@4096x64 48@2304x48 128@1024x32 320@256x16
+concat n2: 64@16384x128 32@9216x96 128@4096x64 64@4096x64 96@2304x48 256@1024x32 640@256x16
+activation leaky_relu: 32@16384x128 16@9216x96 64@4096x64 32@4096x64
+activation softmax: 3@16384x128 2@9216x96 4@4096x64
+conv3d 3: 32@64 32@128 64@64 128@64>64 128@32
+conv_transpose3d 2/2: 64@64>32 128@32>64 256@16>128
+"""),
+    (_PLAIN, (2**13, 2**17), "activation softmax: 49@1 64@1 197@1 1024@1"),
+    # Generators, decoders and cells of gates
+    (_PLAIN, (4, 16), """
+activation leaky_relu in_place: 64@256 128@128 256@64 512@32
+activation leaky_relu: 64@256 128@128 256@64 512@32
+concat n2: 128@256 256@128 512@64 1024@32
+instance_norm: 64@256 128@128 256@64 512@32
+batch_norm: 64@256 128@128 256@64 512@32
+upsample: 64@128>64@256 128@64>128@128 256@32>256@64 512@16>512@32 21@65>21@520 19@128>19@512
+pad: 64@256>64@258 128@128>128@130 256@64>256@66 512@32>512@34
+activation sigmoid: 64@64 32@128 128@16
+activation tanh: 64@64 32@128 128@16
+conv2d 3: 65@64>256 128@64>256 96@32>256 64@96>256 64@48>64
+clamp: 64@64 1@512 21@128
+"""),
+    # Attention, blurred strides and group norms; recurrent layers of one and both directions
+    ((_TF32, _LAST), (64, 16), f"""{_ATTENTION}
+lstm g2: 512@32x1>512 512@64x1>512 256@64x1>512 128@64x1>256 256@256x1>256 96@24x1>96
+lstm g1: 512@32x1 512@128x1 1024@32x1 64@128x1 2048@16x1>512 512@8x1>256
+gru g1: 512@16x1>256 1024@32x1>512 256@32x1 2048@16x1>1024 512@128x1
+gru g2: 512@64x1>512 128@128x1>256 64@64x1>128
+"""),
+)  # fmt: skip
+"""Modes, batch sizes and operators, which `_written` reads."""
+
+_STEPS: _Texts = (
     # Generators: reflected borders, strides, few channels at the ends
     (_PLAIN, (2, 8), """
 conv2d 7 loose: 64@262>3 32@262>3 64@134>3 64@262>1
@@ -247,20 +323,12 @@ linear: 128@1>8192 8192@1>1 2048@1>4096
 multiply: 3@224 64@112
 """),
 )  # fmt: skip
-"""Modes, batch sizes, and operators by type: kernel/stride, marks: channels@sides > those of the output if others."""
-
-
-def _in_turns(*parts: tuple[Sequence[Mode], Sequence[int], str | list[Operator]]) -> Iterator[Part]:
-    """Each list in its first mode at its first batch size, then each in its next."""
-    each: list[list[Part]] = []
-    for modes, sizes, found in parts:
-        operators = [*_written(found)] if isinstance(found, str) else found
-        each.append([((mode,), (size,), operators) for size in sizes for mode in modes])
-    yield from (part for turn in zip_longest(*each) for part in turn if part)
+"""What recorded training steps use beside these."""
 
 
 def _written(text: str) -> Iterator[Operator]:
-    for line in text.strip().splitlines():
+    """Operators: a type, its kernel/stride and marks, then channels@sides > those of the output where they differ."""
+    for line in filter(None, text.splitlines()):
         words, _, shapes = line.partition(":")
         type_, *marks = words.split()
         window = marks.pop(0) if marks and marks[0][0].isdigit() else ""
@@ -314,123 +382,3 @@ def _sizes(word: str, dimensions: int) -> list[int]:
     channels, _, sides = word.partition("@")
     found = [int(side) for side in sides.split("x") if side]
     return [int(channels), *(found * dimensions if len(found) == 1 else found)]
-
-
-def _activation(kind: str, channels: int, side: int, in_place: bool = False) -> Operator:
-    return same_shape("activation", channels, side, kind=kind, in_place=in_place)
-
-
-def _volume(type_: str, channels: int, side: int, **more: Any) -> Operator:
-    """A row of a volume holds depth x height as height."""
-    parameters = 2 * channels if OPERATOR_TYPES[type_].weights else 0
-    shape = (channels, side * side, side)
-    return from_to(type_, shape, shape, parameters=parameters, **more)
-
-
-def _depthwise() -> Iterator[Operator]:
-    """Windows of ConvNeXt and larger."""
-    for window in (7, 11, 9, 13, 31):
-        for channels, side in ((96, 56), (192, 28), (384, 14), (768, 7), (64, 64)):
-            if window < 13 or side in (28, 14):
-                yield conv(channels, side, channels, (window, window), groups=channels, bias=True)
-
-
-def _dilated() -> Iterator[Operator]:
-    """Atrous pyramids and the stages before them, whose maps have odd sides."""
-    for ins, side, outs, dilation in (
-        *((2048, 65, 256, d) for d in (12, 24, 36)),
-        *((2048, 33, 256, d) for d in (6, 12, 18)),
-        *((512, 65, 512, d) for d in (2, 4)),
-        *((256, 65, 256, d) for d in (2, 4)),
-        *((512, 33, 512, 2), (960, 33, 256, 12), (64, 128, 64, 2), (256, 32, 256, 4), (512, 64, 256, 6)),
-    ):
-        yield conv(ins, side, outs, (3, 3), dilation=dilation)
-    for ins, outs in ((256, 1024), (1024, 256), (512, 2048), (2048, 512), (1024, 512), (1280, 256)):
-        yield conv(ins, 65, outs, (1, 1))
-    for ins, outs in ((64, 256), (256, 64), (256, 128)):
-        yield conv(ins, 130, outs, (1, 1))
-    yield from (same_shape("batch_norm", *size) for size in ((256, 65), (1024, 65), (2048, 65), (64, 130)))
-
-
-def _softmax() -> Iterator[Operator]:
-    """Over the classes of each pixel."""
-    for classes, side in ((2, 256), (4, 512), (19, 128), (21, 520), (150, 128), (64, 64)):
-        yield _activation("softmax", classes, side)
-
-
-def _volumes() -> Iterator[Operator]:
-    """Of 3-D U-Nets."""
-    for channels, side in _CUBES:
-        yield _volume("batch_norm", channels, side)
-        yield _volume("instance_norm", channels, side)
-        yield _volume("activation", channels, side, kind="leaky_relu", in_place=True)
-        yield _volume("activation", channels, side, kind="relu", in_place=True)
-        yield _volume("concat", 2 * channels, side, n_tensors=2)
-    for channels, side in _CUBES[:4]:
-        yield _volume("activation", channels, side, kind="leaky_relu")
-    for classes, side in ((3, 128), (2, 96), (4, 64)):
-        yield _volume("activation", classes, side, kind="softmax")
-    for ins, side, outs in ((32, 64, 32), (32, 128, 32), (64, 64, 64), (128, 64, 64), (128, 32, 128)):
-        yield conv_3d(ins, (side,) * 3, outs, (3, 3, 3))
-    for ins, side in ((64, 64), (128, 32), (256, 16)):
-        yield conv_3d(ins, (side,) * 3, ins // 2, (2, 2, 2), (2, 2, 2), transposed=True)
-
-
-def _of_maps() -> Iterator[Operator]:
-    """Of generators, decoders and cells of gates."""
-    for channels, side in _MAPS:
-        yield _activation("leaky_relu", channels, side, in_place=True)
-        yield _activation("leaky_relu", channels, side)
-        yield same_shape("concat", 2 * channels, side, n_tensors=2)
-        yield same_shape("instance_norm", channels, side)
-        yield same_shape("batch_norm", channels, side)
-        yield from_to("upsample", (channels, side // 2, side // 2), (channels, side, side))
-        yield from_to("pad", (channels, side, side), (channels, side + 2, side + 2))
-    yield from_to("upsample", (21, 65, 65), (21, 520, 520))
-    yield from_to("upsample", (19, 128, 128), (19, 512, 512))
-    for kind in ("sigmoid", "tanh"):
-        yield from (_activation(kind, *size) for size in ((64, 64), (32, 128), (128, 16)))
-    for ins, side, outs in ((65, 64, 256), (128, 64, 256), (96, 32, 256), (64, 96, 256), (64, 48, 64)):
-        yield conv(ins, side, outs, (3, 3), bias=True)
-    for channels, side in ((64, 64), (1, 512), (21, 128)):
-        yield same_shape("clamp", channels, side)
-
-
-def _of_attention() -> Iterator[Operator]:
-    """Of CNNs with attention, blurred strides and group norms."""
-    for kernel, padding, sizes in (
-        (2, 0, ((64, 112), (256, 56), (512, 28), (1024, 14), (128, 48))),
-        (3, 1, ((96, 112), (256, 56), (512, 28))),
-    ):
-        yield from (pool("avg_pool", *size, kernel, 2, padding) for size in sizes)
-    for channels, side in ((64, 113), (128, 57), (256, 57), (512, 29), (1024, 15)):
-        yield conv(channels, side, channels, (3, 3), 2, groups=channels)
-    for channels, side in ((64, 112), (128, 56), (256, 56), (512, 28), (1024, 14), (2048, 7)):
-        yield same_shape("group_norm", channels, side, groups=32)
-    for groups, inner, rows, columns in (
-        *((8, 32, 196, 196), (8, 196, 196, 32), (12, 64, 197, 197), (12, 197, 197, 64)),
-        *((192, 32, 49, 49), (192, 49, 49, 32), (16, 16, 1024, 1024), (4, 64, 4096, 64)),
-    ):
-        yield from_to("matmul", (groups * inner, rows, 1), (groups * columns, rows, 1), groups=groups)
-    for heads, width, rows in ((8, 32, 196), (12, 64, 197), (4, 64, 1024), (192, 32, 49)):
-        shape = (heads * width, rows, 1)
-        yield from_to("attention", shape, shape, groups=heads, kernel_height=rows, kernel_width=1)
-
-
-def _recurrent() -> Iterator[Operator]:
-    """Inputs, units, positions, directions."""
-    for type_, layers in {
-        "lstm": (
-            *((512, 256, 32, 2), (512, 256, 64, 2), (256, 256, 64, 2), (512, 512, 32, 1), (512, 512, 128, 1)),
-            *((1024, 1024, 32, 1), (128, 128, 64, 2), (64, 64, 128, 1), (2048, 512, 16, 1)),
-            *((256, 128, 256, 2), (512, 256, 8, 1), (96, 48, 24, 2)),
-        ),
-        "gru": (
-            *((512, 256, 16, 1), (512, 256, 64, 2), (1024, 512, 32, 1), (128, 128, 128, 2)),
-            *((256, 256, 32, 1), (64, 64, 64, 2), (2048, 1024, 16, 1), (512, 512, 128, 1)),
-        ),
-    }.items():
-        for ins, units, positions, directions in layers:
-            weights = directions * OPERATOR_TYPES[type_].gates * units * (ins + units + 2)
-            ends = (ins, positions, 1), (directions * units, positions, 1)
-            yield from_to(type_, *ends, groups=directions, parameters=weights)
