@@ -95,7 +95,18 @@ _PLAIN = (
 )
 """What pydantic says, and what the core would say."""
 
+_MEASURED = "Measure yours with `epochcast host --out host.json` and pass the file, or leave"
+_IN_REST = (
+    ("`epochcast gpu list`", "`GET /v1/gpus`"),
+    ("`epochcast cnn list`", "`GET /v1/cnns`"),
+    (f"`epochcast hosts list` shows all. {_MEASURED}", "Leave"),
+)
+"""Next steps of the core, and those of who asks a service."""
+
+_A_CHANGE = 'give the CNN after the change, such as {"cnn": "vgg16_bn"}'
 _NEXT_STEPS = {
+    ("after", "missing"): _A_CHANGE,
+    ("after", "model_type"): _A_CHANGE,
     ("batch_sizes", "too_short"): "give one or several, such as [32, 64]",
     (
         "gpus",
@@ -175,11 +186,13 @@ async def _epochcast_error(request: Request, error: Exception) -> Response:
         return problem(status, _NO_STORE, headers, error="StoreError")
     if isinstance(error, InvalidFieldsError):
         return problem(status, str(error), headers, error="SchemaError", errors=error.errors)
-    option = error.option if isinstance(error, EpochcastError) else None
+    option, said = error.option if isinstance(error, EpochcastError) else None, str(error)
+    for words, here in _IN_REST:
+        said = said.replace(words, here)
     if request.method == "GET" and request.path_params and option not in request.query_params:
         option = None  # what a path names is no field
-    at_fault = {"errors": [{"field": option, "detail": str(error)}]} if option and status < 500 else {}
-    return problem(status, str(error), headers, error=type(error).__name__, **at_fault)
+    at_fault = {"errors": [{"field": option, "detail": said}]} if option and status < 500 else {}
+    return problem(status, said, headers, error=type(error).__name__, **at_fault)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from predictor.answers.question import named
 from predictor.catalogue.devices import short_name
 from predictor.errors import BackendUnavailableError, SchemaError
 
@@ -189,7 +190,9 @@ def _check(frame: "pd.DataFrame", columns: tuple[str, ...]) -> None:
             "epochcast.compare returned."
         )
     if "epoch_time_s" in columns and frame["epoch_time_s"].isna().any():
-        raise SchemaError("there are no epoch times to draw. Ask with samples=... or data_set=....")
+        raise SchemaError(
+            f"there are no epoch times to draw. Ask with {named('samples')} or {named('data_set')}."
+        )
 
 
 def _unit(seconds: float) -> tuple[float, str]:

@@ -103,6 +103,12 @@ def batch_sizes_of(values: int | str | Iterable[object], name: str = "batch_size
         raise SchemaError(
             f"{name}: a comma parts sizes, and {split.strip()!r} is none. Write 1024 without a comma."
         )
+    empty = next(
+        (value for value in many if isinstance(value, str) and not all(map(str.strip, value.split(",")))),
+        None,
+    )
+    if empty is not None:
+        raise SchemaError(f"{name} {empty!r} has a comma with nothing beside it. Write sizes as 4,8.")
     if not parts:
         raise SchemaError(f"no {name} is given. Pass at least one, such as 64.")
     return sorted({whole_number(name, part, high=MAX_BATCH_SIZE) for part in parts})

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from predictor.errors import ArtifactError, DataError
@@ -69,6 +70,16 @@ def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
     """
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def check_replaceable(path: str | PathLike[str]) -> None:
+    """OSError as of `replacing`, before the work whose result goes there."""
+    try:
+        if not is_written_through(path):
+            TemporaryFile(dir=Path(path).resolve().parent).close()
+    except OSError as error:
+        error.filename = os.fspath(path)
+        raise
 
 
 def content_of(path: Path, model_file: Path, digest: str) -> bytes:

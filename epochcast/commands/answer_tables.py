@@ -11,6 +11,8 @@ from epochcast.tables import Column, Format, Record, print_records, write_record
 from predictor.answers.notes import Reason
 from predictor.answers.quantities import co2, duration, energy, number
 from predictor.catalogue.devices import short_name
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.resolve import is_layer_csv, resolve_cnn
 from predictor.table_files import STANDARD
 
 
@@ -35,9 +37,11 @@ def write_answer(records: Sequence[Record], out: Path | None) -> bool:
     return False
 
 
-def title(records: Sequence[Record]) -> str:
-    """CNN and image size."""
-    return f"{records[0]['cnn']}, {records[0]['image_size']} x {records[0]['image_size']} px"
+def title(cnn: str, image_size: int, asked: Sequence[object]) -> str:
+    """A CNN of those `asked` and the sides of its images."""
+    known = (resolve_cnn(each) if is_layer_csv(each) else each for each in asked)
+    table = next((each for each in known if isinstance(each, LayerTable) and each.cnn == cnn), None)
+    return f"{cnn}, {f'{image_size} x {image_size} px' if table is None else table.image_in_words}"
 
 
 def columns_of(records: Sequence[Record]) -> dict[str, Column]:

@@ -78,9 +78,8 @@ def _work(layer: "Layer", batch_size: int) -> dict[str, Any]:
 
 
 def _title(table: "LayerTable", batch_size: int) -> str:
-    side = table.image_size
     size = f"{len(table)} layers, {table.parameters:,} parameters"
-    return f"{table.cnn}, {side} x {side} px, batch {batch_size}: {size}"
+    return f"{table.cnn}, {table.image_in_words}, batch {batch_size}: {size}"
 
 
 def _notes(table: "LayerTable", records: list[dict[str, Any]], batch_size: int) -> list[str]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epochcast.api import USUAL_BATCH_SIZES
+from epochcast.api import USUAL_BATCH_SIZES, explanations
 from epochcast.commands import options as o
+from epochcast.commands.answer_tables import title
 from epochcast.notes import beware, legend, most_important
 from epochcast.tables import Column, Format, Record, print_notes, print_records, print_table
 from predictor.answers.notes import Priority, Reason, notes_of
@@ -89,8 +90,12 @@ def explain_command(
     if parallel is not None:
         _show_ways(what, gpu, batch_size or None, options | {"n_gpus": parallel}, output)
         return
-    found, scope = _explanations(what, gpu, batch_size or None, options)
-    _print(found, output, scope, verbose)
+    from predictor.answers.explain_measured import is_measurement_table
+
+    of_table = any(is_measurement_table(each) for each in what)  # then CNNs are names in it
+    subject = what if of_table else o.cnns_or_layers(what, options)
+    found, scope = explanations(subject, gpu, batch_size or None, options)
+    _print(found, () if of_table else subject, output, scope, verbose)
 
 
 def _show_ways(
@@ -122,22 +127,13 @@ def _show_ways(
     print_notes([_WAYS])
 
 
-def _explanations(
-    what: list[str], gpu: object, batch_size: object, options: dict[str, Any]
-) -> "tuple[list[Explanation], str]":
-    from epochcast.api import explanations
-    from predictor.answers.explain_measured import is_measurement_table
-
-    of_table = any(is_measurement_table(each) for each in what)  # then CNNs are names in it
-    subject = what if of_table else o.cnns_or_layers(what, options)
-    return explanations(subject, gpu, batch_size, options)
-
-
-def _print(found: "Sequence[Explanation]", output: Format, scope: str, verbose: bool) -> None:
+def _print(
+    found: "Sequence[Explanation]", cnns: Sequence[object], output: Format, scope: str, verbose: bool
+) -> None:
     from predictor.answers.explain import explanation_rows, row_columns
 
     if output is Format.table:
-        _show_all(found, scope, verbose)
+        _show_all(found, cnns, scope, verbose)
     elif output is Format.json:
         print_records([asdict(each) for each in found], output, (), covers=scope)
     else:
@@ -145,10 +141,10 @@ def _print(found: "Sequence[Explanation]", output: Format, scope: str, verbose: 
         print_records(rows, output, row_columns(found))
 
 
-def _show_all(found: "Sequence[Explanation]", scope: str, verbose: bool) -> None:
+def _show_all(found: "Sequence[Explanation]", cnns: Sequence[object], scope: str, verbose: bool) -> None:
     """Print each explanation, then what the words mean and, if `verbose`, what the answer covers."""
     for explanation in found:
-        _show(explanation, verbose)
+        _show(explanation, cnns, verbose)
         print()
     bounds = dict.fromkeys(name for explanation in found for name in explanation.bound)
     print_notes(
@@ -156,18 +152,19 @@ def _show_all(found: "Sequence[Explanation]", scope: str, verbose: bool) -> None
     )
 
 
-def _show(explanation: "Explanation", verbose: bool) -> None:
+def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool) -> None:
     about = [_arithmetic(explanation), explanation.memory_format, explanation.capture]
     about += ["autotune"] * explanation.autotune
-    title = (
-        f"{explanation.cnn}, {explanation.image_size} x {explanation.image_size} px, "
-        f"{short_name(explanation.gpu)}, {', '.join(about)}"
-    )
+    subject = title(explanation.cnn, explanation.image_size, cnns)
     rows = (*explanation.extrapolates, *(other.extrapolates for other in explanation.other_modes))
     reasons = list(chain.from_iterable(rows))
     letters, meanings = legend(reasons)
     shown = letters if verbose else None
-    print_table(range(len(explanation.batch_sizes)), _columns(explanation, shown), title)
+    print_table(
+        range(len(explanation.batch_sizes)),
+        _columns(explanation, shown),
+        f"{subject}, {short_name(explanation.gpu)}, {', '.join(about)}",
+    )
     if explanation.terms:
         print()
         terms = sorted(explanation.terms, key=lambda term: -abs(term.ms[-1]))

@@ -9,6 +9,7 @@ import typer
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, print_notes, print_records, print_table
 from predictor.answers.quantities import number
+from predictor.files import check_replaceable
 from predictor.measurements.hosts import HostMeasurement, write_host
 
 _UNSTEADY = 0.1
@@ -33,6 +34,8 @@ def host_command(
     """Measure in about ten seconds what enqueuing iterations costs on this machine, per framework and mode."""
     from proxy_cnns.host import measure_host
 
+    if out is not None:
+        check_replaceable(out)
     measured = measure_host(framework or (), device)
     if out is not None:
         write_host(measured, out)

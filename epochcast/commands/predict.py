@@ -25,6 +25,7 @@ from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.quantities import duration_estimate, estimate
 from predictor.answers.question import Question
 from predictor.catalogue.devices import device_of
+from predictor.checks import as_list
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _show(found: "Answer", output: Format, question: Question, verbose: bool) ->
     letters, reasons = legend(chain.from_iterable(found.columns["extrapolates"]))
     samples = counted(question.samples, "sample") if question.samples else None
     data = Asked.of(question).part_in_words or question.data_set or samples
-    for i, (_, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
+    for i, (some_cnn, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
         if i:
             print()
         some = list(group)
@@ -143,13 +144,13 @@ def _show(found: "Answer", output: Format, question: Question, verbose: bool) ->
         print_table(
             some,
             columns,
-            title(some) if several else None,
+            title(*some_cnn, as_list(question.cnn)) if several else None,
             group="GPU",
             strong=lambda r: bool(r["best_batch"]),
         )
     notes = [*prediction_notes(records, question), *reasons]
     notes += notes_of(Priority.VERBOSE, found.scope, f"{price_dates(records).capitalize()}.")
-    about = [title(records[:1])] if len({r["cnn"] for r in records}) == 1 else []
+    about = [title(*some_cnn, as_list(question.cnn))] if len({r["cnn"] for r in records}) == 1 else []
     about += [data] if data else []
     print_notes_below(records, about, notes, verbose)
 

@@ -55,12 +55,17 @@ def input_command(
     """Measure reading, decoding and augmenting images here: for one worker, and for several together."""
     from epochcast.profiling import seconds as duration_s
     from predictor.checks import whole_number
+    from predictor.files import check_replaceable
     from predictor.measurements.inputs import write_input
     from proxy_cnns.input_pipeline import measure_input
 
     numbers = [
-        whole_number("workers", part, low=0, high=1024) for each in workers or () for part in each.split(",")
+        whole_number("--workers", part, low=0, high=1024)
+        for each in workers or ()
+        for part in each.split(",")
     ]
+    if out is not None:
+        check_replaceable(out)
     measured = measure_input(
         folder,
         image_size,

@@ -71,7 +71,7 @@ class ComparedGpus:
     def of(cls, asked: Asked, plan: Plan, may_share: bool) -> ComparedGpus:
         """Read the question; SchemaError if it is about several CNNs, or has no epoch."""
         question, samples = asked.question, asked.samples
-        if len(as_list(question.cnn)) != 1:
+        if len(as_list(question.cnn)) > 1:
             raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
         if samples is None:
             raise SchemaError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
@@ -149,6 +149,15 @@ def _file(known: Option, value: Any) -> Any:
     return value
 
 
+def _anchors(known: Option, value: Any) -> tuple[Any, ...]:
+    right = "a list of measurements, such as [{'gpu': 'T4', 'batch_size': 64, 'iteration_time_ms': 80.5}]"
+    given = tuple(as_list(value))
+    for each in given:
+        if not isinstance(each, Mapping) and not hasattr(each, "iteration_time_ms"):
+            of_kind(known.shown, each, Mapping, right)
+    return given
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of option: how a value of an option is checked, its type in Python and in JSON, and its name in help."""
@@ -182,7 +191,7 @@ KINDS: dict[str, Kind] = {
     "words": Kind(lambda _, value: tuple(as_list(value)), "str | Sequence[str]", ("array",), "WORD"),
     "sizes": Kind(lambda _, value: tuple(as_list(value)), "int | str | Sequence[int | str]", ("array",), "N"),
     "anchors": Kind(
-        lambda known, value: tuple(of_kind(known.shown, value, Iterable, "a list of measurements")),
+        _anchors,
         "Iterable[Anchor | Mapping[str, Any]]",
         ("array",),
         "",

@@ -564,8 +564,8 @@ class Plan:
         if any(value is None for value in given) and {*given, self.checkpoint_minutes} != {None}:
             missing = "interruptions_per_day" if given[0] is None else "checkpoint_seconds"
             raise SchemaError(
-                f"{named(missing)} is missing: interruptions are counted by their rate and the time of a "
-                "checkpoint, which have no usual values."
+                f"{named(missing)} is missing: interruptions cost by how often they come and how long a checkpoint "
+                f"takes, neither of which has a usual value. Pass {named(missing)}, too, or leave both out."
             ).about(missing)
 
     @classmethod

@@ -155,7 +155,7 @@ def unknown_host(name: str, more: Iterable[str] = ()) -> OutOfRangeError:
     known = list(dict.fromkeys([*(host.name for host in all_hosts()), *more, *instances]))
     return OutOfRangeError(
         f"host {name!r} is not known. Nearest: {nearest(name, known)}. `epochcast hosts list` shows all. Measure yours "
-        "with `epochcast host --out host.json` and pass the file, or leave --host out for the usual one."
+        "with `epochcast host --out host.json` and pass the file, or leave it out for the usual one."
     ).about("host")
 
 

@@ -1,6 +1,7 @@
 """Cloud offers of GPUs with their prices per hour, checked when read; only the standard library, so it loads fast."""
 
 import csv
+import gzip
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,10 +54,10 @@ REQUIRED_COLUMNS = tuple(field.name for field in fields(Offer) if field.default 
 def load_offers(path: str | PathLike[str] | None = None) -> tuple[Offer, ...]:
     """Read a price file, in its order, and check every row; the shipped `offers.csv` if none is named.
 
-    It is a CSV file with the columns `REQUIRED_COLUMNS` and any other fields of `Offer` (US$ per hour of the whole
-    machine, GiB, GB). One that has a `retrieved_on` column must date every row that is not historic. SchemaError if the
-    file is empty or no UTF-8 CSV, lacks columns, or a row has a price, count, date or flag that cannot be; the message
-    has the line. UnknownGpuError if a row's GPU is unknown or its name fits several; the message has the line.
+    It is a CSV file, gzipped if its name ends in .gz, with the columns `REQUIRED_COLUMNS` and any other fields of
+    `Offer` (US$ per hour of the whole machine, GiB, GB). One that has a `retrieved_on` column must date every row that
+    is not historic. SchemaError if the file is empty or no UTF-8 CSV, lacks columns, or a row has a price, count, date
+    or flag that cannot be, UnknownGpuError if its GPU is unknown or its name fits several; the message has the line.
     """
     file_path = data_file("offers.csv") if path is None else Path(path)
     if not file_path.is_file():
@@ -137,11 +138,12 @@ def hourly_usd(offer: Offer, spot: bool = False) -> float:
 def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str | None]]]]:
     """Columns of a CSV file, and its rows with their line numbers."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             columns = tuple(reader.fieldnames or ())
             rows: list[tuple[int, Mapping[str, str | None]]] = [(reader.line_num, row) for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
         raise SchemaError(f"{path} is no CSV file in UTF-8: {error}.") from error
     if not columns:
         raise SchemaError(f"{path} is empty. A price file needs the columns {', '.join(REQUIRED_COLUMNS)}.")
@@ -161,6 +163,10 @@ def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
     if offer.spot_usd_per_hour is not None and offer.spot_usd_per_hour > offer.usd_per_hour:
         raise SchemaError(
             f"{where}: spot_usd_per_hour {offer.spot_usd_per_hour:g} is above usd_per_hour {offer.usd_per_hour:g}."
+        )
+    if offer.gpu_count > 1 and not offer.gpu_count.is_integer():
+        raise SchemaError(
+            f"{where}: gpu_count {offer.gpu_count:g} is neither a share of one GPU, below 1, nor a whole number."
         )
     if dated and offer.retrieved_on is None and not offer.historic:
         raise SchemaError(f"{where}: retrieved_on is empty. Date the price, or mark it historic.")

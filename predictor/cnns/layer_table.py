@@ -191,6 +191,15 @@ class LayerTable:
         return hash(self.digest)
 
     @property
+    def image_in_words(self) -> str:
+        """Sides of what the first layer reads: ``224 x 224 px``, of volumes depth first."""
+        first = self.layers[0]
+        if first.in_channels is None or 1 in (first.in_height, first.in_width):  # made from a vector
+            return f"{self.image_size} x {self.image_size} px"
+        sides = DIMENSIONS if first.in_depth is not None else DIMENSIONS[1:]
+        return f"{' x '.join(str(side(first, 'in', each)) for each in sides)} px"
+
+    @property
     def parameters(self) -> int:
         """Trained parameters of the whole CNN."""
         return sum(layer.parameters for layer in self.layers if not layer.is_frozen)

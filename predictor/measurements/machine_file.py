@@ -42,8 +42,9 @@ class MachineFile(Generic[M]):
             known = {name: given[name] for name in self._about() if name in given}
             return self.measurement(**known, **{self.parts: parts})
         except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
+            why = f"it lacks {error}" if isinstance(error, KeyError) else str(error).removesuffix(".")
             raise SchemaError(
-                f"{path} is not a file of `{self.command}`: {str(error).removesuffix('.')}. "
+                f"{path} is not a file of `{self.command}`: {why}. "
                 f"Write one: {self.command} --out {self.name}"
             ) from error
 

@@ -192,6 +192,23 @@ def test_a_refusal_says_the_next_step(client, changes, said):
     assert not found.startswith("body")
 
 
+@pytest.mark.parametrize(
+    "changes", [{"gpus": ["T5"]}, {"gpus": ["MI300X"]}, {"cnn": "resnet17"}, {"host": "xeon"}]
+)
+def test_an_unknown_name_is_refused_without_a_command(client, changes):
+    question = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [64]}
+    said = client.post("/v1/predictions", json=question | changes).json()["detail"]
+    assert "epochcast" not in said
+    assert "GET /v1/" in said or "Leave it out" in said
+
+
+def test_a_change_is_refused_with_an_example(client):
+    question = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [64]}
+    for change in ({}, {"after": "vgg16"}):
+        found = refused(client.post("/v1/differences", json=question | change), 422)
+        assert 'such as {"cnn": "vgg16_bn"}' in found["detail"]
+
+
 def test_an_unknown_key_of_stored_is_told_the_nearest(client):
     question = {"cnn": "resnet50", "batch_sizes": [1], "stored": {"gpu": "L40S", "hosts": "desk"}}
     found = refused(client.post("/v1/calibrations", json=question), 422)

@@ -32,6 +32,13 @@ def test_it_writes_a_file_that_is_read_back(epochcast, tmp_path):
     assert len(read_host(tmp_path / "host.json").times) == 1
 
 
+@pytest.mark.parametrize("out", [".", "none/host.json"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(epochcast, monkeypatch, out):
+    monkeypatch.setattr(host, "measure_host", lambda *_: pytest.fail("it was measured"))
+    run = epochcast("host", "--out", out)
+    assert (run.code, run.err.startswith(f"Error: {out}: ")) == (2, True)
+
+
 def test_json_has_the_same_times(epochcast):
     rows = json.loads(epochcast("host", "--format", "json").out)["rows"]
     assert {row["host_time_ms"] for row in rows} == {0.2}

@@ -1,5 +1,6 @@
 """A price file is checked as it is read, and the cheapest machine is found."""
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,10 @@ def test_the_spot_price_ranks_only_machines_that_have_one(three_offers):
         ("a,b,T4,1,cheap", r"line 2: usd_per_hour 'cheap'"),
         ("a,b,T4,1,", r"line 2: usd_per_hour is empty"),
         ("a,b,T4,0,1", r"line 2: gpu_count '0' is not a number above 0"),
+        (
+            "a,b,T4,2.5,1",
+            r"line 2: gpu_count 2\.5 is neither a share of one GPU, below 1, nor a whole number",
+        ),
         ("a,b,,1,1", r"line 2: gpu is empty"),
         (",b,T4,1,1", r"line 2: provider is empty"),
         ("a,b,T4,1,1,2,2026-01-01", r"line 2: spot_usd_per_hour 2 is above usd_per_hour 1"),
@@ -117,6 +122,15 @@ def test_a_binary_file_is_refused(tmp_path):
     path.write_bytes(b"\xff\xd8\xff\xe0\x00\x10")
     with pytest.raises(SchemaError, match="is no CSV file in UTF-8"):
         load_offers(path)
+
+
+def test_a_gzipped_file_is_read_and_a_cut_one_refused(write_offers, tmp_path):
+    plain, zipped = write_offers(HEADER, "a,b,T4,1,1"), tmp_path / "offers.csv.gz"
+    zipped.write_bytes(gzip.compress(plain.read_bytes()))
+    assert load_offers(zipped) == load_offers(plain)
+    zipped.write_bytes(zipped.read_bytes()[:-9])
+    with pytest.raises(SchemaError, match="is no CSV file in UTF-8"):
+        load_offers(zipped)
 
 
 def test_marketplaces_stand_in_where_no_cloud_rents_the_gpu_today():

@@ -45,6 +45,7 @@ def test_a_framework_that_was_not_measured_is_refused_with_the_next_step():
     ("text", "why"),
     [
         ("[]", "not a file of"),
+        ("{}", "it lacks 'format_version'"),
         ('{"format_version": 9, "host": "x", "times": []}', "format_version is 9"),
         ('{"format_version": 1, "host": "x", "times": [{"framework": "torch"}]}', "not a file of"),
         ("{", "not a file of"),
