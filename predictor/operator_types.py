@@ -196,6 +196,17 @@ _BATCH_NORM = OperatorType(
     weights="scale_and_shift", keeps_input=True, same_shape=True,
 )  # fmt: skip
 
+# By a learned scale: dx from dy and the weights, then the weights' gradients from x and dy.
+_MULTIPLY = OperatorType(
+    operator_class="multiply", kernel_class="multiply",
+    work=Work((1, 3, 0), _READ_WRITE, Traffic(read_input=1, read_output=2, written_input=1)),
+    work_with_weights=Work(
+        (1, 1, 2), Traffic(read_input=1, read_weights=1, written_output=1),
+        Traffic(read_output=1, read_weights=1, written_input=1), _WEIGHTS_GRADIENT,
+    ),
+    element_passes=(8.0, 0.0), keeps_input=True, same_shape=True,
+)  # fmt: skip
+
 # One layer of a recurrent network over all its positions. Of each it keeps the gates, and the state behind them.
 _RECURRENT = OperatorType(
     operator_class="linear", kernel_class="matmul", work=_PRODUCT, product="recurrent", keeps_input=True,
@@ -242,17 +253,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         element_passes=(3.0, 0.0), same_shape=True, torch=("add", "sub", "rsub"), onnx=("Add", "Sub", "Sum"),
         chainer=("Add", "AddConstant", "MultiAdd", "Sub", "SubFromConstant"), is_measured=True,
     ),
-    # By a learned scale: dx from dy and the weights, then the weights' gradients from x and dy.
-    "multiply": OperatorType(
-        operator_class="multiply", kernel_class="multiply",
-        work=Work((1, 3, 0), _READ_WRITE, Traffic(read_input=1, read_output=2, written_input=1)),
-        work_with_weights=Work(
-            (1, 1, 2), Traffic(read_input=1, read_weights=1, written_output=1),
-            Traffic(read_output=1, read_weights=1, written_input=1), _WEIGHTS_GRADIENT,
-        ),
-        element_passes=(8.0, 0.0), keeps_input=True, same_shape=True, torch=("div", "addcmul", "_prelu_kernel"),
-        onnx=("Div",), chainer=("Div",), is_measured=True,
-    ),
+    "multiply": replace(_MULTIPLY, torch=("div", "addcmul"), onnx=("Div",), chainer=("Div",), is_measured=True),
     "concat": OperatorType(
         operator_class="concat", kernel_class="concat", work=_COPY, element_passes=(4.0, 0.0), same_shape=True,
         torch=("cat", "stack"), onnx=("Concat",), chainer=("Concat",), is_measured=True,
@@ -299,6 +300,10 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
     ),
     # PyTorch runs it as a batch norm of one image with the channels of all.
     "instance_norm": replace(_BATCH_NORM, torch=("instance_norm",), onnx=("InstanceNormalization",)),
+    # Multiplies what is negative by a learned scale; autocast narrows its input and its scale.
+    "prelu": replace(
+        _MULTIPLY, amp_output="narrow", torch=("_prelu_kernel",), onnx=("PRelu",), chainer=("PReLUFunction",),
+    ),
     # Bilinear: four products and three sums for each number. Like a pooling run backwards.
     "upsample": OperatorType(
         operator_class="pooling", kernel_class="avg_pool", work=Work((7, 7, 0), _READ_WRITE, _READ_WRITE_BACK),

@@ -59,6 +59,7 @@ def _from_to(type_: str, of: tuple[int, int, int], to: tuple[int, int, int], **m
 RARE = {
     "group_norm": _from_to("group_norm", (64, 8, 8), (64, 8, 8), parameters=128),
     "instance_norm": _from_to("instance_norm", (6, 8, 8), (6, 8, 8), parameters=12),
+    "prelu": _from_to("prelu", (8, 4, 4), (8, 4, 4), parameters=8),
     "upsample": _from_to("upsample", (8, 4, 4), (8, 8, 8)),
     "clamp": _from_to("clamp", (8, 4, 4), (8, 4, 4)),
     "roll": _from_to("roll", (8, 4, 4), (8, 4, 4)),
@@ -87,6 +88,7 @@ RARE = {
 RARE_OUTPUTS = {
     "group_norm": (2, 64, 8, 8),
     "instance_norm": (2, 6, 8, 8),
+    "prelu": (2, 8, 4, 4),
     "upsample": (2, 8, 8, 8),
     "clamp": (2, 8, 4, 4),
     "roll": (2, 8, 4, 4),

@@ -67,6 +67,7 @@ def _makers() -> dict[str, Callable[[Numbers], Any]]:
         "max_pool": _max_pool,
         "avg_pool": _avg_pool,
         "multiply": lambda n: L.Scale(axis=1, W_shape=(n.layer.parameters,)),
+        "prelu": lambda n: L.PReLU((n.layer.parameters,)),
         "dropout": lambda n: partial(F.dropout, ratio=DROPPED[n.layer.type]),
         "stochastic_depth": lambda n: partial(_drop_images, kept=1 - DROPPED[n.layer.type]),
         "pad": pad,

@@ -89,6 +89,7 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
         "max_pool": max_pool,
         "avg_pool": avg_pool,
         "multiply": lambda n: own["layer_scale"](n.layer.parameters, device),
+        "prelu": lambda n: nn.PReLU(n.layer.parameters, device=device),
         "dropout": lambda n: nn.Dropout(DROPPED[n.layer.type]),
         "stochastic_depth": lambda n: own["stochastic_depth"](DROPPED[n.layer.type]),
         "pad": pad,

@@ -17,7 +17,7 @@ from predictor.cnns.torch_step import record
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.memory import CONTEXT_GIB, peak_memory
-from predictor.operators.operators import RECOMPUTING, operators_of
+from predictor.operators.operators import RECOMPUTING, operators_of, wide_outputs
 from predictor.operators.work import PASSES, layer_flops
 
 REFUSED = {"early_exit_that_depends_on_data"}
@@ -696,7 +696,37 @@ def test_functions_that_detectors_and_trackers_use_have_a_known_cost(torch, name
     }
     seen = record(lambda: functions[name](net(torch.zeros(4, 3, 16, 16))).mean().backward())
     assert [warning for warning in seen.warnings if warning.kind == "operator"] == []
-    assert {"prelu": "multiply", "grid_sample": "pad"}[name] in {row.type for row in seen}
+    assert {"prelu": "prelu", "grid_sample": "pad"}[name] in {row.type for row in seen}
+
+
+def test_autocast_narrows_what_a_prelu_writes_and_not_what_is_scaled(torch):
+    """Convolutions of a V-Net were recorded as reading float32; of a learned scale behind the layer they do."""
+    nn = torch.nn
+
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factors = nn.Parameter(torch.ones(8, 1, 1))
+
+        def forward(self, maps):
+            return maps * self.factors
+
+    for between, name in ((nn.PReLU(8), "prelu"), (Scale(), "multiply")):
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), between, nn.Conv2d(8, 8, 3))
+        written = []
+        between.register_forward_hook(lambda *hooked, written=written: written.append(hooked[2].dtype))
+
+        def step(model=model):
+            with torch.autocast("cpu", torch.bfloat16):
+                model(torch.zeros(4, 3, 16, 16)).float().mean().backward()
+
+        step()
+        table = record(step)
+        wide, _ = wide_outputs(table)
+        place = next(place for place, row in enumerate(table) if row.type == name)
+        assert wide[place] == (written[0] == torch.float32) == (name == "multiply")
+        convolutions = [each for each in operators_of(table) if each.type == "conv2d"]
+        assert [each.wide_input for each in convolutions] == [True, name == "multiply"]
 
 
 @pytest.mark.parametrize("contiguous", [True, False])

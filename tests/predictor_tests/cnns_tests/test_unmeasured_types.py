@@ -179,6 +179,7 @@ def test_kernels_multiply_as_often_as_layers_do(type_):
     [
         ("GroupNormalization", {"s": (3,), "b": (3,)}, "group_norm"),
         ("InstanceNormalization", {"s": (3,), "b": (3,)}, "instance_norm"),
+        ("PRelu", {"slope": (3, 1, 1)}, "prelu"),
     ],
 )
 def test_onnx_has_them(onnx, tmp_path, operator, weights, type_):
@@ -234,17 +235,18 @@ def test_chainer_has_them(chainer):
             super().__init__()
             with self.init_scope():
                 self.norm = chainer.links.GroupNormalization(2, 8)
+                self.prelu = chainer.links.PReLU((8,))
 
         def forward(self, x: Any) -> Any:
-            x = F.clip(self.norm(x), -1.0, 1.0)
+            x = F.clip(self.prelu(self.norm(x)), -1.0, 1.0)
             x = F.resize_images(x, (32, 32))
             x = F.matmul(x, x, transa=True)
             return F.sum(x, axis=1)
 
     table = from_chainer(Net(), 16, in_channels=8)
-    assert [layer.type for layer in table] == ["group_norm", "clamp", "upsample", "matmul", "mean"]
-    assert table.layers[0].parameters == 16
-    assert layer_flops(table.layers[3], "forward", 1) == 2 * 8 * 32**3
+    assert [layer.type for layer in table] == ["group_norm", "prelu", "clamp", "upsample", "matmul", "mean"]
+    assert [layer.parameters for layer in table.layers[:2]] == [16, 8]
+    assert layer_flops(table.layers[4], "forward", 1) == 2 * 8 * 32**3
 
 
 @pytest.fixture
