@@ -33,7 +33,7 @@ CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", 
 _KNOWN_TRUTHS = {"isnan": False, "isinf": False, "isfinite": True, "is_same_size": True, "ne": False}
 _KNOWN_TRUTHS |= {"isneginf": False}
 _TRUTHS_OF_TRUTHS = {"all", "any", "logical_not", "logical_or", "logical_and", "bitwise_or", "eq", "mul"}
-_TRUTHS_OF_TRUTHS |= {"sum", "gt"}
+_TRUTHS_OF_TRUTHS |= {"sum", "gt", "_is_any_true", "_is_all_true"}
 
 _ORDERS = {"ge", "gt", "le", "lt"}
 
@@ -531,7 +531,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 return tensor
             if tensor.numel() > _MOST_COMPUTED:
                 raise LookupError
-            func, args, kwargs, _, place = self._made_by[id(tensor)]
+            func, args, kwargs, operator, place = self._made_by[id(tensor)]
+            if operator.endswith("batch_norm"):
+                raise LookupError  # which writes what it is lent, its running statistics
             flat, spec = tree_flatten((args, kwargs))
             known = [self._number(value) if isinstance(value, torch.Tensor) else value for value in flat]
             args, kwargs = tree_unflatten(known, spec)
@@ -614,6 +616,10 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
                 args = *args[:2], *map(torch.as_tensor, args[2:4]), *args[4:]
             if func == get_data:
                 return mode.data_of(args[0])
+            if name == "__deepcopy__" and not hasattr(args[0], "fake_mode") and args[0].is_leaf:
+                tensor, copies = args  # whose memory PyTorch copies without an operator
+                copies[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+                return copies[id(tensor)]
             if func == set_data:
                 return mode.set_data(*args)
             if name in ("numpy", "__format__") and hasattr(args[0], "fake_mode") and args[0].ndim == 0:
@@ -723,6 +729,8 @@ def _loading(torch: Any) -> list[_Replacement]:
     return [
         *((kind, "__init__", partial(beginning, kind.__init__)) for kind in kinds),
         (base, "__next__", partial(loaded, base.__next__)),
+        # Workers that persist go on with what they were made for.
+        (torch.utils.data.DataLoader, "__iter__", lambda self: self._get_iterator()),
     ]
 
 

@@ -99,6 +99,11 @@ class _State:
         self._numpy: Any = sys.modules.get("numpy")
         self._generator(random.getstate, random.setstate)
         self._generator(torch.get_rng_state, torch.set_rng_state)
+        self._generator(torch.get_default_dtype, torch.set_default_dtype)
+        self._generator(torch.is_grad_enabled, torch.set_grad_enabled)
+        self._generator(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode)
+        self._field(torch.backends.cudnn, "benchmark")
+        self._field(torch.backends.cudnn, "deterministic")
         if torch.cuda.is_initialized():
             self._generator(torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all)
         if self._numpy is not None:
@@ -331,12 +336,17 @@ def _no_files() -> Iterator[None]:
     _install_hook()
     save, caches_code = torch.save, sys.dont_write_bytecode
     torch.save = partial(_save, save)
-    _recording.now = sys.dont_write_bytecode = True
+    _recording.process, sys.dont_write_bytecode = os.getpid(), True
     try:
         yield
     finally:
         torch.save, sys.dont_write_bytecode = save, caches_code
-        _recording.now = False
+        _recording.process = None
+
+
+def _is_recording() -> bool:
+    """Whether this thread records, in this process: the workers of a data loader begin as copies of it."""
+    return getattr(_recording, "process", None) == os.getpid()
 
 
 @cache
@@ -345,7 +355,7 @@ def _install_hook() -> None:
 
 
 def _refuse_writing(event: str, args: tuple[Any, ...]) -> None:
-    if not getattr(_recording, "now", False):
+    if not _is_recording():
         return
     writes = args[2] & _WRITES and args[0] != os.devnull if event == "open" else event in _FILE_EVENTS
     if writes and not _is_importing():
@@ -361,7 +371,7 @@ def _is_importing() -> bool:
 
 
 def _save(save: Callable[..., None], what: object, f: object, *args: Any, **kwargs: Any) -> None:
-    if getattr(_recording, "now", False):
+    if _is_recording():
         raise _writes(f)
     save(what, f, *args, **kwargs)
 

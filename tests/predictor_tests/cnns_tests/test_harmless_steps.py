@@ -1,5 +1,6 @@
 """What runs beside a recorded step, or outlives it, goes on as if nothing had been recorded."""
 
+import copy
 import threading
 
 import pytest
@@ -101,9 +102,46 @@ def test_a_loss_computed_before_is_differentiated_afterwards(torch):
     assert all(map(torch.equal, *gradients))
 
 
+def test_running_statistics_stay_where_a_small_loss_is_read(torch):
+    """The loss of small maps follows from constants: what computed it wrote the statistics that it was lent."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    images, losses = torch.randn(16, 8), []
+
+    def step():
+        with torch.autograd.set_detect_anomaly(True):
+            loss = model(images).square().mean()
+            losses.append(f"{loss.item():.3f}")
+            loss.backward()
+
+    before = copy.deepcopy(model.state_dict())
+    assert record(step).step.batch_size == 16
+    assert losses == []
+    assert all(map(torch.equal, before.values(), model.state_dict().values()))
+
+
+def test_a_step_may_copy_its_model_and_set_what_holds_everywhere(torch):
+    (model, step), copies = small_cnn(torch), []
+
+    def copying():
+        step()
+        copies.append(copy.deepcopy(model))
+        copies[0](torch.ones(4, 3, 8, 8)).mean().backward()
+        torch.backends.cudnn.benchmark = True
+        torch.use_deterministic_algorithms(True)
+        torch.set_default_dtype(torch.bfloat16)
+        torch.set_grad_enabled(False)
+
+    flags = torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
+    assert [row.type for row in record(copying)].count("conv2d") == 2
+    assert flags == (torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled())
+    assert (copies, torch.get_default_dtype(), torch.is_grad_enabled()) == ([], torch.float32, True)
+
+
 def loader_of(torch, workers=0):
     images = torch.utils.data.TensorDataset(torch.randn(24, 3, 8, 8), torch.arange(24))
-    return torch.utils.data.DataLoader(images, 4, shuffle=True, num_workers=workers)
+    return torch.utils.data.DataLoader(
+        images, 4, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+    )
 
 
 def step_on(model, batch):
@@ -124,8 +162,11 @@ def test_batches_lent_to_a_step_are_not_taken(torch, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_step_that_begins_an_epoch_loads_real_batches(torch, workers):
+def test_a_step_that_begins_an_epoch_loads_real_batches(torch, workers, capfd):
+    """Workers that persist go on with the epoch that they are lent in, and write nothing of a step that is recorded."""
     (model, _), loader = small_cnn(torch), loader_of(torch, workers)
+    lent = iter(loader)
+    labels = [next(lent)[1]]
 
     def step():
         labels = step_on(model, lambda: next(iter(loader))).tolist()
@@ -133,3 +174,6 @@ def test_a_step_that_begins_an_epoch_loads_real_batches(torch, workers):
             raise ValueError(f"an epoch gives each image once, and this one {labels}")
 
     assert record(step).step.batch_size == 4
+    labels += [labels for _, labels in lent]
+    assert sorted(torch.cat(labels).tolist()) == [*range(24)]
+    assert capfd.readouterr().err == ""
