@@ -30,7 +30,7 @@ from predictor.answers.own_measurements import OwnMeasurements, load_model
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
-from predictor.checks import MAX_BATCH_SIZE
+from predictor.checks import LARGEST, MAX_BATCH_SIZE, SMALLEST
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import name_and_size
 from predictor.cnns.zoo import ZOO
@@ -66,8 +66,6 @@ LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
 
 _LONGEST_TEXT = 60
-_LARGEST = 1e12
-_SMALLEST = 1e-6
 
 _Cell = Annotated[str, Field(max_length=100_000)] | int | float | bool | None
 _ColumnName = Annotated[str, Field(max_length=100)]
@@ -97,8 +95,8 @@ def _rows_or_columns(max_rows: int) -> Any:
 
 
 def _no_dust(value: float) -> float:
-    if 0 < value < _SMALLEST:
-        raise ValueError(f"Give at least {_SMALLEST:g}")
+    if 0 < value < SMALLEST:
+        raise ValueError(f"Give at least {SMALLEST:g}")
     return value
 
 
@@ -125,7 +123,7 @@ def _type_of(known: Option) -> Any:
     if known.kind == "whole":
         return Annotated[int, Field(ge=int(known.low), le=int(known.high))]
     if known.kind in ("number", "hours", "usd"):
-        high = min(known.high, _LARGEST)
+        high = min(known.high, LARGEST)
         if known.default is not None:  # such as minutes, which may be 0
             return Annotated[float, Field(ge=known.low, le=high)]
         least = Field(ge=0, le=high) if known.free else Field(gt=0, le=high)
@@ -298,7 +296,7 @@ class ExplanationQuestion(_Explained):
     gpus: _FewGpus = Field(description="Names as drivers and people write them.")
 
 
-_Positive = Annotated[float, Field(gt=0, le=_LARGEST), AfterValidator(_no_dust)]
+_Positive = Annotated[float, Field(gt=0, le=LARGEST), AfterValidator(_no_dust)]
 
 
 class CheckQuestion(_Checked):

@@ -97,7 +97,7 @@ def main() -> None:
             raise
         sys.exit(0)
     except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror}. Check the path.")
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}. Check the path.")
 
 
 def _add(app: typer.Typer, name: str) -> None:

@@ -13,6 +13,8 @@ MAX_IMAGE_SIZE = 16_384
 LONGEST_MS = 86_400_000
 """A day: no iteration takes as long, so a longer time has another unit."""
 MAX_SAMPLES = 10**11
+SMALLEST, LARGEST = 1e-6, 1e12
+"""Of times, prices and rates: what lies outside has another unit, or is a slip."""
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
@@ -48,14 +50,16 @@ def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES
     return number
 
 
-def positive_number(name: str, value: object, high: float = math.inf) -> float:
-    """`value` as a finite float above 0, at most `high`; SchemaError for text, 0, NaN, infinity, negatives and more."""
+def positive_number(name: str, value: object, high: float = LARGEST) -> float:
+    """`value` as a float, `SMALLEST` to `high`; SchemaError for text, 0, NaN, infinity, negatives and more."""
     try:
         number = float(plain_number(value))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise SchemaError(f"{name} {value!r} is not a number. Give a positive number.") from None
     if not math.isfinite(number) or number <= 0 or isinstance(value, bool):
         raise SchemaError(f"{name} {value!r} is not a positive number. Check its unit.")
+    if number < SMALLEST:
+        raise SchemaError(f"{name} {value!r} is too small: at least {SMALLEST:g}. Check its unit.")
     if number > high:
         raise SchemaError(f"{name} {value!r} is too large: at most {high:,.0f}. Check its unit.")
     return number

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from predictor.errors import BackendUnavailableError, SchemaError, nearest
+from predictor.errors import BackendUnavailableError, DataError, SchemaError, nearest
 from proxy_cnns.pictures import pillow
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -38,8 +38,13 @@ class Pipeline:
 
 
 def decode(content: bytes) -> Any:
-    """Decode an image with Pillow, in RGB."""
-    return pillow().open(io.BytesIO(content)).convert("RGB")
+    """Decode an image with Pillow, in RGB; DataError if it is none, or damaged."""
+    try:
+        return pillow().open(io.BytesIO(content)).convert("RGB")
+    except OSError as error:
+        raise DataError(
+            f"an image of {len(content):,} bytes cannot be decoded ({error}). Take damaged files out of the folder."
+        ) from error
 
 
 def pipeline_of(name: str, image_size: int, stored: str = "jpeg") -> Pipeline:

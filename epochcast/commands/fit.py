@@ -7,6 +7,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, Record, print_records, print_table
+from predictor.files import check_replaceable
 
 
 @o.with_json
@@ -56,6 +57,7 @@ def fit_command(
 
     if out is None:
         raise SchemaError("--out is missing. Try: epochcast fit measurements.csv --out model.json")
+    check_replaceable(out)
     model = fit(measurements or None, published, out, accuracy or None, store, methods_only, method or None)
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:

@@ -141,6 +141,10 @@ def with_options(
         @functools.wraps(command)
         def call(**values: Any) -> None:
             given = {each.name: values.pop(each.name) for each in added}
+            for each in added:
+                if isinstance(given[each.name], str) and not given[each.name].strip():  # such as "$UNSET"
+                    flag = each.annotation.__metadata__[0].default  # as typer keeps the first of its names
+                    raise SchemaError(f"{flag} is empty. Pass a value, or leave it out.")
             options = _given(given)
             with named_by_flags():
                 check_names(options.keys() & elsewhere.keys(), declared)

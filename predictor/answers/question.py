@@ -492,18 +492,19 @@ class LoadingOptions:
         if self.loader == "none" and len(given) > 1:
             other = next(name for name in given if name != "loader")
             raise SchemaError(
-                f"loader 'none' leaves loading out, and {other} is given, too. Pass one of them."
+                f"{named('loader')} 'none' leaves loading out, and {named(other)} is given, too. Pass one of them."
             ).about("loader")
         rates = self._given(_OF_RATES)
         if len(rates) > 1:
             raise SchemaError(
-                f"{' and '.join(rates)} say each how fast images are loaded. Pass one of them."
+                f"{' and '.join(map(named, rates))} say each how fast images are loaded. Pass one of them."
             ).about(rates[0])
         numbers = self._given(_OF_NUMBERS)
         if len(numbers) > 1:
             raise SchemaError(
-                f"{' and '.join(numbers)} are given: workers are those of each GPU, machine_workers those of a "
-                "machine, images_per_second the rate of all. Pass one of them, or "
+                f"{' and '.join(map(named, numbers))} are given: {named('workers')} are those of each GPU, "
+                f"{named('machine_workers')} those of a machine, {named('images_per_second')} the rate of all. Pass "
+                "one of them, or "
                 f"{named('samples_per_worker_second')} with either number of workers."
             ).about(numbers[-1])
 

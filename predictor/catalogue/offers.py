@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from predictor.catalogue.devices import find_gpu
-from predictor.checks import yes_or_no
+from predictor.checks import LARGEST, yes_or_no
 from predictor.errors import SchemaError, UnknownGpuError
 from predictor.files import data_file, replace_file
 
+_MORE = "more cells than columns"
+_MOST_GPUS = 1024  # of a machine
 _WEEKS_PER_YEAR = 365.25 / 7
 
 
@@ -140,7 +142,7 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str
     try:
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
+            reader = csv.DictReader(file, restkey=_MORE)
             columns = tuple(reader.fieldnames or ())
             rows: list[tuple[int, Mapping[str, str | None]]] = [(reader.line_num, row) for row in reader]
     except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
@@ -151,6 +153,8 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str
 
 
 def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
+    if _MORE in row:
+        raise SchemaError(f"{where} has {_MORE}. Quote a cell that holds a comma.")
     values = {
         field.name: _value(field, (row.get(field.name) or "").strip(), f"{where}: {field.name}")
         for field in fields(Offer)
@@ -180,7 +184,8 @@ def _value(field: Field[Any], text: str, where: str) -> Any:
     if not text:
         return field.default
     if field.type in (float, float | None):
-        return _number(text, where, may_be_zero=field.name == "usd_per_hour")
+        high = _MOST_GPUS if field.name == "gpu_count" else LARGEST
+        return _number(text, where, may_be_zero=field.name == "usd_per_hour", high=high)
     if field.type is bool:
         return yes_or_no(where, text)
     if field.type == date | None:
@@ -191,11 +196,12 @@ def _value(field: Field[Any], text: str, where: str) -> Any:
     return text
 
 
-def _number(text: str, where: str, *, may_be_zero: bool) -> float:
+def _number(text: str, where: str, *, may_be_zero: bool, high: float) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
-        raise SchemaError(f"{where} {text!r} is not a number {'of at least' if may_be_zero else 'above'} 0.")
+    if not 0 <= value <= high or (value == 0 and not may_be_zero):
+        least = "of at least" if may_be_zero else "above"
+        raise SchemaError(f"{where} {text!r} is not a number {least} 0, and at most {high:,.0f}.")
     return value

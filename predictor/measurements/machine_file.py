@@ -34,15 +34,26 @@ class MachineFile(Generic[M]):
         it.
         """
         try:
-            given = json.loads(path.read_text())
+            given = json.loads(path.read_text(encoding="utf-8-sig"))
+            if not isinstance(given, dict):
+                raise SchemaError("it holds no object")
             version = given.pop("format_version")
             if version != self.version:
                 raise SchemaError(f"format_version is {version!r}; this release reads {self.version}.")
             parts = tuple(self.part(**each) for each in given.pop(self.parts))
             known = {name: given[name] for name in self._about() if name in given}
             return self.measurement(**known, **{self.parts: parts})
-        except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
-            why = f"it lacks {error}" if isinstance(error, KeyError) else str(error).removesuffix(".")
+        except (
+            OSError,
+            SchemaError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            why = getattr(error, "strerror", None) or str(error).removesuffix(".")
+            why = f"it lacks {why}" if isinstance(error, KeyError) else why
             raise SchemaError(
                 f"{path} is not a file of `{self.command}`: {why}. "
                 f"Write one: {self.command} --out {self.name}"

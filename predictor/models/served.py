@@ -468,7 +468,7 @@ def _doubted(forecast: IterationForecast, doubt: Reason | None) -> IterationFore
 def _read(path: str, _modified_ns: int) -> Model:
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ArtifactError(
             f"{path} is not a model: it is not JSON ({error}). Write one with `epochcast fit`."
         ) from error

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from predictor.errors import BackendUnavailableError, SchemaError
+from predictor.errors import BackendUnavailableError, DataError, SchemaError
 from proxy_cnns import input_pipeline, pipelines
 from proxy_cnns.input_pipeline import measure_input, rate_of, usual_workers
 from proxy_cnns.pictures import images_of, write_images
-from proxy_cnns.pipelines import pipeline_of, usual_pipeline
+from proxy_cnns.pipelines import decode, pipeline_of, usual_pipeline
 
 pytest.importorskip("PIL", reason="Pillow is not installed: no image is loaded")
 
@@ -50,6 +50,11 @@ class Clock:
 def test_images_are_found_in_folders_within_a_folder(folder):
     assert [path.name for path in images_of(folder, 9)] == ["one.jpg", "two.JPEG", "three.png"]
     assert [path.name for path in images_of(folder, 2)] == ["one.jpg", "two.JPEG"]
+
+
+def test_a_damaged_image_is_refused_with_the_next_step():
+    with pytest.raises(DataError, match=r"an image of 7 bytes cannot be decoded .* Take damaged files out"):
+        decode(b"no JPEG")
 
 
 def test_a_folder_without_images_is_refused_with_the_next_step(tmp_path):

@@ -31,6 +31,12 @@ def test_a_file_gives_back_what_was_written(tmp_path):
     assert read_host(tmp_path / "host.json") == FAST
 
 
+def test_a_file_that_an_editor_gave_a_byte_order_mark_is_read(tmp_path):
+    write_host(FAST, tmp_path / "host.json")
+    (tmp_path / "host.json").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "host.json").read_bytes())
+    assert read_host(tmp_path / "host.json") == FAST
+
+
 def test_the_reference_is_the_mean_of_all_modes_without_what_autocast_adds():
     assert FAST.reference_ms("pytorch", autocast=1.25) == pytest.approx(4.0)
     assert FAST.reference_ms("pytorch", autocast=1.0) == pytest.approx((4.0 * 5.0) ** 0.5)
@@ -46,6 +52,7 @@ def test_a_framework_that_was_not_measured_is_refused_with_the_next_step():
     [
         ("[]", "not a file of"),
         ("{}", "it lacks 'format_version'"),
+        ("[" * 100_000, "not a file of"),
         ('{"format_version": 9, "host": "x", "times": []}', "format_version is 9"),
         ('{"format_version": 1, "host": "x", "times": [{"framework": "torch"}]}', "not a file of"),
         ("{", "not a file of"),
