@@ -6,9 +6,9 @@ from os import PathLike
 from typing import Any
 
 from epochcast.signatures import takes_options
-from epochcast.watching import Watch, Watched, length_of
+from epochcast.watching import Watch, Watched, check_seen, length_of
 from predictor.answers.question import Question
-from predictor.checks import as_list
+from predictor.checks import as_list, whole_number
 from predictor.errors import BackendUnavailableError
 
 
@@ -81,6 +81,7 @@ def lightning_callback(
     >>> import epochcast
     >>> trainer = pl.Trainer(callbacks=[epochcast.lightning_callback(out="mine.csv")])  # doctest: +SKIP
     """
+    asked = _asked(gpu, out, report_after, usd_per_hour, on, options)
     base = _base("Callback", "PyTorch Lightning", "lightning.pytorch", "pytorch_lightning")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -94,12 +95,7 @@ def lightning_callback(
                 epochs=max(1, trainer.max_epochs or 1),
                 workers=getattr(trainer.train_dataloader, "num_workers", None),
                 samples=length_of(getattr(trainer.train_dataloader, "dataset", None)),
-                gpu=gpu,
-                out=out,
-                report_after=report_after,
-                usd_per_hour=usd_per_hour,
-                on=[str(name) for name in as_list(on)],
-                options=options,
+                **asked,
             )
 
         on_train_epoch_start = _Watching._waits
@@ -150,6 +146,7 @@ def trainer_callback(
     >>> import epochcast
     >>> trainer = Trainer(..., callbacks=[epochcast.trainer_callback(out="mine.csv")])  # doctest: +SKIP
     """
+    asked = _asked(gpu, out, report_after, usd_per_hour, on, options)
     base = _base("TrainerCallback", "transformers", "transformers")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -163,12 +160,7 @@ def trainer_callback(
                 n_batches=state.max_steps * args.gradient_accumulation_steps,
                 workers=args.dataloader_num_workers,
                 samples=length_of(getattr(loader, "dataset", None)),
-                gpu=gpu,
-                out=out,
-                report_after=report_after,
-                usd_per_hour=usd_per_hour,
-                on=[str(name) for name in as_list(on)],
-                options=options,
+                **asked,
             )
 
         on_epoch_begin = _Watching._waits
@@ -180,6 +172,19 @@ def trainer_callback(
             self._starts()
 
     return EpochcastCallback()
+
+
+def _asked(gpu: Any, out: Any, report_after: Any, usd_per_hour: Any, on: Any, options: Any) -> dict[str, Any]:
+    """What a `Watch` takes of a callback's arguments, checked before the training begins."""
+    check_seen(options)
+    return {
+        "gpu": gpu,
+        "out": out,
+        "report_after": whole_number("report_after", report_after),
+        "usd_per_hour": usd_per_hour,
+        "on": [str(name) for name in as_list(on)],
+        "options": options,
+    }
 
 
 def _base(name: str, what: str, *packages: str) -> Any:

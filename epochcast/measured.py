@@ -351,7 +351,9 @@ def _together(measurements: "Tables") -> "pd.DataFrame":
 
     if isinstance(measurements, pd.DataFrame | str | PathLike):
         return _measured(measurements)
-    many = of_kind("measurements", measurements, Iterable, "a table, its path, or a list of them")
+    many = list(of_kind("measurements", measurements, Iterable, "a table, its path, or a list of them"))
+    if not many:
+        raise SchemaError("no measurements are given. Pass a table, its path, or a list of them.")
     return pd.concat([_measured(each) for each in many], ignore_index=True)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.question import named
+from predictor.answers.question import Plan, named
 from predictor.catalogue.devices import short_name
 from predictor.errors import BackendUnavailableError, SchemaError
 
@@ -110,6 +110,7 @@ def cost_against_time(
         If matplotlib is not installed.
     """
     _check(ranking, ("gpu", "offer", "total_time_h", "total_cost_usd", "pareto", "extrapolates"))
+    plan = Plan(budget_usd=budget_usd, deadline_h=deadline_h)  # checks them
     shown = ranking[ranking["total_cost_usd"].notna() & ranking["fits_in_memory"]]
     if shown.empty:
         raise SchemaError("cost_against_time has nothing to draw: no row has a price and fits in memory.")
@@ -122,7 +123,7 @@ def cost_against_time(
     _scatter(axes, front, _BLUE, "Pareto front")
     axes.set(xscale="log", yscale="log", xlabel="time of the whole training (h)", ylabel="its cost (US$)")
     _plain_ticks(axes.xaxis, axes.yaxis)
-    _shade(axes, budget_usd, deadline_h)
+    _shade(axes, plan.budget_usd, plan.deadline_h)
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
     _label(figure, axes, front)
     return figure
@@ -143,8 +144,8 @@ def modes(answers: "Mapping[str, pd.DataFrame]") -> Any:
     BackendUnavailableError
         If matplotlib is not installed.
     """
-    if not answers:
-        raise SchemaError("modes has nothing to draw: give it at least one answer by name.")
+    if not isinstance(answers, Mapping) or not answers:
+        raise SchemaError("modes has nothing to draw: give it at least one answer by name, as a dict.")
     for answer in answers.values():
         _check(answer, ("gpu", "epoch_time_s", "epoch_low_s", "epoch_high_s", "best_batch"))
     best = {name: answer[answer["best_batch"]] for name, answer in answers.items()}
@@ -183,12 +184,14 @@ def _new_figure(width: float, height: float) -> Any:
 
 
 def _check(frame: "pd.DataFrame", columns: tuple[str, ...]) -> None:
-    missing = [name for name in columns if name not in frame]
+    missing = [name for name in columns if name not in getattr(frame, "columns", ())]
     if missing:
         raise SchemaError(
             f"there is nothing to draw: the frame has no column {missing[0]!r}. Give what epochcast.predict or "
             "epochcast.compare returned."
         )
+    if frame.empty:
+        raise SchemaError("there is nothing to draw: the frame has no rows.")
     if "epoch_time_s" in columns and frame["epoch_time_s"].isna().any():
         raise SchemaError(
             f"there are no epoch times to draw. Ask with {named('samples')} or {named('data_set')}."

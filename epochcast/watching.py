@@ -20,7 +20,7 @@ from predictor.answers.question import Question
 from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.offers import cheapest_offers, hourly_usd
 from predictor.checks import as_list, whole_number
-from predictor.errors import EpochcastError
+from predictor.errors import EpochcastError, SchemaError
 from predictor.measurements.hosts import WATCHED
 from predictor.models.hosts import host_cnn_ms
 
@@ -175,6 +175,16 @@ def watch(
     )
 
 
+def check_seen(options: Mapping[str, Any]) -> None:
+    """Refuse options that a watched training does not read; SchemaError."""
+    for name in ("cnn", "batch_size"):
+        if name in options:
+            raise SchemaError(
+                f"{name} is no option here: the CNN is the model, and its mini-batches are seen."
+            )
+    check_read(Question.of(None, None, None, dict(options)), "watch")
+
+
 class WatchedLoader:
     """A loader whose loop is watched; see `watch`."""
 
@@ -237,7 +247,7 @@ class Watch:
     _n_idle: int = 0
 
     def __post_init__(self) -> None:
-        check_read(Question.of(None, None, None, dict(self.options)), "watch")
+        check_seen(self.options)
         if is_module(self.model):
             module: Any = self.model
             self._device = TorchDevice(module)

@@ -294,7 +294,10 @@ class Asked:
         question, offers = self.question, self.question.offers
         if question.usd_per_hour is not None:
             return self._own_machines(question.usd_per_hour)
-        found = load_offers(offers) if offers is None or isinstance(offers, str | PathLike) else tuple(offers)
+        if offers is None or isinstance(offers, str | PathLike):
+            found = load_offers(offers)
+        else:
+            found = tuple(of_kind(named("offers"), each, Offer, "a price file, or Offers") for each in offers)
         return found if question.marketplaces else without_marketplaces(found)
 
     def _own_machines(self, usd_per_hour: float) -> tuple[Offer, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from predictor.answers.question import ANCHOR_FIELDS, MAX_WORKERS
 from predictor.catalogue.devices import Gpu, check_precision, device_of, find_gpu
 from predictor.catalogue.modes import COMPILED, Mode, products_in_fp32
-from predictor.checks import MAX_BATCH_SIZE, positive_number, whole_number
+from predictor.checks import MAX_BATCH_SIZE, of_kind, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.shortest import check_rows_not_too_short
@@ -120,9 +120,12 @@ class OwnMeasurements:
 
         DataError or SchemaError if the table cannot be read, or holds neither operators nor CNNs as trained.
         """
+        import pandas as pd
+
         from predictor.measurements.table import check_measurements, read_measurements
         from predictor.models.fit import fit_layer_models
 
+        of_kind("measurements", table, (str, PathLike, pd.DataFrame), "a table, or its path")
         frame = (
             read_measurements(table)
             if isinstance(table, str | PathLike)

@@ -41,6 +41,8 @@ def samples_of(events: Sequence[Event], inputs: Sequence[Any], batch_size: int |
     """
     made_by = {id(made): event for event in events if event.node is None for made in _made(event)}
     images, source = _first_images(events, inputs, made_by)
+    if images < 1:
+        raise SchemaError("the step's mini-batch holds no image. Give it as many as it trains on.")
     if batch_size is not None:
         return Samples(_checked(batch_size, images))
     given = [] if source is None else _given(source, made_by)

@@ -67,11 +67,19 @@ def test_modes_are_drawn_side_by_side_where_a_gpu_has_them(answer):
     [
         (lambda answer: plots.cost_against_time(answer), "no column 'total_time_h'"),
         (lambda _: plots.modes({}), "at least one"),
+        (lambda answer: plots.modes([answer]), "by name, as a dict"),
+        (lambda _: plots.epoch_times(None), "no column 'gpu'"),
+        (lambda answer: plots.epoch_times(answer[:0]), "the frame has no rows"),
     ],
 )
 def test_what_cannot_be_drawn_says_why(answer, draw, words):
     with pytest.raises(SchemaError, match=words):
         draw(answer)
+
+
+def test_limits_of_a_picture_are_checked_as_those_of_a_comparison(ranking):
+    with pytest.raises(SchemaError, match="budget_usd -3 is not a positive number"):
+        plots.cost_against_time(ranking, budget_usd=-3)
 
 
 def test_an_answer_without_samples_or_of_two_cnns_is_refused():

@@ -31,6 +31,13 @@ SPEED = {"iteration_time_ms": 9}
         ),
         ("predict", ("resnet18", "T4", 8), {"anchors": "x"}, "anchors is of type str, and takes a list"),
         ("predict", ("resnet18", "T4", 8), {"anchors": {"gpu": "T4"}}, "the anchor lacks batch_size"),
+        ("predict", ("resnet18", "T4", 8), {"measurements": [{"gpu": "T4"}]}, "measurements is of type list"),
+        (
+            "predict",
+            ("resnet18", "T4", 8),
+            {"samples": 9, "offers": ["x"]},
+            "offers is of type str, and takes",
+        ),
         ("compare", (None,), {"samples": 9}, CNN),
         ("compare", ([],), {"samples": 9}, "no CNN is given. Pass a name"),
         ("largest_batch_size", ("resnet18", None), {}, GPU),
@@ -48,6 +55,9 @@ SPEED = {"iteration_time_ms": 9}
         ("feature_table", (5,), {}, "measurements is 5, and takes a table"),
         ("fit", ([5],), {}, "measurements is 5, and takes a table"),
         ("record", (None,), {}, "record takes a function that does one training step"),
+        ("fit", ([],), {}, "no measurements are given. Pass a table"),
+        ("watch", ([],), {"cnn": "resnet18"}, "cnn is no option here: the CNN is the model"),
+        ("trainer_callback", (), {"batch_size": 8}, "batch_size is no option here"),
         ("watch", ([],), {"epochs": "x"}, "epochs 'x' is not a whole number"),
     ],
 )

@@ -63,6 +63,7 @@ def steps(torch, net):
         "no backward": lambda: loss(net(images), labels).item(),
         "torch.func": lambda: gradients(dict(net.named_parameters()), images, labels),
         "nothing": lambda: None,
+        "no image": lambda: net(images[:0]).sum().backward(),
         "argument": lambda images: net(images),
         "data": lambda: net(images).repeat_interleave(labels, 0).sum().backward(),
         "array": lambda: net(images).detach().cpu().numpy(),
@@ -79,6 +80,7 @@ def steps(torch, net):
         ("no backward", r"the step computes no gradients.* record\(module, images\), which is run backward"),
         ("torch.func", r"torch.func .* not followed. Record the step with loss.backward\(\)"),
         ("nothing", r"runs no convolution and no linear layer. Give a function that trains"),
+        ("no image", r"mini-batch holds no image. Give it as many as it trains on"),
         ("argument", r"the step fails: TypeError.* missing 1 required .* Check that it runs by itself"),
         (
             "data",
