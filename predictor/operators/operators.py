@@ -48,8 +48,8 @@ class Operator:
     gradients of a tensor read twice, a ``concat`` that joins those of a split one. A ``permute`` with `groups` shuffles
     channels, one without changes the layout in memory. `wide_input`: under automatic
     mixed precision the input arrives in float32; unless it is the image, it lies channels-last in memory, as a layer
-    norm leaves it. `after_group_norm`: a group norm left it in NCHW (`as_run`). `fp32_product`: its matrix product is
-    computed in fp32 in a mode of TF32 (`in_fp32`). `repeats` is as of `Layer`.
+    norm leaves it. `wide_in_nchw`: it lies in NCHW, as a group norm leaves it (`as_run`). `fp32_product`: its matrix
+    product is computed in fp32 in a mode of TF32 (`in_fp32`). `repeats` is as of `Layer`.
     """
 
     type: str
@@ -81,7 +81,7 @@ class Operator:
     stride_depth: int | None = None
     padding_depth: int | None = None
     repeats: int = 1
-    after_group_norm: bool = False
+    wide_in_nchw: bool = False
 
     @property
     def name(self) -> str:
@@ -116,7 +116,7 @@ class Operator:
             "first": not self.input_gradient,
             "inplace": self.in_place,
             "wide": self.wide_input,
-            "nchw": self.after_group_norm,
+            "nchw": self.wide_in_nchw,
             "fp32": self.fp32_product,
         }
 
@@ -223,21 +223,21 @@ def in_fp32(operator: Operator) -> Operator:
 
 
 def as_run(operator: Operator, framework: str, memory_format: str, precision: str) -> Operator:
-    """The operator without `after_group_norm`, as it runs, and is measured, in a mode.
+    """The operator without `wide_in_nchw`, as it runs, and is measured, in a mode.
 
-    PyTorch's group norm gives a map in NCHW, and in float32 under automatic mixed precision. In full precision the next
-    layer is that of any other map. In half precision it works in float32, in which the memory format hardly matters; a
-    convolution narrows its input first and runs in the memory format of the mode, in channels-last as behind a layer
-    norm. `predictor.operators.work.copies_ms` has what converting the maps takes. A sum of gradients in float32 is one
-    of maps, whose backward pass is free.
+    PyTorch's group norm gives a map in NCHW, and in float32 under automatic mixed precision; so does what reads a state
+    in float32, or the image. In full precision the next layer is that of any other map. In half precision it works in
+    float32, in which the memory format hardly matters; a convolution narrows its input first and runs in the memory
+    format of the mode, in channels-last as behind a layer norm. `predictor.operators.work.copies_ms` has what
+    converting the maps takes. A sum of gradients in float32 is one of maps, whose backward pass is free.
     """
     narrow = ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"]
     if operator.passes == "forward" and operator.wide_input:
         return replace(operator, passes="forward_backward") if narrow else replace(operator, wide_input=False)
-    if not operator.after_group_norm:
+    if not operator.wide_in_nchw:
         return operator
     wide = narrow and (not _narrows(operator) or memory_format == "channels_last" or framework != "pytorch")
-    return replace(operator, after_group_norm=False, wide_input=wide)
+    return replace(operator, wide_in_nchw=False, wide_input=wide)
 
 
 def _narrows(operator: Operator) -> bool:
@@ -329,9 +329,10 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
             alone = sources != (IMAGE,) and all(readers[source] == 1 for source in sources)
             float32 = [source for source in sources if wide[source]]
             operator = _operator(layer, len(sources), input_gradient, alone, bool(float32))
-            behind = bool(float32) and all(in_nchw[source] for source in float32)
+            behind = bool(float32) and input_gradient and IMAGE not in float32
+            behind = behind and all(in_nchw[source] for source in float32)
             shuffles = layer.type == "permute" and is_channel_shuffle(table, position)
-            operator = replace(operator, after_group_norm=behind)
+            operator = replace(operator, wide_in_nchw=behind)
             found[position] = replace(operator, groups=2) if shuffles else operator
     return found
 
@@ -356,7 +357,7 @@ def is_view(operator: Operator, framework: str) -> bool:
 def operator_row(operator: Operator) -> dict[str, Any]:
     """Columns of the measurement table that identify the operator; unset fields are left out."""
     row = {key: value for key, value in asdict(operator).items() if value is not None}
-    del row["fp32_product"], row["after_group_norm"]  # the row's mode says them
+    del row["fp32_product"], row["wide_in_nchw"]  # the row's mode says them
     if operator.repeats == 1:
         del row["repeats"]
     kind = row.pop("kind", None)
@@ -426,13 +427,20 @@ def _wide_output(layer: Layer, wide_input: bool) -> bool:
 
 
 def wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:
-    """Whether each layer's output, by its position, is float32 under autocast, and in NCHW behind a group norm."""
-    wide, in_nchw = {IMAGE: True}, {IMAGE: False}
+    """Whether each layer's output, by its position, is float32 under autocast, and whether it lies in NCHW.
+
+    A layer that reads position by position leaves its map channels-last, and so do those behind it but a group norm.
+    """
+    wide, in_nchw = {IMAGE: True}, {IMAGE: True}
     for position, (layer, sources) in enumerate(zip(table.layers, layer_inputs(table), strict=True)):
-        float32 = [source for source in sources if wide[source]]
-        wide[position] = _wide_output(layer, bool(float32))
-        behind = bool(float32) and all(in_nchw[source] for source in float32)
-        in_nchw[position] = wide[position] and (layer.type == "group_norm" or behind)
+        wide[position] = _wide_output(layer, any(wide[source] for source in sources))
+        of_positions = OPERATOR_TYPES[layer.type].positionwise and (layer.out_height, layer.out_width) != (
+            1,
+            1,
+        )
+        in_nchw[position] = layer.type == "group_norm" or (
+            not of_positions and all(in_nchw[source] for source in sources)
+        )
     return wide, in_nchw
 
 

@@ -269,7 +269,7 @@ def copies_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, m
     for i, operator in enumerate(operators):
         if operator.type == "group_norm" and memory_format == "channels_last":
             found[i] = per_number["strided"] * _numbers_read(operator) / _LAYOUT_COPY
-        elif operator.after_group_norm and memory_format == "nchw" and OPERATOR_TYPES[operator.type].product:
+        elif operator.wide_in_nchw and memory_format == "nchw" and OPERATOR_TYPES[operator.type].product:
             found[i] = per_number["dense"] * _numbers_read(operator)
     ms: Array = found * np.asarray(batch_sizes, dtype=float) / rates.bytes_per_ms
     return ms

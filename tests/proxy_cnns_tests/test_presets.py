@@ -217,11 +217,11 @@ def test_operators_behind_a_group_norm_are_measured_as_the_mode_runs_them():
     convolution = next(
         o for o in operators_of(zoo_cnn("resnet18")) if o.type == "conv2d" and o.input_gradient
     )
-    behind = replace(convolution, wide_input=True, after_group_norm=True)
+    behind = replace(convolution, wide_input=True, wide_in_nchw=True)
     chosen = replace(preset("cnn:lenet5"), subjects=operator_subjects([behind]), blocks=())
     half = Mode(precision="amp_bf16", memory_format="channels_last")
     kept, _ = configurations(chosen, [4], [Mode(precision="tf32"), half])
-    measured = [(each.subject.operator.wide_input, each.subject.operator.after_group_norm) for each in kept]
+    measured = [(each.subject.operator.wide_input, each.subject.operator.wide_in_nchw) for each in kept]
     assert measured == [(False, False), (True, False)]
 
 

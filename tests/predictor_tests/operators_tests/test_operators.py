@@ -99,13 +99,40 @@ def _behind_a_group_norm() -> LayerTable:
 def test_a_convolution_behind_a_group_norm_reads_what_the_mode_makes_of_its_nchw_map(
     memory_format, narrow, wide
 ):
-    convolutions = [
-        o for o in operators_of(_behind_a_group_norm()) if o.type == "conv2d" and o.after_group_norm
-    ]
+    convolutions = [o for o in operators_of(_behind_a_group_norm()) if o.type == "conv2d" and o.wide_in_nchw]
     assert convolutions
     for operator in convolutions:
         running = as_run(operator, "pytorch", memory_format, "amp_bf16" if narrow else "tf32")
-        assert (running.wide_input, running.after_group_norm) == (wide, False)
+        assert (running.wide_input, running.wide_in_nchw) == (wide, False)
+
+
+@pytest.mark.parametrize(
+    ("behind", "in_nchw"), [("sigmoid", True), ("layer_norm", False), ("convolution", False)]
+)
+def test_a_float32_state_joined_to_the_image_lies_in_nchw_unless_a_layer_norm_left_it(behind, in_nchw):
+    shape = {f"{side}_{part}": 8 for side in ("in", "out") for part in ("channels", "height", "width")}
+    window = {"kernel_height": 3, "kernel_width": 3, "parameters": 9 * 8 * 8}
+    of = {
+        "sigmoid": Layer(0, "a", "activation", "sigmoid", inputs=(IMAGE,), **shape),
+        "layer_norm": Layer(0, "a", "layer_norm", inputs=(IMAGE,), parameters=16, **shape),
+        "convolution": Layer(0, "a", "conv2d", inputs=(IMAGE,), **window, **shape),
+    }
+    layers = (
+        of[behind],
+        Layer(
+            1,
+            "b",
+            "conv2d",
+            inputs=(0,),
+            forwards=1,
+            input_gradients=1,
+            weight_gradients=1,
+            **window,
+            **shape,
+        ),
+    )
+    last = layer_operators(LayerTable("cnn", 8, layers))[1]
+    assert (last.wide_in_nchw, last.wide_input) == (in_nchw, behind != "convolution")
 
 
 def test_a_sum_of_float32_gradients_is_a_wide_sum_of_maps_in_half_precision():
