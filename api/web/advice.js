@@ -79,7 +79,7 @@ export class Advice {
     const [change] = this.found.differences.differences;
     const layers = make("div");
     place.replaceChildren(make("p", { text: changed(change) }), layers);
-    if (change.layers.length) new Table(layers, this.say).draw(layerTable(change.layers));
+    if (change.layers.length) new Table(layers, this.say).draw(layerTable([...change.layers, { ...change.rest, layer: t("diff_rest") }]));
   }
 }
 

@@ -348,6 +348,7 @@ export default {
   diff_unsure: "差が小さく、増減は確かではありません。",
   diff_same: "演算が同じなので変わりません。",
   diff_layers: "異なる層",
+  diff_rest: "その他",
   layer: "層",
   before: "前",
   after: "後",

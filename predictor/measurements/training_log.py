@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from predictor.errors import SchemaError
 
@@ -28,12 +29,9 @@ class LoggedSpeed:
     name: str
     value: float
     waiting_share: float | None
-    n_readings: int
-    form: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(NamedTuple):
     """Lines that a program prints: its name, their pattern, and what a match says."""
 
     name: str
@@ -45,9 +43,9 @@ def _value(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def _with_data(time_s: str, data_s: str) -> _Reading:
-    seconds = _value(time_s)
-    return "iteration_time_ms", 1000.0 * seconds, min(_value(data_s) / seconds, 0.999) if seconds else None
+def _with_data(match: re.Match[str]) -> _Reading:
+    seconds = _value(match[1])
+    return "iteration_time_ms", 1000.0 * seconds, min(_value(match[2]) / seconds, 0.999) if seconds else None
 
 
 def _per_iteration(match: re.Match[str]) -> _Reading:
@@ -58,20 +56,12 @@ def _per_iteration(match: re.Match[str]) -> _Reading:
 _MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 FORMS: tuple[_Form, ...] = (
-    _Form(
-        "timm",
-        re.compile(rf"Time: {_NUMBER}s,.*?/s\).*?Data: {_NUMBER} \("),
-        lambda m: _with_data(m[1], m[2]),
-    ),
-    _Form(
-        "torchvision",
-        re.compile(rf"\btime: {_NUMBER}\s+data: {_NUMBER}"),
-        lambda m: _with_data(m[1], m[2]),
-    ),
+    _Form("timm", re.compile(rf"Time: {_NUMBER}s,.*?/s\).*?Data: {_NUMBER} \("), _with_data),
+    _Form("torchvision", re.compile(rf"\btime: {_NUMBER}\s+data: {_NUMBER}"), _with_data),
     _Form(
         "PyTorch's ImageNet example",
         re.compile(rf"\bTime\s+{_NUMBER} \(.*?\)\s+Data\s+{_NUMBER} \("),
-        lambda m: _with_data(m[1], m[2]),
+        _with_data,
     ),
     _Form(
         "Keras",
@@ -107,7 +97,7 @@ def read_training_log(path: Path) -> LoggedSpeed:
             form.reading(match) for match in map(form.pattern.search, lines) if match and _value(match[1])
         ]
         if readings:
-            return _median(readings, form.name)
+            return _median(readings)
     known = ", ".join(form.name for form in FORMS)
     raise SchemaError(
         f"{path} has no line that tells a speed. Known: {known}, and Lightning's CSV with its throughput monitor. "
@@ -115,18 +105,12 @@ def read_training_log(path: Path) -> LoggedSpeed:
     )
 
 
-def _median(readings: Sequence[_Reading], form: str) -> LoggedSpeed:
-    counted = (
-        readings[1:] if len(readings) > 2 else readings
-    )  # libraries load and algorithms are chosen in the first
+def _median(readings: Sequence[_Reading]) -> LoggedSpeed:
+    # libraries load and algorithms are chosen in the first
+    counted = readings[1:] if len(readings) > 2 else readings
     shares = [share for _, _, share in counted if share is not None]
-    return LoggedSpeed(
-        counted[0][0],
-        median(value for _, value, _ in counted),
-        median(shares) if shares else None,
-        len(counted),
-        form,
-    )
+    value = median(value for _, value, _ in counted)
+    return LoggedSpeed(counted[0][0], value, median(shares) if shares else None)
 
 
 def _of_columns(text: str) -> LoggedSpeed | None:
@@ -138,5 +122,5 @@ def _of_columns(text: str) -> LoggedSpeed | None:
         values = [_value(cell) for cell in cells if re.fullmatch(r"[\d.]+(e[-+]\d+)?", cell)]
         if positive := [value for value in values if value > 0]:
             readings = [(name, value if name == "images_per_s" else 1000 / value, None) for value in positive]
-            return _median(readings, "Lightning's throughput monitor")
+            return _median(readings)
     return None

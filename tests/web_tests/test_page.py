@@ -715,7 +715,7 @@ def test_the_page_checks_a_speed_and_compares_another_cnn_as_the_service_does(pa
         f"+{100 * (change['ratio'] - 1):.0f} % time"
     )
     layers = [row[0] for row in text_rows(page, "#differences-answer")]
-    assert layers == [each["layer"] for each in change["layers"]][: len(layers)]
+    assert set(layers) <= {each["layer"] for each in (*change["layers"], change["rest"])}
     page.click("#language")
     expect(said).to_contain_text("遅すぎます")
     expect(page.locator("#check_speed")).to_have_value("1,200")
