@@ -39,6 +39,8 @@ SECONDS = float(os.environ.get("EPOCHCAST_BENCH_SECONDS", "30"))
 ATTACKER, VICTIM = "127.0.0.2", "127.0.0.9"
 JSON = "application/json"
 USUAL = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [64]}
+HEAD = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+LARGE = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 121))})
 KEPT = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 21))}).encode()
 MODES = {
     "precisions": ["fp32", "tf32", "fp16", "amp_fp16", "amp_bf16"],
@@ -405,12 +407,15 @@ def at_once(calls: list[Callable[[], object]]) -> Counted:
     return Counter(found)
 
 
-def half_sent(port: int, content: bytes, count: int, seconds: float) -> Counted:
-    """Open connections that send the beginning of a request and wait."""
+def half_sent(
+    port: int, content: bytes, count: int, seconds: float, addresses: tuple[str, ...] = (ATTACKER,)
+) -> Counted:
+    """Open connections that send a request or its beginning, and wait; how each ends."""
     held = []
-    for _ in range(count):
+    for i in range(count):
+        address = addresses[i % len(addresses)], 0
         with suppress(OSError):
-            held.append(socket.create_connection(("127.0.0.1", port), 5, source_address=(ATTACKER, 0)))
+            held.append(socket.create_connection(("127.0.0.1", port), 5, source_address=address))
             held[-1].sendall(content)
     time.sleep(seconds)
     closed = Counter(ended(each) for each in held)
@@ -431,23 +436,28 @@ def ended(connection: socket.socket) -> object:
 
 
 def slow_bodies(port: int) -> Counted:
-    head = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    return half_sent(port, head + b"Content-Length: 1000\r\n\r\n{", 270, 12)
+    return half_sent(port, HEAD + b"Content-Length: 1000\r\n\r\n{", 270, 12)
 
 
 def half_heads(port: int) -> Counted:
     return half_sent(port, b"GET /v1/gp", 1100, 12)
 
 
-def large_head(port: int) -> Counted:
+def endless(port: int, head: bytes, most: int) -> tuple[int, object]:
+    """MiB of a header without an end that are taken, `most` at most, and how its connection ends."""
     with socket.create_connection(("127.0.0.1", port), 30, source_address=(ATTACKER, 0)) as connection:
         sent = 0
         with suppress(OSError):
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
-            while sent < 100:
+            connection.sendall(head + b"X: ")
+            while sent < most:
                 connection.sendall(b"a" * 2**20)
                 sent += 1
-        return Counter({f"{sent} MiB taken": 1, ended(connection): 1})
+        return sent, ended(connection)
+
+
+def large_head(port: int) -> Counted:
+    sent, end = endless(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", 100)
+    return Counter({f"{sent} MiB taken": 1, end: 1})
 
 
 def table_of(layers: int) -> dict[str, object]:
@@ -517,9 +527,7 @@ def empty_members(port: int) -> Counted:
 
 
 def slow_readers(port: int) -> Counted:
-    body = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 121))}).encode()
-    head = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    return half_sent(port, head + b"Content-Length: %d\r\n\r\n" % len(body) + body, 60, 25)
+    return half_sent(port, request("/v1/predictions", LARGE), 60, 25)
 
 
 def many_anchors(port: int) -> Counted:
@@ -556,19 +564,8 @@ def many_runs(runs: int, port: int) -> Counted:
 
 def large_trailers(port: int) -> Counted:
     """Eight requests whose bodies in chunks end with a header of 30 MiB."""
-    head = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-
-    def attack() -> str:
-        with socket.create_connection(("127.0.0.1", port), 30, source_address=(ATTACKER, 0)) as connection:
-            sent = 0
-            with suppress(OSError):
-                connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ")
-                while sent < 30:
-                    connection.sendall(b"a" * 2**20)
-                    sent += 1
-        return "all taken" if sent == 30 else "closed"
-
-    return at_once([attack] * 8)
+    head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    return at_once([lambda: "all taken" if endless(port, head, 30)[0] == 30 else "closed"] * 8)
 
 
 def many_sizes(port: int) -> Counted:
@@ -586,20 +583,8 @@ def packed_bodies(port: int) -> Counted:
 
 def many_readers(port: int) -> Counted:
     """80 readers of 20 addresses that ask for large answers and do not read them."""
-    body = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 121))}).encode()
-    head = b"POST /v1/predictions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    content = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    held = [
-        socket.create_connection(("127.0.0.1", port), 5, source_address=(f"127.0.4.{1 + i % 20}", 0))
-        for i in range(80)
-    ]
-    for connection in held:
-        connection.sendall(content)
-    time.sleep(40)
-    found = Counter(ended(connection) for connection in held)
-    for connection in held:
-        connection.close()
-    return found
+    addresses = tuple(f"127.0.4.{number}" for number in range(1, 21))
+    return half_sent(port, request("/v1/predictions", LARGE), 80, 40, addresses)
 
 
 def slow_threads(port: int) -> Counted:
