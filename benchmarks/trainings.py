@@ -26,7 +26,10 @@ GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 LISTS: dict[str, list[str]] = {}
 for _name, _make in STEPS.items():
     LISTS.setdefault(_make.__module__, []).append(_name)
-HOSTS = {"": None, "h100_16_cores": str(Path(__file__).parents[1] / "datasets/hosts/h100_16_cores.json")}
+HERE = Path(__file__).parent
+HOSTS = {"": None, "h100_16_cores": str(HERE.parent / "datasets/hosts/h100_16_cores.json")}
+HOSTS |= {name: str(HERE / f"{name}.json") for name in ("third_host_before", "third_host_after")}
+"""Files of `epochcast host`: the last two by the minutes in which the third list ran."""
 CONTEXT_GIB = 0.5
 WARM, PROFILED, STRETCHES, STRETCH_S = 4, 3, 3, 0.4
 GOALS = {"gpu_time_ms": 0.08, "iteration_time_ms": 0.10, "peak_memory_gib": 0.06}

@@ -20,9 +20,12 @@ def trainings(torch, monkeypatch):
     ("forecast", "truth", "host"),
     [
         ("trainings_forecast", "trainings_h100", ""),
-        ("strangers_forecast", "strangers_h100", ""),
         ("strangers_forecast", "strangers_h100", "h100_16_cores"),
         ("strangers_forecast", "strangers_h100_2", "h100_16_cores"),
+        ("third_forecast", "third_h100", ""),
+        ("third_forecast", "third_h100", "h100_16_cores"),
+        ("third_forecast", "third_h100", "third_host_before"),
+        ("third_forecast", "third_h100", "third_host_after"),
     ],
 )
 def test_the_errors_of_the_page_are_those_of_its_tables(trainings, forecast, truth, host):
