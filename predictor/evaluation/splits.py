@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.modes import MODE_COLUMNS
+from predictor.catalogue.modes import MEMORY_FORMATS, MODE_COLUMNS
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.groups import chips_of, cnns_of
 from predictor.models.layer_times.law import counted_operators, operators_in
-from predictor.operators.operators import operator_from_row, operators_of
+from predictor.operators.operators import as_run, operator_from_row, operators_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -448,10 +449,12 @@ def _without_own(features: pd.DataFrame, rows: Positions, operators: Positions) 
 
 
 def _names_by_group(features: pd.DataFrame, rows: Positions, groups: NDArray[np.str_]) -> dict[str, set[str]]:
-    """Names of the operators of each group's CNNs."""
+    """Names of the operators of each group's CNNs, as they run in any mode."""
     found: dict[str, set[str]] = {}
+    modes = [*product(MEMORY_FORMATS, ("tf32", "amp_bf16"))]
     for group, table in {(str(groups[i]), features["layer_table"].iloc[i]) for i in rows}:
-        found.setdefault(group, set()).update(operator.name for operator in operators_of(table))
+        run = (as_run(each, "pytorch", *mode) for each in operators_of(table) for mode in modes)
+        found.setdefault(group, set()).update(operator.name for operator in run)
     return found
 
 

@@ -38,6 +38,9 @@ _COPIES_OF_A_VIEW = 4
 LeakyReLU take 3.3 ms more in place in TF32 and 1.8 in AMP on an H100, eight passes over each map."""
 
 
+_SMALL_WINDOW = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """A single layer; shapes per image, None where the type has no such column.
@@ -48,8 +51,9 @@ class Operator:
     gradients of a tensor read twice, a ``concat`` that joins those of a split one. A ``permute`` with `groups` shuffles
     channels, one without changes the layout in memory. `wide_input`: under automatic
     mixed precision the input arrives in float32; unless it is the image, it lies channels-last in memory, as a layer
-    norm leaves it. `wide_in_nchw`: it lies in NCHW, as a group norm leaves it (`as_run`). `fp32_product`: its matrix
-    product is computed in fp32 in a mode of TF32 (`in_fp32`). `repeats` is as of `Layer`.
+    norm leaves it. `wide_in_nchw`: it lies in NCHW, as a group norm leaves it; `narrow_last`: a depthwise convolution's
+    input is narrow and lies channels-last, as a dense layer on a map leaves it (both: `as_run`). `fp32_product`: its
+    matrix product is computed in fp32 in a mode of TF32 (`in_fp32`). `repeats` is as of `Layer`.
     """
 
     type: str
@@ -82,6 +86,7 @@ class Operator:
     padding_depth: int | None = None
     repeats: int = 1
     wide_in_nchw: bool = False
+    narrow_last: bool = False
 
     @property
     def name(self) -> str:
@@ -117,6 +122,7 @@ class Operator:
             "inplace": self.in_place,
             "wide": self.wide_input,
             "nchw": self.wide_in_nchw,
+            "last": self.narrow_last,
             "fp32": self.fp32_product,
         }
 
@@ -223,17 +229,22 @@ def in_fp32(operator: Operator) -> Operator:
 
 
 def as_run(operator: Operator, framework: str, memory_format: str, precision: str) -> Operator:
-    """The operator without `wide_in_nchw`, as it runs, and is measured, in a mode.
+    """The operator without `wide_in_nchw` and `narrow_last`, as it runs, and is measured, in a mode.
 
     PyTorch's group norm gives a map in NCHW, and in float32 under automatic mixed precision; so does what reads a state
     in float32, or the image. In full precision the next layer is that of any other map. In half precision it works in
     float32, in which the memory format hardly matters; a convolution narrows its input first and runs in the memory
     format of the mode, in channels-last as behind a layer norm. `predictor.operators.work.copies_ms` has what
-    converting the maps takes. A sum of gradients in float32 is one of maps, whose backward pass is free.
+    converting the maps takes. A depthwise convolution runs other kernels in channels-last, cast or not. A sum of
+    gradients in float32 is one of maps, whose backward pass is free.
     """
     narrow = ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"]
     if operator.passes == "forward" and operator.wide_input:
         return replace(operator, passes="forward_backward") if narrow else replace(operator, wide_input=False)
+    if operator.narrow_last:
+        return replace(
+            operator, narrow_last=False, wide_input=memory_format == "nchw" and framework == "pytorch"
+        )
     if not operator.wide_in_nchw:
         return operator
     wide = narrow and (not _narrows(operator) or memory_format == "channels_last" or framework != "pytorch")
@@ -332,7 +343,9 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
             behind = bool(float32) and input_gradient and IMAGE not in float32
             behind = behind and all(in_nchw[source] for source in float32)
             shuffles = layer.type == "permute" and is_channel_shuffle(table, position)
-            operator = replace(operator, wide_in_nchw=behind)
+            lies_last = not all(in_nchw[source] for source in sources)
+            narrow_last = has_small_windows(operator) and lies_last and not float32
+            operator = replace(operator, wide_in_nchw=behind, narrow_last=narrow_last)
             found[position] = replace(operator, groups=2) if shuffles else operator
     return found
 
@@ -357,7 +370,7 @@ def is_view(operator: Operator, framework: str) -> bool:
 def operator_row(operator: Operator) -> dict[str, Any]:
     """Columns of the measurement table that identify the operator; unset fields are left out."""
     row = {key: value for key, value in asdict(operator).items() if value is not None}
-    del row["fp32_product"], row["wide_in_nchw"]  # the row's mode says them
+    del row["fp32_product"], row["wide_in_nchw"], row["narrow_last"]  # the row's mode says them
     if operator.repeats == 1:
         del row["repeats"]
     kind = row.pop("kind", None)
@@ -508,6 +521,15 @@ def is_depthwise(layer: Layer | Operator) -> bool:
     groups = layer.groups or 1
     is_convolution = OPERATOR_TYPES[layer.type].product == "convolution"
     return is_convolution and groups > 1 and groups == layer.in_channels
+
+
+def has_small_windows(operator: Operator) -> bool:
+    """Whether it is a depthwise convolution of windows up to 5 x 5 within a CNN.
+
+    In NCHW the instrument measures them in NCHW, those of 7 x 7 and more also as a layer norm leaves their map.
+    """
+    side = max(operator.kernel_height or 1, operator.kernel_width or 1)
+    return is_depthwise(operator) and side <= _SMALL_WINDOW and operator.input_gradient
 
 
 def parameter_tensors(layer: Layer | Operator) -> int:

@@ -23,7 +23,7 @@ from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.times import DeviceMode, OperatorSource
 from predictor.operator_types import RECURRENT_TYPES
-from predictor.operators.operators import Operator, in_fp32, is_product, operator_from_row
+from predictor.operators.operators import Operator, has_small_windows, in_fp32, is_product, operator_from_row
 from predictor.operators.work import operator_class
 
 _WHOLE_PASSES = ("forward_backward", "training")
@@ -208,8 +208,11 @@ def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
 def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[DeviceMode, Operator]]:
     """The operator of fp32 in TF32, or the reverse, where it runs the same kernels; a matrix product in any layout.
 
-    All do but convolutions, recurrent layers, and matrix products in TF32. A recurrent layer reads no maps.
+    All do but convolutions, recurrent layers, and matrix products in TF32. A recurrent layer reads no maps. In NCHW a
+    depthwise convolution of small windows runs as in channels-last where its map lies so.
     """
+    if mode.memory_format == "channels_last" and has_small_windows(operator) and not operator.wide_input:
+        yield mode._replace(memory_format="nchw"), replace(operator, wide_input=True)
     if operator.type in RECURRENT_TYPES:
         for memory_format in MEMORY_FORMATS:
             if memory_format != mode.memory_format:

@@ -41,7 +41,7 @@ _SELDOM = {
     "fp32_product": False,
     **dict.fromkeys(DEPTH_COLUMNS),
 }  # left out of a file where no operator has them
-_AS_MEASURED = ("repeats", "wide_in_nchw")  # 1 and False
+_AS_MEASURED = ("repeats", "wide_in_nchw", "narrow_last")  # 1 and False
 _STORED = tuple(entry for entry in fields(Operator) if entry.name not in _AS_MEASURED)
 
 
