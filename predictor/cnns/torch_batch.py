@@ -45,7 +45,12 @@ def samples_of(events: Sequence[Event], inputs: Sequence[Any], batch_size: int |
         raise SchemaError("the step's mini-batch holds no image. Give it as many as it trains on.")
     if batch_size is not None:
         return Samples(_checked(batch_size, images))
-    given = [] if source is None else _given(source, made_by)
+    parameter = import_torch().nn.Parameter
+    given = (
+        []
+        if source is None
+        else [each for each in _given(source, made_by) if not isinstance(each, parameter)]
+    )
     sizes = sorted({len(tensor) for tensor in given if tensor.ndim >= source.ndim and source.ndim > 1})
     if not sizes or images in sizes:
         return Samples(images, _fewer_labels(events, made_by, images))
@@ -69,9 +74,14 @@ def _made(event: Event) -> list[Any]:
 def _first_images(
     events: Sequence[Event], inputs: Sequence[Any], made_by: dict[int, Event]
 ) -> tuple[int, Any]:
-    """Images that the first convolution with parameters reads, else the first dense layer, and their tensor."""
+    """Images that the first convolution with parameters reads, else the first dense layer, and their tensor.
+
+    A convolution with groups of a single map has a mini-batch folded into its channels, as where each sample has
+    kernels of its own: another tells how many they are.
+    """
     parameter = import_torch().nn.Parameter
     convolutions = [event for event in events if event.operator in CONVOLUTIONS and event.node is None]
+    convolutions = [event for event in convolutions if not _is_folded(event)] or convolutions
     for event in convolutions:
         if any(isinstance(each, parameter) for each in _given(event.arguments["weight"], made_by)):
             return event.shapes[id(event.arguments["input"])][0], event.arguments["input"]
@@ -86,6 +96,10 @@ def _first_images(
             first = tensors[0] if event.operator == "linear" else tensors[-2]
             return event.shapes[id(first)][0], first
     raise nothing_runs()
+
+
+def _is_folded(event: Event) -> bool:
+    return event.shapes[id(event.arguments["input"])][0] == 1 and event.arguments["groups"] != 1
 
 
 def _given(tensor: Any, made_by: dict[int, Event]) -> list[Any]:

@@ -459,6 +459,18 @@ def test_a_filter_of_each_image_before_the_network_is_not_its_batch(torch, netwo
     assert record(step).step.batch_size == 4
 
 
+def test_a_mini_batch_folded_into_groups_is_told_by_another_convolution(torch):
+    weight, judge = torch.nn.Parameter(torch.rand(6, 3, 3, 3)), torch.nn.Conv2d(6, 1, 3)
+    images = torch.rand(4, 3, 8, 8)
+
+    def step():
+        styles = (torch.rand(4, 6, 1, 1, 1) * weight).reshape(24, 3, 3, 3)
+        made = torch.nn.functional.conv2d(images.reshape(1, 12, 8, 8), styles, groups=4)
+        judge(made.reshape(4, 6, 6, 6)).mean().backward()
+
+    assert record(step).step.batch_size == 4
+
+
 def test_a_cnn_that_permutes_inside_is_in_the_format_that_it_is_given(torch):
     nn = torch.nn
 
