@@ -179,7 +179,7 @@ class _State:
                 if isinstance(member, MemberDescriptorType):
                     self._field(value, name)
 
-    def _dict(self, value: dict[Any, Any], keep_modules: bool = False) -> None:
+    def _dict(self, value: dict[Any, Any]) -> None:
         base = OrderedDict if isinstance(value, OrderedDict) else dict
         before = [*base.items(value)]
 
@@ -190,8 +190,7 @@ class _State:
             ):
                 return
             base.clear(value)
-            imported = (item for item in now if keep_modules and isinstance(item[1], ModuleType))
-            for key, each in (*imported, *before):
+            for key, each in before:
                 base.__setitem__(value, key, each)
 
         self._undo.append(put_back)
@@ -262,11 +261,24 @@ class _State:
             yield from self._named(function.__globals__, _names(function.__code__), set())
 
     def _named(self, namespace: dict[str, Any], names: set[str], passed: set[int]) -> Iterator[Any]:
-        """What code names of a module's variables, and of those of modules among them."""
+        """What code names of a module's variables, and of those of modules among them.
+
+        No other variable is put back: threads beside the step may set them.
+        """
         passed.add(id(namespace))
-        if id(namespace) not in self._seen:
-            self._seen[id(namespace)] = namespace
-            self._dict(namespace, keep_modules=True)
+        before = {name: namespace.get(name, _MISSING) for name in names}
+
+        def put_back() -> None:
+            for name, value in before.items():
+                now = namespace.get(name, _MISSING)
+                if now is value or (value is _MISSING and isinstance(now, ModuleType)):
+                    continue  # as it was, or imported
+                if value is _MISSING:
+                    del namespace[name]
+                else:
+                    namespace[name] = value
+
+        self._undo.append(put_back)
         for name in names & namespace.keys():
             value = namespace[name]
             if not isinstance(value, ModuleType):

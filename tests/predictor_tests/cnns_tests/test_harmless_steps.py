@@ -76,6 +76,32 @@ def test_a_thread_that_trains_and_saves_is_not_touched(torch, tmp_path):
     assert all(map(torch.equal, same.state_dict().values(), trained.state_dict().values()))
 
 
+counted = 0
+
+
+def test_what_a_thread_counts_beside_the_step_is_not_counted_back(torch):
+    """A variable of the step's own module, which the step does not name."""
+    _, train = small_cnn(torch)
+    ended, own = threading.Event(), 0
+
+    def step():
+        train()
+
+    def count():
+        global counted
+        nonlocal own
+        while not ended.wait(1e-4):
+            counted += 1
+            own += 1
+
+    thread, errors = in_thread(count)
+    for _ in range(3):
+        record(step)
+    ended.set()
+    thread.join()
+    assert (errors, counted) == ([], own)
+
+
 def test_two_threads_record_one_after_the_other(torch):
     steps = [small_cnn(torch, seed)[1] for seed in range(2)]
     alone, tables = [record(step) for step in steps], {}
