@@ -32,6 +32,7 @@ _BEWARE: "dict[Kind, str]" = {
     "frozen": "Beware: {}.",
     "edges": "Beware: {}.",
     "noise": "Beware, noise: {}.",
+    "second_derivatives": "Beware: {}.",
     "method": "{}.",
 }
 

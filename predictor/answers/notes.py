@@ -44,6 +44,7 @@ REMEDIES: dict[Kind, str | None] = {
     "measurements": "ask for the mode that was measured",
     "classes": _MEASURE_LAYERS,
     "noise": "measure again while nothing else runs",
+    "second_derivatives": "give one run of the CNN as an anchor",
     "cnn": None,  # the reason itself says what to change
     "method": None,  # the reason itself names the errors of both
 }

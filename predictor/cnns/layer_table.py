@@ -26,6 +26,9 @@ ON_PARAMETERS = "on parameters"
 SUPPRESSION = "suppression of boxes"
 """Name of its row for boxes that are compared one after the other, in kernels that the host enqueues at once."""
 
+SECOND_DERIVATIVES = "second derivatives"
+"""Begins the names of its rows for what only the gradient of a gradient runs, such as a gradient penalty's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:

@@ -48,6 +48,7 @@ Kind = Literal[
     "operator",
     "optimizer",
     "precision",
+    "second_derivatives",
     "shape",
     "sync_batch_norm",
     "xla",

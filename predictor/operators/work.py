@@ -344,7 +344,7 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     SchemaError if an operator lacks the shape that its work follows from.
 
     An instance norm reads each channel of each image by itself, four on a multiprocessor at once: of fewer channels
-    some multiprocessors wait.
+    some multiprocessors wait, and of more each four take as long as a launch, however small their maps.
     """
     work = _operator_work(operators)
     flops, launches = work[:, :1], work[:, 5:]
@@ -355,7 +355,10 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     compute, memory = flops * batches / flop_per_ms, moved / rates.bytes_per_ms
     for i, each in enumerate(operators):
         if each.type == "instance_norm":
-            memory[i] *= np.maximum(1.0, 4.0 * rates.multiprocessors / (batches[0] * (each.in_channels or 1)))
+            rounds = batches[0] * each.repeats * (each.in_channels or 1) / (4.0 * rates.multiprocessors)
+            memory[i] *= np.maximum(1.0, 1.0 / rounds)
+            one_a_pass = np.minimum(launches[i], 2.0) * np.maximum(1.0, rounds)
+            memory[i] = np.maximum(memory[i], one_a_pass * LAUNCH_MS)
     least: Array = np.maximum(compute, memory) + launches * LAUNCH_MS
     return least
 

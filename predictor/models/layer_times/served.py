@@ -99,7 +99,8 @@ def forecast_by_layers(
     totals = sums(case)
     host_spread = host_drift() if host_spread is None else host_spread
     why = _reasons(model, totals, table, mode)
-    parts = _parts(model, totals, mode, host_ms, host_spread, np.array(widening(why, "gpu", "edges")[1]))
+    wider = np.array(widening(why, "gpu", "edges", "second_derivatives")[1])
+    parts = _parts(model, totals, mode, host_ms, host_spread, wider)
     own = [anchor for anchor in case.anchors if is_of(anchor, gpu)]
     mean = np.zeros(batches.size)
     below, above, gpu_below, gpu_above = parts.below, parts.above, parts.gpu_below, parts.gpu_above

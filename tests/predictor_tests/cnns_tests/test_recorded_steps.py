@@ -3,6 +3,7 @@
 import itertools
 import json
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from api.layer_tables import LayerTableIn, inline_table
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
 from predictor.cnns.layer_csv import read_layer_table_csv
-from predictor.cnns.layer_table import Step, trained_whole
+from predictor.cnns.layer_table import SECOND_DERIVATIVES, Step, trained_whole
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.torch_step import record
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.models.extrapolation import of_table
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.memory import CONTEXT_GIB, peak_memory
 from predictor.operators.operators import RECOMPUTING, operators_of, wide_outputs
@@ -71,6 +73,38 @@ def blocks(torch, n=3, width=8):
             for a, b in itertools.pairwise(widths)
         )
     )
+
+
+@pytest.mark.parametrize("penalised", [False, True])
+def test_second_derivatives_are_counted_beside_the_passes(torch, penalised):
+    nn, images = torch.nn, torch.rand(4, 3, 32, 32)
+    critic = nn.Sequential(
+        nn.Conv2d(3, 8, 4, 2, 1), nn.InstanceNorm2d(8, affine=True), nn.LeakyReLU(0.2), nn.Conv2d(8, 1, 16)
+    )
+    optimizer = torch.optim.Adam(critic.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        between = images.clone().requires_grad_(True)
+        (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=penalised)
+        loss = (slope.flatten(1).norm(dim=1) - 1).square().mean() if penalised else critic(images).mean()
+        loss.backward()
+        optimizer.step()
+
+    table = record(step)
+    first = next(layer for layer in table if layer.type == "conv2d")
+    assert first.forwards == 1 + penalised  # the second convolves with the filters, as the first does
+    found = {layer.name: layer for layer in table if layer.name.startswith(SECOND_DERIVATIVES)}
+    reasons = {reason.kind for reason in of_table(table)}
+    assert ("second_derivatives" in reasons) == penalised
+    if not penalised:
+        assert not found
+        return
+    norms, filters = found[SECOND_DERIVATIVES], found[f"{SECOND_DERIVATIVES} of filters"]
+    assert 20 < norms.forwards < 200  # kernels of a norm's formula
+    assert 8 < norms.in_channels < 2 * 8 * 16 * 16  # most of them are of whole maps, others of their means
+    of_first = 4500 * 32 * 16 * 16 / (filters.in_channels * 4)  # positions of its output, of 32 images
+    assert filters.forwards == ceil(of_first) + 1  # the last has one
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from predictor.catalogue.devices import LAUNCH_MS
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
@@ -25,6 +26,16 @@ CONVOLUTION = next(o for o in operators_of(zoo_cnn("resnet18")) if o.type == "co
 
 def _ms(operator, batch_size=64, rates=H200):
     return float(roofline_ms([operator], np.array([batch_size]), rates)[0, 0])
+
+
+def test_small_maps_of_an_instance_norm_take_a_launch_for_four_on_each_multiprocessor():
+    small = {f"{side}_{name}": 4 for side in ("in", "out") for name in ("height", "width")}
+    norm = Operator("instance_norm", in_channels=512, out_channels=512, parameters=1024, **small)
+    rounds = 64 * 512 / (4 * H200.multiprocessors)
+    assert _ms(norm) == pytest.approx((2 * rounds + 3) * LAUNCH_MS)  # on an H100 0.50 ms
+    assert _ms(replace(norm, repeats=2), 32) == pytest.approx(_ms(norm))
+    large = replace(norm, in_height=64, in_width=64, out_height=64, out_width=64)
+    assert _ms(large) == _ms(replace(large, type="batch_norm"))  # whose numbers take longer
 
 
 def test_channels_are_uneven_where_a_group_has_no_multiple_of_eight():
