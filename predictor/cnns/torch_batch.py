@@ -7,6 +7,7 @@ short: a sample is a row of the tensors that the step is given.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 from predictor.cnns.layer_table import Step, TableWarning
@@ -18,19 +19,48 @@ _SMALL = 0.01
 """Share of the largest tensor below which another one holds no images: a mean, a mask."""
 
 
+class _Read(NamedTuple):
+    """Images that a convolution reads, made of given tensors that none before had read."""
+
+    images: int
+    sizes: list[int]  # of one
+    stretch: int  # between two backward passes, from 0
+
+
 class Samples(NamedTuple):
-    """Samples of a forward pass, what is to be said of them, and those that the step is given, if known."""
+    """Samples of a forward pass, what is to be said of them, and those that the step is given, if known.
+
+    `reads`: mini-batches that its networks read, if the user has not said what counts.
+    """
 
     number: int
     warnings: tuple[TableWarning, ...] = ()
     given: int | None = None
+    reads: tuple[_Read, ...] = ()
 
     def warnings_of(self, step: Step) -> tuple[TableWarning, ...]:
-        """Those, and one where the step leaves a part of what it is given for forward passes that follow."""
-        if self.given is None or self.given <= step.batch_size:
+        """Those, and one where the step takes images that are not counted, in forward passes that follow."""
+        counted = step.batch_size
+        if self.given is not None and self.given > counted:
+            text = f"the first layer reads {counted} of the {self.given} samples that the step is given"
+            return *self.warnings, TableWarning("cnn", f"{text}; {counted} count as its mini-batch")
+        numbers, images = (
+            sorted({read.images for read in self.reads}),
+            sum(read.images for read in self.reads),
+        )
+        together = sum(read.images for read in self.reads if read.stretch == self.reads[0].stretch)
+        if len(numbers) > 1:
+            times = images / counted
+        elif numbers and images * self.number > together * counted:  # more than gradients are accumulated of
+            times = images / together
+        else:
             return self.warnings
-        text = f"the first layer reads {step.batch_size} of the {self.given} samples that the step is given"
-        return *self.warnings, TableWarning("cnn", f"{text}; {step.batch_size} count as its mini-batch")
+        text = (
+            f"the step's networks read {images} images, in mini-batches of {_and(numbers)}, and {counted} count as its "
+            f"samples; where all are of one data set and new in each iteration, as in the rounds of a critic, divide "
+            f"its samples by {times:.3g}"
+        )
+        return *self.warnings, TableWarning("cnn", text)
 
 
 def samples_of(events: Sequence[Event], inputs: Sequence[Any], batch_size: int | None) -> Samples:
@@ -43,23 +73,41 @@ def samples_of(events: Sequence[Event], inputs: Sequence[Any], batch_size: int |
     images, source = _first_images(events, inputs, made_by)
     if images < 1:
         raise SchemaError("the step's mini-batch holds no image. Give it as many as it trains on.")
+    reads = _reads(events, made_by)
+    numbers = sorted({images, *(read.images for read in reads)})
     if batch_size is not None:
-        return Samples(_checked(batch_size, images))
+        return Samples(_checked(batch_size, numbers))
+    found = _samples_of_first(events, made_by, images, source)
+    if any(number % found.number for number in numbers):
+        if gcd(*numbers) not in numbers:
+            raise SchemaError(
+                f"the step's networks read mini-batches of {_and(numbers)} images: say how many samples of your data "
+                f"set a step takes, {_divisors(gcd(*numbers))}, as epochcast.record(step, batch_size=N)."
+            )
+        found = Samples(gcd(*numbers))
+    return found._replace(reads=tuple(reads))
+
+
+def _samples_of_first(
+    events: Sequence[Event], made_by: dict[int, Event], images: int, source: Any
+) -> Samples:
+    """Samples that the first layer's images are, which are those of the tensors of which they were made."""
     parameter = import_torch().nn.Parameter
     given = (
         []
         if source is None
         else [each for each in _given(source, made_by) if not isinstance(each, parameter)]
     )
-    sizes = sorted({len(tensor) for tensor in given if tensor.ndim >= source.ndim and source.ndim > 1})
+    lengths = [len(tensor) for tensor in given if tensor.ndim >= source.ndim > 1]
+    sizes = sorted(set(lengths))
     if not sizes or images in sizes:
         return Samples(images, _fewer_labels(events, made_by, images))
     if len(sizes) == 1 and images % sizes[0] == 0:
-        return Samples(sizes[0], (_folded(images, sizes[0]),))
+        return Samples(sizes[0], (_folded(images, sizes[0], len(lengths)),))
     if len(sizes) == 1:
         return Samples(images, given=sizes[0])
     raise SchemaError(
-        f"the first layer reads {images} images, which the step joins from tensors of {' and '.join(map(str, sizes))}: "
+        f"the first layer reads {images} images, which the step joins from tensors of {_and(sizes)}: "
         f"say how many samples of your data set that is, {_divisors(images)}, as "
         "epochcast.record(step, batch_size=N)."
     )
@@ -98,38 +146,73 @@ def _first_images(
     raise nothing_runs()
 
 
+def _reads(events: Sequence[Event], made_by: dict[int, Event]) -> list[_Read]:
+    """What first convolutions read of what the step is given, those of the largest images: others are noise, or parts.
+
+    Each tensor is read once, as the same images by a generator and by its critic.
+    """
+    seen, went_back, stretch, reads = set[int](), False, 0, list[_Read]()
+    for event in events:
+        went_back |= event.node is not None
+        if event.operator not in CONVOLUTIONS or event.node is not None or _is_folded(event):
+            continue
+        images, *sizes = event.shapes[id(event.arguments["input"])]
+        given = {id(each) for each in _given_to_first(event.arguments["input"], made_by)}
+        if given - seen:
+            stretch, went_back = stretch + went_back, False
+            reads.append(_Read(images, sizes, stretch))
+            seen |= given
+    largest = max(reads, key=lambda read: prod(read.sizes)).sizes if reads else None
+    return [read for read in reads if read.sizes == largest]
+
+
+def _given_to_first(tensor: Any, made_by: dict[int, Event]) -> list[Any]:
+    """The images, or samples of a mini-batch, of which a first layer's input was made; none of another layer's."""
+    given = []
+    for each, event in _sources(tensor, made_by):
+        if event is None:
+            given.append(each)
+        elif event.operator in CONVOLUTIONS:
+            return []
+    parameter = import_torch().nn.Parameter
+    return [each for each in given if each.ndim >= tensor.ndim - 1 and not isinstance(each, parameter)]
+
+
 def _is_folded(event: Event) -> bool:
     return event.shapes[id(event.arguments["input"])][0] == 1 and event.arguments["groups"] != 1
 
 
 def _given(tensor: Any, made_by: dict[int, Event]) -> list[Any]:
     """The tensors, made by no operator, of which one was made; without small ones, such as a mean."""
-    left, seen, given = [tensor], set[int](), []
-    while left:
-        each = left.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        if id(each) in made_by:
-            left += tensors_of(made_by[id(each)].arguments.values())
-        else:
-            given.append(each)
+    given = [each for each, event in _sources(tensor, made_by) if event is None]
     largest = max((each.numel() for each in given), default=0)
     return [each for each in given if each.ndim and each.numel() >= _SMALL * largest]
 
 
-def _checked(batch_size: int, images: int) -> int:
-    if (
-        isinstance(batch_size, bool)
-        or not isinstance(batch_size, int)
-        or batch_size < 1
-        or images % batch_size
-    ):
+def _sources(tensor: Any, made_by: dict[int, Event]) -> Iterator[tuple[Any, Event | None]]:
+    """A tensor and all of which it was made, with what made them."""
+    left, seen = [tensor], set[int]()
+    while left:
+        each = left.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            event = made_by.get(id(each))
+            yield each, event
+            left += tensors_of(event.arguments.values()) if event else ()
+
+
+def _checked(batch_size: int, images: Sequence[int]) -> int:
+    most = gcd(*images)
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1 or most % batch_size:
         raise SchemaError(
-            f"batch_size {batch_size!r}: the first layer reads {images} images, so a forward pass takes "
-            f"{_divisors(images)} samples."
+            f"batch_size {batch_size!r}: the first layer reads {_and(images)} images, so a forward pass takes "
+            f"{_divisors(most)} samples."
         )
     return batch_size
+
+
+def _and(numbers: Sequence[int]) -> str:
+    return " and ".join(map(str, numbers))
 
 
 def _divisors(images: int) -> str:
@@ -137,11 +220,17 @@ def _divisors(images: int) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} or {images}" if len(numbers) > 1 else str(images)
 
 
-def _folded(images: int, samples: int) -> TableWarning:
+def _folded(images: int, samples: int, tensors: int) -> TableWarning:
+    parts = images // samples
+    what = f"{parts} views or frames count as one sample of an epoch"
+    if parts == tensors:
+        what = (
+            f"{parts} tensors joined, views or domains, of which one counts: its data set is that of an epoch"
+        )
     return TableWarning(
         "cnn",
-        f"the step is given {samples} samples, of which its first layer reads {images} images: {images // samples} "
-        f"views or frames count as one sample of an epoch; epochcast.record(step, batch_size={images}) counts each",
+        f"the step is given {samples} samples, of which its first layer reads {images} images: {what}; "
+        f"epochcast.record(step, batch_size={images}) counts each",
     )
 
 

@@ -447,7 +447,7 @@ def test_views_that_a_step_joins_are_one_sample_and_the_answer_says_so(torch, ne
     seen = record(views_of(torch, network, 4, 4))
     each = record(views_of(torch, network, 4, 4), batch_size=8)
     assert (seen.step.batch_size, each.step.batch_size) == (4, 8)
-    assert "given 4 samples, of which its first layer reads 8 images: 2 views" in warned(seen)[0]
+    assert "of which its first layer reads 8 images: 2 tensors joined, views or domains" in warned(seen)[0]
     assert warned(each) == []
     rows = [answer(Question(table, "H200", samples=1024)).rows()[0] for table in (seen, each)]
     assert rows[0].gpu_time_ms == pytest.approx(rows[1].gpu_time_ms, rel=0.05)
@@ -468,6 +468,48 @@ def test_a_mini_batch_joined_of_unequal_ones_asks_for_its_samples(torch, network
     assert record(step, batch_size=2).step.batch_size == 2
     with pytest.raises(SchemaError, match=r"reads 8 images.* 1, 2, 4 or 8 samples"):
         record(step, batch_size=6)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_mini_batches_of_a_critics_rounds_are_said_where_each_round_has_its_own(torch, network, fresh):
+    maker = torch.nn.ConvTranspose2d(10, 3, 16)
+    optimizers = [torch.optim.Adam(each.parameters()) for each in (network, maker)]
+    real = [torch.randn(4, 3, 16, 16) for _ in range(5)]
+
+    def step():
+        for images in real if fresh else real[:1] * 5:
+            made = maker(torch.randn(4, 10, 1, 1)).detach()
+            (network(made).mean() - network(images).mean()).backward()
+            optimizers[0].step()
+        network(maker(torch.randn(4, 10, 1, 1))).mean().backward()
+        optimizers[1].step()
+
+    seen = record(step)
+    assert seen.step.batch_size == 4
+    told = "".join(warned(seen))
+    assert ("read 20 images, in mini-batches of 4, and 4 count" in told) == fresh
+    assert told.endswith("divide its samples by 5" if fresh else "")
+
+
+@pytest.mark.parametrize("order", [(4, 12), (12, 4)])
+def test_of_unequal_mini_batches_the_smaller_counts_and_all_of_both_runs(torch, network, order):
+    parts = [torch.randn(n, 3, 16, 16) for n in order]
+    step = lambda: sum(network(part).square().mean() for part in parts).backward()  # noqa: E731
+    seen = record(step)
+    assert seen.step.batch_size == 4
+    assert "read 16 images, in mini-batches of 4 and 12, and 4 count" in warned(seen)[0]
+    assert flops_of_table(seen) == pytest.approx(flops_of_step(torch, step))
+    assert not [text for text in warned(record(step, batch_size=2)) if "mini-batches" in text]
+
+
+def test_unequal_mini_batches_of_which_none_divides_the_others_ask_for_the_samples(torch, network):
+    parts = [torch.randn(n, 3, 16, 16) for n in (4, 6)]
+    step = lambda: sum(network(part).square().mean() for part in parts).backward()  # noqa: E731
+    with pytest.raises(SchemaError, match=r"mini-batches of 4 and 6 images.*, 1 or 2, as .*batch_size=N"):
+        record(step)
+    with pytest.raises(SchemaError, match=r"batch_size 4: .* 4 and 6 images, .* 1 or 2 samples"):
+        record(step, batch_size=4)
+    assert flops_of_table(record(step, batch_size=2)) == pytest.approx(flops_of_step(torch, step))
 
 
 def test_labels_fewer_than_images_and_images_left_out_are_said(torch, network):
