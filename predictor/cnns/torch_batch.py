@@ -222,16 +222,14 @@ def _divisors(images: int) -> str:
 
 def _folded(images: int, samples: int, tensors: int) -> TableWarning:
     parts = images // samples
-    what = f"{parts} views or frames count as one sample of an epoch"
-    if parts == tensors:
-        what = (
-            f"{parts} tensors joined, views or domains, of which one counts: its data set is that of an epoch"
-        )
-    return TableWarning(
-        "cnn",
-        f"the step is given {samples} samples, of which its first layer reads {images} images: {what}; "
-        f"epochcast.record(step, batch_size={images}) counts each",
+    text = (
+        f"the step joins {parts} tensors of {samples} images, such as views, frames or domains, and {samples} count as "
+        "samples of an epoch"
+        if parts == tensors
+        else f"the step is given {samples} samples, of which its first layer reads {images} images: {parts} views or "
+        "frames count as one sample of an epoch"
     )
+    return TableWarning("cnn", f"{text}; epochcast.record(step, batch_size={images}) counts each")
 
 
 def _fewer_labels(

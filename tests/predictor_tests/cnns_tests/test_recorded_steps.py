@@ -447,7 +447,7 @@ def test_views_that_a_step_joins_are_one_sample_and_the_answer_says_so(torch, ne
     seen = record(views_of(torch, network, 4, 4))
     each = record(views_of(torch, network, 4, 4), batch_size=8)
     assert (seen.step.batch_size, each.step.batch_size) == (4, 8)
-    assert "of which its first layer reads 8 images: 2 tensors joined, views or domains" in warned(seen)[0]
+    assert "joins 2 tensors of 4 images, such as views, frames or domains, and 4 count" in warned(seen)[0]
     assert warned(each) == []
     rows = [answer(Question(table, "H200", samples=1024)).rows()[0] for table in (seen, each)]
     assert rows[0].gpu_time_ms == pytest.approx(rows[1].gpu_time_ms, rel=0.05)
