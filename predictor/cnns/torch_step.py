@@ -164,9 +164,8 @@ def record(
     again = partial(_table_of, step, inputs, name, batch_size)
     with _no_chainer(step):
         found = again(boxes_per_image)
-    if found.has_stand_ins:
-        return _between_boxes(found.table, boxes_per_image, again)
-    return _middle_of_draws(found.table, partial(again, boxes_per_image)) if found.drew else found.table
+    table = _middle_of_draws(found.table, partial(again, boxes_per_image)) if found.drew else found.table
+    return _between_boxes(table, boxes_per_image, again) if found.has_stand_ins else table
 
 
 class _Recorded(NamedTuple):

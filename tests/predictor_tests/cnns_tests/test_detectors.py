@@ -271,3 +271,19 @@ def test_the_steps_of_the_page_lead_to_a_verdict(torch, torchvision_models, monk
     said = capsys.readouterr().out.strip().splitlines()
     assert len(said) == 3
     assert all("$" in line for line in said)
+
+
+def test_sizes_that_are_drawn_are_said_where_boxes_are_chosen(torch):
+    """As of torchvision's keypoint R-CNN, which resizes each mini-batch to one of six sizes."""
+    net, images = torch.nn.Conv2d(3, 4, 3), torch.rand(2, 3, 16, 16)
+
+    def step():
+        side = 16 + 8 * int(torch.rand(1).item() * 6)
+        maps = net(torch.nn.functional.interpolate(images, size=(side, side)))
+        maps[maps > 0.5].sum().backward()
+
+    tables = [record(step) for _ in range(3)]
+    texts = [warning.about for warning in tables[0].warnings]
+    assert len({row.in_height for table in tables for row in table if row.type == "conv2d"}) == 1
+    assert any("drawn at random" in text for text in texts), texts
+    assert any("what numbers decide" in text for text in texts), texts

@@ -52,8 +52,14 @@ def steps(torch, tmp_path):
         train()
         torch.save(net.state_dict(), tmp_path / "net.pt")
 
+    data = torch.utils.data
+    batches = iter(data.DataLoader(data.TensorDataset(images, labels), batch_size=2))
+
     gradients = torch.func.vmap(torch.func.grad(of_one), (None, 0, 0))
     return {
+        "`next(batches)` of an iterator over a loader made before": lambda: (
+            net(next(batches)[0]).sum().backward()
+        ),
         "packed sequences": lambda: reads(pack(lines, torch.tensor([5, 4])))[0].data.sum().backward(),
         "an LSTM with `proj_size`": lambda: projected(lines)[0].sum().backward(),
         "`values.repeat_interleave(counts)`": lambda: (
