@@ -129,7 +129,7 @@ def _first_images(
     """
     parameter = import_torch().nn.Parameter
     convolutions = [event for event in events if event.operator in CONVOLUTIONS and event.node is None]
-    convolutions = [event for event in convolutions if not _is_folded(event)] or convolutions
+    convolutions = [event for event in convolutions if not is_folded(event)] or convolutions
     for event in convolutions:
         if any(isinstance(each, parameter) for each in _given(event.arguments["weight"], made_by)):
             return event.shapes[id(event.arguments["input"])][0], event.arguments["input"]
@@ -154,7 +154,7 @@ def _reads(events: Sequence[Event], made_by: dict[int, Event]) -> list[_Read]:
     seen, went_back, stretch, reads = set[int](), False, 0, list[_Read]()
     for event in events:
         went_back |= event.node is not None
-        if event.operator not in CONVOLUTIONS or event.node is not None or _is_folded(event):
+        if event.operator not in CONVOLUTIONS or event.node is not None or is_folded(event):
             continue
         images, *sizes = event.shapes[id(event.arguments["input"])]
         given = {id(each) for each in _given_to_first(event.arguments["input"], made_by)}
@@ -178,7 +178,8 @@ def _given_to_first(tensor: Any, made_by: dict[int, Event]) -> list[Any]:
     return [each for each in given if each.ndim >= tensor.ndim - 1 and not isinstance(each, parameter)]
 
 
-def _is_folded(event: Event) -> bool:
+def is_folded(event: Event) -> bool:
+    """Whether a convolution has groups of a single map."""
     return event.shapes[id(event.arguments["input"])][0] == 1 and event.arguments["groups"] != 1
 
 

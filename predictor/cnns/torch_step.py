@@ -31,7 +31,7 @@ from predictor.cnns.layer_table import (
     trained_whole,
 )
 from predictor.cnns.recorder import CREATIONS, Recorder, tensors_of
-from predictor.cnns.torch_batch import Samples, nothing_runs, samples_of
+from predictor.cnns.torch_batch import Samples, is_folded, nothing_runs, samples_of
 from predictor.cnns.torch_kept import BOXES_PER_IMAGE
 from predictor.cnns.torch_refusals import refusal
 from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, import_torch, storage_of, traced
@@ -399,6 +399,7 @@ class StepReader:
         self._second = _Beside()  # derivatives; its nodes are those of gradients of gradients
         self._second_filters = 0  # sums that take as long as the gradients of filters among them
         self._boxes = 0  # that were suppressed or kept
+        self._folded = 0  # convolutions in which each image has filters of its own
         self._cast: dict[int, int] = {}  # tensors that autocast made -> those that they are copies of
         self._derived: dict[int, int] = {}  # numbers of each storage that they made
         self._kept_derived = 0  # of them, those that autograd keeps and no row counts yet
@@ -525,6 +526,7 @@ class StepReader:
         row.part, row.recomputes = event.checkpoint, event.recomputed
         if event.operator in CONVOLUTIONS:
             row.filters = event.shapes[id(event.arguments["weight"])]
+            self._folded += is_folded(event) and self.recorder.batch_size > 1
         freed = [self._freed[id(tensor)] for tensor in weights if id(tensor) in self._freed]
         row.freed = max(freed, default=None)
         row.layer = replace(layer, **self._in_memory(layer, event, tensors))
@@ -678,6 +680,12 @@ class StepReader:
         if 0 < compiled <= eager:
             text = f"{compiled} of its {compiled + eager} layers are compiled, and answered eager"
             found.append(TableWarning("cnn", text))
+        if self._folded:
+            text = (
+                f"{self._folded} convolutions have filters of their own for each image, which run one image after the "
+                "other and are answered as if together: a StyleGAN2's took 6 times as long on an H100"
+            )
+            found.append(TableWarning("cnn", text))
         return found
 
     def layers(self) -> tuple[tuple[Layer, ...], int]:
@@ -733,16 +741,32 @@ class StepReader:
 
     def _count_passes(self) -> None:
         """Passes of layers whose backward operators do not say which gradients they compute."""
-        for row in self._rows:
+        gone_through = self._gone_through()
+        for i, row in enumerate(self._rows):
+            is_gone_through = row.made and i in gone_through
             if not _has_own_passes(row.layer):
                 learns = any(self._rows[source].made for source in row.sources if source != IMAGE)
-                row.input_gradients = int(row.made and learns)
-                row.weight_gradients = int(row.made and row.trains)
+                row.input_gradients = int(is_gone_through and learns)
+                row.weight_gradients = int(is_gone_through and row.trains)
             elif row.layer.type == "matmul":  # of two maps, whose gradients are alike
                 gradients = row.input_gradients + row.weight_gradients
                 row.input_gradients, row.weight_gradients = gradients - gradients // 2, gradients // 2
             elif row.layer.type == "attention":
-                row.input_gradients, row.weight_gradients = int(row.made), 0
+                row.input_gradients, row.weight_gradients = int(is_gone_through), 0
+
+    def _gone_through(self) -> set[int]:
+        """Rows that a backward pass comes to; to none of a generator's whose images are detached for its critic.
+
+        Some, such as a sum, run no operator in it: they are those between rows that do.
+        """
+        found = {i for i, row in enumerate(self._rows) if row.backward_after is not None}
+        for i, row in reversed(list(enumerate(self._rows))):
+            if i in found and row.made and (row.input_gradients or not _has_own_passes(row.layer)):
+                found.update(source for source in row.sources if source != IMAGE)
+        for i, row in enumerate(self._rows):
+            if not found.isdisjoint(row.sources):
+                found.add(i)
+        return found
 
     def _merge_recomputed(self) -> dict[int, int]:
         """Add recomputed rows to those that they repeat; the row that each row became part of."""

@@ -544,7 +544,27 @@ def test_a_mini_batch_folded_into_groups_is_told_by_another_convolution(torch):
         made = torch.nn.functional.conv2d(images.reshape(1, 12, 8, 8), styles, groups=4)
         judge(made.reshape(4, 6, 6, 6)).mean().backward()
 
-    assert record(step).step.batch_size == 4
+    seen = record(step)
+    assert seen.step.batch_size == 4
+    assert warned(seen)[0].startswith("1 convolutions have filters of their own for each image")
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_generator_whose_images_are_detached_keeps_nothing_and_has_no_gradients(torch, network, detached):
+    maker = torch.nn.Sequential(torch.nn.ConvTranspose2d(10, 3, 16), torch.nn.LeakyReLU(), torch.nn.Tanh())
+
+    def step():
+        made = maker(torch.randn(4, 10, 1, 1)) + 1
+        network(made.detach() if detached else made).mean().backward()
+
+    table = record(step)
+    of_maker = [layer for layer in table if layer.type in ("conv_transpose2d", "activation", "add")][:4]
+    assert [layer.type for layer in of_maker] == ["conv_transpose2d", "activation", "activation", "add"]
+    assert {layer.input_gradients for layer in of_maker} == {0 if detached else None}
+    alone = record(lambda: network(torch.rand(4, 3, 16, 16)).mean().backward())
+    more = peak_memory(table, 4).activations - peak_memory(alone, 4).activations
+    noise = 4 * 4 * 10
+    assert more == noise if detached else more > 100 * noise
 
 
 def test_a_cnn_that_permutes_inside_is_in_the_format_that_it_is_given(torch):
