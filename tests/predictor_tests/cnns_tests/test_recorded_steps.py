@@ -3,7 +3,7 @@
 import itertools
 import json
 from dataclasses import replace
-from math import ceil
+from math import ceil, log
 from pathlib import Path
 
 import pytest
@@ -105,6 +105,13 @@ def test_second_derivatives_are_counted_beside_the_passes(torch, penalised):
     assert 8 < norms.in_channels < 2 * 8 * 16 * 16  # most of them are of whole maps, others of their means
     of_first = 4500 * 32 * 16 * 16 / (filters.in_channels * 4)  # positions of its output, of 32 images
     assert filters.forwards == ceil(of_first) + 1  # the last has one
+    others = [replace(each, name="sum") if each in found.values() else each for each in table]
+    sure, unsure = (
+        answer(Question(each, "NVIDIA H100 80GB HBM3")).rows()[0]
+        for each in (replace(table, layers=tuple(others)), table)
+    )
+    assert unsure.gpu_time_ms == pytest.approx(sure.gpu_time_ms)
+    assert log(unsure.gpu_high_ms / sure.gpu_high_ms) > 0.2  # most of the time is the law's
 
 
 @pytest.fixture
