@@ -29,6 +29,12 @@ SUPPRESSION = "suppression of boxes"
 SECOND_DERIVATIVES = "second derivatives"
 """Begins the names of its rows for what only the gradient of a gradient runs, such as a gradient penalty's."""
 
+OWN_FILTERS = "filters of each image"
+"""Name of its row for what convolutions take longer whose filters each image has for itself, such as a StyleGAN's."""
+
+BY_LAW = (SECOND_DERIVATIVES, OWN_FILTERS)
+"""Begins the names of rows that stand for times of few measured steps."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:

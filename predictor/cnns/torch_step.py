@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from predictor.cnns.layer_table import (
     IMAGE,
     ON_PARAMETERS,
+    OWN_FILTERS,
     SECOND_DERIVATIVES,
     SUPPRESSION,
     Layer,
@@ -83,6 +84,12 @@ behind a second derivative, where fewer than 32 images take as long as 32; and n
 PyTorch convolves maps with maps, whose few results leave most multiprocessors idle: on an H100 18 ns a position in
 TF32, 12 in bfloat16 (shapes left out in turn: 23 and 19 % off). Counted so, 29 convolutions of 0.2 to 11 ms are 24 and
 20 % off on average, 77 and 51 at most."""
+
+_NUMBERS_OF_AN_IMAGE = {4: 6_000_000, 2: 12_000_000}
+"""Numbers, by their bytes, in sums of lists that take as long as a convolution takes longer for each image that has
+filters of its own: images run one after the other, 24 us a pass on an H100. That is between 21, by the GPU time of the
+one StyleGAN2 that was measured (16 images, 36 such convolutions of 64 to 512 channels), and 28, by its operators. None
+was in half precision."""
 
 _BOXES_OF_A_KERNEL = 4
 """Boxes of a suppression, which one thread block goes through one after the other, that take as long as a kernel of one
@@ -341,6 +348,7 @@ class _Row:
     trains: bool
     key: tuple[Any, ...]
     filters: tuple[int, ...] | None = None  # shape of a convolution's
+    has_own_filters: bool = False  # each image
     forwards: int = 1
     input_gradients: int = 0
     weight_gradients: int = 0
@@ -399,7 +407,7 @@ class StepReader:
         self._second = _Beside()  # derivatives; its nodes are those of gradients of gradients
         self._second_filters = 0  # sums that take as long as the gradients of filters among them
         self._boxes = 0  # that were suppressed or kept
-        self._folded = 0  # convolutions in which each image has filters of its own
+        self._own_filters = 0  # passes of convolutions in which each image has its own
         self._cast: dict[int, int] = {}  # tensors that autocast made -> those that they are copies of
         self._derived: dict[int, int] = {}  # numbers of each storage that they made
         self._kept_derived = 0  # of them, those that autograd keeps and no row counts yet
@@ -526,7 +534,7 @@ class StepReader:
         row.part, row.recomputes = event.checkpoint, event.recomputed
         if event.operator in CONVOLUTIONS:
             row.filters = event.shapes[id(event.arguments["weight"])]
-            self._folded += is_folded(event) and self.recorder.batch_size > 1
+            row.has_own_filters = is_folded(event) and layer.groups == 1 < self.recorder.batch_size
         freed = [self._freed[id(tensor)] for tensor in weights if id(tensor) in self._freed]
         row.freed = max(freed, default=None)
         row.layer = replace(layer, **self._in_memory(layer, event, tensors))
@@ -627,6 +635,7 @@ class StepReader:
             layers = _with_sums(layers, SUPPRESSION, ceil(self._boxes / _BOXES_OF_A_KERNEL), 1)
         layers = self._with_parameters(layers, images) if self._on_parameters.kernels else layers
         layers = self._with_second_derivatives(layers, images)
+        layers = self._with_own_filters(layers, images)
         optimizer, doubts = _optimizer(trace.updates)
         step = Step(
             images,
@@ -680,10 +689,10 @@ class StepReader:
         if 0 < compiled <= eager:
             text = f"{compiled} of its {compiled + eager} layers are compiled, and answered eager"
             found.append(TableWarning("cnn", text))
-        if self._folded:
+        if self._own_filters:
             text = (
-                f"{self._folded} convolutions have filters of their own for each image, which run one image after the "
-                "other and are answered as if together: a StyleGAN2's took 6 times as long on an H100"
+                "filters of each image's own run one image after the other, as long as in the one StyleGAN2 that was "
+                "measured, on an H100 in TF32"
             )
             found.append(TableWarning("cnn", text))
         return found
@@ -710,6 +719,9 @@ class StepReader:
                 new[numbers.get(each, each)] for source in row.sources for each in self._read(source)
             )
             rows.append(replace(row, layer=replace(row.layer, index=index, inputs=read)))
+        self._own_filters = sum(
+            row.forwards + row.input_gradients + row.weight_gradients for row in rows if row.has_own_filters
+        )
         usual = trained_whole([row.layer for row in rows])
         return tuple(map(_with_columns, rows, usual)), parts
 
@@ -727,11 +739,20 @@ class StepReader:
             layers = _with_sums(layers, name, self._second_filters, ceil(_NUMBERS_OF_A_SUM / images))
         return layers
 
+    def _with_own_filters(self, layers: tuple[Layer, ...], images: int) -> tuple[Layer, ...]:
+        if not self._own_filters:
+            return layers
+        numbers = self._own_filters * images * _NUMBERS_OF_AN_IMAGE[self._element_bytes()]
+        calls = ceil(numbers / _NUMBERS_OF_A_SUM)
+        return _with_sums(layers, OWN_FILTERS, calls, ceil(_NUMBERS_OF_A_SUM / images))
+
+    def _element_bytes(self) -> int:
+        return 2 if (self._precision() or "").startswith(("amp", "fp16")) else 4
+
     def _sums(self, beside: _Beside, images: int) -> tuple[int, int]:
         """How many sums of lists take as long as what ran beside layers, and an image's numbers in one."""
-        element_bytes = 2 if (self._precision() or "").startswith(("amp", "fp16")) else 4
         calls = max(1, round(beside.kernels))
-        return calls, ceil(beside.bytes / (_PASSES_OF_A_SUM * element_bytes * calls * images))
+        return calls, ceil(beside.bytes / (_PASSES_OF_A_SUM * self._element_bytes() * calls * images))
 
     def _read(self, source: int) -> tuple[int, ...]:
         """The row that is read; of one left out, those that it reads."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.hosts import REFERENCE_CNN, HostSpeed, find_host, unknown_host, usual_host
 from predictor.catalogue.modes import Mode
-from predictor.cnns.layer_table import ON_PARAMETERS, SECOND_DERIVATIVES, SUPPRESSION, Layer, LayerTable
+from predictor.cnns.layer_table import BY_LAW, ON_PARAMETERS, SUPPRESSION, Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.base import KnownHost, Measuring
@@ -124,7 +124,7 @@ def idle_ms(table: LayerTable, mode: Mode, host_time_ms: Array) -> tuple[Array, 
 
 def _weight(layer: Layer, table: LayerTable) -> float:
     """What the host enqueues for a layer over the mean one: of a step that chooses boxes, its functions cost less."""
-    if layer.name in (ON_PARAMETERS, SUPPRESSION) or layer.name.startswith(SECOND_DERIVATIVES):
+    if layer.name in (ON_PARAMETERS, SUPPRESSION) or layer.name.startswith(BY_LAW):
         return 0.0  # the step's `beside` holds all but the second
     if layer.type in RECURRENT_TYPES:
         directions = layer.groups or 1

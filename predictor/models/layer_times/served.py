@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.modes import TIMED_ALIKE, Mode
-from predictor.cnns.layer_table import SECOND_DERIVATIVES, LayerTable
+from predictor.cnns.layer_table import BY_LAW, LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.base import Case, check_image_size, table_of
 from predictor.models.extrapolation import of_table, with_frozen_parts
@@ -28,7 +28,7 @@ from predictor.models.residuals import Runs, check_not_absurd, far_anchors, is_o
 
 Array = NDArray[np.float64]
 
-_SECOND = 0.4
+_BY_LAW = 0.4
 """90 % half width of ln time by the law of second derivatives: 29 convolutions on an H100 lie within 0.38 of it."""
 
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
@@ -103,7 +103,7 @@ def forecast_by_layers(
     host_spread = host_drift() if host_spread is None else host_spread
     why = _reasons(model, totals, table, mode)
     wider = np.array(widening(why, "gpu", "edges")[1])
-    by_law = _SECOND * _second_share(model, case, sums, totals)
+    by_law = _BY_LAW * _share_by_law(model, case, sums, totals)
     parts = _parts(model, totals, mode, host_ms, host_spread, wider, by_law)
     own = [anchor for anchor in case.anchors if is_of(anchor, gpu)]
     mean = np.zeros(batches.size)
@@ -180,12 +180,12 @@ def _parts(
     return _Parts(busy, waited, total, below, above, gpu_below, gpu_above)
 
 
-def _second_share(
+def _share_by_law(
     model: LayerModel, case: Case, sums: Callable[[Case], OperatorTotals], totals: OperatorTotals
 ) -> Array | float:
-    """Share of the GPU time that follows the law of second derivatives."""
+    """Share of the GPU time that rows take which stand for times of few measured steps."""
     table = table_of(case)
-    rows = [layer for layer in table if layer.name.startswith(SECOND_DERIVATIVES)]
+    rows = [layer for layer in table if layer.name.startswith(BY_LAW)]
     if not rows:
         return 0.0
     alone = replace(table, layers=tuple(replace(layer, index=i) for i, layer in enumerate(rows)))

@@ -12,7 +12,7 @@ from api.layer_tables import LayerTableIn, inline_table
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
 from predictor.cnns.layer_csv import read_layer_table_csv
-from predictor.cnns.layer_table import SECOND_DERIVATIVES, Step, trained_whole
+from predictor.cnns.layer_table import OWN_FILTERS, SECOND_DERIVATIVES, Step, trained_whole
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.torch_step import record
 from predictor.errors import OutOfRangeError, SchemaError
@@ -553,7 +553,12 @@ def test_a_mini_batch_folded_into_groups_is_told_by_another_convolution(torch):
 
     seen = record(step)
     assert seen.step.batch_size == 4
-    assert warned(seen)[0].startswith("1 convolutions have filters of their own for each image")
+    assert warned(seen)[0].startswith("filters of each image's own run one image after the other")
+    (own,) = (layer for layer in seen if layer.name == OWN_FILTERS)
+    numbers = own.forwards * own.in_channels * 4
+    assert numbers == pytest.approx(
+        2 * 4 * 6_000_000, rel=0.1
+    )  # forward and gradient of the filters, 4 images
 
 
 @pytest.mark.parametrize("detached", [False, True])
