@@ -125,16 +125,16 @@ def _first_images(
     """Images that the first convolution with parameters reads, else the first dense layer, and their tensor.
 
     A convolution with groups of a single map has a mini-batch folded into its channels, as where each sample has
-    kernels of its own: another tells how many they are.
+    kernels of its own: another tells how many they are, else the maps before they were folded.
     """
     parameter = import_torch().nn.Parameter
     convolutions = [event for event in events if event.operator in CONVOLUTIONS and event.node is None]
     convolutions = [event for event in convolutions if not is_folded(event)] or convolutions
     for event in convolutions:
         if any(isinstance(each, parameter) for each in _given(event.arguments["weight"], made_by)):
-            return event.shapes[id(event.arguments["input"])][0], event.arguments["input"]
+            return _images(event, made_by), event.arguments["input"]
     for event in convolutions:
-        return event.shapes[id(event.arguments["input"])][0], None
+        return _images(event, made_by), None
     for tensor in tensors_of(inputs):
         if tensor.ndim > 1:
             return int(tensor.shape[0]), None
@@ -144,6 +144,16 @@ def _first_images(
             first = tensors[0] if event.operator == "linear" else tensors[-2]
             return event.shapes[id(first)][0], first
     raise nothing_runs()
+
+
+def _images(event: Event, made_by: dict[int, Event]) -> int:
+    """Images that a convolution reads; where a mini-batch is folded into its groups, those of the maps before."""
+    images, channels, *sizes = event.shapes[id(event.arguments["input"])]
+    if is_folded(event):
+        for tensor, _ in _sources(event.arguments["input"], made_by):
+            if list(tensor.shape[2:]) == sizes and tensor.shape[:2].numel() == channels:
+                images = max(images, int(tensor.shape[0]))
+    return images
 
 
 def _reads(events: Sequence[Event], made_by: dict[int, Event]) -> list[_Read]:

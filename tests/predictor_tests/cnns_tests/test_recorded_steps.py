@@ -542,23 +542,27 @@ def test_a_filter_of_each_image_before_the_network_is_not_its_batch(torch, netwo
     assert record(step).step.batch_size == 4
 
 
-def test_a_mini_batch_folded_into_groups_is_told_by_another_convolution(torch):
-    weight, judge = torch.nn.Parameter(torch.rand(6, 3, 3, 3)), torch.nn.Conv2d(6, 1, 3)
-    images = torch.rand(4, 3, 8, 8)
+@pytest.mark.parametrize("convolves", [True, False])
+@pytest.mark.parametrize("starts", [(4, 3, 8, 8), (1, 3, 8, 8)])
+def test_a_mini_batch_folded_into_groups_is_told_by_another_convolution_or_the_maps_before(
+    torch, convolves, starts
+):
+    weight = torch.nn.Parameter(torch.rand(6, 3, 3, 3))
+    judge = torch.nn.Conv2d(6, 1, 6) if convolves else torch.nn.Linear(6 * 6 * 6, 1)
+    start = torch.rand(starts) if starts[0] > 1 else torch.nn.Parameter(torch.rand(starts))
 
     def step():
         styles = (torch.rand(4, 6, 1, 1, 1) * weight).reshape(24, 3, 3, 3)
-        made = torch.nn.functional.conv2d(images.reshape(1, 12, 8, 8), styles, groups=4)
-        judge(made.reshape(4, 6, 6, 6)).mean().backward()
+        maps = start.expand(4, -1, -1, -1).reshape(1, 12, 8, 8)
+        made = torch.nn.functional.conv2d(maps, styles, groups=4).reshape(4, 6, 6, 6)
+        judge(made if convolves else made.flatten(1)).mean().backward()
 
     seen = record(step)
     assert seen.step.batch_size == 4
     assert warned(seen)[0].startswith("filters of each image's own run one image after the other")
     (own,) = (layer for layer in seen if layer.name == OWN_FILTERS)
-    numbers = own.forwards * own.in_channels * 4
-    assert numbers == pytest.approx(
-        2 * 4 * 6_000_000, rel=0.1
-    )  # forward and gradient of the filters, 4 images
+    passes = 2 + start.requires_grad  # forward, gradients of the filters and of a start that is trained
+    assert own.forwards * own.in_channels * 4 == pytest.approx(passes * 4 * 6_000_000, rel=0.1)  # of 4 images
 
 
 @pytest.mark.parametrize("detached", [False, True])
