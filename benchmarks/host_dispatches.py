@@ -1,6 +1,6 @@
 """What kinds of dispatches take a host: `python benchmarks/host_dispatches.py --out FILE.csv`.
 
-Numbers of the law of what is enqueued (`predictor.models.hosts`, `predictor.cnns.torch_step`), in passes of a mean
+Numbers of the law of what is enqueued (`predictor.models.hosts`, `predictor.cnns.step_reader`), in passes of a mean
 layer: microseconds of a layer or a tensor over the reference iteration timed just after, x what that enqueues. It tells
 `forward`, the numbers of optimizers, of clipping, of gradient checkpoints and of averages. Needs PyTorch and a GPU.
 """

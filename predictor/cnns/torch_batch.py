@@ -44,10 +44,8 @@ class Samples(NamedTuple):
         if self.given is not None and self.given > counted:
             text = f"the first layer reads {counted} of the {self.given} samples that the step is given"
             return *self.warnings, TableWarning("cnn", f"{text}; {counted} count as its mini-batch")
-        numbers, images = (
-            sorted({read.images for read in self.reads}),
-            sum(read.images for read in self.reads),
-        )
+        numbers = sorted({read.images for read in self.reads})
+        images = sum(read.images for read in self.reads)
         together = sum(read.images for read in self.reads if read.stretch == self.reads[0].stretch)
         if len(numbers) > 1:
             times = images / counted
@@ -92,12 +90,7 @@ def _samples_of_first(
     events: Sequence[Event], made_by: dict[int, Event], images: int, source: Any
 ) -> Samples:
     """Samples that the first layer's images are, which are those of the tensors of which they were made."""
-    parameter = import_torch().nn.Parameter
-    given = (
-        []
-        if source is None
-        else [each for each in _given(source, made_by) if not isinstance(each, parameter)]
-    )
+    given = [] if source is None else [each for each in _given(source, made_by) if not _is_parameter(each)]
     lengths = [len(tensor) for tensor in given if tensor.ndim >= source.ndim > 1]
     sizes = sorted(set(lengths))
     if not sizes or images in sizes:
@@ -127,11 +120,10 @@ def _first_images(
     A convolution with groups of a single map has a mini-batch folded into its channels, as where each sample has
     kernels of its own: another tells how many they are, else the maps before they were folded.
     """
-    parameter = import_torch().nn.Parameter
     convolutions = [event for event in events if event.operator in CONVOLUTIONS and event.node is None]
     convolutions = [event for event in convolutions if not is_folded(event)] or convolutions
     for event in convolutions:
-        if any(isinstance(each, parameter) for each in _given(event.arguments["weight"], made_by)):
+        if any(map(_is_parameter, _given(event.arguments["weight"], made_by))):
             return _images(event, made_by), event.arguments["input"]
     for event in convolutions:
         return _images(event, made_by), None
@@ -184,8 +176,11 @@ def _given_to_first(tensor: Any, made_by: dict[int, Event]) -> list[Any]:
             given.append(each)
         elif event.operator in CONVOLUTIONS:
             return []
-    parameter = import_torch().nn.Parameter
-    return [each for each in given if each.ndim >= tensor.ndim - 1 and not isinstance(each, parameter)]
+    return [each for each in given if each.ndim >= tensor.ndim - 1 and not _is_parameter(each)]
+
+
+def _is_parameter(tensor: Any) -> bool:
+    return isinstance(tensor, import_torch().nn.Parameter)
 
 
 def is_folded(event: Event) -> bool:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.layer_table import LayerTable, TableWarning
 from predictor.cnns.recorder import Recorder, tensors_of
+from predictor.cnns.step_reader import StepReader
 from predictor.cnns.torch_refusals import first_line, way_round_detector
-from predictor.cnns.torch_step import StepReader, run_backward
+from predictor.cnns.torch_step import run_backward
 from predictor.cnns.torch_trace import Trace, import_torch, traced
 from predictor.cnns.untouched import random_states, seed_all, untouched
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError

@@ -11,7 +11,8 @@ from predictor.answers.answer import answer
 from predictor.answers.question import Question
 from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.resolve import resolve_cnn
-from predictor.cnns.torch_step import PER_TENSOR, record
+from predictor.cnns.step_reader import PER_TENSOR
+from predictor.cnns.torch_step import record
 from predictor.errors import SchemaError
 from predictor.models.ratios import ratios_of
 
