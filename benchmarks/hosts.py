@@ -23,9 +23,8 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import UnknownCnnError
 from predictor.models.base import Case, Measuring
 from predictor.models.fit import own_measurements
-from predictor.models.hosts import host_ms
+from predictor.models.hosts import autocast_host, host_ms
 from predictor.models.join import join_host
-from predictor.models.ratios import ratios_of
 from predictor.models.served import Model
 
 _TRIED_MS = np.exp(np.linspace(math.log(1), math.log(50), 200))
@@ -94,22 +93,19 @@ def _own_rows() -> pd.DataFrame:
 
 def own_machines(rows: pd.DataFrame) -> str:
     """Time of the reference iteration on our machines, median of runs, and the law of a file's from runs of both."""
+    of_1_ms, modes = HostSpeed("", 1.0, 0.0), [Mode("pytorch", precision) for precision in rows["precision"]]
     per_ms = [
-        host_ms(
-            measured_cnn(row.cnn, int(row.image_size))[0],
-            Mode("pytorch", row.precision),
-            HostSpeed("", 1.0, 0.0),
-        )
-        for row in rows.itertuples()
+        host_ms(measured_cnn(row.cnn, int(row.image_size))[0], mode, of_1_ms)
+        for row, mode in zip(rows.itertuples(), modes, strict=True)
     ]
     rows = rows.assign(reference_ms=rows["host_time_ms"] / per_ms)
     runs = rows.groupby(_RUN, dropna=False)[["reference_ms", "host_cnn_ms"]].median().reset_index()
     machines = runs.groupby(["gpu", "host"])["reference_ms"].agg(["size", "median"]).reset_index()
     both = runs.dropna(subset="host_cnn_ms")
-    amp = np.where(both["precision"].str.startswith("amp"), ratios_of("host")["amp"], 1.0)
-    trust, of_1_ms = np.polyfit(np.log(both["host_cnn_ms"] / amp), np.log(both["reference_ms"]), 1)
+    amp = [autocast_host(Mode("pytorch", precision)) for precision in both["precision"]]
+    trust, ln_ms = np.polyfit(np.log(both["host_cnn_ms"] / amp), np.log(both["reference_ms"]), 1)
     said = machines.to_string(index=False, float_format="{:.1f}".format)
-    return f"{said}\n{len(both)} runs: file_ms {math.exp(of_1_ms):.2f}, file_trust {trust:.2f}"
+    return f"{said}\n{len(both)} runs: file_ms {math.exp(ln_ms):.2f}, file_trust {trust:.2f}"
 
 
 def enqueued_law(own: pd.DataFrame) -> str:

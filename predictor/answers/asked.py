@@ -176,12 +176,16 @@ class Asked:
         question, for_rent = self.question, self.question.gpus is None and self.answer == "compare"
         found = gpus_of("all" if for_rent else question.gpus, question.precision, question.capture)
         if for_rent or (question.n_gpus > 1 and question.link is None and "all" in as_list(question.gpus)):
-            offered = self._offered(question.marketplaces or not for_rent)
+            marketplaces = question.marketplaces or not for_rent
+            offers = [offer for offer in self.prices if marketplaces or not offer.marketplace]
+            offered = cheapest_offers(offers, question.spot, question.team.per_node)
             found = [gpu for gpu in found if gpu.name in offered]
+            if not found:
+                raise self._none_offered(marketplaces)
         return self.training.on_each(found)
 
-    def _offered(self, marketplaces: bool) -> set[str]:
-        """Names of the GPUs that can be rented as asked; OutOfRangeError with the first option that leaves none."""
+    def _none_offered(self, marketplaces: bool) -> OutOfRangeError:
+        """The first option that leaves no GPU for rent."""
         question, offers, per_node = self.question, self.prices, self.question.team.per_node
         precision, capture = question.precision, question.capture
         filters: tuple[tuple[str, str, Callable[[Offer], bool]], ...] = (
@@ -210,14 +214,12 @@ class Asked:
         for option, wrong, holds in filters:
             offers = tuple(filter(holds, offers))
             if not offers:
-                raise OutOfRangeError(f"{named(option)} {wrong}.").about(option)
+                return OutOfRangeError(f"{named(option)} {wrong}.").about(option)
         most = max(offer.gpu_count for offer in offers)
-        if most < per_node:
-            raise OutOfRangeError(
-                f"{named('n_gpus')} {question.n_gpus} takes {per_node} GPUs of one machine, and the largest on offer "
-                f"has {most:g}. Pass fewer, more {named('nodes')}, or offers of larger machines."
-            ).about("n_gpus")
-        return {offer.gpu for offer in offers if offer.gpu_count >= per_node}
+        return OutOfRangeError(
+            f"{named('n_gpus')} {question.n_gpus} takes {per_node} GPUs of one machine, and the largest on offer "
+            f"has {most:g}. Pass fewer, more {named('nodes')}, or offers of larger machines."
+        ).about("n_gpus")
 
     @cached_property
     def left_out(self) -> tuple[LeftOut, ...]:

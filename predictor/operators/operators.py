@@ -38,9 +38,6 @@ _COPIES_OF_A_VIEW = 4
 LeakyReLU take 3.3 ms more in place in TF32 and 1.8 in AMP on an H100, eight passes over each map."""
 
 
-_SMALL_WINDOW = 5
-
-
 @dataclass(frozen=True, slots=True)
 class Operator:
     """A single layer; shapes per image, None where the type has no such column.
@@ -340,12 +337,13 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
             alone = sources != (IMAGE,) and all(readers[source] == 1 for source in sources)
             float32 = [source for source in sources if wide[source]]
             operator = _operator(layer, len(sources), input_gradient, alone, bool(float32))
-            behind = bool(float32) and input_gradient and IMAGE not in float32
-            behind = behind and all(in_nchw[source] for source in float32)
             shuffles = layer.type == "permute" and is_channel_shuffle(table, position)
-            lies_last = not all(in_nchw[source] for source in sources)
-            narrow_last = has_small_windows(operator) and lies_last and not float32
-            operator = replace(operator, wide_in_nchw=behind, narrow_last=narrow_last)
+            if float32:
+                of_image = not input_gradient or IMAGE in float32
+                behind = not of_image and all(in_nchw[source] for source in float32)
+                operator = replace(operator, wide_in_nchw=behind)
+            elif has_small_windows(operator):
+                operator = replace(operator, narrow_last=not all(in_nchw[source] for source in sources))
             found[position] = replace(operator, groups=2) if shuffles else operator
     return found
 
@@ -447,13 +445,10 @@ def wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:
     wide, in_nchw = {IMAGE: True}, {IMAGE: True}
     for position, (layer, sources) in enumerate(zip(table.layers, layer_inputs(table), strict=True)):
         wide[position] = _wide_output(layer, any(wide[source] for source in sources))
-        of_positions = OPERATOR_TYPES[layer.type].positionwise and (layer.out_height, layer.out_width) != (
-            1,
-            1,
-        )
-        in_nchw[position] = layer.type == "group_norm" or (
-            not of_positions and all(in_nchw[source] for source in sources)
-        )
+        is_vector = (layer.out_height, layer.out_width) == (1, 1)
+        leaves_last = OPERATOR_TYPES[layer.type].positionwise and not is_vector
+        follows = not leaves_last and all(in_nchw[source] for source in sources)
+        in_nchw[position] = layer.type == "group_norm" or follows
     return wide, in_nchw
 
 
@@ -523,11 +518,12 @@ def is_depthwise(layer: Layer | Operator) -> bool:
     return is_convolution and groups > 1 and groups == layer.in_channels
 
 
-def has_small_windows(operator: Operator) -> bool:
-    """Whether it is a depthwise convolution of windows up to 5 x 5 within a CNN.
+_SMALL_WINDOW = 5
+"""Depthwise windows that the instrument measures in NCHW only in NCHW; larger ones also as a layer norm leaves maps."""
 
-    In NCHW the instrument measures them in NCHW, those of 7 x 7 and more also as a layer norm leaves their map.
-    """
+
+def has_small_windows(operator: Operator) -> bool:
+    """Whether it is a depthwise convolution of windows up to 5 x 5 within a CNN."""
     side = max(operator.kernel_height or 1, operator.kernel_width or 1)
     return is_depthwise(operator) and side <= _SMALL_WINDOW and operator.input_gradient
 
