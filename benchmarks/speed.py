@@ -4,6 +4,7 @@
 - `bulk`: rows per second of one core, from CSV and from Parquet; at last `--rows` in a process of 2 GiB.
 - `device`: distinct questions per second on one core and on a GPU through CuPy, in the same run, and how far apart.
 - `start`: wall time of a process, beside a Python that does nothing.
+- `--against CHECKOUT`: the same questions in this build and in another one, in turn, and the ratio of their times.
 
 BLAS and Arrow are held to one thread. Best of several runs, since other work on the machine changes it least.
 """
@@ -36,6 +37,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from builds import compare_builds
 from machine import machine
 from starlette.testclient import TestClient
 
@@ -74,12 +76,19 @@ def main() -> int:
     parser.add_argument(
         "--rows", type=int, default=10_000_000, help="rows of the last bulk measurement [10 million]"
     )
+    parser.add_argument(
+        "--against", type=Path, metavar="CHECKOUT", help="another build, timed in turn with this one"
+    )
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     if options.child:
         return in_little_memory(*options.child)
+    if options.against:
+        print(f"{datetime.now(UTC):%Y-%m-%d} | {machine()} | load {os.getloadavg()[0]:.1f}\n", flush=True)
+        compare_builds(options.against)
+        return 0
     failed = 0
     for part in options.parts or PARTS:
         print(

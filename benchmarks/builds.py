@@ -1,0 +1,134 @@
+"""Times the same questions in two builds of the project, in turn: `python benchmarks/speed.py --against CHECKOUT`.
+
+A process of each build, one after the other, asks through the public faces alone, so that the builds may differ inside.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+PAIRS = 5
+CNNS = ("resnet18", "resnet50", "vgg16", "mobilenet_v2", "densenet121")
+GPUS = ("K80", "M60", "T4", "V100-SXM2-16GB", "P100-PCIE-16GB", "RTX 2080 Ti", "RTX 3090", "A100-SXM4-40GB")
+SAMPLES = range(50_000, 50_049)
+COMMAND = [sys.executable, "-c", "from epochcast.command import main; main()"]
+COMMANDS = {
+    "command: predict, whole process": ["predict", "resnet50", "-g", "T4", "-b", "64"],
+    "command: compare, whole process": ["compare", "resnet50", "--data-set", "imagenet"],
+    "command: a million rows, Parquet": ["predict", "--rows", "rows.parquet", "--out", "answers.parquet"],
+}
+
+
+def compare_builds(other: Path) -> None:
+    """Print processor times of both builds, medians of pairs, and the median ratio of a pair.
+
+    Raises
+    ------
+    SystemExit
+        If `other` is no checkout, or its packages are not those that a process started there imports.
+    """
+    here = Path(__file__).resolve().parents[1]
+    other = other.resolve()
+    if not (other / "predictor/__init__.py").is_file():
+        sys.exit(f"{other} is no checkout of epochcast: it has no predictor/. Pass the folder of one.")
+    times_by_build: dict[Path, list[dict[str, float]]] = {here: [], other: []}
+    with tempfile.TemporaryDirectory() as folder:
+        write_rows(Path(folder) / "rows.parquet")
+        for _ in range(PAIRS):
+            for build, runs in times_by_build.items():
+                runs.append(times_of_build(build, Path(folder)))
+    print(f"{'question, never asked before':48}{'CPU ms':>10}{'against':>10}{'ratio':>8}")
+    for name in times_by_build[here][0]:
+        ours, theirs = ([run[name] for run in runs] for runs in times_by_build.values())
+        ratio = statistics.median(own / against for own, against in zip(ours, theirs, strict=True))
+        print(f"{name:48}{statistics.median(ours):10.2f}{statistics.median(theirs):10.2f}{ratio:8.2f}")
+
+
+def write_rows(path: Path) -> None:
+    """Write a table of 1,003,520 distinct questions."""
+    import pandas as pd
+
+    columns = ("cnn", "gpu", "batch_size", "samples")
+    rows = pd.DataFrame(list(product(CNNS, GPUS, range(1, 513), SAMPLES)), columns=columns)
+    rows.assign(precision="fp32", image_size=224).to_parquet(path)
+
+
+def times_of_build(build: Path, folder: Path) -> dict[str, float]:
+    """Processor time of each question in ms, asked in new processes that import the packages of `build`."""
+    environment = os.environ | {"PYTHONPATH": str(build), "EPOCHCAST_STORE": ""}
+    child = [sys.executable, __file__, str(build)]
+    times: dict[str, float] = json.loads(output_of(child, folder, environment))
+    for name, arguments in COMMANDS.items():
+        before = os.times()
+        output_of([*COMMAND, *arguments], folder, environment)
+        after = os.times()
+        user_s = after.children_user - before.children_user
+        system_s = after.children_system - before.children_system
+        times[name] = 1000 * (user_s + system_s)
+    return times
+
+
+def output_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+    """What a command prints; the benchmark ends with its error if it fails."""
+    run = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    if run.returncode:
+        sys.exit(f"{environment['PYTHONPATH']} does not answer: {run.stderr.strip()[-2000:]}")
+    return run.stdout
+
+
+def ask(build: Path) -> dict[str, float]:
+    """Least processor time in ms of each question in this process, which imports the packages of `build`."""
+    from starlette.testclient import TestClient
+
+    import epochcast
+    from api.main import create_app
+    from api.settings import Settings
+
+    if build not in Path(epochcast.__file__).parents:
+        sys.exit(f"the epochcast of {epochcast.__file__} is imported, not that of {build}.")
+    first_sizes = iter(range(1, 50))
+    common = {"precision": "fp32", "data_set": "imagenet"}
+    client = TestClient(create_app(Settings()), base_url="http://127.0.0.1")
+
+    def sizes() -> list[int]:
+        return list(range(next(first_sizes), 500, 50))
+
+    def by_rest() -> None:
+        question = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": sizes()[:2], "data_set": "imagenet"}
+        client.post("/v1/predictions", json=question).raise_for_status()
+
+    image_sizes = iter(range(190, 222, 2))
+    epochcast.predict("resnet50", "all", sizes(), **common)
+    epochcast.compare("resnet50", data_set="imagenet")
+    times = {
+        "predict, 1 GPU x 10 batch sizes": least_ms(lambda: epochcast.predict("resnet50", "T4", sizes(), **common)),
+        "predict, 1 GPU x 1 batch size": least_ms(lambda: epochcast.predict("resnet50", "T4", sizes()[1:2], **common)),
+        "predict, all GPUs x 10 batch sizes": least_ms(lambda: epochcast.predict("resnet50", "all", sizes(), **common)),
+        "compare, a new image size": least_ms(
+            lambda: epochcast.compare("resnet50", data_set="imagenet", image_size=next(image_sizes))
+        ),
+        "compare, asked before": least_ms(lambda: epochcast.compare("resnet50", data_set="imagenet")),
+        "REST, 1 GPU x 2 batch sizes": least_ms(by_rest),
+    }  # fmt: skip
+    return times
+
+
+def least_ms(question: Callable[[], object]) -> float:
+    """Least processor time of three calls, in ms."""
+    times = []
+    for _ in range(3):
+        started = time.process_time()
+        question()
+        times.append(1000 * (time.process_time() - started))
+    return min(times)
+
+
+if __name__ == "__main__":
+    print(json.dumps(ask(Path(sys.argv[1]))))
