@@ -107,7 +107,7 @@ def ask(build: Path) -> dict[str, float]:
     image_sizes = iter(range(190, 222, 2))
     epochcast.predict("resnet50", "all", sizes(), **common)
     epochcast.compare("resnet50", data_set="imagenet")
-    times = {
+    return {
         "predict, 1 GPU x 10 batch sizes": least_ms(lambda: epochcast.predict("resnet50", "T4", sizes(), **common)),
         "predict, 1 GPU x 1 batch size": least_ms(lambda: epochcast.predict("resnet50", "T4", sizes()[1:2], **common)),
         "predict, all GPUs x 10 batch sizes": least_ms(lambda: epochcast.predict("resnet50", "all", sizes(), **common)),
@@ -117,7 +117,6 @@ def ask(build: Path) -> dict[str, float]:
         "compare, asked before": least_ms(lambda: epochcast.compare("resnet50", data_set="imagenet")),
         "REST, 1 GPU x 2 batch sizes": least_ms(by_rest),
     }  # fmt: skip
-    return times
 
 
 def least_ms(question: Callable[[], object]) -> float:
