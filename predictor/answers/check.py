@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.asked import Asked
+from predictor.answers.changes import Change, batch_changes, link_changes, mode_changes, worker_changes
 from predictor.answers.options import check_options, option
 from predictor.answers.quantities import estimate, number, percent, rounded, rounded_duration, usd
 from predictor.answers.question import Question, named
-from predictor.catalogue.devices import Gpu, default_precision, precisions_of
-from predictor.catalogue.links import Link, all_links, find_link
-from predictor.catalogue.modes import chainer_lacks
 from predictor.catalogue.offers import hourly_usd
 from predictor.errors import SchemaError
 
@@ -51,7 +49,7 @@ _VALIDATION = (1.25, 0.15)
 """Median factor and standard deviation of its logarithm, of causes that no option describes."""
 
 _ANYTHING = 1.2  # standard deviation of ln time where no setting explains it
-_WORKERS = (0, 1, 2, 4, 8)
+_SLOWER = 1.05  # times the iteration as asked: below it a loader or link explains nothing
 _SEEN = 20.0  # odds of a cause that was seen
 _WAITING = 0.1  # share of the time that a loop waits for its loader, from which loading is the cause
 
@@ -77,10 +75,10 @@ class Speed:
 
     def __post_init__(self) -> None:
         check_options(self)
-        given = [name for name in TIMES if getattr(self, name) is not None]
-        if len(given) != 1:
+        times = [name for name in TIMES if getattr(self, name) is not None]
+        if len(times) != 1:
             raise SchemaError(
-                f"{' and '.join(map(named, given)) or 'no speed'} {'are' if given else 'is'} given. "
+                f"{' and '.join(map(named, times)) or 'no speed'} {'are' if times else 'is'} given. "
                 f"Give one: {', '.join(map(named, TIMES))}."
             )
 
@@ -132,11 +130,11 @@ class Checkup:
     def sentence(self) -> str:
         """The verdict in one sentence."""
         normal = f"normal is {estimate(self.normal_ms, self.low_ms, self.high_ms)}"
-        said = f"{number(self.measured_ms)} ms an iteration at batch {self.batch_size:,} on {self.gpu}"
+        speed = f"{number(self.measured_ms)} ms an iteration at batch {self.batch_size:,} on {self.gpu}"
         if self.verdict == "normal":
-            return f"Normal: {said}, {normal}."
+            return f"Normal: {speed}, {normal}."
         pace = "slow" if self.verdict == "slow" else "fast"
-        return f"{rounded(self.factor)} times normal, too {pace}: {said}, {normal}."
+        return f"{rounded(self.factor)} times normal, too {pace}: {speed}, {normal}."
 
     def lines(self, most: int = 3) -> list[str]:
         """The likeliest causes, a line each."""
@@ -170,6 +168,28 @@ class _Suspect:
     spread: float
     odds: float = 1.0
 
+    @classmethod
+    def of(cls, change: Change, odds: float = 1.0, factor: float = 1.0) -> _Suspect:
+        """A change of the question, whose answer is multiplied by `factor`."""
+        row = change.row()
+        time_ms = factor * row.iteration_time_ms
+        return cls(change.name, change.what, change.remedy, time_ms, _spread(row), odds)
+
+    def weight(self, measured_ms: float) -> float:
+        """Odds before the measurement times the likelihood of the measured time."""
+        distance = math.log(measured_ms / self.time_ms) / self.spread
+        return _PRIOR[self.name] * self.odds * math.exp(-0.5 * distance**2) / self.spread
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A question about one training, its speed, the answer's row, and the measured time of an iteration."""
+
+    question: Question
+    speed: Speed
+    row: PredictionRow
+    measured_ms: float
+
 
 def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     """Say whether a speed is normal for a training, and what explains it best if not.
@@ -184,6 +204,7 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     measured_ms = _iteration_ms(speed, row)
     verdict = "normal" if row.low_ms <= measured_ms <= row.high_ms else "slow"
     verdict = "fast" if measured_ms < row.low_ms else verdict
+    checked = _Checked(question, speed, row, measured_ms)
     return Checkup(
         verdict=verdict,
         measured_ms=measured_ms,
@@ -192,7 +213,7 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
         high_ms=row.high_ms,
         gpu=row.gpu if row.gpus_used == 1 else f"{row.gpus_used}x {row.gpu}",
         batch_size=row.batch_size,
-        causes=() if verdict == "normal" else _ranked(question, speed, row, measured_ms, epochs),
+        causes=() if verdict == "normal" else _ranked(checked, epochs),
     )
 
 
@@ -210,7 +231,7 @@ def _only_row(question: Question) -> PredictionRow:
 
 
 def _iteration_ms(speed: Speed, row: PredictionRow) -> float:
-    """The measured time of an iteration; an epoch's time is divided by its iterations."""
+    """Measured time of an iteration; an epoch's time is divided by its iterations."""
     if speed.iteration_time_ms is not None:
         return speed.iteration_time_ms
     if speed.images_per_s is not None:
@@ -228,14 +249,47 @@ def _spread(row: PredictionRow) -> float:
     return math.log(row.high_ms / row.low_ms) / (2 * _NORMAL_QUANTILE)
 
 
-def _suspects(question: Question, speed: Speed, row: PredictionRow, measured_ms: float) -> Iterator[_Suspect]:
-    """What may make the training slower or faster than asked."""
-    spread = _spread(row)
-    yield from _of_the_mode(question)
-    yield from _of_the_batch(question, speed, row)
-    yield from _of_the_loader(question, speed, row, measured_ms)
-    yield from _of_the_link(question, row)
-    gpu_ms, host_ms = row.gpu_time_ms, row.host_time_ms
+def _suspects(checked: _Checked) -> Iterator[_Suspect]:
+    """What may make the training slower or faster than asked: changes of the question, then shares of its answer."""
+    question, row = checked.question, checked.row
+    yield from map(_Suspect.of, mode_changes(question))
+    for change in batch_changes(question, row.batch_size):
+        [size] = change.question.batch_sizes
+        counted = checked.speed.iteration_time_ms is None
+        yield _Suspect.of(change, factor=row.batch_size / size if counted else 1.0)
+    yield from _loaders(checked)
+    links = (_Suspect.of(change, 0.3) for change in link_changes(question, row.link))
+    yield from (link for link in links if link.time_ms > _SLOWER * row.iteration_time_ms)
+    yield from _of_the_machine(checked)
+    yield _Suspect(
+        _NOTHING, "no setting explains it", "Profile it: epochcast.watch.", row.iteration_time_ms, _ANYTHING
+    )
+
+
+def _loaders(checked: _Checked) -> Iterator[_Suspect]:
+    """Loaders that cannot keep up: fewer workers, or any where nothing of the data is known."""
+    question, row, waiting = checked.question, checked.row, checked.speed.waiting_share
+    remedy = "More workers, smaller stored images or lighter transforms."
+    if waiting is not None:
+        # without the waits an iteration is normal, or shorter: some waits overlap with the GPU
+        time_ms = min(max(checked.measured_ms, row.training_time_ms), row.training_time_ms / (1 - waiting))
+        what = f"the loop waits for its loader in {100 * waiting:.0f} % of the time"
+        yield _Suspect("loading", what, remedy, time_ms, _spread(row), _SEEN if waiting >= _WAITING else 1.0)
+    elif question.loader != "none" and question.data_set is None:
+        factor, spread = _ANY_LOADER
+        yield _Suspect(
+            "loading", "its loader does not keep up", remedy, factor * row.training_time_ms, spread
+        )
+    elif question.loader != "none":
+        changes = worker_changes(question, remedy)
+        loaders = (_Suspect.of(change, 1 / len(changes)) for change in changes)
+        yield from (loader for loader in loaders if loader.time_ms > _SLOWER * row.iteration_time_ms)
+
+
+def _of_the_machine(checked: _Checked) -> Iterator[_Suspect]:
+    """What no option describes: GPU and host one after the other or slower, and an epoch of more than its training."""
+    row, speed = checked.row, checked.speed
+    gpu_ms, host_ms, spread = row.gpu_time_ms, row.host_time_ms, _spread(row)
     if gpu_ms is not None and host_ms is not None:
         yield _Suspect(
             "waits",
@@ -268,7 +322,7 @@ def _suspects(question: Question, speed: Speed, row: PredictionRow, measured_ms:
             gpu_ms * _SHARED_GPU[0],
             math.hypot(spread, _SHARED_GPU[1]),
         )
-    if speed.epoch_time_s is not None and not question.validation_samples:
+    if speed.epoch_time_s is not None and not checked.question.validation_samples:
         yield _Suspect(
             "validation",
             "the epoch's time includes validation, logging or checkpoints",
@@ -276,171 +330,38 @@ def _suspects(question: Question, speed: Speed, row: PredictionRow, measured_ms:
             row.iteration_time_ms * _VALIDATION[0],
             math.hypot(spread, _VALIDATION[1]),
         )
-    yield _Suspect(
-        _NOTHING, "no setting explains it", "Profile it: epochcast.watch.", row.iteration_time_ms, _ANYTHING
-    )
 
 
-def _of_the_mode(question: Question) -> Iterator[_Suspect]:
-    """Other precisions and memory formats than asked, of those that the framework has."""
-    [(gpu, mode)] = Asked.of(question).devices
-    amp, ours = mode.precision.startswith("amp"), (mode.precision, mode.memory_format)
-    plain = default_precision(gpu, mode.framework)
-    others: list[tuple[str, str, str, str, str]] = []
-    if mode.memory_format == "channels_last":
-        others.append((ours[0], "nchw", "memory_format", "NCHW instead of channels_last",
-                       "Convert model and images by .to(memory_format=torch.channels_last)."))  # fmt: skip
-    elif amp:
-        others.append((ours[0], "channels_last", "memory_format", "channels_last, not NCHW", ""))
-    if amp:
-        others.append((plain, ours[1], "precision", f"{plain} instead of {ours[0]}",
-                       "Run forward pass and loss under torch.autocast."))  # fmt: skip
-    elif "amp_bf16" in precisions_of(gpu) and mode.precision in ("fp32", "tf32"):
-        others.append(("amp_bf16", ours[1], "precision", "mixed precision, not asked", ""))
-    if mode.precision == "tf32":
-        others.append(("fp32", ours[1], "precision", "fp32 products instead of TF32",
-                       "Leave torch.backends.cudnn.allow_tf32 on."))  # fmt: skip
-    for precision, memory_format, *words in others:
-        other = replace(mode, precision=precision, memory_format=memory_format)
-        if mode.framework != "chainer" or chainer_lacks(other) is None:
-            yield _in_mode(question, gpu, precision, memory_format, *words)
-
-
-def _in_mode(
-    question: Question, gpu: Gpu, precision: str, memory_format: str, name: str, what: str, remedy: str
-) -> _Suspect:
-    if precision != "tf32":
-        question = replace(question, float32_matmul_precision=None, precision=None)
-    other = question.in_mode([gpu], precision, memory_format)
-    return _of_answer(other, name, what, remedy)
-
-
-def _of_answer(question: Question, name: str, what: str, remedy: str, factor: float = 1.0) -> _Suspect:
-    [row] = answer(question).rows()
-    return _Suspect(name, what, remedy, factor * row.iteration_time_ms, _spread(row))
-
-
-def _of_the_batch(question: Question, speed: Speed, row: PredictionRow) -> Iterator[_Suspect]:
-    """Half and twice the batch; with several GPUs the batch of each instead of all."""
-    if question.step is not None:
-        return  # it knows its batch
-    size, counted = row.batch_size, speed.iteration_time_ms is None
-    others = {size * 2, *([size // 2] if size % (2 * question.n_gpus) == 0 else []), size * question.n_gpus}
-    for other in sorted(others - {size}):
-        factor = size / other if counted else 1.0
-        yield _of_answer(
-            replace(question, batch_sizes=[other]),
-            "batch",
-            f"batch {other:,} instead of {size:,}",
-            "Compare images/s, not iterations.",
-            factor,
-        )
-
-
-def _of_the_loader(
-    question: Question, speed: Speed, row: PredictionRow, measured_ms: float
-) -> Iterator[_Suspect]:
-    """Loaders that cannot keep up: fewer workers, or any where nothing of the data is known."""
-    remedy = "More workers, smaller stored images or lighter transforms."
-    waiting = speed.waiting_share
-    if (
-        waiting is not None
-    ):  # without the waits an iteration is normal, or shorter: some waits overlap with the GPU
-        what = f"the loop waits for its loader in {100 * waiting:.0f} % of the time"
-        odds = _SEEN if waiting >= _WAITING else 1.0
-        time_ms = min(max(measured_ms, row.training_time_ms), row.training_time_ms / (1 - waiting))
-        yield _Suspect("loading", what, remedy, time_ms, _spread(row), odds)
-        return
-    if question.loader == "none":
-        return
-    if question.data_set is None:
-        factor, spread = _ANY_LOADER
-        time_ms = factor * row.training_time_ms
-        yield _Suspect("loading", "its loader does not keep up", remedy, time_ms, spread)
-        return
-    fewer = [n for n in _WORKERS if question.workers is None or n < question.workers]
-    for n in fewer:
-        other = replace(question, workers=n, machine_workers=None)
-        suspect = _of_answer(other, "loading", f"loading by {n} workers keeps it waiting", remedy)
-        if suspect.time_ms > 1.05 * row.iteration_time_ms:
-            yield replace(suspect, odds=1 / len(fewer))
-
-
-def _of_the_link(question: Question, row: PredictionRow) -> Iterator[_Suspect]:
-    """Slower links between the GPUs."""
-    if row.link is None:
-        return
-    used = find_link(row.link)
-    for link in all_links():
-        if link.joins == used.joins and _rate(link, question.n_gpus) < 0.7 * _rate(used, question.n_gpus):
-            other = replace(question, link=link.name)
-            suspect = _of_answer(
-                other, "link", f"{link.name} between the GPUs, not {used.name}", "Look at nvidia-smi topo -m."
-            )
-            if suspect.time_ms > 1.05 * row.iteration_time_ms:
-                yield replace(suspect, odds=0.3)
-
-
-def _rate(link: Link, n_gpus: int) -> float:
-    return link.bandwidth_gb_per_s(n_gpus)
-
-
-def _ranked(
-    question: Question, speed: Speed, row: PredictionRow, measured_ms: float, epochs: int
-) -> tuple[Cause, ...]:
+def _ranked(checked: _Checked, epochs: int) -> tuple[Cause, ...]:
     """Causes by their probability, of each name the likeliest."""
+    question, row, measured_ms = checked.question, checked.row, checked.measured_ms
     sign = 1 if measured_ms > row.iteration_time_ms else -1
-    suspects = [
-        suspect
-        for suspect in _suspects(question, speed, row, measured_ms)
-        if suspect.name == _NOTHING or suspect.time_ms * sign > row.iteration_time_ms * sign
-    ]
-    weights = [_weight(suspect, measured_ms) for suspect in suspects]
-    total = sum(weights)
-    best: dict[str, tuple[float, float, _Suspect]] = {}
-    for weight, suspect in zip(weights, suspects, strict=True):
-        together, top, kept = best.get(suspect.name, (0.0, -1.0, suspect))
-        best[suspect.name] = (
-            together + weight,
-            max(top, weight),
-            suspect if weight > top else kept,
-        )
-    hours, price = _training_h(row, measured_ms, epochs), _usd_per_hour(question, row)
-    causes = [_cause(suspect, weight / total, row, hours, price) for weight, _, suspect in best.values()]
-    return tuple(sorted(causes, key=lambda cause: -cause.probability))
-
-
-def _weight(suspect: _Suspect, measured_ms: float) -> float:
-    distance = math.log(measured_ms / suspect.time_ms) / suspect.spread
-    return _PRIOR[suspect.name] * suspect.odds * math.exp(-0.5 * distance**2) / suspect.spread
-
-
-def _cause(
-    suspect: _Suspect, probability: float, row: PredictionRow, hours: float | None, price: float | None
-) -> Cause:
-    share = 0.0 if suspect.name == _NOTHING else 1 - row.iteration_time_ms / suspect.time_ms
-    saved_h = None if hours is None else max(0.0, share) * hours
-    half_width = _NORMAL_QUANTILE * suspect.spread
-    return Cause(
-        suspect.name,
-        suspect.what,
-        suspect.remedy,
-        suspect.time_ms,
-        suspect.time_ms * math.exp(-half_width),
-        suspect.time_ms * math.exp(half_width),
-        probability,
-        saved_h,
-        None if saved_h is None or price is None else saved_h * price,
-    )
-
-
-def _training_h(row: PredictionRow, measured_ms: float, epochs: int) -> float | None:
-    """Hours of the whole training at the measured speed; None without samples."""
-    if row.iterations_per_epoch is None:
-        return None
-    return epochs * row.iterations_per_epoch * measured_ms / 3.6e6
-
-
-def _usd_per_hour(question: Question, row: PredictionRow) -> float | None:
+    by_name: dict[str, list[tuple[float, _Suspect]]] = {}
+    for suspect in _suspects(checked):
+        if suspect.name == _NOTHING or suspect.time_ms * sign > row.iteration_time_ms * sign:
+            by_name.setdefault(suspect.name, []).append((suspect.weight(measured_ms), suspect))
+    total = sum(weight for weighted in by_name.values() for weight, _ in weighted)
+    hours = None
+    if row.iterations_per_epoch is not None:
+        hours = epochs * row.iterations_per_epoch * measured_ms / 3.6e6
     offer = Asked.of(question).cheapest.get(row.gpu)
-    return None if offer is None else question.nodes * hourly_usd(offer, question.spot)
+    usd_per_hour = None if offer is None else question.nodes * hourly_usd(offer, question.spot)
+    causes = []
+    for name, weighted in by_name.items():
+        suspect = max(weighted, key=lambda pair: pair[0])[1]
+        share = 0.0 if name == _NOTHING else 1 - row.iteration_time_ms / suspect.time_ms
+        saved_h = None if hours is None else max(0.0, share) * hours
+        half_width = _NORMAL_QUANTILE * suspect.spread
+        cause = Cause(
+            name=name,
+            what=suspect.what,
+            remedy=suspect.remedy,
+            expected_ms=suspect.time_ms,
+            low_ms=suspect.time_ms * math.exp(-half_width),
+            high_ms=suspect.time_ms * math.exp(half_width),
+            probability=sum(weight for weight, _ in weighted) / total,
+            saved_h=saved_h,
+            saved_usd=None if saved_h is None or usd_per_hour is None else saved_h * usd_per_hour,
+        )
+        causes.append(cause)
+    return tuple(sorted(causes, key=lambda cause: -cause.probability))

@@ -16,6 +16,7 @@ import numpy as np
 
 from predictor.answers.asked import Asked
 from predictor.answers.bounds import operator_roofline_ms
+from predictor.answers.changes import in_mode
 from predictor.answers.compare import Comparer, Priced
 from predictor.answers.plan_code import code_of
 from predictor.answers.quantities import duration_estimate, estimate, percent
@@ -475,7 +476,8 @@ class _Variant:
             cnn=self._recomputing(choices.blocks),
             image_size=None,
             gradient_accumulation=1 if self.question.step is not None else choices.parts,
-        ).in_mode(gpus, precision, memory_format)
+        )
+        question = in_mode(question, gpus, precision, memory_format)
         comparer = Comparer.of(Asked.of(question, "compare"), self.search.plan, may_share=choices.shares)
         return comparer, comparer.priced(*comparer.answers())
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from predictor.answers.options import Option, check_known, check_options, option, options_of
 from predictor.catalogue.data_sets import find_training_set
-from predictor.catalogue.devices import Gpu
 from predictor.catalogue.grids import find_grid
 from predictor.catalogue.links import find_link
 from predictor.catalogue.loading_rates import LOADERS, SOURCES
@@ -295,16 +294,6 @@ class Question:
                 "Ask about one at a time."
             )
         return next(iter(steps), None)
-
-    def in_mode(self, gpus: Sequence[Gpu], precision: str, memory_format: str) -> Question:
-        """The question in another mode, as if its step had been recorded in it."""
-        cnns = [
-            replace(cnn, step=replace(cnn.step, precision=precision, memory_format=memory_format))
-            if isinstance(cnn, LayerTable) and cnn.step is not None
-            else cnn
-            for cnn in as_list(self.cnn)
-        ]
-        return replace(self, cnn=cnns, gpus=gpus, precision=precision, memory_format=memory_format)
 
     def followed(self, name: str) -> bool:
         """Whether an option is what the recorded step does."""

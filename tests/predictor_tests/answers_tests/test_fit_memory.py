@@ -6,6 +6,7 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 
+from predictor.answers.changes import in_mode
 from predictor.answers.compare import compare
 from predictor.answers.fit_memory import fit_memory, knapsack
 from predictor.answers.own_measurements import OwnMeasurements
@@ -40,11 +41,9 @@ def test_a_plan_fills_nine_tenths_at_most_and_is_the_comparison_of_its_step():
             assert plan.memory_gib == pytest.approx(memory_gib)
             named = {block.name: block for level in block_levels(zoo_cnn("resnet50")) for block in level}
             table = zoo_cnn("resnet50").recomputing([named[name].positions for name in plan.recomputed])
-            [row] = compare(
-                replace(L4, cnn=table, gradient_accumulation=plan.parts).in_mode(
-                    [find_gpu("L4")], plan.row.precision, plan.row.memory_format
-                )
-            ).rows
+            question = replace(L4, cnn=table, gradient_accumulation=plan.parts)
+            question = in_mode(question, [find_gpu("L4")], plan.row.precision, plan.row.memory_format)
+            [row] = compare(question).rows
             assert row.total_cost_usd == pytest.approx(plan.row.total_cost_usd)
 
 

@@ -1,0 +1,141 @@
+"""Changes of a question, each asked again: another mode, batch size, loader or link.
+
+Explanations compare modes with the one asked, checkups suspect what a user did unawares, memory plans choose among
+modes, and comparisons hint at the fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from predictor.answers.answer import PredictionRow, answer
+from predictor.answers.asked import Asked, Training
+from predictor.answers.question import Question
+from predictor.catalogue.devices import Gpu, default_precision, fast_mode_of, is_cpu, precisions_of
+from predictor.catalogue.links import all_links, find_link
+from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Mode, chainer_lacks
+from predictor.checks import as_list
+from predictor.cnns.layer_table import LayerTable
+
+_WORKERS = (0, 1, 2, 4, 8)
+_SLOWER_LINK = 0.7  # of the bandwidth, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A question with something changed: `name` is its kind, `what` its words, `remedy` what undoes it."""
+
+    name: str
+    what: str
+    remedy: str
+    question: Question
+
+    def row(self) -> PredictionRow:
+        """Answer of the changed question, which is about one training."""
+        [row] = answer(self.question).rows()
+        return row
+
+
+def in_mode(question: Question, gpus: Sequence[Gpu], precision: str, memory_format: str) -> Question:
+    """The question in another mode, as if its step had been recorded in it."""
+    mode = {"precision": precision, "memory_format": memory_format}
+    cnns = [
+        replace(cnn, step=replace(cnn.step, **mode))
+        if isinstance(cnn, LayerTable) and cnn.step is not None
+        else cnn
+        for cnn in as_list(question.cnn)
+    ]
+    products = question.float32_matmul_precision if precision == "tf32" else None
+    return replace(question, cnn=cnns, gpus=gpus, float32_matmul_precision=products, **mode)
+
+
+def fast_training(question: Question, training: Training, gpu: Gpu) -> Training | None:
+    """The training in the fastest mode in common use on a GPU (`fast_mode_of`); None where there is none."""
+    mode = fast_mode_of(gpu, question.framework, question.memory_format or "nchw")
+    return None if mode is None else replace(training, precision=mode[0], memory_format=mode[1])
+
+
+def other_modes(gpu: Gpu, mode: Mode) -> list[Mode]:
+    """Modes that a GPU and the framework have, in other precisions, memory formats and products in TF32; of no CPU."""
+    if is_cpu(gpu.name):
+        return []
+    settings = () if mode.matmul_setting is None else FLOAT32_MATMUL_PRECISIONS
+    modes = [
+        *(replace(mode, float32_matmul_precision=setting) for setting in settings),
+        *(
+            replace(mode, precision=precision, memory_format=memory_format)
+            for precision, memory_format in product(precisions_of(gpu), MEMORY_FORMATS)
+        ),
+    ]
+    return [other for other in modes if other != mode and _is_offered(other)]
+
+
+def _is_offered(mode: Mode) -> bool:
+    """Whether the framework has the mode."""
+    return mode.framework != "chainer" or chainer_lacks(mode) is None
+
+
+def mode_changes(question: Question) -> Iterator[Change]:
+    """Precisions and memory formats in which the training may run instead of those asked."""
+    [(gpu, mode)] = Asked.of(question).devices
+    precision, memory_format = mode.precision, mode.memory_format
+    amp, plain = precision.startswith("amp"), default_precision(gpu, mode.framework)
+    changes: list[tuple[str, str, str, str, str]] = []
+    if memory_format == "channels_last":
+        changes.append((precision, "nchw", "memory_format", "NCHW instead of channels_last",
+                        "Convert model and images by .to(memory_format=torch.channels_last)."))  # fmt: skip
+    elif amp:
+        changes.append((precision, "channels_last", "memory_format", "channels_last, not NCHW", ""))
+    if amp:
+        changes.append((plain, memory_format, "precision", f"{plain} instead of {precision}",
+                        "Run forward pass and loss under torch.autocast."))  # fmt: skip
+    elif "amp_bf16" in precisions_of(gpu) and precision in ("fp32", "tf32"):
+        changes.append(("amp_bf16", memory_format, "precision", "mixed precision, not asked", ""))
+    if precision == "tf32":
+        changes.append(("fp32", memory_format, "precision", "fp32 products instead of TF32",
+                        "Leave torch.backends.cudnn.allow_tf32 on."))  # fmt: skip
+    for changed_precision, changed_format, *words in changes:
+        if _is_offered(replace(mode, precision=changed_precision, memory_format=changed_format)):
+            yield Change(*words, in_mode(question, [gpu], changed_precision, changed_format))
+
+
+def batch_changes(question: Question, batch_size: int) -> Iterator[Change]:
+    """Half and twice the batch size, and with several GPUs as many images on each; a recorded step knows its batch."""
+    if question.step is not None:
+        return
+    n_gpus = question.n_gpus
+    sizes = {batch_size * 2, batch_size * n_gpus}
+    if batch_size % (2 * n_gpus) == 0:
+        sizes.add(batch_size // 2)
+    for size in sorted(sizes - {batch_size}):
+        what = f"batch {size:,} instead of {batch_size:,}"
+        changed = replace(question, batch_sizes=[size])
+        yield Change("batch", what, "Compare images/s, not iterations.", changed)
+
+
+def worker_changes(question: Question, remedy: str) -> list[Change]:
+    """Fewer workers that load images than asked."""
+    return [
+        Change(
+            "loading",
+            f"loading by {workers} workers keeps it waiting",
+            remedy,
+            replace(question, workers=workers, machine_workers=None),
+        )
+        for workers in _WORKERS
+        if question.workers is None or workers < question.workers
+    ]
+
+
+def link_changes(question: Question, name: str | None) -> Iterator[Change]:
+    """Clearly slower links of the same kind between the GPUs than the one of this name; none for one GPU."""
+    if name is None:
+        return
+    used = find_link(name)
+    slow = _SLOWER_LINK * used.bandwidth_gb_per_s(question.n_gpus)
+    for link in all_links():
+        if link.joins == used.joins and link.bandwidth_gb_per_s(question.n_gpus) < slow:
+            what = f"{link.name} between the GPUs, not {used.name}"
+            yield Change("link", what, "Look at nvidia-smi topo -m.", replace(question, link=link.name))
