@@ -452,7 +452,7 @@ def parallel_ways(
 def explanations(what: object, gpu: object, batch_size: Any, options: "Mapping[str, Any]") -> "Explanations":
     """Explanations as `explain` returns them in a frame, and a paragraph on what they cover; errors as of it."""
     from predictor.answers.explain import explain as explained
-    from predictor.answers.explain_measured import is_measurement_table
+    from predictor.answers.explain import is_measurement_table
 
     many = as_list(what)
     tables = [each for each in many if is_measurement_table(each) or type(each).__name__ == "DataFrame"]
@@ -477,7 +477,7 @@ def _of_tables(
     options: "Mapping[str, Any]",
 ) -> "Explanations":
     from predictor.answers.asked import Asked
-    from predictor.answers.explain_measured import explain_measurements
+    from predictor.answers.explain import explain_measurements
     from predictor.measurements.table import canonical_gpu_name
 
     given = {name: value for name, value in options.items() if value not in (None, (), "auto", False)}

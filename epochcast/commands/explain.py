@@ -90,7 +90,7 @@ def explain_command(
     if parallel is not None:
         _show_ways(what, gpu, batch_size or None, options | {"n_gpus": parallel}, output)
         return
-    from predictor.answers.explain_measured import is_measurement_table
+    from predictor.answers.explain import is_measurement_table
 
     of_table = any(is_measurement_table(each) for each in what)  # then CNNs are names in it
     subject = what if of_table else o.cnns_or_layers(what, options)

@@ -40,15 +40,21 @@ class Change:
 
 def in_mode(question: Question, gpus: Sequence[Gpu], precision: str, memory_format: str) -> Question:
     """The question in another mode, as if its step had been recorded in it."""
-    mode = {"precision": precision, "memory_format": memory_format}
     cnns = [
-        replace(cnn, step=replace(cnn.step, **mode))
+        replace(cnn, step=replace(cnn.step, precision=precision, memory_format=memory_format))
         if isinstance(cnn, LayerTable) and cnn.step is not None
         else cnn
         for cnn in as_list(question.cnn)
     ]
     products = question.float32_matmul_precision if precision == "tf32" else None
-    return replace(question, cnn=cnns, gpus=gpus, float32_matmul_precision=products, **mode)
+    return replace(
+        question,
+        cnn=cnns,
+        gpus=gpus,
+        precision=precision,
+        memory_format=memory_format,
+        float32_matmul_precision=products,
+    )
 
 
 def fast_training(question: Question, training: Training, gpu: Gpu) -> Training | None:
@@ -84,21 +90,21 @@ def mode_changes(question: Question) -> Iterator[Change]:
     amp, plain = precision.startswith("amp"), default_precision(gpu, mode.framework)
     changes: list[tuple[str, str, str, str, str]] = []
     if memory_format == "channels_last":
-        changes.append((precision, "nchw", "memory_format", "NCHW instead of channels_last",
-                        "Convert model and images by .to(memory_format=torch.channels_last)."))  # fmt: skip
+        remedy = "Convert model and images by .to(memory_format=torch.channels_last)."
+        changes.append(("memory_format", "NCHW instead of channels_last", remedy, precision, "nchw"))
     elif amp:
-        changes.append((precision, "channels_last", "memory_format", "channels_last, not NCHW", ""))
+        changes.append(("memory_format", "channels_last, not NCHW", "", precision, "channels_last"))
     if amp:
-        changes.append((plain, memory_format, "precision", f"{plain} instead of {precision}",
-                        "Run forward pass and loss under torch.autocast."))  # fmt: skip
+        remedy = "Run forward pass and loss under torch.autocast."
+        changes.append(("precision", f"{plain} instead of {precision}", remedy, plain, memory_format))
     elif "amp_bf16" in precisions_of(gpu) and precision in ("fp32", "tf32"):
-        changes.append(("amp_bf16", memory_format, "precision", "mixed precision, not asked", ""))
+        changes.append(("precision", "mixed precision, not asked", "", "amp_bf16", memory_format))
     if precision == "tf32":
-        changes.append(("fp32", memory_format, "precision", "fp32 products instead of TF32",
-                        "Leave torch.backends.cudnn.allow_tf32 on."))  # fmt: skip
-    for changed_precision, changed_format, *words in changes:
+        remedy = "Leave torch.backends.cudnn.allow_tf32 on."
+        changes.append(("precision", "fp32 products instead of TF32", remedy, "fp32", memory_format))
+    for name, what, remedy, changed_precision, changed_format in changes:
         if _is_offered(replace(mode, precision=changed_precision, memory_format=changed_format)):
-            yield Change(*words, in_mode(question, [gpu], changed_precision, changed_format))
+            yield Change(name, what, remedy, in_mode(question, [gpu], changed_precision, changed_format))
 
 
 def batch_changes(question: Question, batch_size: int) -> Iterator[Change]:

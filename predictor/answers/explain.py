@@ -1,10 +1,13 @@
-"""Splits the time of an iteration by operator class, by bound, and by layer."""
+"""Splits the time of an iteration, predicted or measured, by operator class, by bound, by pass and by layer."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,25 +23,34 @@ from predictor.answers.bounds import (
     bounding_ms,
     bounds_of,
     passes_ms,
+    switches_of_algorithms,
     switches_of_library,
+    switches_of_times,
 )
+from predictor.answers.changes import other_modes
 from predictor.answers.grid import TIMES, WORDS, forecasts_of
-from predictor.answers.notes import Reason, as_answered
+from predictor.answers.notes import Reason, as_answered, reason_of
 from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of, split_traffic, with_shares
-from predictor.catalogue.devices import Gpu, is_cpu, precisions_of, rates_of
-from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Mode, chainer_lacks
+from predictor.catalogue.devices import device_of, is_cpu, rates_of
+from predictor.catalogue.modes import COMPILED, Mode, products_in_fp32
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import OutOfRangeError
+from predictor.cnns.resolve import resolve_cnn
+from predictor.errors import DataError, EpochcastError, OutOfRangeError, SchemaError
+from predictor.measurements.table import disturbed_rows, noise_by_batch_size
 from predictor.models.join import join_shares
 from predictor.models.layer_times.files import library_mode
-from predictor.models.layer_times.times import RUNGS
+from predictor.models.layer_times.law import CLASSES, OperatorTotals, layer_sums
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import NEAR, RUNGS, DeviceMode
 from predictor.operators.kernels import operator_classes_of
 from predictor.operators.memory import peak_memories_gib
 from predictor.operators.work import device_rates
+from predictor.table_files import STANDARD, SUFFIXES, open_table
 
 if TYPE_CHECKING:
-    from predictor.answers.question import Question
+    import pandas as pd
+
     from predictor.models.forecast import Anchor, IterationForecast
 
 Array = NDArray[np.float64]
@@ -106,7 +118,7 @@ class ExplainedTerm:
     ms: Numbers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Split of one CNN's iteration time on one GPU in one mode; numbers over `batch_sizes`, in ms.
 
@@ -143,12 +155,12 @@ class Explanation:
     classes: dict[str, Numbers]
     bound: tuple[str, ...]
     bound_ms: dict[str, Numbers]
-    rung_ms: dict[str, dict[str, Numbers]]
-    pass_ms: dict[str, dict[str, Numbers]]
-    parts: tuple[PartEffect, ...]
-    small_batch_law: SmallBatchLaw | None
-    switches: tuple[Switch, ...]
-    other_modes: tuple[OtherMode, ...]
+    rung_ms: dict[str, dict[str, Numbers]] = field(default_factory=dict)
+    pass_ms: dict[str, dict[str, Numbers]] = field(default_factory=dict)
+    parts: tuple[PartEffect, ...] = ()
+    small_batch_law: SmallBatchLaw | None = None
+    switches: tuple[Switch, ...] = ()
+    other_modes: tuple[OtherMode, ...] = ()
     host: str
     method: str
     trained_on: str
@@ -193,8 +205,8 @@ def explanation_rows(explanation: Explanation) -> list[dict[str, Any]]:
         | {f"{name}_ms": ms[i] for name, ms in explanation.classes.items()}
         | {f"{name}_bound_ms": ms[i] for name, ms in explanation.bound_ms.items()}
         | {
-            f"{name}_pass_ms": sum(ms[i] for ms in of_class.values())
-            for name, of_class in explanation.pass_ms.items()
+            f"{name}_pass_ms": sum(ms[i] for ms in by_class.values())
+            for name, by_class in explanation.pass_ms.items()
         }
         | {name: getattr(explanation, name) for name in WORDS}
         | {"extrapolates": explanation.extrapolates[i]}
@@ -204,7 +216,7 @@ def explanation_rows(explanation: Explanation) -> list[dict[str, Any]]:
 
 def row_columns(explanations: Sequence[Explanation]) -> list[str]:
     """Columns of the rows of several explanations, whose classes may differ."""
-    classes = dict.fromkeys(name for each in explanations for name in each.classes)
+    classes = dict.fromkeys(name for explanation in explanations for name in explanation.classes)
     return [
         *_ABOUT,
         "batch_size",
@@ -228,19 +240,19 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     Samples are needed for the constant of the small-batch law. Errors as of any question: nothing is answered then.
     """
     asked = Asked.of(question, "explain")
-    model, found = asked.known.model, []
+    explanations = []
     for table in asked.tables:
         anchors = asked.anchors(table, asked.training)
         for device in asked.devices:
             subject = _Subject(asked, table, device, question.batch_sizes, anchors, question.method)
-            found.append(_explained(subject))
-    about = {name: [getattr(each, name) for each in found] for name in SCOPE_COLUMNS}
-    return found, scope_of(asked, model, about)
+            explanations.append(_explained(subject))
+    columns = {name: [getattr(explanation, name) for explanation in explanations] for name in SCOPE_COLUMNS}
+    return explanations, scope_of(asked, asked.known.model, columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Subject:
-    """What is explained: one CNN on one device at some batch sizes."""
+    """What is explained: one CNN on one device at some batch sizes, by a method and with anchors."""
 
     asked: Asked
     table: LayerTable
@@ -249,36 +261,30 @@ class _Subject:
     anchors: tuple[Anchor, ...]
     method: str
 
-    @property
-    def gpu(self) -> Gpu:
-        """The GPU."""
-        return self.device[0]
-
-    @property
-    def mode(self) -> Mode:
-        """Its mode."""
-        return self.device[1]
-
     def forecast(self) -> IterationForecast:
         """The model's forecast."""
         return forecasts_of(self.asked, self.table, [self.device], self.sizes, self.anchors, self.method)[0]
 
-    def k_s(self, iteration_time_ms: float) -> float:
-        """Constant of the small-batch law, seconds x images."""
-        samples = float(self.asked.samples or 0)
-        return float(self.asked.known.model.epoch_time_s([samples], [iteration_time_ms], self.mode)[0])
+    def by_bound(self, forecast: IterationForecast) -> dict[str, Array]:
+        """GPU time by what bounds it."""
+        gpu, mode = self.device
+        sizes = np.asarray(self.sizes, dtype=float)
+        return bounding_ms(self.table, gpu, mode.precision, sizes, _classes(forecast), mode.fp32_products)
 
 
 def _explained(subject: _Subject) -> Explanation:
-    forecast, table, gpu, mode, sizes = (
-        subject.forecast(), subject.table, subject.gpu, subject.mode, subject.asked.question.batch_sizes,
-    )  # fmt: skip
-    _check(forecast, table, gpu, sizes)
-    whole = forecast.is_whole
+    table, (gpu, mode), sizes = subject.table, subject.device, subject.asked.question.batch_sizes
+    forecast = subject.forecast()
+    for ms, size in zip(forecast.iteration_time_ms, sizes, strict=True):
+        if not (np.isfinite(ms) and ms > 0):
+            raise OutOfRangeError(
+                f"the model gives {ms} ms for {table.cnn} on {gpu.name} at batch_size {size}, which is not a time. "
+                "Try a batch size nearer to 64, or another method."
+            )
     class_ms = class_times_ms(forecast, table, subject.device, sizes)
-    by_bound = {} if whole else _by_bound(subject, forecast)
-    times: dict[str, Any] = {name: plain_numbers(getattr(forecast, name)) for name in TIMES}
-    return Explanation(
+    by_bound = {} if forecast.is_whole else subject.by_bound(forecast)
+    times: dict[str, Any] = {name: _plain(getattr(forecast, name)) for name in TIMES}
+    explanation = Explanation(
         cnn=table.cnn,
         image_size=table.image_size,
         gpu=gpu.name,
@@ -286,38 +292,33 @@ def _explained(subject: _Subject) -> Explanation:
         **{name: getattr(mode, name) for name in OF_A_MODE},
         batch_sizes=tuple(sizes),
         **times,
-        classes={name: plain_numbers(ms) for name, ms in class_ms.items()},
+        classes=_plain_by_name(class_ms),
         bound=bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
-        bound_ms={name: plain_numbers(ms) for name, ms in by_bound.items()},
-        rung_ms={} if whole else _rungs(forecast),
-        pass_ms={} if whole else _passes(subject, class_ms),
-        parts=() if whole else _parts(subject, forecast),
-        small_batch_law=None if whole else _law(subject),
-        switches=() if whole else _switches(subject),
-        other_modes=() if whole else _other_modes(subject),
+        bound_ms=_plain_by_name(by_bound),
         extrapolates=tuple(map(as_answered, with_shares(forecast.extrapolates, table, gpu, mode, sizes))),
         terms=_terms(forecast),
         **{name: getattr(forecast, name) for name in WORDS},
+    )
+    if forecast.is_whole:
+        return explanation
+    rung_ms = forecast.rung_ms or {RUNGS[-1]: forecast.class_ms}  # from specifications there is one rung
+    return replace(
+        explanation,
+        rung_ms={rung: _plain_by_name(operator_classes_of(by_class)) for rung, by_class in rung_ms.items()},
+        pass_ms=_passes(subject, class_ms),
+        parts=_parts(subject, forecast),
+        small_batch_law=_law(subject),
+        switches=_switches(subject),
+        other_modes=tuple(_other_mode(subject, other) for other in other_modes(gpu, mode)),
     )
 
 
 def _terms(forecast: IterationForecast) -> tuple[ExplainedTerm, ...]:
     terms = {} if forecast.terms is None else forecast.terms()
-    parts = forecast.class_ms if terms else {}
     return tuple(
-        ExplainedTerm(name, term.coefficient, plain_numbers(term.feature), plain_numbers(parts[name]))
+        ExplainedTerm(name, term.coefficient, _plain(term.feature), _plain(forecast.class_ms[name]))
         for name, term in terms.items()
     )
-
-
-def _check(forecast: IterationForecast, table: LayerTable, gpu: Gpu, sizes: list[int]) -> None:
-    """Refuse times that are not finite and above zero."""
-    for ms, size in zip(forecast.iteration_time_ms, sizes, strict=True):
-        if not (np.isfinite(ms) and ms > 0):
-            raise OutOfRangeError(
-                f"the model gives {ms} ms for {table.cnn} on {gpu.name} at batch_size {size}, which is not a time. "
-                "Try a batch size nearer to 64, or another method."
-            )
 
 
 def class_times_ms(
@@ -334,18 +335,9 @@ def class_times_ms(
 
 def _classes(forecast: IterationForecast) -> dict[str, Array]:
     """GPU time by class of operators; what is left over is overhead."""
-    found = operator_classes_of(forecast.class_ms)
-    left = forecast.gpu_time_ms - sum(found.values(), np.zeros(forecast.gpu_time_ms.size))
-    return found | ({OVERHEAD: left} if (left > 1e-6 * forecast.gpu_time_ms).any() else {})
-
-
-def _rungs(forecast: IterationForecast) -> dict[str, dict[str, Numbers]]:
-    """GPU time of each class by rung; a forecast from specifications has one rung."""
-    by_rung = forecast.rung_ms or {RUNGS[-1]: forecast.class_ms}
-    return {
-        rung: {name: plain_numbers(ms) for name, ms in operator_classes_of(of_class).items()}
-        for rung, of_class in by_rung.items()
-    }
+    class_ms = operator_classes_of(forecast.class_ms)
+    left = forecast.gpu_time_ms - sum(class_ms.values(), np.zeros(forecast.gpu_time_ms.size))
+    return class_ms | ({OVERHEAD: left} if (left > 1e-6 * forecast.gpu_time_ms).any() else {})
 
 
 def _passes(subject: _Subject, class_ms: Mapping[str, Array]) -> dict[str, dict[str, Numbers]]:
@@ -356,52 +348,52 @@ def _passes(subject: _Subject, class_ms: Mapping[str, Array]) -> dict[str, dict[
         else rates_of(gpu, mode.precision, mode.fp32_products)
     )
     by_pass = passes_ms(subject.table, rates, np.asarray(subject.sizes, dtype=float), class_ms)
-    return {
-        name: {of: plain_numbers(ms) for of, ms in of_class.items()} for name, of_class in by_pass.items()
-    }
+    return {name: _plain_by_name(by_class) for name, by_class in by_pass.items()}
 
 
 def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, ...]:
     """What frozen and recomputed parts save, by one method and without anchors, which were measured with them."""
     method = "auto" if subject.method == "anchored" else subject.method
-    table, known = subject.table, replace(subject, anchors=(), method=method)
-    found = []
-    for part, without in (("frozen", table.without_freezing()), ("recomputed", table.without_recomputing())):
-        if without is table:
+    table, subject = subject.table, replace(subject, anchors=(), method=method)
+    effects = []
+    for name, plain_table in (
+        ("frozen", table.without_freezing()), ("recomputed", table.without_recomputing()),
+    ):  # fmt: skip
+        if plain_table is table:
             continue
-        here, there = (replace(known, table=each).forecast() for each in (table, without))
-        factor = there.iteration_time_ms / here.iteration_time_ms
-        sizes = subject.asked.question.batch_sizes
-        own, other = (np.array(peak_memories_gib(each, sizes, subject.mode)) for each in (table, without))
-        found.append(
-            PartEffect(
-                part, plain_numbers(forecast.iteration_time_ms * (factor - 1.0)), plain_numbers(other - own)
-            )
+        own_ms, plain_ms = (
+            replace(subject, table=compared).forecast().iteration_time_ms for compared in (table, plain_table)
         )
-    return tuple(found)
-
-
-def _by_bound(subject: _Subject, forecast: IterationForecast) -> dict[str, Array]:
-    gpu, mode = subject.device
-    sizes = np.asarray(subject.sizes, dtype=float)
-    return bounding_ms(subject.table, gpu, mode.precision, sizes, _classes(forecast), mode.fp32_products)
+        sizes, mode = subject.asked.question.batch_sizes, subject.device[1]
+        own_gib, plain_gib = (
+            np.array(peak_memories_gib(compared, sizes, mode)) for compared in (table, plain_table)
+        )
+        saves_ms = forecast.iteration_time_ms * (plain_ms / own_ms - 1.0)
+        effects.append(PartEffect(name, _plain(saves_ms), _plain(plain_gib - own_gib)))
+    return tuple(effects)
 
 
 def _law(subject: _Subject) -> SmallBatchLaw | None:
     """The small-batch law from batch size 1 to the largest measured one, independent of the question's batch sizes."""
+    samples, model = subject.asked.samples, subject.asked.known.model
+
+    def k_s(iteration_time_ms: float) -> float:
+        return float(model.epoch_time_s([float(samples or 0)], [iteration_time_ms], subject.device[1])[0])
+
     sizes = _LAW_BATCHES * subject.table.parts  # at least an image in each part
     subject = replace(subject, sizes=sizes)
     forecast = subject.forecast()
-    by_bound = _by_bound(subject, forecast)
-    beyond = np.array([any(why.kind == "batch" for why in each) for each in forecast.extrapolates])
+    beyond = np.array(
+        [any(reason.kind == "batch" for reason in reasons) for reasons in forecast.extrapolates]
+    )
     within = slice(0, sizes.size - int(np.argmin(beyond[::-1])))
-    found = small_batch_law(
+    law = small_batch_law(
         sizes[within],
         forecast.iteration_time_ms[within],
-        bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
-        None if subject.asked.samples is None else subject.k_s,
+        bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, subject.by_bound(forecast)),
+        None if samples is None else k_s,
     )
-    return None if found is None else replace(found, extrapolates=bool(beyond[0]))
+    return None if law is None else replace(law, extrapolates=bool(beyond[0]))
 
 
 def _switches(subject: _Subject) -> tuple[Switch, ...]:
@@ -409,49 +401,30 @@ def _switches(subject: _Subject) -> tuple[Switch, ...]:
     gpu, mode = subject.device
     if mode.is_compiled:
         return ()
-    known = subject.asked.known.model.layers.measured_library(library_mode(gpu, mode))
-    if known is None:
+    library = subject.asked.known.model.layers.measured_library(library_mode(gpu, mode))
+    if library is None:
         return ()
-    busy = replace(subject, sizes=known.batch_sizes, anchors=(), method="auto").forecast().gpu_time_ms
-    gpu_time_ms = dict(zip(known.batch_sizes.tolist(), busy.tolist(), strict=True))
-    return switches_of_library(known, subject.table, gpu_time_ms, mode.fp32_products)
-
-
-def _other_modes(subject: _Subject) -> tuple[OtherMode, ...]:
-    gpu, mode = subject.device
-    if is_cpu(gpu.name):
-        return ()
-    here = (mode.precision, mode.memory_format)
-    others = [
-        replace(mode, precision=precision, memory_format=memory_format)
-        for precision, memory_format in product(precisions_of(gpu), MEMORY_FORMATS)
-        if (precision, memory_format) != here
-    ]
-    if mode.matmul_setting is not None:
-        settings = (each for each in FLOAT32_MATMUL_PRECISIONS if each != mode.matmul_setting)
-        others = [*(replace(mode, float32_matmul_precision=each) for each in settings), *others]
-    return tuple(
-        _other_mode(subject, other)
-        for other in others
-        if mode.framework != "chainer" or chainer_lacks(other) is None
-    )
+    subject = replace(subject, sizes=library.batch_sizes, anchors=(), method="auto")
+    gpu_time_ms = subject.forecast().gpu_time_ms.tolist()
+    by_size = dict(zip(library.batch_sizes.tolist(), gpu_time_ms, strict=True))
+    return switches_of_library(library, subject.table, by_size, mode.fp32_products)
 
 
 def _other_mode(subject: _Subject, mode: Mode) -> OtherMode:
     """Compare by one method, whose shared errors cancel, and without anchors, which belong to one mode."""
-    here, there = _alike(replace(subject, anchors=()), mode)
-    factor = there.iteration_time_ms / here.iteration_time_ms
-    width = _half_width_of_ratio(here, there)
+    own, other = _alike(replace(subject, anchors=()), mode)
+    factor = other.iteration_time_ms / own.iteration_time_ms
+    width = _half_width_of_ratio(own, other)
     return OtherMode(
         mode.precision,
         mode.matmul_setting,
         mode.memory_format,
-        plain_numbers(factor),
-        plain_numbers(factor * np.exp(-width)),
-        plain_numbers(factor * np.exp(width)),
-        plain_numbers(there.gpu_time_ms / here.gpu_time_ms),
-        there.method,
-        _more_reasons(there, here),
+        _plain(factor),
+        _plain(factor * np.exp(-width)),
+        _plain(factor * np.exp(width)),
+        _plain(other.gpu_time_ms / own.gpu_time_ms),
+        other.method,
+        _more_reasons(other, own),
     )
 
 
@@ -459,44 +432,304 @@ def _alike(subject: _Subject, mode: Mode) -> tuple[IterationForecast, IterationF
     """Forecasts in the question's mode and in another, by the same method: layer-times if both were measured."""
     methods = ("roofline",) if subject.method in ("roofline", "anchored") else ("auto", "roofline")
     for method in methods:
-        one = replace(subject, method=method)
+        subject = replace(subject, method=method)
         try:
-            here, there = one.forecast(), replace(one, device=(subject.gpu, mode)).forecast()
+            own = subject.forecast()
+            other = replace(subject, device=(subject.device[0], mode)).forecast()
         except OutOfRangeError:  # layers without host times: the roofline may answer
             if method == methods[-1]:
                 raise
             continue
-        if here.method == there.method:
+        if own.method == other.method:
             break
-    return here, there
+    return own, other
 
 
-def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[Reason, ...]:
-    """Reasons for caution of the one forecast, at any batch size, that the other does not have.
+def _more_reasons(other: IterationForecast, own: IterationForecast) -> tuple[Reason, ...]:
+    """Reasons for caution of the other forecast, at any batch size, that the own does not have.
 
     A batch size is beyond the measured ones in both, whichever operators the two name.
     """
-    pairs = zip(there.extrapolates, here.extrapolates, strict=True)
     more = (
-        why
-        for one, other in pairs
-        for why in one
-        if why not in other and not (why.kind == "batch" and any(known.kind == "batch" for known in other))
+        reason
+        for reasons, own_reasons in zip(other.extrapolates, own.extrapolates, strict=True)
+        for reason in reasons
+        if reason not in own_reasons
+        and not (reason.kind == "batch" and any(own_reason.kind == "batch" for own_reason in own_reasons))
     )
     return as_answered(dict.fromkeys(more))
 
 
-def _half_width_of_ratio(here: IterationForecast, there: IterationForecast) -> Array:
-    """Of the ln of two times on one machine, whose host's speed errs alike in both."""
-    squares, waits = [], []
-    for each in (here, there):
-        squares.append((np.log(each.high_ms / each.low_ms) / 2.0) ** 2)
-        waits.append(join_shares(each.gpu_time_ms, each.host_time_ms, each.sharpness)[1])
-    shared = waits[0] * waits[1] * min(here.host_spread, there.host_spread) ** 2
+def _half_width_of_ratio(own: IterationForecast, other: IterationForecast) -> Array:
+    """Half width of the ln of two times' ratio on one machine, whose host's speed errs alike in both."""
+    pair = (own, other)
+    squares = [(np.log(forecast.high_ms / forecast.low_ms) / 2.0) ** 2 for forecast in pair]
+    waits = [
+        join_shares(forecast.gpu_time_ms, forecast.host_time_ms, forecast.sharpness)[1] for forecast in pair
+    ]
+    shared = waits[0] * waits[1] * min(own.host_spread, other.host_spread) ** 2
     width: Array = np.sqrt(np.maximum(sum(squares) - 2.0 * shared, 0.0))
     return width
 
 
-def plain_numbers(values: Array) -> Numbers:
-    """As a tuple."""
+def _plain(values: Array) -> Numbers:
+    """Values as a tuple of Python's numbers."""
     return tuple(values.tolist())
+
+
+def _plain_by_name(values: Mapping[str, Array]) -> dict[str, Numbers]:
+    return {name: _plain(numbers) for name, numbers in values.items()}
+
+
+_SERIES = ("gpu", "framework", "cnn", "image_size", "autotune", "capture", "optimizer", "host")
+_MODE = ("precision", "memory_format", "float32_matmul_precision")
+_MEASURED_TIMES = ("iteration_time_ms", "gpu_time_ms", "host_time_ms")
+_LEAST_MEASURED = 0.9  # of the operators' time: below it, classes are left out
+_NEGLIGIBLE = 0.005
+
+
+def is_measurement_table(subject: object) -> bool:
+    """Whether this is the path of a measurement table: a table with times, any gzipped CSV, or ``-``.
+
+    DataError if it is the path of a CSV or Parquet file that does not exist or is none.
+    """
+    if not isinstance(subject, str | PathLike):
+        return False
+    path = Path(fspath(subject))
+    if str(path) == STANDARD or path.name.casefold().endswith(".csv.gz"):
+        return True
+    if path.suffix.casefold() not in SUFFIXES:
+        return False
+    if not path.is_file():
+        raise DataError(f"there is no file {path}. Give a measurement table, a layer table or a CNN's name.")
+    with open_table(path) as table:
+        return "iteration_time_ms" in table.header
+
+
+def explain_measurements(
+    tables: object, cnns: Sequence[str] = (), samples: int | None = None, **only: Any
+) -> list[Explanation]:
+    """Explain the measured iterations of each CNN, device and mode of measurement tables.
+
+    `tables`: measurement tables, taken together: operators may be in another file than CNNs. `cnns`: only these CNNs;
+    all by default. `samples`: of an epoch, for the law's constant; by default the table's samples_per_epoch. `**only`:
+    columns with the values wanted, such as ``precision="tf32"`` or ``batch_size=[16, 64]``; None means all. In the
+    order of CNN, image size, device and mode; `method` is ``measured``. Where a batch size was measured repeatedly, the
+    median counts. `classes` are the times of the table's operators, scaled to sum to the GPU time. DataError,
+    SchemaError or UnknownGpuError if a table cannot be read, or holds no whole CNN as trained that fits.
+    """
+    import pandas as pd
+
+    from predictor.measurements.table import check_measurements, read_measurements
+
+    sources: list[Any] = list(tables) if isinstance(tables, list | tuple) else [tables]
+    frames = [
+        read_measurements(source)
+        if isinstance(source, str | PathLike)
+        else check_measurements(source, "the table")
+        for source in sources
+    ]
+    frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    operators = frame[frame["kind"] == "operator"]
+    libraries = {}
+    if not operators.empty:
+        from predictor.models.layer_times.estimator import libraries_of
+
+        libraries = libraries_of(frame)
+    rows = _chosen(_whole_cnns(frame), cnns, only)
+    explanations = [
+        _measured(series, libraries, samples, operators)
+        for _, series in rows.groupby([*_SERIES, *_MODE], dropna=False)
+    ]
+    explanations.sort(key=attrgetter("cnn", "image_size", "gpu", "precision"))
+    return [
+        replace(explanation, other_modes=_measured_modes(explanation, explanations))
+        for explanation in explanations
+    ]
+
+
+def _whole_cnns(frame: pd.DataFrame) -> pd.DataFrame:
+    trained = (frame["pass"].fillna("training") == "training") & (frame["n_gpus"].fillna(1) == 1)
+    rows = frame[(frame["kind"].fillna("target") != "operator") & trained & ~frame["xla"].fillna(False)]
+    if rows.empty:
+        raise DataError(
+            "the table holds no whole CNN as trained on one GPU. Ask about a CNN and pass the table as "
+            "measurements: `epochcast explain resnet50 --gpu GPU --measurements FILE`."
+        )
+    usual = Mode()
+    names = ("framework", *_MODE, "autotune", "capture", "optimizer")
+    rows = rows.assign(**{name: rows[name].fillna(getattr(usual, name)) for name in names})
+    return rows.assign(autotune=rows["autotune"].astype(bool), host=rows["host"].fillna(""))
+
+
+def _chosen(rows: pd.DataFrame, cnns: Sequence[str], only: dict[str, Any]) -> pd.DataFrame:
+    """The rows of these CNNs with these values; SchemaError if a value is in none."""
+    filters = {name: value for name, value in only.items() if value is not None}
+    filters |= {"cnn": list(cnns)} if cnns else {}
+    for name, value in filters.items():
+        values = list(value) if isinstance(value, list | tuple | set) else [value]
+        measured = rows[name].unique().tolist()
+        missing = [value for value in values if value not in measured]
+        if missing:
+            has = ", ".join(str(value) for value in sorted(measured, key=str)[:40])
+            raise SchemaError(
+                f"the table has no {name} {missing[0]!r} with the rest that was asked for. It has: {has}."
+            )
+        rows = rows[rows[name].isin(values)]
+    return rows
+
+
+def _measured(
+    rows: pd.DataFrame,
+    libraries: dict[DeviceMode, OperatorLibrary],
+    samples: int | None,
+    operators: pd.DataFrame,
+) -> Explanation:
+    """The explanation of one CNN on one device in one mode, other modes left out."""
+    first, by_size = rows.iloc[0], rows.groupby("batch_size")
+    times = by_size[list(_MEASURED_TIMES)].median()
+    sizes = np.array(times.index, dtype=int)
+    wall_ms, gpu_ms, host_ms = (times[name].to_numpy(dtype=float) for name in _MEASURED_TIMES)
+    cnn, gpu, framework, precision, memory_format, setting, capture = (
+        str(first[name]) for name in ("cnn", "gpu", "framework", *_MODE, "capture")
+    )
+    mode = DeviceMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
+    fp32_products = products_in_fp32(framework, precision, setting)
+    table = _zoo_layers(cnn, int(first["image_size"]))
+    classes: dict[str, Array] = {}
+    about = ""
+    reasons: tuple[Reason, ...] = ()
+    switches: tuple[Switch, ...] = ()
+    library = None if capture in COMPILED else libraries.get(mode)  # of operators that are not fused
+    if table is not None and library is not None:
+        classes, about, reasons = _measured_classes(table, library, sizes, gpu_ms, fp32_products)
+        n_disturbed = disturbed_rows(operators)
+        if about and n_disturbed:
+            about += f"; {n_disturbed:,} of {len(operators):,} measurements of operators were disturbed by other work"
+        alone_ms = layer_sums(library, table, library.batch_sizes, fp32_products).class_ms.sum(axis=0)
+        alone_by_size = dict(zip(library.batch_sizes.tolist(), alone_ms.tolist(), strict=True))
+        switches = switches_of_library(library, table, alone_by_size, fp32_products)
+    by_bound = {} if table is None else _measured_bounds(table, mode, sizes, gpu_ms, classes, fp32_products)
+    bound = bounds_of(gpu_ms, host_ms, by_bound, wall_ms)
+    noise = noise_by_batch_size(rows)
+    epochs = rows["samples_per_epoch"].dropna().unique().tolist()
+    n_samples = int(epochs[0]) if samples is None and len(epochs) == 1 else samples
+    unknown: dict[str, Any] = dict.fromkeys(
+        ("low_ms", "high_ms", "gpu_low_ms", "gpu_high_ms"), (math.nan,) * sizes.size
+    )
+    return Explanation(
+        cnn=cnn,
+        image_size=int(first["image_size"]),
+        **{name: getattr(mode, name) for name in ("gpu", *OF_A_MODE[:4])},
+        capture=capture,
+        optimizer=str(first["optimizer"]),
+        float32_matmul_precision=setting if (framework, precision) == ("pytorch", "tf32") else None,
+        batch_sizes=tuple(sizes.tolist()),
+        iteration_time_ms=_plain(wall_ms),
+        gpu_time_ms=_plain(gpu_ms),
+        host_time_ms=_plain(host_ms),
+        **unknown,
+        classes=_plain_by_name(classes),
+        bound=bound,
+        bound_ms=_plain_by_name(by_bound),
+        small_batch_law=small_batch_law(
+            sizes, wall_ms, bound, None if n_samples is None else lambda ms: n_samples * ms / 1e3
+        ),
+        switches=(
+            *switches_of_times(cnn, sizes.tolist(), gpu_ms.tolist()),
+            *switches,
+            *switches_of_algorithms(sizes.tolist(), by_size["conv_algorithms"].last().tolist()),
+        ),
+        host=str(first["host"]) or "a host that the table does not name",
+        method=MEASURED_METHOD,
+        trained_on=f"{len(rows)} measurements{about}",
+        extrapolates=tuple(
+            (*reasons, *(reason_of("noise", text) for text in noise.get(size, ()))) for size in sizes.tolist()
+        ),
+    )
+
+
+def _zoo_layers(cnn: str, image_size: int) -> LayerTable | None:
+    """Layer table of a zoo CNN; None for other CNNs and for image sizes that the zoo refuses."""
+    try:
+        return None if Path(cnn).suffix else resolve_cnn(cnn, image_size)
+    except EpochcastError:
+        return None
+
+
+def _measured_classes(
+    table: LayerTable, library: OperatorLibrary, sizes: Array, gpu_ms: Array, fp32_products: bool
+) -> tuple[dict[str, Array], str, tuple[Reason, ...]]:
+    """Time of each class, scaled to the measured GPU time, with its source in words and reasons for caution.
+
+    `gpu_ms` is NaN where not measured. None and no words where too many operators are unlike any measured.
+    """
+    sums = layer_sums(library, table, np.asarray(sizes, dtype=float), fp32_products)
+    near, strange = (_largest_share(sums, near=near) for near in (True, False))
+    if strange > 1.0 - _LEAST_MEASURED:
+        text = f"left out, since {100 * strange:.0f} % of the time is of operators unlike any measured"
+        return {}, "", (reason_of("classes", text),)
+    alone_ms, is_timed = sums.class_ms.sum(axis=0), np.isfinite(gpu_ms)
+    scale = np.where(is_timed, gpu_ms / alone_ms, 1.0)
+    class_ms = {name: ms * scale for name, ms in zip(CLASSES, sums.class_ms, strict=True) if ms.any()}
+    ratio = np.median((alone_ms / gpu_ms)[is_timed]) if is_timed.any() else math.nan
+    about = f"; classes from {len(library)} operators, whose own times add up to {ratio:.2f} x the GPU time"
+    guessed = f"{100 * (near + strange):.0f} % of the time is of operators near to those measured"
+    reasons = (reason_of("classes", guessed),) if near + strange > _NEGLIGIBLE else ()
+    return operator_classes_of(class_ms), about, reasons
+
+
+def _largest_share(sums: OperatorTotals, *, near: bool) -> float:
+    """Largest share over batch sizes of the time in operators that are interpolated, if `near`, else extrapolated."""
+    shares = [share for kind, share in sums.shares.items() if (kind == NEAR) == near]
+    return float(max(np.sum(shares, axis=0))) if shares else 0.0
+
+
+def _measured_bounds(
+    table: LayerTable,
+    mode: DeviceMode,
+    sizes: Array,
+    gpu_ms: Array,
+    classes: dict[str, Array],
+    fp32_products: bool,
+) -> dict[str, Array]:
+    """GPU time by what bounds it: from the classes' times, else from scaled roofline times."""
+    gpu = device_of(mode.gpu)
+    try:
+        by_bound = bounding_ms(table, gpu, mode.precision, sizes, classes or None, fp32_products)
+    except EpochcastError:  # a precision without rates, such as fp32_or_tf32
+        return {}
+    total = sum(by_bound.values(), np.zeros(len(sizes)))
+    return {name: ms * gpu_ms / total for name, ms in by_bound.items()}
+
+
+def _measured_modes(own: Explanation, explanations: Sequence[Explanation]) -> tuple[OtherMode, ...]:
+    """The same CNN measured in other precisions and memory formats, where batch sizes are common."""
+    modes = []
+    for other in explanations:
+        is_alike = all(getattr(own, name) == getattr(other, name) for name in _SERIES)
+        is_mode = is_alike and any(getattr(own, name) != getattr(other, name) for name in _MODE)
+        if not is_mode or not set(own.batch_sizes) & set(other.batch_sizes):
+            continue
+        unknown = (math.nan,) * len(own.batch_sizes)
+        factor, gpu_factor = (_ratios(own, other, name) for name in ("iteration_time_ms", "gpu_time_ms"))
+        modes.append(
+            OtherMode(
+                other.precision,
+                other.float32_matmul_precision,
+                other.memory_format,
+                factor,
+                unknown,
+                unknown,
+                gpu_factor,
+                MEASURED_METHOD,
+                (),
+            )
+        )
+    return tuple(modes)
+
+
+def _ratios(own: Explanation, other: Explanation, name: str) -> Numbers:
+    ms_of = dict(zip(other.batch_sizes, getattr(other, name), strict=True))
+    own_ms = zip(own.batch_sizes, getattr(own, name), strict=True)
+    return tuple(ms_of.get(size, math.nan) / ms for size, ms in own_ms)

@@ -63,10 +63,15 @@ class Reason:
         return f"{self.kind}: {self.text}"
 
 
+def reason_of(kind: Kind, text: str) -> Reason:
+    """A reason with the remedy of its kind."""
+    return Reason(kind, text, REMEDIES[kind])
+
+
 def as_answered(reasons: Iterable[forecast.Reason]) -> tuple[Reason, ...]:
     """The reasons of a forecast as answers show them: those first that widen the interval most."""
     widest_first = sorted(reasons, key=lambda reason: -reason.widens)
-    return tuple(Reason(reason.kind, reason.text, REMEDIES[reason.kind]) for reason in widest_first)
+    return tuple(reason_of(reason.kind, reason.text) for reason in widest_first)
 
 
 def remedy_of(reasons: Iterable[Reason]) -> str | None:

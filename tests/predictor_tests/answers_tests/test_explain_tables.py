@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.answers.explain_measured import explain_measurements, is_measurement_table
+from predictor.answers.explain import explain_measurements, is_measurement_table
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, SchemaError
 from predictor.operators.operators import operators_of
