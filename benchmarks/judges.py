@@ -208,7 +208,7 @@ def _of_other_gpus(layers: LayerModels, gpu: str) -> LayerModels:
     """The shipped operators of all GPUs but one, without those that rest on measurements of it."""
     models = layers.in_files()
     return LayerModels(
-        given={model.library.mode: model for model in models if gpu not in _measured_on(model.library)}
+        added={model.library.mode: model for model in models if gpu not in _measured_on(model.library)}
     )
 
 
@@ -322,7 +322,7 @@ def _eager_answers(known: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     fitted = LayerTimes(calibrate=False).fit(known.drop(columns="iteration_time_ms_iqr"), times)
     predicted = []
     for row, mode in zip(rows.to_dict("records"), modes_of(rows), strict=True):
-        layers = fitted.models_.given[mode]
+        layers = fitted.models_.added[mode]
         sums = layer_sums(layers.library, row["layer_table"], np.array([float(row["batch_size"])]))
         predicted.append(float(join_host(layers.law.gpu_ms(sums), np.array([layers.law.host_ms(sums)]))[0]))
     return rows[["gpu", *MODE, "cnn"]].assign(measured=rows["iteration_time_ms"], predicted=predicted)

@@ -153,7 +153,7 @@ class OwnMeasurements:
         """
         from predictor.models.layer_times.files import library_mode
 
-        libraries = [each for each in self.model.layers.given if each.gpu == gpu.name]
+        libraries = [each for each in self.model.layers.added if each.gpu == gpu.name]
         rows = [row for row in self.targets if str(row["gpu"]) == gpu.name]
         used = library_mode(gpu, mode) in libraries or any(
             parts == 1 and _in_mode(row, mode) and _measured_ms(row, mode) is not None for row in rows

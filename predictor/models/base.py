@@ -99,9 +99,9 @@ class Predictor:
         """The arguments of `__init__`, as scikit-learn's clones and pipelines ask for them."""
         return {name: getattr(self, name) for name in self._parameter_names()}
 
-    def set_params(self, **given: Any) -> Self:
+    def set_params(self, **parameters: Any) -> Self:
         """Set arguments of `__init__`; a ValueError names one that there is not."""
-        for name, value in given.items():
+        for name, value in parameters.items():
             if name not in self._parameter_names():
                 raise ValueError(
                     f"{type(self).__name__} has no parameter {name!r}: {self._parameter_names()}"
@@ -112,12 +112,14 @@ class Predictor:
     @classmethod
     def _parameter_names(cls) -> list[str]:
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        given = inspect.signature(cls.__init__).parameters.values()
-        return sorted(each.name for each in given if each.kind in kinds and each.name != "self")
+        declared = inspect.signature(cls.__init__).parameters.values()
+        return sorted(
+            parameter.name for parameter in declared if parameter.kind in kinds and parameter.name != "self"
+        )
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
-        return f"{type(self).__name__}({given})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({arguments})"
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> Self:
         """Learn from a feature table of n rows and their times, of shape (n,)."""
@@ -134,8 +136,8 @@ class Predictor:
         """Times in ms, shape (n_rows,), corrected by `anchors` where it uses them; errors as of `forecasts`."""
         times = np.empty(len(self._checked(X, self.columns)))
         for cases, rows in self._alike(X, anchors):
-            for found, at in zip(self._times(cases), rows, strict=True):
-                times[at] = found
+            for time_ms, at in zip(self._times(cases), rows, strict=True):
+                times[at] = time_ms
         return times
 
     def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:
@@ -147,10 +149,10 @@ class Predictor:
         return low, high
 
     def _times(self, cases: Sequence[Case]) -> list[Floats]:
-        return [each.iteration_time_ms for each in self.forecasts(cases)]
+        return [forecast.iteration_time_ms for forecast in self.forecasts(cases)]
 
     def _ends(self, cases: Sequence[Case]) -> list[tuple[Floats, Floats]]:
-        return [(each.low_ms, each.high_ms) for each in self.forecasts(cases)]
+        return [(forecast.low_ms, forecast.high_ms) for forecast in self.forecasts(cases)]
 
     def _alike(
         self, X: pd.DataFrame, anchors: Anchors | None
@@ -160,20 +162,22 @@ class Predictor:
         if anchors is not None and len(anchors[0]):
             times = times_of(anchors[1], len(anchors[0]), "iteration_time_ms")
             for run, rows in cases_of(anchors[0]):
-                known = runs.setdefault((run.cnn, run.image_size), [])
+                runs_of_cnn = runs.setdefault((run.cnn, run.image_size), [])
                 where = run.gpu.name, run.image_size, run.mode.precision
                 for size, ms in zip(run.batch_sizes, times[rows], strict=True):
-                    known.append((run, Anchor(where[0], int(size), float(ms), *where[1:], of_table=True)))
+                    runs_of_cnn.append(
+                        (run, Anchor(where[0], int(size), float(ms), *where[1:], of_table=True))
+                    )
         usual = Mode().precision
         alike: dict[tuple[Any, ...], list[tuple[Case, NDArray[np.intp]]]] = {}
         for case, rows in cases_of(X):
-            known = runs.get((case.cnn, case.image_size), [])
-            own = tuple(anchor for run, anchor in known if self._is_run_of(run, case))
+            runs_of_cnn = runs.get((case.cnn, case.image_size), [])
+            own = tuple(anchor for run, anchor in runs_of_cnn if self._is_run_of(run, case))
             mode = replace(case.mode, precision=usual)
             key = case.cnn, case.image_size, id(case.table), mode, case.measuring, case.batch_sizes.tobytes()
             alike.setdefault(key, []).append((replace(case, anchors=own), rows))
-        for some in alike.values():
-            yield [case for case, _ in some], [rows for _, rows in some]
+        for members in alike.values():
+            yield [case for case, _ in members], [rows for _, rows in members]
 
     def _is_run_of(self, run: Case, case: Case) -> bool:
         """Whether a run of the case's CNN is an anchor of the case."""
@@ -200,11 +204,11 @@ class Predictor:
         return {"parameters": self.get_params(deep=False), "learned": self._learned()}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Self:
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """A fitted estimator from `to_json`; a KeyError, TypeError or ValueError if it is damaged."""
-        given = found["parameters"].items()
-        made = cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in given})
-        made._restore(found["learned"])
+        parameters = stored["parameters"].items()
+        made = cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in parameters})
+        made._restore(stored["learned"])
         return made
 
     def _learned(self) -> dict[str, Any]:
@@ -353,9 +357,9 @@ class WholePredictor(Predictor):
         for kind, rows in self._left_out(X):
             errors.setdefault(kind, []).extend(self._errors_without(X, y, rows))
         self.half_widths_ = {
-            kind: max(float(np.quantile(each, COVERAGE)), 1e-6)
-            for kind, each in errors.items()
-            if len(each) >= _LEAST_ROWS
+            kind: max(float(np.quantile(log_errors, COVERAGE)), 1e-6)
+            for kind, log_errors in errors.items()
+            if len(log_errors) >= _LEAST_ROWS
         }
         return self
 
@@ -376,16 +380,16 @@ class WholePredictor(Predictor):
 
     def _errors_without(self, X: pd.DataFrame, y: Floats, rows: NDArray[np.intp]) -> list[float]:
         """|ln(measured / predicted)| of rows that it answers when fitted on the others."""
-        rest = np.setdiff1d(np.arange(len(X)), rows)
-        if not rows.size or not rest.size:
+        kept = np.setdiff1d(np.arange(len(X)), rows)
+        if not rows.size or not kept.size:
             return []
         try:
-            fitted = type(self)(**self.get_params()).fit(X.iloc[rest], y[rest])
+            fitted = type(self)(**self.get_params()).fit(X.iloc[kept], y[kept])
         except (SchemaError, OutOfRangeError):  # too few rows without these
             return []
         errors: list[float] = []
-        asked = X.iloc[rows]
-        for case, places in cases_of(asked):
+        left_out = X.iloc[rows]
+        for case, places in cases_of(left_out):
             try:
                 fitted.scope(case)
                 times = np.sum(list(fitted.parts(case).values()), axis=0)
@@ -400,12 +404,12 @@ class WholePredictor(Predictor):
         return super().to_json() | {name: value for name, value in calibrated.items() if value is not None}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Self:
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """As of `Predictor`."""
-        made = super().from_json(found)
-        if "half_widths" in found:
-            made.half_widths_ = {str(kind): finite(width) for kind, width in found["half_widths"].items()}
-            made.trained_on_ = str(found["trained_on"])
+        made = super().from_json(stored)
+        if "half_widths" in stored:
+            made.half_widths_ = {str(kind): finite(width) for kind, width in stored["half_widths"].items()}
+            made.trained_on_ = str(stored["trained_on"])
         return made
 
 
@@ -419,16 +423,16 @@ def cases_of(X: pd.DataFrame) -> Iterator[tuple[Case, NDArray[np.intp]]]:
     tables = X["layer_table"].to_numpy() if "layer_table" in X else np.full(len(X), None)
     fed = zip(is_set(X, "copies_input").tolist(), is_set(X, "waits_for_loader").tolist(), strict=True)
     groups: dict[tuple[Any, ...], list[int]] = {}
-    for place, (row, of_row) in enumerate(zip(words.itertuples(index=False, name=None), fed, strict=True)):
-        groups.setdefault((*row, of_row, id(tables[place])), []).append(place)
+    for position, (row, of_row) in enumerate(zip(words.itertuples(index=False, name=None), fed, strict=True)):
+        groups.setdefault((*row, of_row, id(tables[position])), []).append(position)
     sizes = numbers_of(X, "batch_size", SchemaError)
-    for (gpu, cnn, image_size, source, host, passes, *mode, of_row, _), places in groups.items():
-        known = {
+    for (gpu, cnn, image_size, source, host, passes, *mode, of_row, _), positions in groups.items():
+        named_fields = {
             name: word for name, word in zip(_OF_CASES[_FIRST_OF_MODE:], mode, strict=True) if word != UNKNOWN
         }
-        read = {n: w == "True" if isinstance(getattr(usual, n), bool) else w for n, w in known.items()}
-        device, table = device_of(str(gpu)), tables[places[0]]
-        rows = np.array(places, dtype=np.intp)
+        read = {n: w == "True" if isinstance(getattr(usual, n), bool) else w for n, w in named_fields.items()}
+        device, table = device_of(str(gpu)), tables[positions[0]]
+        rows = np.array(positions, dtype=np.intp)
         machine = f"{'' if source == UNKNOWN else source}: {device.name if host == UNKNOWN else host}"
         copies, waits = of_row
         measuring = Measuring(machine, copies, waits, "training" if passes == UNKNOWN else str(passes))
@@ -500,9 +504,9 @@ def times_of(y: ArrayLike | None, n_rows: int, name: str) -> Floats:
 
 
 def _refuse_values(X: pd.DataFrame, column: str, allowed: tuple[str, ...], name: str) -> None:
-    others = sorted(set(mode_words(X, (column,))[column]) - {*allowed, UNKNOWN})
-    if others:
+    refused = sorted(set(mode_words(X, (column,))[column]) - {*allowed, UNKNOWN})
+    if refused:
         raise SchemaError(
-            f"{name} takes rows whose {column} is {' or '.join(allowed)}, got {', '.join(others)}. "
+            f"{name} takes rows whose {column} is {' or '.join(allowed)}, got {', '.join(refused)}. "
             "Leave these rows out."
         )

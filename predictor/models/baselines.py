@@ -83,7 +83,10 @@ class FlopsRatio(WholePredictor):
             if self.by_cnn:
                 runs = map(_Run, [case.gpu.name] * len(rows), case.batch_sizes.tolist(), reached.tolist())
                 self.runs_.setdefault(_of_cnn(case), []).extend(runs)
-        self.per_flop_ = {precision: float(np.median(each)) for precision, each in sorted(shares.items())}
+        self.per_flop_ = {
+            precision: float(np.median(inverse_shares))
+            for precision, inverse_shares in sorted(shares.items())
+        }
         self.gpus_ = tuple(sorted({case.gpu.name for case, _ in cases_of(X)}))
         return self
 
@@ -125,10 +128,10 @@ class FlopsRatio(WholePredictor):
                 return float(np.median(alike))
         precision = case.mode.precision
         if case.table is None or f"precision {precision}" not in self.per_flop_:
-            known = ", ".join(name.removeprefix("precision ") for name in self.per_flop_)
+            timed = ", ".join(name.removeprefix("precision ") for name in self.per_flop_)
             raise OutOfRangeError(
                 f"{case.cnn} at image size {case.image_size} was not timed in {precision}, and its time follows "
-                f"from no other: it has no layer table, or no CNN was timed in {precision} (timed: {known}). "
+                f"from no other: it has no layer table, or no CNN was timed in {precision} (timed: {timed}). "
                 "Ask for one of these precisions, or add a measurement or a layer table of this CNN."
             )
         return self.per_flop_[f"precision {precision}"] * cnn_flops(case.table, 1)
@@ -141,16 +144,16 @@ class FlopsRatio(WholePredictor):
 
     def _learned(self) -> dict[str, Any]:
         self._check_fitted("per_flop_")
-        runs = [[list(cnn), list(map(list, some))] for cnn, some in self.runs_.items()]
+        runs = [[list(cnn), list(map(list, runs_of_cnn))] for cnn, runs_of_cnn in self.runs_.items()]
         return {"per_flop": self.per_flop_, "runs": runs, "gpus": list(self.gpus_)}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
         self.per_flop_ = {name: finite(value) for name, value in learned["per_flop"].items()}
         self.runs_ = {
             (str(cnn), int(size), str(precision)): [
-                _Run(str(gpu), finite(b), finite(ms)) for gpu, b, ms in some
+                _Run(str(gpu), finite(b), finite(ms)) for gpu, b, ms in stored_runs
             ]
-            for (cnn, size, precision), some in learned["runs"]
+            for (cnn, size, precision), stored_runs in learned["runs"]
         }
         self.gpus_ = tuple(learned["gpus"])
 
@@ -213,9 +216,9 @@ class _OfOwnRuns(Predictor):
         for series, rows in rows_by_series(table).items():
             if series not in self.runs_:
                 gpu, cnn, image_size, *mode = series
-                known = ", ".join(word for word in mode if word != UNKNOWN)
+                mode_text = ", ".join(word for word in mode if word != UNKNOWN)
                 raise OutOfRangeError(
-                    f"{self.name} has no two batch sizes of {cnn} at image size {image_size} on {gpu} ({known}). "
+                    f"{self.name} has no two batch sizes of {cnn} at image size {image_size} on {gpu} ({mode_text}). "
                     "Measure two, or use a predictor that carries over between GPUs and CNNs."
                 )
             times[rows] = self._times_ms(*self.runs_[series], sizes[rows])
@@ -227,7 +230,7 @@ class _OfOwnRuns(Predictor):
         return unknown, unknown
 
     @staticmethod
-    def _times_ms(sizes: Floats, times_ms: Floats, asked: Floats) -> Floats:
+    def _times_ms(sizes: Floats, times_ms: Floats, batch_sizes: Floats) -> Floats:
         """Times at the batch sizes asked, given measured ones."""
         raise NotImplementedError
 
@@ -242,8 +245,10 @@ class Line(_OfOwnRuns):
     name: ClassVar[str] = "line"
 
     @staticmethod
-    def _times_ms(sizes: Floats, times_ms: Floats, asked: Floats) -> Floats:
-        return np.asarray(np.polyval(np.polyfit(sizes, times_ms, 1, w=1 / times_ms), asked), dtype=float)
+    def _times_ms(sizes: Floats, times_ms: Floats, batch_sizes: Floats) -> Floats:
+        return np.asarray(
+            np.polyval(np.polyfit(sizes, times_ms, 1, w=1 / times_ms), batch_sizes), dtype=float
+        )
 
 
 class Interpolation(_OfOwnRuns):
@@ -256,9 +261,9 @@ class Interpolation(_OfOwnRuns):
     name: ClassVar[str] = "interpolation"
 
     @staticmethod
-    def _times_ms(sizes: Floats, times_ms: Floats, asked: Floats) -> Floats:
+    def _times_ms(sizes: Floats, times_ms: Floats, batch_sizes: Floats) -> Floats:
         from scipy.interpolate import make_interp_spline
 
         at, member = np.unique(np.log(sizes), return_inverse=True)
-        known = np.bincount(member, np.log(times_ms)) / np.bincount(member)
-        return np.asarray(np.exp(make_interp_spline(at, known, k=1)(np.log(asked))), dtype=float)
+        log_ms = np.bincount(member, np.log(times_ms)) / np.bincount(member)
+        return np.asarray(np.exp(make_interp_spline(at, log_ms, k=1)(np.log(batch_sizes))), dtype=float)

@@ -20,7 +20,7 @@ from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.forecast import IterationForecast, Reason
 from predictor.models.join import with_gpu_share
-from predictor.models.ratios import Change, Ratios, Way, ratios_of
+from predictor.models.ratios import Change, DerivedMode, Ratios, ratios_of
 from predictor.operators.kernels import KERNEL_CLASSES, OPERATOR_CLASS_OF_KERNELS, kernels_of
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _change(
     )
 
 
-CHAINER_BY_PYTORCH = Way(
+CHAINER_BY_PYTORCH = DerivedMode(
     "chainer",
     lambda _, gpu, mode: pytorch_mode(gpu, mode),
     lambda mode: replace(mode, framework="pytorch", memory_format="nchw"),

@@ -22,7 +22,7 @@ from predictor.errors import OutOfRangeError
 from predictor.models.chainer import CONVOLUTIONS, PRODUCTS
 from predictor.models.forecast import IterationForecast, Reason
 from predictor.models.hosts import autocast_host, enqueued
-from predictor.models.ratios import Change, Ratios, Way, ratios_of
+from predictor.models.ratios import Change, DerivedMode, Ratios, ratios_of
 from predictor.operators.operators import Operator, operators_of, parameter_tensors
 from predictor.operators.work import moved_bytes, operator_class
 
@@ -113,7 +113,11 @@ def eager_parts_ms(
 
 @lru_cache(maxsize=256)
 def _norms_and_pools(table: LayerTable) -> dict[Operator, float]:
-    return {each: n for each, n in operators_of(table).items() if operator_class(each) in _NORMS_AND_POOLS}
+    return {
+        operator: n
+        for operator, n in operators_of(table).items()
+        if operator_class(operator) in _NORMS_AND_POOLS
+    }
 
 
 def _bytes_ms(table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array) -> Array:
@@ -164,7 +168,7 @@ def _host(table: LayerTable, mode: Mode, ratios: Ratios) -> float:
     return left / enqueued(table, mode.optimizer) / autocast_host(mode)
 
 
-COMPILED = Way("compile", _known_mode, lambda mode: replace(mode, capture="eager"), _change)
+COMPILED = DerivedMode("compile", _known_mode, lambda mode: replace(mode, capture="eager"), _change)
 """Compiled iterations from eager ones in `eager_mode`.
 
 GPU time = `products` x eager convolutions and matrix products under autocast, their casts with them, else all of it

@@ -135,11 +135,11 @@ class Exchange:
         team: Places,
     ) -> Exchange:
         """Exchanges of many teams, an entry per row, which is `teams[team]` of `gpus[gpu]`, and not None."""
-        of_teams = [None if each is None else _of_team(gradients, each) for each in teams]
-        bandwidth = np.array([each.memory_bandwidth_gb_per_s for each in gpus])
+        of_teams = [None if entry is None else _of_team(gradients, entry) for entry in teams]
+        bandwidth = np.array([entry.memory_bandwidth_gb_per_s for entry in gpus])
 
         def column(name: str) -> Array:
-            return np.array([math.nan if each is None else getattr(each, name) for each in of_teams])[team]
+            return np.array([math.nan if entry is None else getattr(entry, name) for entry in of_teams])[team]
 
         copies_ms = _copies_ms(gradients, bandwidth[gpu])
         ends = column("ring_ms"), copies_ms, column("synchronising_ms"), column("slowest")
@@ -211,7 +211,7 @@ def _synchronising_ms(gradients: Gradients, team: Team) -> float:
 
 
 def add_data_parallelism(
-    one: IterationForecast,
+    single_gpu: IterationForecast,
     table: LayerTable,
     gpu: Gpu,
     mode: Mode,
@@ -219,16 +219,18 @@ def add_data_parallelism(
 ) -> IterationForecast:
     """Forecast of a team's iteration from that of one of its GPUs at the same local batch sizes.
 
-    `one`: of `gpu` in `mode` at the batch sizes of one GPU. `team`: two GPUs or more; one GPU gives `one` itself. Its
-    interval is that of one GPU with what the law may err, wider for teams that were not measured.
+    `single_gpu`: of `gpu` in `mode` at the batch sizes of one GPU; returned itself for a team of one. The interval is
+    that of one GPU joined with the law's error, wider for teams that were not measured.
     """
     if team.n_gpus == 1:
-        return one
-    times, reasons = {name: getattr(one, name) for name in _TIMES}, team_reasons(team, mode)
-    first = np.zeros(len(one.extrapolates), dtype=np.int64)
+        return single_gpu
+    times, reasons = {name: getattr(single_gpu, name) for name in _TIMES}, team_reasons(team, mode)
+    first = np.zeros(len(single_gpu.extrapolates), dtype=np.int64)
     changed: dict[str, Any] = team_times(times, table, [gpu], first, [team], first, mode)
-    changed["extrapolates"] = tuple((*some, *reasons) for some in one.extrapolates)
-    return replace(one, **changed)
+    changed["extrapolates"] = tuple(
+        (*single_gpu_reasons, *reasons) for single_gpu_reasons in single_gpu.extrapolates
+    )
+    return replace(single_gpu, **changed)
 
 
 def team_times(
@@ -252,13 +254,17 @@ def team_times(
     """
     exchange = Exchange.of_rows(Gradients.of(table), gpus, gpu, teams, team)
     ratios = ratios_of("data_parallel")
-    widens = np.array([math.nan if each is None else _widens(each, mode) for each in teams])[team]
+    widens = np.array([math.nan if candidate is None else _widens(candidate, mode) for candidate in teams])[
+        team
+    ]
     one_ms, one_gpu_ms, one_host_ms = (times[f"{name}_time_ms"] for name in ("iteration", "gpu", "host"))
     eager = not mode.replays
     waits_ms = one_host_ms if eager else np.zeros_like(one_ms)
     time_ms = team_iteration_ms(one_ms, waits_ms, exchange, sharpness=sharpness_of(mode.framework))
     low_ms, high_ms = _interval(one_ms, times["low_ms"], times["high_ms"], time_ms, ratios.spread, widens)
-    high_ms *= np.exp([0.0 if each is None else _wait_of_machines(each) for each in teams])[team]
+    high_ms *= np.exp([0.0 if candidate is None else _wait_of_machines(candidate) for candidate in teams])[
+        team
+    ]
     gpu_ms = one_gpu_ms + added_gpu_ms(one_gpu_ms, exchange)
     gpu_low, gpu_high = _interval(
         one_gpu_ms, times["gpu_low_ms"], times["gpu_high_ms"], gpu_ms, ratios.spread, widens

@@ -74,26 +74,26 @@ class Ranges:
         return asdict(self) | {name: ["|".join(words) for words in getattr(self, name)] for name in _JOINED}
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Ranges:
+    def from_json(cls, stored: dict[str, Any]) -> Ranges:
         """Read `as_json`."""
-        low, high = found["batch_size"]
-        split = {name: tuple(tuple(words.split("|")) for words in found[name]) for name in _JOINED}
+        low, high = stored["batch_size"]
+        split = {name: tuple(tuple(words.split("|")) for words in stored[name]) for name in _JOINED}
         return cls(
-            tuple(found["gpus"]),
-            tuple(found["generations"]),
+            tuple(stored["gpus"]),
+            tuple(stored["generations"]),
             split["gpu_modes"],
             split["modes"],
-            tuple(found["layer_types"]),
-            {name: (float(a), float(b)) for name, (a, b) in found["shapes"].items()},
+            tuple(stored["layer_types"]),
+            {name: (float(a), float(b)) for name, (a, b) in stored["shapes"].items()},
             (int(low), int(high)),
         )
 
 
-def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
+def ranges_of(iterations: pd.DataFrame, rows: Rows) -> Ranges:
     """Ranges of rows of whole CNNs; `rows` is `rows_of(whole)`."""
     distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
-    tables = {id(table): table for table in whole["layer_table"]}.values()
-    modes = whole[[name for name in MODE_FIELDS if name in whole]].drop_duplicates()
+    tables = {id(table): table for table in iterations["layer_table"]}.values()
+    modes = iterations[[name for name in MODE_FIELDS if name in iterations]].drop_duplicates()
     return Ranges(
         gpus=tuple(sorted({s.gpu.name for s in rows.contexts})),
         generations=tuple(sorted({s.gpu.generation for s in rows.contexts})),
@@ -107,9 +107,14 @@ def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
     )
 
 
-def _shape_ranges(kernels: Iterable[Kernels]) -> dict[str, tuple[float, float]]:
+def _shape_ranges(of_cnns: Iterable[Kernels]) -> dict[str, tuple[float, float]]:
     """Least and greatest value of each convolution column among CNNs."""
-    extremes = [(each[name][_conv(each)], name) for each in kernels if _conv(each).any() for name in _SHAPES]
+    extremes = [
+        (kernels[name][_conv(kernels)], name)
+        for kernels in of_cnns
+        if _conv(kernels).any()
+        for name in _SHAPES
+    ]
     return {
         name: (
             float(min(values.min() for values, column in extremes if column == name)),
@@ -133,25 +138,27 @@ def reasons(
     outside = [(smaller,) * (n < low) + (larger,) * (n > high) for n in sizes]
     of_cnn = (*_of_cnn(ranges, table), *of_table(table))
     measured = _Measured(ranges.gpus, ranges.generations, ranges.gpu_modes, ranges.modes)
-    found = []
+    by_device = []
     for of_device in _of_devices(measured, tuple(devices)):
         within = (*of_device, *of_cnn)
-        told = {each: (*within, *each) for each in dict.fromkeys(outside)}  # batch sizes share their tuples
-        found.append(tuple([told[each] for each in outside]))
-    return found
+        by_size = {
+            size_reasons: (*within, *size_reasons) for size_reasons in dict.fromkeys(outside)
+        }  # batch sizes share their tuples
+        by_device.append(tuple([by_size[size_reasons] for size_reasons in outside]))
+    return by_device
 
 
 def of_table(table: LayerTable) -> tuple[Reason, ...]:
     """Reasons for caution that follow from the CNN's layer table, whatever the method."""
-    found = [of_warning(warning) for warning in table.warnings]
+    table_reasons = [of_warning(warning) for warning in table.warnings]
     if table.has_unknown_edges:
-        found.append(
+        table_reasons.append(
             Reason("edges", "layers do not say which they read; memory and gradients are those of a chain")
         )
     if any(layer.name.startswith(SECOND_DERIVATIVES) for layer in table):
         text = "second derivatives follow a law of 25 convolutions on an H100, 22 % off on average and 77 at most"
-        found.append(Reason("second_derivatives", text))
-    return tuple(found)
+        table_reasons.append(Reason("second_derivatives", text))
+    return tuple(table_reasons)
 
 
 def of_warning(warning: TableWarning) -> Reason:
@@ -187,13 +194,13 @@ class _Measured(NamedTuple):
 @lru_cache(maxsize=64)
 def _of_devices(measured: _Measured, devices: tuple[tuple[Gpu, Mode], ...]) -> list[tuple[Reason, ...]]:
     """Reasons that follow from GPU and mode; cached: the same GPUs are asked about one CNN after another."""
-    designs, found = _measured_designs(measured.gpus), []
+    designs, by_device = _measured_designs(measured.gpus), []
     for gpu, mode in devices:
         everywhere, precision_known, capture = _of_any_gpu(measured.modes, mode)
         twins = designs.get(design_of(gpu), ())  # with the same chip and rates, the GPU itself included
         here = _on_gpu(measured, gpu, mode, twins) if precision_known and twins else ()
-        found.append((*_of_gpu(measured, gpu, twins), *everywhere, *here, *capture))
-    return found
+        by_device.append((*_of_gpu(measured, gpu, twins), *everywhere, *here, *capture))
+    return by_device
 
 
 def _mode_of_words(words: Mapping[str, object]) -> tuple[str, ...]:
@@ -219,11 +226,11 @@ def _of_gpu(measured: _Measured, gpu: Gpu, twins: tuple[str, ...]) -> tuple[Reas
 @lru_cache(maxsize=8)
 def _measured_designs(gpus: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Measured GPUs by chip design."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_design: dict[str, tuple[str, ...]] = {}
     for name in gpus:
         design = design_of(find_gpu(name))
-        found[design] = (*found.get(design, ()), name)
-    return found
+        by_design[design] = (*by_design.get(design, ()), name)
+    return by_design
 
 
 @lru_cache(maxsize=64)
@@ -232,33 +239,36 @@ def _of_any_gpu(
 ) -> tuple[tuple[Reason, ...], bool, tuple[Reason, ...]]:
     """Settings of this mode never measured on any GPU, whether its precision was, and reasons about `capture`."""
     measured = [dict(zip(MODE_FIELDS, words, strict=True)) for words in modes]
-    with_framework = [each for each in measured if each["framework"] == mode.framework]
+    with_framework = [
+        measured_mode for measured_mode in measured if measured_mode["framework"] == mode.framework
+    ]
     if not with_framework:
         unknown = Reason("framework", f"{mode.framework} was never measured", _WIDENS_OF_FRAMEWORK)
         return (unknown,), False, _of_capture([], mode)
-    asked = {name: str(getattr(mode, name)) for name in MODE_FIELDS}
+    words_of_mode = {name: str(getattr(mode, name)) for name in MODE_FIELDS}
     lacking = [
         name
         for name in _DECISIVE
-        if all(each[name] != asked[name] for each in with_framework)
+        if all(measured_mode[name] != words_of_mode[name] for measured_mode in with_framework)
         and not (name == "optimizer" and mode.framework == "pytorch" and mode.optimizer in TIMED_ALIKE)
     ]
-    found = [
-        Reason(name, f"{_said(name, asked[name])} was never measured with {mode.framework}")
+    lacking_reasons = [
+        Reason(name, f"{_said(name, words_of_mode[name])} was never measured with {mode.framework}")
         for name in lacking
     ]
     if not {*_TOGETHER} & {*lacking} and not any(
-        all(each[name] == asked[name] for name in _TOGETHER) for each in with_framework
+        all(measured_mode[name] == words_of_mode[name] for name in _TOGETHER)
+        for measured_mode in with_framework
     ):
         words = f"{mode.precision} with {mode.memory_format}{' and XLA' * mode.xla}"
-        found.append(Reason("mode", f"{mode.framework} was never measured in {words}"))
-    return tuple(found), "precision" not in lacking, _of_capture(with_framework, mode)
+        lacking_reasons.append(Reason("mode", f"{mode.framework} was never measured in {words}"))
+    return tuple(lacking_reasons), "precision" not in lacking, _of_capture(with_framework, mode)
 
 
 def _on_gpu(measured: _Measured, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tuple[Reason, ...]:
     """Settings measured only on other chips; none if this chip was not measured at all."""
     modes = _modes_by_gpu(measured.gpu_modes)
-    here = [each for twin in twins for each in modes.get(twin, ())]
+    here = [measured_mode for twin in twins for measured_mode in modes.get(twin, ())]
     if not here or (mode.framework, mode.precision) in here:
         return ()
     if all(precision != mode.precision for _, precision in here):
@@ -271,14 +281,17 @@ def _on_gpu(measured: _Measured, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -
 @lru_cache(maxsize=8)
 def _modes_by_gpu(gpu_modes: tuple[tuple[str, ...], ...]) -> dict[str, list[tuple[str, str]]]:
     """Frameworks and precisions measured on each GPU."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_gpu: dict[str, list[tuple[str, str]]] = {}
     for gpu, framework, precision in gpu_modes:
-        found.setdefault(gpu, []).append((framework, precision))
-    return found
+        by_gpu.setdefault(gpu, []).append((framework, precision))
+    return by_gpu
 
 
 def _of_capture(with_framework: Sequence[Mapping[str, str]], mode: Mode) -> tuple[Reason, ...]:
-    if any(each["capture"] == mode.capture for each in with_framework) or mode.capture == "eager":
+    if (
+        any(measured_mode["capture"] == mode.capture for measured_mode in with_framework)
+        or mode.capture == "eager"
+    ):
         return ()
     return (Reason("capture", f"{mode.capture} was never measured; the host time is taken as zero"),)
 
@@ -290,11 +303,11 @@ def _said(name: str, word: str) -> str:
 
 @lru_cache(maxsize=512)
 def _of_cnn(ranges: Ranges, table: LayerTable) -> tuple[Reason, ...]:
-    found = []
+    cnn_reasons = []
     unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *VIEW_TYPES})
     if unknown:
         widens = WIDENS * (1.0 + _WIDENS_PER_SHARE * _share_unmeasured(table))
-        found.append(Reason("operator", f"{', '.join(unknown)} never measured", widens))
+        cnn_reasons.append(Reason("operator", f"{', '.join(unknown)} never measured", widens))
     kernels = kernels_of(table)
     conv = _conv(kernels)
     outside = [
@@ -303,8 +316,8 @@ def _of_cnn(ranges: Ranges, table: LayerTable) -> tuple[Reason, ...]:
         if conv.any() and not low <= kernels[name][conv].min() <= kernels[name][conv].max() <= high
     ]
     if outside:
-        found.append(Reason("shape", f"convolutions with {', '.join(outside)} never measured"))
-    return tuple(found)
+        cnn_reasons.append(Reason("shape", f"convolutions with {', '.join(outside)} never measured"))
+    return tuple(cnn_reasons)
 
 
 @lru_cache(maxsize=512)

@@ -34,12 +34,12 @@ HELD_OUT = "_held_out_targets.csv.gz"
 """Ends the names of our own tables that no fit reads, so that a model can be judged on them."""
 
 
-def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = None) -> list[LayerModel]:
+def fit_layer_models(measurements: pd.DataFrame, earlier: LayerModels | None = None) -> list[LayerModel]:
     """Layer models of every GPU and mode whose operators a measurement table has; none if it has no operators.
 
-    `measurements`: a checked measurement table; weights are fitted on its targets, which are CNNs of the zoo. `known`:
-    earlier models: they supply operators missing from the table, which corrects them, and prior weights, if need be
-    those of another GPU or mode.
+    `measurements`: a checked measurement table; weights are fitted on its targets, which are CNNs of the zoo.
+    `earlier`: models whose operators the table corrects and completes, and whose weights are priors, if need be those
+    of another GPU or mode.
     """
     from predictor.measurements.features import feature_table
     from predictor.models.layer_times.estimator import LayerTimes, libraries_of
@@ -48,12 +48,12 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     targets = measurements[(measurements["kind"].fillna("target") == "target") & _trained(measurements)]
     targets = _of_one_instrument(targets, operators)
     libraries = libraries_of(operators)
-    known = known or LayerModels()
+    earlier = earlier or LayerModels()
     if not libraries:
         return []
     features = feature_table(targets) if len(targets) else None
-    models = LayerTimes().learn(libraries, features, known)
-    alone = not known.modes()
+    models = LayerTimes().learn(libraries, features, earlier)
+    alone = not earlier.modes()
     return [
         replace(model, law=_with_noise(model.law, operators, judged=alone and model.law.is_fitted))
         for model in models
@@ -124,15 +124,17 @@ class TrainingData:
         uploaded = None if uploaded is None else _checked(uploaded)
         of_others = published_features(published)  # first: it says at once if they are missing
         own = own_measurements()
-        others, layers = _of_no_instrument(own), own
+        without_instrument, layers = _of_no_instrument(own), own
         if uploaded is not None:
-            others, layers = (pd.concat([each, uploaded], ignore_index=True) for each in (others, own))
+            without_instrument, layers = (
+                pd.concat([table, uploaded], ignore_index=True) for table in (without_instrument, own)
+            )
         parts = [
             of_others,
-            feature_table(_without_layers(others)),
+            feature_table(_without_layers(without_instrument)),
             feature_table(_sample_of_operators(own)),
         ]
-        provenance = [{"source": name, **asdict(each.provenance)} for name, each in DATA_SETS.items()]
+        provenance = [{"source": name, **asdict(table.provenance)} for name, table in DATA_SETS.items()]
         features = pd.concat(parts, ignore_index=True)
         return cls(features, layers, own_measurements(_OF_PROXIES), provenance)
 
@@ -171,9 +173,9 @@ class TrainingData:
         models = fit_layer_models(self.layers)
         if self.provenance:
             models = [
-                replace(each, library=replace(each.library, host=None))
-                for each in models
-                if isinstance(each.library, OperatorLibrary)  # all are: nothing is carried over yet
+                replace(model, library=replace(model.library, host=None))
+                for model in models
+                if isinstance(model.library, OperatorLibrary)  # all are: nothing is carried over yet
             ]
         return LayerModels().with_more(models)
 
@@ -183,7 +185,7 @@ class TrainingData:
 
     def model(self) -> Model:
         """The whole served model; a DataError if there are too few rows."""
-        whole = _whole(self.features)
+        iterations = _whole(self.features)
         estimator = self.law()
         if not estimator.law_.calibration.variances:
             raise DataError(
@@ -194,8 +196,8 @@ class TrainingData:
             roofline=estimator,
             layers=self.layer_models(),
             methods=self.methods(),
-            epoch_ms_per_iteration=between_iterations(whole),
-            card=_card(self.features, whole, self.provenance, estimator),
+            epoch_ms_per_iteration=between_iterations(iterations),
+            card=_card(self.features, iterations, self.provenance, estimator),
         )
 
 
@@ -254,11 +256,11 @@ def own_measurements(kinds: Sequence[str] = ("targets", "operators")) -> pd.Data
     from predictor.measurements.table import read_measurements
 
     folder = data_root() / "measurements"
-    found = [path for kind in kinds for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
-    found = [path for path in found if not path.name.endswith(HELD_OUT)]
-    if not any(path.name.endswith("_targets.csv.gz") for path in found):
+    paths = [path for kind in kinds for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
+    paths = [path for path in paths if not path.name.endswith(HELD_OUT)]
+    if not any(path.name.endswith("_targets.csv.gz") for path in paths):
         raise DataError(f"{folder} has no *_targets.csv.gz. Fit the default in a checkout.")
-    return pd.concat([read_measurements(path) for path in found], ignore_index=True)
+    return pd.concat([read_measurements(path) for path in paths], ignore_index=True)
 
 
 def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
@@ -315,21 +317,21 @@ def _whole(features: pd.DataFrame) -> pd.DataFrame:
     from predictor.models.roofline.rows import whole_iterations
 
     targets = whole_iterations(features)
-    whole = targets[targets["layer_table"].notna()]
-    if len(whole) < _LEAST_ROWS:
+    iterations = targets[targets["layer_table"].notna()]
+    if len(iterations) < _LEAST_ROWS:
         raise DataError(
-            f"{len(whole)} rows of CNNs with known layers are too few to fit on: it takes {_LEAST_ROWS}. "
+            f"{len(iterations)} rows of CNNs with known layers are too few to fit on: it takes {_LEAST_ROWS}. "
             "Name CNNs as the zoo does (`epochcast cnn list`), or give their layer tables."
         )
-    return whole
+    return iterations
 
 
-def between_iterations(whole: pd.DataFrame) -> dict[str, float]:
+def between_iterations(iterations: pd.DataFrame) -> dict[str, float]:
     """Milliseconds between two iterations of an epoch by framework, from rows whose epoch was timed."""
-    found: dict[str, float] = {}
-    if not {"epoch_time_s", "framework"} <= set(whole.columns):
-        return found
-    for framework, rows in whole[whole["epoch_time_s"].notna()].groupby("framework"):
+    ms_by_framework: dict[str, float] = {}
+    if not {"epoch_time_s", "framework"} <= set(iterations.columns):
+        return ms_by_framework
+    for framework, rows in iterations[iterations["epoch_time_s"].notna()].groupby("framework"):
         overhead = fit_epoch_overhead(
             rows["epoch_time_s"],
             rows["iteration_time_ms"],
@@ -338,18 +340,18 @@ def between_iterations(whole: pd.DataFrame) -> dict[str, float]:
             rows["image_size"],
             rows["validation_samples"].fillna(0) if "validation_samples" in rows else 0,
         )
-        found[str(framework)] = overhead.ms_per_iteration
-    return found
+        ms_by_framework[str(framework)] = overhead.ms_per_iteration
+    return ms_by_framework
 
 
 def _card(
-    features: pd.DataFrame, whole: pd.DataFrame, provenance: list[dict[str, Any]], estimator: Roofline
+    features: pd.DataFrame, iterations: pd.DataFrame, provenance: list[dict[str, Any]], estimator: Roofline
 ) -> dict[str, Any]:
     from predictor.models.roofline.rows import single_passes
 
     passes = single_passes(features)
-    error = np.abs(estimator.predict(whole) / whole["iteration_time_ms"].to_numpy(dtype=float) - 1)
-    named = set(whole["source"].dropna().astype(str)) if "source" in whole else set()
+    error = np.abs(estimator.predict(iterations) / iterations["iteration_time_ms"].to_numpy(dtype=float) - 1)
+    named = set(iterations["source"].dropna().astype(str)) if "source" in iterations else set()
     sources = sorted(named) or ["own measurements"]
     return {
         "name": "roofline",

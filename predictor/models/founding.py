@@ -85,16 +85,16 @@ def _summands(terms: Terms, coefficients: Mapping[str, float], power: float) -> 
     parts = {name: coefficients[name] * feature for name, feature in terms.items()}
     if power == 1.0:
         return parts
-    raised = {name: part**power for name, part in parts.items()}
+    raised = {name: summand**power for name, summand in parts.items()}
     time = np.sum(list(raised.values()), axis=0) ** (1 / power)
-    return {name: each / time ** (power - 1) for name, each in raised.items()}
+    return {name: raised_ms / time ** (power - 1) for name, raised_ms in raised.items()}
 
 
 def _table_of(terms: Sequence[Terms]) -> pd.DataFrame:
     """Terms of cases as one table; one that a case lacks is none of its parts."""
     import pandas as pd
 
-    return pd.concat([pd.DataFrame(each) for each in terms], ignore_index=True).fillna(0.0)
+    return pd.concat([pd.DataFrame(case_terms) for case_terms in terms], ignore_index=True).fillna(0.0)
 
 
 def _words(mode: Mode) -> ModeWords:
@@ -110,8 +110,8 @@ def _counted(case: Case, proxies: tuple[str, ...]) -> tuple[Reason, ...]:
     n_unlike, n_layers, examples = unlike_layers(table_of(case), proxies)
     if not n_unlike:
         return ()
-    some = ", ".join(examples[:_EXAMPLES]) + (" ..." if len(examples) > _EXAMPLES else "")
-    text = f"{n_unlike} of {n_layers} layers count as the nearest proxy, scaled by their work: {some}"
+    named = ", ".join(examples[:_EXAMPLES]) + (" ..." if len(examples) > _EXAMPLES else "")
+    text = f"{n_unlike} of {n_layers} layers count as the nearest proxy, scaled by their work: {named}"
     return (Reason("shape", text, 1.0),)
 
 
@@ -122,9 +122,9 @@ def _beyond(name: str, sizes: Floats, low: float, high: float) -> list[tuple[Rea
 
 
 def _not_fitted(name: str, mode: ModeWords, fitted: Sequence[ModeWords]) -> OutOfRangeError:
-    known = "; ".join(_in_words(each) for each in fitted) or "in no mode of this model"
+    modes = "; ".join(map(_in_words, fitted)) or "in no mode of this model"
     return OutOfRangeError(
-        f"{name} was not fitted in {_in_words(mode)}; fitted: {known}. Ask for one of these, or leave the method out."
+        f"{name} was not fitted in {_in_words(mode)}; fitted: {modes}. Ask for one of these, or leave the method out."
     )
 
 
@@ -197,17 +197,19 @@ class GpuSpecs(_LinearStudy):
         0.
         """
         times = times_of(y, len(self._checked(X, _COLUMNS)), "iteration_time_ms")
-        known = [(case, rows) for case, rows in cases_of(X) if case.table is not None and _is_specified(case)]
-        if not known:
+        rows_of_cases = [
+            (case, rows) for case, rows in cases_of(X) if case.table is not None and _is_specified(case)
+        ]
+        if not rows_of_cases:
             raise SchemaError(
                 "no row has a CNN with known layers on a GPU with all specifications. Add some."
             )
-        cases = [case for case, _ in known]
+        cases = [case for case, _ in rows_of_cases]
         self.modes_ = _fitted_modes(cases)
         counted = {name for case in cases for name in proxy_work(table_of(case), self.proxies)}
         self.proxies_ = tuple(name for name in self.proxies if name in counted)
         terms = _table_of([self._terms(case) for case in cases])
-        measured = np.concatenate([times[rows] for _, rows in known])
+        measured = np.concatenate([times[rows] for _, rows in rows_of_cases])
         self.coefficients_ = self._regression(terms, measured, _balanced(cases))
         return self
 
@@ -223,7 +225,7 @@ class GpuSpecs(_LinearStudy):
         peak = peak_tflop_per_s(gpu, mode.precision)
         issued = 2e-3 * gpu.cuda_cores * gpu.boost_clock_ghz * gpu.compute_capability / _USUAL_CAPABILITY
         work = {
-            name: images * each.flops for name, each in proxy_work(table, self.proxies_).items()
+            name: images * proxy.flops for name, proxy in proxy_work(table, self.proxies_).items()
         }  # 10^9 operations over 10^12 operations a second are a millisecond
         return {
             f"iteration|{mode.framework}": alone,
@@ -242,10 +244,12 @@ class GpuSpecs(_LinearStudy):
         gpus, low, high = self._check_scope(case)
         always = _counted(case, self.proxies_)
         if case.gpu.name not in gpus:
-            others = {gpu for known, _, _ in self.modes_.values() for gpu in known}
-            where = "in this mode" if case.gpu.name in others else "in any mode"
+            gpus_of_any_mode = {gpu for gpus_of_mode, _, _ in self.modes_.values() for gpu in gpus_of_mode}
+            where = "in this mode" if case.gpu.name in gpus_of_any_mode else "in any mode"
             always = (Reason("gpu", f"gpu-specs was not fitted on it {where}", 1.0), *always)
-        return tuple((*always, *each) for each in _beyond("gpu-specs", case.batch_sizes, low, high))
+        return tuple(
+            (*always, *size_reasons) for size_reasons in _beyond("gpu-specs", case.batch_sizes, low, high)
+        )
 
     def half_width(self, case: Case) -> float:
         """That of GPUs left out, where the GPU was not among those fitted in the mode."""
@@ -284,12 +288,12 @@ class GpuSpecs(_LinearStudy):
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
         self.modes_ = {
-            tuple(each["mode"]): (
-                tuple(each["gpus"]),
-                finite(each["batch_sizes"][0]),
-                finite(each["batch_sizes"][1]),
+            tuple(entry["mode"]): (
+                tuple(entry["gpus"]),
+                finite(entry["batch_sizes"][0]),
+                finite(entry["batch_sizes"][1]),
             )
-            for each in learned["modes"]
+            for entry in learned["modes"]
         }
         self.proxies_ = tuple(map(str, learned["proxies"]))
         self.coefficients_ = {str(name): finite(value) for name, value in learned["coefficients"].items()}
@@ -313,20 +317,20 @@ def _is_specified(case: Case) -> bool:
 
 
 def _fitted_modes(cases: Sequence[Case]) -> dict[ModeWords, tuple[tuple[str, ...], float, float]]:
-    found: dict[ModeWords, tuple[tuple[str, ...], float, float]] = {}
+    by_mode: dict[ModeWords, tuple[tuple[str, ...], float, float]] = {}
     for mode in sorted({_words(case.mode) for case in cases}):
-        some = [case for case in cases if _words(case.mode) == mode]
-        sizes = np.concatenate([case.batch_sizes for case in some])
-        gpus = tuple(sorted({case.gpu.name for case in some}))
-        found[mode] = (gpus, float(sizes.min()), float(sizes.max()))
-    return found
+        mode_cases = [case for case in cases if _words(case.mode) == mode]
+        sizes = np.concatenate([case.batch_sizes for case in mode_cases])
+        gpus = tuple(sorted({case.gpu.name for case in mode_cases}))
+        by_mode[mode] = (gpus, float(sizes.min()), float(sizes.max()))
+    return by_mode
 
 
 def _balanced(cases: Sequence[Case]) -> Floats:
     """Weights of the rows with which every CNN of a mode weighs the same, 1 on average."""
     key = [(_words(case.mode), case.cnn, case.image_size) for case in cases for _ in case.batch_sizes]
     n = Counter(key)
-    weights = np.array([1 / n[each] for each in key])
+    weights = np.array([1 / n[cnn_key] for cnn_key in key])
     return np.asarray(weights / weights.mean(), dtype=float)
 
 
@@ -338,9 +342,9 @@ class _Curve(NamedTuple):
 
     def at(self, sizes: Floats) -> Floats:
         """GPU times: ln linear between measured batch sizes, proportional above them, and no shorter below them."""
-        asked = np.log(sizes)
-        beyond = np.maximum(asked - self.log_sizes[-1], 0.0)
-        return np.asarray(np.exp(np.interp(asked, self.log_sizes, self.log_ms) + beyond), dtype=float)
+        log_asked = np.log(sizes)
+        beyond = np.maximum(log_asked - self.log_sizes[-1], 0.0)
+        return np.asarray(np.exp(np.interp(log_asked, self.log_sizes, self.log_ms) + beyond), dtype=float)
 
 
 class _Proxies(NamedTuple):
@@ -400,17 +404,17 @@ class ProxyTimes(_LinearStudy):
                 "ProxyTimes got no proxy's time. Put rows of kind 'proxy' into the measurement table."
             )
         self.measured_ = _measured(X[is_proxy], times[is_proxy])
-        known = list(self._known(X, times, is_proxy))
-        if not known:
+        measured_cases = list(self._known(X, times, is_proxy))
+        if not measured_cases:
             raise SchemaError(
                 "no CNN of known layers was measured beside the proxies. Measure some on the same GPU in the same mode."
             )
-        on_gpus = [each for each in known if not is_cpu(each[0].gpu.name)] or known
+        on_gpus = [pair for pair in measured_cases if not is_cpu(pair[0].gpu.name)] or measured_cases
         terms = _table_of([self.terms(case) for case, _ in on_gpus])
         measured = np.concatenate([measured for _, measured in on_gpus])
         self.general_ = self._regression(terms, measured, np.ones(len(terms)))
-        self.gpus_ = tuple(sorted({case.gpu.name for case, _ in known}))
-        self.laws_, self.ranges_ = self._own_laws(known)
+        self.gpus_ = tuple(sorted({case.gpu.name for case, _ in measured_cases}))
+        self.laws_, self.ranges_ = self._own_laws(measured_cases)
         return self
 
     def terms(self, case: Case) -> Terms:
@@ -420,12 +424,12 @@ class ProxyTimes(_LinearStudy):
         sizes = np.append(case.batch_sizes, _LARGE)
         busy = np.sum(
             [
-                proxies.curves[name].at(sizes[:, None] * each.ratios).sum(axis=1)
-                for name, each in work.items()
+                proxies.curves[name].at(sizes[:, None] * share.ratios).sum(axis=1)
+                for name, share in work.items()
             ],
             axis=0,
         )
-        layers = sum(each.n_layers for each in work.values())
+        layers = sum(share.n_layers for share in work.values())
         host = np.full(case.batch_sizes.size, layers * proxies.host_ms)
         return dict(zip(_TERMS, (busy[:-1], host, case.batch_sizes * busy[-1] / _LARGE), strict=True))
 
@@ -446,7 +450,9 @@ class ProxyTimes(_LinearStudy):
         if _key(case) not in self.laws_:
             always = (Reason("cnn", "proxy-times was fitted on other CNNs in this mode", 1.0), *always)
         low, high, _ = self.ranges_.get(_key(case), (*proxies.range(), ()))
-        return tuple((*always, *each) for each in _beyond("proxy-times", case.batch_sizes, low, high))
+        return tuple(
+            (*always, *size_reasons) for size_reasons in _beyond("proxy-times", case.batch_sizes, low, high)
+        )
 
     def half_width(self, case: Case) -> float:
         """That of batch sizes left out, where the CNN was measured on the GPU; else that of GPUs left out.
@@ -471,15 +477,15 @@ class ProxyTimes(_LinearStudy):
 
     def _proxies(self, case: Case) -> _Proxies:
         self._check_fitted("measured_")
-        found = self.measured_.get((case.gpu.name, _words(case.mode)))
-        if found is None:
+        proxies = self.measured_.get((case.gpu.name, _words(case.mode)))
+        if proxies is None:
             having = sorted({gpu for gpu, mode in self.measured_ if mode == _words(case.mode)})
             raise OutOfRangeError(
                 f"method proxy-times needs proxies measured on {case.gpu.name} in {_in_words(_words(case.mode))}; "
                 f"in this mode they were measured on {', '.join(having) or 'no GPU'}. "
                 "Measure them with `epochcast profile --preset founding` and pass the table as measurements."
             )
-        return found
+        return proxies
 
     def _known(
         self, X: pd.DataFrame, times: Floats, is_proxy: NDArray[np.bool_]
@@ -494,21 +500,22 @@ class ProxyTimes(_LinearStudy):
                 yield case, times[at[rows]]
 
     def _own_laws(
-        self, known: Sequence[tuple[Case, Floats]]
+        self, measured_cases: Sequence[tuple[Case, Floats]]
     ) -> tuple[dict[_Key, dict[str, float]], dict[_Key, _Range]]:
         """Coefficients and range of each CNN in each mode with two batch sizes or more."""
         by_key: dict[_Key, list[tuple[Case, Floats]]] = {}
-        for case, measured in known:
+        for case, measured in measured_cases:
             by_key.setdefault(_key(case), []).append((case, measured))
         laws: dict[_Key, dict[str, float]] = {}
         ranges: dict[_Key, _Range] = {}
-        for key, some in by_key.items():
-            sizes = np.concatenate([case.batch_sizes for case, _ in some])
+        for key, members in by_key.items():
+            sizes = np.concatenate([case.batch_sizes for case, _ in members])
             if np.unique(sizes).size >= _LEAST_OF_CNN:
                 laws[key] = self._own_law(
-                    _table_of([self.terms(case) for case, _ in some]), np.concatenate([ms for _, ms in some])
+                    _table_of([self.terms(case) for case, _ in members]),
+                    np.concatenate([ms for _, ms in members]),
                 )
-                gpus = tuple(sorted({case.gpu.name for case, _ in some}))
+                gpus = tuple(sorted({case.gpu.name for case, _ in members}))
                 ranges[key] = (float(sizes.min()), float(sizes.max()), gpus)
         return laws, ranges
 
@@ -547,13 +554,13 @@ class ProxyTimes(_LinearStudy):
             {
                 "device": device,
                 "mode": list(mode),
-                "host_ms": found.host_ms,
+                "host_ms": proxies.host_ms,
                 "proxies": {
                     name: [np.exp(curve.log_sizes).round().tolist(), np.exp(curve.log_ms).tolist()]
-                    for name, curve in found.curves.items()
+                    for name, curve in proxies.curves.items()
                 },
             }
-            for (device, mode), found in self.measured_.items()
+            for (device, mode), proxies in self.measured_.items()
         ]
         names = ("cnn", "image_size", "mode", "cpu")
         laws = [
@@ -564,32 +571,32 @@ class ProxyTimes(_LinearStudy):
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
         self.measured_ = {
-            (str(each["device"]), tuple(each["mode"])): _Proxies(
-                finite(each["host_ms"]),
+            (str(entry["device"]), tuple(entry["mode"])): _Proxies(
+                finite(entry["host_ms"]),
                 {
                     name: _Curve(*(np.log([finite(v) for v in values]) for values in both))
-                    for name, both in each["proxies"].items()
+                    for name, both in entry["proxies"].items()
                 },
             )
-            for each in learned["measured"]
+            for entry in learned["measured"]
         }
         self.general_, self.gpus_ = _coefficients(learned["general"]), tuple(learned["gpus"])
         keys = {
-            (str(each["cnn"]), int(each["image_size"]), tuple(each["mode"]), bool(each["cpu"])): each
-            for each in learned["laws"]
+            (str(entry["cnn"]), int(entry["image_size"]), tuple(entry["mode"]), bool(entry["cpu"])): entry
+            for entry in learned["laws"]
         }
-        self.laws_ = {key: _coefficients(each["coefficients"]) for key, each in keys.items()}
+        self.laws_ = {key: _coefficients(entry["coefficients"]) for key, entry in keys.items()}
         self.ranges_ = {
-            key: (finite(each["range"][0]), finite(each["range"][1]), tuple(each["range"][2]))
-            for key, each in keys.items()
+            key: (finite(entry["range"][0]), finite(entry["range"][1]), tuple(entry["range"][2]))
+            for key, entry in keys.items()
         }
 
 
 _FOLDS_OF_SIZES = 4
 
 
-def _coefficients(found: Mapping[str, Any]) -> dict[str, float]:
-    return {name: finite(found[name]) for name in _TERMS}
+def _coefficients(stored: Mapping[str, Any]) -> dict[str, float]:
+    return {name: finite(stored[name]) for name in _TERMS}
 
 
 def _key(case: Case) -> _Key:
@@ -610,8 +617,11 @@ def _measured(X: pd.DataFrame, times: Floats) -> dict[tuple[str, ModeWords], _Pr
         for size, ms in zip(case.batch_sizes, np.where(on_gpu, busy[rows], times[rows]), strict=True):
             curve.setdefault(float(size), []).append(float(ms))
     return {
-        where: _Proxies(float(np.median(hosts[where])), {name: _curve(found[name]) for name in sorted(found)})
-        for where, found in points.items()
+        where: _Proxies(
+            float(np.median(hosts[where])),
+            {name: _curve(curves_by_name[name]) for name in sorted(curves_by_name)},
+        )
+        for where, curves_by_name in points.items()
     }
 
 

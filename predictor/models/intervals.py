@@ -72,7 +72,9 @@ class Spread:
     def variance(self, is_new: bool | NDArray[np.bool_], steps: Array | float, shares: Shares) -> Array:
         """Variance of ln time; arguments broadcast."""
         design = _design(np.asarray(is_new), np.asarray(steps, dtype=float), shares)
-        return np.asarray(sum(part * column for part, column in zip(astuple(self), design, strict=True)))
+        return np.asarray(
+            sum(variance_part * column for variance_part, column in zip(astuple(self), design, strict=True))
+        )
 
 
 def _design(is_new: Array, steps: Array, shares: Shares) -> list[Array]:
@@ -98,10 +100,10 @@ def generations_from(gpus: Sequence[Gpu], measured: Collection[str]) -> Array:
 
     A generation between measured ones is predicted as well as these.
     """
-    order = {name: place for place, name in enumerate(generations())}
-    known = [order[each] for each in measured] or list(order.values())
+    order = {name: rank for rank, name in enumerate(generations())}
+    measured_ranks = [order[generation] for generation in measured] or list(order.values())
     places = np.array([order[gpu.generation] for gpu in gpus], dtype=float)
-    return np.asarray(np.maximum(0.0, np.maximum(min(known) - places, places - max(known))))
+    return np.asarray(np.maximum(0.0, np.maximum(min(measured_ranks) - places, places - max(measured_ranks))))
 
 
 def fit_spread(is_new: Array, steps: Array, shares: Shares, residual: Array, weight: Array) -> Spread:
@@ -125,8 +127,8 @@ def fit_spread(is_new: Array, steps: Array, shares: Shares, residual: Array, wei
         return value, (design.T @ slope) * parts + off / _LOG_SPREAD
 
     bounds = [(np.log(_LEAST), np.log(_MOST))] * design.shape[1]
-    found = minimize(loss, usual, jac=True, method="L-BFGS-B", bounds=bounds).x
-    return Spread(*(float(value) for value in np.exp(found)))
+    log_fitted = minimize(loss, usual, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return Spread(*(float(value) for value in np.exp(log_fitted)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,13 +142,17 @@ class _Likelihood:
 
         variances = np.exp(log_variances)
         total = sum(
-            (v * part for v, part in zip(variances, self.parts, strict=True)), np.zeros_like(self.parts[0])
+            (v * covariance for v, covariance in zip(variances, self.parts, strict=True)),
+            np.zeros_like(self.parts[0]),
         )
         factor = cho_factor(total + 1e-9 * np.eye(len(total)), lower=True)
         alpha = cho_solve(factor, self.residual)
         inverse = cho_solve(factor, np.eye(len(total)))
         value = 0.5 * float(self.residual @ alpha) + float(np.log(np.diag(factor[0])).sum())
-        slope = [0.5 * float(np.sum(inverse * part) - alpha @ part @ alpha) for part in self.parts]
+        slope = [
+            0.5 * float(np.sum(inverse * covariance) - alpha @ covariance @ alpha)
+            for covariance in self.parts
+        ]
         return value, np.array(slope) * variances
 
 
@@ -168,8 +174,10 @@ def fit_variances(
     likelihood = _Likelihood(matrices, np.clip(residual, -_CLIP * rms, _CLIP * rms))
     bounds = [(np.log(_LEAST), np.log(_MOST))] * len(names)
     start = np.full(len(names), np.log(_START))
-    found = minimize(likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}).x
-    return dict(zip(names, map(float, np.exp(found)), strict=True))
+    log_fitted = minimize(
+        likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}
+    ).x
+    return dict(zip(names, map(float, np.exp(log_fitted)), strict=True))
 
 
 def interval_factor(
@@ -184,8 +192,8 @@ def interval_factor(
     weight = np.ones(scores.size) if weight is None else weight
     order = np.argsort(scores, kind="stable")
     reached = np.cumsum(weight[order]) / (weight.sum() + weight.mean())
-    place = int(np.searchsorted(reached, coverage - 1e-12))
-    return float(scores[order][min(place, scores.size - 1)])
+    rank = int(np.searchsorted(reached, coverage - 1e-12))
+    return float(scores[order][min(rank, scores.size - 1)])
 
 
 class Predicted(NamedTuple):
@@ -277,7 +285,7 @@ class Calibration:
         new_cnn, new_gpu = self.variances["cnn"], self.variances["gpu"]
         if gpu in self.gpus:
             return dict(new_cnn)
-        return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in PARTS}
+        return {name: max(new_cnn.get(name, 0.0), new_gpu.get(name, 0.0)) for name in PARTS}
 
     def anchored(
         self,
@@ -311,7 +319,7 @@ class Calibration:
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Calibration:
+    def from_json(cls, stored: Mapping[str, Any]) -> Calibration:
         """Read `to_json`."""
 
         def numbers(table: Mapping[str, Any]) -> dict[str, float]:
@@ -321,12 +329,12 @@ class Calibration:
             return read
 
         return cls(
-            gpus=tuple(found["gpus"]),
-            generations=tuple(found["generations"]),
-            spread=Spread(**numbers(found["spread"])),
-            cnn_spread=Spread(**numbers(found.get("cnn_spread", found["spread"]))),
-            variances={kind: numbers(parts) for kind, parts in found["variances"].items()},
-            factors={kind: numbers(levels) for kind, levels in found["factors"].items()},
+            gpus=tuple(stored["gpus"]),
+            generations=tuple(stored["generations"]),
+            spread=Spread(**numbers(stored["spread"])),
+            cnn_spread=Spread(**numbers(stored.get("cnn_spread", stored["spread"]))),
+            variances={kind: numbers(parts) for kind, parts in stored["variances"].items()},
+            factors={kind: numbers(levels) for kind, levels in stored["factors"].items()},
         )
 
 
@@ -358,34 +366,40 @@ def calibrate(
         kind: [_left_out(sites, np.array(machines, dtype=np.str_), times, refit, group) for group in groups]
         for kind, groups in _held_out(sites, seed).items()
     }
-    everything = [each for parts in held.values() for each in parts]
-    found = Calibration(
+    everything = [left_out for parts in held.values() for left_out in parts]
+    uncalibrated = Calibration(
         gpus=tuple(sorted({gpu.name for gpu in sites.gpus})),
         cnns=tuple(sorted(set(sites.cnns))),
         generations=tuple(sorted({gpu.generation for gpu in sites.gpus})),
     )
     if not everything:
-        return found
-    whole = _Parts.joined([each.parts for each in everything])
-    without = whole.shares._replace(kernel=np.zeros(whole.residual.size))
-    spread = replace(fit_spread(*whole._replace(shares=without)), kernel=0.0)
-    of_known = [each.of_known() for each in held["cnn"] if each.is_known.any()] or held["cnn"] or everything
-    cnn_spread = fit_spread(*_Parts.joined([each.parts for each in of_known]))
+        return uncalibrated
+    joined = _Parts.joined([left_out.parts for left_out in everything])
+    without = joined.shares._replace(kernel=np.zeros(joined.residual.size))
+    spread = replace(fit_spread(*joined._replace(shares=without)), kernel=0.0)
+    of_known = (
+        [left_out.of_known() for left_out in held["cnn"] if left_out.is_known.any()]
+        or held["cnn"]
+        or everything
+    )
+    cnn_spread = fit_spread(*_Parts.joined([left_out.parts for left_out in of_known]))
     variances: dict[str, dict[str, float]] = {}
     factors = {
-        _PLAIN: _factors([each.plain(spread) for each in everything]),
-        _NEW_CNN: _factors([each.plain(cnn_spread) for each in of_known]),
+        _PLAIN: _factors([left_out.plain(spread) for left_out in everything]),
+        _NEW_CNN: _factors([left_out.plain(cnn_spread) for left_out in of_known]),
     }
     for kind, parts in held.items():
         if not parts:
             continue
-        left = sites.take(np.concatenate([each.group for each in parts]))
-        residual = np.concatenate([each.parts.residual for each in parts])
+        left = sites.take(np.concatenate([left_out.group for left_out in parts]))
+        residual = np.concatenate([left_out.parts.residual for left_out in parts])
         names = PARTS if kind == "gpu" else PARTS[1:]
         variances[kind] = fit_variances(left, residual, names, seed)
-        factors[f"anchored-{kind}"] = _factors([each.anchored(sites, variances[kind]) for each in parts])
+        factors[f"anchored-{kind}"] = _factors(
+            [left_out.anchored(sites, variances[kind]) for left_out in parts]
+        )
     return replace(
-        found,
+        uncalibrated,
         spread=spread,
         cnn_spread=cnn_spread,
         variances=_completed(variances),
@@ -406,10 +420,12 @@ class _Parts(NamedTuple):
     def joined(cls, parts: Sequence[_Parts]) -> _Parts:
         """All rows of these parts."""
         is_new, steps, residual, weight = (
-            np.concatenate([getattr(each, name) for each in parts])
+            np.concatenate([getattr(parts_of_group, name) for parts_of_group in parts])
             for name in ("is_new", "steps", "residual", "weight")
         )
-        shares = Shares(*map(np.concatenate, zip(*(each.shares for each in parts), strict=True)))
+        shares = Shares(
+            *map(np.concatenate, zip(*(parts_of_group.shares for parts_of_group in parts), strict=True))
+        )
         return cls(is_new, steps, shares, residual, weight)
 
 
@@ -428,14 +444,16 @@ class _LeftOut:
         """The rows where deviations answered."""
         here = self.is_known
         parts = self.parts
-        shares = Shares(*(each[here] for each in parts.shares))
-        some = _Parts(parts.is_new[here], parts.steps[here], shares, parts.residual[here], parts.weight[here])
-        return replace(self, group=self.group[here], parts=some, is_known=here[here])
+        shares = Shares(*(share[here] for share in parts.shares))
+        known_parts = _Parts(
+            parts.is_new[here], parts.steps[here], shares, parts.residual[here], parts.weight[here]
+        )
+        return replace(self, group=self.group[here], parts=known_parts, is_known=here[here])
 
     def plain(self, spread: Spread) -> _Score:
         """Scores of predictions from only specifications."""
-        each = self.parts
-        return each.residual, spread.variance(each.is_new > 0, each.steps, each.shares), each.weight
+        parts = self.parts
+        return parts.residual, spread.variance(parts.is_new > 0, parts.steps, parts.shares), parts.weight
 
     def anchored(self, sites: Locations, variances: dict[str, float]) -> _Score:
         """Scores of predictions corrected by the residuals of the rows that were kept."""
@@ -455,7 +473,7 @@ def _left_out(
     of_generation = {sites.gpus[i].generation for i in kept}
     machine, count = np.unique(machines, return_counts=True)
     weight = dict(zip(machine, 1.0 / count, strict=True))
-    shares = Shares(*(each[group] for each in predicted.shares))
+    shares = Shares(*(share[group] for share in predicted.shares))
     is_new_machine = ~np.isin(machines[group], machines[kept])
     parts = _Parts(
         np.array([float(sites.gpus[i].name not in measured) for i in group]),
@@ -486,13 +504,14 @@ def _groups(labels: NDArray[np.str_], n_groups: int, seed: int) -> Sequence[NDAr
     if len(names) < 2:
         return []
     return [
-        np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, min(n_groups, len(names)))
+        np.flatnonzero(np.isin(labels, group_names))
+        for group_names in np.array_split(names, min(n_groups, len(names)))
     ]
 
 
-def _completed(found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+def _completed(by_kind: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     """With one GPU in the data, use the figures for new CNNs for new GPUs too; with one CNN, the reverse."""
-    for prefix, missing, other in product(("", "anchored-"), ("gpu", "cnn"), ("gpu", "cnn")):
-        if prefix + other in found:
-            found.setdefault(prefix + missing, found[prefix + other])
-    return found
+    for prefix, missing, present in product(("", "anchored-"), ("gpu", "cnn"), ("gpu", "cnn")):
+        if prefix + present in by_kind:
+            by_kind.setdefault(prefix + missing, by_kind[prefix + present])
+    return by_kind

@@ -81,7 +81,7 @@ class Methods:
             )
         written = {
             "format_version": FORMAT_VERSION,
-            "errors": {name: [asdict(each) for each in errors] for name, errors in self.errors.items()},
+            "errors": {name: [asdict(error) for error in errors] for name, errors in self.errors.items()},
             "fitted": {name: predictor.to_json() for name, predictor in self.fitted.items()},
         }
         text = json.dumps(written, separators=(",", ":"), allow_nan=False)
@@ -93,7 +93,7 @@ class Methods:
         """With what the predictors learn of a user's measurement table."""
         rows = rows_of_measurements(frame)
         return replace(
-            self, fitted={name: each.with_measurements(rows) for name, each in self.fitted.items()}
+            self, fitted={name: predictor.with_measurements(rows) for name, predictor in self.fitted.items()}
         )
 
     def forecasts(
@@ -123,19 +123,19 @@ class Methods:
                 raise OutOfRangeError(
                     f"{name} was fitted on eager iterations, asked for capture {mode.capture}. {INSTEAD}."
                 )
-            runs = [each for each in anchors if each.precision in (None, mode.precision)]
-            for each in runs:
-                check_image_size(each, table)
+            runs = [forecast for forecast in anchors if forecast.precision in (None, mode.precision)]
+            for forecast in runs:
+                check_image_size(forecast, table)
             cases.append(Case(table.cnn, table.image_size, table, gpu, mode, batch_sizes, runs))
         error = self._error(name)
         return [
-            replace(each, extrapolates=tuple((error, *own) for own in each.extrapolates))
-            for each in predictor.forecasts(cases)
+            replace(forecast, extrapolates=tuple((error, *own) for own in forecast.extrapolates))
+            for forecast in predictor.forecasts(cases)
         ]
 
     def _error(self, name: str) -> Reason:
         """The predictor's error in an evaluation, beside the default's."""
-        errors = {each.scenario: each for each in self.errors.get(name, ())}
+        errors = {error.scenario: error for error in self.errors.get(name, ())}
         shown: dict[str, MethodError] = {}
         for scenario, words in ERRORS_IN.items():
             if scenario in errors:
@@ -143,8 +143,8 @@ class Methods:
         if not shown:
             return Reason("method", f"the error of {name} was not evaluated for this model", 1.0)
         texts = (
-            f"{words} by {_percent(each.mape)} (the default by {_percent(each.default_mape)})"
-            for words, each in shown.items()
+            f"{words} by {_percent(error.mape)} (the default by {_percent(error.default_mape)})"
+            for words, error in shown.items()
         )
         return Reason("method", f"{name} misses {', '.join(texts)} on average", 1.0)
 
@@ -160,15 +160,21 @@ def _path_of(model_file: Path) -> Path:
 @lru_cache(maxsize=8)
 def _unpacked(content: bytes, path: str) -> Methods:
     try:
-        found = json.loads(gzip.decompress(content))
-        if found["format_version"] != FORMAT_VERSION:
+        stored = json.loads(gzip.decompress(content))
+        if stored["format_version"] != FORMAT_VERSION:
             raise ArtifactError(
-                f"{path} has format version {found['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
+                f"{path} has format version {stored['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
                 "Refit it with `epochcast fit`."
             )
         return Methods(
-            {name: estimator_class(name).from_json(each) for name, each in found["fitted"].items()},
-            {name: tuple(MethodError(**each) for each in errors) for name, errors in found["errors"].items()},
+            {
+                name: estimator_class(name).from_json(predictor)
+                for name, predictor in stored["fitted"].items()
+            },
+            {
+                name: tuple(MethodError(**error) for error in errors)
+                for name, errors in stored["errors"].items()
+            },
         )
     except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(
@@ -268,8 +274,11 @@ def _iterations(features: pd.DataFrame, with_cpus: bool = False) -> pd.DataFrame
         & ~is_set(rows, "xla")
         & (with_cpus | ~rows["gpu"].map(is_cpu))
     ]
-    known = mode_words(chosen, _MODE)
-    mode = {key: known[key].where(known[key] != "unknown", str(getattr(usual, key))) for key in _MODE}
+    mode_columns = mode_words(chosen, _MODE)
+    mode = {
+        key: mode_columns[key].where(mode_columns[key] != "unknown", str(getattr(usual, key)))
+        for key in _MODE
+    }
     unknown = dict.fromkeys(("optimizer", "capture"))  # iterations are told apart by neither
     return chosen.assign(**mode, **unknown, xla=False).reset_index(drop=True)
 
@@ -278,20 +287,20 @@ def errors_of(summaries: Sequence[pd.DataFrame | str | PathLike[str]], methods: 
     """The methods with their errors and the default's, from the `summary.csv` of evaluations."""
     import pandas as pd
 
-    tables = [each if isinstance(each, pd.DataFrame) else pd.read_csv(each) for each in summaries]
+    tables = [table if isinstance(table, pd.DataFrame) else pd.read_csv(table) for table in summaries]
     answered = pd.concat(tables).query("n > 0")
     judged = answered.drop_duplicates(["scenario", "predictor"], keep="last").to_dict("records")
     mape = {(str(row["scenario"]), str(row["predictor"])): float(row["mape"]) for row in judged}
-    found: dict[str, list[MethodError]] = {}
+    by_method: dict[str, list[MethodError]] = {}
     for row in judged:
         scenario, name = str(row["scenario"]), str(row["predictor"])
-        default = next((each for each in _defaults_of(name) if (scenario, each) in mape), None)
+        default = next((best for best in _defaults_of(name) if (scenario, best) in mape), None)
         if name in WHOLE_METHODS and default is not None:
             error = MethodError(
                 scenario, int(row["n"]), mape[scenario, name], float(row["p90"]), mape[scenario, default]
             )
-            found.setdefault(name, []).append(error)
-    return replace(methods, errors={name: tuple(errors) for name, errors in found.items()})
+            by_method.setdefault(name, []).append(error)
+    return replace(methods, errors={name: tuple(errors) for name, errors in by_method.items()})
 
 
 def _defaults_of(name: str) -> tuple[str, ...]:

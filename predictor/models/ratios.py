@@ -72,10 +72,10 @@ class Ratios:
 
         ArtifactError if it has other fields, or a number that is not finite.
         """
-        known = {field.name for field in fields(cls)}
-        if not isinstance(entry, dict) or "numbers" not in entry or set(entry) - known:
+        allowed = {field.name for field in fields(cls)}
+        if not isinstance(entry, dict) or "numbers" not in entry or set(entry) - allowed:
             raise ArtifactError(
-                f"{FILE}: the entry {name!r} must have numbers, and may have {sorted(known)}."
+                f"{FILE}: the entry {name!r} must have numbers, and may have {sorted(allowed)}."
             )
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
@@ -131,7 +131,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class DerivedMode:
     """A way to run an iteration that is known by its ratios to another one.
 
     `known_mode`: (table, gpu, mode) -> the mode to start from. `own_mode`: mode -> the known one that is most like it,
@@ -146,7 +146,7 @@ class Way:
 
     def forecast(
         self,
-        known: IterationForecast,
+        base: IterationForecast,
         table: LayerTable,
         gpu: Gpu,
         mode: Mode,
@@ -157,39 +157,39 @@ class Way:
     ) -> IterationForecast:
         """Forecast of an iteration in `mode` from that in `known_mode`.
 
-        `known`: with GPU time apart from host time; corrected by runs of the CNN in this way if there are any.
-        `batch_sizes`: shape (n_batches,). `host_share`: known host time in `own_mode` over that of `known`. `ratios`:
+        `base`: with GPU time apart from host time; corrected by runs of the CNN in this way if there are any.
+        `batch_sizes`: shape (n_batches,). `host_share`: known host time in `own_mode` over that of `base`. `ratios`:
         the shipped ones by default. `uncorrected`: what changes is computed from it: the known one before runs
-        corrected it, by default `known`.
+        corrected it, by default `base`.
         """
         ratios = ratios or ratios_of(self.entry)
-        change = self.change(uncorrected or known, table, gpu, mode, batch_sizes, ratios)
-        return scale_by_ratios(known, replace(change, host=change.host * host_share))
+        change = self.change(uncorrected or base, table, gpu, mode, batch_sizes, ratios)
+        return scale_by_ratios(base, replace(change, host=change.host * host_share))
 
 
-def scale_by_ratios(known: IterationForecast, change: Change) -> IterationForecast:
+def scale_by_ratios(base: IterationForecast, change: Change) -> IterationForecast:
     """Forecast of an iteration from that of the same iteration run in a known way.
 
     Its interval is that of the known one with what the ratios may err; runs of the CNN hold that error already.
     """
-    class_ms = known.class_ms
+    class_ms = base.class_ms
     classes = {name: ratio for name, ratio in change.classes.items() if name in class_ms}
     apart = {name: class_ms[name] for name in classes}
-    total = sum(apart.values(), np.zeros_like(known.gpu_time_ms))
-    busy = change.gpu * (known.gpu_time_ms - total) + sum(
+    total = sum(apart.values(), np.zeros_like(base.gpu_time_ms))
+    busy = change.gpu * (base.gpu_time_ms - total) + sum(
         (ratio * apart[name] for name, ratio in classes.items()), np.zeros_like(total)
     )
-    host = change.host * known.host_time_ms
-    sharpness = known.sharpness
+    host = change.host * base.host_time_ms
+    sharpness = base.sharpness
     time_ms, by_gpu = join_host(busy, host, sharpness), join_shares(busy, host, sharpness)[0]
     wider = np.array(widening(change.reasons))
-    if "anchored" in known.method:
-        gpu_low, gpu_high = _half_widths(known.gpu_low_ms, known.gpu_time_ms, known.gpu_high_ms)
-        low, high = _half_widths(known.low_ms, known.iteration_time_ms, known.high_ms)
+    if "anchored" in base.method:
+        gpu_low, gpu_high = _half_widths(base.gpu_low_ms, base.gpu_time_ms, base.gpu_high_ms)
+        low, high = _half_widths(base.low_ms, base.iteration_time_ms, base.high_ms)
     else:
-        own = _half_widths(known.gpu_low_ms, known.gpu_time_ms, known.gpu_high_ms)
+        own = _half_widths(base.gpu_low_ms, base.gpu_time_ms, base.gpu_high_ms)
         gpu_low, gpu_high = np.hypot(own, wider * change.spread)
-        slower = np.hypot(known.host_spread, wider * change.host_spread)
+        slower = np.hypot(base.host_spread, wider * change.host_spread)
         low, high = (
             np.hypot(by_gpu * width, np.log(join_host(busy, host * np.exp(end), sharpness) / time_ms))
             for width, end in ((gpu_low, -slower[0]), (gpu_high, slower[1]))
@@ -199,10 +199,10 @@ def scale_by_ratios(known: IterationForecast, change: Change) -> IterationForeca
         return {name: ms * change.classes.get(name, change.gpu) for name, ms in class_ms.items()}
 
     def split() -> Split:
-        return scaled(known.class_ms), {rung: scaled(ms) for rung, ms in known.rung_ms.items()}
+        return scaled(base.class_ms), {rung: scaled(ms) for rung, ms in base.rung_ms.items()}
 
     return replace(
-        known,
+        base,
         iteration_time_ms=time_ms,
         gpu_time_ms=busy,
         host_time_ms=host,
@@ -212,7 +212,8 @@ def scale_by_ratios(known: IterationForecast, change: Change) -> IterationForeca
         gpu_high_ms=busy * np.exp(gpu_high),
         split=split,
         extrapolates=tuple(
-            (*some, *more) for some, more in zip(known.extrapolates, change.reasons, strict=True)
+            (*size_reasons, *added)
+            for size_reasons, added in zip(base.extrapolates, change.reasons, strict=True)
         ),
     )
 

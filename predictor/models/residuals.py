@@ -81,7 +81,7 @@ def covariances(a: Locations, b: Locations) -> dict[str, Array]:
 
 
 def gp_posterior(
-    known: Locations, residual: Array, asked: Locations, variances: Mapping[str, float]
+    measured: Locations, residual: Array, wanted: Locations, variances: Mapping[str, float]
 ) -> tuple[Array, Array]:
     """Posterior mean and variance of a Gaussian process at new locations, given known residuals of tables.
 
@@ -91,10 +91,10 @@ def gp_posterior(
     """
     total = prior_variance(variances)
     noise = max(variances.get("noise", 0.0), 1e-6)
-    if not len(known):
-        return np.zeros(len(asked)), np.full(len(asked), total)
-    among = _combined(known, known, variances) + np.eye(len(known)) * noise
-    across = _combined(asked, known, variances)
+    if not len(measured):
+        return np.zeros(len(wanted)), np.full(len(wanted), total)
+    among = _combined(measured, measured, variances) + np.eye(len(measured)) * noise
+    across = _combined(wanted, measured, variances)
     weights = np.linalg.solve(among, across.T).T
     outermost = _BAD_CELL * np.sqrt(total)
     mean: Array = np.asarray(weights @ np.clip(residual, -outermost, outermost), dtype=float)
@@ -110,7 +110,8 @@ def prior_variance(variances: Mapping[str, float]) -> float:
 def _combined(a: Locations, b: Locations, variances: Mapping[str, float]) -> Array:
     parts = covariances(a, b)
     total: Array = sum(
-        (variances.get(name, 0.0) * part for name, part in parts.items()), np.zeros((len(a), len(b)))
+        (variances.get(name, 0.0) * correlation for name, correlation in parts.items()),
+        np.zeros((len(a), len(b))),
     )
     return total
 
@@ -123,15 +124,17 @@ def _equal(a: Sequence[object], b: Sequence[object]) -> Array:
 
 def _gpu_similarity(a: Sequence[Gpu], b: Sequence[Gpu]) -> Array:
     """exp(-4 d), d being the rms distance of ln(peak, bandwidth) and a step per generation between two GPUs."""
-    known = {gpu.name: gpu for gpu in (*a, *b)}
-    places, different = {name: place for place, name in enumerate(known)}, known.values()
+    gpus_by_name = {gpu.name: gpu for gpu in (*a, *b)}
+    index_of, different = {name: index for index, name in enumerate(gpus_by_name)}, gpus_by_name.values()
     specs = np.log([[gpu.peak_fp32_tflop_per_s, gpu.memory_bandwidth_gb_per_s] for gpu in different])
     ages = np.array([generations().index(gpu.generation) for gpu in different], dtype=float)
     apart = np.sqrt(((specs[:, None] - specs[None]) ** 2).mean(axis=2))
     steps = np.abs(ages[:, None] - ages[None])
     similarity = np.exp(-_SPEC_DECAY * (apart + _GENERATION_STEP * steps))
-    found: Array = similarity[np.ix_([places[gpu.name] for gpu in a], [places[gpu.name] for gpu in b])]
-    return found
+    similarity_of_pairs: Array = similarity[
+        np.ix_([index_of[gpu.name] for gpu in a], [index_of[gpu.name] for gpu in b])
+    ]
+    return similarity_of_pairs
 
 
 _ITSELF = "the CNN of the question"
@@ -161,16 +164,14 @@ class Runs:
         self, table: LayerTable, anchors: Sequence[Anchor], residual: Array, gpu: Gpu | None = None
     ) -> None:
         gpus = [gpu or find_gpu(anchor.gpu) for anchor in anchors]
-        places: dict[tuple[str, int], list[int]] = {}
-        for place, (one, each) in enumerate(zip(gpus, anchors, strict=True)):
-            places.setdefault((one.name, each.batch_size), []).append(place)
-        first = [own[0] for own in places.values()]
+        positions: dict[tuple[str, int], list[int]] = {}
+        for position, (site, anchor) in enumerate(zip(gpus, anchors, strict=True)):
+            positions.setdefault((site.name, anchor.batch_size), []).append(position)
+        first = [own[0] for own in positions.values()]
         self._image_size = table.image_size
-        self._residual = np.array([residual[own].mean() for own in places.values()])
-        self._known = self._sites(
-            [gpus[place] for place in first], [anchors[place].batch_size for place in first]
-        )
-        short = _short_of_memory(table, self._known.gpus, [anchors[place] for place in first])
+        self._residual = np.array([residual[own].mean() for own in positions.values()])
+        self._known = self._sites([gpus[i] for i in first], [anchors[i].batch_size for i in first])
+        short = _short_of_memory(table, self._known.gpus, [anchors[i] for i in first])
         self._local = _SHORT_OF_MEMORY * short
         self._factor = lru_cache(maxsize=4)(self._factor_of)
         self._inverse = lru_cache(maxsize=4)(self._inverse_of)
@@ -184,19 +185,22 @@ class Runs:
         batch size multiplies `parts` by, and the variance of its noise. `mean, variance`: if residuals are larger than
         the variances predict, the variance is scaled up by the same factor, shape (m,).
         """
-        asked, key = self._sites([gpu] * batch_sizes.size, batch_sizes.tolist()), tuple(sorted(parts.items()))
-        across, here = _combined(asked, self._known, parts), self._is_at(asked)
-        found = np.empty((2, batch_sizes.size))
+        wanted, key = (
+            self._sites([gpu] * batch_sizes.size, batch_sizes.tolist()),
+            tuple(sorted(parts.items())),
+        )
+        across, is_at = _combined(wanted, self._known, parts), self._is_at(wanted)
+        mean_and_variance = np.empty((2, batch_sizes.size))
         for scale, own_noise in dict.fromkeys(zip(total.tolist(), noise.tolist(), strict=True)):
             check_stop()
-            some = (total == scale) & (noise == own_noise)
+            chosen = (total == scale) & (noise == own_noise)
             inverse = self._inverse(key, scale, own_noise)
             at_site = max(own_noise - RUN_NOISE, 0.0) + self._local  # belongs to a run's GPU and batch size
-            shared = scale * across[some] + here[some] * at_site
-            prior = scale * sum(parts.values()) + own_noise + (here[some] * self._local).max(axis=1)
+            shared = scale * across[chosen] + is_at[chosen] * at_site
+            prior = scale * sum(parts.values()) + own_noise + (is_at[chosen] * self._local).max(axis=1)
             left = (prior - inverse.squares(shared)) * max(1.0, inverse.surprise)
-            found[:, some] = shared @ inverse.weights, np.maximum(left, own_noise)
-        return found[0], found[1]
+            mean_and_variance[:, chosen] = shared @ inverse.weights, np.maximum(left, own_noise)
+        return mean_and_variance[0], mean_and_variance[1]
 
     def _factor_of(self, key: tuple[tuple[str, float], ...]) -> Array:
         return _factor(self._known, dict(key))
@@ -210,12 +214,12 @@ class Runs:
         n = len(gpus)
         return Locations(gpus, [_ITSELF] * n, [self._image_size] * n, batch_sizes, [""] * n)
 
-    def _is_at(self, asked: Locations) -> Array:
+    def _is_at(self, wanted: Locations) -> Array:
         """1 where GPU and batch size are those of a run, else 0; shape (m, n)."""
-        same_gpu = _equal([g.name for g in asked.gpus], [g.name for g in self._known.gpus])
-        sizes = np.asarray(asked.batch_sizes, float)[:, None] == np.asarray(self._known.batch_sizes, float)
-        found: Array = same_gpu * sizes
-        return found
+        same_gpu = _equal([g.name for g in wanted.gpus], [g.name for g in self._known.gpus])
+        sizes = np.asarray(wanted.batch_sizes, float)[:, None] == np.asarray(self._known.batch_sizes, float)
+        is_at: Array = same_gpu * sizes
+        return is_at
 
 
 class _Inverse:
@@ -237,9 +241,9 @@ class _Inverse:
     def squares(self, shared: Array) -> Array:
         """Products (m,) of each row of `shared` (m, n) with the inverse and itself."""
         outer = shared / self._rooted
-        found: Array = (outer**2).sum(axis=1)
-        found -= (np.linalg.solve(self._inner, self._scaled.T @ outer.T) ** 2).sum(axis=0)
-        return found
+        products: Array = (outer**2).sum(axis=1)
+        products -= (np.linalg.solve(self._inner, self._scaled.T @ outer.T) ** 2).sum(axis=0)
+        return products
 
 
 def _factor(sites: Locations, parts: Mapping[str, float]) -> Array:
@@ -263,15 +267,15 @@ def _factor(sites: Locations, parts: Mapping[str, float]) -> Array:
 
 def _short_of_memory(table: LayerTable, gpus: Sequence[Gpu], anchors: Sequence[Anchor]) -> Array:
     """1 where an anchor's peak memory leaves less than a tenth of its GPU's free, else 0; shape (n_anchors,)."""
-    found = np.zeros(len(anchors))
+    is_short = np.zeros(len(anchors))
     for precision in {anchor.precision for anchor in anchors}:
-        own = [i for i, each in enumerate(anchors) if each.precision == precision]
+        own = [i for i, anchor in enumerate(anchors) if anchor.precision == precision]
         mode = Mode(precision=precision or Mode().precision)
         peaks = peak_memories_gib(table, [anchors[i].batch_size for i in own], mode)
         for i, peak_gib in zip(own, peaks, strict=True):
             memory_gib = gpus[i].memory_gib
-            found[i] = memory_gib is not None and peak_gib > USABLE_SHARE * memory_gib
-    return found
+            is_short[i] = memory_gib is not None and peak_gib > USABLE_SHARE * memory_gib
+    return is_short
 
 
 def check_not_absurd(anchors: Sequence[Anchor], residual: Array) -> None:
@@ -279,8 +283,8 @@ def check_not_absurd(anchors: Sequence[Anchor], residual: Array) -> None:
 
     OutOfRangeError.
     """
-    for each, r in zip(anchors, residual, strict=True):
-        _check_not_absurd(each, float(r))
+    for anchor, r in zip(anchors, residual, strict=True):
+        _check_not_absurd(anchor, float(r))
 
 
 def far_anchors(anchors: Sequence[Anchor], residual: Array, variance: float) -> list[Reason]:
@@ -289,12 +293,12 @@ def far_anchors(anchors: Sequence[Anchor], residual: Array, variance: float) -> 
     if not far:
         return []
     farthest = max(far, key=lambda i: abs(float(residual[i])))
-    anchor, others = anchors[farthest], f" (and {len(far) - 1:,} more)" if len(far) > 1 else ""
+    anchor, more_text = anchors[farthest], f" (and {len(far) - 1:,} more)" if len(far) > 1 else ""
     return [
         Reason(
             "anchor",
             f"{math.exp(residual[farthest]):.2g} times the model's own time on {anchor.gpu} at batch "
-            f"{anchor.batch_size}{others}, more than its errors explain: check its unit and mode",
+            f"{anchor.batch_size}{more_text}, more than its errors explain: check its unit and mode",
         )
     ]
 

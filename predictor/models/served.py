@@ -38,7 +38,7 @@ from predictor.models.layer_times.served import (
     too_little_measured,
 )
 from predictor.models.named import Methods
-from predictor.models.ratios import Way
+from predictor.models.ratios import DerivedMode
 from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import is_of
 from predictor.models.roofline.arrays import arrays_on
@@ -174,16 +174,16 @@ class Model(Epochs):
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
-        places: dict[Mode, list[int]] = {}
-        for place, (_, mode) in enumerate(devices):
-            places.setdefault(mode, []).append(place)
-        found: dict[int, IterationForecast] = {}
-        for mode, own in places.items():
+        positions: dict[Mode, list[int]] = {}
+        for position, (_, mode) in enumerate(devices):
+            positions.setdefault(mode, []).append(position)
+        by_position: dict[int, IterationForecast] = {}
+        for mode, own in positions.items():
             check_stop()
-            gpus = [devices[place][0] for place in own]
+            gpus = [devices[position][0] for position in own]
             answers = self._in_mode(table, gpus, mode, batches, anchors, method, host, from_host=from_host)
-            found |= zip(own, (_with_waits(answer, table, mode) for answer in answers), strict=True)
-        return [found[place] for place in range(len(devices))]
+            by_position |= zip(own, (_with_waits(answer, table, mode) for answer in answers), strict=True)
+        return [by_position[position] for position in range(len(devices))]
 
     def _in_mode(
         self,
@@ -201,38 +201,41 @@ class Model(Epochs):
         if mode.is_compiled:
             return self._by_ratios(COMPILED, table, gpus, mode, batches, anchors, method, host)
         devices = self._measured_or_plain([(gpu, mode) for gpu in gpus])
-        found: dict[int, IterationForecast] = {}
+        answers: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
-        for place, layers in enumerate(self._layers(devices, method, anchors)):
-            gpu, own = devices[place]
+        for position, layers in enumerate(self._layers(devices, method, anchors)):
+            gpu, own = devices[position]
             if layers is not None:
                 check_stop()
                 case = Case(table.cnn, table.image_size, table, gpu, own, batches, anchors)
                 answer = self._by_layers(layers, case, method, host)
                 if isinstance(answer, IterationForecast):
-                    found[place] = answer
+                    answers[position] = answer
                 else:
-                    doubts[place] = answer
-        tuned = {place for place in found if devices[place][1].autotune}
-        left = [place for place in range(len(devices)) if place not in found]
-        unmeasured, plain = [gpus[place] for place in left], replace(mode, autotune=False)
-        given = [each for each in anchors if method != "roofline" and not is_cpu(each.gpu)]
+                    doubts[position] = answer
+        tuned = {position for position in answers if devices[position][1].autotune}
+        left = [position for position in range(len(devices)) if position not in answers]
+        unmeasured, plain = [gpus[position] for position in left], replace(mode, autotune=False)
+        runs = [
+            layer_models for layer_models in anchors if method != "roofline" and not is_cpu(layer_models.gpu)
+        ]
         if left and mode.framework == "chainer" and not self._knows("chainer"):
             specified = self._by_ratios(
-                CHAINER_BY_PYTORCH, table, unmeasured, plain, batches, given, method, pytorch_host(host)
+                CHAINER_BY_PYTORCH, table, unmeasured, plain, batches, runs, method, pytorch_host(host)
             )
         else:
             specified = self._by_specifications(
-                table, unmeasured, plain, batches, given, host, from_host=from_host
+                table, unmeasured, plain, batches, runs, host, from_host=from_host
             )
-        found |= {
-            place: _doubted(each, doubts.get(place)) for place, each in zip(left, specified, strict=True)
+        answers |= {
+            position: _doubted(layer_models, doubts.get(position))
+            for position, layer_models in zip(left, specified, strict=True)
         }
         return [
-            _untuned(found[place], has_runs=bool(given))
-            if mode.autotune and place not in tuned
-            else found[place]
-            for place in range(len(gpus))
+            _untuned(answers[position], has_runs=bool(runs))
+            if mode.autotune and position not in tuned
+            else answers[position]
+            for position in range(len(gpus))
         ]
 
     def on(self, device: str) -> Model:
@@ -242,7 +245,7 @@ class Model(Epochs):
 
     def _by_ratios(
         self,
-        way: Way,
+        derived: DerivedMode,
         table: LayerTable,
         gpus: Sequence[Gpu],
         mode: Mode,
@@ -252,60 +255,63 @@ class Model(Epochs):
         host: str | HostMeasurement | None,
     ) -> list[IterationForecast]:
         """Forecasts of iterations run another way than the known one; anchors are runs of that way, too."""
-        known = [(gpu, way.known_mode(table, gpu, mode)) for gpu in gpus]
-        alike = self._as_known(way, anchors, table, mode, host)
-        found = self.forecasts(table, known, batches, alike, method, host)
-        plain = self.forecasts(table, known, batches, host=host) if alike else found
-        shares = self._host_shares(way, table, gpus, mode, host)
+        base = [(gpu, derived.known_mode(table, gpu, mode)) for gpu in gpus]
+        alike = self._as_known(derived, anchors, table, mode, host)
+        base_answers = self.forecasts(table, base, batches, alike, method, host)
+        plain = self.forecasts(table, base, batches, host=host) if alike else base_answers
+        shares = self._host_shares(derived, table, gpus, mode, host)
         return [
-            way.forecast(answer, table, gpu, mode, batches, share, uncorrected=uncorrected)
-            for answer, uncorrected, gpu, share in zip(found, plain, gpus, shares, strict=True)
+            derived.forecast(answer, table, gpu, mode, batches, share, uncorrected=uncorrected)
+            for answer, uncorrected, gpu, share in zip(base_answers, plain, gpus, shares, strict=True)
         ]
 
     def _host_shares(
         self,
-        way: Way,
+        derived: DerivedMode,
         table: LayerTable,
         gpus: Sequence[Gpu],
         mode: Mode,
         host: str | HostMeasurement | None,
     ) -> list[float]:
         """Known host time in this mode over that in the modes that the forecasts start from."""
-        own = [(gpu, way.own_mode(mode)) for gpu in gpus]
-        turned = [(gpu, way.known_mode(table, gpu, mode)) for gpu in gpus]
+        own = [(gpu, derived.own_mode(mode)) for gpu in gpus]
+        turned = [(gpu, derived.known_mode(table, gpu, mode)) for gpu in gpus]
         if own == turned or mode.replays:
             return [1.0] * len(gpus)
-        both = (self.forecasts(table, each, [1], host=host) for each in (own, turned))
-        return [float(one.host_time_ms[0] / other.host_time_ms[0]) for one, other in zip(*both, strict=True)]
+        both = (self.forecasts(table, base_devices, [1], host=host) for base_devices in (own, turned))
+        return [
+            float(own_mode.host_time_ms[0] / base_mode.host_time_ms[0])
+            for own_mode, base_mode in zip(*both, strict=True)
+        ]
 
     def _as_known(
         self,
-        way: Way,
+        derived: DerivedMode,
         anchors: Sequence[Anchor],
         table: LayerTable,
         mode: Mode,
         host: str | HostMeasurement | None,
     ) -> list[Anchor]:
-        """The anchors in the mode that `way` starts from: their times over the predicted ratio of the two modes."""
-        places: dict[tuple[str, str | None], list[int]] = {}
-        for place, anchor in enumerate(anchors):
-            places.setdefault((anchor.gpu, anchor.precision), []).append(place)
-        found: dict[int, Anchor] = {}
-        for (name, precision), own in places.items():
+        """The anchors in the mode that `derived` starts from: their times over the predicted ratio of the two modes."""
+        positions: dict[tuple[str, str | None], list[int]] = {}
+        for position, anchor in enumerate(anchors):
+            positions.setdefault((anchor.gpu, anchor.precision), []).append(position)
+        converted: dict[int, Anchor] = {}
+        for (name, precision), own in positions.items():
             gpu, run_mode = find_gpu(name), replace(mode, precision=precision or mode.precision)
-            start = way.known_mode(table, gpu, run_mode)
-            batches = np.array([float(anchors[place].batch_size) for place in own])
-            known = self.forecast(table, gpu, start, batches, (), "auto", host)
-            (share,) = self._host_shares(way, table, [gpu], run_mode, host)
-            there = way.forecast(known, table, gpu, run_mode, batches, share)
-            ratios = there.iteration_time_ms / known.iteration_time_ms
-            for place, ratio in zip(own, ratios.tolist(), strict=True):
-                anchor = anchors[place]
+            start = derived.known_mode(table, gpu, run_mode)
+            batches = np.array([float(anchors[position].batch_size) for position in own])
+            base = self.forecast(table, gpu, start, batches, (), "auto", host)
+            (share,) = self._host_shares(derived, table, [gpu], run_mode, host)
+            changed = derived.forecast(base, table, gpu, run_mode, batches, share)
+            ratios = changed.iteration_time_ms / base.iteration_time_ms
+            for position, ratio in zip(own, ratios.tolist(), strict=True):
+                anchor = anchors[position]
                 time_ms = anchor.iteration_time_ms / ratio
-                found[place] = replace(
+                converted[position] = replace(
                     anchor, iteration_time_ms=time_ms, precision=precision and start.precision
                 )
-        return [found[place] for place in range(len(anchors))]
+        return [converted[position] for position in range(len(anchors))]
 
     def _knows(self, framework: str) -> bool:
         """Whether a framework is among the training data."""
@@ -336,8 +342,8 @@ class Model(Epochs):
                 doubt = too_little_measured(layers, partial(sums, case))
                 if doubt is not None:
                     return doubt
-        given, measured_on = layers.library.host_mode in self.layers.given, layers.library.host
-        if is_cpu(case.gpu.name) or (given if host is None else host == measured_on):
+        is_own, measured_on = layers.library.host_mode in self.layers.added, layers.library.host
+        if is_cpu(case.gpu.name) or (is_own if host is None else host == measured_on):
             return forecast_by_layers(layers, case, sums)
         if host is None and measured_on is not None:
             spread = self.roofline.law_.calibration.host_half_width(COVERAGE)
@@ -397,19 +403,24 @@ class Model(Epochs):
         self, devices: Sequence[tuple[Gpu, Mode]], method: str, anchors: Sequence[Anchor]
     ) -> list[LayerModel | None]:
         """The operators measured on each GPU in its mode, unless another method is asked for."""
-        found = self.layers.find_each([library_mode(gpu, mode) for gpu, mode in devices])
-        for place, (gpu, mode) in enumerate(devices):
+        layer_models = self.layers.find_each([library_mode(gpu, mode) for gpu, mode in devices])
+        for position, (gpu, mode) in enumerate(devices):
             if method in ("auto", "layer-times") or is_cpu(gpu.name):
-                if found[place] is None and (method == "layer-times" or is_cpu(gpu.name)):
+                if layer_models[position] is None and (method == "layer-times" or is_cpu(gpu.name)):
                     raise self._not_measured(gpu, mode)
             elif method == "roofline" or not any(is_of(anchor, gpu) for anchor in anchors):
-                found[place] = None
-        return found
+                layer_models[position] = None
+        return layer_models
 
     def _not_measured(self, gpu: Gpu, mode: Mode) -> OutOfRangeError:
         if is_cpu(gpu.name):
-            given = [each for each in self.layers.given if each.gpu == gpu.name]
-            measured = [f"{each.framework}, {each.precision}, {each.memory_format}" for each in given]
+            of_cpu = [
+                mode_of_library for mode_of_library in self.layers.added if mode_of_library.gpu == gpu.name
+            ]
+            measured = [
+                f"{mode_of_library.framework}, {mode_of_library.precision}, {mode_of_library.memory_format}"
+                for mode_of_library in of_cpu
+            ]
             return OutOfRangeError(
                 f"{gpu.name} is predicted from operators measured on it, in {mode.framework}, {mode.precision}, "
                 f"{mode.memory_format}; measured: {' and '.join(measured) or 'nothing'}. Measure some, `epochcast "
@@ -461,37 +472,39 @@ def _doubted(forecast: IterationForecast, doubt: Reason | None) -> IterationFore
     """The forecast with one more reason for caution."""
     if doubt is None:
         return forecast
-    return replace(forecast, extrapolates=tuple((*each, doubt) for each in forecast.extrapolates))
+    return replace(
+        forecast, extrapolates=tuple((*size_reasons, doubt) for size_reasons in forecast.extrapolates)
+    )
 
 
 @lru_cache(maxsize=8)
 def _read(path: str, _modified_ns: int) -> Model:
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        stored = json.loads(Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ArtifactError(
             f"{path} is not a model: it is not JSON ({error}). Write one with `epochcast fit`."
         ) from error
-    version = found.get("format_version") if isinstance(found, dict) else None
+    version = stored.get("format_version") if isinstance(stored, dict) else None
     if version != FORMAT_VERSION:
         raise ArtifactError(
             f"{path} has model format version {version!r}; this epochcast reads {FORMAT_VERSION}. "
             "Refit it with `epochcast fit`."
         )
     try:
-        return _from_json(found, Path(path))
+        return _from_json(stored, Path(path))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(
             f"{path} is a damaged model ({error!r}). Refit it with `epochcast fit`."
         ) from error
 
 
-def _from_json(found: dict[str, Any], path: Path) -> Model:
-    card = dict(found["card"])
+def _from_json(stored: dict[str, Any], path: Path) -> Model:
+    card = dict(stored["card"])
     return Model(
-        layers=LayerModels.beside(path, found["files"]["operators"]),
-        roofline=Roofline.from_json(found | {"trained_on": card["trained_on"]}),
-        epoch_ms_per_iteration={name: float(v) for name, v in found["epoch_ms_per_iteration"].items()},
+        layers=LayerModels.beside(path, stored["files"]["operators"]),
+        roofline=Roofline.from_json(stored | {"trained_on": card["trained_on"]}),
+        epoch_ms_per_iteration={name: float(v) for name, v in stored["epoch_ms_per_iteration"].items()},
         card=card,
-        methods=Methods.beside(path, found["files"]["methods"]),
+        methods=Methods.beside(path, stored["files"]["methods"]),
     )

@@ -43,7 +43,7 @@ def product_ms(rows):
     """Iteration times of the VGG in both settings, and what its products take in TF32."""
     table = feature_table(pd.DataFrame(rows))
     fitted = LayerTimes(trees=False, calibrate=False).fit(table, table["iteration_time_ms"])
-    library = fitted.models_.given[DeviceMode(H200, "pytorch", "tf32")].library
+    library = fitted.models_.added[DeviceMode(H200, "pytorch", "tf32")].library
     products = [each for each in operators_of(VGG) if is_product(each)]
     batches = np.array([64.0])
     in_tf32 = library.times(products, batches)

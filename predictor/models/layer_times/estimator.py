@@ -84,17 +84,20 @@ class LayerTimes(Predictor):
         return self
 
     def learn(
-        self, libraries: Mapping[DeviceMode, OperatorLibrary], frame: pd.DataFrame | None, known: LayerModels
+        self,
+        libraries: Mapping[DeviceMode, OperatorLibrary],
+        frame: pd.DataFrame | None,
+        earlier: LayerModels,
     ) -> list[LayerModel]:
         """Layer models of libraries: their bases or trees, and weights fitted on whole CNNs.
 
-        `frame`: feature table of the whole CNNs. `known`: earlier models: bases for these libraries, and their priors.
+        `frame`: feature table of the whole CNNs. `earlier`: bases and priors of these libraries.
         """
-        based = with_bases(with_volumes(libraries), known.measured_library, self._grown)
+        based = with_bases(with_volumes(libraries), earlier.measured_library, self._grown)
         rows: dict[DeviceMode, LayerRows] = {}
         if frame is not None:
             rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
-        priors = {mode: law for mode in libraries if (law := known.nearest_law(mode)) is not None}
+        priors = {mode: law for mode in libraries if (law := earlier.nearest_law(mode)) is not None}
         laws = fit_laws(based, rows, priors, self.pull, calibrate=self.calibrate)
         return [LayerModel(based[mode], _for_library(laws[mode], based[mode])) for mode in libraries]
 
@@ -105,13 +108,13 @@ class LayerTimes(Predictor):
         has no layer table.
         """
         self._check_fitted("models_")
-        found = []
+        answers = []
         for case in cases:
             if self.answers == "gpu_time_ms":  # as of an iteration that waits for no host
                 case = replace(case, mode=replace(case.mode, capture="graph"))
             model = self._model(library_mode(case.gpu, case.mode))
-            found.append(forecast_by_layers(model, case, model.sums))
-        return found
+            answers.append(forecast_by_layers(model, case, model.sums))
+        return answers
 
     def _is_run_of(self, run: Case, case: Case) -> bool:
         """Whether a run was made on the case's GPU in its mode."""
@@ -122,13 +125,13 @@ class LayerTimes(Predictor):
     def _learned(self) -> dict[str, Any]:
         """The layer models, each after the one that it is based on."""
         self._check_fitted("models_")
-        given = sorted(self.models_.given.values(), key=lambda each: _n_bases(each.library))
-        return {"models": [model.to_json() for model in given]}
+        by_depth = sorted(self.models_.added.values(), key=lambda model: _n_bases(model.library))
+        return {"models": [model.to_json() for model in by_depth]}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
         self.models_ = LayerModels()
-        for found in learned["models"]:
-            model = LayerModel.from_json(found, self.models_.measured)
+        for stored in learned["models"]:
+            model = LayerModel.from_json(stored, self.models_.measured)
             self.models_ = self.models_.with_more([model])
 
     def _grown(self, library: OperatorLibrary) -> OperatorLibrary:
@@ -136,8 +139,8 @@ class LayerTimes(Predictor):
 
     def _rows_of(self, frame: pd.DataFrame, mode: DeviceMode, host: str | None) -> LayerRows:
         """Whole CNNs of one mode with layer tables; host times of machines other than the library's become NaN."""
-        whole = frame[~_is_operator(frame) & frame["layer_table"].notna().to_numpy()]
-        chosen = whole[np.array([each == mode for each in modes_of(whole)], dtype=bool)]
+        iterations = frame[~_is_operator(frame) & frame["layer_table"].notna().to_numpy()]
+        chosen = iterations[np.array([row_mode == mode for row_mode in modes_of(iterations)], dtype=bool)]
         busy = _numbers(chosen, "gpu_time_ms")
         if self.answers == "iteration_time_ms":
             busy = np.where(np.isfinite(busy), busy, _numbers(chosen, "iteration_time_ms"))
@@ -150,9 +153,9 @@ class LayerTimes(Predictor):
     def _model(self, mode: DeviceMode) -> LayerModel:
         model = self.models_.find(mode)
         if model is None:
-            known = "; ".join(str(each) for each in self.models_.given)
+            measured = "; ".join(str(measured_mode) for measured_mode in self.models_.added)
             raise OutOfRangeError(
-                f"no operator was measured on {mode}, nor on another card of its chip; measured: {known}. "
+                f"no operator was measured on {mode}, nor on another card of its chip; measured: {measured}. "
                 "Measure some with `epochcast profile --preset quick`."
             )
         return model
@@ -175,13 +178,15 @@ def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
     """One library per GPU and mode of a measurement table's operator rows."""
     operators = frame[_is_operator(frame)]
     if "pass" in operators:
-        whole = operators["pass"].isna() | operators["pass"].isin(_WHOLE_PASSES)
-        operators = operators[whole | operators["type"].isin(("add", "concat"))]
+        is_training = operators["pass"].isna() | operators["pass"].isin(_WHOLE_PASSES)
+        operators = operators[is_training | operators["type"].isin(("add", "concat"))]
     if operators.empty:
         return {}
     plain, in_fp32_ = _operators_of_rows(operators), fp32_products_of(operators).tolist()
-    flagged = {id(each): in_fp32(each) for each in plain}  # rows share their operators
-    measured = [flagged[id(each)] if fp32 else each for each, fp32 in zip(plain, in_fp32_, strict=True)]
+    flagged = {id(operator): in_fp32(operator) for operator in plain}  # rows share their operators
+    measured = [
+        flagged[id(operator)] if fp32 else operator for operator, fp32 in zip(plain, in_fp32_, strict=True)
+    ]
     busy, wall = _numbers(operators, "gpu_time_ms"), _numbers(operators, "iteration_time_ms")
     batches, host_ms = _numbers(operators, "batch_size"), _numbers(operators, "host_time_ms")
     times = np.column_stack([batches, np.where(np.isfinite(busy), busy, wall), host_ms])
@@ -191,17 +196,17 @@ def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
     for i, mode in enumerate(modes):
         rows[mode].append((i, measured[i]))
     for i, mode in enumerate(modes):
-        for other, operator in _same_kernels(mode, measured[i]):
-            if other in rows:
-                rows[other].append((i, operator))
+        for twin_mode, operator in _same_kernels(mode, measured[i]):
+            if twin_mode in rows:
+                rows[twin_mode].append((i, operator))
     return {
         mode: OperatorLibrary.of_times(
             mode,
-            [operator for _, operator in found],
-            times[[i for i, _ in found]],
-            {machines[i] for i, _ in found},
+            [operator for _, operator in members],
+            times[[i for i, _ in members]],
+            {machines[i] for i, _ in members},
         )
-        for mode, found in rows.items()
+        for mode, members in rows.items()
     }
 
 
@@ -219,15 +224,15 @@ def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[Device
                 yield mode._replace(memory_format=memory_format), operator
     if mode.precision not in ("fp32", "tf32"):
         return
-    others = {"fp32": "tf32", "tf32": "fp32"}
-    other = mode._replace(precision=others[mode.precision])
+    twins = {"fp32": "tf32", "tf32": "fp32"}
+    twin_mode = mode._replace(precision=twins[mode.precision])
     if operator_class(operator) not in _ON_TENSOR_CORES:
-        yield other, operator
+        yield twin_mode, operator
     elif mode.framework == "pytorch" and operator.fp32_product:
-        yield other, replace(operator, fp32_product=False)
+        yield twin_mode, replace(operator, fp32_product=False)
     elif mode.framework == "pytorch" and mode.precision == "fp32" and is_product(operator):
         for memory_format in MEMORY_FORMATS:
-            yield other._replace(memory_format=memory_format), in_fp32(operator)
+            yield twin_mode._replace(memory_format=memory_format), in_fp32(operator)
 
 
 def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
@@ -237,8 +242,8 @@ def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
     distinct, first = np.unique(number, return_index=True)
     used = [column for column in rows if column in _OPERATOR_COLUMNS]
     records: list[dict[Any, Any]] = rows[used].iloc[first].to_dict("records")
-    found = [operator_from_row(record) for record in records]
-    return [found[i] for i in np.searchsorted(distinct, number)]
+    by_number = [operator_from_row(record) for record in records]
+    return [by_number[i] for i in np.searchsorted(distinct, number)]
 
 
 def modes_of(frame: pd.DataFrame) -> list[DeviceMode]:
@@ -271,8 +276,8 @@ def fp32_products_of(frame: pd.DataFrame) -> NDArray[np.bool_]:
 def _is_operator(frame: pd.DataFrame) -> NDArray[np.bool_]:
     if "kind" not in frame:
         return np.zeros(len(frame), dtype=bool)
-    found: NDArray[np.bool_] = (frame["kind"] == "operator").to_numpy(dtype=bool)
-    return found
+    is_operator: NDArray[np.bool_] = (frame["kind"] == "operator").to_numpy(dtype=bool)
+    return is_operator
 
 
 def _numbers(frame: pd.DataFrame, column: str) -> Floats:

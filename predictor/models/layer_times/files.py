@@ -66,7 +66,7 @@ class LayerModel:
                 f"no operator was measured on {self.library.mode}, so there is nothing to write."
             )
         expected, base = self.library.expected, self.library.base
-        carried = [i for i, each in enumerate(self.library.operators) if each in self.library.carried]
+        carried = [i for i, operator in enumerate(self.library.operators) if operator in self.library.carried]
         if base is not None and base.source.mode == self.library.mode:
             raise SchemaError(
                 f"operators of {self.library.mode} correct earlier ones, whose file has the same name. "
@@ -88,39 +88,39 @@ class LayerModel:
 
     @classmethod
     def from_json(
-        cls, found: Mapping[str, Any], measured: Callable[[DeviceMode], LayerModel | None]
+        cls, stored: Mapping[str, Any], measured: Callable[[DeviceMode], LayerModel | None]
     ) -> LayerModel:
         """Read `to_json`; `measured` gives the layer model of the mode that its base was measured in.
 
         KeyError, TypeError, ValueError or AttributeError if it is damaged, or its base is unknown.
         """
-        columns = _stored_columns(found["operators"])
+        columns = _stored_columns(stored["operators"])
         _check_columns(columns)
         names = [entry.name for entry in _STORED]
         operators = tuple(
             Operator(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)
         )
-        sizes = np.array(found["batch_sizes"], dtype=float)
-        log_ms = np.array(found["log_ms"], dtype=float).reshape(len(operators), sizes.size)
-        host_ms = np.array(found["host_ms"], dtype=float)
+        sizes = np.array(stored["batch_sizes"], dtype=float)
+        log_ms = np.array(stored["log_ms"], dtype=float).reshape(len(operators), sizes.size)
+        host_ms = np.array(stored["host_ms"], dtype=float)
         if (
             not np.isfinite(log_ms).any(axis=1).all()
             or host_ms.shape != (len(operators),)
             or not (sizes > 0).all()
         ):
             raise ValueError("an operator has no time")
-        forests = {str(name): Forest.from_json(forest) for name, forest in found["forests"].items()}
-        expected = found["expected"]
+        forests = {str(name): Forest.from_json(forest) for name, forest in stored["forests"].items()}
+        expected = stored["expected"]
         if expected is not None:
             expected = np.array(expected, dtype=float).reshape(log_ms.shape)
-        mode = DeviceMode(**found["mode"])
-        carried = frozenset(operators[i] for i in found.get("carried", ()))
+        mode = DeviceMode(**stored["mode"])
+        carried = frozenset(operators[i] for i in stored.get("carried", ()))
         library = OperatorLibrary(
-            mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected, carried=carried
+            mode, operators, sizes, log_ms, host_ms, stored["host"], forests, expected, carried=carried
         )
-        if found["base"] is not None:
-            library = library.on_base(CarriedOver(_source(DeviceMode(**found["base"]), measured), mode))
-        return cls(library, SummingLaw.from_json(found["law"]))
+        if stored["base"] is not None:
+            library = library.on_base(CarriedOver(_source(DeviceMode(**stored["base"]), measured), mode))
+        return cls(library, SummingLaw.from_json(stored["law"]))
 
     def packed(self) -> bytes:
         """`to_json`, rounded and compressed."""
@@ -167,14 +167,14 @@ class LayerModel:
 
 @dataclass(slots=True, eq=False)
 class LayerModels:
-    """Layer models by GPU and mode: those in `given` first, then those in `files`.
+    """Layer models by GPU and mode: those in `added` first, then those in `files`.
 
     `files` holds the content of the files of `folder` by name, all of one model; `unpacked` those that were needed,
     and `carried` what was carried over to other cards of their chips.
     """
 
     folder: Path | None = None
-    given: dict[DeviceMode, LayerModel] = field(default_factory=dict)
+    added: dict[DeviceMode, LayerModel] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     unpacked: dict[str, LayerModel] = field(default_factory=dict)
     carried: dict[DeviceMode, LayerModel] = field(default_factory=dict, init=False)
@@ -199,15 +199,15 @@ class LayerModels:
         return [self._measured_or_carried(mode, names) for mode in modes]
 
     def _measured_or_carried(self, mode: DeviceMode, names: frozenset[str]) -> LayerModel | None:
-        if not self.given and not _chip_in(mode, names):
+        if not self.added and not _chip_in(mode, names):
             return None
         own = self.measured(mode)
         if own is not None:
             return own
         if mode in self.carried:
             return self.carried[mode]
-        sources = [self.measured(other) for other in cards_of_the_chip(mode)]
-        source = max(filter(None, sources), key=lambda each: _likeness(each.library, mode), default=None)
+        sources = [self.measured(card) for card in cards_of_the_chip(mode)]
+        source = max(filter(None, sources), key=lambda model: _likeness(model.library, mode), default=None)
         if source is None:
             return None
         law = source.law.borrowed(str(source.library.mode))
@@ -216,13 +216,13 @@ class LayerModels:
 
     def measured(self, mode: DeviceMode) -> LayerModel | None:
         """The layer model of this GPU and mode; None if none of its operators was measured."""
-        return self.given.get(mode) or self._in_file(_file_name(mode))
+        return self.added.get(mode) or self._in_file(_file_name(mode))
 
     def _in_file(self, name: str) -> LayerModel | None:
         if self.folder is None or name not in self.files:
             return None
         if name not in self.unpacked:
-            beside = replace(self, given={})  # a base lies beside it
+            beside = replace(self, added={})  # a base lies beside it
             self.unpacked[name] = LayerModel.unpacked(self.files[name], self.folder / name, beside.measured)
         return self.unpacked[name]
 
@@ -232,8 +232,8 @@ class LayerModels:
 
     def measured_library(self, mode: DeviceMode) -> OperatorLibrary | None:
         """The operators measured on this GPU in this mode; None where there are none."""
-        found = self.measured(mode)
-        return found.library if found is not None and isinstance(found.library, OperatorLibrary) else None
+        model = self.measured(mode)
+        return model.library if model is not None and isinstance(model.library, OperatorLibrary) else None
 
     def nearest_law(self, mode: DeviceMode) -> SummingLaw | None:
         """The weights of this mode, else those of the most similar mode; None if there is none.
@@ -242,22 +242,22 @@ class LayerModels:
         than the GPU how an operator in a CNN differs from a single one: on an H200, weights of another precision and
         memory format predicted whole CNNs better than weights of 1.
         """
-        found = self.measured(mode)
-        if found is not None:
-            return found.law
-        models = [*self.given.values(), *self.in_files()]
+        own = self.measured(mode)
+        if own is not None:
+            return own.law
+        models = [*self.added.values(), *self.in_files()]
         laws = {model.library.mode: model.law for model in models if model.law.is_fitted}
         lender = most_similar(mode, laws)
         return None if lender is None else laws[lender].borrowed(str(lender))
 
     def with_more(self, models: Iterable[LayerModel]) -> LayerModels:
         """These layer models with `models` added, which take precedence."""
-        return replace(self, given=self.given | {model.library.mode: model for model in models})
+        return replace(self, added=self.added | {model.library.mode: model for model in models})
 
     def save(self, model_file: Path) -> dict[str, str]:
         """Write all into the folder beside a model file; the SHA-256 of each file by its name."""
         folder = _folder_of(model_file)
-        files = {**self.files, **{_file_name(mode): model.packed() for mode, model in self.given.items()}}
+        files = {**self.files, **{_file_name(mode): model.packed() for mode, model in self.added.items()}}
         if files:
             if is_written_through(model_file):
                 raise SchemaError(
@@ -272,7 +272,7 @@ class LayerModels:
 
     def modes(self) -> list[str]:
         """File names without endings, for messages."""
-        names = {_file_name(mode) for mode in self.given} | set(self.files)
+        names = {_file_name(mode) for mode in self.added} | set(self.files)
         return sorted(name.removesuffix(".json.gz") for name in names)
 
     def n_gpus(self) -> int:
@@ -285,17 +285,17 @@ def library_mode(gpu: Gpu, mode: Mode) -> DeviceMode:
     return DeviceMode(gpu.name, mode.framework, mode.precision, mode.memory_format, mode.autotune)
 
 
-def most_similar(mode: DeviceMode, others: Iterable[DeviceMode]) -> DeviceMode | None:
+def most_similar(mode: DeviceMode, candidates: Iterable[DeviceMode]) -> DeviceMode | None:
     """The mode of the same framework, on the same kind of device, that shares most fields, chip included; else None."""
 
-    def shared(other: DeviceMode) -> int:
-        chip = not is_cpu(mode.gpu) and find_gpu(other.gpu).chip == find_gpu(mode.gpu).chip
-        return chip + sum(a == b for a, b in zip(other, mode, strict=True))
+    def shared(candidate: DeviceMode) -> int:
+        chip = not is_cpu(mode.gpu) and find_gpu(candidate.gpu).chip == find_gpu(mode.gpu).chip
+        return chip + sum(a == b for a, b in zip(candidate, mode, strict=True))
 
     alike = [
-        other
-        for other in others
-        if other.framework == mode.framework and is_cpu(other.gpu) == is_cpu(mode.gpu)
+        candidate
+        for candidate in candidates
+        if candidate.framework == mode.framework and is_cpu(candidate.gpu) == is_cpu(mode.gpu)
     ]
     return max(alike, key=shared, default=None)
 
@@ -313,7 +313,7 @@ def _file_name(mode: DeviceMode) -> str:
 @lru_cache(maxsize=4096)
 def _chip_in(mode: DeviceMode, names: frozenset[str]) -> bool:
     """Whether a file of this mode, of this card or another of its chip, is among these."""
-    return any(_file_name(each) in names for each in (mode, *cards_of_the_chip(mode)))
+    return any(_file_name(card_mode) in names for card_mode in (mode, *cards_of_the_chip(mode)))
 
 
 def _likeness(library: OperatorLibrary | CarriedOver, mode: DeviceMode) -> tuple[bool, int]:
@@ -327,11 +327,11 @@ def _columns(operators: Iterable[Operator]) -> dict[str, list[Any]]:
     return {name: values for name, values in columns.items() if name not in _SELDOM or any(values)}
 
 
-def _stored_columns(found: Mapping[str, list[Any]]) -> list[list[Any]]:
+def _stored_columns(stored: Mapping[str, list[Any]]) -> list[list[Any]]:
     """Columns of `_columns`, one per field that is stored."""
-    n = len(found["type"])
+    n = len(stored["type"])
     return [
-        found.get(entry.name, [_SELDOM[entry.name]] * n) if entry.name in _SELDOM else found[entry.name]
+        stored.get(entry.name, [_SELDOM[entry.name]] * n) if entry.name in _SELDOM else stored[entry.name]
         for entry in _STORED
     ]
 
@@ -339,10 +339,10 @@ def _stored_columns(found: Mapping[str, list[Any]]) -> list[list[Any]]:
 def _source(
     mode: DeviceMode, measured: Callable[[DeviceMode], LayerModel | None]
 ) -> OperatorLibrary | CarriedOver:
-    found = measured(mode)
-    if found is None:
+    model = measured(mode)
+    if model is None:
         raise ValueError(f"the base {mode} is missing")
-    return found.library
+    return model.library
 
 
 def _check_columns(columns: list[list[Any]]) -> None:
@@ -354,7 +354,7 @@ def _check_columns(columns: list[list[Any]]) -> None:
 
 def _with_gaps(values: NDArray[np.float64]) -> list[Any]:
     """Numbers as nested lists, with None for NaN."""
-    given = values.astype(object)
-    given[~np.isfinite(values)] = None
-    found: list[Any] = given.tolist()
-    return found
+    objects = values.astype(object)
+    objects[~np.isfinite(values)] = None
+    nested: list[Any] = objects.tolist()
+    return nested

@@ -74,10 +74,12 @@ class LayerRows:
 
     def groups(self) -> list[tuple[LayerTable, bool, NDArray[np.intp]]]:
         """Rows of each CNN and image size, those with matrix products in fp32 apart."""
-        found: dict[tuple[int, bool], list[int]] = {}
+        rows_by_cell: dict[tuple[int, bool], list[int]] = {}
         for i, cell in enumerate(zip(map(id, self.tables), self.fp32_products.tolist(), strict=True)):
-            found.setdefault(cell, []).append(i)  # rows share their CNN's table: comparing layers is slow
-        return [(self.tables[rows[0]], cell[1], np.array(rows)) for cell, rows in found.items()]
+            rows_by_cell.setdefault(cell, []).append(
+                i
+            )  # rows share their CNN's table: comparing layers is slow
+        return [(self.tables[rows[0]], cell[1], np.array(rows)) for cell, rows in rows_by_cell.items()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,28 +104,28 @@ class _Design:
 def fit_laws(
     libraries: Mapping[DeviceMode, OperatorLibrary],
     rows: Mapping[DeviceMode, LayerRows],
-    known: Mapping[DeviceMode, SummingLaw],
+    earlier: Mapping[DeviceMode, SummingLaw],
     pull: float,
     *,
     calibrate: bool,
 ) -> dict[DeviceMode, SummingLaw]:
-    """Fit the law of each mode; its prior is the law in `known`, else the one fitted on all modes together.
+    """Fit the law of each mode; its prior is the law in `earlier`, else the one fitted on all modes together.
 
-    A mode without targets gets the law in `known`, else that of its library's base or of the most similar mode here.
+    A mode without targets gets the law in `earlier`, else that of its library's base or of the most similar mode here.
     """
     designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries if mode in rows}
     designs = {mode: design for mode, design in designs.items() if design.gpu_ms.size}
     together = _fitted(_joined(list(designs.values())), SummingLaw(), pull) if designs else SummingLaw()
     laws: dict[DeviceMode, SummingLaw] = {}
     for mode, design in designs.items():
-        prior = known.get(mode, together)
+        prior = earlier.get(mode, together)
         law = _fitted(design, prior, pull)
         laws[mode] = _calibrated(law, design, libraries[mode], rows[mode], prior, pull) if calibrate else law
     fitted = dict(laws)
     for mode in libraries.keys() - designs.keys():
         lender = _lender(mode, libraries[mode], fitted)
         laws[mode] = (
-            known[mode] if mode in known else fitted[lender].borrowed(str(lender)) if lender else together
+            earlier[mode] if mode in earlier else fitted[lender].borrowed(str(lender)) if lender else together
         )
     return laws
 
@@ -147,8 +149,8 @@ def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
         host[at] = [sums.host_parts(apart=apart) for apart in (False, True)]
         blind[at] = sum(sums.shares.values())
     names = np.array([table.cnn for table in rows.tables], dtype=np.str_)
-    whole = _Design(columns, rows.gpu_ms, host, rows.host_ms, blind, names)
-    return whole.rows(np.isfinite(rows.gpu_ms))
+    design = _Design(columns, rows.gpu_ms, host, rows.host_ms, blind, names)
+    return design.rows(np.isfinite(rows.gpu_ms))
 
 
 @lru_cache(maxsize=2048)
@@ -216,20 +218,22 @@ def _with_host(prior: SummingLaw, design: _Design) -> SummingLaw:
 
     Cross-validation over CNNs decides whether gradient sums are weighted like other operators.
     """
-    known = design.rows(np.isfinite(design.host_ms))
-    if not known.host_ms.size:
+    timed = design.rows(np.isfinite(design.host_ms))
+    if not timed.host_ms.size:
         return prior
-    names = sorted(set(known.cnn))
+    names = sorted(set(timed.cnn))
     missed = dict.fromkeys((False, True), 0.0)
     for name in names if len(names) >= _LEAST_CNNS else ():
         check_stop()
-        out = known.cnn == name
+        out = timed.cnn == name
         for apart in missed:
-            weights = _host_weights(known.rows(~out), apart=apart)
-            columns, rest = _host_columns(known.rows(out), apart=apart)
-            missed[apart] += float(np.mean(np.abs((columns @ weights + rest) / known.host_ms[out] - 1.0)))
+            weights = _host_weights(timed.rows(~out), apart=apart)
+            columns, unweighted = _host_columns(timed.rows(out), apart=apart)
+            missed[apart] += float(
+                np.mean(np.abs((columns @ weights + unweighted) / timed.host_ms[out] - 1.0))
+            )
     chosen = missed[True] < missed[False]
-    weight, operator_ms, iteration_ms = (float(value) for value in _host_weights(known, apart=chosen))
+    weight, operator_ms, iteration_ms = (float(value) for value in _host_weights(timed, apart=chosen))
     return replace(
         prior,
         host_weight=weight,
@@ -279,22 +283,22 @@ def _calibrated(
     missed: list[Array] = []
     jumps: dict[bool, list[float]] = {True: [], False: []}
     hosts: list[float] = []
-    known = _finite(rows)
+    finite_rows = _finite(rows)
     for name in names:
         check_stop()
         left = _fitted(design.rows(design.cnn != name), prior, pull)
-        own = {each for each, cnn in owner.items() if cnn == name}
+        own = {operator for operator, cnn in owner.items() if cnn == name}
         lesser = library if own.isdisjoint(library.operators) else library.without(list(own))
-        for table, fp32_products, at in known.groups():
+        for table, fp32_products, at in finite_rows.groups():
             if table.cnn != name:
                 continue
-            truth = np.log(known.gpu_ms[at])
-            for each in (library, lesser):
-                sums = _sums(each, table, tuple(known.batch_sizes[at].tolist()), fp32_products)
+            truth = np.log(finite_rows.gpu_ms[at])
+            for source in (library, lesser):
+                sums = _sums(source, table, tuple(finite_rows.batch_sizes[at].tolist()), fp32_products)
                 error = truth - np.log(left.gpu_ms(sums))
                 missed.append(np.column_stack([np.abs(error), sums.unmeasured(), sums.strange()]))
-                jumps[bool(sums.unmeasured().mean() < _FEW)] += _jumps(known.batch_sizes[at], error)
-                hosts += _host_errors(known.host_ms[at], left.host_ms(sums))
+                jumps[bool(sums.unmeasured().mean() < _FEW)] += _jumps(finite_rows.batch_sizes[at], error)
+                hosts += _host_errors(finite_rows.host_ms[at], left.host_ms(sums))
     spread, unmeasured, strange = _half_widths(np.concatenate(missed))
     # Measured CNNs first: errors of interpolated operators are either equal at all batch sizes or erratic.
     chosen = jumps[True] or jumps[False]
@@ -307,8 +311,8 @@ def _calibrated(
 
 
 def _host_errors(measured: Array, predicted: float) -> list[float]:
-    known = measured[np.isfinite(measured)]
-    return [float(each) for each in np.abs(np.log(known / predicted))] if predicted > 0 else []
+    finite = measured[np.isfinite(measured)]
+    return [float(error) for error in np.abs(np.log(finite / predicted))] if predicted > 0 else []
 
 
 def _jumps(batch_sizes: Array, error: Array) -> list[float]:
@@ -346,8 +350,8 @@ def _equations(columns: Array) -> Any:
     """Equations width + missed above - missed below = error."""
     from scipy.sparse import csr_array, eye_array, hstack
 
-    one = eye_array(len(columns))
-    return hstack([csr_array(columns), one, -one]).tocsr()
+    identity = eye_array(len(columns))
+    return hstack([csr_array(columns), identity, -identity]).tocsr()
 
 
 def _finite(rows: LayerRows) -> LayerRows:
@@ -423,7 +427,7 @@ def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
 
 def _groups(operators: tuple[Operator, ...]) -> NDArray[np.intp]:
     """Cross-fitting group of each operator: a hash of its name, independent of the rest of the library."""
-    return np.array([crc32(each.name.encode()) % _N_GROUPS for each in operators], dtype=np.intp)
+    return np.array([crc32(operator.name.encode()) % _N_GROUPS for operator in operators], dtype=np.intp)
 
 
 def _cross_fitted(features: Array, ratio: Array, group: NDArray[np.intp], seed: int) -> tuple[Forest, Array]:
@@ -433,8 +437,8 @@ def _cross_fitted(features: Array, ratio: Array, group: NDArray[np.intp], seed: 
     for number in range(_N_GROUPS):
         out = group == number
         forests.append(_grown(features[~out], ratio[~out], seed + number))
-        asked = out[:, None] & np.isfinite(ratio)
-        expected[asked] = forests[-1].predict(features[asked])
+        cells = out[:, None] & np.isfinite(ratio)
+        expected[cells] = forests[-1].predict(features[cells])
     return Forest.mean(forests), expected
 
 
@@ -443,9 +447,9 @@ def _grown(features: Array, ratio: Array, seed: int) -> Forest:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     check_stop()
-    known = np.isfinite(ratio)
-    varying = np.flatnonzero(np.ptp(features[known], axis=0) > 0)
-    rows, answers = features[known][:, varying], ratio[known]
+    finite = np.isfinite(ratio)
+    varying = np.flatnonzero(np.ptp(features[finite], axis=0) > 0)
+    rows, answers = features[finite][:, varying], ratio[finite]
     empty = HistGradientBoostingRegressor(
         max_iter=_N_TREES,
         learning_rate=_RATE,

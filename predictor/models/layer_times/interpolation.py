@@ -111,13 +111,15 @@ class Curves:
     member: NDArray[np.intp]
 
     @classmethod
-    def of(cls, batch_sizes: Array, known: NDArray[np.bool_]) -> Curves:
-        """Curves of operators; `known` (n_operators, n_batches) marks the measured batch sizes."""
+    def of(cls, batch_sizes: Array, is_measured: NDArray[np.bool_]) -> Curves:
+        """Curves of operators; `is_measured` (n_operators, n_batches) marks the measured batch sizes."""
         number: dict[bytes, int] = {}
-        member = [number.setdefault(each.tobytes(), len(number)) for each in np.packbits(known, axis=1)]
-        found = np.array(member, dtype=np.intp)
-        _, first = np.unique(found, return_index=True)
-        return cls(np.log(batch_sizes), known[first], found)
+        member = [
+            number.setdefault(packed.tobytes(), len(number)) for packed in np.packbits(is_measured, axis=1)
+        ]
+        members = np.array(member, dtype=np.intp)
+        _, first = np.unique(members, return_index=True)
+        return cls(np.log(batch_sizes), is_measured[first], members)
 
     def of_rows(self, kept: NDArray[np.bool_]) -> Curves:
         """The curves of some of the operators."""
@@ -131,33 +133,33 @@ class Curves:
         `values` (n_rows, n_batches) holds the measured values. A curve is constant beyond its ends; it is 0 for an
         operator without measurements.
         """
-        asked, member = np.log(batch_sizes), self.member[rows]
-        found = np.zeros((rows.size, asked.size))
-        beyond = np.zeros(found.shape, dtype=np.int8)
+        log_sizes, member = np.log(batch_sizes), self.member[rows]
+        curves = np.zeros((rows.size, log_sizes.size))
+        beyond = np.zeros(curves.shape, dtype=np.int8)
         for number in np.flatnonzero(np.bincount(member, minlength=len(self.patterns))):
-            alike, known = np.flatnonzero(member == number), np.flatnonzero(self.patterns[number])
-            if not known.size:
+            alike, measured = np.flatnonzero(member == number), np.flatnonzero(self.patterns[number])
+            if not measured.size:
                 continue
-            own = self.at[known]
-            found[alike] = between(own, asked, values[np.ix_(alike, known)])
-            beyond[alike] = 1 * (asked > own[-1] + _ROUNDING) - (asked < own[0] - _ROUNDING)
-        return found, beyond
+            own = self.at[measured]
+            curves[alike] = between(own, log_sizes, values[np.ix_(alike, measured)])
+            beyond[alike] = 1 * (log_sizes > own[-1] + _ROUNDING) - (log_sizes < own[0] - _ROUNDING)
+        return curves, beyond
 
 
-def between(at: Array, asked: Array, values: Array) -> Array:
+def between(at: Array, wanted_at: Array, values: Array) -> Array:
     """Piecewise linear, constant beyond the ends; values (n, len(at)) -> (n, len(asked))."""
     if at.size == 1:
-        return np.repeat(values, asked.size, axis=1)
-    right = np.clip(np.searchsorted(at, asked), 1, at.size - 1)
-    share = np.clip((asked - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
+        return np.repeat(values, wanted_at.size, axis=1)
+    right = np.clip(np.searchsorted(at, wanted_at), 1, at.size - 1)
+    share = np.clip((wanted_at - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
     joined: Array = values[:, right - 1] * (1.0 - share) + values[:, right] * share
     return joined
 
 
-def needed(at: Array, asked: Array) -> NDArray[np.intp]:
+def needed(at: Array, wanted_at: Array) -> NDArray[np.intp]:
     """Positions in `at`, ascending, that `between` reads for these batch sizes."""
-    right = np.clip(np.searchsorted(at, asked), 0, at.size - 1)
-    left = np.where((asked >= at[right]) | (right == 0), right, right - 1)
+    right = np.clip(np.searchsorted(at, wanted_at), 0, at.size - 1)
+    left = np.where((wanted_at >= at[right]) | (right == 0), right, right - 1)
     read = np.zeros(at.size, dtype=bool)
     read[left] = read[right] = True
     return np.flatnonzero(read)
@@ -213,14 +215,14 @@ class Neighbourhood:
 
     def mean(self, values: Array) -> Array:
         """Weighted mean of the library's `values` (n_library, ...) over the neighbours of each operator."""
-        found: Array = np.einsum("ak,ak...->a...", self.weights, values[self.rows])
-        return found
+        mean: Array = np.einsum("ak,ak...->a...", self.weights, values[self.rows])
+        return mean
 
     def shrunk(self, rows: NDArray[np.intp], values: Array) -> Array:
         """Weighted mean of `values` over the neighbours, multiplied by `closeness`: 0 for far neighbours."""
         near = np.einsum("ak,ak...->a...", self.weights[rows], values[self.rows[rows]])
-        found: Array = self.closeness[rows].reshape(-1, *[1] * (near.ndim - 1)) * near
-        return found
+        shrunk: Array = self.closeness[rows].reshape(-1, *[1] * (near.ndim - 1)) * near
+        return shrunk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,14 +241,16 @@ class KnownShapes:
     def of_rows(self, kept: NDArray[np.bool_]) -> KnownShapes:
         """Shapes of the kept operators."""
         moved = np.cumsum(kept) - 1
-        found = KnownShapes([each for each, keep in zip(self.operators, kept, strict=True) if keep], {})
+        fewer = KnownShapes(
+            [operator for operator, keep in zip(self.operators, kept, strict=True) if keep], {}
+        )
         for type_, rows in self.positions.items():
-            some = kept[rows]
-            if some.any():
-                found.positions[type_] = moved[rows[some]]
+            is_kept = kept[rows]
+            if is_kept.any():
+                fewer.positions[type_] = moved[rows[is_kept]]
                 if type_ in self._computed:
-                    found._computed[type_] = self._computed[type_].of_rows(some)
-        return found
+                    fewer._computed[type_] = self._computed[type_].of_rows(is_kept)
+        return fewer
 
     def of_type(self, type_: str) -> _Shapes:
         """Shapes of all operators of one type."""
@@ -264,25 +268,25 @@ class _Shapes:
     @classmethod
     def of(cls, operators: Sequence[Operator]) -> _Shapes:
         columns = shape_columns(operators) * _SCALE
-        kinds = np.array([each.kind or "" for each in operators], dtype=np.str_)
+        kinds = np.array([operator.kind or "" for operator in operators], dtype=np.str_)
         return cls(columns, (columns**2).sum(axis=1), kinds)
 
     def of_rows(self, kept: NDArray[np.bool_]) -> _Shapes:
         return _Shapes(self.columns[kept], self.squares[kept], self.kinds[kept])
 
 
-def neighbourhoods(asked: Sequence[Operator], known: KnownShapes) -> Neighbourhood:
+def neighbourhoods(unmeasured: Sequence[Operator], measured: KnownShapes) -> Neighbourhood:
     """Find the nearest operators of the same type, in doublings of their sizes."""
-    k = min(N_NEIGHBOURS, len(known.operators))
-    rows, weights = np.zeros((len(asked), k), dtype=np.intp), np.zeros((len(asked), k))
-    nearest = np.full(len(asked), np.inf)
-    for type_, at in _by_type(asked).items():
-        if type_ not in known.positions:
+    k = min(N_NEIGHBOURS, len(measured.operators))
+    rows, weights = np.zeros((len(unmeasured), k), dtype=np.intp), np.zeros((len(unmeasured), k))
+    nearest = np.full(len(unmeasured), np.inf)
+    for type_, at in _by_type(unmeasured).items():
+        if type_ not in measured.positions:
             continue
-        here, there = _Shapes.of([asked[int(i)] for i in at]), known.of_type(type_)
-        order, near = _nearest(_squared_distances(here, there), k)
+        own, of_type = _Shapes.of([unmeasured[int(i)] for i in at]), measured.of_type(type_)
+        order, near = _nearest(_squared_distances(own, of_type), k)
         share = 1.0 / np.maximum(near, _CLOSEST) ** _POWER
-        rows[at, : order.shape[1]] = known.positions[type_][order]
+        rows[at, : order.shape[1]] = measured.positions[type_][order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
         nearest[at] = near[:, 0]
     return Neighbourhood(rows, weights, nearest, _shrinkage(nearest))
@@ -314,26 +318,28 @@ def family_of(operator: Operator) -> str:
 
 
 def _by_type(operators: Sequence[Operator]) -> dict[str, NDArray[np.intp]]:
-    found: dict[str, list[int]] = {}
+    rows_by_type: dict[str, list[int]] = {}
     for i, operator in enumerate(operators):
-        found.setdefault(family_of(operator), []).append(i)
-    return {type_: np.array(rows, dtype=np.intp) for type_, rows in found.items()}
+        rows_by_type.setdefault(family_of(operator), []).append(i)
+    return {type_: np.array(rows, dtype=np.intp) for type_, rows in rows_by_type.items()}
 
 
 def _nearest(squares: Array, k: int) -> tuple[NDArray[np.intp], Array]:
     """Positions and distances of the k nearest, nearest first; of equally near ones the first, on every processor."""
     squares = squares + _ROUNDING * np.arange(squares.shape[1])
-    some = np.argpartition(squares, min(k, squares.shape[1]) - 1, axis=1)[:, :k]
-    near = np.take_along_axis(squares, some, axis=1)
+    unordered = np.argpartition(squares, min(k, squares.shape[1]) - 1, axis=1)[:, :k]
+    near = np.take_along_axis(squares, unordered, axis=1)
     order = np.argsort(near, axis=1)
-    return np.take_along_axis(some, order, axis=1), np.sqrt(np.take_along_axis(near, order, axis=1))
+    return np.take_along_axis(unordered, order, axis=1), np.sqrt(np.take_along_axis(near, order, axis=1))
 
 
-def _squared_distances(asked: _Shapes, known: _Shapes) -> Array:
-    squares = asked.squares[:, None] + known.squares[None] - 2.0 * asked.columns @ known.columns.T
+def _squared_distances(unmeasured: _Shapes, measured: _Shapes) -> Array:
+    squares = (
+        unmeasured.squares[:, None] + measured.squares[None] - 2.0 * unmeasured.columns @ measured.columns.T
+    )
     squares = np.maximum(squares, 0.0)
-    if known.kinds.any() or asked.kinds.any():
-        squares += _OTHER_KIND**2 * (asked.kinds[:, None] != known.kinds[None])
+    if measured.kinds.any() or unmeasured.kinds.any():
+        squares += _OTHER_KIND**2 * (unmeasured.kinds[:, None] != measured.kinds[None])
     return squares
 
 
@@ -451,38 +457,40 @@ class Forest:
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Forest:
+    def from_json(cls, stored: Mapping[str, Any]) -> Forest:
         """Read `as_json`, whose features may stand in another order.
 
         ArtifactError if its features are not `FEATURES`; ValueError if the numbers do not describe a forest.
         """
-        places = _places_of(found["features"])
-        whole = {
-            name: np.array(found[name], dtype=np.int32) for name in ("roots", "feature", "left", "right")
+        places = _places_of(stored["features"])
+        integers = {
+            name: np.array(stored[name], dtype=np.int32) for name in ("roots", "feature", "left", "right")
         }
-        split, value = (np.array(found[name], dtype=float) for name in ("threshold", "value"))
+        split, value = (np.array(stored[name], dtype=float) for name in ("threshold", "value"))
         n = value.size
-        children = np.concatenate([whole["left"], whole["right"]])[np.tile(whole["feature"] != _LEAF, 2)]
-        inner = np.flatnonzero(whole["feature"] != _LEAF)
+        children = np.concatenate([integers["left"], integers["right"]])[
+            np.tile(integers["feature"] != _LEAF, 2)
+        ]
+        inner = np.flatnonzero(integers["feature"] != _LEAF)
         if (
-            any(whole[name].size != n for name in ("feature", "left", "right"))
+            any(integers[name].size != n for name in ("feature", "left", "right"))
             or split.size != n
-            or not np.isfinite(np.concatenate([split, value, [float(found["start"])]])).all()
-            or not ((whole["feature"] >= _LEAF) & (whole["feature"] < places.size)).all()
-            or not ((whole["roots"] >= 0) & (whole["roots"] < n)).all()
+            or not np.isfinite(np.concatenate([split, value, [float(stored["start"])]])).all()
+            or not ((integers["feature"] >= _LEAF) & (integers["feature"] < places.size)).all()
+            or not ((integers["roots"] >= 0) & (integers["roots"] < n)).all()
             or (children.size and not (children < n).all())
             or not (
-                np.minimum(whole["left"], whole["right"])[inner] > inner
+                np.minimum(integers["left"], integers["right"])[inner] > inner
             ).all()  # children follow their parents: no cycles
         ):
             raise ValueError("the trees are damaged")
         return cls(
-            float(found["start"]),
-            whole["roots"],
-            np.where(whole["feature"] == _LEAF, _LEAF, places[whole["feature"]]).astype(np.int32),
+            float(stored["start"]),
+            integers["roots"],
+            np.where(integers["feature"] == _LEAF, _LEAF, places[integers["feature"]]).astype(np.int32),
             split,
-            whole["left"],
-            whole["right"],
+            integers["left"],
+            integers["right"],
             value,
         )
 
@@ -506,20 +514,23 @@ def forest_features(
     n, m = len(operators), batch_sizes.size
     batch = np.log2(batch_sizes)
     shapes = shape_columns(operators)
-    flops, elements, fixed = np.array([operator_work(each)[:3] for each in operators]).reshape(-1, 3).T
+    flops, elements, fixed = (
+        np.array([operator_work(operator)[:3] for operator in operators]).reshape(-1, 3).T
+    )
     computed = np.log2(flops[:, None] * batch_sizes + 1.0)
     moved = np.log2(elements[:, None] * batch_sizes + fixed[:, None] + 1.0)
     least = np.log2(roofline_ms(operators, batch_sizes, rates))
     flags = np.array(
         [
-            [each.type == type_ for type_ in _TYPES] + [each.kind == kind for kind in ACTIVATION_KINDS]
-            for each in operators
+            [operator.type == type_ for type_ in _TYPES]
+            + [operator.kind == kind for kind in ACTIVATION_KINDS]
+            for operator in operators
         ],
         dtype=float,
     )
     by_batch = np.stack([np.broadcast_to(batch, (n, m)), computed, moved, computed - moved, least], axis=2)
     by_shape = np.concatenate([shapes, flags], axis=1)
     tiles = tile_columns(operators, batch_sizes, sm_count)
-    tiles[[i for i, each in enumerate(operators) if forest_of(each) != "convolution"]] = 0.0
+    tiles[[i for i, operator in enumerate(operators) if forest_of(operator) != "convolution"]] = 0.0
     joined: Array = np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)
     return joined

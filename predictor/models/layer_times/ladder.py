@@ -34,21 +34,21 @@ _FEW = 12  # operators below which no held-out error can be estimated
 
 def with_bases(
     libraries: Mapping[DeviceMode, OperatorLibrary],
-    known: Callable[[DeviceMode], OperatorLibrary | None],
+    earlier: Callable[[DeviceMode], OperatorLibrary | None],
     grow: Callable[[OperatorLibrary], OperatorLibrary],
 ) -> dict[DeviceMode, OperatorLibrary]:
     """Each library on its base, or with trees over the roofline where these predict its held-out operators better.
 
     A richer library of this mode on a card of the chip is the base; else a like mode's if it does better than trees. A
-    base has more measurements than the library, so that no two are each other's base. `known`: operators measured
+    base has more measurements than the library, so that no two are each other's base. `earlier`: operators measured
     earlier on a GPU in a mode; None where there are none. `grow`: grows the trees of a library that has no base.
     """
-    found: dict[DeviceMode, OperatorLibrary] = {}
-    for mode in sorted(libraries, key=lambda each: (-libraries[each].n_measured, each)):
+    based: dict[DeviceMode, OperatorLibrary] = {}
+    for mode in sorted(libraries, key=lambda candidate: (-libraries[candidate].n_measured, candidate)):
         library = replace(libraries[mode], base=None, forests={}, expected=None)
-        same = [known(mode), *(found.get(card) or known(card) for card in cards_of_the_chip(mode))]
-        like = [found.get(other) or known(other) for other in _like_modes(mode, len(library))]
-        cards, others = (
+        same = [earlier(mode), *(based.get(card) or earlier(card) for card in cards_of_the_chip(mode))]
+        like = [based.get(like_mode) or earlier(like_mode) for like_mode in _like_modes(mode, len(library))]
+        on_cards, on_like_modes = (
             [
                 library.on_base(CarriedOver(source, mode))
                 for source in sources
@@ -56,13 +56,15 @@ def with_bases(
             ]
             for sources in (same, like)
         )
-        if mode.autotune and others:
-            found[mode] = others[0]
-        elif cards:
-            found[mode] = max(cards, key=_likeness)
+        if mode.autotune and on_like_modes:
+            based[mode] = on_like_modes[0]
+        elif on_cards:
+            based[mode] = max(on_cards, key=_likeness)
         else:
-            found[mode] = min([grow(library), *others], key=held_out_error) if others else grow(library)
-    return found
+            based[mode] = (
+                min([grow(library), *on_like_modes], key=held_out_error) if on_like_modes else grow(library)
+            )
+    return based
 
 
 def with_volumes(libraries: Mapping[DeviceMode, OperatorLibrary]) -> dict[DeviceMode, OperatorLibrary]:
@@ -70,24 +72,28 @@ def with_volumes(libraries: Mapping[DeviceMode, OperatorLibrary]) -> dict[Device
 
     No trees predict these, and few were measured on each card; of other types each card has its own.
     """
-    found = dict(libraries)
+    completed = dict(libraries)
     for mode in libraries:
         for card in cards_of_the_chip(mode):
-            more = _volumes(libraries[card], found[mode]) if card in libraries else None
-            found[mode] = found[mode].with_carried(more) if more is not None else found[mode]
-    return found
+            more = _volumes(libraries[card], completed[mode]) if card in libraries else None
+            completed[mode] = completed[mode].with_carried(more) if more is not None else completed[mode]
+    return completed
 
 
-def _volumes(source: OperatorLibrary, known: OperatorLibrary) -> OperatorLibrary | None:
-    own = frozenset(known.operators)
-    rows = [i for i, each in enumerate(source.operators) if family_of(each) in _CARRIED and each not in own]
+def _volumes(source: OperatorLibrary, lacking: OperatorLibrary) -> OperatorLibrary | None:
+    own = frozenset(lacking.operators)
+    rows = [
+        i
+        for i, operator in enumerate(source.operators)
+        if family_of(operator) in _CARRIED and operator not in own
+    ]
     if not rows:
         return None
     operators = tuple(source.operators[i] for i in rows)
-    ms = CarriedOver(source, known.mode).times(operators, source.batch_sizes).gpu_ms
+    ms = CarriedOver(source, lacking.mode).times(operators, source.batch_sizes).gpu_ms
     log_ms = np.where(np.isfinite(source.log_ms[rows]), np.log(ms), np.nan)
     unknown = np.full(len(rows), np.nan)  # the host was that of another machine
-    return OperatorLibrary(known.mode, operators, source.batch_sizes, log_ms, unknown)
+    return OperatorLibrary(lacking.mode, operators, source.batch_sizes, log_ms, unknown)
 
 
 def _likeness(library: OperatorLibrary) -> tuple[bool, int]:
@@ -103,16 +109,16 @@ def held_out_error(library: OperatorLibrary) -> float:
     """
     if len(library) < _FEW:
         return 0.0 if library.base is not None else np.inf
-    group = np.array([crc32(each.name.encode()) % _N_GROUPS for each in library.operators])
+    group = np.array([crc32(operator.name.encode()) % _N_GROUPS for operator in library.operators])
     errors, weights = [], []
     for number in range(_N_GROUPS):
         rows = np.flatnonzero(group == number)
-        asked = [library.operators[int(i)] for i in rows]
-        lesser = replace(library.without(asked), base=library.base)
+        left_out = [library.operators[int(i)] for i in rows]
+        lesser = replace(library.without(left_out), base=library.base)
         if not rows.size or not len(lesser):
             continue
         truth = library.log_ms[rows]
-        predicted = np.log(lesser.times(asked, library.batch_sizes).gpu_ms)
+        predicted = np.log(lesser.times(left_out, library.batch_sizes).gpu_ms)
         at = np.isfinite(truth)
         errors.append(np.abs(predicted - truth)[at])
         weights.append(np.exp(truth[at] / 2.0))
@@ -138,7 +144,7 @@ def _like_modes(mode: DeviceMode, n_operators: int) -> Iterator[DeviceMode]:
         yield mode._replace(autotune=False)
         return
     if mode.precision in _HALF_PRECISIONS:
-        yield from (mode._replace(precision=other) for other in _HALF_PRECISIONS if other != mode.precision)
+        yield from (mode._replace(precision=half) for half in _HALF_PRECISIONS if half != mode.precision)
     if n_operators > _SAMPLE:
         return
     if mode.memory_format != "nchw":

@@ -100,10 +100,10 @@ class OperatorTotals:
     @cached_property
     def support_ms(self) -> Array:
         """Times by support, `BEYOND` where the batch size is, and class, (supports, len(CLASSES), n_batches)."""
-        found: Array = self.beyond_ms.sum(axis=0)
-        found[:BEYOND] = self.beyond_ms[0, :BEYOND]
-        found[BEYOND] = self.beyond_ms[1:, :BEYOND].sum(axis=(0, 1))
-        return found
+        by_support: Array = self.beyond_ms.sum(axis=0)
+        by_support[:BEYOND] = self.beyond_ms[0, :BEYOND]
+        by_support[BEYOND] = self.beyond_ms[1:, :BEYOND].sum(axis=(0, 1))
+        return by_support
 
     @cached_property
     def shares(self) -> dict[int, Array]:
@@ -115,10 +115,10 @@ class OperatorTotals:
     def rung_shares(self) -> dict[str, Array]:
         """Share of each class's time on each rung, (len(CLASSES), n_batches); 0 for a class without operators."""
         total = np.maximum(self.support_ms.sum(axis=0), np.finfo(float).tiny)
-        found = {rung: np.zeros(total.shape) for rung in dict.fromkeys(RUNG_OF.values())}
+        by_rung = {rung: np.zeros(total.shape) for rung in dict.fromkeys(RUNG_OF.values())}
         for kind, rung in RUNG_OF.items():
-            found[rung] += self.support_ms[kind] / total
-        return {rung: share for rung, share in found.items() if share.any()}
+            by_rung[rung] += self.support_ms[kind] / total
+        return {rung: share for rung, share in by_rung.items() if share.any()}
 
     @property
     def want_specifications(self) -> bool:
@@ -132,8 +132,8 @@ class OperatorTotals:
         ln time by specifications, (n_batches,).
         """
         own = np.where(self.class_ms > 0, self.class_ms, 1.0)
-        given = np.stack([class_ms.get(name, ms) for name, ms in zip(CLASSES, own, strict=True)])
-        ratio = np.where(_SPECIFIED_PLACES, given / own, 1.0)
+        specified_ms = np.stack([class_ms.get(name, ms) for name, ms in zip(CLASSES, own, strict=True)])
+        ratio = np.where(_SPECIFIED_PLACES, specified_ms / own, 1.0)
         added = (self.support_ms * (ratio - 1.0)).sum(axis=0) / own
         after = replace(
             self,
@@ -166,8 +166,8 @@ class OperatorTotals:
     def strange(self) -> Array:
         """Share of the time, (n_batches,), in shapes far from all measured; operators beyond batch sizes count half."""
         shares = self.shares
-        found: Array = shares[FARAWAY] + shares[BEYOND] / 2
-        return found
+        share: Array = shares[FARAWAY] + shares[BEYOND] / 2
+        return share
 
     def of_smallest_measured(self) -> OperatorTotals:
         """The totals as if batch sizes smaller than the measured ones were among these."""
@@ -196,8 +196,13 @@ class OperatorTotals:
             )
             for i in range(self.sized_ms.shape[2])
         ]
-        found = {told: tuple(_reason(kind, names) for kind, names in told) for told in every}
-        return tuple(found[told] for told in every)  # batch sizes alike share their tuple
+        by_names = {
+            kinds_and_names: tuple(_reason(kind, names) for kind, names in kinds_and_names)
+            for kinds_and_names in every
+        }
+        return tuple(
+            by_names[kinds_and_names] for kinds_and_names in every
+        )  # batch sizes alike share their tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,11 +298,11 @@ class SummingLaw:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> SummingLaw:
+    def from_json(cls, stored: Mapping[str, Any]) -> SummingLaw:
         """Read `as_json`; ValueError or TypeError for a value of another kind."""
-        law = cls(**{**found, "size_weights": tuple(found.get("size_weights", cls().size_weights))})
+        law = cls(**{**stored, "size_weights": tuple(stored.get("size_weights", cls().size_weights))})
         numbers = [*law.size_weights]
-        numbers += [value for value in found.values() if not isinstance(value, str | list | tuple)]
+        numbers += [value for value in stored.values() if not isinstance(value, str | list | tuple)]
         if len(law.size_weights) != len(SIZES) - 1:
             raise ValueError(f"{len(law.size_weights)} weights of sizes")
         if not np.isfinite(np.array(numbers, dtype=float)).all():
@@ -323,9 +328,9 @@ def layer_sums(
     shares = weighted[:, :, None] * _size_shares(library, operators, batch_sizes)
     cell = class_of[:, None] * weighted.shape[1] + np.arange(weighted.shape[1])
     sized = _added(cell[:, :, None] * len(SIZES) + np.arange(len(SIZES)), shares, (len(CLASSES),))
-    place = times.beyond.astype(np.intp) % 3 * len(RUNG_OF) + times.shape
+    support = times.beyond.astype(np.intp) % 3 * len(RUNG_OF) + times.shape
     beyond = _added(
-        cell + place * len(CLASSES) * weighted.shape[1], weighted, (3, len(RUNG_OF), len(CLASSES))
+        cell + support * len(CLASSES) * weighted.shape[1], weighted, (3, len(RUNG_OF), len(CLASSES))
     )
     sureness = times.sureness
     return OperatorTotals(
@@ -346,7 +351,9 @@ def layer_sums(
 @lru_cache(maxsize=256)
 def operators_in(operators: Operators, mode: DeviceMode) -> Operators:
     """The operators as they run, and are measured, in a mode, in their order; cached. See `as_run`."""
-    return Operators(as_run(each, mode.framework, mode.memory_format, mode.precision) for each in operators)
+    return Operators(
+        as_run(operator, mode.framework, mode.memory_format, mode.precision) for operator in operators
+    )
 
 
 def _copies_ms(library: OperatorSource, operators: Operators, batch_sizes: Array) -> Array | float:
@@ -367,7 +374,9 @@ def _added(cell: NDArray[np.intp], values: Array, groups: tuple[int, ...]) -> Ar
 def _classes_of(operators: Operators) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Number of each operator's class, and whether it sums gradients; cached: each card of a chip asks."""
     numbers = [CLASSES.index(operator_class(operator)) for operator in operators]
-    return np.array(numbers, dtype=np.intp), np.array([each.passes == "forward" for each in operators], bool)
+    return np.array(numbers, dtype=np.intp), np.array(
+        [operator.passes == "forward" for operator in operators], bool
+    )
 
 
 def _size_shares(library: OperatorSource, operators: Operators, batch_sizes: Array) -> Array:
@@ -418,19 +427,19 @@ def _reason(kind: int, names: Sequence[str]) -> Reason:
             word,
             f"{', '.join(names)} never measured on this GPU in this mode; by specifications or like operators",
         )
-    some = ", ".join(names[:2]) + (f" and {names[2]}" if len(names) > 2 else "")
+    named = ", ".join(names[:2]) + (f" and {names[2]}" if len(names) > 2 else "")
     if word == "shape":
-        return Reason(word, f"no measured operator has a shape near that of {some}")
-    return Reason(word, f"{some} beyond the measured batch sizes")
+        return Reason(word, f"no measured operator has a shape near that of {named}")
+    return Reason(word, f"{named} beyond the measured batch sizes")
 
 
-def _named_each(kind: int, operators: Operators, which: NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
+def _named_each(kind: int, operators: Operators, is_kind: NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
     """What `_named` says of each batch size; those alike, which are most, are named once."""
-    columns = [column.tobytes() for column in which.T]
+    columns = [column.tobytes() for column in is_kind.T]
     named = {
-        key: _named(kind, [operators[int(i)] for i in np.flatnonzero(which[:, place])])
-        for place, key in enumerate(columns)
-        if columns.index(key) == place
+        key: _named(kind, [operators[int(i)] for i in np.flatnonzero(is_kind[:, column_index])])
+        for column_index, key in enumerate(columns)
+        if columns.index(key) == column_index
     }
     return tuple(named[key] for key in columns)
 
@@ -439,7 +448,12 @@ def _named(kind: int, operators: Sequence[Operator]) -> tuple[str, ...]:
     """Operators of an unknown type by that type, others by the names of two and the number of more."""
     if kind == UNKNOWN:
         return tuple(
-            sorted({each.type if each.kind is None else f"{each.type}-{each.kind}" for each in operators})
+            sorted(
+                {
+                    operator.type if operator.kind is None else f"{operator.type}-{operator.kind}"
+                    for operator in operators
+                }
+            )
         )
     more = (f"{len(operators) - 2} more",) if len(operators) > 2 else ()
-    return (*(each.name for each in operators[:2]), *more)
+    return (*(operator.name for operator in operators[:2]), *more)

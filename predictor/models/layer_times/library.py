@@ -119,15 +119,15 @@ class OperatorLibrary:
 
         SchemaError if there are no operators.
         """
-        kept = np.array([not is_view(each, mode.framework) for each in measured], dtype=bool)
+        kept = np.array([not is_view(operator, mode.framework) for operator in measured], dtype=bool)
         measured, times = [measured[int(i)] for i in np.flatnonzero(kept)], times[kept]
         if not measured:
             raise SchemaError(
                 f"there are no operators of {', '.join(map(str, mode))}. Measure some with `epochcast profile`."
             )
         operators = tuple(sorted(set(measured), key=_name_and_kind))
-        place = {operator: i for i, operator in enumerate(operators)}
-        row = np.array([place[operator] for operator in measured])
+        row_of = {operator: i for i, operator in enumerate(operators)}
+        row = np.array([row_of[operator] for operator in measured])
         sizes, column = np.unique(times[:, 0], return_inverse=True)
         cell = row * sizes.size + column
         total, count = (
@@ -147,9 +147,9 @@ class OperatorLibrary:
         operators = tuple(sorted((*self.operators, *more.operators), key=_name_and_kind))
         sizes = np.union1d(self.batch_sizes, more.batch_sizes)
         log_ms, host_ms = np.full((len(operators), sizes.size), np.nan), np.full(len(operators), np.nan)
-        place = {operator: i for i, operator in enumerate(operators)}
+        row_of = {operator: i for i, operator in enumerate(operators)}
         for library in (self, more):
-            rows = np.array([place[operator] for operator in library.operators], dtype=np.intp)
+            rows = np.array([row_of[operator] for operator in library.operators], dtype=np.intp)
             log_ms[np.ix_(rows, np.searchsorted(sizes, library.batch_sizes))] = library.log_ms
             host_ms[rows] = library.host_ms
         return OperatorLibrary(
@@ -175,33 +175,33 @@ class OperatorLibrary:
     @property
     def origin(self) -> str:
         """What the times rest on, for answers."""
-        others = "" if self.base is None else f", the others carried over from {self.base.source.mode}"
-        return f"{len(self) - len(self.carried)} operators measured on it{others}"
+        carried_text = "" if self.base is None else f", the others carried over from {self.base.source.mode}"
+        return f"{len(self) - len(self.carried)} operators measured on it{carried_text}"
 
     def without(self, operators: Sequence[Operator]) -> OperatorLibrary:
         """The library, and its base, without the measurements of these operators."""
         kept = np.ones(len(self), dtype=bool)
-        kept[[self._place[each] for each in operators if each in self._place]] = False
+        kept[[self._place[operator] for operator in operators if operator in self._place]] = False
         hidden = dict(self.hidden)
         if self.expected is not None:
             predicted = np.isfinite(self.expected).any(axis=1)
             hidden |= {self.operators[int(i)]: self.expected[i] for i in np.flatnonzero(~kept & predicted)}
         lesser = replace(
             self,
-            operators=tuple(each for each, keep in zip(self.operators, kept, strict=True) if keep),
+            operators=tuple(operator for operator, keep in zip(self.operators, kept, strict=True) if keep),
             log_ms=self.log_ms[kept],
             host_ms=self.host_ms[kept],
             expected=None if self.expected is None else self.expected[kept],
             hidden=hidden,
             base=None if self.base is None else self.base.without(list(operators)),
         )
-        least, there = self._log_least
+        least, is_computed = self._log_least
         lesser.__dict__.update(  # cached values of single operators stay valid
             _curves=self._curves.of_rows(kept),
             _out_of_fold_known=self._out_of_fold_known.of_rows(kept),
             _shapes=self._shapes.of_rows(kept),
             _batch_free=self._batch_free[kept],
-            _log_least=(least[kept], there[kept]),
+            _log_least=(least[kept], is_computed[kept]),
         )
         return lesser
 
@@ -214,25 +214,25 @@ class OperatorLibrary:
         is added. A view takes no time.
         """
         batches = np.asarray(batch_sizes, dtype=float)
-        asked = operators if isinstance(operators, Operators) else Operators(operators)
-        return _times(self, asked, tuple(batches.tolist()))
+        distinct = operators if isinstance(operators, Operators) else Operators(operators)
+        return _times(self, distinct, tuple(batches.tolist()))
 
     def _times(self, operators: Operators, batches: Array) -> OperatorTimes:
         if any(operator.repeats != 1 for operator in operators):
             return self._times_of_repeated(operators, batches)
-        asked = _asked(self, operators)
-        known, rows = asked.known, asked.rows
+        lookup = _lookup_of(self, operators)
+        measured, rows = lookup.measured, lookup.rows
         log_ratio = np.empty((len(operators), batches.size))
         shape = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
         shape[[operator in self.carried for operator in operators]] = CARRIED
         beyond = np.zeros(log_ratio.shape, dtype=np.int8)
         host = np.full(len(operators), np.nan)
-        log_ratio[known], beyond[known] = self._measured(rows, batches)
-        log_ratio[known] += self._drift(asked, batches, beyond[known])
-        host[known] = self.host_ms[rows]
-        if asked.new.size:
-            new = asked.new
-            log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(asked, batches)
+        log_ratio[measured], beyond[measured] = self._measured(rows, batches)
+        log_ratio[measured] += self._drift(lookup, batches, beyond[measured])
+        host[measured] = self.host_ms[rows]
+        if lookup.new.size:
+            new = lookup.new
+            log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(lookup, batches)
         if self.base is None:
             base_ms = roofline_ms(operators, batches, self._rates())
         else:
@@ -243,8 +243,8 @@ class OperatorLibrary:
             surer = base.surer_than(OperatorTimes(base_ms, host, shape, beyond))
             shape, beyond = np.where(surer, base.shape, shape), np.where(surer, base.beyond, beyond)
         gpu_ms = base_ms * np.exp(log_ratio)
-        gpu_ms[asked.views], host[asked.views] = 0.0, 0.0
-        shape[asked.views], beyond[asked.views] = MEASURED, 0
+        gpu_ms[lookup.views], host[lookup.views] = 0.0, 0.0
+        shape[lookup.views], beyond[lookup.views] = MEASURED, 0
         return OperatorTimes(gpu_ms, host, shape, beyond)
 
     def _base_ms(self, operators: Sequence[Operator], batch_sizes: Array) -> Array:
@@ -261,9 +261,9 @@ class OperatorLibrary:
         for repeats in {operator.repeats for operator in operators}:
             rows = [i for i, operator in enumerate(operators) if operator.repeats == repeats]
             single = [replace(operators[i], repeats=1) for i in rows]
-            found = self.times(single, repeats * batches)
-            gpu_ms[rows], host_ms[rows] = found.gpu_ms, found.host_ms
-            shape[rows], beyond[rows] = found.shape, found.beyond
+            single_times = self.times(single, repeats * batches)
+            gpu_ms[rows], host_ms[rows] = single_times.gpu_ms, single_times.host_ms
+            shape[rows], beyond[rows] = single_times.shape, single_times.beyond
         return OperatorTimes(gpu_ms, host_ms, shape, beyond)
 
     def _rates(self) -> Rates:
@@ -283,7 +283,7 @@ class OperatorLibrary:
 
     @cached_property
     def _classes(self) -> NDArray[np.str_]:
-        return np.array([operator_class(each) for each in self.operators], dtype=np.str_)
+        return np.array([operator_class(operator) for operator in self.operators], dtype=np.str_)
 
     @cached_property
     def _curves(self) -> Curves:
@@ -302,14 +302,14 @@ class OperatorLibrary:
 
     def _log_ratio(self, rows: NDArray[np.intp]) -> Array:
         """ln(time / base) of some operators at the library's batch sizes."""
-        least, there = self._log_least
-        new = rows[~there[rows]]
+        least, is_computed = self._log_least
+        new = rows[~is_computed[rows]]
         if new.size:
             chosen = [self.operators[int(i)] for i in new]
             least[new] = np.log(self._base_ms(chosen, self.batch_sizes))
-            there[new] = True  # set last, since another thread may be reading
-        found: Array = self.log_ms[rows] - least[rows]
-        return found
+            is_computed[new] = True  # set last, since another thread may be reading
+        log_ratio: Array = self.log_ms[rows] - least[rows]
+        return log_ratio
 
     @cached_property
     def usual_sizes(self) -> Array:
@@ -324,15 +324,15 @@ class OperatorLibrary:
         curves, beyond = self._curves.along(rows, self._log_ratio(rows), batches)
         return curves, beyond * ~self._batch_free[rows, None]
 
-    def _drift(self, asked: _Asked, batches: Array, beyond: NDArray[np.int8]) -> Array:
+    def _drift(self, lookup: _Lookup, batches: Array, beyond: NDArray[np.int8]) -> Array:
         """Change of ln(time / base) beyond an operator's measured batch sizes, by the trees; 0 within them."""
         drift = np.zeros(beyond.shape)
         out = np.flatnonzero(beyond.any(axis=1))
         if not out.size:
             return drift
-        ends = self._ends[asked.rows[out]]
+        ends = self._ends[lookup.rows[out]]
         sizes = np.unique(np.concatenate([batches, ends.ravel()]))
-        grown, predicted = self._by_trees(asked, asked.known[out], sizes)
+        grown, predicted = self._by_trees(lookup, lookup.measured[out], sizes)
         own = np.clip(batches, ends[grown, :1], ends[grown, 1:])
         usual = np.take_along_axis(predicted, np.searchsorted(sizes, own), axis=1)
         drift[out[grown]] = predicted[:, np.searchsorted(sizes, batches)] - usual
@@ -341,20 +341,20 @@ class OperatorLibrary:
     @cached_property
     def _ends(self) -> Array:
         """Least and greatest measured batch size of each operator, (n_operators, 2)."""
-        known = np.isfinite(self.log_ms)
-        last = known.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
-        return np.stack([self.batch_sizes[known.argmax(axis=1)], self.batch_sizes[last]], axis=1)
+        is_measured = np.isfinite(self.log_ms)
+        last = is_measured.shape[1] - 1 - is_measured[:, ::-1].argmax(axis=1)
+        return np.stack([self.batch_sizes[is_measured.argmax(axis=1)], self.batch_sizes[last]], axis=1)
 
     def _interpolated(
-        self, asked: _Asked, batches: Array
+        self, lookup: _Lookup, batches: Array
     ) -> tuple[Array, Array, NDArray[np.int8], NDArray[np.int8]]:
-        near, used = asked.near, asked.used
+        near, used = lookup.near, lookup.used
         efficiency, beyond = self._measured(used, batches)
         usual = _median(self.host_ms)
         log_ratio = near.mean(efficiency)
-        grown, general = self._by_trees(asked, asked.new, batches)
+        grown, general = self._by_trees(lookup, lookup.new, batches)
         if self.base is None:
-            log_ratio += self._of_operations(asked, batches)
+            log_ratio += self._of_operations(lookup, batches)
         log_ratio[grown] = general + near.shrunk(grown, self._out_of_fold_residual(used, batches))
         host = near.mean(np.where(np.isfinite(self.host_ms[used]), self.host_ms[used], usual))
         share = near.mean(beyond.astype(float))
@@ -363,78 +363,84 @@ class OperatorLibrary:
         shape[near.distance > FAR] = FARAWAY
         for i in np.flatnonzero(near.distance == np.inf):
             # A base knows the type; what corrects other types says nothing of this one.
-            operator = asked.operators[int(asked.new[i])]
+            operator = lookup.operators[int(lookup.new[i])]
             host[i], shape[i] = usual, UNKNOWN
             if operator.fp32_product:  # none was measured: as far from its roofline as in TF32
                 plain = [replace(operator, fp32_product=False)]
-                known = self.times(plain, batches)
-                host[i], shape[i] = known.host_ms[0], np.maximum(known.shape[0], FARAWAY)
-                log_ratio[i] = np.log(known.gpu_ms[0] / self._base_ms(plain, batches)[0])
+                in_tf32 = self.times(plain, batches)
+                host[i], shape[i] = in_tf32.host_ms[0], np.maximum(in_tf32.shape[0], FARAWAY)
+                log_ratio[i] = np.log(in_tf32.gpu_ms[0] / self._base_ms(plain, batches)[0])
             else:
                 log_ratio[i] = self._typical(operator, batches) if self.base is None else 0.0
         for i in np.flatnonzero((near.distance > FAR) & (near.distance < np.inf)):
-            operator = asked.operators[int(asked.new[i])]
+            operator = lookup.operators[int(lookup.new[i])]
             wider = _wider(operator)
             if wider is not None:
                 at_most = self.times([wider], batches).gpu_ms[0] / self._base_ms([operator], batches)[0]
                 log_ratio[i] = np.minimum(log_ratio[i], np.log(at_most))
         return log_ratio, host, shape, beyond
 
-    def _of_operations(self, asked: _Asked, batches: Array) -> Array:
+    def _of_operations(self, lookup: _Lookup, batches: Array) -> Array:
         """What turns ln(time / roofline) of the neighbours of wide windows into that of their time / operations."""
-        found = np.zeros((asked.new.size, batches.size))
+        correction = np.zeros((lookup.new.size, batches.size))
         wide = [
-            place for place, i in enumerate(asked.new) if family_of(asked.operators[int(i)]) == WIDE_WINDOWS
+            new_index
+            for new_index, i in enumerate(lookup.new)
+            if family_of(lookup.operators[int(i)]) == WIDE_WINDOWS
         ]
-        wide = [place for place in wide if asked.near.distance[place] < np.inf]
+        wide = [new_index for new_index in wide if lookup.near.distance[new_index] < np.inf]
         if wide:
-            used = sorted(set(asked.near.rows[wide].ravel().tolist()))
-            known = [self.operators[int(asked.used[i])] for i in used]
-            own = [asked.operators[int(asked.new[place])] for place in wide]
+            used = sorted(set(lookup.near.rows[wide].ravel().tolist()))
+            neighbours = [self.operators[int(lookup.used[i])] for i in used]
+            own = [lookup.operators[int(lookup.new[new_index])] for new_index in wide]
             ratios = [
-                np.log([operator_work(each)[0] * batches for each in some])
-                - np.log(self._base_ms(some, batches))
-                for some in (known, own)
+                np.log([operator_work(operator)[0] * batches for operator in operators])
+                - np.log(self._base_ms(operators, batches))
+                for operators in (neighbours, own)
             ]
-            rows = np.searchsorted(used, asked.near.rows[wide])
-            found[wide] = ratios[1] - np.einsum("ak,ak...->a...", asked.near.weights[wide], ratios[0][rows])
-        return found
+            rows = np.searchsorted(used, lookup.near.rows[wide])
+            correction[wide] = ratios[1] - np.einsum(
+                "ak,ak...->a...", lookup.near.weights[wide], ratios[0][rows]
+            )
+        return correction
 
     def _by_trees(
-        self, asked: _Asked, places: NDArray[np.intp], batches: Array
+        self, lookup: _Lookup, positions: NDArray[np.intp], batches: Array
     ) -> tuple[NDArray[np.intp], Array]:
         """Which of these operators have a forest, and the trees' ln(time / base) of each of them.
 
         A tree is read at the library's usual batch sizes, and once for each of these: between them its answers are
         interpolated.
         """
-        at, forest = np.log(self.usual_sizes), asked.forest[places]
-        if not self.forests or not places.size:
+        at, forest = np.log(self.usual_sizes), lookup.forest[positions]
+        if not self.forests or not positions.size:
             return np.empty(0, dtype=np.intp), np.empty((0, batches.size))
         columns = needed(at, np.log(batches))
         for number, name in enumerate(self.forests):
-            self._grow(name, asked, places[forest == number], columns)
+            self._grow(name, lookup, positions[forest == number], columns)
         grown = np.flatnonzero(forest != _NO_FOREST)
-        found = between(at[columns], np.log(batches), asked.trees[np.ix_(places[grown], columns)])
+        curves = between(at[columns], np.log(batches), lookup.trees[np.ix_(positions[grown], columns)])
         for i in np.flatnonzero(forest[grown] == _HIDDEN):
-            found[i] = self._held_out(asked.operators[int(places[grown[i]])], batches)
-        return grown, found
+            curves[i] = self._held_out(lookup.operators[int(positions[grown[i]])], batches)
+        return grown, curves
 
-    def _grow(self, name: str, asked: _Asked, places: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
+    def _grow(
+        self, name: str, lookup: _Lookup, positions: NDArray[np.intp], columns: NDArray[np.intp]
+    ) -> None:
         """Read a forest for these operators at those usual batch sizes at which it was not read yet."""
-        lacking = np.isnan(asked.trees[np.ix_(places, columns)])
-        places, columns = places[lacking.any(axis=1)], columns[lacking.any(axis=0)]
-        if not places.size:
+        lacking = np.isnan(lookup.trees[np.ix_(positions, columns)])
+        positions, columns = positions[lacking.any(axis=1)], columns[lacking.any(axis=0)]
+        if not positions.size:
             return
-        operators, sizes = [asked.operators[int(i)] for i in places], self.usual_sizes[columns]
+        operators, sizes = [lookup.operators[int(i)] for i in positions], self.usual_sizes[columns]
         features = forest_features(operators, sizes, self._rates(), device_sm_count(self.mode.gpu))
         answers = self.forests[name].predict(features.reshape(-1, features.shape[2]))
-        asked.trees[np.ix_(places, columns)] = answers.reshape(places.size, columns.size)
+        lookup.trees[np.ix_(positions, columns)] = answers.reshape(positions.size, columns.size)
 
     def _held_out(self, operator: Operator, batches: Array) -> Array:
-        known = self.hidden[operator]
-        at = np.isfinite(known)
-        curve: Array = between(np.log(self.batch_sizes[at]), np.log(batches), known[None, at])[0]
+        expected = self.hidden[operator]
+        at = np.isfinite(expected)
+        curve: Array = between(np.log(self.batch_sizes[at]), np.log(batches), expected[None, at])[0]
         return curve
 
     def _out_of_fold_residual(self, rows: NDArray[np.intp], batches: Array) -> Array:
@@ -460,16 +466,16 @@ class OperatorLibrary:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
+class _Lookup:
     """What a library knows of a CNN's operators, whatever the batch sizes.
 
-    `known` and `new` are the positions of operators that the library has, in its `rows`, and of those that it lacks;
+    `measured` and `new` are the positions of operators that the library has, in its `rows`, and of those that it lacks;
     `near` finds neighbours of the latter in its rows `used`. `forest` (n_operators,) is the number of an operator's
     forest; `trees` (n_operators, n_usual_sizes) holds what it predicts, NaN until it is asked.
     """
 
     operators: Operators
-    known: NDArray[np.intp]
+    measured: NDArray[np.intp]
     new: NDArray[np.intp]
     rows: NDArray[np.intp]
     near: Neighbourhood
@@ -480,21 +486,21 @@ class _Asked:
 
 
 @lru_cache(maxsize=64)
-def _asked(library: OperatorLibrary, operators: Operators) -> _Asked:
+def _lookup_of(library: OperatorLibrary, operators: Operators) -> _Lookup:
     """Cached: a CNN is asked for at one batch size after another."""
     exact = np.array([library._place.get(operator, -1) for operator in operators], dtype=np.intp)
-    known, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
+    measured, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
     near = neighbourhoods([operators[int(i)] for i in new], library._shapes)
     used, at = np.unique(near.rows, return_inverse=True)
     forests = {name: number for number, name in enumerate(library.forests)}
     forest = [
-        _NO_FOREST if (number := forests.get(forest_of(each))) is None
-        else _HIDDEN if each in library.hidden else number
-        for each in operators
+        _NO_FOREST if (number := forests.get(forest_of(operator))) is None
+        else _HIDDEN if operator in library.hidden else number
+        for operator in operators
     ]  # fmt: skip
-    return _Asked(
-        operators, known, new, exact[known], replace(near, rows=at.reshape(near.rows.shape)), used,
-        [i for i, each in enumerate(operators) if is_view(each, library.mode.framework)],
+    return _Lookup(
+        operators, measured, new, exact[measured], replace(near, rows=at.reshape(near.rows.shape)), used,
+        [i for i, operator in enumerate(operators) if is_view(operator, library.mode.framework)],
         np.array(forest, dtype=np.intp), np.full((len(operators), library.usual_sizes.size), np.nan),
     )  # fmt: skip
 
@@ -502,10 +508,10 @@ def _asked(library: OperatorLibrary, operators: Operators) -> _Asked:
 @lru_cache(maxsize=32)
 def _times(library: OperatorLibrary, operators: Operators, batch_sizes: tuple[float, ...]) -> OperatorTimes:
     """The library's answer, cached: each card of its chip, and each library based on it, asks for the same times."""
-    found = library._times(operators, np.array(batch_sizes))
-    for each in (found.gpu_ms, found.host_ms, found.shape, found.beyond):
-        each.flags.writeable = False
-    return found
+    answer = library._times(operators, np.array(batch_sizes))
+    for array in (answer.gpu_ms, answer.host_ms, answer.shape, answer.beyond):
+        array.flags.writeable = False
+    return answer
 
 
 def _wider(operator: Operator) -> Operator | None:
@@ -523,8 +529,8 @@ def _wider(operator: Operator) -> Operator | None:
 
 
 def _only(machines: set[object]) -> str | None:
-    found = machines.pop() if len(machines) == 1 else None
-    return found if isinstance(found, str) else None
+    machine = machines.pop() if len(machines) == 1 else None
+    return machine if isinstance(machine, str) else None
 
 
 def _known(value: Any) -> bool:
@@ -538,17 +544,17 @@ def _name_and_kind(operator: Operator) -> tuple[str, str]:
 
 def _medians(values: Array, group: NDArray[np.intp], n_groups: int) -> Array:
     """Median of the known values of each group, NaN where none is known."""
-    known = np.flatnonzero(np.isfinite(values))
-    order = known[np.lexsort((values[known], group[known]))]
-    count = np.bincount(group[known], minlength=n_groups)
+    finite = np.flatnonzero(np.isfinite(values))
+    order = finite[np.lexsort((values[finite], group[finite]))]
+    count = np.bincount(group[finite], minlength=n_groups)
     first = np.cumsum(count) - count
-    some = np.flatnonzero(count)
-    found = np.full(n_groups, np.nan)
-    lower, upper = (order[first[some] + (count[some] - odd) // 2] for odd in (1, 0))
-    found[some] = (values[lower] + values[upper]) / 2.0
-    return found
+    non_empty = np.flatnonzero(count)
+    medians = np.full(n_groups, np.nan)
+    lower, upper = (order[first[non_empty] + (count[non_empty] - odd) // 2] for odd in (1, 0))
+    medians[non_empty] = (values[lower] + values[upper]) / 2.0
+    return medians
 
 
 def _median(values: Array) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if known.size else float("nan")
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if finite.size else float("nan")

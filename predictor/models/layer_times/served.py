@@ -113,13 +113,13 @@ def forecast_by_layers(
         check_not_absurd(own, residual)
         # Each batch size by its own variance, so that no answer depends on what else is asked.
         expected = ((below + above) / 2.0 / _Z) ** 2
-        found = np.maximum(expected, np.mean(residual**2))  # the forecast has to meet the anchors
-        noise = np.maximum(_NOISE * found, least)
-        mean, left = Runs(table, own, residual, gpu).correction(gpu, batches, _SERIES, found, noise)
+        variance = np.maximum(expected, np.mean(residual**2))  # the forecast has to meet the anchors
+        noise = np.maximum(_NOISE * variance, least)
+        mean, left = Runs(table, own, residual, gpu).correction(gpu, batches, _SERIES, variance, noise)
         below = above = gpu_below = gpu_above = _Z * np.sqrt(left)
         prior = sum(_SERIES.values()) * expected + np.maximum(_NOISE * expected, least)
         far = [far_anchors(own, residual, variance) for variance in prior.tolist()]
-        why = tuple((*each, *more) for each, more in zip(why, far, strict=True))
+        why = tuple((*size_reasons, *more) for size_reasons, more in zip(why, far, strict=True))
     corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
     middle, busy = parts.total_ms * corrected, parts.gpu_ms * corrected
 
@@ -200,9 +200,11 @@ def _reasons(
     common += of_table(table)
     if mode.optimizer not in TIMED_ALIKE:
         common.append(Reason("optimizer", f"operators were measured with {_OPTIMIZER}, not {mode.optimizer}"))
-    found = sums.reasons()
-    told = {id(each): (*each, *common) for each in found}  # batch sizes share their tuples
-    return tuple(told[id(each)] for each in found)
+    of_sums = sums.reasons()
+    by_id = {
+        id(size_reasons): (*size_reasons, *common) for size_reasons in of_sums
+    }  # batch sizes share their tuples
+    return tuple(by_id[id(size_reasons)] for size_reasons in of_sums)
 
 
 def _residual(

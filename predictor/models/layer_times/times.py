@@ -63,9 +63,9 @@ class OperatorTimes:
         """`BEYOND` beyond the measured batch sizes, unless the shape says less; else as `shape`."""
         return np.where(self.beyond == 0, self.shape, np.maximum(self.shape, BEYOND)).astype(np.int8)
 
-    def surer_than(self, other: OperatorTimes) -> NDArray[np.bool_]:
+    def surer_than(self, rival: OperatorTimes) -> NDArray[np.bool_]:
         """Where these times have narrower intervals than others, (n_operators, n_batches)."""
-        own, its = (each.sureness * len(RUNG_OF) + each.shape for each in (self, other))
+        own, its = (times.sureness * len(RUNG_OF) + times.shape for times in (self, rival))
         return np.asarray(own < its)
 
 

@@ -71,9 +71,9 @@ class CarriedOver:
     @property
     def reason(self) -> Reason:
         """Why the times extrapolate; wider where the cards differ in more than their memory."""
-        here, there = find_gpu(self.mode.gpu), find_gpu(self.source.mode.gpu)
-        alike = design_of(here) == design_of(there)
-        text = f"operators carried over from {there.name}, a card of the same chip"
+        card, source = find_gpu(self.mode.gpu), find_gpu(self.source.mode.gpu)
+        alike = design_of(card) == design_of(source)
+        text = f"operators carried over from {source.name}, a card of the same chip"
         return Reason(
             "gpu",
             text if alike else f"{text} with other multiprocessors or clocks",
@@ -94,34 +94,34 @@ class CarriedOver:
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size; errors as of `OperatorLibrary.times`."""
-        known = self.source.times(operators, batch_sizes)
-        gpu_ms = known.gpu_ms * self._ratio(operators, batch_sizes, known.gpu_ms)
-        shape = np.where(known.shape == MEASURED, CARRIED, known.shape).astype(np.int8)
-        return replace(known, gpu_ms=gpu_ms, shape=shape)
+        source_times = self.source.times(operators, batch_sizes)
+        gpu_ms = source_times.gpu_ms * self._ratio(operators, batch_sizes, source_times.gpu_ms)
+        shape = np.where(source_times.shape == MEASURED, CARRIED, source_times.shape).astype(np.int8)
+        return replace(source_times, gpu_ms=gpu_ms, shape=shape)
 
     def _ratio(self, operators: Sequence[Operator], batch_sizes: Array, source_ms: Array) -> Array:
         ratio = np.ones(source_ms.shape)
         if self.mode.precision != self.source.mode.precision:
-            here, there = (
+            own_roofline, source_roofline = (
                 roofline_ms(operators, batch_sizes, device_rates(self.source.mode.gpu, precision))
                 for precision in (self.mode.precision, self.source.mode.precision)
             )
-            ratio = here / there
+            ratio = own_roofline / source_roofline
         if self.mode.gpu != self.source.mode.gpu:
             ratio = ratio * self._card_ratio(operators, batch_sizes, source_ms * ratio)
         return ratio
 
     def _card_ratio(self, operators: Sequence[Operator], batch_sizes: Array, source_ms: Array) -> Array:
-        here, there = find_gpu(self.mode.gpu), find_gpu(self.source.mode.gpu)
+        card, source = find_gpu(self.mode.gpu), find_gpu(self.source.mode.gpu)
         moved = moved_bytes(
-            operators, batch_sizes, device_rates(there.name, self.mode.precision).element_bytes
+            operators, batch_sizes, device_rates(source.name, self.mode.precision).element_bytes
         )
-        reached = there.memory_bandwidth_gb_per_s * 1e6 * _SUSTAINED  # bytes per ms
+        reached = source.memory_bandwidth_gb_per_s * 1e6 * _SUSTAINED  # bytes per ms
         with np.errstate(divide="ignore"):
             bound = np.minimum(1.0, moved / (reached * np.maximum(source_ms, 1e-12))) / (
                 1.0 + (_CACHE_BYTES / moved) ** 2
             )
-        memory = there.memory_bandwidth_gb_per_s / here.memory_bandwidth_gb_per_s
-        rest = (there.sm_count * there.boost_clock_ghz) / (here.sm_count * here.boost_clock_ghz)
-        ratio: Array = bound * memory + (1.0 - bound) * rest
+        memory = source.memory_bandwidth_gb_per_s / card.memory_bandwidth_gb_per_s
+        arithmetic = (source.sm_count * source.boost_clock_ghz) / (card.sm_count * card.boost_clock_ghz)
+        ratio: Array = bound * memory + (1.0 - bound) * arithmetic
         return ratio

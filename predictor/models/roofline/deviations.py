@@ -16,7 +16,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from predictor.models.join import join_host, join_shares
 from predictor.models.roofline.features import FAMILY_OF
-from predictor.models.roofline.rows import Items, Rows
+from predictor.models.roofline.rows import FlatKernels, Rows
 from predictor.models.roofline.terms import BY_GPU, Term, gained, known_as
 
 Array = NDArray[np.float64]
@@ -34,7 +34,7 @@ _STEPS = 5
 class Iterations:
     """Iterations under the frozen law, in ms: kernels in fp32, host, copies of images; and the gains of kernels."""
 
-    items: Items
+    kernels: FlatKernels
     fp32_ms: Array
     gain: Array
     host_ms: Array
@@ -42,22 +42,24 @@ class Iterations:
     time_ms: Array
 
 
-def fit_deviations(known: Iterations, cnns: Sequence[str], kept: NDArray[np.bool_]) -> dict[Term, float]:
+def fit_deviations(iterations: Iterations, cnns: Sequence[str], kept: NDArray[np.bool_]) -> dict[Term, float]:
     """Deviations of known GPUs, by term of `BY_GPU` and `GAIN_BY_GPU`; none where few CNNs were measured.
 
     Those in fp32 come first: the other modes of a GPU gain over them. `cnns`: of each row; the same CNN bears one name
     in all sources. `kept`: rows that may be read.
     """
-    found: dict[Term, float] = {}
+    deviations: dict[Term, float] = {}
     names = np.array(cnns, dtype=np.str_)
     for kind in ("gpu", "gpu_mode"):
-        for rows in _modes(known.items.rows, names, kept, kind):
-            stage = _Stage.of(known, rows, kind)
-            found |= stage.terms(stage.solved())
-        if kind == "gpu" and found:
-            more = known.items.matrix(BY_GPU, list(found))[1] @ np.array(list(found.values()))
-            known = replace(known, fp32_ms=known.fp32_ms * np.exp(more))
-    return found
+        for rows in _modes(iterations.kernels.rows, names, kept, kind):
+            stage = _Stage.of(iterations, rows, kind)
+            deviations |= stage.terms(stage.solved())
+        if kind == "gpu" and deviations:
+            more = iterations.kernels.matrix(BY_GPU, list(deviations))[1] @ np.array(
+                list(deviations.values())
+            )
+            iterations = replace(iterations, fp32_ms=iterations.fp32_ms * np.exp(more))
+    return deviations
 
 
 def _modes(
@@ -65,12 +67,16 @@ def _modes(
 ) -> Iterator[NDArray[np.intp]]:
     """Rows of each mode on GPUs on which enough CNNs were measured in it."""
     labels = [known_as(context) for context in rows.contexts]
-    label = np.array([each[1] if each and each[0] == kind else "" for each in labels], dtype=np.str_)
-    mode = np.array([each.rpartition(", ")[2] for each in label], dtype=np.str_)
+    label = np.array(
+        [labelled[1] if labelled and labelled[0] == kind else "" for labelled in labels], dtype=np.str_
+    )
+    mode = np.array([labelled.rpartition(", ")[2] for labelled in label], dtype=np.str_)
     for of_mode in sorted(set(mode) - {""}):
         here = kept & (mode == of_mode)
         enough = [
-            each for each in sorted(set(label[here])) if len(set(cnns[here & (label == each)])) >= _LEAST_CNNS
+            labelled
+            for labelled in sorted(set(label[here]))
+            if len(set(cnns[here & (label == labelled)])) >= _LEAST_CNNS
         ]
         if enough:
             yield np.flatnonzero(here & np.isin(label, enough))
@@ -96,14 +102,14 @@ class _Stage:
     @classmethod
     def of(cls, iterations: Iterations, rows: NDArray[np.intp], kind: str) -> _Stage:
         """The stage of these rows."""
-        sums = iterations.items.sums[rows]
+        sums = iterations.kernels.sums[rows]
         used = np.unique(sums.indices)
         sums = sums[:, used].tocsr()
-        names, features = iterations.items.every_feature(used)
-        labels = [(known_as(iterations.items.rows.contexts[row]) or ("", ""))[1] for row in rows]
+        names, features = iterations.kernels.every_feature(used)
+        labels = [(known_as(iterations.kernels.rows.contexts[row]) or ("", ""))[1] for row in rows]
         gpus, gpu = np.unique(labels, return_inverse=True)
         per_item = sums.tocsc()
-        item = gpu[per_item.indices[per_item.indptr[:-1]]]
+        gpu_of_item = gpu[per_item.indices[per_item.indptr[:-1]]]
         wide = [
             1.0 if feature != "one" else _SCALES["class" if kernels in FAMILY_OF else "family"]
             for kernels, feature in names
@@ -111,7 +117,18 @@ class _Stage:
         scale = np.concatenate([_OF_MODE * np.array(wide), *[_OF_GPU * np.array(wide)] * len(gpus)])
         fp32_ms, gain = iterations.fp32_ms[used], iterations.gain[used]
         return cls(
-            kind, iterations, rows, names, features, sums, fp32_ms, gain, gpus.tolist(), gpu, item, scale
+            kind,
+            iterations,
+            rows,
+            names,
+            features,
+            sums,
+            fp32_ms,
+            gain,
+            gpus.tolist(),
+            gpu,
+            gpu_of_item,
+            scale,
         )
 
     def of_gpus(self, x: Array) -> Array:
@@ -130,7 +147,7 @@ class _Stage:
             ms = self.fp32_ms * np.exp(-gain)
         device = self.sums @ ms
         host, feed = self.iterations.host_ms[self.rows], self.iterations.feed_ms[self.rows]
-        sharpness = self.iterations.items.rows.sharpness()[self.rows]
+        sharpness = self.iterations.kernels.rows.sharpness()[self.rows]
         busy = join_host(device, host, sharpness)
         weighted = self.sums.copy()
         weighted.data = weighted.data * (ms * slope)[weighted.indices]
@@ -147,8 +164,8 @@ class _Stage:
             curvature, gradient = np.diag(1 / self.scale**2), x / self.scale**2
             for number in range(len(self.gpus)):
                 here = self.gpu == number
-                some = slopes[here] * robust[here][:, None]
-                square, slope = some.T @ slopes[here], some.T @ residual[here]
+                weighted_slopes = slopes[here] * robust[here][:, None]
+                square, slope = weighted_slopes.T @ slopes[here], weighted_slopes.T @ residual[here]
                 own = slice(n * (number + 1), n * (number + 2))
                 for a, b in ((slice(n), slice(n)), (own, own), (slice(n), own), (own, slice(n))):
                     curvature[a, b] += square
@@ -159,7 +176,7 @@ class _Stage:
 
     def terms(self, x: Array) -> dict[Term, float]:
         """The coefficients by term: those of a family are added to each of its classes."""
-        found: dict[Term, float] = {}
+        terms: dict[Term, float] = {}
         of_classes, sign = BY_GPU["gpu"], 1.0 if self.kind == "gpu" else -1.0
         for label, values in zip(self.gpus, self.of_gpus(x), strict=True):
             by_name = dict(zip(self.names, values.tolist(), strict=True))
@@ -169,5 +186,5 @@ class _Stage:
                         (FAMILY_OF[kernels], feature), 0.0
                     )
                     if value:
-                        found[kernels, feature, f"{self.kind}:{label}"] = round(sign * value, 5)
-        return found
+                        terms[kernels, feature, f"{self.kind}:{label}"] = round(sign * value, 5)
+        return terms

@@ -116,7 +116,7 @@ def like(name: str) -> str:
     """The first kernel class whose features follow the same formulas: of its family, but for one pass."""
     if name == _SUMS_OVER_THE_BATCH:
         return name
-    return next(each for each in KERNEL_CLASSES if FAMILY_OF[each] == FAMILY_OF[name])
+    return next(candidate for candidate in KERNEL_CLASSES if FAMILY_OF[candidate] == FAMILY_OF[name])
 
 
 def kernel_features(
@@ -172,8 +172,8 @@ def _compute_bound(compute: Array, memory: Array) -> Array:
 def _tensor_gain(family: str, compute: Array, memory: Array, rates: Rates, xp: ModuleType) -> Array:
     """Log2 of what the tensor cores' peak gains over the fp32 peak at the same bytes; kernels reach a part of it."""
     on_tensor_cores = compute * rates.fp32_flop_per_ms / _flop_per_ms(family, rates)
-    found: Array = xp.log2((compute**2 + memory**2) / (on_tensor_cores**2 + memory**2)) / 2
-    return found
+    gain: Array = xp.log2((compute**2 + memory**2) / (on_tensor_cores**2 + memory**2)) / 2
+    return gain
 
 
 def _flop_per_ms(family: str, rates: Rates) -> Any:
@@ -231,11 +231,11 @@ def _conv_features(
 
 
 def _one_if(condition: NDArray[np.bool_], xp: ModuleType) -> Array:
-    found: Array = xp.where(condition, xp.ones(1), 0.0)
-    return found
+    indicator: Array = xp.where(condition, xp.ones(1), 0.0)
+    return indicator
 
 
 def _above(x: Array | float, y: Array | float, xp: ModuleType) -> Array:
     """max(0, x - y): one bend of a piecewise-linear function."""
-    found: Array = xp.maximum(x - y, 0.0)
-    return found
+    excess: Array = xp.maximum(x - y, 0.0)
+    return excess

@@ -15,7 +15,7 @@ from predictor.models.join import join_host, join_shares
 from predictor.models.roofline.deviations import Iterations, fit_deviations
 from predictor.models.roofline.features import DEPTHWISE
 from predictor.models.roofline.law import RooflineLaw
-from predictor.models.roofline.rows import Items, Rows
+from predictor.models.roofline.rows import FlatKernels, Rows
 from predictor.models.roofline.terms import (
     BY_GPU,
     GAIN,
@@ -69,27 +69,27 @@ _DEPTHWISE = [KERNEL_CLASSES.index(name) for name in DEPTHWISE]
 class Objective:
     """Weighted robust loss of measured times under the law, with a ridge on every coefficient.
 
-    `whole`: whole iterations. `passes`: single passes, of single layers or whole CNNs; each of their sources has a
+    `iterations`: whole iterations. `passes`: single passes, of single layers or whole CNNs; each of their sources has a
     level of its own in each precision.
     """
 
     def __init__(
         self,
-        whole: Measured,
+        iterations: Measured,
         passes: Measured | None = None,
         law: TermTable = LAW,
     ) -> None:
-        self.whole, self.passes = whole, passes
-        self.items = whole.rows.items()
-        terms = [term for table in (law, GAIN) for term in self.items.matrix(table)[0]]
+        self.iterations, self.passes = iterations, passes
+        self.kernels = iterations.rows.flat_kernels()
+        terms = [term for table in (law, GAIN) for term in self.kernels.matrix(table)[0]]
         if passes is not None:  # they may have terms of their own: a generation, or a pass forward
-            self.pass_items = passes.rows.items()
-            of_passes = [term for table in (law, GAIN) for term in self.pass_items.matrix(table)[0]]
+            self.pass_kernels = passes.rows.flat_kernels()
+            of_passes = [term for table in (law, GAIN) for term in self.pass_kernels.matrix(table)[0]]
             terms = list(dict.fromkeys([*terms, *of_passes]))
-            self.pass_law = _Kernels.of(self.pass_items, law, terms)
-        self.law = _Kernels.of(self.items, law, terms)
+            self.pass_law = _Kernels.of(self.pass_kernels, law, terms)
+        self.law = _Kernels.of(self.kernels, law, terms)
         self.terms = terms
-        rows = whole.rows
+        rows = iterations.rows
         self.frameworks, self.framework = _numbered(context.framework for context in rows.contexts)
         self.machines, self.machine = _numbered(rows.machines)
         sources, self.source = _numbered(rows.levels)
@@ -112,7 +112,7 @@ class Objective:
         self, gone: NDArray[np.bool_] | None = None, passes_gone: NDArray[np.bool_] | None = None
     ) -> Array:
         """The law's coefficients fitted from nothing, without the rows that are gone."""
-        weight = self.whole.weight if gone is None else np.where(gone, 0.0, self.whole.weight)
+        weight = self.iterations.weight if gone is None else np.where(gone, 0.0, self.iterations.weight)
         of_passes = np.empty(0) if self.passes is None else self.passes.weight
         if passes_gone is not None:
             of_passes = np.where(passes_gone, 0.0, of_passes)
@@ -121,21 +121,21 @@ class Objective:
     def deviations(self, x: Array, gone: NDArray[np.bool_] | None = None) -> dict[Term, float]:
         """What known GPUs differ in from the law of these coefficients, without the rows that are gone."""
         law = x[self.blocks["law"]]
-        parts = self._parts(x, self.items.sums @ self.law.at(law))
-        known = Iterations(
-            self.items,
+        parts = self._parts(x, self.kernels.sums @ self.law.at(law))
+        iterations = Iterations(
+            self.kernels,
             self.law.fp32_ms(law),
             self.law.gain(law),
             parts.host,
             parts.feeds.sum(axis=1),
-            self.whole.time_ms,
+            self.iterations.time_ms,
         )
         kept = np.ones(parts.host.size, dtype=bool) if gone is None else ~gone
-        return fit_deviations(known, self.whole.cnns, kept)
+        return fit_deviations(iterations, self.iterations.cnns, kept)
 
     def times(self, x: Array) -> Array:
         """Times of the whole iterations in ms by the law, as for a source and a GPU that were never measured."""
-        return self._parts(x, self.items.sums @ self.law.at(x[self.blocks["law"]])).total
+        return self._parts(x, self.kernels.sums @ self.law.at(x[self.blocks["law"]])).total
 
     def predicted(
         self, x: Array, gone: NDArray[np.bool_] | None = None, passes_gone: NDArray[np.bool_] | None = None
@@ -144,28 +144,30 @@ class Objective:
         deviations = self.deviations(x, gone)
         values = np.array(list(deviations.values()))
         in_fp32, in_gain = (
-            self.items.matrix(table, list(deviations))[1] @ values for table in (BY_GPU, GAIN_BY_GPU)
+            self.kernels.matrix(table, list(deviations))[1] @ values for table in (BY_GPU, GAIN_BY_GPU)
         )
         law = x[self.blocks["law"]]
         gain, _ = gained(self.law.gain(law) + in_gain)
         ms = self.law.fp32_ms(law) * np.exp(in_fp32 - self.law.faster * gain)
-        device = self.items.sums @ ms
+        device = self.kernels.sums @ ms
         parts, kept = self._parts(x, device), np.ones(device.size) if gone is None else 1.0 * ~gone
-        measured = self.items.class_of[(kept @ self.items.sums) > 0]
+        measured = self.kernels.class_of[(kept @ self.kernels.sums) > 0]
         if self.passes is not None:
             kept = np.ones(self.passes.time_ms.size) if passes_gone is None else 1.0 * ~passes_gone
-            measured = np.union1d(measured, self.pass_items.class_of[(kept @ self.pass_items.sums) > 0])
+            measured = np.union1d(measured, self.pass_kernels.class_of[(kept @ self.pass_kernels.sums) > 0])
         depthwise, unmeasured = (
-            parts.by_device * (self.items.sums @ np.where(chosen, ms, 0.0))
+            parts.by_device * (self.kernels.sums @ np.where(chosen, ms, 0.0))
             for chosen in (
-                np.isin(self.items.class_of, _DEPTHWISE),
-                ~np.isin(self.items.class_of, measured),
+                np.isin(self.kernels.class_of, _DEPTHWISE),
+                ~np.isin(self.kernels.class_of, measured),
             )
         )
         host = parts.by_host * parts.host
-        kernel = np.array([1.0 / each.count.size for each in self.whole.rows.kernels])
-        known = {condition for _, _, condition in deviations}
-        is_known = np.array([":".join(known_as(each) or ()) in known for each in self.whole.rows.contexts])
+        kernel = np.array([1.0 / cnn.count.size for cnn in self.iterations.rows.kernels])
+        conditions = {condition for _, _, condition in deviations}
+        is_known = np.array(
+            [":".join(known_as(context) or ()) in conditions for context in self.iterations.rows.contexts]
+        )
         shares = Shares(host, np.zeros(host.size), depthwise, unmeasured, kernel)
         return Predicted(parts.total, shares, is_known)
 
@@ -186,10 +188,10 @@ class Objective:
 
     def _of_law(self, x: Array, weight: Array, of_passes: Array) -> list[_Residuals]:
         """Residuals under the law, without what differs by GPU."""
-        found = self._iterations(x, *self.law.summed(x[self.blocks["law"]]), weight)
+        residuals = self._iterations(x, *self.law.summed(x[self.blocks["law"]]), weight)
         if self.passes is not None and of_passes.any():
-            found.append(self._single_passes(x, of_passes))
-        return found
+            residuals.append(self._single_passes(x, of_passes))
+        return residuals
 
     def _iterations(self, x: Array, device: Array, slopes: Array, weight: Array) -> list[_Residuals]:
         of_terms = slopes / device[:, None]
@@ -199,7 +201,7 @@ class Objective:
         gradient = np.zeros((device.size, x.size))
         self._to_device(gradient, here, of_terms)
         of_device = gradient[:, : self.blocks["host"].start]
-        timed = np.flatnonzero(np.isfinite(self.whole.gpu_time_ms))
+        timed = np.flatnonzero(np.isfinite(self.iterations.gpu_time_ms))
         of_gpu = gradient[timed]
         of_device *= parts.by_device[:, None] * device[:, None]
         host = self.blocks["host"].start + 2 * self.framework
@@ -207,12 +209,12 @@ class Objective:
         gradient[here, host + 1] = parts.by_host * (parts.host - parts.fixed)
         gradient[here, self.blocks["machine"].start + self.machine] = parts.by_host * parts.host
         gradient[:, self.blocks["feed"]] = parts.feeds / parts.total[:, None]
-        half = np.where(np.isfinite(self.whole.gpu_time_ms), 0.5, 1.0) * weight
-        found = [(np.log(parts.total / self.whole.time_ms), gradient, half, _HUBER)]
+        half = np.where(np.isfinite(self.iterations.gpu_time_ms), 0.5, 1.0) * weight
+        residuals = [(np.log(parts.total / self.iterations.time_ms), gradient, half, _HUBER)]
         if timed.size:  # an iteration whose GPU time was measured counts half by each of its two times
-            residual = np.log(device[timed] / self.whole.gpu_time_ms[timed])
-            found.append((residual, of_gpu, 0.5 * weight[timed], _HUBER))
-        return found
+            residual = np.log(device[timed] / self.iterations.gpu_time_ms[timed])
+            residuals.append((residual, of_gpu, 0.5 * weight[timed], _HUBER))
+        return residuals
 
     def _to_device(self, gradient: Array, here: NDArray[np.intp], of_terms: Array) -> None:
         gradient[:, self.blocks["law"]] = of_terms
@@ -223,7 +225,7 @@ class Objective:
         fixed, per_kernel = np.exp(x[self.blocks["host"]].reshape(-1, 2))[self.framework].T
         factor = np.exp(x[self.blocks["machine"]])[self.machine]
         host = factor * (fixed + per_kernel * self.counts)
-        feed, rows = np.exp(x[self.blocks["feed"]]), self.whole.rows
+        feed, rows = np.exp(x[self.blocks["feed"]]), self.iterations.rows
         copies, waits = rows.copies & ~rows.waits, rows.waits
         used = np.stack([copies, copies * self.megabytes, waits, waits * self.megabytes], axis=1)
         busy = join_host(device, host, self.sharpness)
@@ -247,22 +249,22 @@ class Objective:
 class _Kernels:
     """Times of kernels by the law: base x exp(fp32 . x) over what their mode gains, which `mode` . x adds to."""
 
-    items: Items
+    kernels: FlatKernels
     fp32: sp.csr_matrix
     mode: sp.csr_matrix
     faster: Array
 
     @classmethod
-    def of(cls, items: Items, law: TermTable, terms: Sequence[Term]) -> _Kernels:
-        return cls(items, items.matrix(law, terms)[1], items.matrix(GAIN, terms)[1], items.faster())
+    def of(cls, kernels: FlatKernels, law: TermTable, terms: Sequence[Term]) -> _Kernels:
+        return cls(kernels, kernels.matrix(law, terms)[1], kernels.matrix(GAIN, terms)[1], kernels.faster())
 
     def fp32_ms(self, x: Array) -> Array:
         """Times in fp32."""
-        return np.asarray(self.items.base_ms * np.exp(self.fp32 @ x))
+        return np.asarray(self.kernels.base_ms * np.exp(self.fp32 @ x))
 
     def gain(self, x: Array) -> Array:
         """By how much their modes would gain, of which `gained` makes what they do."""
-        return np.asarray(self.items.gain + self.mode @ x)
+        return np.asarray(self.kernels.gain + self.mode @ x)
 
     def at(self, x: Array) -> Array:
         """Times in ms."""
@@ -272,8 +274,10 @@ class _Kernels:
         """Sums of the times of the rows' kernels in ms, and their slopes, of shape (n_rows, n_terms)."""
         gain, slope = gained(self.gain(x))
         ms = self.fp32_ms(x) * np.exp(-self.faster * gain)
-        slopes = self.items.weighted(ms, self.fp32) - self.items.weighted(ms * self.faster * slope, self.mode)
-        return self.items.sums @ ms, slopes
+        slopes = self.kernels.weighted(ms, self.fp32) - self.kernels.weighted(
+            ms * self.faster * slope, self.mode
+        )
+        return self.kernels.sums @ ms, slopes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -295,22 +299,22 @@ class _IterationParts:
 class _Blocks:
     """Where each kind of coefficient lies in one vector, with its prior mean and ridge strength."""
 
-    place: dict[str, slice] = field(default_factory=dict)
+    slices: dict[str, slice] = field(default_factory=dict)
     expected: Array = field(default_factory=lambda: np.empty(0))
     strength: Array = field(default_factory=lambda: np.empty(0))
 
     def add(self, name: str, expected: Sequence[float], strength: float | Sequence[float]) -> None:
-        self.place[name] = slice(self.expected.size, self.expected.size + len(expected))
+        self.slices[name] = slice(self.expected.size, self.expected.size + len(expected))
         self.expected = np.concatenate([self.expected, np.asarray(expected, dtype=float)])
         self.strength = np.concatenate([self.strength, np.broadcast_to(strength, len(expected))])
 
     def __getitem__(self, name: str) -> slice:
-        return self.place[name]
+        return self.slices[name]
 
 
 def _numbered(names: object) -> tuple[list[str], NDArray[np.intp]]:
-    found, number = np.unique(list(names), return_inverse=True)  # type: ignore[call-overload]
-    return [str(name) for name in found], number
+    distinct, number = np.unique(list(names), return_inverse=True)  # type: ignore[call-overload]
+    return [str(name) for name in distinct], number
 
 
 def _minimised(residuals: Callable[[Array], list[_Residuals]], x: Array, blocks: _Blocks) -> Array:

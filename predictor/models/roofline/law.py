@@ -118,10 +118,10 @@ class RooflineLaw:
         batches = np.asarray(batch_sizes, dtype=float) / kernels.parts
         class_ms = self._class_ms(kernels, contexts, batches)
         device = sum(class_ms.values(), np.zeros((len(contexts), batches.size)))
-        known = self._host_ms(kernels, contexts, machine) if host_ms is None else host_ms
-        alone = known[:, None] * (not captured)
+        host_of_contexts = self._host_ms(kernels, contexts, machine) if host_ms is None else host_ms
+        alone = host_of_contexts[:, None] * (not captured)
         host = np.broadcast_to(alone, device.shape)
-        busy = join_host(device, host, np.array([[sharpness_of(each.framework)] for each in contexts]))
+        busy = join_host(device, host, np.array([[sharpness_of(context.framework)] for context in contexts]))
         total = busy + self._feed_ms(kernels, batches, waits) if copies or waits else busy
         unmeasured = (ms for name, ms in class_ms.items() if name not in self._measured)
         return IterationTimes(
@@ -155,20 +155,20 @@ class RooflineLaw:
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> RooflineLaw:
+    def from_json(cls, stored: Mapping[str, Any]) -> RooflineLaw:
         """Read `to_json`; a ValueError, KeyError or TypeError if a part is missing or no finite number."""
         terms: dict[Term, float] = {}
-        for key, value in found["terms"].items():
+        for key, value in stored["terms"].items():
             kernels, feature, condition = key.split("|")
             terms[kernels, feature, condition] = _finite(value)
-        first, per_megabyte, of_loader, of_loader_per_megabyte = found["feed"]
+        first, per_megabyte, of_loader, of_loader_per_megabyte = stored["feed"]
         return cls(
             terms=terms,
-            host={name: (_finite(a), _finite(b)) for name, (a, b) in found["host"].items()},
-            host_offset={name: _finite(value) for name, value in found["host_offset"].items()},
+            host={name: (_finite(a), _finite(b)) for name, (a, b) in stored["host"].items()},
+            host_offset={name: _finite(value) for name, value in stored["host_offset"].items()},
             feed=tuple(map(_finite, (first, per_megabyte, of_loader, of_loader_per_megabyte))),
-            fed_frameworks=tuple(found["fed_frameworks"]),
-            calibration=Calibration.from_json(found["calibration"]),
+            fed_frameworks=tuple(stored["fed_frameworks"]),
+            calibration=Calibration.from_json(stored["calibration"]),
         )
 
     def _class_ms(
@@ -178,10 +178,10 @@ class RooflineLaw:
         xp = self.arrays.xp
         rates, (weights, number) = _rates_of_all(contexts, xp), self._weights(contexts)
         sizes = xp.asarray(batches)
-        found: dict[str, Any] = {}
+        class_ms: dict[str, Any] = {}
         for group in _groups(kernels, xp):
             values = kernel_features(group.name, group.columns, sizes, rates, xp)
-            features = [values[each] for each in _features_of(group.name)]
+            features = [values[feature] for feature in _features_of(group.name)]
             times = _weighted(group.weights_of_each(weights[:, 0]), number, features, xp)
             shape = FAMILY_OF[group.name], group.columns, sizes, rates, xp
             faster = is_gaining(FAMILY_OF[group.name], rates)
@@ -193,18 +193,19 @@ class RooflineLaw:
             times *= kernel_base_ms(*shape)
             times *= group.count
             for name, rows in group.classes.items():
-                found[name] = xp.sum(times[:, rows, :], axis=1)
-        return {name: self.arrays.to_numpy(found[name]) for name in KERNEL_CLASSES if name in found}
+                class_ms[name] = xp.sum(times[:, rows, :], axis=1)
+        return {name: self.arrays.to_numpy(class_ms[name]) for name in KERNEL_CLASSES if name in class_ms}
 
     def _weights(self, contexts: Sequence[KernelContext]) -> tuple[Array, NDArray[np.intp]]:
         """Distinct weights of the features of all kernel classes, in the order of `_PLACES`, and each context's row."""
-        found = [self._known_weights.get(context) for context in contexts]
+        cached = [self._known_weights.get(context) for context in contexts]
         rows = [
-            self._weights_in(c) if each is None else each for c, each in zip(contexts, found, strict=True)
+            self._weights_in(c) if weights is None else weights
+            for c, weights in zip(contexts, cached, strict=True)
         ]
-        place = {key: i for i, key in enumerate(dict.fromkeys(map(id, rows)))}
+        row_of = {key: i for i, key in enumerate(dict.fromkeys(map(id, rows)))}
         distinct = {id(row): row for row in rows}
-        return np.array(list(distinct.values())), np.array([place[id(row)] for row in rows])
+        return np.array(list(distinct.values())), np.array([row_of[id(row)] for row in rows])
 
     def _weights_in(self, context: KernelContext) -> Array:
         """Weights in one context; contexts of equal weights share them."""
@@ -287,8 +288,8 @@ def _rates_of_all(contexts: Sequence[KernelContext], xp: ModuleType) -> Rates:
     """Peak rates of all GPUs and modes, each an array of shape (n_contexts, 1, 1)."""
     rates = [rates_of(context.gpu, context.precision, context.fp32_products) for context in contexts]
     columns: dict[str, Any] = {
-        each.name: xp.asarray([[[float(getattr(found, each.name))]] for found in rates])
-        for each in fields(Rates)
+        rate.name: xp.asarray([[[float(getattr(context_rates, rate.name))]] for context_rates in rates])
+        for rate in fields(Rates)
     }
     return Rates(**columns)
 
@@ -314,7 +315,7 @@ class _Group:
 @lru_cache(maxsize=256)
 def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
     """Cached: a CNN is asked for at one batch size after another."""
-    found = []
+    groups = []
     names = {name: like(name) for name in (KERNEL_CLASSES[i] for i in np.unique(kernels.kernel_class))}
     for group in dict.fromkeys(names.values()):
         members = [name for name, formulas in names.items() if formulas == group]
@@ -323,8 +324,8 @@ def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
         chosen = np.concatenate(rows)
         columns = {key: xp.asarray(values[chosen][:, None]) for key, values in kernels.columns.items()}
         classes = {name: slice(a, b) for name, a, b in zip(members, ends, ends[1:], strict=False)}
-        found.append(_Group(group, columns, xp.asarray(kernels.count[chosen][:, None]), classes))
-    return found
+        groups.append(_Group(group, columns, xp.asarray(kernels.count[chosen][:, None]), classes))
+    return groups
 
 
 def _weighted(weights: Array, number: NDArray[np.intp], features: Sequence[Array], xp: ModuleType) -> Array:
@@ -342,10 +343,10 @@ def _weighted(weights: Array, number: NDArray[np.intp], features: Sequence[Array
             own.append(xp.take(weight, row, axis=0) * values)
         else:
             total += weight * values
-    found: Array = xp.take(total, row, axis=0)
-    for each in own:
-        found += each
-    return found
+    summed: Array = xp.take(total, row, axis=0)
+    for term in own:
+        summed += term
+    return summed
 
 
 def _finite(value: Any) -> float:

@@ -64,14 +64,13 @@ class Roofline(Predictor):
         """Fit on a feature table; y is `iteration_time_ms` of every row (of single layers too)."""
         frame = self._checked(X, self.columns)
         frame = frame.assign(iteration_time_ms=times_of(y, len(frame), "iteration_time_ms"))
-        passes, whole = self._split(_in_order(frame))
-        objective = self._objective(whole, passes)
-        fed, calibration = _fed(objective.whole.rows), self._calibrated(objective, whole)
+        passes, iterations = self._split(_in_order(frame))
+        objective = self._objective(iterations, passes)
+        fed, calibration = _fed(objective.iterations.rows), self._calibrated(objective, iterations)
         self.law_ = objective.fitted_law(objective.solve(), fed, calibration)
-        self.ranges_ = ranges_of(whole, objective.whole.rows)
-        self.trained_on_ = (
-            f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs"
-        )
+        self.ranges_ = ranges_of(iterations, objective.iterations.rows)
+        n_cnns, n_gpus = (iterations[name].nunique() for name in ("cnn", "gpu"))
+        self.trained_on_ = f"{len(iterations)} iterations of {n_cnns} CNNs on {n_gpus} GPUs"
         return self
 
     @classmethod
@@ -110,16 +109,16 @@ class Roofline(Predictor):
         is_known = list(map(law.knows, contexts))
         is_half = [ELEMENT_BYTES[case.mode.precision] == _HALF_BYTES for case in cases]
         host_widths, widths = (
-            law.calibration.half_widths(gpus, is_known, each, COVERAGE, is_half)
+            law.calibration.half_widths(gpus, is_known, shares, COVERAGE, is_half)
             if law.calibration.variances
             else np.full(times.device_ms.shape, np.nan)
-            for each in (times.shares_of_host(is_new_host=is_new_host), times.shares_of_gpu())
+            for shares in (times.shares_of_host(is_new_host=is_new_host), times.shares_of_gpu())
         )
         why = reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches)
         host_widths = np.hypot(host_widths, [[host.spread if host else 0.0] for host in hosts])
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(2, *widths.shape)
         mean = np.zeros(widths.shape)
-        keys = [(id(case.anchors), known) for case, known in zip(cases, is_known, strict=True)]
+        keys = [(id(case.anchors), has_terms) for case, has_terms in zip(cases, is_known, strict=True)]
         anchored = {keys[i]: cases[i] for i in reversed(range(len(cases))) if cases[i].anchors}
         residuals = {key: self._residuals(case) for key, case in anchored.items()}
         runs = {key: Runs(table, case.anchors, residuals[key]) for key, case in anchored.items()}
@@ -131,14 +130,14 @@ class Roofline(Predictor):
                 far = far_anchors(case.anchors, residuals[key], prior)
                 widths[i] = host_widths[i] = width
                 wider[:, i] *= math.prod(reason.widens for reason in far)
-                why[i] = tuple((*each, *far) for each in why[i]) if far else why[i]
+                why[i] = tuple((*size_reasons, *far) for size_reasons in why[i]) if far else why[i]
         corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
         middle, busy, host_ms = (
             ms * corrected for ms in (times.iteration_ms, times.device_ms, times.host_ms)
         )
         shorter, longer = -wider[0], wider[1]
-        gpu_low, gpu_high = (busy * np.exp(widths * each) for each in (shorter, longer))
-        host_low, host_high = (host_ms * np.exp(host_widths * each) for each in (shorter, longer))
+        gpu_low, gpu_high = (busy * np.exp(widths * end) for end in (shorter, longer))
+        host_low, host_high = (host_ms * np.exp(host_widths * end) for end in (shorter, longer))
         sharpness = np.array([[sharpness_of(case.mode.framework)] for case in cases])
         feed_ms = middle - join_host(busy, host_ms, sharpness)
         low = join_host(gpu_low, host_low, sharpness) + feed_ms
@@ -151,7 +150,7 @@ class Roofline(Predictor):
         def split(i: int) -> GpuTimeSplit:
             return {name: ms[i] * corrected[i] for name, ms in times.class_ms.items()}, {}
 
-        found = [
+        answers = [
             IterationForecast(
                 middle[i],
                 busy[i],
@@ -170,7 +169,7 @@ class Roofline(Predictor):
             )
             for i, (case, host) in enumerate(zip(cases, hosts, strict=True))
         ]
-        return [with_frozen_parts(each, table) for each in found] if table.warnings else found
+        return [with_frozen_parts(answer, table) for answer in answers] if table.warnings else answers
 
     def host_ms(self, case: Case) -> float:
         """Host time in ms of one iteration of a case."""
@@ -186,10 +185,10 @@ class Roofline(Predictor):
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Self:
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
         """A fitted estimator from `to_json`."""
-        law, ranges = RooflineLaw.from_json(found["roofline"]), Ranges.from_json(found["ranges"])
-        return cls.of(law, ranges, str(found["trained_on"]))
+        law, ranges = RooflineLaw.from_json(stored["roofline"]), Ranges.from_json(stored["ranges"])
+        return cls.of(law, ranges, str(stored["trained_on"]))
 
     def _law_times(
         self, case: Case, contexts: Sequence[KernelContext], batch_sizes: Sequence[int] | Floats
@@ -216,48 +215,52 @@ class Roofline(Predictor):
         if measuring.machine in self.law_.host_offset or case.mode.framework != COUNTED:
             return [None] * len(gpus)
         speeds, table = [usual_host(gpu) for gpu in gpus], table_of(case)
-        known = {speed: known_host(speed, table, case.mode) for speed in dict.fromkeys(speeds)}
-        return [known[speed] for speed in speeds]
+        by_speed = {speed: known_host(speed, table, case.mode) for speed in dict.fromkeys(speeds)}
+        return [by_speed[speed] for speed in speeds]
 
     def _residuals(self, case: Case) -> Floats:
         """ln(measured / predicted) of the case's anchors, with the case's host, as of a question.
 
         A GPU without terms of its own is answered by the law, so that its anchors elsewhere correct the law.
         """
-        known = self if self.law_.knows(_context(case)) else self.with_law(self.law_.of_any_gpu)
+        estimator = self if self.law_.knows(_context(case)) else self.with_law(self.law_.of_any_gpu)
         runs = [_context(case, anchor) for anchor in case.anchors]
         contexts = list(dict.fromkeys(runs))
         sizes = list(dict.fromkeys(anchor.batch_size for anchor in case.anchors))
-        times = known._law_times(case, contexts, sizes).iteration_ms
+        times = estimator._law_times(case, contexts, sizes).iteration_ms
         predicted = [
             times[contexts.index(run), sizes.index(anchor.batch_size)]
             for run, anchor in zip(runs, case.anchors, strict=True)
         ]
-        found: Floats = np.log(np.divide([anchor.iteration_time_ms for anchor in case.anchors], predicted))
-        check_not_absurd(case.anchors, found)
-        return found
+        residuals: Floats = np.log(
+            np.divide([anchor.iteration_time_ms for anchor in case.anchors], predicted)
+        )
+        check_not_absurd(case.anchors, residuals)
+        return residuals
 
     def _split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Single passes, and iterations of whole CNNs with a layer table."""
         from predictor.models.roofline.rows import single_passes, whole_iterations
 
-        whole, passes = whole_iterations(frame), single_passes(frame)
-        known = whole["layer_table"].notna()
-        self.n_without_structure_ = int((~known).sum())
-        if not known.any():
+        iterations, passes = whole_iterations(frame), single_passes(frame)
+        has_layers = iterations["layer_table"].notna()
+        self.n_without_structure_ = int((~has_layers).sum())
+        if not has_layers.any():
             raise SchemaError("Roofline needs rows of whole CNNs whose layers are known; got none.")
-        return passes, whole[known]
+        return passes, iterations[has_layers]
 
-    def _objective(self, whole: pd.DataFrame, passes: pd.DataFrame) -> Objective:
+    def _objective(self, iterations: pd.DataFrame, passes: pd.DataFrame) -> Objective:
         from predictor.measurements.groups import cnns_of
         from predictor.models.roofline.fit import Measured, Objective
         from predictor.models.roofline.rows import pass_rows_of, rows_of
 
-        times = whole["iteration_time_ms"].to_numpy(dtype=float)
-        gpu_times = np.full(len(whole), np.nan)
-        if "gpu_time_ms" in whole:
-            gpu_times = whole["gpu_time_ms"].to_numpy(dtype=float)
-        measured = Measured(rows_of(whole), times, gpu_times, _weights(whole), cnns_of(whole).tolist())
+        times = iterations["iteration_time_ms"].to_numpy(dtype=float)
+        gpu_times = np.full(len(iterations), np.nan)
+        if "gpu_time_ms" in iterations:
+            gpu_times = iterations["gpu_time_ms"].to_numpy(dtype=float)
+        measured = Measured(
+            rows_of(iterations), times, gpu_times, _weights(iterations), cnns_of(iterations).tolist()
+        )
         if passes.empty:
             return Objective(measured)
         alone = passes["iteration_time_ms"].to_numpy(dtype=float)
@@ -274,21 +277,21 @@ class Roofline(Predictor):
             weight[both] = _TYPE_WEIGHT / _sizes(passes[both], _KINDS)
         return weight
 
-    def _calibrated(self, objective: Objective, whole: pd.DataFrame) -> Calibration:
+    def _calibrated(self, objective: Objective, iterations: pd.DataFrame) -> Calibration:
         if not self.calibrate:
-            return Calibration(gpus=tuple(sorted({find_gpu(name).name for name in whole["gpu"]})))
-        rows = objective.whole.rows
+            return Calibration(gpus=tuple(sorted({find_gpu(name).name for name in iterations["gpu"]})))
+        rows = objective.iterations.rows
         return calibrate(
-            sites_of(whole),
+            sites_of(iterations),
             rows.machines,
-            objective.whole.time_ms,
+            objective.iterations.time_ms,
             self._refit(objective),
             self.random_state,
         )
 
     def _refit(self, objective: Objective) -> Refit:
         """Fit from nothing without some rows, and without the single layers of chips that only these rows have."""
-        chips = np.array([context.gpu.chip for context in objective.whole.rows.contexts])
+        chips = np.array([context.gpu.chip for context in objective.iterations.rows.contexts])
         of_passes = objective.passes.rows.contexts if objective.passes is not None else []
         pass_chips = np.array([context.gpu.chip for context in of_passes])
 
@@ -318,7 +321,9 @@ def _fed(rows: Rows) -> tuple[str, ...]:
     copies: dict[str, list[bool]] = {}
     for context, copied, waits in zip(rows.contexts, rows.copies, rows.waits, strict=True):
         copies.setdefault(context.framework, []).append(bool(copied and not waits))
-    return tuple(sorted(name for name, found in copies.items() if 2 * sum(found) > len(found)))
+    return tuple(
+        sorted(name for name, copied_rows in copies.items() if 2 * sum(copied_rows) > len(copied_rows))
+    )
 
 
 def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
@@ -343,7 +348,8 @@ class Anchored(Roofline):
             return False
         same = _context(replace(run, gpu=case.gpu, mode=replace(run.mode, precision=case.mode.precision)))
         default = (
-            each.mode.precision == default_precision(each.gpu, each.mode.framework) for each in (run, case)
+            question.mode.precision == default_precision(question.gpu, question.mode.framework)
+            for question in (run, case)
         )
         return same == _context(case) and (run.mode.precision == case.mode.precision or all(default))
 

@@ -77,9 +77,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.kernels)
 
-    def items(self) -> Items:
+    def flat_kernels(self) -> FlatKernels:
         """Every kernel of every row."""
-        return Items.of(self)
+        return FlatKernels.of(self)
 
     def sharpness(self) -> Array:
         """Exponent by which each row's framework joins GPU and host time, shape (n_rows,)."""
@@ -87,11 +87,11 @@ class Rows:
 
     def kernel_counts(self) -> Array:
         """Kernels that the host enqueues in each iteration, shape (n_rows,)."""
-        return np.array([float(each.count.sum()) for each in self.kernels])
+        return np.array([float(kernels.count.sum()) for kernels in self.kernels])
 
     def image_megabytes(self) -> Array:
         """Megabytes (10^6) of each row's images in fp32, shape (n_rows,)."""
-        elements = [each.image_elements for each in self.kernels]
+        elements = [kernels.image_elements for kernels in self.kernels]
         return np.asarray(4e-6 * np.array(elements) * np.array(self.batch_sizes, dtype=float))
 
 
@@ -143,8 +143,8 @@ def _of_layers(X: pd.DataFrame) -> NDArray[np.bool_]:
 
 def _records(X: pd.DataFrame) -> list[dict[Any, Any]]:
     """The rows, of the columns that are read here."""
-    found: list[dict[Any, Any]] = X[[name for name in X if name in _READ]].to_dict("records")
-    return found
+    records: list[dict[Any, Any]] = X[[name for name in X if name in _READ]].to_dict("records")
+    return records
 
 
 def _rows(
@@ -204,7 +204,7 @@ def _layer(row: dict[Any, Any]) -> Layer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Items:
+class FlatKernels:
     """The kernels of all rows, flat, ordered by class; every array but `sums` has shape (n_items,).
 
     `sums`, of shape (n_rows, n_items), adds up the kernels of each row.
@@ -221,90 +221,100 @@ class Items:
     sums: sp.csr_matrix
 
     @classmethod
-    def of(cls, rows: Rows) -> Items:
+    def of(cls, rows: Rows) -> FlatKernels:
         """Lay out every kernel of every row."""
-        sizes = [each.count.size for each in rows.kernels]
+        sizes = [kernels.count.size for kernels in rows.kernels]
         row = np.repeat(np.arange(len(rows)), sizes)
-        class_of = np.concatenate([each.kernel_class for each in rows.kernels])
+        class_of = np.concatenate([kernels.kernel_class for kernels in rows.kernels])
         order = np.argsort(class_of, kind="stable")
         row, class_of = row[order], class_of[order]
-        count = np.concatenate([each.count for each in rows.kernels])[order]
+        count = np.concatenate([kernels.count for kernels in rows.kernels])[order]
         names = rows.kernels[0].columns
         columns = {name: np.concatenate([k[name] for k in rows.kernels])[order] for name in names}
         batch = np.array(rows.batch_sizes, dtype=float)[row]
         rates = _rates(rows.contexts, row)
         base, gain = np.empty((2, row.size))
-        for name, part in _parts(class_of):
-            cut = {k: v[part] for k, v in columns.items()}, batch[part], _cut(rates, part)
-            base[part], gain[part] = (of(FAMILY_OF[name], *cut) for of in (kernel_base_ms, kernel_gain))
+        for name, rows_of_class in _parts(class_of):
+            cut = (
+                {k: v[rows_of_class] for k, v in columns.items()},
+                batch[rows_of_class],
+                _cut(rates, rows_of_class),
+            )
+            base[rows_of_class], gain[rows_of_class] = (
+                of(FAMILY_OF[name], *cut) for of in (kernel_base_ms, kernel_gain)
+            )
         sums = sp.csr_matrix((count, (row, np.arange(row.size))), (len(rows), row.size))
         return cls(rows, row, class_of, columns, batch, rates, base, gain, sums)
 
     def faster(self) -> Array:
         """1 for items in a mode that gains over fp32, else 0."""
-        found = np.zeros(self.row.size)
-        for name, part in _parts(self.class_of):
-            found[part] = is_gaining(FAMILY_OF[name], _cut(self.rates, part))
-        return found
+        is_faster = np.zeros(self.row.size)
+        for name, rows_of_class in _parts(self.class_of):
+            is_faster[rows_of_class] = is_gaining(FAMILY_OF[name], _cut(self.rates, rows_of_class))
+        return is_faster
 
     def weighted(self, ms: Array, matrix: sp.csr_matrix) -> Array:
         """Sum over each row's kernels of their time x their terms, shape (n_rows, n_terms)."""
         weighted = self.sums.copy()
         weighted.data *= ms[self.sums.indices]
-        found: Array = (weighted @ matrix).toarray()
-        return found
+        sums: Array = (weighted @ matrix).toarray()
+        return sums
 
     def matrix(
-        self, tables: TermTable, known: Sequence[Term] | None = None
+        self, tables: TermTable, terms: Sequence[Term] | None = None
     ) -> tuple[list[Term], sp.csr_matrix]:
-        """Terms of these tables that the items have, or the `known` ones, and their values (n_items, n_terms)."""
-        place: dict[Term, int] = {} if known is None else {term: i for i, term in enumerate(known)}
-        parts: list[tuple[NDArray[np.intp], NDArray[np.intp], Array]] = []
+        """Terms of these tables that the items have, or the `terms` ones, and their values (n_items, n_terms)."""
+        column_of: dict[Term, int] = {} if terms is None else {term: i for i, term in enumerate(terms)}
+        blocks: list[tuple[NDArray[np.intp], NDArray[np.intp], Array]] = []
         conditions = self._conditions()
-        for name, part in _parts(self.class_of):
-            columns = {key: values[part] for key, values in self.columns.items()}
-            found = kernel_features(name, columns, self.batch_size[part], _cut(self.rates, part))
+        for name, of_class in _parts(self.class_of):
+            columns = {key: values[of_class] for key, values in self.columns.items()}
+            features = kernel_features(name, columns, self.batch_size[of_class], _cut(self.rates, of_class))
             for (kind, label), rows in conditions.items():
-                here = np.flatnonzero(rows[self.row[part]])
+                here = np.flatnonzero(rows[self.row[of_class]])
                 for kernels, feature in terms_under(tables, name, kind):
                     term = (kernels, feature, f"{kind}:{label}" if kind else "")
-                    value = np.broadcast_to(found[feature], part.stop - part.start)
+                    value = np.broadcast_to(features[feature], of_class.stop - of_class.start)
                     used = here[value[here] != 0]
-                    if used.size and (known is None or term in place):
-                        column = place.setdefault(term, len(place))
-                        parts.append((part.start + used, np.full(used.size, column), value[used]))
-        if not parts:
-            return list(place), sp.csr_matrix((self.row.size, len(place)))
-        rows_at, places, values = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return list(place), sp.csr_matrix((values, (rows_at, places)), (self.row.size, len(place)))
+                    if used.size and (terms is None or term in column_of):
+                        column = column_of.setdefault(term, len(column_of))
+                        blocks.append((of_class.start + used, np.full(used.size, column), value[used]))
+        if not blocks:
+            return list(column_of), sp.csr_matrix((self.row.size, len(column_of)))
+        rows_at, places, values = (
+            np.concatenate(columns_of_parts) for columns_of_parts in zip(*blocks, strict=True)
+        )
+        return list(column_of), sp.csr_matrix((values, (rows_at, places)), (self.row.size, len(column_of)))
 
     def every_feature(self, used: NDArray[np.intp]) -> tuple[list[tuple[str, str]], sp.csr_matrix]:
         """All features of the kernels `used`, once of their class and once of their family, and their values."""
-        place: dict[tuple[str, str], int] = {}
-        parts: list[tuple[NDArray[np.intp], int, Array]] = []
-        for name, part in _parts(self.class_of):
-            columns = {key: values[part] for key, values in self.columns.items()}
-            features = kernel_features(name, columns, self.batch_size[part], _cut(self.rates, part))
-            here = np.flatnonzero((used >= part.start) & (used < part.stop))
+        column_of: dict[tuple[str, str], int] = {}
+        blocks: list[tuple[NDArray[np.intp], int, Array]] = []
+        for name, of_class in _parts(self.class_of):
+            columns = {key: values[of_class] for key, values in self.columns.items()}
+            features = kernel_features(name, columns, self.batch_size[of_class], _cut(self.rates, of_class))
+            here = np.flatnonzero((used >= of_class.start) & (used < of_class.stop))
             for feature in FEATURES_OF_FAMILY[FAMILY_OF[name]]:
-                value = np.broadcast_to(features[feature], part.stop - part.start)[used[here] - part.start]
+                value = np.broadcast_to(features[feature], of_class.stop - of_class.start)[
+                    used[here] - of_class.start
+                ]
                 for kernels in dict.fromkeys((name, FAMILY_OF[name])):
                     if value.any():
-                        column = place.setdefault((kernels, feature), len(place))
-                        parts.append((here, column, value))
-        rows = np.concatenate([here for here, _, _ in parts])
-        columns_of = np.concatenate([np.full(here.size, column) for here, column, _ in parts])
-        values = np.concatenate([value for _, _, value in parts])
-        return list(place), sp.csr_matrix((values, (rows, columns_of)), (used.size, len(place)))
+                        column = column_of.setdefault((kernels, feature), len(column_of))
+                        blocks.append((here, column, value))
+        rows = np.concatenate([here for here, _, _ in blocks])
+        columns_of = np.concatenate([np.full(here.size, column) for here, column, _ in blocks])
+        values = np.concatenate([value for _, _, value in blocks])
+        return list(column_of), sp.csr_matrix((values, (rows, columns_of)), (used.size, len(column_of)))
 
     def _conditions(self) -> dict[tuple[str, str], NDArray[np.bool_]]:
         """The rows under which each condition holds, shape (n_rows,)."""
-        found: dict[tuple[str, str], NDArray[np.bool_]] = {}
+        by_condition: dict[tuple[str, str], NDArray[np.bool_]] = {}
         of = {context: conditions_of(context) for context in set(self.rows.contexts)}
         for row, context in enumerate(self.rows.contexts):
             for condition in of[context]:
-                found.setdefault(condition, np.zeros(len(self.rows), dtype=bool))[row] = True
-        return dict(sorted(found.items()))
+                by_condition.setdefault(condition, np.zeros(len(self.rows), dtype=bool))[row] = True
+        return dict(sorted(by_condition.items()))
 
 
 def _parts(class_of: NDArray[np.int64]) -> list[tuple[str, slice]]:
@@ -318,15 +328,15 @@ def _parts(class_of: NDArray[np.int64]) -> list[tuple[str, slice]]:
 
 
 def _rates(contexts: Sequence[KernelContext], row: NDArray[np.intp]) -> Rates:
-    found = {
+    by_context = {
         context: rates_of(context.gpu, context.precision, context.fp32_products) for context in set(contexts)
     }
     columns: dict[str, Any] = {
-        field.name: np.array([getattr(found[context], field.name) for context in contexts])[row]
+        field.name: np.array([getattr(by_context[context], field.name) for context in contexts])[row]
         for field in fields(Rates)
     }
     return Rates(**columns)
 
 
-def _cut(rates: Rates, part: slice) -> Rates:
-    return Rates(**{field.name: getattr(rates, field.name)[part] for field in fields(Rates)})
+def _cut(rates: Rates, rows: slice) -> Rates:
+    return Rates(**{field.name: getattr(rates, field.name)[rows] for field in fields(Rates)})

@@ -120,30 +120,30 @@ def conditions_of(context: KernelContext) -> list[tuple[str, str]]:
     tensor = rates_of(context.gpu, context.precision).tensor
     generation, order = context.gpu.generation, generations()
     steps = order[order.index(_FIRST) + 1 : order.index(generation) + 1]
-    found = [
+    conditions = [
         ("", ""),
         *(("since", step) for step in steps),
     ]
-    known = known_as(context)
-    if known is not None:
-        found += dict.fromkeys([("gpu", f"{design_of(context.gpu)}, {context.framework}"), known])
+    deviation = known_as(context)
+    if deviation is not None:
+        conditions += dict.fromkeys([("gpu", f"{design_of(context.gpu)}, {context.framework}"), deviation])
     if order.index(generation) < order.index(_FIRST):
-        found.append(("generation", generation))
+        conditions.append(("generation", generation))
     if context.gpu.compute_capability >= _LANES_PER_ISSUE:
-        found.append(("lanes", "as issued"))
+        conditions.append(("lanes", "as issued"))
     if tensor:
-        found.append(("tensor", "yes"))
+        conditions.append(("tensor", "yes"))
     if context.precision.startswith("amp_") or context.precision == "fp16":
-        found += [("amp", "yes"), ("amp_framework", context.framework)]
+        conditions += [("amp", "yes"), ("amp_framework", context.framework)]
     if context.forward:
-        found.append(("forward", "yes"))
+        conditions.append(("forward", "yes"))
     if context.xla:
-        found.append(("xla", "yes"))
+        conditions.append(("xla", "yes"))
     if context.memory_format == "channels_last" and tensor:
-        found.append(("channels_last", "yes"))
+        conditions.append(("channels_last", "yes"))
     if context.framework not in ("", _USUAL_FRAMEWORK):
-        found.append(("framework", context.framework))
-    return found
+        conditions.append(("framework", context.framework))
+    return conditions
 
 
 def is_faster(context: KernelContext) -> bool:

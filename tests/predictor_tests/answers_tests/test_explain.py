@@ -52,7 +52,7 @@ def measured_model(made_up_gpu):
     rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), [4, 16, 64, 256])
     library = OperatorLibrary.of_rows(H200, rows)
     law = SummingLaw(operator_ms=0.001, iteration_ms=0.02)
-    return replace(load_model(None), layers=LayerModels(given={H200: LayerModel(library, law)}))
+    return replace(load_model(None), layers=LayerModels(added={H200: LayerModel(library, law)}))
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ def test_an_unseen_cnn_whose_own_operators_were_not_measured_is_near(table, targ
 
 
 def test_the_weight_is_found(table):
-    assert _fitted(table, pull=1e-6).models_.given[MODE].law.weight == pytest.approx(1.1, abs=0.03)
+    assert _fitted(table, pull=1e-6).models_.added[MODE].law.weight == pytest.approx(1.1, abs=0.03)
 
 
 def test_without_any_target_the_operators_are_added(table, targets, made_up_gpu):
@@ -74,7 +74,7 @@ def test_a_mode_without_targets_takes_the_weights_of_the_others(table, targets, 
         pd.DataFrame(made_up_gpu.operator_rows(operators, SIZES, memory_format="channels_last"))
     )
     fitted = _fitted(pd.concat([table, more], ignore_index=True), pull=0.1)
-    law = fitted.models_.given[MODE._replace(memory_format="channels_last")].law
+    law = fitted.models_.added[MODE._replace(memory_format="channels_last")].law
     assert law.weight > 1.05  # what the other mode found; 1 if it were ignored
 
 

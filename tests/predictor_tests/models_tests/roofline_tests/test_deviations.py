@@ -53,7 +53,7 @@ def test_a_gpu_on_which_all_cnns_take_longer_has_levels_that_say_so():
     found = objective.deviations(of_law_without_coefficients(objective))
     levels = [value for (_, feature, where), value in found.items() if where == T4 and feature == "one"]
     assert np.mean(levels) > 0.05
-    ratio = objective.predicted(of_law_without_coefficients(objective)).times / objective.whole.time_ms
+    ratio = objective.predicted(of_law_without_coefficients(objective)).times / objective.iterations.time_ms
     assert np.abs(np.log(ratio)).mean() < 0.1
 
 
@@ -70,7 +70,7 @@ def test_gpus_have_deviations_where_one_cnn_is_strange():
 
 def test_rows_that_are_gone_are_not_read():
     objective = objective_of(CNNS, lambda _, gpu: 1.4 if gpu == "Tesla T4" else 1.0)
-    on_t4 = np.array([context.gpu.name == "Tesla T4" for context in objective.whole.rows.contexts])
+    on_t4 = np.array([context.gpu.name == "Tesla T4" for context in objective.iterations.rows.contexts])
     found = objective.deviations(of_law_without_coefficients(objective), on_t4)
     assert not any(where == T4 for _, _, where in found)
 

@@ -149,7 +149,7 @@ def gradient_of(objective: Objective) -> tuple[np.ndarray, np.ndarray]:
     x = blocks.expected + 0.1 * np.random.default_rng(1).standard_normal(blocks.expected.size)
 
     def loss(y):
-        return _loss(objective._of_law(y, objective.whole.weight, objective.passes.weight), y, blocks)
+        return _loss(objective._of_law(y, objective.iterations.weight, objective.passes.weight), y, blocks)
 
     return loss(x)[1], approx_fprime(x, lambda y: loss(y)[0], 1e-6)
 

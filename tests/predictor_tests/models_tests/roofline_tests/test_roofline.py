@@ -67,10 +67,10 @@ def test_an_iteration_counts_once_however_many_of_its_times_were_measured(featur
     some = features["batch_size"] > 16
     table = features.assign(gpu_time_ms=np.where(some, 0.9 * features["iteration_time_ms"], np.nan))
     objective = Roofline()._objective(table, table.iloc[:0])
-    parts = objective._of_law(objective.blocks.expected, objective.whole.weight, np.empty(0))
+    parts = objective._of_law(objective.blocks.expected, objective.iterations.weight, np.empty(0))
     total = parts[0][2].copy()
     total[some.to_numpy()] += parts[1][2]
-    assert total.tolist() == objective.whole.weight.tolist()
+    assert total.tolist() == objective.iterations.weight.tolist()
 
 
 def test_times_on_an_unknown_machine_need_no_intervals(features, fitted):
