@@ -92,8 +92,7 @@ def model_of(name: str) -> Any:
 
 def forecast(out: Path) -> None:
     """Write a plan for each training."""
-    from predictor.answers.fit_memory import fit_memory
-    from predictor.answers.plan_code import code_of
+    from predictor.answers.fit_memory import code_of, fit_memory
     from predictor.answers.question import Question
     from predictor.cnns.resolve import resolve_cnn
 

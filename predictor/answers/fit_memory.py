@@ -1,12 +1,13 @@
-"""The cheapest way to train a CNN in the memory that there is: every way is a question to the same comparison.
+"""The cheapest plan of training a CNN in the memory of GPUs: every plan is a change of the question, compared as any.
 
-A way is a mode, parts of the mini-batch that run one after the other, and blocks whose forward pass runs again. Memory
-decides by its own law which ways fit, a knapsack which blocks run again, and the comparison ranks what is left.
+A plan is a mode, parts of the mini-batch that run one after the other, and blocks whose forward pass runs again. Memory
+decides by its own law which plans fit, a knapsack which blocks run again, and the comparison ranks what is left.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,13 +17,12 @@ import numpy as np
 
 from predictor.answers.asked import Asked
 from predictor.answers.bounds import operator_roofline_ms
-from predictor.answers.changes import in_mode
+from predictor.answers.changes import fast_training, in_mode
 from predictor.answers.compare import Comparer, Priced
-from predictor.answers.plan_code import code_of
 from predictor.answers.quantities import duration_estimate, estimate, percent
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, short_offer
-from predictor.catalogue.devices import Gpu, fast_mode_of, precisions_of, short_name
+from predictor.catalogue.devices import Gpu, precisions_of, short_name
 from predictor.catalogue.modes import Mode, mode_in_words
 from predictor.checks import positive_number
 from predictor.cnns.blocks import Block, block_levels
@@ -46,6 +46,7 @@ _IN_WORDS = {
 CONCESSIONS = tuple(_IN_WORDS)
 """What a plan may give up: 32-bit numbers, the mini-batch at once, kept activations, one GPU, and `ALLOWED`."""
 
+_SMALLEST = ("sgd", "momentum")  # optimizers that keep least
 _NOT_USED = ("relative_to", "all_offers")  # options of a plan that rank, which say nothing of one plan
 _NO_LIMIT_GIB = 1e6
 _LEVELS = 200  # of the bytes to save, by which blocks are chosen
@@ -78,22 +79,31 @@ class MemoryPlan:
     @property
     def words(self) -> str:
         """The plan in a line: ``AMP bf16 + recompute layer1 + 4 x 32 images``, what it needs, takes and costs."""
-        row, again = self.row, self.recomputed
-        ways = [mode_in_words(row.precision, row.memory_format)]
-        ways += [f"recompute {_named(again)}"] if again else []
-        ways += (
-            [f"{self.parts} x {MiniBatch(row.local_batch_size, 1, self.parts).part:,} images"]
-            if self.parts > 1
-            else []
-        )
-        ways += [self.optimizer] if "optimizer" in self.concessions else []
-        ways += [f"{row.image_size} pixels"] if "image_size" in self.concessions else []
+        row, blocks = self.row, self.recomputed
+        changes = [mode_in_words(row.precision, row.memory_format)]
+        if blocks:
+            names = ", ".join(blocks)
+            names = names if len(blocks) <= 3 else f"{len(blocks)} blocks from {blocks[0]} to {blocks[-1]}"
+            changes.append(f"recompute {names}")
+        if self.parts > 1:
+            part = MiniBatch(row.local_batch_size, 1, self.parts).part
+            changes.append(f"{self.parts} x {part:,} images")
+        changes += [self.optimizer] * ("optimizer" in self.concessions)
+        changes += [f"{row.image_size} pixels"] * ("image_size" in self.concessions)
         time = duration_estimate(
             *(3600 * hours for hours in (row.total_time_h, row.total_low_h, row.total_high_h))
         )
-        words = f"{' + '.join(ways)}: {row.peak_memory_gib:.1f} of {self.memory_gib:g} GiB"
-        words += f", {round(100 * (self.slower - 1)) + 0:+d} % time" if self.parts > 1 or again else ""
-        return f"{words}, {time}{_cost(row)} on {_where(row)}"
+        words = f"{' + '.join(changes)}: {row.peak_memory_gib:.1f} of {self.memory_gib:g} GiB"
+        words += f", {round(100 * (self.slower - 1)) + 0:+d} % time" if self.parts > 1 or blocks else ""
+        if (
+            row.total_cost_usd is not None
+            and row.total_low_usd is not None
+            and row.total_high_usd is not None
+        ):
+            time += f", US$ {estimate(row.total_cost_usd, row.total_low_usd, row.total_high_usd)}"
+        machine = f"{row.gpus_used}x {short_name(row.gpu)}"
+        machine += "" if row.usd_per_hour is None else f" at {short_offer(row.offer)}"
+        return f"{words}, {time} on {machine}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +131,6 @@ class MemoryPlans:
         ]
 
 
-def _named(blocks: Sequence[str]) -> str:
-    return ", ".join(blocks) if len(blocks) <= 3 else f"{len(blocks)} blocks from {blocks[0]} to {blocks[-1]}"
-
-
-def _cost(row: ComparisonRow) -> str:
-    if row.total_cost_usd is None or row.total_low_usd is None or row.total_high_usd is None:
-        return ""
-    return f", US$ {estimate(row.total_cost_usd, row.total_low_usd, row.total_high_usd)}"
-
-
-def _where(row: ComparisonRow) -> str:
-    gpus = f"{row.gpus_used}x {short_name(row.gpu)}"
-    return gpus if row.usd_per_hour is None else f"{gpus} at {short_offer(row.offer)}"
-
-
 def fit_memory(
     question: Question, plan: Plan | None = None, memory_gib: float | None = None, allow: Iterable[str] = ()
 ) -> MemoryPlans:
@@ -153,17 +148,17 @@ def fit_memory(
     that of the whole step with these blocks recomputed.
     """
     search = _Search.of(question, plan or Plan(), memory_gib, tuple(allow))
-    found: list[_Way] = []
+    candidates: list[_Candidate] = []
     for variant in search.variants():
-        found += variant.ways()
-        if any(way.row.holds_limits for way in found):
+        candidates += variant.candidates()
+        if any(candidate.row.holds_limits for candidate in candidates):
             break
-    if not found:
+    if not candidates:
         raise search.too_large()
-    best = min(found, key=search.rank)
+    best = min(candidates, key=search.rank)
     without: dict[str, MemoryPlan | None] = {}
     for name in best.concessions:
-        others = [way for way in found if name not in way.concessions]
+        others = [candidate for candidate in candidates if name not in candidate.concessions]
         if name not in ALLOWED:
             without[name] = search.planned(min(others, key=search.rank)) if others else None
     return MemoryPlans(search.planned(best), without, limits_in_words(search.plan))
@@ -178,8 +173,8 @@ class _Choices(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Way:
-    """A way to train, and its answer on a GPU."""
+class _Candidate:
+    """A way to train that fits, and its answer on a GPU."""
 
     variant: _Variant
     row: ComparisonRow
@@ -188,18 +183,19 @@ class _Way:
     @property
     def concessions(self) -> tuple[str, ...]:
         """What it gives up."""
-        asked, gives = self.variant.search.question, dict.fromkeys(CONCESSIONS, False)
-        gives |= dict.fromkeys(self.variant.concessions, True)
-        gives["precision"] = asked.precision is None and self.row.precision not in ("fp32", "tf32")
-        gives["accumulation"] = self.choices.parts > asked.parts
-        gives["recomputing"] = bool(self.choices.blocks)
-        gives["gpus"] = self.choices.shares and self.row.gpus_used > asked.n_gpus
-        return tuple(name for name, given in gives.items() if given)
+        question = self.variant.search.question
+        gives_up = {
+            "precision": question.precision is None and self.row.precision not in ("fp32", "tf32"),
+            "accumulation": self.choices.parts > question.parts,
+            "recomputing": bool(self.choices.blocks),
+            "gpus": self.choices.shares and self.row.gpus_used > question.n_gpus,
+        } | dict.fromkeys(self.variant.concessions, True)
+        return tuple(name for name in CONCESSIONS if gives_up.get(name))
 
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """The question, and what all its ways share."""
+    """The question, and what all candidates share; `least` holds the GiB that the smallest too large ones need."""
 
     question: Question
     plan: Plan
@@ -219,96 +215,83 @@ class _Search:
         for name in _NOT_USED:
             if getattr(plan, name):
                 raise SchemaError(f"{named(name)} has no effect on a plan that fits. Leave it out.")
-        if question.anchors:
-            raise SchemaError(
-                f"{named('anchors')} are of one way to train, and a plan is chosen among many. Leave them out."
-            ).about("anchors")
-        if question.capture != "eager":
-            raise SchemaError(
-                f"{named('capture')} {question.capture!r}: plans are of eager training. Leave it out."
-            ).about("capture")
-        if question.framework != "pytorch":
-            raise SchemaError(
-                f"{named('framework')} {question.framework!r}: memory is estimated, and plans are written, for pytorch."
-            ).about("framework")
-        if question.batch_sizes is None or len(question.batch_sizes) != 1:
-            raise SchemaError(
-                f"{named('batch_size')} is missing, or several: a plan keeps the mini-batch of the training. Pass one."
-            ).about("batch_sizes")
+        sizes = question.batch_sizes
+        refusals = (
+            ("anchors", question.anchors,
+             " are of one way to train, and a plan is chosen among many. Leave them out."),
+            ("capture", question.capture != "eager",
+             f" {question.capture!r}: plans are of eager training. Leave it out."),
+            ("framework", question.framework != "pytorch",
+             f" {question.framework!r}: memory is estimated, and plans are written, for pytorch."),
+            ("batch_sizes", sizes is None or len(sizes) != 1,
+             " is missing, or several: a plan keeps the mini-batch of the training. Pass one."),
+        )  # fmt: skip
+        for name, is_wrong, words in refusals:
+            if is_wrong:
+                option = "batch_size" if name == "batch_sizes" else name
+                raise SchemaError(f"{named(option)}{words}").about(name)
         asked = Asked.of(question, "compare")
-        asked.local_sizes(question.batch_sizes)  # refuse what cannot be shared evenly
-        most = None if memory_gib is None else positive_number(named("memory_gib"), memory_gib)
+        asked.local_sizes(sizes)  # refuse what cannot be shared evenly
+        most = math.inf if memory_gib is None else positive_number(named("memory_gib"), memory_gib)
         gpus = {gpu.name: gpu for gpu, _ in asked.devices if gpu.memory_gib is not None}
         if not gpus:
             raise SchemaError("the memory of these devices is not known. Ask about GPUs.").about("gpus")
-        limits = {
-            name: gpu.memory_gib if most is None else min(most, gpu.memory_gib) for name, gpu in gpus.items()
-        }
-        return cls(question, plan, gpus, {name: USABLE_SHARE * gib for name, gib in limits.items()}, allow)
-
-    @property
-    def _has_smaller(self) -> bool:
-        """Whether momentum keeps less than the optimizer."""
-        return self.question.optimizer not in ("sgd", "momentum")
+        usable = {name: USABLE_SHARE * min(most, gpu.memory_gib or 0.0) for name, gpu in gpus.items()}
+        return cls(question, plan, gpus, usable, allow)
 
     def variants(self) -> Iterator[_Variant]:
         """The training as asked, then what is allowed: another optimizer, and ever smaller images."""
-        optimizers = [self.question.optimizer]
-        if "optimizer" in self.allow and self._has_smaller:
+        question, optimizers = self.question, [self.question.optimizer]
+        if "optimizer" in self.allow and question.optimizer not in _SMALLEST:
             optimizers.append("momentum")
-        first = _Variant(self, self.question, ())
-        side = first.table.image_size
+        side = _Variant(self, question, ()).table.image_size
         sides = [side]
         if "image_size" in self.allow:
             sides += [smaller for share in _SIDES if (smaller := int(share * side) // 32 * 32) > 0]
         for smaller in dict.fromkeys(sides):
             for optimizer in optimizers:
                 changed = ["optimizer"] * (optimizer != optimizers[0]) + ["image_size"] * (smaller != side)
-                image_size = self.question.image_size if smaller == side else smaller
-                asked = replace(self.question, optimizer=optimizer, image_size=image_size)
-                yield _Variant(self, asked, tuple(changed))
+                image_size = question.image_size if smaller == side else smaller
+                changed_question = replace(question, optimizer=optimizer, image_size=image_size)
+                yield _Variant(self, changed_question, tuple(changed))
 
-    def rank(self, way: _Way) -> tuple[bool, float, float, float]:
-        """A key that is least for the way that ranks first, as comparisons rank."""
-        row, missed = way.row, max(0.0, way.row.misses_by or 0.0)
+    def rank(self, candidate: _Candidate) -> tuple[bool, float, float, float]:
+        """A key that is least for the candidate that ranks first, as comparisons rank."""
+        row, missed = candidate.row, max(0.0, candidate.row.misses_by or 0.0)
         cost = math.inf if row.total_cost_usd is None else row.total_cost_usd
-        wanted = (cost, row.total_time_h) if self.plan.rank_by == "cost" else (row.total_time_h, cost)
-        return (math.isinf(cost), missed, *wanted)
+        ranked = (cost, row.total_time_h) if self.plan.rank_by == "cost" else (row.total_time_h, cost)
+        return (math.isinf(cost), missed, *ranked)
 
-    def planned(self, way: _Way) -> MemoryPlan:
-        """A way as users read it."""
-        row, free, (parts, blocks, _) = way.row, way.variant.free(way), way.choices
-        code = code_of(row.precision, row.memory_format, parts, blocks, row.gpus_used)
+    def planned(self, candidate: _Candidate) -> MemoryPlan:
+        """A candidate as users read it."""
+        row, variant, (parts, blocks, _) = candidate.row, candidate.variant, candidate.choices
+        code = []
+        if "image_size" in variant.concessions:
+            code.append(f"# images of {row.image_size} x {row.image_size} pixels")
+        if "optimizer" in variant.concessions:
+            code.append("# optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9)")
+        if row.precision == "fp32" and "tf32" in precisions_of(self.gpus[row.gpu]):
+            code.append("# torch.backends.cudnn.allow_tf32 = False")
+        if variant.question.float32_matmul_precision == "high":
+            code.append('# torch.set_float32_matmul_precision("high")')
+        code.append(code_of(row.precision, row.memory_format, parts, blocks, row.gpus_used))
         return MemoryPlan(
             row=row,
             parts=parts,
             recomputed=tuple(block.name for block in blocks),
-            optimizer=way.variant.question.optimizer,
+            optimizer=variant.question.optimizer,
             memory_gib=self.usable_gib[row.gpu] / USABLE_SHARE,
-            slower=row.total_time_h / free.total_time_h,
-            concessions=way.concessions,
-            code="\n".join([*self._before(way), code]),
+            slower=row.total_time_h / variant.unlimited(candidate).total_time_h,
+            concessions=candidate.concessions,
+            code="\n".join(code),
         )
 
-    def _before(self, way: _Way) -> Iterator[str]:
-        """What the training needs beside its model and its step."""
-        row, question = way.row, way.variant.question
-        if "image_size" in way.concessions:
-            yield f"# images of {row.image_size} x {row.image_size} pixels"
-        if "optimizer" in way.concessions:
-            yield "# optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9)"
-        if row.precision == "fp32" and "tf32" in precisions_of(self.gpus[row.gpu]):
-            yield "# torch.backends.cudnn.allow_tf32 = False"
-        if question.float32_matmul_precision == "high":
-            yield '# torch.set_float32_matmul_precision("high")'
-
     def too_large(self) -> OutOfRangeError:
-        """By how much the way that needs least is too large."""
+        """By how much the candidate that needs least is too large."""
         gib, gpu = min(self.least)
         [size] = self.question.batch_sizes
-        more = [
-            name for name in ALLOWED if name not in self.allow and (name != "optimizer" or self._has_smaller)
-        ]
+        helpless = self.allow + ("optimizer",) * (self.question.optimizer in _SMALLEST)
+        more = [name for name in ALLOWED if name not in helpless]
         return OutOfRangeError(
             f"{named('batch_size')} {size} needs at least {gib:.1f} GiB on {gpu}, even in parts and recomputed; "
             f"at most {self.usable_gib[gpu]:.1f} GiB (nine tenths) may be filled. Ask for a smaller batch size, GPUs "
@@ -323,6 +306,10 @@ class _Variant:
     search: _Search
     question: Question
     concessions: tuple[str, ...]
+    _blocks: dict[tuple[Mode, int, int, float], tuple[Block, ...] | None] = field(
+        init=False, default_factory=dict
+    )
+    _saved: dict[tuple[tuple[Block, ...], str], list[float]] = field(init=False, default_factory=dict)
 
     @cached_property
     def asked(self) -> Asked:
@@ -338,78 +325,67 @@ class _Variant:
         return tables[0].without_recomputing()
 
     @cached_property
-    def _levels(self) -> list[tuple[Block, ...]]:
+    def operators(self) -> dict[int, Operator]:
+        """Operator of each layer, by its position."""
+        return layer_operators(self.table)
+
+    @cached_property
+    def levels(self) -> list[tuple[Block, ...]]:
+        """Blocks that may be recomputed, from stages down to modules."""
         return block_levels(self.table)
 
     @cached_property
-    def _chosen(self) -> dict[tuple[Mode, int, int, float], tuple[Block, ...] | None]:
-        return {}
-
-    @cached_property
-    def _saved(self) -> dict[tuple[tuple[Block, ...], str], list[float]]:
-        return {}
-
-    @cached_property
-    def _team_gib(self) -> float:
+    def _gradients_gib(self) -> float:
         return Gradients.of(self.table).gib
 
-    def ways(self) -> list[_Way]:
+    def candidates(self) -> list[_Candidate]:
         """Each way that fits, with its answer on each GPU; recomputing is tried on GPUs that rank first without."""
         plain = self._answered(self.search.gpus.values(), self._plain)
-        ranked = [way.row.gpu for way in sorted(plain, key=self.search.rank)]
+        ranked = [candidate.row.gpu for candidate in sorted(plain, key=self.search.rank)]
         first = list(dict.fromkeys([*ranked, *self.search.gpus]))[:_RECOMPUTED_GPUS]
         return plain + self._answered([self.search.gpus[name] for name in first], self._with_recomputing)
 
     def _answered(
-        self, gpus: Iterable[Gpu], ways_of: Callable[[Gpu, Mode], Iterator[_Choices]]
-    ) -> list[_Way]:
-        wanted: dict[tuple[str, str, _Choices], list[Gpu]] = {}
+        self, gpus: Iterable[Gpu], choices_of: Callable[[_Share], Iterator[_Choices]]
+    ) -> list[_Candidate]:
+        """Candidates of these GPUs: those of one mode and with the same choices are one comparison."""
+        gpus_by_change: dict[tuple[str, str, _Choices], list[Gpu]] = {}
         for gpu in gpus:
             for mode in self._modes(gpu):
-                for choices in dict.fromkeys(ways_of(gpu, mode)):
-                    wanted.setdefault((mode.precision, mode.memory_format, choices), []).append(gpu)
-        return [
-            way for key, some in wanted.items() for way in self._ways(*key, some) if way.row.fits_in_memory
-        ]
+                choices = (choice for share in self._shares(gpu, mode) for choice in choices_of(share))
+                for choice in dict.fromkeys(choices):
+                    change = (mode.precision, mode.memory_format, choice)
+                    gpus_by_change.setdefault(change, []).append(gpu)
+        candidates = []
+        for (precision, memory_format, choice), compared in gpus_by_change.items():
+            usable = [replace(gpu, memory_gib=self.search.usable_gib[gpu.name]) for gpu in compared]
+            comparer, priced = self._comparer(precision, memory_format, choice, usable)
+            rows = comparer.rows(priced, priced.best_of_gpus)
+            candidates += [_Candidate(self, row, choice) for row in rows if row.fits_in_memory]
+        return candidates
 
     def _modes(self, gpu: Gpu) -> list[Mode]:
         """The mode as asked, and the fastest common one where the question leaves it open."""
         question = self.question
         modes = [self.asked.training.on(gpu)]
-        fast = fast_mode_of(gpu, question.framework, question.memory_format or "nchw")
-        if fast is not None and question.step is None:
-            precision, memory_format = question.precision or fast[0], question.memory_format or fast[1]
-            if precision == fast[0]:
-                modes.append(replace(modes[0], precision=precision, memory_format=memory_format))
+        fast = fast_training(question, self.asked.training, gpu)
+        if fast is not None and question.step is None and question.precision in (None, fast.precision):
+            memory_format = question.memory_format or fast.memory_format
+            modes.append(replace(fast, memory_format=memory_format).on(gpu))
         return list(dict.fromkeys(modes))
 
-    def _plain(self, gpu: Gpu, mode: Mode) -> Iterator[_Choices]:
-        """The fewest parts that fit without recomputing, on one GPU and on several."""
-        for shares, _, limit, peaks in self._peaks(gpu, mode):
-            enough = [parts for parts, peak in peaks.items() if peak <= limit]
-            if enough:
-                yield _Choices(enough[0], (), shares)
-
-    def _with_recomputing(self, gpu: Gpu, mode: Mode) -> Iterator[_Choices]:
-        """The whole mini-batch with recomputing where it does not fit; on one GPU the most parts that do not, too."""
-        for shares, local, limit, peaks in self._peaks(gpu, mode):
-            short = [parts for parts, peak in peaks.items() if peak > limit]
-            for parts in dict.fromkeys([*short[:1], *([] if shares else short[-1:])]):
-                blocks = self._blocks(gpu, mode, local, parts, limit)
-                if blocks is not None:
-                    yield _Choices(parts, blocks, shares)
-
-    def _peaks(self, gpu: Gpu, mode: Mode) -> Iterator[tuple[bool, int, float, dict[int, float]]]:
-        """Whether GPUs share, images of one, GiB that it may fill, and the peak by parts, up to the first that fits."""
+    def _shares(self, gpu: Gpu, mode: Mode) -> Iterator[_Share]:
+        """What the GPU holds of the mini-batch: alone, and shared by as many GPUs as an offer has."""
         [size] = self.question.batch_sizes
         for n_gpus in self._counts(gpu):
-            limit = self.search.usable_gib[gpu.name] - self._team_gib * (n_gpus > 1)
-            whole, peaks = MiniBatch(size, n_gpus), dict[int, float]()
-            for parts in self._parts(whole):
-                peaks[parts] = self.peak_gib((), parts, whole.local, mode)
-                if peaks[parts] <= limit:
+            limit_gib = self.search.usable_gib[gpu.name] - self._gradients_gib * (n_gpus > 1)
+            mini_batch = MiniBatch(size, n_gpus)
+            share = _Share(self, gpu, mode, mini_batch.local, n_gpus > self.question.n_gpus, limit_gib, {})
+            for parts in self._parts(mini_batch):
+                share.peaks_gib[parts] = share.peak_gib((), parts)
+                if share.peaks_gib[parts] <= limit_gib:
                     break
-            yield n_gpus > self.question.n_gpus, whole.local, limit, peaks
+            yield share
 
     def _counts(self, gpu: Gpu) -> list[int]:
         """GPUs that may share the mini-batch: as many as asked for, or powers of two up to those of an offer."""
@@ -419,51 +395,43 @@ class _Variant:
         most = max((offer.gpu_count for offer in self.asked.prices if offer.gpu == gpu.name), default=1)
         return [2**power for power in range(int(max(1, most)).bit_length())]
 
-    def _parts(self, whole: MiniBatch) -> list[int]:
+    def _parts(self, mini_batch: MiniBatch) -> list[int]:
         """Numbers of parts of equal size, each of clearly fewer images than the one before."""
         if self.question.step is not None or self.question.gradient_accumulation > 1:
-            return [parts for parts in whole.possible_parts if parts == self.question.parts]
-        found: list[int] = []
-        for parts in whole.possible_parts:
-            if not found or found[-1] <= _FEWER * parts:
-                found.append(parts)
-        return found
+            return [parts for parts in mini_batch.possible_parts if parts == self.question.parts]
+        numbers: list[int] = []
+        for parts in mini_batch.possible_parts:
+            if not numbers or numbers[-1] <= _FEWER * parts:
+                numbers.append(parts)
+        return numbers
 
-    def _recomputing(self, blocks: Sequence[Block]) -> LayerTable:
+    @staticmethod
+    def _plain(share: _Share) -> Iterator[_Choices]:
+        """The fewest parts that fit without recomputing."""
+        for parts, peak_gib in share.peaks_gib.items():
+            if peak_gib <= share.limit_gib:
+                yield _Choices(parts, (), share.is_shared)
+
+    def _with_recomputing(self, share: _Share) -> Iterator[_Choices]:
+        """The whole mini-batch with recomputing where it does not fit; on one GPU the most parts that do not, too."""
+        short = [parts for parts, peak_gib in share.peaks_gib.items() if peak_gib > share.limit_gib]
+        for parts in dict.fromkeys([*short[:1], *([] if share.is_shared else short[-1:])]):
+            key = share.mode, share.images, parts, share.limit_gib
+            if key not in self._blocks:
+                self._blocks[key] = share.blocks(parts)
+            blocks = self._blocks[key]
+            if blocks is not None:
+                yield _Choices(parts, blocks, share.is_shared)
+
+    def recomputing(self, blocks: Sequence[Block]) -> LayerTable:
+        """The CNN with these blocks recomputed."""
         return self.table.recomputing([block.positions for block in blocks]) if blocks else self.table
-
-    def peak_gib(self, blocks: Sequence[Block], parts: int, local: int, mode: Mode) -> float:
-        """Peak memory of a GPU's images in parts, with these blocks recomputed; how often parts run takes no memory."""
-        table = self._recomputing(blocks)
-        table = table if parts == table.parts else replace(table, step=Step(parts, parts))
-        return peak_memory_gib(table, local, mode)
-
-    @cached_property
-    def operators(self) -> dict[int, Operator]:
-        """Operator of each layer, by its position."""
-        return layer_operators(self.table)
-
-    def _blocks(self, gpu: Gpu, mode: Mode, local: int, parts: int, limit: float) -> tuple[Block, ...] | None:
-        """The blocks that must be recomputed for a GPU's images to fit, at the least time; None if none suffice."""
-        key = mode, local, parts, limit
-        if key in self._chosen:
-            return self._chosen[key]
-        peak = self.peak_gib((), parts, local, mode)
-        choices = [_Choice(self, level, gpu, mode, local, parts, limit, peak) for level in self._levels]
-        fitting = [
-            (choice.time(blocks), blocks) for choice in choices if (blocks := choice.blocks()) is not None
-        ]
-        if not fitting:
-            least = min([peak, *(choice.peak(choice.level) for choice in choices)])
-            self.search.least.append((least, gpu.name))
-        self._chosen[key] = found = min(fitting, key=lambda each: each[0])[1] if fitting else None
-        return found
 
     def saved_bytes(self, level: tuple[Block, ...], precision: str) -> list[float]:
         """Bytes per image that recomputing each block saves of what waits for the backward pass."""
         key = level, precision
         if key not in self._saved:
-            kept = bytes_of_parts(self._recomputing(level), precision)
+            kept = bytes_of_parts(self.recomputing(level), precision)
             self._saved[key] = [kept.get(part, 0.0) for part in range(1, len(level) + 1)]
         return self._saved[key]
 
@@ -473,105 +441,200 @@ class _Variant:
         """The comparison of GPUs that train so."""
         question = replace(
             self.question,
-            cnn=self._recomputing(choices.blocks),
+            cnn=self.recomputing(choices.blocks),
             image_size=None,
             gradient_accumulation=1 if self.question.step is not None else choices.parts,
         )
-        question = in_mode(question, gpus, precision, memory_format)
-        comparer = Comparer.of(Asked.of(question, "compare"), self.search.plan, may_share=choices.shares)
+        asked = Asked.of(in_mode(question, gpus, precision, memory_format), "compare")
+        comparer = Comparer.of(asked, self.search.plan, may_share=choices.shares)
         return comparer, comparer.priced(*comparer.answers())
 
-    def _ways(self, precision: str, memory_format: str, choices: _Choices, gpus: Sequence[Gpu]) -> list[_Way]:
-        usable = [replace(gpu, memory_gib=self.search.usable_gib[gpu.name]) for gpu in gpus]
-        comparer, priced = self._comparer(precision, memory_format, choices, usable)
-        return [_Way(self, row, choices) for row in comparer.rows(priced, priced.best_of_gpus)]
-
-    def free(self, way: _Way) -> ComparisonRow:
+    def unlimited(self, candidate: _Candidate) -> ComparisonRow:
         """The same machine's answer with all the memory that the training as asked needs."""
-        row = way.row
-        roomy = replace(self.search.gpus[row.gpu], memory_gib=_NO_LIMIT_GIB)
-        as_asked = _Choices(self.question.parts, (), way.choices.shares)
-        comparer, priced = self._comparer(row.precision, row.memory_format, as_asked, [roomy])
-        return next(each for each in comparer.rows(priced, priced.order) if place_of(each) == place_of(row))
+        row = candidate.row
+        gpu = replace(self.search.gpus[row.gpu], memory_gib=_NO_LIMIT_GIB)
+        choices = _Choices(self.question.parts, (), candidate.choices.shares)
+        comparer, priced = self._comparer(row.precision, row.memory_format, choices, [gpu])
+        rows = comparer.rows(priced, priced.order)
+        return next(other for other in rows if place_of(other) == place_of(row))
 
 
 @dataclass(frozen=True, eq=False)
-class _Choice:
-    """Which blocks of a level are recomputed, so that the peak of a GPU's images fits."""
+class _Share:
+    """What a GPU holds of a mini-batch in a mode: its images, and `peaks_gib` by parts, up to the first that fits.
+
+    `limit_gib` may be filled; `is_shared`: more GPUs than asked for share the mini-batch.
+    """
 
     variant: _Variant
-    level: tuple[Block, ...]
     gpu: Gpu
     mode: Mode
-    local: int
-    parts: int
+    images: int
+    is_shared: bool
     limit_gib: float
-    peak_gib: float
+    peaks_gib: dict[int, float]
 
-    def peak(self, blocks: Sequence[Block]) -> float:
-        """Peak memory in GiB with these blocks recomputed."""
-        return self.variant.peak_gib(blocks, self.parts, self.local, self.mode)
-
-    def time(self, blocks: Sequence[Block]) -> float:
-        """Time of the blocks' layers by the roofline, in ms, to which running them again is proportional."""
-        return sum(self._times[position] for block in blocks for position in block.positions)
+    def peak_gib(self, blocks: Sequence[Block], parts: int) -> float:
+        """Peak memory of the images in parts, with these blocks recomputed; how often parts run takes no memory."""
+        table = self.variant.recomputing(blocks)
+        table = table if parts == table.parts else replace(table, step=Step(parts, parts))
+        return peak_memory_gib(table, self.images, self.mode)
 
     @cached_property
-    def _times(self) -> list[float]:
+    def _times_ms(self) -> dict[int, float]:
         operators = self.variant.operators
-        ms = operator_roofline_ms(list(operators.values()), self.gpu, self.mode.precision, self.local)
-        of_position = dict(zip(operators, ms, strict=True))
-        return [of_position.get(position, 0.0) for position in range(len(self.variant.table))]
+        ms = operator_roofline_ms(list(operators.values()), self.gpu, self.mode.precision, self.images)
+        return dict(zip(operators, ms, strict=True))
 
-    @cached_property
-    def _saved_gib(self) -> list[float]:
-        images = self.local / self.parts
-        return [images * saved / 2**30 for saved in self.variant.saved_bytes(self.level, self.mode.precision)]
+    def time_ms(self, blocks: Sequence[Block]) -> float:
+        """Time of the blocks' layers by the roofline, to which running them again is proportional."""
+        return sum(self._times_ms.get(position, 0.0) for block in blocks for position in block.positions)
 
-    def blocks(self) -> tuple[Block, ...] | None:
-        """The blocks that cost least and whose peak fits; None if not even all suffice."""
-        need = self.peak_gib - self.limit_gib
-        for _ in range(_TRIES):
-            chosen = knapsack(self._saved_gib, [self.time([block]) for block in self.level], need)
-            if chosen is None:
-                chosen = [place for place, saved in enumerate(self._saved_gib) if saved > 0]
-            found = tuple(self.level[place] for place in chosen)
-            over = self.peak(found) - self.limit_gib
-            if over <= 0:
-                return self._without_needless(found)
-            if len(chosen) == sum(saved > 0 for saved in self._saved_gib):
-                return None
-            need += over
+    def blocks(self, parts: int) -> tuple[Block, ...] | None:
+        """The blocks that must be recomputed for the images to fit, at the least time; None if none suffice."""
+        levels = self.variant.levels
+        fitting = [blocks for level in levels if (blocks := self._blocks_of(level, parts)) is not None]
+        if fitting:
+            return min(fitting, key=self.time_ms)
+        least_gib = min([self.peaks_gib[parts], *(self.peak_gib(level, parts) for level in levels)])
+        self.variant.search.least.append((least_gib, self.gpu.name))
         return None
 
-    def _without_needless(self, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    def _blocks_of(self, level: tuple[Block, ...], parts: int) -> tuple[Block, ...] | None:
+        """The blocks of a level that cost least and whose peak fits; None if not even all suffice."""
+        images = self.images / parts
+        saved_gib = [images * saved / 2**30 for saved in self.variant.saved_bytes(level, self.mode.precision)]
+        time_ms = [self.time_ms([block]) for block in level]
+        useful = [position for position, saved in enumerate(saved_gib) if saved > 0]
+        need_gib = self.peaks_gib[parts] - self.limit_gib
+        for _ in range(_TRIES):
+            chosen = knapsack(saved_gib, time_ms, need_gib)
+            chosen = useful if chosen is None else chosen
+            blocks = tuple(level[position] for position in chosen)
+            over_gib = self.peak_gib(blocks, parts) - self.limit_gib
+            if over_gib <= 0:
+                return self._without_needless(blocks, parts)
+            if len(chosen) == len(useful):
+                return None
+            need_gib += over_gib
+        return None
+
+    def _without_needless(self, blocks: tuple[Block, ...], parts: int) -> tuple[Block, ...]:
         """The blocks but for those without which the peak fits, too, the dearest first."""
-        for block in sorted(blocks, key=lambda each: -self.time([each]))[:_SPARED]:
-            fewer = tuple(each for each in blocks if each is not block)
-            if self.peak(fewer) <= self.limit_gib:
+        for block in sorted(blocks, key=lambda block: -self.time_ms([block]))[:_SPARED]:
+            fewer = tuple(kept for kept in blocks if kept is not block)
+            if self.peak_gib(fewer, parts) <= self.limit_gib:
                 blocks = fewer
         return blocks
 
 
 def knapsack(saved: Sequence[float], cost: Sequence[float], need: float) -> list[int] | None:
-    """Places of the items that save at least `need` at the least cost; None if all of them save less.
+    """Positions of the blocks that save at least `need` at the least cost; None if all of them save less.
 
     Savings are counted in two-hundredths of `need`, rounded down.
     """
-    units = [int(_LEVELS * max(0.0, each) / need) for each in saved]
+    units = [int(_LEVELS * max(0.0, saving) / need) for saving in saved]
     best = np.full(_LEVELS + 1, np.inf)
     best[0] = 0.0
     takes = np.zeros((len(units), _LEVELS + 1), dtype=bool)
     reached = np.arange(_LEVELS + 1)
-    for place, (unit, more) in enumerate(zip(units, cost, strict=True)):
+    for position, (unit, more) in enumerate(zip(units, cost, strict=True)):
         before = best[np.maximum(0, reached - unit)] + more if unit else np.full(_LEVELS + 1, np.inf)
-        takes[place] = before < best
+        takes[position] = before < best
         best = np.minimum(best, before)
     if not np.isfinite(best[-1]):
         return None
     chosen, left = [], _LEVELS
-    for place in reversed(range(len(units))):
-        if takes[place, left]:
-            chosen.append(place)
-            left = max(0, left - units[place])
+    for position in reversed(range(len(units))):
+        if takes[position, left]:
+            chosen.append(position)
+            left = max(0, left - units[position])
     return chosen[::-1]
+
+
+_AUTOCAST = {"amp_fp16": "torch.float16", "amp_bf16": "torch.bfloat16"}
+_CHILD = re.compile(r"(?:(?P<parent>.+)\.)?(?P<child>\d+)(?:\..*)?")
+
+
+def code_of(precision: str, memory_format: str, parts: int, blocks: Sequence[Block], n_gpus: int = 1) -> str:
+    """Lines that change a `model`, and a function `train_step(images, labels)` with your `optimizer` and `criterion`.
+
+    A GPU runs its images in `parts`, one after the other. `blocks` are recomputed, named as the model's modules; others
+    are named in a comment. `n_gpus` share the images, each with a process. Images and labels come from the host's
+    memory: the GPU holds those of one part at a time. PyTorch's allocator extends its segments, without which up to a
+    fifth of what it reserves is idle (`benchmarks/fit_memory_h100.csv`).
+    """
+    model = _model_lines(precision, memory_format, blocks, n_gpus)
+    return "\n".join([*model, *_step_lines(precision, memory_format, parts, n_gpus)])
+
+
+def _model_lines(precision: str, memory_format: str, blocks: Sequence[Block], n_gpus: int) -> Iterator[str]:
+    yield "import os"
+    yield 'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # before the first tensor on the GPU'
+    yield "import torch"
+    if blocks:
+        yield "from torch.utils.checkpoint import checkpoint"
+    yield ""
+    if precision == "fp16":
+        yield "model = model.half()"
+    if memory_format == "channels_last":
+        yield "model = model.to(memory_format=torch.channels_last)"
+    modules = [block.name for block in blocks if block.is_module]
+    if modules:
+        yield f"for name in {modules}:"
+        yield "    block = model.get_submodule(name)"
+        arguments = "*x"
+        if any(block.joins for block in blocks):
+            arguments = "*(list(each) if isinstance(each, list) else each for each in x)"
+            yield "    # lists are copied: the model adds to them before the block runs again"
+        yield f"    block.forward = lambda *x, run=block.forward: checkpoint(run, {arguments}, use_reentrant=False)"
+    runs: dict[str, list[tuple[int, int]]] = {}
+    for block in blocks:
+        run = None if block.is_module else _run_of(block.name)
+        if run is not None:
+            runs.setdefault(run[0], []).append(run[1:])
+        elif not block.is_module:
+            yield f"# recompute the layers {block.name}: checkpoint(..., use_reentrant=False)"
+    for parent, children in runs.items():
+        layers = f"model.get_submodule({parent!r})"
+        yield f"def recomputed(x, layers={layers}):"
+        yield "    done = 0"
+        yield f"    for first, last in {children}:"
+        yield "        x = checkpoint(layers[first : last + 1], layers[done:first](x), use_reentrant=False)"
+        yield "        done = last + 1"
+        yield "    return layers[done:](x)"
+        yield f"{layers}.forward = recomputed"
+    if n_gpus > 1:
+        yield f"model = torch.nn.parallel.DistributedDataParallel(model)  # torchrun --nproc-per-node {n_gpus}"
+
+
+def _run_of(name: str) -> tuple[str, int, int] | None:
+    """Parent and children of a stage that runs from one child of a `Sequential` to another, else None."""
+    ends = [_CHILD.fullmatch(end) for end in name.split(" to ")]
+    if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0]["parent"] != ends[1]["parent"]:
+        return None
+    return ends[0]["parent"] or "", int(ends[0]["child"]), int(ends[1]["child"])
+
+
+def _step_lines(precision: str, memory_format: str, parts: int, n_gpus: int) -> Iterator[str]:
+    scaled = precision == "amp_fp16"
+    if scaled:
+        yield 'scaler = torch.amp.GradScaler("cuda")'
+    yield from ("", "", "def train_step(images, labels):")
+    yield "    optimizer.zero_grad()"
+    margin, share = "    ", ""
+    if parts > 1:
+        yield f"    for images, labels in zip(images.chunk({parts}), labels.chunk({parts})):"
+        margin, share = "        ", f" / {parts}"
+    if parts > 1 and n_gpus > 1:
+        yield "        # all but the last part under model.no_sync()"
+    to = '"cuda", torch.half' if precision == "fp16" else '"cuda"'
+    to += ", memory_format=torch.channels_last" if memory_format == "channels_last" else ""
+    yield f'{margin}images, labels = images.to({to}), labels.to("cuda")'
+    if precision in _AUTOCAST:
+        yield f'{margin}with torch.autocast("cuda", {_AUTOCAST[precision]}):'
+        yield f"{margin}    loss = criterion(model(images), labels){share}"
+    else:
+        yield f"{margin}loss = criterion(model(images), labels){share}"
+    yield f"{margin}{'scaler.scale(loss)' if scaled else 'loss'}.backward()"
+    yield from ("    scaler.step(optimizer)", "    scaler.update()") if scaled else ("    optimizer.step()",)

@@ -8,9 +8,8 @@ import pytest
 
 from predictor.answers.changes import in_mode
 from predictor.answers.compare import compare
-from predictor.answers.fit_memory import fit_memory, knapsack
+from predictor.answers.fit_memory import code_of, fit_memory, knapsack
 from predictor.answers.own_measurements import OwnMeasurements
-from predictor.answers.plan_code import code_of
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
