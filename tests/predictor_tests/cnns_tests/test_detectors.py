@@ -17,7 +17,7 @@ from predictor.operators.kernels import KERNEL_CLASSES, kernels_of
 from predictor.operators.operators import functions_of_lists, operators_of
 from predictor.operators.work import cnn_flops
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+RECORDED_STEPS = Path(__file__).with_name("recorded_steps")
 
 
 def detector(torch, models, name, n_images=2, n_objects=3, **more):
@@ -171,7 +171,7 @@ def test_an_anchor_holds_what_the_host_waits_for(recorded):
 
 @pytest.mark.parametrize("name", ["task aligned", "anchors"])
 def test_a_yolo_is_recorded_whose_loss_assigns_targets(torch, name, monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.syspath_prepend(RECORDED_STEPS)
     import yolo
 
     step = yolo.step_of(name)
@@ -254,8 +254,8 @@ def test_a_mask_of_constants_is_counted_exactly(torch):
 
 
 def test_the_steps_of_the_page_lead_to_a_verdict(torch, torchvision_models, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    page = (BENCHMARKS.parent / "docs/recorded_steps.md").read_text(encoding="utf-8")
+    monkeypatch.syspath_prepend(RECORDED_STEPS)
+    page = (Path(__file__).parents[3] / "docs/recorded_steps.md").read_text(encoding="utf-8")
     tiny = {
         "num_classes=91": "num_classes=5, min_size=64, max_size=96",
         "800, 1066": "64, 96",
