@@ -6,8 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from epochcast.tables import print_notes
-from predictor.answers.notes import Note, Priority, Reason, notes_of, remedy_of
-from predictor.answers.quantities import duration_estimate, rounded_duration
+from predictor.answers.notes import (
+    Note,
+    Priority,
+    Reason,
+    duration_estimate,
+    notes_of,
+    remedy_of,
+    rounded_duration,
+)
 from predictor.catalogue.devices import short_name
 from predictor.catalogue.modes import COMPILED, mode_in_words
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from predictor.answers.quantities import duration
+from predictor.answers.notes import duration
 
 if TYPE_CHECKING:
     from proxy_cnns.jobs import Progress

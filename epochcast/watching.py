@@ -14,8 +14,8 @@ from epochcast.torch_device import Seen, Team, TorchDevice, images_in, is_module
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.asked import Asked
 from predictor.answers.check import Speed, check
+from predictor.answers.notes import duration, number, percent, usd
 from predictor.answers.options import check_read
-from predictor.answers.quantities import duration, number, percent, usd
 from predictor.answers.question import Question
 from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.offers import cheapest_offers, hourly_usd

@@ -28,6 +28,7 @@ from api.questions import (
     core_question,
     plan_of,
 )
+from predictor.answers.answer import SCOPE_COLUMNS, scope_of
 from predictor.answers.asked import Asked
 from predictor.answers.check import TIMES, Speed, check
 from predictor.answers.compare import compare
@@ -36,7 +37,6 @@ from predictor.answers.explain import explain
 from predictor.answers.fit_memory import fit_memory
 from predictor.answers.own_measurements import load_model
 from predictor.answers.question import Question
-from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.catalogue.devices import precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
 from predictor.errors import OutOfRangeError

@@ -8,8 +8,7 @@ import typer
 
 from epochcast.notes import guesses
 from epochcast.tables import Column, Format, Record, print_records, write_records
-from predictor.answers.notes import Reason
-from predictor.answers.quantities import co2, duration, energy, number
+from predictor.answers.notes import Reason, co2, duration, energy, number
 from predictor.catalogue.devices import short_name
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import is_layer_csv, resolve_cnn

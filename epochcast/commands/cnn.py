@@ -6,7 +6,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, Record, print_as, print_records, print_table
-from predictor.answers.quantities import number
+from predictor.answers.notes import number
 
 if TYPE_CHECKING:
     from predictor.cnns.layer_table import Layer, LayerTable

@@ -17,18 +17,20 @@ from epochcast.notes import (
 )
 from epochcast.tables import Column, Format, Record, print_notes, print_table
 from predictor.answers.interruptions import NOT_COUNTED
-from predictor.answers.notes import Priority, Reason, notes_of
-from predictor.answers.options import options_of
-from predictor.answers.quantities import (
+from predictor.answers.notes import (
+    Priority,
+    Reason,
     co2,
     duration,
     duration_estimate,
     energy,
     estimate,
+    notes_of,
     number,
     percent,
     rounded_duration,
 )
+from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import short_offer
 

@@ -8,7 +8,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, Record, counted, print_as, print_records
-from predictor.answers.quantities import number
+from predictor.answers.notes import number
 
 app = typer.Typer(
     help="Measurement tables: import published ones, show what one holds, upload it.",

@@ -13,7 +13,7 @@ import typer
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, print_notes, print_records, print_table
 from predictor.answers.diff import Difference, LayerChange, diff
-from predictor.answers.quantities import number
+from predictor.answers.notes import number
 from predictor.answers.question import Question
 from predictor.errors import OutOfRangeError, SchemaError
 

@@ -14,8 +14,7 @@ from epochcast.commands import options as o
 from epochcast.commands.answer_tables import title
 from epochcast.notes import beware, legend, most_important
 from epochcast.tables import Column, Format, Record, print_notes, print_records, print_table
-from predictor.answers.notes import Priority, Reason, notes_of
-from predictor.answers.quantities import number
+from predictor.answers.notes import Priority, Reason, notes_of, number
 from predictor.answers.question import Question
 from predictor.catalogue.devices import short_name
 

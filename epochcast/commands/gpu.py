@@ -7,7 +7,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, print_as, print_records, print_table
-from predictor.answers.quantities import number
+from predictor.answers.notes import number
 
 app = typer.Typer(help="The catalogue of GPUs.", no_args_is_help=True)
 

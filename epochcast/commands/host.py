@@ -8,7 +8,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, print_notes, print_records, print_table
-from predictor.answers.quantities import number
+from predictor.answers.notes import number
 from predictor.files import check_replaceable
 from predictor.measurements.hosts import HostMeasurement, write_host
 

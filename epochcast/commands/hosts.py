@@ -6,7 +6,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, print_as
-from predictor.answers.quantities import number
+from predictor.answers.notes import number
 
 app = typer.Typer(help="The catalogue of machines around GPUs.", no_args_is_help=True)
 

@@ -11,7 +11,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, counted, print_records, print_table
-from predictor.answers.quantities import number
+from predictor.answers.notes import number
 
 app = typer.Typer(help="Cloud offers and their prices.", no_args_is_help=True)
 

@@ -21,8 +21,7 @@ from epochcast.commands.answer_tables import (
 )
 from epochcast.notes import legend, limited_by, prediction_notes, price_dates, print_notes_below
 from epochcast.tables import Column, Format, Record, counted, print_notes, print_table
-from predictor.answers.notes import Priority, Reason, notes_of
-from predictor.answers.quantities import duration_estimate, estimate
+from predictor.answers.notes import Priority, Reason, duration_estimate, estimate, notes_of
 from predictor.answers.question import Question
 from predictor.catalogue.devices import device_of
 from predictor.checks import as_list

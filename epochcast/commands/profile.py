@@ -24,7 +24,7 @@ from epochcast.tables import (
     print_records,
     print_table,
 )
-from predictor.answers.quantities import duration
+from predictor.answers.notes import duration
 from predictor.catalogue.devices import is_cpu
 
 if TYPE_CHECKING:

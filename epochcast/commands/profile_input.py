@@ -9,7 +9,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, Record, print_notes, print_records, print_table
-from predictor.answers.quantities import number
+from predictor.answers.notes import number
 
 if TYPE_CHECKING:
     from predictor.measurements.inputs import InputMeasurement

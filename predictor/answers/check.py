@@ -14,8 +14,8 @@ from functools import partial
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.asked import Asked
 from predictor.answers.changes import Change, batch_changes, link_changes, mode_changes, worker_changes
+from predictor.answers.notes import estimate, number, percent, rounded, rounded_duration, usd
 from predictor.answers.options import check_options, option
-from predictor.answers.quantities import estimate, number, percent, rounded, rounded_duration, usd
 from predictor.answers.question import Question, named
 from predictor.catalogue.offers import hourly_usd
 from predictor.errors import SchemaError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.answers.answer import columns_of, plain
+from predictor.answers.answer import columns_of, plain, scope_of
 from predictor.answers.asked import Asked, gpus_of
 from predictor.answers.compared import ComparedGpus, GpuAnswers
 from predictor.answers.interruptions import NOT_COUNTED, Interruptions
@@ -25,7 +25,6 @@ from predictor.answers.ranking import (
     ranking_order,
     within,
 )
-from predictor.answers.scope import scope_of
 from predictor.answers.verdict import Compiled, Verdict, verdict_of
 from predictor.catalogue.devices import Gpu, fast_mode_of
 from predictor.errors import OutOfRangeError, SchemaError

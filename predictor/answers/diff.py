@@ -15,7 +15,7 @@ from predictor.answers.asked import Asked
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.explain import class_times_ms
 from predictor.answers.grid import forecasts_of
-from predictor.answers.quantities import number
+from predictor.answers.notes import number
 from predictor.answers.question import Question, named
 from predictor.catalogue.devices import Gpu
 from predictor.cnns.layer_table import LayerTable

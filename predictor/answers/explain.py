@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.answers.answer import SCOPE_COLUMNS, scope_of
 from predictor.answers.asked import Asked, Device
 from predictor.answers.bounds import (
     GPU_BOUNDS,
@@ -28,10 +29,9 @@ from predictor.answers.bounds import (
     switches_of_times,
 )
 from predictor.answers.changes import other_modes
-from predictor.answers.grid import TIMES, WORDS, forecasts_of
+from predictor.answers.grid import TIMES, WORDS, forecasts_of, split_traffic, with_shares
 from predictor.answers.notes import Reason, as_answered, reason_of
 from predictor.answers.question import Question
-from predictor.answers.scope import SCOPE_COLUMNS, scope_of, split_traffic, with_shares
 from predictor.catalogue.devices import device_of, is_cpu, rates_of
 from predictor.catalogue.modes import COMPILED, Mode, products_in_fp32
 from predictor.cnns.layer_table import LayerTable

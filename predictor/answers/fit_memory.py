@@ -19,7 +19,7 @@ from predictor.answers.asked import Asked
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.changes import fast_training, in_mode
 from predictor.answers.compare import Comparer, Priced
-from predictor.answers.quantities import duration_estimate, estimate, percent
+from predictor.answers.notes import duration_estimate, estimate, percent
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, short_offer
 from predictor.catalogue.devices import Gpu, precisions_of, short_name

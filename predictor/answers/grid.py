@@ -16,18 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.answers.asked import Asked, Device, Training
-from predictor.answers.scope import has_others, with_shares
 from predictor.answers.sizes import largest_local_batch_sizes
-from predictor.catalogue.devices import Gpu, device_of
+from predictor.catalogue.devices import Gpu, device_of, is_cpu, rates_of
+from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.chainer import with_convolutions
 from predictor.models.data_parallel import Gradients, Team, team_reasons, team_times
 from predictor.models.epoch_start import first_calls_of_each_s
+from predictor.models.extrapolation import of_warning
 from predictor.models.forecast import Anchor, IterationForecast, Reason
+from predictor.models.layer_times.law import counted_operators
 from predictor.models.power import PowerOfGpus
+from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.memory import peak_memories_gib
+from predictor.operators.work import roofline_ms, unmeasured_share
 
 if TYPE_CHECKING:
     from predictor.models.served import Model
@@ -362,3 +366,68 @@ def _check_times(iterations: Iterations) -> None:
             f"the model gives {time_ms[bad[0]]} ms for {iterations.table.cnn} on {gpu.name} at batch_size "
             f"{iterations.batch_size[bad[0]]}, which is not a time. Try a batch size nearer to 64, or another method."
         )
+
+
+TRAFFIC = "memory traffic"
+"""Class of the operators of unknown cost in an explanation."""
+
+_OTHER = "other"
+_CLASS_OF_OTHER = OPERATOR_TYPES[_OTHER].operator_class
+_MEASURED_TYPES = frozenset(OPERATOR_TYPES) - {_OTHER}
+
+
+def with_shares(
+    reasons: Sequence[Reasons], table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Sequence[int]
+) -> list[Reasons]:
+    """A forecast's reasons at each batch size, where operators of unknown cost are named with their share of the time.
+
+    The share is that of their roofline times: an operator of type ``other`` reads and writes its maps once.
+    """
+    if is_cpu(gpu.name) or not has_others(table):
+        return list(reasons)
+    shares = unmeasured_share(
+        table, np.array(batch_sizes) / table.parts, rates_of(gpu, mode.precision), _MEASURED_TYPES
+    )
+    pairs = zip(reasons, shares, strict=True)
+    return [_with_share(of_size, table, float(share)) for of_size, share in pairs]
+
+
+@lru_cache(maxsize=256)
+def has_others(table: LayerTable) -> bool:
+    """Whether a CNN has operators of unknown cost."""
+    return any(layer.type == _OTHER for layer in table)
+
+
+def _with_share(reasons: Reasons, table: LayerTable, share: float) -> Reasons:
+    warnings = [warning for warning in table.warnings if warning.kind == "operator"]
+    names = warnings[0].about if warnings else "layers of type other"
+    replaced = [of_warning(warning) for warning in warnings]
+    percent = f"{100 * share:.0f} %" if share >= 0.005 else "under 1 %"
+    reason = Reason("operator", f"{names} counted as memory traffic: {percent} of this time")
+    return (*(kept for kept in reasons if kept not in replaced), reason)
+
+
+def split_traffic(
+    class_ms: dict[str, Floats], table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Sequence[int] | Floats
+) -> dict[str, Floats]:
+    """GPU time by class, with the time of unknown operators as a class of its own, `TRAFFIC`.
+
+    The class that they are counted in is split in proportion to its operators' roofline times.
+    """
+    operators, counts = counted_operators(table)
+    positions = [
+        position
+        for position, operator in enumerate(operators)
+        if OPERATOR_TYPES[operator.type].operator_class == _CLASS_OF_OTHER
+    ]
+    in_class = [operators[position] for position in positions]
+    unknown = np.array([operator.type == _OTHER for operator in in_class], dtype=bool)
+    if is_cpu(gpu.name) or not unknown.any() or _CLASS_OF_OTHER not in class_ms:
+        return class_ms
+    rates = rates_of(gpu, mode.precision)
+    least = counts[positions, None] * roofline_ms(in_class, np.asarray(batch_sizes) / table.parts, rates)
+    share = least[unknown].sum(axis=0) / least.sum(axis=0)
+    left = class_ms[_CLASS_OF_OTHER] * (1.0 - share)
+    split = {name: ms for name, ms in class_ms.items() if name != _CLASS_OF_OTHER}
+    split |= {_CLASS_OF_OTHER: left} if not unknown.all() else {}
+    return split | {TRAFFIC: class_ms[_CLASS_OF_OTHER] * share}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.answers.answer import PredictionRow
-from predictor.answers.quantities import duration
+from predictor.answers.notes import duration
 from predictor.answers.question import Plan
 
 Floats = NDArray[np.float64]

@@ -9,12 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictor.answers.measuring import Measuring, measuring_of
-from predictor.answers.notes import MEASURE_IT, Note, Priority, Reason, notes_of, remedy_of
-from predictor.answers.quantities import (
+from predictor.answers.notes import (
+    MEASURE_IT,
+    Note,
+    Priority,
+    Reason,
     duration,
     duration_estimate,
     estimate,
+    notes_of,
     percent,
+    remedy_of,
     rounded,
     rounded_duration,
 )

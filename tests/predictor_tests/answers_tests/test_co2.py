@@ -4,7 +4,7 @@ import pytest
 
 from predictor.answers.answer import predict
 from predictor.answers.compare import compare
-from predictor.answers.quantities import co2
+from predictor.answers.notes import co2
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.grids import all_grids, find_grid
 from predictor.errors import SchemaError

@@ -8,7 +8,7 @@ import pytest
 from predictor.answers.answer import predict
 from predictor.answers.bulk import predict_rows
 from predictor.answers.compare import compare
-from predictor.answers.quantities import energy
+from predictor.answers.notes import energy
 from predictor.answers.question import Plan, Question
 from predictor.models.ratios import ratios_of
 

@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from predictor.answers.compare import compare
-from predictor.answers.notes import REMEDIES, Priority, as_answered, remedy_of
-from predictor.answers.quantities import duration_estimate, estimate
+from predictor.answers.notes import REMEDIES, Priority, as_answered, duration_estimate, estimate, remedy_of
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import place_of
 from predictor.catalogue.devices import fast_mode_of, find_gpu
