@@ -225,8 +225,9 @@ def _loading_left_out(records: Records, question: "Question") -> str:
 
     asked = Asked.of(question)
     slow: dict[str, float] = {}
+    cheapest = asked.cheapest_of({row["gpu"] for row in records})
     for row in records:
-        offer = asked.cheapest.get(row["gpu"])
+        offer = cheapest.get(row["gpu"])
         if offer is None or row["offer"] != f"{offer.provider} {offer.instance}" or not row["fits_in_memory"]:
             continue  # a service may have other offers
         times = loading_left_out(

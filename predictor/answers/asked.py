@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from os import PathLike
@@ -320,10 +320,10 @@ class Asked:
             for gpu in gpus_of(question.gpus, question.precision, question.capture)
         )
 
-    @cached_property
-    def cheapest(self) -> dict[str, Offer]:
-        """The cheapest machine with enough GPUs, by the GPU's name."""
-        return cheapest_offers(self.prices, self.question.spot, self.question.team.per_node)
+    def cheapest_of(self, gpus: Collection[str]) -> dict[str, Offer]:
+        """The cheapest machine with enough of each of these GPUs, by the GPU's name."""
+        offers = [offer for offer in self.prices if offer.gpu in gpus]
+        return cheapest_offers(offers, self.question.spot, self.question.team.per_node)
 
     @cached_property
     def host(self) -> str | HostMeasurement | None:

@@ -344,7 +344,7 @@ def _ranked(checked: _Checked, epochs: int) -> tuple[Cause, ...]:
     hours = None
     if row.iterations_per_epoch is not None:
         hours = epochs * row.iterations_per_epoch * measured_ms / 3.6e6
-    offer = Asked.of(question).cheapest.get(row.gpu)
+    offer = Asked.of(question).cheapest_of([row.gpu]).get(row.gpu)
     usd_per_hour = None if offer is None else question.nodes * hourly_usd(offer, question.spot)
     causes = []
     for name, weighted in by_name.items():

@@ -56,11 +56,9 @@ def rentals_of(asked: Asked, gpus: Sequence[Gpu]) -> list[Rental]:
     SchemaError if it is not known what joins them.
     """
     question, team = asked.question, asked.question.team
-    of_clouds = [offer for offer in asked.prices if not offer.marketplace]
-    some = asked.cheapest if team.per_node == 1 else cheapest_offers(of_clouds, question.spot)
-    rentals = []
+    cheapest, rentals = asked.cheapest_of({gpu.name for gpu in gpus}), []
     for gpu in gpus:
-        offer = asked.cheapest.get(gpu.name)
+        offer = cheapest.get(gpu.name)
         if team.n_gpus == 1:
             rentals.append(Rental(offer, None))
             continue
@@ -68,8 +66,9 @@ def rentals_of(asked: Asked, gpus: Sequence[Gpu]) -> list[Rental]:
             raise SchemaError(
                 f"{named('n_gpus')} {team.n_gpus}: {gpu.name} is a CPU. Leave it out, or name GPUs."
             )
-        if offer is None and gpu.name in some and team.link is None:
-            counts = [rent.gpu_count for rent in asked.prices if rent.gpu == gpu.name and not rent.historic]
+        own = [] if offer or team.link else [rent for rent in asked.prices if rent.gpu == gpu.name]
+        if cheapest_offers([rent for rent in own if not rent.marketplace], question.spot):
+            counts = [rent.gpu_count for rent in own if not rent.historic]
             on = f" on {named('nodes')} {team.nodes}" if team.nodes > 1 else ""
             raise OutOfRangeError(
                 f"{named('n_gpus')} {team.n_gpus}{on}: no offer of {gpu.name} has more than {max(counts):g} GPUs. "

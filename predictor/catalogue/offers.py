@@ -117,7 +117,7 @@ def cheapest_offers(offers: Iterable[Offer], spot: bool = False, n_gpus: int = 1
 def without_marketplaces(offers: Sequence[Offer]) -> tuple[Offer, ...]:
     """The offers of clouds, and of marketplaces where no cloud rents the GPU today."""
     of_clouds = {offer.gpu for offer in offers if not (offer.marketplace or offer.historic)}
-    return tuple(offer for offer in offers if not offer.marketplace or offer.gpu not in of_clouds)
+    return tuple([offer for offer in offers if not offer.marketplace or offer.gpu not in of_clouds])
 
 
 def own_usd_per_hour(

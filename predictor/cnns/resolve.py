@@ -5,7 +5,7 @@ Each reader is imported when first needed: a question about a zoo CNN loads no f
 
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
@@ -140,9 +140,9 @@ def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
 
 @lru_cache(maxsize=512)
 def _of_zoo(name: str, image_size: int | None) -> LayerTable:
-    from predictor.cnns.zoo import zoo_cnn, zoo_names
+    from predictor.cnns.zoo import zoo_cnn
 
-    return zoo_cnn(_zoo_name(name, zoo_names()), image_size)
+    return zoo_cnn(_zoo_name(name), image_size)
 
 
 def other_form_in_words(cnn: object, image_size: int | None) -> str:
@@ -159,7 +159,7 @@ def other_form_in_words(cnn: object, image_size: int | None) -> str:
         return ""
     asked, own_size = name_and_size(cnn)
     image_size = own_size or image_size
-    names = [name for name in ZOO if _bare(name) == _bare(asked)]
+    names = _zoo_names_by_bare_name().get(_bare(asked), [])
     other = f"{names[0]}_cifar" if len(names) == 1 else ""
     if other not in ZOO or image_size is None or image_size > _SMALL_IMAGE:
         return ""
@@ -172,9 +172,23 @@ def other_form_in_words(cnn: object, image_size: int | None) -> str:
 _SMALL_IMAGE = 64  # pixels
 
 
-def _zoo_name(name: str, known: Collection[str]) -> str:
+@lru_cache(maxsize=1)
+def _zoo_names_by_bare_name() -> dict[str, list[str]]:
+    """Names of the zoo by their letters and digits; some share these."""
+    from predictor.cnns.zoo import ZOO
+
+    names: dict[str, list[str]] = {}
+    for name in ZOO:
+        names.setdefault(_bare(name), []).append(name)
+    return names
+
+
+def _zoo_name(name: str) -> str:
     """The zoo's name for a CNN, whatever the case and the dashes: ``ResNet-50`` is ``resnet50``."""
-    alike = [name] if name in known else [each for each in known if _bare(each) == _bare(name)]
+    from predictor.cnns.zoo import zoo_names
+
+    known = zoo_names()
+    alike = [name] if name in known else sorted(_zoo_names_by_bare_name().get(_bare(name), ()))
     if len(alike) == 1:
         return alike[0]
     if alike:
