@@ -1,22 +1,16 @@
 """Bodies of requests read under a limit, however they are packed.
 
 The limit holds for what a body becomes, not only for what is sent: a gzip bomb is stopped when it reaches the
-limit, whatever it would have grown to.
+limit, whatever it would have grown to. What is left of a refused body, uvicorn reads and throws away.
 """
 
 import zlib
-from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 
 from fastapi import HTTPException, Request
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope
 
 from api.serving import client_of, serving_of
 from predictor.stopping import check_stop
-
-DRAINED_BYTES = 64 * 2**20
-"""Of a refused body: read and thrown away, since a client that is still sending would see a broken connection."""
 
 LARGER_TABLES = (
     "Larger tables of measurements: `epochcast data push FILE URL` stores them, and `POST /v1/calibrations` with "
@@ -42,12 +36,10 @@ async def read_body(request: Request, limit: int, next_step: str = "") -> bytes:
         )
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
-        await _discard(request.stream())
         raise _too_large(limit, next_step)
-    content, stream = bytearray(), request.stream()
-    async for chunk in stream:
+    content = bytearray()
+    async for chunk in request.stream():
         if len(content) + len(chunk) > limit:
-            await _discard(stream)
             raise _too_large(limit, next_step)
         content += chunk
     if packing == "identity":
@@ -66,20 +58,6 @@ def _unpacked(packed: bytes, limit: int, next_step: str) -> bytes:
     if not unpacker.complete:
         raise HTTPException(400, "the body is gzip that ends too early. Send it again.")
     return bytes(content)
-
-
-async def discard_body(scope: Scope, receive: Receive) -> None:
-    """Read a body of which nothing was read, and keep nothing, up to `DRAINED_BYTES`."""
-    await _discard(Request(scope, receive).stream())
-
-
-async def _discard(stream: AsyncIterator[bytes]) -> None:
-    size = 0
-    with suppress(ClientDisconnect):
-        async for chunk in stream:
-            size += len(chunk)
-            if size > DRAINED_BYTES:
-                return
 
 
 class _Gzip:

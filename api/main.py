@@ -17,7 +17,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from api import observability, pages
-from api.limits import Limits
+from api.hosts import KnownHosts, warn_of_unused_settings
 from api.observability import Metrics, Observed, logging_json
 from api.openapi import TAGS, Examples, document
 from api.parsing import Answering, Q, example_answer
@@ -98,9 +98,7 @@ def _store(url: str) -> object:
 def _add_layers(app: FastAPI) -> None:
     """Add the layers that every request passes through, from the inside out; pages may read refusals, too."""
     settings: Settings = app.state.settings
-    app.add_middleware(
-        Limits, settings=settings, metrics=app.state.metrics, untaken=app.state.serving.untaken
-    )
+    app.add_middleware(KnownHosts, names=settings.hosts)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -170,6 +168,7 @@ def _threads_take_short_turns() -> Iterator[None]:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Watch the model's file while the service runs; close the store at its end."""
     with logging_json(app.state.settings.log_level), _threads_take_short_turns():
+        warn_of_unused_settings()
         await asyncio.to_thread(_warm_up, app.state.serving)
         _end_with_parent()
         gc.freeze()  # what is loaded by now stays: the collector need not look at it again and again

@@ -49,6 +49,9 @@ epochcast_requests_total{method="GET",route="/v1/gpus",status="200"} 1.0
 """
 """The first lines of the metrics of a service that answered one request."""
 
+WATCHING = ("/healthz", "/readyz", "/metrics")
+"""Paths of whoever watches the service."""
+
 _POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _KEY = re.compile(r"epochcast_[A-Za-z0-9_-]{16,}", re.IGNORECASE)
@@ -69,7 +72,7 @@ class Metrics:
 
     Paths are counted by their route, so that the number of series does not grow with what clients send. Several
     processes of one service keep their numbers in the folder `PROMETHEUS_MULTIPROC_DIR`, and each tells those of all.
-    `in_work`: requests whose bodies are in and whose answers are not out.
+    `in_work`: requests begun and not ended, but for those of `WATCHING`.
     """
 
     def __init__(self) -> None:
@@ -95,9 +98,8 @@ class Metrics:
 
     def add_in_work(self, count: int) -> None:
         """Count requests that have come in, or, if negative, that have ended."""
-        if count:
-            self.in_work += count
-            self._in_work.set(self.in_work)
+        self.in_work += count
+        self._in_work.set(self.in_work)
 
     def text(self) -> bytes:
         """All metrics, of all processes, as Prometheus reads them."""
@@ -150,7 +152,7 @@ class Observed:
         )  # the answer to GET, without its body
         token = _REQUEST_ID.set(request_id)
         common = (*SECURITY_HEADERS, (b"x-request-id", request_id.encode()))
-        status = 0
+        status, counted = 0, int(scope["path"] not in WATCHING)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -163,6 +165,7 @@ class Observed:
                 message["body"] = b""
             await send(message)
 
+        self._metrics.add_in_work(counted)
         try:
             await self._app(inner, receive, send_with_headers)
         except ClientDisconnect:
@@ -175,6 +178,7 @@ class Observed:
                 )
                 await answer(scope, receive, send_with_headers)
         finally:
+            self._metrics.add_in_work(-counted)
             self._note(scope, inner, status or 499, time.perf_counter() - started)
             _REQUEST_ID.reset(token)
 

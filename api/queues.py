@@ -17,7 +17,6 @@ from typing import Any, ParamSpec, TypeVar
 from cachetools import LRUCache
 from fastapi import HTTPException
 
-from api.untaken import Untaken
 from predictor.errors import OutOfRangeError
 from predictor.stopping import stopped_by
 
@@ -37,8 +36,7 @@ class Queue:
     for them. `most_wait_s`: a call that has waited this long is refused, and a refusal says to come back after as long.
     `per_client_running`, `per_client_waiting`: of these, how many one client may have; all that run, and half of those
     that wait. `most_work_s`: processor time of one call: one that takes longer is refused, and one that nobody waits
-    for any more ends, at its next `predictor.stopping.check_stop`. `untaken`: answers that clients have not taken; who
-    leaves too much waits.
+    for any more ends, at its next `predictor.stopping.check_stop`.
     """
 
     def __init__(
@@ -49,12 +47,9 @@ class Queue:
         per_client_running: int | None = None,
         per_client_waiting: int | None = None,
         most_work_s: float = 8.0,
-        untaken: Untaken | None = None,
     ) -> None:
         self._at_once, self._waiting, self._most_wait_s = at_once, waiting, most_wait_s
-        self._most_work_s, self._untaken = most_work_s, untaken
-        if untaken is not None:
-            untaken.call_when_taken(self._begin_next)
+        self._most_work_s = most_work_s
         self._per_client_running = per_client_running or at_once
         self._per_client_waiting = per_client_waiting or max(1, waiting // 2)
         self._threads = ThreadPoolExecutor(at_once, "epochcast-queue")
@@ -76,18 +71,17 @@ class Queue:
         return sum(map(len, self._turns.values())) >= self._waiting
 
     def _displace(self) -> None:
-        """Refuse the newest call of who has most of them waiting, of those held back if there are any."""
-        held_back = self._untaken.holds_back if self._untaken is not None else lambda _: False
-        most = max(self._turns, key=lambda client: (held_back(client), len(self._turns[client])))
-        turn = self._turns[most][-1]
-        self._forget(most, turn)
+        """Refuse the newest call of who has most of them waiting."""
+        client = max(self._turns, key=lambda client: len(self._turns[client]))
+        turn = self._turns[client][-1]
+        self._forget(client, turn)
         if not turn.done():
-            turn.set_exception(self._refusal(most))
+            turn.set_exception(self._refusal())
 
     def check(self, client: Hashable) -> None:
         """Refuse before any work what `run` would refuse after it; HTTPException 503 if the queue is full."""
         if self.full_for(client):
-            raise self._refusal(client)
+            raise self._refusal()
 
     async def run(self, client: Hashable, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call in a thread in its turn; HTTPException 503 if the queue is full or the turn does not come."""
@@ -143,8 +137,6 @@ class Queue:
         return self._may_run(client) and not any(map(self._may_run, self._turns))
 
     def _may_run(self, client: Hashable) -> bool:
-        if self._untaken is not None and self._untaken.holds_back(client):
-            return False
         return self._running.total() < self._at_once and self._running[client] < self._per_client_running
 
     async def _turn(self, client: Hashable) -> None:
@@ -160,16 +152,12 @@ class Queue:
                 self._ended(client)
             elif turn in self._turns.get(client, ()):  # else `_ended` came by between the two
                 self._forget(client, turn)
-            raise (self._refusal(client) if isinstance(error, TimeoutError) else error) from None
+            raise (self._refusal() if isinstance(error, TimeoutError) else error) from None
 
     def _ended(self, client: Hashable) -> None:
-        """A call has ended: the next client's turn."""
+        """Give the place of a call that has ended, and any other that is free, to those whose turn it is."""
         self._running[client] -= 1
         self._running += Counter()  # clients without a call are forgotten
-        self._begin_next()
-
-    def _begin_next(self) -> None:
-        """Give places to those whose turn it is."""
         while (
             following := min(filter(self._may_run, self._turns), key=self._share_s, default=None)
         ) is not None:
@@ -186,12 +174,13 @@ class Queue:
         """Processor time that a client counts as having taken."""
         return max(self._least_s, self._taken_s.get(client, 0.0))
 
-    def _refusal(self, client: Hashable) -> HTTPException:
+    def _refusal(self) -> HTTPException:
         wait_s = math.ceil(self._most_wait_s)
-        why = "too many requests wait for their turn. Send it again"
-        if self._untaken is not None and self._untaken.holds_back(client):
-            why = "your address has not read the answers that it has. Read them, and send it again"
-        return HTTPException(503, f"{why} in {wait_s} s.", {"Retry-After": str(wait_s)})
+        return HTTPException(
+            503,
+            f"too many requests wait for their turn. Send it again in {wait_s} s.",
+            {"Retry-After": str(wait_s)},
+        )
 
     def _forget(self, client: Hashable, turn: "asyncio.Future[None]") -> None:
         self._turns[client].remove(turn)

@@ -8,6 +8,7 @@ them. A model that cannot be read is reported, and the one before it goes on ans
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,10 +24,8 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 from fastapi import Request
 
-from api.addresses import address_of
 from api.caching import KEPT_ANSWER_BYTES, File
 from api.queues import Queue
-from api.untaken import Untaken
 from predictor.catalogue.offers import load_offers
 from predictor.errors import ModelError
 from predictor.files import data_file
@@ -157,16 +156,14 @@ class ServedModel:
 class ServingState:
     """Everything that requests share, apart from the store.
 
-    `untaken`: answers that clients have not taken. `model_queue`, `onnx_queue`, `upload_queue`, `download_queue`,
-    `unpacking_queue`: before the model, the reader of ONNX files, the check of measurements, reading the store, and
-    unpacking bodies.
+    `model_queue`, `onnx_queue`, `upload_queue`, `download_queue`, `unpacking_queue`: before the model, the reader of
+    ONNX files, the check of measurements, reading the store, and unpacking bodies.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.model = ServedModel(settings.model, settings.kept_answer_bytes)
         self.offers = load_offers(settings.offers)
-        self.untaken = Untaken()
-        queue = partial(Queue, most_wait_s=settings.queue_wait_s, untaken=self.untaken)
+        queue = partial(Queue, most_wait_s=settings.queue_wait_s)
         self.model_queue = queue(waiting=64)
         self.onnx_queue = queue(at_once=2, per_client_running=1)
         self.upload_queue = queue()
@@ -183,3 +180,14 @@ def serving_of(request: Request) -> ServingState:
 def client_of(request: Request) -> str:
     """Give the address that a request's turns count for."""
     return address_of(request.client)
+
+
+def address_of(client: tuple[str, int] | None) -> str:
+    """Address that turns count for: all of IPv4, the network (/64) of IPv6, which one machine has whole."""
+    host = client[0] if client else ""
+    if ":" not in host:
+        return host
+    try:
+        return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return host

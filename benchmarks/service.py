@@ -47,7 +47,6 @@ MODES = {
     "memory_formats": ["nchw", "channels_last"],
 }
 COLUMNS = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"
-UNBOUNDED = {"EPOCHCAST_RATE_PER_S": "0"}
 Counted = Counter[object]
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -173,7 +172,7 @@ def speed() -> None:
     """
     for gpus, form in ((["T4"], "rows"), (["all"], "rows"), (["all"], "columns")):
         core, answers, service_s, cpu_s = CoreAnswers(gpus, form), list[tuple[int, float]](), 0.0, 0.0
-        with Service(**UNBOUNDED) as service:
+        with Service() as service:
             ask = partial(asked_anew, service.port, gpus, form)
             ask(2, until(2))
             for turn in range(1, 6):
@@ -317,7 +316,7 @@ def memory() -> None:
         question["batch_sizes"] = question["batch_sizes"][: (1, 1, 3, 10)[number % 4]]
         return request("/v1/predictions", json.dumps(question))
 
-    with Service(**UNBOUNDED) as service:
+    with Service() as service:
         first, left = service.mib("VmRSS"), iter(range(QUESTIONS))
         answers = asyncio.run(clients(service.port, 4, make, lambda: next(left, None) is not None))
         assert {status for status, _ in answers} == {200}
@@ -330,7 +329,7 @@ def overload() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/store.db"
         key = new_key(store)
-        with Service(store, **UNBOUNDED) as service:
+        with Service(store) as service:
             asyncio.run(overloaded(service.port, store, key))
 
 

@@ -52,15 +52,6 @@ _NO_AUXILIARY = {"aux_logits": False, "init_weights": False}
 _OPTIONS: dict[str, dict[str, Any]] = {"googlenet": _NO_AUXILIARY, "inception_v3": _NO_AUXILIARY}
 
 
-@pytest.fixture(scope="session", autouse=True)
-def patient_services() -> Iterator[None]:
-    """No service, in this process or another, refuses a request because the machine is loaded."""
-    with pytest.MonkeyPatch.context() as patch:
-        for limit in ("TIMEOUT", "BODY_TIMEOUT", "HEAD_TIMEOUT"):
-            patch.setenv(f"EPOCHCAST_{limit}_S", "3600")
-        yield
-
-
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[[Any], str]]:
     """Run an application in a thread, on a socket; gives its address. It ends with the module's tests."""

@@ -21,14 +21,14 @@ _COMMAND = (sys.executable, "-c", _RUN)
 
 
 class Service:
-    """A service in a process of its own, with these settings besides no limit of requests per second.
+    """A service in a process of its own, with these settings.
 
     The socket listens before the process starts, which inherits it: the port is ours from the first moment on, and a
     request waits in the socket's queue until the service takes it.
     """
 
     def __init__(self, store_url: str = "", **environment: str) -> None:
-        ours = {"EPOCHCAST_STORE": store_url, "EPOCHCAST_RATE_PER_S": "0", "EPOCHCAST_LOG_LEVEL": "error"}
+        ours = {"EPOCHCAST_STORE": store_url, "EPOCHCAST_LOG_LEVEL": "error"}
         self._environment = {**os.environ, **ours, **environment}
         self._port = 0
         self.start()

@@ -54,22 +54,30 @@ def serve_command(
     _check()
     _check_port(host, port)
     _share_metrics(workers)
+    _warn_without_proxy(host)
     uvicorn.run("api.main:create_app", host=host, port=port, workers=workers, **server_options())
 
 
 def server_options() -> dict[str, Any]:
     """How the service runs, wherever it listens."""
-    from api.connections import BoundedProtocol
-
     return {
         "factory": True,
-        "http": BoundedProtocol,
         "access_log": False,
         "server_header": False,
         "backlog": _BACKLOG,
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": _STOP_S,
     }
+
+
+def _warn_without_proxy(host: str) -> None:
+    """Say in the log, once for all workers, what nobody bounds where no proxy stands before the service."""
+    from api.hosts import warn_without_proxy
+    from api.observability import logging_json
+    from api.settings import Settings
+
+    with logging_json(Settings().log_level):
+        warn_without_proxy(host)
 
 
 def _share_metrics(workers: int) -> None:

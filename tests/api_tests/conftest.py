@@ -17,8 +17,8 @@ with warnings.catch_warnings():
 
 @pytest.fixture(scope="session")
 def settings() -> Settings:
-    """No store, and no limit that a test could run into by itself."""
-    return Settings(store="", rate_per_s=0, log_level="warning")
+    """No store, and warnings alone in the log."""
+    return Settings(store="", log_level="warning")
 
 
 @pytest.fixture(scope="session")

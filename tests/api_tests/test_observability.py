@@ -156,9 +156,7 @@ def test_a_client_that_goes_is_no_failure(client, log, monkeypatch):
 @pytest.fixture(scope="module")
 def open_to_pages():
     """A service that pages of another origin may ask, once."""
-    settings = Settings(
-        store="", rate_per_s=0.001, rate_burst=1, cors_origins=("https://page.example",), log_level="error"
-    )
+    settings = Settings(store="", cors_origins=("https://page.example",), log_level="error")
     with TestClient(create_app(settings)) as found:
         yield found
 

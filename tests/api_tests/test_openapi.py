@@ -42,7 +42,7 @@ def document_of(app):
 def service():
     """A service with a store, and a key to it."""
     with tempfile.TemporaryDirectory() as folder:
-        app = create_app(Settings(store=f"sqlite:///{folder}/store.db", rate_per_s=0, log_level="error"))
+        app = create_app(Settings(store=f"sqlite:///{folder}/store.db", log_level="error"))
         yield document_of(app), add_key(app.state.store, "fuzz")
         app.state.store.dispose()
 

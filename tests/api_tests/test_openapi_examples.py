@@ -21,7 +21,7 @@ KEPT_SHORT = ("list_gpus", "list_offers", "list_cnns", "list_options", "list_dat
 def new_service(tmp_path_factory):
     """A service with an empty store, and a key to it."""
     store = f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db"
-    app = create_app(Settings(store=store, rate_per_s=0, log_level="error"))
+    app = create_app(Settings(store=store, log_level="error"))
     with TestClient(app) as client:
         client.headers["Authorization"] = f"Bearer {add_key(app.state.store, 'lab')}"
         yield client

@@ -1,55 +1,88 @@
 """The proxy's file, run by a real nginx before a real service: what it lets through, and what it ends itself."""
 
+import json
 import re
 import shutil
 import socket
 import ssl
 import subprocess
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
 from services import Service
 from waiting import PATIENCE_S, wait_until
 
+from api.problems import TITLES
+
 ROOT = Path(__file__).parents[2]
+CONFIGURATION = (ROOT / "proxy" / "nginx.conf").read_text(encoding="utf-8")
+HEAD = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+GET = b"GET /v1/data_sets" + HEAD + b"\r\n"
+POST = b"POST /v1/predictions" + HEAD + b"Content-Type: application/json\r\n"
+TIGHT = (
+    ("client_header_timeout 5s", "client_header_timeout 2s"),
+    ("client_body_timeout 5s", "client_body_timeout 2s"),
+    ("client_max_body_size 32m", "client_max_body_size 100k"),
+    ("connections 64", "connections 4"),
+    ("rate=1000r/s", "rate=1r/s"),
+    ("burst=1000", "burst=9"),
+)
+"""Bounds of the file, and those that a test reaches soon."""
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (apt.txt names it)")
+_NUMBERS = count(10)
+
+
+@contextmanager
+def running_proxy(folder, service_address, changes=()):
+    """Run nginx with the file of compose.yaml in a folder, on free ports; gives those for HTTP and HTTPS."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-days", "2", "-newkey", "rsa:2048", "-nodes"]
+    command = ["openssl", "req", "-x509", *subject, "-out", certificate, "-keyout", key]
+    subprocess.run(command, check=True, capture_output=True)
+    ports = [_free_port(), _free_port()]
+    text = CONFIGURATION
+    for bound, tight_bound in changes:
+        assert text.count(bound) == 1
+        text = text.replace(bound, tight_bound)
+    text = text.replace("service:8000", service_address).replace("/tmp/", f"{folder}/")  # noqa: S108
+    text = text.replace("/tls/", f"{folder}/").replace("8080", str(ports[0])).replace("8443", str(ports[1]))
+    (folder / "nginx.conf").write_text(text, encoding="utf-8")
+    with (folder / "log").open("w") as log:
+        command = [NGINX, "-c", folder / "nginx.conf", "-g", "daemon off;"]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            wait_until(lambda: _answers(ports[0]), alive=lambda: process.poll() is None)
+            yield ports
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory):
-    """The ports for HTTP and HTTPS of the proxy of compose.yaml, in a folder and on ports of this test's own."""
-    folder = tmp_path_factory.mktemp("proxy")
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-days", "2", "-newkey", "rsa:2048", "-nodes"]
-    made = ["openssl", "req", "-x509", *subject, "-out", certificate, "-keyout", key]
-    subprocess.run(made, check=True, capture_output=True)
+    """The ports of a proxy with tight bounds before a service."""
     service = Service()
-    ports = [_free_port(), _free_port()]
-    text = (ROOT / "proxy" / "nginx.conf").read_text(encoding="utf-8")
-    text = text.replace("service:8000", service.url.removeprefix("http://")).replace("/tmp/", f"{folder}/")  # noqa: S108
-    text = text.replace("/tls/", f"{folder}/").replace("8080", str(ports[0])).replace("8443", str(ports[1]))
-    text = re.sub(r"client_(header|body)_timeout 5s", r"client_\1_timeout 2s", text)
-    text = text.replace("limit_conn connections 64", "limit_conn connections 4")
-    (folder / "nginx.conf").write_text(text, encoding="utf-8")
-    log = (folder / "log").open("w")
-    command = [NGINX, "-c", folder / "nginx.conf", "-g", "daemon off;"]
-    process = subprocess.Popen(command, stdout=log, stderr=log)
+    address = service.url.removeprefix("http://")
     try:
-        wait_until(lambda: _answers(ports[0]), alive=lambda: process.poll() is None)
-        yield ports
+        with running_proxy(tmp_path_factory.mktemp("proxy"), address, TIGHT) as ports:
+            yield ports
     finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
         service.kill()
-        log.close()
+
+
+@pytest.fixture
+def address():
+    """An address of this machine that no other test asks from."""
+    return f"127.0.0.{next(_NUMBERS)}"
 
 
 def _free_port():
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return found.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def _answers(port):
@@ -59,76 +92,128 @@ def _answers(port):
     return False
 
 
-def connected(port, address="127.0.0.1"):
+def connected(port, address):
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     plain = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S, source_address=(address, 0))
     return context.wrap_socket(plain)
 
 
-def said(connection, request):
-    found = b""
+def answer_of(connection, request):
+    """All that comes until the connection is closed."""
+    answer = b""
     with suppress(ConnectionError, ssl.SSLError):
         connection.sendall(request)
         while part := connection.recv(65536):
-            found += part
-    return found
+            answer += part
+    return answer
 
 
-HEAD = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+def answer_to(ports, address, request):
+    with connected(ports[1], address) as connection:
+        return answer_of(connection, request)
 
 
-def test_a_question_is_answered_over_tls_and_the_client_is_told_to_stay_with_it(proxy):
-    with connected(proxy[1]) as connection:
-        answer = said(connection, b"GET /v1/data_sets" + HEAD + b"\r\n")
-    assert answer.startswith(b"HTTP/1.1 200 ")
+def status_of(answer):
+    """The status of an answer, 0 if the connection was closed without one; a refusal must be a problem document."""
+    if not answer:
+        return 0
+    status = int(answer.split()[1])
+    if status >= 400:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b"\r\ncontent-type: application/problem+json" in head.lower(), head
+        problem = json.loads(body)
+        assert (problem["status"], problem["title"]) == (status, TITLES.get(status, "Refused"))
+        assert problem["detail"]
+    return status
+
+
+def test_a_question_is_answered_over_tls_and_the_client_is_told_to_stay_with_it(proxy, address):
+    answer = answer_to(proxy, address, GET)
+    assert status_of(answer) == 200
     assert b"Strict-Transport-Security" in answer
 
 
 def test_plain_requests_are_sent_to_tls(proxy):
     with socket.create_connection(("127.0.0.1", proxy[0]), timeout=PATIENCE_S) as connection:
-        answer = said(connection, b"GET /v1/gpus" + HEAD + b"\r\n")
-    assert answer.startswith(b"HTTP/1.1 308 ")
+        answer = answer_of(connection, b"GET /v1/gpus" + HEAD + b"\r\n")
+    assert status_of(answer) == 308
     assert b"Location: https://localhost/v1/gpus" in answer
 
 
-def test_metrics_are_not_for_the_network(proxy):
-    with connected(proxy[1]) as connection:
-        assert said(connection, b"GET /metrics" + HEAD + b"\r\n").startswith(b"HTTP/1.1 404 ")
-
-
 @pytest.mark.parametrize(
-    "head",
+    ("request_bytes", "status"),
     [
-        b"GET /v1/data_sets" + HEAD + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
-        b"GET /v1/data_sets HTTP/1.1\r\n\r\n",
-        b"GET /v1/data_sets" + HEAD + b"Host: other\r\n\r\n",
+        (b"GET /metrics" + HEAD + b"\r\n", 404),
+        (b"GET /problem" + HEAD + b"\r\n", 404),
+        (b"TRACE /v1/gpus" + HEAD + b"\r\n", 405),
+        (b"GET /v1/data_sets" + HEAD + b"X: " + b"a" * 100_000 + b"\r\n\r\n", 400),
+        (b"GET /" + b"a" * 9_000 + HEAD + b"\r\n", 414),
+        (b"GET /v1/data_sets HTTP/1.1\r\n\r\n", 400),
+        (b"GET /v1/data_sets" + HEAD + b"Host: other\r\n\r\n", 400),
+        (b"no HTTP\r\n\r\n", 400),
+        (POST + b"Transfer-Encoding: br\r\n\r\n", 501),
+        (POST + b"Content-Length: 200000\r\n\r\n" + b" " * 200_000, 413),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n30d40\r\n" + b" " * 200_000 + b"\r\n0\r\n\r\n", 413),
+        (POST + b"Content-Length: 2\r\n\r\n{}", 422),  # the service's own
     ],
 )
-def test_heads_that_are_large_or_name_no_one_host_end_at_the_proxy(proxy, head):
-    with connected(proxy[1]) as connection:
-        assert said(connection, head).startswith(b"HTTP/1.1 400 ")
+def test_refusals_are_problem_documents(proxy, address, request_bytes, status):
+    assert status_of(answer_to(proxy, address, request_bytes)) == status
 
 
-def test_half_sent_heads_and_bodies_are_given_up_and_keep_nobody_out(proxy):
-    half = [connected(proxy[1], "127.0.0.7") for _ in range(4)]
-    for i, connection in enumerate(half):
-        body = b"POST /v1/predictions" + HEAD + b"Content-Length: 9\r\n\r\n{"
-        connection.sendall(body if i % 2 else b"GET /v1/da")
-    with connected(proxy[1]) as other:
-        assert said(other, b"GET /v1/data_sets" + HEAD + b"\r\n").startswith(b"HTTP/1.1 200 ")
-    for connection in half:
-        assert not said(connection, b"").startswith(b"HTTP/1.1 2")
+def test_a_plain_request_to_the_port_of_tls_is_a_problem_document(proxy):
+    with socket.create_connection(("127.0.0.1", proxy[1]), timeout=PATIENCE_S) as connection:
+        assert status_of(answer_of(connection, GET)) == 400
+
+
+def test_a_service_that_does_not_answer_is_a_problem_document(tmp_path, address):
+    with running_proxy(tmp_path, f"127.0.0.1:{_free_port()}") as ports:
+        answer = answer_to(ports, address, GET)
+    assert status_of(answer) == 502
+    assert b"Retry-After: 5" in answer
+
+
+@pytest.mark.parametrize("half", [b"GET /v1/da", POST + b"Content-Length: 9\r\n\r\n{"], ids=["head", "body"])
+def test_half_sent_heads_and_bodies_are_given_up_and_keep_nobody_out(proxy, address, half):
+    connections = [connected(proxy[1], address) for _ in range(4)]
+    for connection in connections:
+        connection.sendall(half)
+    assert status_of(answer_to(proxy, "127.0.0.2", GET)) == 200
+    for connection in connections:
+        assert status_of(answer_of(connection, b"")) == 0
         connection.close()
 
 
-def test_one_address_has_its_share_of_connections(proxy):
-    open_ones = [connected(proxy[1], "127.0.0.5") for _ in range(4)]
-    for connection in open_ones:  # nginx counts a connection from its request's head on
-        connection.sendall(b"POST /v1/predictions" + HEAD + b"Content-Length: 9\r\n\r\n{")
-    with connected(proxy[1], "127.0.0.5") as one_more:
-        assert said(one_more, b"GET /v1/data_sets" + HEAD + b"\r\n").startswith(b"HTTP/1.1 429 ")
-    with connected(proxy[1], "127.0.0.6") as other:
-        assert said(other, b"GET /v1/data_sets" + HEAD + b"\r\n").startswith(b"HTTP/1.1 200 ")
-    for connection in open_ones:
+def test_one_address_has_its_share_of_connections(proxy, address):
+    connections = [connected(proxy[1], address) for _ in range(4)]
+    for connection in connections:  # nginx counts a connection from its request's head on
+        connection.sendall(POST + b"Content-Length: 9\r\n\r\n{")
+    answer = answer_to(proxy, address, GET)
+    assert (status_of(answer), b"Retry-After: 1\r\n" in answer) == (429, True)
+    assert status_of(answer_to(proxy, "127.0.0.3", GET)) == 200
+    for connection in connections:
         connection.close()
+
+
+def test_one_address_has_its_share_of_requests_a_second(proxy, address):
+    statuses = [status_of(answer_to(proxy, address, GET)) for _ in range(30)]
+    assert statuses[:10] == [200] * 10
+    assert 429 in statuses
+    assert status_of(answer_to(proxy, "127.0.0.4", GET)) == 200
+
+
+def test_titles_are_the_services_own_and_details_name_the_bounds_of_the_file():
+    titles = dict(
+        re.findall(r"^        (\d{3}) \"([^\"]+)\";$", CONFIGURATION.partition("$problem_detail")[0], re.M)
+    )
+    assert titles
+    assert titles == {status: TITLES[int(status)] for status in titles}
+    for bound, words in (
+        ("large_client_header_buffers 4 8k;", "32 KiB"),
+        ("client_max_body_size 32m;", "32 MiB"),
+        ("limit_conn connections 64;", "64 connections"),
+        ("rate=1000r/s", "1,000 requests"),
+        ("proxy_read_timeout 95s;", "95 s"),
+    ):
+        assert (bound in CONFIGURATION, words in CONFIGURATION) == (True, True)

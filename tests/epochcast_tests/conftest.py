@@ -48,7 +48,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from api.settings import Settings
 
     folder = tmp_path_factory.mktemp("service")
-    return create_app(Settings(store=f"sqlite:///{folder}/store.db", rate_per_s=0))
+    return create_app(Settings(store=f"sqlite:///{folder}/store.db"))
 
 
 @pytest.fixture(scope="module")

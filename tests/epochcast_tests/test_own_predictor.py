@@ -71,7 +71,7 @@ with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
 from fastapi.testclient import TestClient
 from api.main import create_app
 from api.settings import Settings
-with TestClient(create_app(Settings(store="", rate_per_s=0, log_level="warning", model="mine.json"))) as client:
+with TestClient(create_app(Settings(store="", log_level="warning", model="mine.json"))) as client:
     question = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [10], "method": "per-image"}
     (row,) = client.post("/v1/predictions", json=question).json()["rows"]
 """,

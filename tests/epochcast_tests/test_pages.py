@@ -33,7 +33,7 @@ def service(serve, tmp_path, monkeypatch):
     store = f"sqlite:///{tmp_path}/service.db"
     monkeypatch.setenv("EPOCHCAST_STORE", store)
     monkeypatch.setenv("EPOCHCAST_API_KEY", add_key(open_store(store), "reader"))
-    return functools.cache(lambda: serve(create_app(Settings(store=store, rate_per_s=0))))
+    return functools.cache(lambda: serve(create_app(Settings(store=store))))
 
 
 SAME_AS = {"README.ja.md": "README.md"}

@@ -25,9 +25,9 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(epochcast, monkeypatch, argu
 
 def test_a_wrong_setting_is_named_by_its_variable(epochcast, monkeypatch):
     monkeypatch.setenv("EPOCHCAST_STORE", "")
-    monkeypatch.setenv("EPOCHCAST_TIMEOUT_S", "soon")
+    monkeypatch.setenv("EPOCHCAST_QUEUE_WAIT_S", "soon")
     run = epochcast("serve")
-    assert (run.code, "EPOCHCAST_TIMEOUT_S is 'soon'" in run.err) == (2, True)
+    assert (run.code, "EPOCHCAST_QUEUE_WAIT_S is 'soon'" in run.err) == (2, True)
 
 
 def test_it_listens_on_this_machine_alone_unless_told(epochcast, monkeypatch):

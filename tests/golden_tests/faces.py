@@ -62,7 +62,7 @@ def service() -> Iterator[Any]:
         from fastapi.testclient import TestClient
     from api.main import create_app
 
-    quiet = {"EPOCHCAST_STORE": "", "EPOCHCAST_RATE_PER_S": "0", "EPOCHCAST_LOG_LEVEL": "warning"}
+    quiet = {"EPOCHCAST_STORE": "", "EPOCHCAST_LOG_LEVEL": "warning"}
     with patch.dict(os.environ, quiet), TestClient(create_app()) as client:
         yield client
 

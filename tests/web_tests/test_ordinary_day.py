@@ -25,7 +25,7 @@ playwright = pytest.importorskip(
 
 TABS = ("openapi.json", "docs", "", "#cnn=vgg16")
 CNNS = ("resnet18", "resnet50", "alexnet", "vgg16")
-PATIENT = {"EPOCHCAST_RATE_PER_S": "50", "EPOCHCAST_QUEUE_WAIT_S": "300", "EPOCHCAST_TIMEOUT_S": "600"}
+PATIENT = {"EPOCHCAST_QUEUE_WAIT_S": "300"}
 
 
 @pytest.fixture

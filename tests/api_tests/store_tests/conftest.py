@@ -32,7 +32,6 @@ from api.store.keys import add_key, find_key
 from api.store.tables import metadata
 from api.store.uploads import Row, rows_of, table_of_rows
 
-UNLIMITED = {"rate_per_s": 0}
 _OPTIONS = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
 
 
@@ -161,7 +160,7 @@ def key_id(store: Engine, secret: str) -> int:
 @pytest.fixture
 def app(store_url: str, store: Engine) -> FastAPI:
     """The application on the store of this test, in this process."""
-    return create_app(Settings(store=store_url, **UNLIMITED))
+    return create_app(Settings(store=store_url))
 
 
 @pytest.fixture
