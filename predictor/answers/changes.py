@@ -75,7 +75,7 @@ def other_modes(gpu: Gpu, mode: Mode) -> list[Mode]:
             for precision, memory_format in product(precisions_of(gpu), MEMORY_FORMATS)
         ),
     ]
-    return [other for other in modes if other != mode and _is_offered(other)]
+    return [changed for changed in modes if changed != mode and _is_offered(changed)]
 
 
 def _is_offered(mode: Mode) -> bool:

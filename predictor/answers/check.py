@@ -54,7 +54,7 @@ _SEEN = 20.0  # odds of a cause that was seen
 _WAITING = 0.1  # share of the time that a loop waits for its loader, from which loading is the cause
 
 
-_seen = partial(option, answers=("predict",))
+_observed = partial(option, answers=("predict",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class Speed:
     several are given, or one is not above 0.
     """
 
-    images_per_s: float | None = _seen(None, "Its speed in images a second.", "number")
-    iteration_time_ms: float | None = _seen(None, "Or milliseconds of an iteration.", "number")
-    epoch_time_s: float | None = _seen(None, "Or seconds of an epoch.", "number")
-    waiting_share: float | None = _seen(
+    images_per_s: float | None = _observed(None, "Its speed in images a second.", "number")
+    iteration_time_ms: float | None = _observed(None, "Or milliseconds of an iteration.", "number")
+    epoch_time_s: float | None = _observed(None, "Or seconds of an epoch.", "number")
+    waiting_share: float | None = _observed(
         None, "Share of the time that the loop waits for its loader, 0 to 1.", "share"
     )
     slowed_by: tuple[str, ...] = ()

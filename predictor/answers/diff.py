@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
+from typing import NamedTuple
 
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.asked import Asked
@@ -53,9 +54,8 @@ class LayerChange:
     @classmethod
     def rest(cls, layers: Iterable[LayerChange]) -> LayerChange:
         """All of these layers in one."""
-        return cls(
-            "the rest", *map(sum, zip((0, 0, 0.0, 0.0), *(astuple(each)[1:] for each in layers), strict=True))
-        )
+        numbers = ((0, 0, 0.0, 0.0), *(astuple(layer)[1:] for layer in layers))
+        return cls("the rest", *map(sum, zip(*numbers, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,45 +119,55 @@ def diff(before: Question, after: Question) -> list[Difference]:
             f"the recorded steps have batch sizes {before.batch_sizes} and {after.batch_sizes}. Record both at one."
         )
     pairs = zip(answer(before).rows(), answer(after).rows(), strict=True)
-    splits = [_split(question) for question in (before, after)]
-    return [_difference(one, other, splits[0], splits[1]) for one, other in pairs]
+    splits_before, splits_after = _splits(before), _splits(after)
+    return [
+        _difference(row_before, row_after, splits_before[key], splits_after[key])
+        for row_before, row_after in pairs
+        for key in [(row_before.gpu, row_before.local_batch_size)]
+    ]
 
 
-_Times = dict[tuple[str, int], tuple[dict[str, float], dict[Operator, tuple[int, float]]]]
-"""By GPU and batch size: GPU time by class of operators, and of each operator its count and its time."""
+class _Split(NamedTuple):
+    """GPU time by class of operators, and of each operator its count and its time."""
+
+    class_ms: dict[str, float]
+    operators: dict[Operator, tuple[int, float]]
 
 
-def _split(question: Question) -> _Times:
-    """GPU time by class and by operator; a class's time is split by its operators' roofline times."""
+def _splits(question: Question) -> dict[tuple[str, int], _Split]:
+    """GPU time by class and by operator, by GPU and batch size."""
     asked = Asked.of(question)
     [table] = asked.tables
     sizes = sorted(set(asked.local_sizes(question.batch_sizes)))
     anchors = asked.anchors(table, asked.training)
-    found: _Times = {}
-    for device, forecast in zip(
-        asked.devices, forecasts_of(asked, table, asked.devices, sizes, anchors), strict=True
-    ):
+    forecasts = forecasts_of(asked, table, asked.devices, sizes, anchors)
+    splits: dict[tuple[str, int], _Split] = {}
+    for device, forecast in zip(asked.devices, forecasts, strict=True):
         gpu, mode = device
         by_class = class_times_ms(forecast, table, device, sizes)
-        for place, size in enumerate(sizes):
-            class_ms = {name: float(values[place]) for name, values in by_class.items()}
-            found[gpu.name, size] = class_ms, _operators_ms(table, gpu, mode.precision, size, class_ms)
-    return found
+        for position, size in enumerate(sizes):
+            class_ms = {name: float(values[position]) for name, values in by_class.items()}
+            operators = _operators_ms(table, gpu, mode.precision, size, class_ms)
+            splits[gpu.name, size] = _Split(class_ms, operators)
+    return splits
 
 
 def _operators_ms(
     table: LayerTable, gpu: Gpu, precision: str, batch_size: int, class_ms: Mapping[str, float]
 ) -> dict[Operator, tuple[int, float]]:
+    """Count and time of each operator; a class's time is split by its operators' roofline times."""
     counts = operators_of(table)
     roofline_ms = operator_roofline_ms(list(counts), gpu, precision, batch_size)
     least = {operator: counts[operator] * ms for operator, ms in zip(counts, roofline_ms, strict=True)}
     sums: dict[str, float] = {}
     for operator, ms in least.items():
         sums[operator_class(operator)] = sums.get(operator_class(operator), 0.0) + ms
-    shares = {operator: ms / sums[operator_class(operator)] for operator, ms in least.items()}
     return {
-        _comparable(operator): (int(n), class_ms.get(operator_class(operator), 0.0) * shares[operator])
-        for operator, n in counts.items()
+        _comparable(operator): (
+            int(count),
+            class_ms.get(operator_class(operator), 0.0) * (least[operator] / sums[operator_class(operator)]),
+        )
+        for operator, count in counts.items()
     }
 
 
@@ -166,29 +176,30 @@ def _comparable(operator: Operator) -> Operator:
     return replace(operator, parameters=0, n_tensors=1) if operator.type == "optimizer" else operator
 
 
-def _difference(before: PredictionRow, after: PredictionRow, first: _Times, second: _Times) -> Difference:
-    key = (before.gpu, before.local_batch_size)
-    (class_before, ops_before), (class_after, ops_after) = first[key], second[key]
+def _difference(
+    before: PredictionRow, after: PredictionRow, split_before: _Split, split_after: _Split
+) -> Difference:
+    splits = (split_before, split_after)
     layers: list[LayerChange] = []
     differs, moved_ms = False, 0.0
-    for operator in {**ops_before, **ops_after}:
+    for operator in {**split_before.operators, **split_after.operators}:
         (n_before, ms_before), (n_after, ms_after) = (
-            each.get(operator, (0, 0.0)) for each in (ops_before, ops_after)
+            split.operators.get(operator, (0, 0.0)) for split in splits
         )
         layers.append(LayerChange(operator.name, n_before, n_after, ms_before, ms_after))
         differs |= n_before != n_after
         if operator.type == "optimizer" or n_before != n_after:
             moved_ms += layers[-1].moved_ms
-    sums = [sum(each.values()) for each in (class_before, class_after)]
-    known = moved_ms or not differs  # a regression knows no operators
-    changed = min(1.0, moved_ms / max(sums)) if known else 1.0
+    sums = [sum(split.class_ms.values()) for split in splits]
+    is_unknown = differs and not moved_ms  # a regression knows no operators
+    changed = 1.0 if is_unknown else min(1.0, moved_ms / max(sums))
     apart = (
-        ms - sum(own for _, own in ops.values())
-        for ms, ops in zip(sums, (ops_before, ops_after), strict=True)
+        total_ms - sum(ms for _, ms in split.operators.values())
+        for total_ms, split in zip(sums, splits, strict=True)
     )
     layers.append(LayerChange("of no one layer", 0, 0, *apart))
-    layers.sort(key=lambda each: -each.moved_ms)
-    n_shown = sum(each.moved_ms > _SHOWN * max(sums) for each in layers)
+    layers.sort(key=lambda layer: -layer.moved_ms)
+    n_shown = sum(layer.moved_ms > _SHOWN * max(sums) for layer in layers)
     ratio = after.iteration_time_ms / before.iteration_time_ms
     per_share = MEASURED if "layer-times" in after.method and "layer-times" in before.method else SPECIFIED
     half_width = math.hypot(NOISE, per_share * changed) if changed or not math.isclose(ratio, 1.0) else 0.0
@@ -202,8 +213,8 @@ def _difference(before: PredictionRow, after: PredictionRow, first: _Times, seco
         high=ratio * math.exp(half_width),
         changed_share=changed,
         class_ms={
-            name: (class_before.get(name, 0.0), class_after.get(name, 0.0))
-            for name in {**class_before, **class_after}
+            name: (split_before.class_ms.get(name, 0.0), split_after.class_ms.get(name, 0.0))
+            for name in {**split_before.class_ms, **split_after.class_ms}
         },
         layers=tuple(layers[:n_shown]),
         rest=LayerChange.rest(layers[n_shown:]),

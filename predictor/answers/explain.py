@@ -309,7 +309,7 @@ def _explained(subject: _Subject) -> Explanation:
         parts=_parts(subject, forecast),
         small_batch_law=_law(subject),
         switches=_switches(subject),
-        other_modes=tuple(_other_mode(subject, other) for other in other_modes(gpu, mode)),
+        other_modes=tuple(_other_mode(subject, changed) for changed in other_modes(gpu, mode)),
     )
 
 
@@ -412,9 +412,9 @@ def _switches(subject: _Subject) -> tuple[Switch, ...]:
 
 def _other_mode(subject: _Subject, mode: Mode) -> OtherMode:
     """Compare by one method, whose shared errors cancel, and without anchors, which belong to one mode."""
-    own, other = _alike(replace(subject, anchors=()), mode)
-    factor = other.iteration_time_ms / own.iteration_time_ms
-    width = _half_width_of_ratio(own, other)
+    own, changed = _alike(replace(subject, anchors=()), mode)
+    factor = changed.iteration_time_ms / own.iteration_time_ms
+    width = _half_width_of_ratio(own, changed)
     return OtherMode(
         mode.precision,
         mode.matmul_setting,
@@ -422,9 +422,9 @@ def _other_mode(subject: _Subject, mode: Mode) -> OtherMode:
         _plain(factor),
         _plain(factor * np.exp(-width)),
         _plain(factor * np.exp(width)),
-        _plain(other.gpu_time_ms / own.gpu_time_ms),
-        other.method,
-        _more_reasons(other, own),
+        _plain(changed.gpu_time_ms / own.gpu_time_ms),
+        changed.method,
+        _more_reasons(changed, own),
     )
 
 
@@ -435,24 +435,24 @@ def _alike(subject: _Subject, mode: Mode) -> tuple[IterationForecast, IterationF
         subject = replace(subject, method=method)
         try:
             own = subject.forecast()
-            other = replace(subject, device=(subject.device[0], mode)).forecast()
+            changed = replace(subject, device=(subject.device[0], mode)).forecast()
         except OutOfRangeError:  # layers without host times: the roofline may answer
             if method == methods[-1]:
                 raise
             continue
-        if own.method == other.method:
+        if own.method == changed.method:
             break
-    return own, other
+    return own, changed
 
 
-def _more_reasons(other: IterationForecast, own: IterationForecast) -> tuple[Reason, ...]:
-    """Reasons for caution of the other forecast, at any batch size, that the own does not have.
+def _more_reasons(changed: IterationForecast, own: IterationForecast) -> tuple[Reason, ...]:
+    """Reasons for caution of the changed mode's forecast, at any batch size, that the question's own does not have.
 
     A batch size is beyond the measured ones in both, whichever operators the two name.
     """
     more = (
         reason
-        for reasons, own_reasons in zip(other.extrapolates, own.extrapolates, strict=True)
+        for reasons, own_reasons in zip(changed.extrapolates, own.extrapolates, strict=True)
         for reason in reasons
         if reason not in own_reasons
         and not (reason.kind == "batch" and any(own_reason.kind == "batch" for own_reason in own_reasons))
@@ -460,14 +460,14 @@ def _more_reasons(other: IterationForecast, own: IterationForecast) -> tuple[Rea
     return as_answered(dict.fromkeys(more))
 
 
-def _half_width_of_ratio(own: IterationForecast, other: IterationForecast) -> Array:
+def _half_width_of_ratio(own: IterationForecast, changed: IterationForecast) -> Array:
     """Half width of the ln of two times' ratio on one machine, whose host's speed errs alike in both."""
-    pair = (own, other)
+    pair = (own, changed)
     squares = [(np.log(forecast.high_ms / forecast.low_ms) / 2.0) ** 2 for forecast in pair]
     waits = [
         join_shares(forecast.gpu_time_ms, forecast.host_time_ms, forecast.sharpness)[1] for forecast in pair
     ]
-    shared = waits[0] * waits[1] * min(own.host_spread, other.host_spread) ** 2
+    shared = waits[0] * waits[1] * min(own.host_spread, changed.host_spread) ** 2
     width: Array = np.sqrt(np.maximum(sum(squares) - 2.0 * shared, 0.0))
     return width
 
@@ -706,18 +706,18 @@ def _measured_bounds(
 def _measured_modes(own: Explanation, explanations: Sequence[Explanation]) -> tuple[OtherMode, ...]:
     """The same CNN measured in other precisions and memory formats, where batch sizes are common."""
     modes = []
-    for other in explanations:
-        is_alike = all(getattr(own, name) == getattr(other, name) for name in _SERIES)
-        is_mode = is_alike and any(getattr(own, name) != getattr(other, name) for name in _MODE)
-        if not is_mode or not set(own.batch_sizes) & set(other.batch_sizes):
+    for changed in explanations:
+        is_alike = all(getattr(own, name) == getattr(changed, name) for name in _SERIES)
+        is_mode = is_alike and any(getattr(own, name) != getattr(changed, name) for name in _MODE)
+        if not is_mode or not set(own.batch_sizes) & set(changed.batch_sizes):
             continue
         unknown = (math.nan,) * len(own.batch_sizes)
-        factor, gpu_factor = (_ratios(own, other, name) for name in ("iteration_time_ms", "gpu_time_ms"))
+        factor, gpu_factor = (_ratios(own, changed, name) for name in ("iteration_time_ms", "gpu_time_ms"))
         modes.append(
             OtherMode(
-                other.precision,
-                other.float32_matmul_precision,
-                other.memory_format,
+                changed.precision,
+                changed.float32_matmul_precision,
+                changed.memory_format,
                 factor,
                 unknown,
                 unknown,
@@ -729,7 +729,7 @@ def _measured_modes(own: Explanation, explanations: Sequence[Explanation]) -> tu
     return tuple(modes)
 
 
-def _ratios(own: Explanation, other: Explanation, name: str) -> Numbers:
-    ms_of = dict(zip(other.batch_sizes, getattr(other, name), strict=True))
+def _ratios(own: Explanation, changed: Explanation, name: str) -> Numbers:
+    ms_of = dict(zip(changed.batch_sizes, getattr(changed, name), strict=True))
     own_ms = zip(own.batch_sizes, getattr(own, name), strict=True)
     return tuple(ms_of.get(size, math.nan) / ms for size, ms in own_ms)

@@ -86,8 +86,8 @@ class MemoryPlan:
             names = names if len(blocks) <= 3 else f"{len(blocks)} blocks from {blocks[0]} to {blocks[-1]}"
             changes.append(f"recompute {names}")
         if self.parts > 1:
-            part = MiniBatch(row.local_batch_size, 1, self.parts).part
-            changes.append(f"{self.parts} x {part:,} images")
+            images = MiniBatch(row.local_batch_size, 1, self.parts).part
+            changes.append(f"{self.parts} x {images:,} images")
         changes += [self.optimizer] * ("optimizer" in self.concessions)
         changes += [f"{row.image_size} pixels"] * ("image_size" in self.concessions)
         time = duration_estimate(
@@ -158,9 +158,9 @@ def fit_memory(
     best = min(candidates, key=search.rank)
     without: dict[str, MemoryPlan | None] = {}
     for name in best.concessions:
-        others = [candidate for candidate in candidates if name not in candidate.concessions]
+        keeping = [candidate for candidate in candidates if name not in candidate.concessions]
         if name not in ALLOWED:
-            without[name] = search.planned(min(others, key=search.rank)) if others else None
+            without[name] = search.planned(min(keeping, key=search.rank)) if keeping else None
     return MemoryPlans(search.planned(best), without, limits_in_words(search.plan))
 
 
@@ -432,7 +432,7 @@ class _Variant:
         key = level, precision
         if key not in self._saved:
             kept = bytes_of_parts(self.recomputing(level), precision)
-            self._saved[key] = [kept.get(part, 0.0) for part in range(1, len(level) + 1)]
+            self._saved[key] = [kept.get(number, 0.0) for number in range(1, len(level) + 1)]
         return self._saved[key]
 
     def _comparer(
@@ -456,7 +456,7 @@ class _Variant:
         choices = _Choices(self.question.parts, (), candidate.choices.shares)
         comparer, priced = self._comparer(row.precision, row.memory_format, choices, [gpu])
         rows = comparer.rows(priced, priced.order)
-        return next(other for other in rows if place_of(other) == place_of(row))
+        return next(roomy for roomy in rows if place_of(roomy) == place_of(row))
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,11 +70,11 @@ def choices_after(cost_usd: Array, spread: Array, error: Array) -> NDArray[np.in
 
 def measuring_of(rows: Sequence[ComparisonRow], plan: Plan) -> Measuring | None:
     """What a measurement of the best row, the first, is worth; None where it does not pay, or cost does not decide."""
-    known = [row for row in rows if row.fits_in_memory and row.holds_limits and row.total_cost_usd][:_MOST]
-    if plan.rank_by != "cost" or len(known) < 2 or known[0] is not rows[0]:
+    choices = [row for row in rows if row.fits_in_memory and row.holds_limits and row.total_cost_usd][:_MOST]
+    if plan.rank_by != "cost" or len(choices) < 2 or choices[0] is not rows[0]:
         return None
-    cost_usd = np.array([row.total_cost_usd for row in known], dtype=float)
-    spread = np.array([math.log(row.total_high_h / row.total_low_h) / _NORMAL for row in known])
+    cost_usd = np.array([row.total_cost_usd for row in choices], dtype=float)
+    spread = np.array([math.log(row.total_high_h / row.total_low_h) / _NORMAL for row in choices])
     if not spread.all():  # a model without intervals
         return None
     price_usd = (MINUTES / 60 + plan.setup_h) * (rows[0].usd_per_hour or 0.0)
