@@ -1,6 +1,5 @@
-"""`epochcast store`: the measurement store as a file, and what is in it no longer."""
+"""`epochcast store`: what is in the measurement store no longer."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,33 +7,12 @@ import typer
 from epochcast.commands import options as o
 from epochcast.measured import open_store
 
-app = typer.Typer(
-    help="The measurement store: back it up, restore it, delete an upload.", no_args_is_help=True
-)
+app = typer.Typer(help="The measurement store: delete an upload.", no_args_is_help=True)
 
 
-@app.command("backup")
-def backup_command(
-    file: Annotated[Path, typer.Argument(help="Such as store.jsonl.gz; replaced if it is there.")],
-    store: o.Store = o.USUAL_STORE,
-) -> None:
-    """Write keys (their hashes), uploads and measurements to a file, while the service runs."""
-    engine = open_store(store, new=False)
-    from api.store.backup import back_up
-
-    _say("backed up", back_up(engine, file))
-
-
-@app.command("restore")
-def restore_command(
-    file: Annotated[Path, typer.Argument(help="What `epochcast store backup` wrote.")],
-    store: o.Store = o.USUAL_STORE,
-) -> None:
-    """Fill an empty store from a backup, of the same database or the other."""
-    engine = open_store(store)
-    from api.store.backup import restore
-
-    _say("restored", restore(engine, file))
+@app.callback()
+def _store() -> None:
+    """Make `store` a group, though it has one command."""
 
 
 @app.command("delete-upload")
@@ -46,12 +24,8 @@ def delete_upload_command(
     engine = open_store(store, new=False)
     from api.store.measurements import delete_upload
 
-    found = delete_upload(engine, upload)
+    deletion = delete_upload(engine, upload)
     typer.echo(
-        f"Upload {upload}: {found.deleted:,} rows deleted, {found.kept:,} kept for other uploads.", err=True
+        f"Upload {upload}: {deletion.deleted:,} rows deleted, {deletion.kept:,} kept for other uploads.",
+        err=True,
     )
-
-
-def _say(what: str, counts: dict[str, int]) -> None:
-    listed = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
-    typer.echo(f"{what}: {listed}", err=True)

@@ -24,22 +24,6 @@ def store(tmp_path, monkeypatch):
     engine.dispose()
 
 
-def test_a_store_is_backed_up_and_restored_elsewhere(epochcast, store, tmp_path):
-    told = "1 api keys, 1 uploads, 3 measurements, 0 repeats"
-    assert epochcast("store", "backup", "store.gz").err.strip() == f"backed up: {told}"
-    url = f"sqlite:///{tmp_path}/copy.db"
-    assert epochcast("store", "restore", "store.gz", "--store", url).err.strip() == f"restored: {told}"
-    copy = open_store(url)
-    assert find_rows(copy, {}).rows == find_rows(store, {}).rows
-    copy.dispose()
-
-
-def test_a_store_that_holds_something_is_not_restored_into(epochcast, store):
-    epochcast("store", "backup", "store.gz")
-    run = epochcast("store", "restore", "store.gz")
-    assert (run.code, "the store is not empty" in run.err) == (2, True)
-
-
 def test_an_upload_is_deleted(epochcast, store):
     assert "3 rows deleted, 0 kept" in epochcast("store", "delete-upload", "1").err
     assert find_rows(store, {}).rows == []
