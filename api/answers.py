@@ -11,12 +11,12 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.answers.answer import PredictionRow
-from predictor.answers.asked import LeftOut
 from predictor.answers.check import Checkup
 from predictor.answers.diff import Difference
 from predictor.answers.explain import Explanation
 from predictor.answers.fit_memory import MemoryPlan
 from predictor.answers.ranking import ComparisonRow
+from predictor.answers.resolved import LeftOut
 from predictor.answers.verdict import Verdict
 
 _LEFT_OUT = Field(description="GPUs that were named and lack a precision, where another one has it.")

@@ -21,8 +21,8 @@ from api.questions import (
 )
 from api.serving import ServingState, client_of, serving_of
 from api.store.uploads import parsed_json, rows_of, table_sent
-from predictor.answers.own_measurements import OwnMeasurements, load_model
 from predictor.answers.question import Question
+from predictor.answers.resolved import OwnMeasurements, load_model
 from predictor.catalogue.offers import Offer
 from predictor.errors import SchemaError
 from predictor.models.served import Model

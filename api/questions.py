@@ -23,11 +23,10 @@ from pydantic import (
 )
 
 from api.layer_tables import STRICT, LayerTableIn, Name, inline_table
-from predictor.answers.asked import Asked
 from predictor.answers.fit_memory import ALLOWED
 from predictor.answers.options import Option, options_of
-from predictor.answers.own_measurements import OwnMeasurements, load_model
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
+from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_model
 from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
 from predictor.checks import LARGEST, MAX_BATCH_SIZE, SMALLEST
@@ -504,7 +503,7 @@ def check_work(question: Question, gpus: float, modes: int = 1, *, rows: int = 0
     known, sizes = question.measurements, len(question.batch_sizes or SEARCHED)
     own = known if isinstance(known, OwnMeasurements) else None
     model = own.model if own else load_model(question.model)
-    table = Asked.of(question).tables[0]
+    table = ResolvedQuestion.of(question).tables[0]
     layers = len(counted_operators(table)[0])
     runs = [(each["gpu"], each["batch_size"]) for each in question.anchors if not isinstance(each, Anchor)]
     runs += own.runs_of(table) if own else []

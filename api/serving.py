@@ -33,7 +33,7 @@ from predictor.models.served import Model
 
 if TYPE_CHECKING:
     from api.settings import Settings
-    from predictor.answers.own_measurements import OwnMeasurements
+    from predictor.answers.resolved import OwnMeasurements
 
 _LOG = logging.getLogger("epochcast.model")
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes

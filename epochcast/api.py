@@ -165,10 +165,10 @@ def largest_batch_size(cnn: "Cnn", gpu: "str | Gpu", **options: "Unpack[MemoryOp
     >>> epochcast.largest_batch_size("resnet50", "T4") < epochcast.largest_batch_size("resnet50", "H200")
     True
     """
-    from predictor.answers.asked import Asked
+    from predictor.answers.resolved import ResolvedQuestion
     from predictor.answers.sizes import NOT_ONE_IMAGE, largest_local_batch_sizes
 
-    asked = Asked.of(Question.of(cnn, gpu, None, options), "memory")
+    asked = ResolvedQuestion.of(Question.of(cnn, gpu, None, options), "memory")
     tables, devices = asked.tables, asked.devices
     if len(tables) != 1 or len(devices) != 1 or asked.left_out:
         raise SchemaError(
@@ -476,8 +476,8 @@ def _of_tables(
     batch_size: Any,
     options: "Mapping[str, Any]",
 ) -> "Explanations":
-    from predictor.answers.asked import Asked
     from predictor.answers.explain import explain_measurements
+    from predictor.answers.resolved import ResolvedQuestion
     from predictor.measurements.table import canonical_gpu_name
 
     given = {name: value for name, value in options.items() if value not in (None, (), "auto", False)}
@@ -495,4 +495,4 @@ def _of_tables(
     }
     only |= {name: given[name] for name in _OF_A_MODE if name in given}
     names = [str(cnn) for cnn in cnns]
-    return explain_measurements(list(tables), names, Asked.of(checked).samples, **only), _MEASURED
+    return explain_measurements(list(tables), names, ResolvedQuestion.of(checked).samples, **only), _MEASURED

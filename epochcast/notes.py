@@ -119,13 +119,13 @@ def comparison_notes(records: Records, question: "Question") -> list[Note]:
 
 def _of_both(records: Records, question: "Question", start_is: str) -> list[Note]:
     """What may be wrong, that the host limits rows, and their start."""
-    from predictor.answers.asked import Asked
+    from predictor.answers.resolved import ResolvedQuestion
 
     matters = any(map(start_matters, records)) or _start_is_missed(records, question)
     start = _start(records, question, start_is)
     return [
         *beware(reason for row in records for reason in row["extrapolates"]),
-        *notes_of(Priority.BEWARE, *Asked.of(question).other_forms),
+        *notes_of(Priority.BEWARE, *ResolvedQuestion.of(question).other_forms),
         *notes_of(Priority.LIMIT, _host(records)),
         *notes_of(Priority.DETAIL if matters else Priority.VERBOSE, start),
     ]
@@ -220,10 +220,10 @@ def _loading(records: Records, question: "Question") -> str:
 
 def _loading_left_out(records: Records, question: "Question") -> str:
     """That loading, which is not counted, would be slower than training on the vCPUs of an offer."""
-    from predictor.answers.asked import Asked
     from predictor.answers.loading import loading_left_out
+    from predictor.answers.resolved import ResolvedQuestion
 
-    asked = Asked.of(question)
+    asked = ResolvedQuestion.of(question)
     slow: dict[str, float] = {}
     cheapest = asked.cheapest_of({row["gpu"] for row in records})
     for row in records:

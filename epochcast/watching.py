@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from epochcast.signatures import takes_options
 from epochcast.torch_device import Seen, Team, TorchDevice, images_in, is_module, layers_of, team_of
 from predictor.answers.answer import PredictionRow, answer
-from predictor.answers.asked import Asked
 from predictor.answers.check import Speed, check
 from predictor.answers.notes import duration, number, percent, usd
 from predictor.answers.options import check_read
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.offers import cheapest_offers, hourly_usd
 from predictor.checks import as_list, whole_number
@@ -427,7 +427,7 @@ class Watch:
         if self.usd_per_hour is not None or gpu is None:
             return self.usd_per_hour
         asked = Question.of(None, None, None, dict(self.options))
-        offer = cheapest_offers(Asked.of(asked).prices, asked.spot).get(self._canonical(gpu))
+        offer = cheapest_offers(ResolvedQuestion.of(asked).prices, asked.spot).get(self._canonical(gpu))
         return None if offer is None else hourly_usd(offer, asked.spot)
 
     @staticmethod
@@ -488,7 +488,7 @@ class Watch:
         on_gpu = self._device is None or not is_cpu(self._device.name())
         if self._question is None or not (decides and on_gpu) or (self._device and self._device.slowed_by()):
             return None
-        asked = Asked.of(self._question)
+        asked = ResolvedQuestion.of(self._question)
         [(_, mode)] = asked.devices
         return host_cnn_ms(asked.tables[0], mode, time_ms, row.gpu_time_ms or 0.0)
 

@@ -29,14 +29,13 @@ from api.questions import (
     plan_of,
 )
 from predictor.answers.answer import SCOPE_COLUMNS, scope_of
-from predictor.answers.asked import Asked
 from predictor.answers.check import TIMES, Speed, check
 from predictor.answers.compare import compare
 from predictor.answers.diff import diff
 from predictor.answers.explain import explain
 from predictor.answers.fit_memory import fit_memory
-from predictor.answers.own_measurements import load_model
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion, load_model
 from predictor.catalogue.devices import precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
 from predictor.errors import OutOfRangeError
@@ -87,7 +86,7 @@ def _comparison(posted: ComparisonQuestion, question: Question) -> bytes:
     budget or deadline follow those that hold both; what does not fit in memory comes last. `pareto` marks what nothing
     else beats in both time and cost. `verdict` says in a sentence and as data what to rent.
     """
-    asked = Asked.of(question)
+    asked = ResolvedQuestion.of(question)
     gpus = len(asked.devices if posted.gpus else {offer.gpu for offer in asked.prices})
     check_work(question, gpus, repeats=2)  # its mode and the fastest; before measurements are fitted
     question = with_measurements(question, posted)
@@ -114,7 +113,7 @@ def _explanation(posted: ExplanationQuestion, question: Question) -> bytes:
     question = with_measurements(question, posted)
     _check_explained(question)
     explanations, scope = explain(question)
-    asked = Asked.of(question)
+    asked = ResolvedQuestion.of(question)
     about = [{name: [getattr(each, name)] for name in SCOPE_COLUMNS} for each in explanations]
     content = {
         "covers": [scope_of(asked, asked.known.model, columns) for columns in about],
@@ -127,7 +126,7 @@ def _explanation(posted: ExplanationQuestion, question: Question) -> bytes:
 
 def _check_explained(question: Question) -> None:
     """Refuse what would work too long: every mode of each GPU is answered."""
-    gpus = [gpu for gpu, _ in Asked.of(question).devices]
+    gpus = [gpu for gpu, _ in ResolvedQuestion.of(question).devices]
     if len(gpus) > MAX_EXPLAINED_GPUS:
         raise OutOfRangeError(
             f"{len(gpus)} GPUs are too many: at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
@@ -160,10 +159,10 @@ def _difference(posted: DifferenceQuestion, question: Question) -> bytes:
 
     The interval of the ratio is narrower than those of the times: errors of what both CNNs share cancel.
     """
-    offers = Asked.of(question).prices
+    offers = ResolvedQuestion.of(question).prices
     after = core_question(posted.changed, posted.gpus, load_model(question.model), offers)
     for each in (question, after):
-        check_work(each, len(Asked.of(each).devices), 2)  # its rows and its time by class
+        check_work(each, len(ResolvedQuestion.of(each).devices), 2)  # its rows and its time by class
     before = with_measurements(question, posted)
     found = diff(before, replace(after, measurements=before.measurements))
     return in_json({"differences": [{"sentence": each.sentence, **asdict(each)} for each in found]})
@@ -176,7 +175,7 @@ def _memory_plan(posted: MemoryPlanQuestion, question: Question) -> bytes:
     A plan is a mode, parts of the mini-batch, and blocks that are recomputed; `code` is PyTorch that does it. `without`
     holds the best plan without each of its concessions.
     """
-    layers, gpus = len(Asked.of(question).tables[0]), len(posted.gpus)
+    layers, gpus = len(ResolvedQuestion.of(question).tables[0]), len(posted.gpus)
     if layers * gpus > _MOST_LAYERS:
         raise OutOfRangeError(
             f"{layers:,} layers x {gpus} GPUs are too much work for one answer (at most {_MOST_LAYERS:,}). "

@@ -24,7 +24,7 @@ from api.routes.predictions import predicted
 from api.serving import ServingState, Snapshot, client_of, serving_of
 from api.store.measurements import find_rows, frame_of
 from api.store.uploads import MAX_ROWS, rows_of, table_sent
-from predictor.answers.own_measurements import OwnMeasurements
+from predictor.answers.resolved import OwnMeasurements
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import canonical_gpu_name
 

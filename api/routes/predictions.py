@@ -13,8 +13,8 @@ from api.openapi import question_body
 from api.parsing import answered, with_measurements
 from api.questions import PredictionQuestion, check_work
 from predictor.answers.answer import COLUMNS, Answer, answer
-from predictor.answers.asked import Asked, LeftOut, gpus_of, left_out_of
 from predictor.answers.question import Question
+from predictor.answers.resolved import LeftOut, ResolvedQuestion, gpus_of, left_out_of
 from predictor.errors import OutOfRangeError
 
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
@@ -51,7 +51,7 @@ def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> 
     OutOfRangeError if these are more than `max_rows` rows, or no GPU has any of the precisions.
     """
     parts, left_out = _parts(posted, question)
-    gpus = sum(len(Asked.of(part).devices) for part in parts)
+    gpus = sum(len(ResolvedQuestion.of(part).devices) for part in parts)
     rows = len(question.batch_sizes or _SEARCHED) * gpus
     if rows > max_rows:
         raise OutOfRangeError(

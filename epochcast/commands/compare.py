@@ -96,13 +96,13 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
 
 def _training(records: Sequence[Record], plan: Plan, question: Question) -> list[str]:
     """What is trained, as the line below the table says it."""
-    from predictor.answers.asked import Asked
+    from predictor.answers.resolved import ResolvedQuestion
 
     training = f"{plan.epochs:,} epochs" if plan.epochs > 1 else "1 epoch"
     sizes = {record["batch_size"] for record in records}
     return [
         records[0]["cnn"],
-        *filter(None, [Asked.of(question).part_in_words or question.data_set]),
+        *filter(None, [ResolvedQuestion.of(question).part_in_words or question.data_set]),
         *([f"{plan.trials:,} trainings"] if plan.trials > 1 else []),
         training,
         *([f"batch {sizes.pop():,}"] if len(sizes) == 1 else []),

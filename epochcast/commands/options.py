@@ -221,13 +221,13 @@ def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
     after @, else `image_size` of the options, else those of the data set, else 224 pixels. SchemaError if there is no
     such file or function, it fails, or two image sizes are given; BackendUnavailableError without PyTorch or Chainer.
     """
-    from predictor.answers.asked import Asked
+    from predictor.answers.resolved import ResolvedQuestion
     from proxy_cnns.user_cnns import named_table, names_a_file
 
     if not names_a_file(cnn):
         return cnn
     question = Question.of(None, None, 1, {name: options.get(name) for name in ("image_size", "data_set")})
-    return named_table(cnn, question.image_size, Asked.of(question).image_size_of(None))
+    return named_table(cnn, question.image_size, ResolvedQuestion.of(question).image_size_of(None))
 
 
 def cnns_or_layers(cnns: Iterable[str], options: Mapping[str, Any]) -> "list[str | LayerTable]":

@@ -124,14 +124,14 @@ def _predict_file(
 
 
 def _show(found: "Answer", output: Format, question: Question, verbose: bool) -> None:
-    from predictor.answers.asked import Asked
+    from predictor.answers.resolved import ResolvedQuestion
 
     records = found.records()
     if print_answer(records, output, found.scope):
         return
     letters, reasons = legend(chain.from_iterable(found.columns["extrapolates"]))
     samples = counted(question.samples, "sample") if question.samples else None
-    data = Asked.of(question).part_in_words or question.data_set or samples
+    data = ResolvedQuestion.of(question).part_in_words or question.data_set or samples
     for i, (some_cnn, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
         if i:
             print()

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from predictor.answers import notes
-from predictor.answers.asked import Asked
 from predictor.answers.grid import TIMES, Floats, Places
 from predictor.answers.loading import LOADING_TIMES, STARTS, loading_in_words
 from predictor.answers.notes import Co2Basis, EnergyBasis, as_answered
@@ -32,6 +31,7 @@ from predictor.answers.offers import (
     rented_rows,
 )
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.answers.sizes import (
     batch_sizes_to_try,
     best_of_gpus,
@@ -204,8 +204,8 @@ _NUMBERS = (
 def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, list[Any]]:
     """All of `COLUMNS` as lists of plain values; `best` is `best_batch`."""
     iterations, numbers = rows.iterations, rows.numbers
-    question, table, n = iterations.asked.question, iterations.table, len(iterations.device)
-    samples, reasons = iterations.asked.samples, iterations.reasons()
+    question, table, n = iterations.resolved.question, iterations.table, len(iterations.device)
+    samples, reasons = iterations.resolved.samples, iterations.reasons()
     keys = list(map(id, reasons))  # batch sizes share their tuples
     of_keys = dict(zip(keys, reasons, strict=True))
     answered = {key: _answered(some) for key, some in of_keys.items()}
@@ -271,13 +271,13 @@ def answer(question: Question) -> Answer:
     `best_batch` marks, and the largest that fits. SchemaError, OutOfRangeError, UnknownCnnError or UnknownGpuError if
     the question makes no sense; nothing is answered then.
     """
-    asked = Asked.of(question, "predict")
-    model, columns = asked.known.model, {name: list[Any]() for name in COLUMNS}
-    for rows, best in _searched(asked) if question.batch_sizes is None else _at_sizes(asked):
+    resolved = ResolvedQuestion.of(question, "predict")
+    model, columns = resolved.known.model, {name: list[Any]() for name in COLUMNS}
+    for rows, best in _searched(resolved) if question.batch_sizes is None else _at_sizes(resolved):
         for name, values in columns_of(rows, best).items():
             columns[name] += values
-    loading = loading_in_words(asked, columns["image_size"][0], by_offer=False)
-    scope = scope_of(asked, model, columns, loading)
+    loading = loading_in_words(resolved, columns["image_size"][0], by_offer=False)
+    scope = scope_of(resolved, model, columns, loading)
     return Answer(columns, scope, len(question.batch_sizes or [0]))
 
 
@@ -286,32 +286,32 @@ def predict(cnn: object, gpus: object, batch_sizes: Any = None, **options: Any) 
     return answer(Question(cnn, gpus, batch_sizes, **options)).rows()
 
 
-def _at_sizes(asked: Asked) -> Iterator[tuple[OfferRows, list[bool]]]:
+def _at_sizes(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool]]]:
     """Of each CNN, all batch sizes of the question, and which are the best of their GPU."""
-    sizes, gpus = asked.question.batch_sizes, [gpu for gpu, _ in asked.devices]
-    local_sizes, rentals = asked.local_sizes(sizes), rentals_of(asked, gpus)
-    for table in asked.tables:
-        rows = rented_rows(asked, table, local_sizes, rentals).with_epochs()
+    sizes, gpus = resolved.question.batch_sizes, [gpu for gpu, _ in resolved.devices]
+    local_sizes, rentals = resolved.local_sizes(sizes), rentals_of(resolved, gpus)
+    for table in resolved.tables:
+        rows = rented_rows(resolved, table, local_sizes, rentals).with_epochs()
         numbers, shape = rows.numbers, (len(gpus), len(sizes))
         time_s = numbers["epoch_time_s"]
-        if asked.samples is None:
+        if resolved.samples is None:
             time_s = numbers["iteration_time_ms"] / numbers["batch_size"]
         best = best_of_gpus(time_s.reshape(shape), numbers["fits_in_memory"].reshape(shape))
         yield rows, best.ravel().tolist()
 
 
-def _searched(asked: Asked) -> Iterator[tuple[OfferRows, list[bool]]]:
+def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool]]]:
     """Of each CNN and GPU, the common, the fastest and the largest batch size, and which is the fastest."""
-    samples, n, gpus = asked.samples, asked.question.n_gpus, [gpu for gpu, _ in asked.devices]
-    shares = n * asked.question.parts
-    for table in asked.tables:
-        local = largest_local_batch_sizes(table, asked.devices)
+    samples, n, gpus = resolved.samples, resolved.question.n_gpus, [gpu for gpu, _ in resolved.devices]
+    shares = n * resolved.question.parts
+    for table in resolved.tables:
+        local = largest_local_batch_sizes(table, resolved.devices)
         largest = [None if size is None else size * n for size in local]
         tried = batch_sizes_to_try(largest, samples, shares)
         common = common_batch_size(largest, samples, shares)
         sizes = sorted({*tried, *(size for size in largest if size and size <= (samples or size))})
-        local_sizes = asked.local_sizes(sizes)
-        rows = rented_rows(asked, table, local_sizes, rentals_of(asked, gpus)).with_epochs()
+        local_sizes = resolved.local_sizes(sizes)
+        rows = rented_rows(resolved, table, local_sizes, rentals_of(resolved, gpus)).with_epochs()
         rates = rows.numbers["throughput_samples_per_s"].reshape(len(gpus), -1)
         if samples:  # a last mini-batch of few images takes as long as the others
             rates = 1 / rows.numbers["epoch_time_s"].reshape(len(gpus), -1)
@@ -342,7 +342,7 @@ _COMPILED_MEMORY = (
 
 
 def scope_of(
-    asked: Asked,
+    resolved: ResolvedQuestion,
     model: Model,
     columns: Mapping[str, Sequence[Any]],
     loading: str = "data loading is excluded",
@@ -351,22 +351,22 @@ def scope_of(
 
     `columns` are `SCOPE_COLUMNS` of each row; `loading` is what `predictor.answers.loading.loading_in_words` says.
     """
-    question = asked.question
-    modes = [asked.training.in_precision(precision) for precision in dict.fromkeys(columns["precision"])]
+    question = resolved.question
+    modes = [resolved.training.in_precision(precision) for precision in dict.fromkeys(columns["precision"])]
     precisions = " or ".join(map(_arithmetic, modes))
     formats = " or ".join(dict.fromkeys(mode.memory_format for mode in modes))
     words = [question.framework, precisions, formats, question.capture, question.optimizer]
     sentences = [
-        *(f"{gpu}." for gpu in asked.left_out),
+        *(f"{gpu}." for gpu in resolved.left_out),
         f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
         *_accumulation(question),
-        *([_COPIES] if asked.images_from_host and question.framework in model.fed_frameworks else []),
-        *asked.other_forms,
+        *([_COPIES] if resolved.images_from_host and question.framework in model.fed_frameworks else []),
+        *resolved.other_forms,
         *_sources(model.card, columns["method"], columns["trained_on"]),
-        *_epoch(asked),
-        *_compiling(asked),
+        *_epoch(resolved),
+        *_compiling(resolved),
         "Times of the GPU do not depend on the optimizer: the training data does not distinguish it.",
         _MEMORY[memory_estimate_validated(question.framework)],
         *([_COMPILED_MEMORY] if question.capture in COMPILED else []),
@@ -403,28 +403,28 @@ def _accumulation(question: Question) -> list[str]:
     ]
 
 
-def _epoch(asked: Asked) -> list[str]:
-    if asked.samples is None:
+def _epoch(resolved: ResolvedQuestion) -> list[str]:
+    if resolved.samples is None:
         return []
-    images, validated = asked.part_in_words, asked.question.validation_samples
+    images, validated = resolved.part_in_words, resolved.question.validation_samples
     sentences = [] if images is None else [f"An epoch is {images}."]
     validation = f"an approximate forward pass over {validated:,} validation samples"
     return [*sentences, f"Epochs include {validation if validated else 'no validation pass'}."]
 
 
-def _compiling(asked: Asked) -> list[str]:
+def _compiling(resolved: ResolvedQuestion) -> list[str]:
     """The first iteration of compiled CNNs, which no epoch includes."""
-    if asked.question.capture not in COMPILED:
+    if resolved.question.capture not in COMPILED:
         return []
     return [
-        f"Compiling takes {compiling_in_words(asked)} on the hosts where it was measured: no epoch includes it, the "
+        f"Compiling takes {compiling_in_words(resolved)} on the hosts where it was measured: no epoch includes it, the "
         "start of a training does (start_s)."
     ]
 
 
-def compiling_in_words(asked: Asked) -> str:
+def compiling_in_words(resolved: ResolvedQuestion) -> str:
     """Seconds in which the CNNs compile, the least and the most: ``about 14 to 36 s within a factor of 1.8``."""
-    seconds = [compile_seconds(table) for table in asked.tables]
+    seconds = [compile_seconds(table) for table in resolved.tables]
     ends = dict.fromkeys(f"{end:.0f}" for end in (min(seconds), max(seconds)))
     return f"about {' to '.join(ends)} s within a factor of {compile_spread():.1f}"
 

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.asked import Asked
 from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
 from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
 from predictor.answers.options import check_read, options_of
-from predictor.answers.own_measurements import OwnMeasurements, load_model
 from predictor.answers.question import ANCHOR_FIELDS, MiniBatch, Question
+from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_model
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import Mode
@@ -346,10 +345,10 @@ class BulkAnswers:
 
     def _gridded(self, question: Question) -> dict[str, _Grid]:
         """The answer to a question, a grid for each GPU by its name."""
-        asked = Asked.of(question)
-        model, devices, [table] = asked.known.model, asked.devices, asked.tables
-        local_sizes = asked.local_sizes(question.batch_sizes)
-        rows = rented_rows(asked, table, local_sizes, rentals_of(asked, [gpu for gpu, _ in devices]))
+        resolved = ResolvedQuestion.of(question)
+        model, devices, [table] = resolved.known.model, resolved.devices, resolved.tables
+        local_sizes = resolved.local_sizes(question.batch_sizes)
+        rows = rented_rows(resolved, table, local_sizes, rentals_of(resolved, [gpu for gpu, _ in devices]))
         reasons = rows.iterations.reasons()
         joined = {
             id(some): "; ".join(map(str, as_answered(some))) for some in reasons
@@ -373,7 +372,7 @@ class BulkAnswers:
                 model=model,
                 mode=mode,
                 between=question.workers == 0,
-                samples=asked.samples or 0,
+                samples=resolved.samples or 0,
             )
         return grids
 
@@ -389,7 +388,7 @@ class BulkAnswers:
         more = {"anchors": [anchor]} if anchor else {}
         usual = {name: value for name, value in self.defaults.items() if name not in _OWN}
         question = Question(cells["cnn"], gpus, batch_sizes, **(usual | given | more))
-        table = self._table(cells["cnn"], Asked.of(question).image_size_of(cells["cnn"]))
+        table = self._table(cells["cnn"], ResolvedQuestion.of(question).image_size_of(cells["cnn"]))
         return replace(question, cnn=table, image_size=None)
 
     def _table(self, cnn: str, image_size: int | None) -> LayerTable:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from predictor.answers.answer import PredictionRow, answer
-from predictor.answers.asked import Asked, Training
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion, Training
 from predictor.catalogue.devices import Gpu, default_precision, fast_mode_of, is_cpu, precisions_of
 from predictor.catalogue.links import all_links, find_link
 from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Mode, chainer_lacks
@@ -85,7 +85,7 @@ def _is_offered(mode: Mode) -> bool:
 
 def mode_changes(question: Question) -> Iterator[Change]:
     """Precisions and memory formats in which the training may run instead of those asked."""
-    [(gpu, mode)] = Asked.of(question).devices
+    [(gpu, mode)] = ResolvedQuestion.of(question).devices
     precision, memory_format = mode.precision, mode.memory_format
     amp, plain = precision.startswith("amp"), default_precision(gpu, mode.framework)
     changes: list[tuple[str, str, str, str, str]] = []

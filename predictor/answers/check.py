@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from predictor.answers.answer import PredictionRow, answer
-from predictor.answers.asked import Asked
 from predictor.answers.changes import Change, batch_changes, link_changes, mode_changes, worker_changes
 from predictor.answers.notes import estimate, number, percent, rounded, rounded_duration, usd
 from predictor.answers.options import check_options, option
 from predictor.answers.question import Question, named
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.offers import hourly_usd
 from predictor.errors import SchemaError
 
@@ -344,7 +344,7 @@ def _ranked(checked: _Checked, epochs: int) -> tuple[Cause, ...]:
     hours = None
     if row.iterations_per_epoch is not None:
         hours = epochs * row.iterations_per_epoch * measured_ms / 3.6e6
-    offer = Asked.of(question).cheapest_of([row.gpu]).get(row.gpu)
+    offer = ResolvedQuestion.of(question).cheapest_of([row.gpu]).get(row.gpu)
     usd_per_hour = None if offer is None else question.nodes * hourly_usd(offer, question.spot)
     causes = []
     for name, weighted in by_name.items():

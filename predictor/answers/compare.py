@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.answers.answer import columns_of, plain, scope_of
-from predictor.answers.asked import Asked, gpus_of
 from predictor.answers.compared import ComparedGpus, GpuAnswers
 from predictor.answers.interruptions import NOT_COUNTED, Interruptions
 from predictor.answers.loading import STARTS, data_exceeded, feed_of_offers, loading_in_words
@@ -25,6 +24,7 @@ from predictor.answers.ranking import (
     ranking_order,
     within,
 )
+from predictor.answers.resolved import ResolvedQuestion, gpus_of
 from predictor.answers.verdict import Compiled, Verdict, verdict_of
 from predictor.catalogue.devices import Gpu, fast_mode_of
 from predictor.errors import OutOfRangeError, SchemaError
@@ -88,7 +88,7 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
             f"{named('interruptions_per_day')} {plan.interruptions_per_day:g} is of spot machines. Pass "
             f"{named('spot')}, too, or leave it out."
         ).about("interruptions_per_day")
-    comparer = Comparer.of(Asked.of(question, "compare"), plan)
+    comparer = Comparer.of(ResolvedQuestion.of(question, "compare"), plan)
     usual, which = comparer.answers()
     priced = comparer.priced(usual, which)
     fast = comparer.fast(usual, which)
@@ -170,17 +170,17 @@ class Priced:
 class Comparer:
     """A comparison of GPUs on offers; `reference` is the GPU to compare the others with, if one was asked for."""
 
-    asked: Asked
+    resolved: ResolvedQuestion
     plan: Plan
     compared: ComparedGpus
     reference: Sequence[Gpu]
 
     @classmethod
-    def of(cls, asked: Asked, plan: Plan, *, may_share: bool = True) -> Comparer:
+    def of(cls, resolved: ResolvedQuestion, plan: Plan, *, may_share: bool = True) -> Comparer:
         """Read the question; errors as of `ComparedGpus.of`."""
-        compared = ComparedGpus.of(asked, plan, may_share)
-        reference = () if plan.relative_to is None else gpus_of(plan.relative_to, asked.question.precision)
-        return cls(asked, plan, compared, reference)
+        compared = ComparedGpus.of(resolved, plan, may_share)
+        reference = () if plan.relative_to is None else gpus_of(plan.relative_to, resolved.question.precision)
+        return cls(resolved, plan, compared, reference)
 
     def answers(self) -> tuple[GpuAnswers, Places]:
         """The iterations of the GPUs as asked, and which of its ways each machine takes.
@@ -193,7 +193,7 @@ class Comparer:
     @cached_property
     def machines(self) -> Machines:
         """Every offer of the GPUs compared."""
-        question, plan = self.asked.question, self.plan
+        question, plan = self.resolved.question, self.plan
         per_node = question.team.per_node
         rented = [
             (place, offer)
@@ -205,9 +205,9 @@ class Comparer:
             1 if offer is None or plan.trials == 1 else math.floor(offer.gpu_count) // per_node
             for offer in offers
         ]
-        feed = feed_of_offers(self.asked, self.compared.table.image_size, offers)
+        feed = feed_of_offers(self.resolved, self.compared.table.image_size, offers)
         gpu = np.array([place for place, _ in rented])
-        return Machines(gpu, Offers.of(self.asked, offers, feed), np.array(at_once))
+        return Machines(gpu, Offers.of(self.resolved, offers, feed), np.array(at_once))
 
     def _taken(self, answers: GpuAnswers) -> Places:
         """Which way of each machine's GPU is taken there."""
@@ -218,7 +218,7 @@ class Comparer:
         places = answers.first[machines.gpu][machine] + which
         rows, one = self._rows_on(answers, machine, places), which == 0
         numbers, long = rows.numbers, _total_h(self.plan, machines.at_once, rows.rows(np.flatnonzero(one)))[0]
-        nodes = self.asked.question.nodes
+        nodes = self.resolved.question.nodes
         most = np.array(
             [math.inf if offer is None else offer.gpu_count * nodes for offer in machines.offers.each]
         )
@@ -247,7 +247,7 @@ class Comparer:
 
     def fast(self, usual: GpuAnswers, which: Places) -> Priced | None:
         """The same trainings in the fastest common mode of each GPU that has one; None if a precision was given."""
-        question, training = self.asked.question, self.asked.training
+        question, training = self.resolved.question, self.resolved.training
         if question.precision is not None or question.is_whole:
             return None
         gpus: dict[tuple[str, str], list[int]] = {}
@@ -273,10 +273,10 @@ class Comparer:
 
         None if it is asked for already, not predicted, or several GPUs train together.
         """
-        asked, question = self.asked, self.asked.question
+        resolved, question = self.resolved, self.resolved.question
         if question.capture != "eager" or row.link is not None:
             return None
-        compiling, gpu = replace(asked.training, capture="compile"), [int(self.machines.gpu[best])]
+        compiling, gpu = replace(resolved.training, capture="compile"), [int(self.machines.gpu[best])]
         modes = [(compiling, gpu)]
         if row.fast_precision is not None:
             memory_format = row.fast_memory_format or question.memory_format or "nchw"
@@ -295,7 +295,7 @@ class Comparer:
         """The rows of these places, best first, with all that compares them with each other."""
         columns = self._columns(priced, ranked) | _fast_columns(priced, ranked, fast)
         for gpu in self.reference:
-            devices = self.asked.training.on_each([gpu])
+            devices = self.resolved.training.on_each([gpu])
             columns |= replace(self, compared=replace(self.compared, devices=devices), reference=()).relative(
                 columns
             )
@@ -335,7 +335,7 @@ class Comparer:
         one_h = np.where(used == used_by_one, math.nan, one_h)
         n, total_usd, missed = len(places), priced.total_usd[places], priced.misses_by
         hours, usd, nothing = time_h.tolist(), plain(total_usd), [None] * len(places)
-        interrupted = Interruptions.of(plan, self.asked.question.nodes)
+        interrupted = Interruptions.of(plan, self.resolved.question.nodes)
         work_h = _work_h(plan, at_once[machine], numbers)[0]
         again = 1.0 if interrupted is None else interrupted.expected_h(work_h, restart_h=0.0) / work_h
         trained = again * plan.trials * plan.epochs
@@ -344,7 +344,7 @@ class Comparer:
             "region": [None if offer is None else offer.region for offer in offers],
             "usd_per_hour": plain(per_hour),
             "vcpus": [None if offer is None else offer.vcpus for offer in offers],
-            "data_exceeds": data_exceeded(self.asked.data_set, offers),
+            "data_exceeds": data_exceeded(self.resolved.data_set, offers),
             "one_gpu_time_h": plain(one_h),
             "one_gpu_cost_usd": plain(one_h * per_hour),
             "cost_low_usd": plain(numbers[EPOCH_TIMES[1]] * per_hour / 3600.0),
@@ -374,10 +374,10 @@ class Comparer:
     def scope(self, answers: GpuAnswers) -> str:
         """What the answers include and exclude."""
         devices = answers.iterations.devices
-        loading = loading_in_words(self.asked, self.compared.table.image_size, by_offer=True)
+        loading = loading_in_words(self.resolved, self.compared.table.image_size, by_offer=True)
         columns = devices.words | {"precision": [mode.precision for _, mode in devices.each]}
-        scope = scope_of(self.asked, self.asked.known.model, columns, loading)
-        uncounted = self.asked.question.spot and self.plan.interruptions_per_day is None
+        scope = scope_of(self.resolved, self.resolved.known.model, columns, loading)
+        uncounted = self.resolved.question.spot and self.plan.interruptions_per_day is None
         return f"{scope} {NOT_COUNTED}" if uncounted else scope
 
 
@@ -409,7 +409,7 @@ def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Column
 
 def _total_h(plan: Plan, at_once: Places, rows: OfferRows) -> list[Array]:
     """Hours of all trials, interruptions and set-up, and the ends of their interval."""
-    interrupted = Interruptions.of(plan, rows.iterations.asked.question.nodes)
+    interrupted = Interruptions.of(plan, rows.iterations.resolved.question.nodes)
     work_h = _work_h(plan, at_once, rows.numbers)
     expected = work_h if interrupted is None else list(map(interrupted.expected_h, work_h))
     return [hours + plan.setup_h for hours in expected]

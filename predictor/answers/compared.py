@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from predictor.answers.asked import Asked, Device, Training
 from predictor.answers.grid import Iterations
 from predictor.answers.offers import rentals_of
 from predictor.answers.question import MiniBatch, Plan, named
+from predictor.answers.resolved import Device, ResolvedQuestion, Training
 from predictor.answers.sizes import (
     batch_sizes_to_try,
     best_of_gpus,
@@ -60,7 +60,7 @@ class ComparedGpus:
     that are searched. `may_share`: several GPUs of an offer may share the mini-batch of one.
     """
 
-    asked: Asked
+    resolved: ResolvedQuestion
     plan: Plan
     devices: list[Device]
     common: int | None
@@ -68,9 +68,9 @@ class ComparedGpus:
     may_share: bool
 
     @classmethod
-    def of(cls, asked: Asked, plan: Plan, may_share: bool) -> ComparedGpus:
+    def of(cls, resolved: ResolvedQuestion, plan: Plan, may_share: bool) -> ComparedGpus:
         """Read the question; SchemaError if it is about several CNNs, or has no epoch."""
-        question, samples = asked.question, asked.samples
+        question, samples = resolved.question, resolved.samples
         if len(as_list(question.cnn)) > 1:
             raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
         if samples is None:
@@ -78,21 +78,21 @@ class ComparedGpus:
                 f"a training's cost needs the samples of an epoch. Pass {named('samples')}, or a data set such as "
                 "'imagenet'."
             ).about("samples")
-        _ = asked.known, asked.loading  # refuse what contradicts itself before anything is searched
-        [table] = asked.tables
+        _ = resolved.known, resolved.loading  # refuse what contradicts itself before anything is searched
+        [table] = resolved.tables
         common, tried = None, question.batch_sizes
         if tried is None:
             shares = question.n_gpus * question.parts
-            largest = _largest(asked, table, asked.devices)
+            largest = _largest(resolved, table, resolved.devices)
             common = common_batch_size(largest, samples, shares)
             tried = sorted({*batch_sizes_to_try(largest, samples, shares), common})
-        asked.local_sizes(tried)
-        return cls(asked, plan, asked.devices, common, tried, may_share)
+        resolved.local_sizes(tried)
+        return cls(resolved, plan, resolved.devices, common, tried, may_share)
 
     @property
     def table(self) -> LayerTable:
         """The CNN."""
-        return self.asked.tables[0]
+        return self.resolved.tables[0]
 
     @cached_property
     def gpus(self) -> list[Gpu]:
@@ -101,8 +101,8 @@ class ComparedGpus:
 
     @cached_property
     def _offers(self) -> dict[str, tuple[Offer, ...]]:
-        question = self.asked.question
-        return offers_of_each(self.asked.prices, question.team.per_node, spot=question.spot)
+        question = self.resolved.question
+        return offers_of_each(self.resolved.prices, question.team.per_node, spot=question.spot)
 
     def offers_of(self, gpu: Gpu) -> tuple[Offer, ...]:
         """Offers of a GPU with enough of them, cheapest first."""
@@ -113,8 +113,8 @@ class ComparedGpus:
         """The batch size at which each GPU is compared; None where they were given."""
         if self.common is None:
             return None
-        shares = self.asked.question.n_gpus * self.asked.question.parts
-        largest = _largest(self.asked, self.table, self.devices)
+        shares = self.resolved.question.n_gpus * self.resolved.question.parts
+        largest = _largest(self.resolved, self.table, self.devices)
         return compared_batch_sizes(self.common, largest, shares)
 
     @cached_property
@@ -123,11 +123,11 @@ class ComparedGpus:
 
         None where it is not known what joins them: one GPU of an offer is taken to work, then.
         """
-        question = self.asked.question
+        question = self.resolved.question
         if not self.may_share or question.n_gpus > 1 or self.plan.trials > 1 or question.is_whole:
             return [[]] * len(self.gpus)
         prices_of: dict[str, list[Offer]] = {}
-        for offer in self.asked.prices:
+        for offer in self.resolved.prices:
             prices_of.setdefault(offer.gpu, []).append(offer)
         links: dict[str, Link] = {}
         return [
@@ -138,8 +138,8 @@ class ComparedGpus:
     @cached_property
     def _shares(self) -> dict[int, dict[int, int]]:
         """By a number of GPUs, the images of one of them at each batch size tried that they share evenly."""
-        numbers = {team.n_gpus for teams in self._teams for team in teams} | {self.asked.question.n_gpus}
-        return {n: MiniBatch.even(self.tried, n, self.asked.question.parts) for n in numbers}
+        numbers = {team.n_gpus for teams in self._teams for team in teams} | {self.resolved.question.n_gpus}
+        return {n: MiniBatch.even(self.tried, n, self.resolved.question.parts) for n in numbers}
 
     def _ways(self, place: int, size: int) -> list[tuple[Team, int]]:
         """Teams of a GPU, each with the images of one of its GPUs: a mini-batch of `size` shared.
@@ -149,14 +149,14 @@ class ComparedGpus:
         teams = self._teams[place]
         ways = [(team, self._shares[team.n_gpus].get(size)) for team in teams]
         if self.common is not None and self.plan.rank_by == "time":
-            most = min(MAX_BATCH_SIZE, self.asked.samples or 0)
+            most = min(MAX_BATCH_SIZE, self.resolved.samples or 0)
             ways += [(team, size) for team in teams if size * team.n_gpus <= most]
         return [(team, part) for team, part in ways if part is not None]
 
     def answers(self) -> GpuAnswers:
         """The iterations of the GPUs as asked."""
-        asked, gpus, tried, n = self.asked, self.gpus, self.tried, self.asked.question.n_gpus
-        own = [rental.team for rental in rentals_of(asked, gpus)] if n > 1 else [None] * len(gpus)
+        resolved, gpus, tried, n = self.resolved, self.gpus, self.tried, self.resolved.question.n_gpus
+        own = [rental.team for rental in rentals_of(resolved, gpus)] if n > 1 else [None] * len(gpus)
         asked_sizes = self._compared_sizes
         parts = {
             part
@@ -168,7 +168,7 @@ class ComparedGpus:
         tried_parts = [own_share[size] for size in tried]
         local_sizes = sorted({*tried_parts, *parts})
         at = {size: place for place, size in enumerate(local_sizes)}
-        singles = Iterations.of(asked, self.table, [(asked.training, self.devices)], local_sizes)
+        singles = Iterations.of(resolved, self.table, [(resolved.training, self.devices)], local_sizes)
         teams: list[Team | None] = list(
             dict.fromkeys([None, *own, *(t for some in self._teams for t in some)])
         )
@@ -202,10 +202,14 @@ class ComparedGpus:
         The compared one is the common one, as far as the GPU holds it; else the best, where none fits the one that
         needs least memory. Rows are GPU by GPU, with the sizes tried.
         """
-        shape, asked, tried = (len(whole.devices.each), len(self.tried)), self.asked, np.array(self.tried)
+        shape, resolved, tried = (
+            (len(whole.devices.each), len(self.tried)),
+            self.resolved,
+            np.array(self.tried),
+        )
         time_ms, images = whole.times["iteration_time_ms"], whole.batch_size
         time_s = epoch_times_s(
-            time_ms, images, asked.samples or 0, asked.question.validation_samples, asked.known.model,
+            time_ms, images, resolved.samples or 0, resolved.question.validation_samples, resolved.known.model,
             whole.devices.each[0][1],
         )  # fmt: skip
         best = best_of_gpus(time_s.reshape(shape), whole.fits.reshape(shape))
@@ -214,7 +218,7 @@ class ComparedGpus:
             place = np.searchsorted(tried, self._compared_sizes)
         fast = place
         if self.common is not None:
-            most = np.array([size or 0 for size in whole.devices.largest]) * asked.question.n_gpus
+            most = np.array([size or 0 for size in whole.devices.largest]) * resolved.question.n_gpus
             fast = fastest_sizes((images / time_ms).reshape(shape), tried <= most[:, None])
             fast = np.where(fast < 0, place, fast)
         return tried[place].tolist(), tried[fast].tolist(), best[np.arange(len(place)), place]
@@ -253,15 +257,15 @@ class ComparedGpus:
         )
         found = self._same_rows(usual, modes, rows, 2 * n_ways)
         answers = GpuAnswers(found, new_first, n_ways, usual.is_best[places])
-        asked, table = self.asked, self.table
+        resolved, table = self.resolved, self.table
         others = [
             unknown
             for training, some in modes
-            for unknown in [not asked.anchors(table, training)] * len(some)
+            for unknown in [not resolved.anchors(table, training)] * len(some)
         ]
-        if not any(others) or not asked.anchors(table, asked.training):
+        if not any(others) or not resolved.anchors(table, resolved.training):
             return answers
-        gpus = [(asked.training, places.tolist())]
+        gpus = [(resolved.training, places.tolist())]
         before = self._same_rows(usual, gpus, first, np.ones_like(first), anchored=False)
         ratio = usual.iterations.times["iteration_time_ms"][first] / before.times["iteration_time_ms"]
         factor = np.repeat(np.where(others, ratio, 1.0), 2 * n_ways)
@@ -285,16 +289,16 @@ class ComparedGpus:
         trainings = [
             (training, training.on_each([self.gpus[place] for place in places])) for training, places in modes
         ]
-        singles = Iterations.of(self.asked, self.table, trainings, local_sizes.tolist(), anchored)
+        singles = Iterations.of(self.resolved, self.table, trainings, local_sizes.tolist(), anchored)
         device = np.repeat(np.arange(len(n_rows)), n_rows)
         same = singles.rows(device * len(local_sizes) + np.searchsorted(local_sizes, local))
         return same.with_teams(usual.iterations.teams, usual.iterations.team[rows])
 
 
-def _largest(asked: Asked, table: LayerTable, devices: Sequence[Device]) -> list[int | None]:
+def _largest(resolved: ResolvedQuestion, table: LayerTable, devices: Sequence[Device]) -> list[int | None]:
     """The largest batch size that as many of each GPU hold as train together."""
     largest = largest_local_batch_sizes(table, devices)
-    return [None if size is None else size * asked.question.n_gpus for size in largest]
+    return [None if size is None else size * resolved.question.n_gpus for size in largest]
 
 
 def _teams_of(

@@ -12,12 +12,12 @@ from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
 from predictor.answers.answer import PredictionRow, answer
-from predictor.answers.asked import Asked
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.explain import class_times_ms
 from predictor.answers.grid import forecasts_of
 from predictor.answers.notes import number
 from predictor.answers.question import Question, named
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import Gpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import SchemaError
@@ -112,7 +112,7 @@ def diff(before: Question, after: Question) -> list[Difference]:
             raise SchemaError(f"{named('batch_size')} is missing: a change is compared at given ones.").about(
                 "batch_sizes"
             )
-        if len(Asked.of(question).tables) != 1:
+        if len(ResolvedQuestion.of(question).tables) != 1:
             raise SchemaError("a change is from one CNN to another. Give one before and one after.")
     if list(before.batch_sizes) != list(after.batch_sizes):
         raise SchemaError(
@@ -136,7 +136,7 @@ class _Split(NamedTuple):
 
 def _splits(question: Question) -> dict[tuple[str, int], _Split]:
     """GPU time by class and by operator, by GPU and batch size."""
-    asked = Asked.of(question)
+    asked = ResolvedQuestion.of(question)
     [table] = asked.tables
     sizes = sorted(set(asked.local_sizes(question.batch_sizes)))
     anchors = asked.anchors(table, asked.training)

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.answers.answer import SCOPE_COLUMNS, scope_of
-from predictor.answers.asked import Asked, Device
 from predictor.answers.bounds import (
     GPU_BOUNDS,
     OVERHEAD,
@@ -32,6 +31,7 @@ from predictor.answers.changes import other_modes
 from predictor.answers.grid import TIMES, WORDS, forecasts_of, split_traffic, with_shares
 from predictor.answers.notes import Reason, as_answered, reason_of
 from predictor.answers.question import Question
+from predictor.answers.resolved import Device, ResolvedQuestion
 from predictor.catalogue.devices import device_of, is_cpu, rates_of
 from predictor.catalogue.modes import COMPILED, Mode, products_in_fp32
 from predictor.cnns.layer_table import LayerTable
@@ -239,22 +239,22 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     In the order of the question's CNNs, then its GPUs; the times are those of `predictor.answers.answer.answer`.
     Samples are needed for the constant of the small-batch law. Errors as of any question: nothing is answered then.
     """
-    asked = Asked.of(question, "explain")
+    resolved = ResolvedQuestion.of(question, "explain")
     explanations = []
-    for table in asked.tables:
-        anchors = asked.anchors(table, asked.training)
-        for device in asked.devices:
-            subject = _Subject(asked, table, device, question.batch_sizes, anchors, question.method)
+    for table in resolved.tables:
+        anchors = resolved.anchors(table, resolved.training)
+        for device in resolved.devices:
+            subject = _Subject(resolved, table, device, question.batch_sizes, anchors, question.method)
             explanations.append(_explained(subject))
     columns = {name: [getattr(explanation, name) for explanation in explanations] for name in SCOPE_COLUMNS}
-    return explanations, scope_of(asked, asked.known.model, columns)
+    return explanations, scope_of(resolved, resolved.known.model, columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Subject:
     """What is explained: one CNN on one device at some batch sizes, by a method and with anchors."""
 
-    asked: Asked
+    resolved: ResolvedQuestion
     table: LayerTable
     device: Device
     sizes: Sequence[int] | Array
@@ -263,7 +263,9 @@ class _Subject:
 
     def forecast(self) -> IterationForecast:
         """The model's forecast."""
-        return forecasts_of(self.asked, self.table, [self.device], self.sizes, self.anchors, self.method)[0]
+        return forecasts_of(self.resolved, self.table, [self.device], self.sizes, self.anchors, self.method)[
+            0
+        ]
 
     def by_bound(self, forecast: IterationForecast) -> dict[str, Array]:
         """GPU time by what bounds it."""
@@ -273,7 +275,7 @@ class _Subject:
 
 
 def _explained(subject: _Subject) -> Explanation:
-    table, (gpu, mode), sizes = subject.table, subject.device, subject.asked.question.batch_sizes
+    table, (gpu, mode), sizes = subject.table, subject.device, subject.resolved.question.batch_sizes
     forecast = subject.forecast()
     for ms, size in zip(forecast.iteration_time_ms, sizes, strict=True):
         if not (np.isfinite(ms) and ms > 0):
@@ -364,7 +366,7 @@ def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, 
         own_ms, plain_ms = (
             replace(subject, table=compared).forecast().iteration_time_ms for compared in (table, plain_table)
         )
-        sizes, mode = subject.asked.question.batch_sizes, subject.device[1]
+        sizes, mode = subject.resolved.question.batch_sizes, subject.device[1]
         own_gib, plain_gib = (
             np.array(peak_memories_gib(compared, sizes, mode)) for compared in (table, plain_table)
         )
@@ -375,7 +377,7 @@ def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, 
 
 def _law(subject: _Subject) -> SmallBatchLaw | None:
     """The small-batch law from batch size 1 to the largest measured one, independent of the question's batch sizes."""
-    samples, model = subject.asked.samples, subject.asked.known.model
+    samples, model = subject.resolved.samples, subject.resolved.known.model
 
     def k_s(iteration_time_ms: float) -> float:
         return float(model.epoch_time_s([float(samples or 0)], [iteration_time_ms], subject.device[1])[0])
@@ -401,7 +403,7 @@ def _switches(subject: _Subject) -> tuple[Switch, ...]:
     gpu, mode = subject.device
     if mode.is_compiled:
         return ()
-    library = subject.asked.known.model.layers.measured_library(library_mode(gpu, mode))
+    library = subject.resolved.known.model.layers.measured_library(library_mode(gpu, mode))
     if library is None:
         return ()
     subject = replace(subject, sizes=library.batch_sizes, anchors=(), method="auto")

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from predictor.answers.asked import Asked
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.changes import fast_training, in_mode
 from predictor.answers.compare import Comparer, Priced
 from predictor.answers.notes import duration_estimate, estimate, percent
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, short_offer
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import Gpu, precisions_of, short_name
 from predictor.catalogue.modes import Mode, mode_in_words
 from predictor.checks import positive_number
@@ -230,10 +230,10 @@ class _Search:
             if is_wrong:
                 option = "batch_size" if name == "batch_sizes" else name
                 raise SchemaError(f"{named(option)}{words}").about(name)
-        asked = Asked.of(question, "compare")
-        asked.local_sizes(sizes)  # refuse what cannot be shared evenly
+        resolved = ResolvedQuestion.of(question, "compare")
+        resolved.local_sizes(sizes)  # refuse what cannot be shared evenly
         most = math.inf if memory_gib is None else positive_number(named("memory_gib"), memory_gib)
-        gpus = {gpu.name: gpu for gpu, _ in asked.devices if gpu.memory_gib is not None}
+        gpus = {gpu.name: gpu for gpu, _ in resolved.devices if gpu.memory_gib is not None}
         if not gpus:
             raise SchemaError("the memory of these devices is not known. Ask about GPUs.").about("gpus")
         usable = {name: USABLE_SHARE * min(most, gpu.memory_gib or 0.0) for name, gpu in gpus.items()}
@@ -312,14 +312,14 @@ class _Variant:
     _saved: dict[tuple[tuple[Block, ...], str], list[float]] = field(init=False, default_factory=dict)
 
     @cached_property
-    def asked(self) -> Asked:
+    def resolved(self) -> ResolvedQuestion:
         """The question, looked up."""
-        return Asked.of(self.question)
+        return ResolvedQuestion.of(self.question)
 
     @cached_property
     def table(self) -> LayerTable:
         """The CNN, all at once and nothing recomputed."""
-        tables = Asked.of(replace(self.question, gradient_accumulation=1)).tables
+        tables = ResolvedQuestion.of(replace(self.question, gradient_accumulation=1)).tables
         if len(tables) != 1:
             raise SchemaError("a plan is of one CNN. Ask once for each CNN.")
         return tables[0].without_recomputing()
@@ -367,8 +367,8 @@ class _Variant:
     def _modes(self, gpu: Gpu) -> list[Mode]:
         """The mode as asked, and the fastest common one where the question leaves it open."""
         question = self.question
-        modes = [self.asked.training.on(gpu)]
-        fast = fast_training(question, self.asked.training, gpu)
+        modes = [self.resolved.training.on(gpu)]
+        fast = fast_training(question, self.resolved.training, gpu)
         if fast is not None and question.step is None and question.precision in (None, fast.precision):
             memory_format = question.memory_format or fast.memory_format
             modes.append(replace(fast, memory_format=memory_format).on(gpu))
@@ -392,7 +392,7 @@ class _Variant:
         question = self.question
         if question.n_gpus > 1 or self.search.plan.trials > 1 or question.is_whole:
             return [question.n_gpus]
-        most = max((offer.gpu_count for offer in self.asked.prices if offer.gpu == gpu.name), default=1)
+        most = max((offer.gpu_count for offer in self.resolved.prices if offer.gpu == gpu.name), default=1)
         return [2**power for power in range(int(max(1, most)).bit_length())]
 
     def _parts(self, mini_batch: MiniBatch) -> list[int]:
@@ -445,8 +445,8 @@ class _Variant:
             image_size=None,
             gradient_accumulation=1 if self.question.step is not None else choices.parts,
         )
-        asked = Asked.of(in_mode(question, gpus, precision, memory_format), "compare")
-        comparer = Comparer.of(asked, self.search.plan, may_share=choices.shares)
+        resolved = ResolvedQuestion.of(in_mode(question, gpus, precision, memory_format), "compare")
+        comparer = Comparer.of(resolved, self.search.plan, may_share=choices.shares)
         return comparer, comparer.priced(*comparer.answers())
 
     def unlimited(self, candidate: _Candidate) -> ComparisonRow:

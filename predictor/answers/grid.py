@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.asked import Asked, Device, Training
+from predictor.answers.resolved import Device, ResolvedQuestion, Training
 from predictor.answers.sizes import largest_local_batch_sizes
 from predictor.catalogue.devices import Gpu, device_of, is_cpu, rates_of
 from predictor.catalogue.modes import Mode
@@ -53,7 +53,7 @@ WORDS = ("host", "method", "trained_on")
 
 
 def forecasts_of(
-    asked: Asked,
+    resolved: ResolvedQuestion,
     table: LayerTable,
     devices: Sequence[Device],
     local_batch_sizes: Sequence[int] | Floats,
@@ -65,18 +65,22 @@ def forecasts_of(
     They are kept, but for those on a measured host: the same training with other epochs, prices or wishes asks for the
     same.
     """
-    model, method, from_host = asked.known.model, method or asked.question.method, asked.images_from_host
-    if isinstance(asked.host, HostMeasurement):
-        known = anchors, method, asked.host
+    model, method, from_host = (
+        resolved.known.model,
+        method or resolved.question.method,
+        resolved.images_from_host,
+    )
+    if isinstance(resolved.host, HostMeasurement):
+        known = anchors, method, resolved.host
         found = model.forecasts(table, devices, local_batch_sizes, *known, from_host=from_host)
     else:
         sizes = tuple(np.asarray(local_batch_sizes).tolist())
-        kept = model, table, tuple(devices), sizes, tuple(anchors), method, asked.host, from_host
+        kept = model, table, tuple(devices), sizes, tuple(anchors), method, resolved.host, from_host
         found = list(_kept_forecasts(*kept))
-    if asked.question.framework != "chainer":
+    if resolved.question.framework != "chainer":
         return found
     by_chainer = partial(
-        with_convolutions, no_cudnn=asked.question.no_cudnn, workspace_mib=asked.question.workspace_mib
+        with_convolutions, no_cudnn=resolved.question.no_cudnn, workspace_mib=resolved.question.workspace_mib
     )
     return [
         each if "anchored" in each.method else by_chainer(each) for each in found
@@ -149,7 +153,7 @@ class Iterations:
     `beside_loader`: the times follow a training whose host worked beside its loader.
     """
 
-    asked: Asked
+    resolved: ResolvedQuestion
     devices: Devices
     device: Places
     teams: Sequence[Team | None]
@@ -164,7 +168,7 @@ class Iterations:
     @classmethod
     def of(
         cls,
-        asked: Asked,
+        resolved: ResolvedQuestion,
         table: LayerTable,
         trainings: Sequence[tuple[Training, Sequence[Device]]],
         local_batch_sizes: Sequence[int],
@@ -178,12 +182,12 @@ class Iterations:
         by_anchors: dict[tuple[Anchor, ...], list[Training]] = {}
         of_training = dict(trainings)
         for training in of_training:
-            by_anchors.setdefault(asked.anchors(table, training) if anchored else (), []).append(training)
+            by_anchors.setdefault(resolved.anchors(table, training) if anchored else (), []).append(training)
         n, answered = len(local_batch_sizes), {}
         for anchors, alike in by_anchors.items():
             some = [device for training in alike for device in of_training[training]]
-            found = forecasts_of(asked, table, some, local_batch_sizes, anchors)
-            said = _with_anchors_beyond(asked, table, alike[0], anchors, found)
+            found = forecasts_of(resolved, table, some, local_batch_sizes, anchors)
+            said = _with_anchors_beyond(resolved, table, alike[0], anchors, found)
             is_beside = any(anchor.beside_loader for anchor in anchors)
             for place, device in enumerate(some):
                 answered[device] = found[place], said[n * place : n * (place + 1)], is_beside
@@ -196,7 +200,7 @@ class Iterations:
         }
         times = {name: np.concatenate([getattr(each, name) for each in forecasts]) for name in TIMES}
         iterations = cls(
-            asked=asked,
+            resolved=resolved,
             devices=Devices(
                 table, devices, {name: [getattr(each, name) for each in forecasts] for name in WORDS}
             ),
@@ -223,7 +227,7 @@ class Iterations:
         """Iterations that anchors measured in their loader; NaN elsewhere."""
         found = np.full(self.device.shape, math.nan)
         names = np.array([gpu.name for gpu, _ in self.devices.each])[self.device]
-        for (gpu, size), waited_ms in self.asked.waited_ms.items():
+        for (gpu, size), waited_ms in self.resolved.waited_ms.items():
             found[(names == gpu) & (self.local_batch_size == size)] = waited_ms
         return found
 
@@ -291,14 +295,14 @@ class Iterations:
             joined: dict[tuple[int, int], Reasons] = {}
             for place, (own, which) in enumerate(zip(found, self.team.tolist(), strict=True)):
                 found[place] = joined.setdefault((id(own), which), (*own, *more[which]))
-        if self.asked.known.own is None and not has_others(self.table):
+        if self.resolved.known.own is None and not has_others(self.table):
             return found
         for device in np.unique(self.device).tolist():
             gpu, mode = self.devices.each[device]
             places = np.flatnonzero(self.device == device).tolist()
             sizes = self.local_batch_size[places].tolist()
             shown = with_shares([found[place] for place in places], self.table, gpu, mode, sizes)
-            unused = self.asked.unused_on(gpu, mode)
+            unused = self.resolved.unused_on(gpu, mode)
             for place, some in zip(places, shown, strict=True):
                 found[place] = some + unused
         return found
@@ -310,7 +314,7 @@ def objects(values: Sequence[Any]) -> NDArray[np.object_]:
 
 
 def _with_anchors_beyond(
-    asked: Asked,
+    resolved: ResolvedQuestion,
     table: LayerTable,
     training: Training,
     anchors: Sequence[Anchor],
@@ -330,7 +334,9 @@ def _with_anchors_beyond(
             )
             runs.setdefault((gpu, mode), []).append(anchor)
         for device, own in runs.items():
-            [alone] = forecasts_of(asked, table, [device], [anchor.batch_size for anchor in own], (), "auto")
+            [alone] = forecasts_of(
+                resolved, table, [device], [anchor.batch_size for anchor in own], (), "auto"
+            )
             beyond += _beyond(own, alone)
     found: list[Reasons] = []
     for forecast in forecasts:

@@ -22,8 +22,8 @@ from predictor.models.ratios import ratios_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from predictor.answers.asked import Asked
     from predictor.answers.grid import Devices
+    from predictor.answers.resolved import ResolvedQuestion
     from predictor.catalogue.offers import Offer
     from predictor.measurements.inputs import InputMeasurement
 
@@ -52,19 +52,21 @@ class _Rates:
     alone: float = 1.0
 
 
-def feed_of_rentals(asked: Asked, image_size: int, offers: Sequence[Offer | None]) -> Feed | None:
+def feed_of_rentals(
+    resolved: ResolvedQuestion, image_size: int, offers: Sequence[Offer | None]
+) -> Feed | None:
     """What feeds the GPUs of a prediction on these offers; None where loading is not asked for.
 
     The workers asked for are as fast as the same number measured together, else taken to have a vCPU each; without a
     number of them, they are as many as the vCPUs of the offer keep busy. SchemaError if no rate is known, or neither
     workers nor the vCPUs of an offer are.
     """
-    if not asked.loading.is_asked:
+    if not resolved.loading.is_asked:
         return None
-    if asked.loading.images_per_second is not None:
-        return _feed(asked, image_size, math.inf)
-    if asked.loading.workers is not None or asked.loading.machine_workers is not None:
-        return _feed_of_workers(asked, image_size)
+    if resolved.loading.images_per_second is not None:
+        return _feed(resolved, image_size, math.inf)
+    if resolved.loading.workers is not None or resolved.loading.machine_workers is not None:
+        return _feed_of_workers(resolved, image_size)
     vcpus = []
     for offer in offers:
         if offer is None or offer.vcpus is None:
@@ -77,59 +79,65 @@ def feed_of_rentals(asked: Asked, image_size: int, offers: Sequence[Offer | None
                 f"workers is missing, and {what} to take them from. Pass workers, those of each GPU."
             ).about("workers")
         vcpus.append(offer.vcpus)
-    return _feed(asked, image_size, np.array(vcpus))
+    return _feed(resolved, image_size, np.array(vcpus))
 
 
-def feed_of_offers(asked: Asked, image_size: int, offers: Sequence[Offer | None]) -> Feed | None:
+def feed_of_offers(
+    resolved: ResolvedQuestion, image_size: int, offers: Sequence[Offer | None]
+) -> Feed | None:
     """What feeds the GPUs of offers in a comparison; None where loading is counted on none.
 
     Loading is counted where it is asked for, and by default where the data set is stored as JPEGs; the offer's vCPUs
     bound it. Without known vCPUs it is counted only for a given number of workers.
     """
-    if not (asked.loading.is_asked or asked.is_bound_by_default):
+    if not (resolved.loading.is_asked or resolved.is_bound_by_default):
         return None
-    unknown = math.inf if asked.loading.has_number else math.nan
+    unknown = math.inf if resolved.loading.has_number else math.nan
     vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
-    return None if np.isnan(vcpus).all() else _feed(asked, image_size, vcpus)
+    return None if np.isnan(vcpus).all() else _feed(resolved, image_size, vcpus)
 
 
 def loading_left_out(
-    asked: Asked, image_size: int, offer: Offer | None, local_batch_size: int, training_ms: float
+    resolved: ResolvedQuestion,
+    image_size: int,
+    offer: Offer | None,
+    local_batch_size: int,
+    training_ms: float,
 ) -> float:
     """How many times as long as training the loading would take that a prediction does not count.
 
     0 where it counts loading, the data set is not stored as JPEGs, or the vCPUs of the offer are not known.
     """
-    if asked.loading.is_asked or not asked.is_bound_by_default:
+    if resolved.loading.is_asked or not resolved.is_bound_by_default:
         return 0.0
-    feed = feed_of_offers(asked, image_size, [offer])
+    feed = feed_of_offers(resolved, image_size, [offer])
     if feed is None:
         return 0.0
-    loading = feed.loading(np.array([local_batch_size]), asked.question.team.per_node)
+    loading = feed.loading(np.array([local_batch_size]), resolved.question.team.per_node)
     return float(loading.time_ms[0]) / training_ms
 
 
-def loading_in_words(asked: Asked, image_size: int, by_offer: bool) -> str:
+def loading_in_words(resolved: ResolvedQuestion, image_size: int, by_offer: bool) -> str:
     """Whether an answer counts loading, by which rate, and where the start of a training is."""
     start = (
         "the first epoch takes start_s longer"
-        if any(has_known_start(gpu, mode) for gpu, mode in asked.devices)
+        if any(has_known_start(gpu, mode) for gpu, mode in resolved.devices)
         else "the start of a training is not counted"
     )
-    counted = asked.loading.is_asked or (by_offer and asked.is_bound_by_default)
-    rate = _rate_in_words(asked, image_size, by_offer) if counted else "data loading is excluded"
+    counted = resolved.loading.is_asked or (by_offer and resolved.is_bound_by_default)
+    rate = _rate_in_words(resolved, image_size, by_offer) if counted else "data loading is excluded"
     return f"{rate}; {start}"
 
 
-def _rate_in_words(asked: Asked, image_size: int, by_offer: bool) -> str:
-    measured = None if by_offer else _measured_together(asked)
+def _rate_in_words(resolved: ResolvedQuestion, image_size: int, by_offer: bool) -> str:
+    measured = None if by_offer else _measured_together(resolved)
     if measured is not None:
-        return _measured_in_words(asked, image_size, measured)
-    if asked.loading.images_per_second is not None:
-        rate = f"{asked.loading.images_per_second:,.0f} images/s on each machine as given"
+        return _measured_in_words(resolved, image_size, measured)
+    if resolved.loading.images_per_second is not None:
+        rate = f"{resolved.loading.images_per_second:,.0f} images/s on each machine as given"
         return f"data loading is included ({rate}, within a factor of {_MEASURED_SPREAD:g})"
-    feed = _feed(asked, image_size, 1.0)
-    workers = _workers_in_words(asked)
+    feed = _feed(resolved, image_size, 1.0)
+    workers = _workers_in_words(resolved)
     bound = " where the vCPUs of the offer are known, which bound it" if by_offer else ""
     return (
         f"data loading is included{bound} ({workers}, {feed.per_worker:,.0f} images/s each, {feed.per_vcpu:,.0f} on a "
@@ -231,156 +239,162 @@ def starts(
     return dict(zip(STARTS, (start_s, start_s / factor, start_s * factor), strict=True))
 
 
-def _measured_together(asked: Asked) -> InputMeasurement | None:
+def _measured_together(resolved: ResolvedQuestion) -> InputMeasurement | None:
     """What several workers were measured to load together, where the question asks for workers."""
-    given = asked.loading.workers is not None or asked.loading.machine_workers is not None
-    measured = asked.input if given else None
+    given = resolved.loading.workers is not None or resolved.loading.machine_workers is not None
+    measured = resolved.input if given else None
     return measured if measured is not None and measured.most_workers > 1 else None
 
 
-def _measured_in_words(asked: Asked, image_size: int, measured: InputMeasurement) -> str:
-    feed = _feed_of_workers(asked, image_size)
-    rate = float(feed.decoding_of_one(asked.question.team.per_node))
+def _measured_in_words(resolved: ResolvedQuestion, image_size: int, measured: InputMeasurement) -> str:
+    feed = _feed_of_workers(resolved, image_size)
+    rate = float(feed.decoding_of_one(resolved.question.team.per_node))
     beyond = f", {feed.headroom:.3g} times more at most where vCPUs were idle" if feed.headroom > 1 else ""
     return (
-        f"data loading is included ({_workers_in_words(asked)}, {rate:,.0f} images/s for each GPU as "
+        f"data loading is included ({_workers_in_words(resolved)}, {rate:,.0f} images/s for each GPU as "
         f"measured on {measured.host} with up to {measured.most_workers} workers together, within a factor of "
         f"{feed.spread:g}{beyond})"
     )
 
 
-def _workers_in_words(asked: Asked) -> str:
-    if asked.loading.machine_workers is not None:
-        return f"{asked.loading.machine_workers} workers on each machine"
-    return "workers" if asked.loading.workers is None else f"{asked.loading.workers} workers for each GPU"
+def _workers_in_words(resolved: ResolvedQuestion) -> str:
+    if resolved.loading.machine_workers is not None:
+        return f"{resolved.loading.machine_workers} workers on each machine"
+    return (
+        "workers" if resolved.loading.workers is None else f"{resolved.loading.workers} workers for each GPU"
+    )
 
 
-def _feed_of_workers(asked: Asked, image_size: int) -> Feed:
+def _feed_of_workers(resolved: ResolvedQuestion, image_size: int) -> Feed:
     """Of the workers asked for: where several were measured together, their rates on that machine."""
-    feed, measured = _feed(asked, image_size, math.inf), _measured_together(asked)
+    feed, measured = _feed(resolved, image_size, math.inf), _measured_together(resolved)
     if measured is None:
         return feed
-    n_gpus = asked.question.team.per_node
-    busy = min(asked.loading.machine_workers or max(1, asked.loading.workers or 0) * n_gpus, measured.vcpus)
+    n_gpus = resolved.question.team.per_node
+    busy = min(
+        resolved.loading.machine_workers or max(1, resolved.loading.workers or 0) * n_gpus, measured.vcpus
+    )
     headroom = max(1.0, busy / measured.most_workers)
-    alike = _alike(asked, image_size, measured)
+    alike = _alike(resolved, image_size, measured)
     rates = tuple((workers, alike * rate) for workers, rate in measured.rates_of_each(n_gpus))
     return replace(feed, measured=rates, headroom=headroom)
 
 
-def _feed(asked: Asked, image_size: int, vcpus: float | Array) -> Feed:
-    measured = asked.input
-    rates, reading = _rates(asked, image_size, measured), _reading(asked, measured)
+def _feed(resolved: ResolvedQuestion, image_size: int, vcpus: float | Array) -> Feed:
+    measured = resolved.input
+    rates, reading = _rates(resolved, image_size, measured), _reading(resolved, measured)
     return Feed(
         rates.per_worker,
         rates.per_vcpu,
-        asked.loading.workers,
+        resolved.loading.workers,
         vcpus,
         reading,
         rates.spread,
-        decodes=_stored(asked, measured) == "jpeg",
-        in_all=asked.loading.images_per_second or math.inf,
-        machine_workers=asked.loading.machine_workers,
+        decodes=_stored(resolved, measured) == "jpeg",
+        in_all=resolved.loading.images_per_second or math.inf,
+        machine_workers=resolved.loading.machine_workers,
         alone=rates.alone,
     )
 
 
-def _rates(asked: Asked, image_size: int, measured: InputMeasurement | None) -> _Rates:
+def _rates(resolved: ResolvedQuestion, image_size: int, measured: InputMeasurement | None) -> _Rates:
     """Rates as given, else as measured, else those of the tables; infinite where that of all workers is given."""
-    if asked.loading.images_per_second is not None:
+    if resolved.loading.images_per_second is not None:
         return _Rates(math.inf, math.inf, _MEASURED_SPREAD)
-    data_set = asked.data_set
+    data_set = resolved.data_set
     if measured is not None and data_set is not None and data_set.stored != measured.stored:
         arrays = "" if measured.stored == "array" else "--arrays "
         raise SchemaError(
-            f"{named('input')} {str(asked.question.input)!r} measured images that are stored as {measured.stored}, and "
-            f"{data_set.name} is stored as {data_set.stored}. Measure those: epochcast profile input {arrays}"
+            f"{named('input')} {str(resolved.question.input)!r} measured images that are stored as {measured.stored}, "
+            f"and {data_set.name} is stored as {data_set.stored}. Measure those: epochcast profile input {arrays}"
             f"--image-size {image_size}; or pass {named('samples_per_worker_second')}, the rate of one worker."
         ).about("input")
-    share = _loader(asked, _stored(asked, measured)).vcpu_share
-    if asked.loading.samples_per_worker_second is not None:
-        rate = asked.loading.samples_per_worker_second
+    share = _loader(resolved, _stored(resolved, measured)).vcpu_share
+    if resolved.loading.samples_per_worker_second is not None:
+        rate = resolved.loading.samples_per_worker_second
         return _Rates(rate, share * rate, _MEASURED_SPREAD)
     if measured is not None:
-        alike = _alike(asked, image_size, measured)
+        alike = _alike(resolved, image_size, measured)
         one = alike * measured.samples_per_worker_second
-        few = asked.loading.has_number and measured.most_workers < measured.vcpus
-        spread = _MEASURED_SPREAD * _doubt(asked, image_size, measured)
+        few = resolved.loading.has_number and measured.most_workers < measured.vcpus
+        spread = _MEASURED_SPREAD * _doubt(resolved, image_size, measured)
         busy = share * one if few else alike * measured.samples_per_vcpu_second
-        return _Rates(alike * _rate_of_each(asked, measured), busy, spread)
+        return _Rates(alike * _rate_of_each(resolved, measured), busy, spread)
     if data_set is None:
         raise SchemaError(
             "how fast a worker loads these images is not known. Pass "
             f"{named('samples_per_worker_second')}, {named('images_per_second')}, {named('input')} (the file of "
             "`epochcast profile input`), or a data set."
         ).about("samples_per_worker_second")
-    return _of_tables(asked, image_size, data_set)
+    return _of_tables(resolved, image_size, data_set)
 
 
-def _rate_of_each(asked: Asked, measured: InputMeasurement) -> float:
+def _rate_of_each(resolved: ResolvedQuestion, measured: InputMeasurement) -> float:
     """Rate of each of the workers asked for, where several were measured together; of one where none were."""
-    n_gpus, each = asked.question.team.per_node, asked.loading.workers or 0
-    workers = min(asked.loading.machine_workers or each * n_gpus, measured.most_workers)
+    n_gpus, each = resolved.question.team.per_node, resolved.loading.workers or 0
+    workers = min(resolved.loading.machine_workers or each * n_gpus, measured.most_workers)
     return measured.rate_of_each(workers)
 
 
-def _loader(asked: Asked, stored: str) -> Loader:
+def _loader(resolved: ResolvedQuestion, stored: str) -> Loader:
     """The loader asked for, or the usual one, of images that are stored so."""
-    return find_loader(asked.loading.loader or USUAL_LOADER, stored)
+    return find_loader(resolved.loading.loader or USUAL_LOADER, stored)
 
 
-def _stored(asked: Asked, measured: InputMeasurement | None) -> str:
+def _stored(resolved: ResolvedQuestion, measured: InputMeasurement | None) -> str:
     """How the images are stored."""
-    if asked.data_set is not None:
-        return asked.data_set.stored
+    if resolved.data_set is not None:
+        return resolved.data_set.stored
     return "jpeg" if measured is None else measured.stored
 
 
-def _alike(asked: Asked, image_size: int, measured: InputMeasurement) -> float:
+def _alike(resolved: ResolvedQuestion, image_size: int, measured: InputMeasurement) -> float:
     """Rate of the question's images over that of the measured ones, by what both sizes take.
 
     Those of a folder are taken to be the question's own.
     """
-    loader = _loader(asked, measured.stored)
-    own = measured.folder is not None or asked.data_set is None
-    megapixels = measured.mean_megapixels if own or asked.data_set is None else asked.data_set.megapixels
+    loader = _loader(resolved, measured.stored)
+    own = measured.folder is not None or resolved.data_set is None
+    megapixels = (
+        measured.mean_megapixels if own or resolved.data_set is None else resolved.data_set.megapixels
+    )
     return loader.sample_us(measured.mean_megapixels, measured.image_size) / loader.sample_us(
         megapixels, image_size
     )
 
 
-def _doubt(asked: Asked, image_size: int, measured: InputMeasurement) -> float:
+def _doubt(resolved: ResolvedQuestion, image_size: int, measured: InputMeasurement) -> float:
     """Times as long as the other that an image of the folder or of the data set takes, where their sizes differ."""
-    if measured.folder is None or asked.data_set is None:
+    if measured.folder is None or resolved.data_set is None:
         return 1.0
-    loader = _loader(asked, measured.stored)
-    sizes = measured.mean_megapixels, asked.data_set.megapixels
+    loader = _loader(resolved, measured.stored)
+    sizes = measured.mean_megapixels, resolved.data_set.megapixels
     own_us, other_us = (loader.sample_us(megapixels, image_size) for megapixels in sizes)
     return max(own_us / other_us, other_us / own_us)
 
 
-def _of_tables(asked: Asked, image_size: int, data_set: TrainingSet) -> _Rates:
+def _of_tables(resolved: ResolvedQuestion, image_size: int, data_set: TrainingSet) -> _Rates:
     """Rates of the tables; `alone` is a core's rate over that of a vCPU of a busy machine.
 
     1 to 16 workers on 16 vCPUs beside an H100 fall so in the logarithm: by 0.68 from 1 to 16 where JPEGs are decoded.
     """
-    loader = _loader(asked, data_set.stored)
-    source = find_source(asked.loading.data_source or "memory")
-    slowness = slowness_of_cpu(asked.question.host)
+    loader = _loader(resolved, data_set.stored)
+    source = find_source(resolved.loading.data_source or "memory")
+    slowness = slowness_of_cpu(resolved.question.host)
     core_us = (
         loader.sample_us(data_set.megapixels, image_size, data_set.channels) + source.cpu_us
     ) * slowness
     busy_us = core_us / loader.vcpu_share
-    own_us = core_us if asked.loading.between else busy_us  # the training process has a core to itself
-    alone = 1.0 if asked.loading.between else busy_us / core_us
+    own_us = core_us if resolved.loading.between else busy_us  # the training process has a core to itself
+    alone = 1.0 if resolved.loading.between else busy_us / core_us
     return _Rates(1e6 / (own_us + source.wait_us), 1e6 / busy_us, loader.spread, alone)
 
 
-def _reading(asked: Asked, measured: InputMeasurement | None) -> float:
+def _reading(resolved: ResolvedQuestion, measured: InputMeasurement | None) -> float:
     """Samples per second that the source gives a machine; infinite where none is named."""
-    if asked.loading.data_source is None:
+    if resolved.loading.data_source is None:
         return math.inf
-    source, data_set = find_source(asked.loading.data_source), asked.data_set
+    source, data_set = find_source(resolved.loading.data_source), resolved.data_set
     if math.isinf(source.read_mb_per_s):
         return math.inf
     if data_set is not None:
@@ -388,6 +402,6 @@ def _reading(asked: Asked, measured: InputMeasurement | None) -> float:
     if measured is not None:
         return source.read_mb_per_s / measured.mean_mb
     raise SchemaError(
-        f"{named('data_source')} {asked.loading.data_source!r}: how large an image is stored is not known. Pass a "
+        f"{named('data_source')} {resolved.loading.data_source!r}: how large an image is stored is not known. Pass a "
         f"data set, or {named('input')} (the file of `epochcast profile input`)."
     ).about("data_source")

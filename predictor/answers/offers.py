@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.asked import Asked
 from predictor.answers.grid import ENDS, Floats, Iterations, Places
 from predictor.answers.loading import LOADING_TIMES, WAITS, feed_of_rentals, starts, with_loading
 from predictor.answers.notes import Co2Basis, EnergyBasis
 from predictor.answers.question import named
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.grids import Grid, find_grid, grid_of
 from predictor.catalogue.links import Link, all_links, find_link, usual_link
@@ -49,14 +49,14 @@ class Rental:
     team: Team | None
 
 
-def rentals_of(asked: Asked, gpus: Sequence[Gpu]) -> list[Rental]:
+def rentals_of(resolved: ResolvedQuestion, gpus: Sequence[Gpu]) -> list[Rental]:
     """The cheapest offer and the team of each GPU asked for.
 
     OutOfRangeError if offers have this GPU, but none enough, and no `link` says how the asker's own are joined;
     SchemaError if it is not known what joins them.
     """
-    question, team = asked.question, asked.question.team
-    cheapest, rentals = asked.cheapest_of({gpu.name for gpu in gpus}), []
+    question, team = resolved.question, resolved.question.team
+    cheapest, rentals = resolved.cheapest_of({gpu.name for gpu in gpus}), []
     for gpu in gpus:
         offer = cheapest.get(gpu.name)
         if team.n_gpus == 1:
@@ -66,7 +66,7 @@ def rentals_of(asked: Asked, gpus: Sequence[Gpu]) -> list[Rental]:
             raise SchemaError(
                 f"{named('n_gpus')} {team.n_gpus}: {gpu.name} is a CPU. Leave it out, or name GPUs."
             )
-        own = [] if offer or team.link else [rent for rent in asked.prices if rent.gpu == gpu.name]
+        own = [] if offer or team.link else [rent for rent in resolved.prices if rent.gpu == gpu.name]
         if cheapest_offers([rent for rent in own if not rent.marketplace], question.spot):
             counts = [rent.gpu_count for rent in own if not rent.historic]
             on = f" on {named('nodes')} {team.nodes}" if team.nodes > 1 else ""
@@ -74,13 +74,13 @@ def rentals_of(asked: Asked, gpus: Sequence[Gpu]) -> list[Rental]:
                 f"{named('n_gpus')} {team.n_gpus}{on}: no offer of {gpu.name} has more than {max(counts):g} GPUs. "
                 f"Pass fewer, or {named('nodes')} and {named('link')}, or only {named('link')} for your own machine."
             )
-        link = _link(asked, gpu, offer)
+        link = _link(resolved, gpu, offer)
         rentals.append(Rental(offer, Team(team.n_gpus, team.nodes, link, team.sync_batch_norm)))
     return rentals
 
 
-def _link(asked: Asked, gpu: Gpu, offer: Offer | None) -> Link:
-    team = asked.question.team
+def _link(resolved: ResolvedQuestion, gpu: Gpu, offer: Offer | None) -> Link:
+    team = resolved.question.team
     if team.link is not None:
         return find_link(team.link)
     if team.nodes > 1:
@@ -90,7 +90,7 @@ def _link(asked: Asked, gpu: Gpu, offer: Offer | None) -> Link:
         )
     if offer is not None and offer.link:
         return find_link(offer.link, "gpu")
-    return usual_link(gpu, asked.prices)
+    return usual_link(gpu, resolved.prices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,13 +107,13 @@ class Offers:
     g_co2e_per_kwh: Floats
 
     @classmethod
-    def of(cls, asked: Asked, offers: Sequence[Offer | None], feed: Feed | None) -> Offers:
+    def of(cls, resolved: ResolvedQuestion, offers: Sequence[Offer | None], feed: Feed | None) -> Offers:
         """With the prices and grids that the question asks for."""
-        spot = asked.question.spot
+        spot = resolved.question.spot
         usd = np.array([math.nan if offer is None else hourly_usd(offer, spot) for offer in offers])
-        grids = (_grid(asked.question.region, offer) for offer in offers)
+        grids = (_grid(resolved.question.region, offer) for offer in offers)
         grams = np.array([math.nan if grid is None else grid.g_co2e_per_kwh for grid in grids])
-        return cls(offers, feed, asked.question.nodes * usd, grams)
+        return cls(offers, feed, resolved.question.nodes * usd, grams)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +135,7 @@ class OfferRows:
         """Loading, start and power of iterations on these offers, where this number of trainings shares a machine."""
         times, devices, device = iterations.times, iterations.devices, iterations.device
         sizes, n_gpus, power = iterations.local_batch_size, iterations.n_gpus, iterations.devices.power
-        working = trainings * n_gpus // iterations.asked.question.nodes
+        working = trainings * n_gpus // iterations.resolved.question.nodes
         feed = None if offers.feed is None else offers.feed.at(offer)
         loaded = with_loading(
             feed,
@@ -170,15 +170,15 @@ class OfferRows:
 
     def with_epochs(self) -> OfferRows:
         """With the epoch of the question's samples, its cost, energy and CO2; NaN without samples."""
-        asked, numbers = self.iterations.asked, self.numbers
+        resolved, numbers = self.iterations.resolved, self.numbers
         mode = self.iterations.devices.each[0][1]
         more = epochs(
             numbers,
-            asked.samples or 0,
-            asked.question.validation_samples,
-            asked.known.model,
+            resolved.samples or 0,
+            resolved.question.validation_samples,
+            resolved.known.model,
             mode,
-            asked.question.workers == 0,
+            resolved.question.workers == 0,
         )
         grams = self.offers.g_co2e_per_kwh[self.offer]
         more |= {name: more[wh] * grams / 1000.0 for name, wh in zip(CO2, ENERGIES, strict=True)}
@@ -194,15 +194,15 @@ class OfferRows:
 
 
 def rented_rows(
-    asked: Asked, table: LayerTable, local_batch_sizes: Sequence[int], rentals: Sequence[Rental]
+    resolved: ResolvedQuestion, table: LayerTable, local_batch_sizes: Sequence[int], rentals: Sequence[Rental]
 ) -> OfferRows:
     """A row for each GPU of a question, as rented, and each of these batch sizes of one GPU, without their epochs."""
-    iterations = Iterations.of(asked, table, [(asked.training, asked.devices)], local_batch_sizes)
-    if asked.question.n_gpus > 1:
+    iterations = Iterations.of(resolved, table, [(resolved.training, resolved.devices)], local_batch_sizes)
+    if resolved.question.n_gpus > 1:
         iterations = iterations.with_teams([rental.team for rental in rentals], iterations.device)
     offers = [rental.offer for rental in rentals]
-    feed = feed_of_rentals(asked, table.image_size, offers)
-    return OfferRows.of(iterations, Offers.of(asked, offers, feed), iterations.device)
+    feed = feed_of_rentals(resolved, table.image_size, offers)
+    return OfferRows.of(iterations, Offers.of(resolved, offers, feed), iterations.device)
 
 
 def epochs(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from predictor.answers.asked import Asked
 from predictor.answers.grid import forecasts_of
 from predictor.answers.offers import rentals_of
 from predictor.answers.question import MiniBatch, Question, named
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
@@ -64,7 +64,7 @@ def parallel_ways(question: Question) -> list[ParallelWay]:
 
     SchemaError, OutOfRangeError, UnknownCnnError or UnknownGpuError if the question makes no sense.
     """
-    asked = Asked.of(question, "parallel")
+    resolved = ResolvedQuestion.of(question, "parallel")
     if question.n_gpus < 2:
         raise SchemaError(
             f"{named('n_gpus')} {question.n_gpus}: several GPUs share an iteration. Pass 2 or more."
@@ -73,14 +73,14 @@ def parallel_ways(question: Question) -> list[ParallelWay]:
         raise SchemaError(f"{named('batch_size')} is missing: ways are compared at given ones.").about(
             "batch_sizes"
         )
-    _, devices = asked.known, asked.devices
-    local_sizes = asked.local_sizes(question.batch_sizes)
-    rentals = rentals_of(asked, [gpu for gpu, _ in devices])
+    _, devices = resolved.known, resolved.devices
+    local_sizes = resolved.local_sizes(question.batch_sizes)
+    rentals = rentals_of(resolved, [gpu for gpu, _ in devices])
     sizes = sorted({*question.batch_sizes, *local_sizes})
     found: list[ParallelWay] = []
-    for table in asked.tables:
-        forecasts = forecasts_of(asked, table, devices, sizes, asked.anchors(table, asked.training))
-        shares = _shares(asked, table, sizes)
+    for table in resolved.tables:
+        forecasts = forecasts_of(resolved, table, devices, sizes, resolved.anchors(table, resolved.training))
+        shares = _shares(resolved, table, sizes)
         for (gpu, mode), rental, one, share in zip(devices, rentals, forecasts, shares, strict=True):
             if rental.team is not None:
                 for batch_size in question.batch_sizes:
@@ -113,12 +113,12 @@ def _part_of(layer: Layer, n: int) -> Layer:
     )
 
 
-def _shares(asked: Asked, table: LayerTable, sizes: list[int]) -> list[NDArray[np.float64]]:
+def _shares(resolved: ResolvedQuestion, table: LayerTable, sizes: list[int]) -> list[NDArray[np.float64]]:
     """GPU time of a part of the channels as a share of that of all of them, on each GPU at each batch size."""
-    method = "auto" if asked.question.method == "anchored" else None
+    method = "auto" if resolved.question.method == "anchored" else None
     whole, part = (
-        forecasts_of(asked, each, asked.devices, sizes, (), method)
-        for each in (table, split_channels(table, asked.question.n_gpus))
+        forecasts_of(resolved, each, resolved.devices, sizes, (), method)
+        for each in (table, split_channels(table, resolved.question.n_gpus))
     )
     return [two.gpu_time_ms / one.gpu_time_ms for one, two in zip(whole, part, strict=True)]
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import epochcast
-from predictor.answers.asked import Asked
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
@@ -177,8 +177,8 @@ def test_rows_of_version_1_were_measured_with_both_in_tf32(version, framework, p
 
 def test_tensorflows_amp_is_channels_last_unless_told_otherwise():
     asked = Question("resnet50", "V100-SXM2-16GB", 64, framework="tensorflow", precision="amp_fp16")
-    assert Asked.of(asked).devices[0][1].memory_format == "channels_last"
+    assert ResolvedQuestion.of(asked).devices[0][1].memory_format == "channels_last"
     for change in ({"memory_format": "nchw"}, {"precision": "fp32"}, {"framework": "pytorch"}):
-        assert Asked.of(replace(asked, **change)).devices[0][1].memory_format == "nchw"
+        assert ResolvedQuestion.of(replace(asked, **change)).devices[0][1].memory_format == "nchw"
     found = epochcast.predict("resnet50", "V100-SXM2-16GB", 64, framework="tensorflow", precision="amp_fp16")
     assert "channels_last" in found.attrs["covers"]

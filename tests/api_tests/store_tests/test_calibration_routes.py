@@ -105,7 +105,7 @@ def test_rows_of_a_key_that_one_trusts_are_chosen_by_its_name(http, store, profi
 
 @one_database
 def test_another_question_about_the_same_rows_needs_no_other_fit(http, app, profile, monkeypatch):
-    from predictor.answers.own_measurements import OwnMeasurements
+    from predictor.answers.resolved import OwnMeasurements
 
     first = http.post("/v1/calibrations", json=QUESTION | {"measurements": profile})
     monkeypatch.setattr(OwnMeasurements, "of", lambda *_: pytest.fail("fitted again"))

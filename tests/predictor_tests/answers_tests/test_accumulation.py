@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from predictor.answers.answer import answer, predict
-from predictor.answers.asked import Asked
 from predictor.answers.bounds import OVERHEAD
 from predictor.answers.bulk import predict_rows
 from predictor.answers.compare import compare
 from predictor.answers.explain import explain
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import find_gpu
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
@@ -141,7 +141,7 @@ def test_measured_iterations_of_one_mini_batch_say_nothing_of_several_parts():
 
 
 def test_a_possible_time_of_a_step_is_an_anchor():
-    table = Asked.of(Question("resnet50", "T4", 256, gradient_accumulation=PARTS)).tables[0]
+    table = ResolvedQuestion.of(Question("resnet50", "T4", 256, gradient_accumulation=PARTS)).tables[0]
     step_ms = row_of(gpu="T4").iteration_time_ms
     check_not_too_short(step_ms, "the anchor's time", table, find_gpu("T4"), "fp32", 256)
     anchored = row_of(gpu="T4", anchors=[{"gpu": "T4", "batch_size": 256, "iteration_time_ms": step_ms}])

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import epochcast
-from predictor.answers.asked import Asked
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion
 
 _ROOT = Path(epochcast.__file__).parent.parent
 _PACKAGES = tuple(f"{_ROOT / package}/" for package in ("predictor", "epochcast"))
@@ -18,7 +18,7 @@ def _calls_of_a_warm_predict():
     def profile(frame, event, _):
         module = frame.f_code.co_filename
         if event == "call" and module.startswith(_PACKAGES):
-            holds = any(type(value) in (Question, Asked) for value in frame.f_locals.values())
+            holds = any(type(value) in (Question, ResolvedQuestion) for value in frame.f_locals.values())
             calls.append((module, holds))
 
     for _ in range(2):

@@ -16,8 +16,8 @@ from predictor.answers.bounds import (
     switches_of_times,
 )
 from predictor.answers.explain import explain, explanation_rows, row_columns, small_batch_law
-from predictor.answers.own_measurements import load_model
 from predictor.answers.question import Question
+from predictor.answers.resolved import load_model
 from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
 from predictor.cnns.layer_table import Layer, LayerTable

@@ -9,8 +9,8 @@ import pytest
 from predictor.answers.changes import in_mode
 from predictor.answers.compare import compare
 from predictor.answers.fit_memory import code_of, fit_memory, knapsack
-from predictor.answers.own_measurements import OwnMeasurements
 from predictor.answers.question import Plan, Question
+from predictor.answers.resolved import OwnMeasurements
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.blocks import block_levels

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from predictor.answers.asked import Asked
 from predictor.answers.compare import compare
 from predictor.answers.grid import forecasts_of
 from predictor.answers.question import Plan, Question
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.models.served import Model
 
 
@@ -48,7 +48,7 @@ def test_another_model_is_asked_itself(asked_of_the_model):
 
 
 def test_kept_iterations_cannot_be_changed():
-    asked = Asked.of(Question("squeezenet1_1", "T4", [24, 48]))
+    asked = ResolvedQuestion.of(Question("squeezenet1_1", "T4", [24, 48]))
     (forecast,) = forecasts_of(asked, asked.tables[0], asked.devices, [24, 48])
     with pytest.raises(ValueError, match="read-only"):
         forecast.iteration_time_ms[0] = 1.0

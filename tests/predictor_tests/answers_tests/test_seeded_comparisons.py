@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from predictor.answers.asked import Asked
 from predictor.answers.compare import Comparer, Comparison, compare
 from predictor.answers.grid import Iterations
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import ComparisonRow, place_of, short_offer
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import short_name
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ def _compared(draw: random.Random) -> Compared:
     elif several < 0.25:
         options |= {"n_gpus": 8, "nodes": 2, "link": "ethernet_25g"}
     question = Question(draw.choice(_CNNS), gpus, draw.choice((None, None, 64, [32, 128, 256])), **options)
-    comparer = Comparer.of(Asked.of(question, "compare"), Plan(**plan))
+    comparer = Comparer.of(ResolvedQuestion.of(question, "compare"), Plan(**plan))
     usual, which = comparer.answers()
     fast = comparer.fast(usual, which)
     if fast is None:

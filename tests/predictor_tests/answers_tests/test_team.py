@@ -3,9 +3,9 @@
 import pytest
 
 from predictor.answers.answer import answer, predict
-from predictor.answers.asked import Asked
 from predictor.answers.compare import compare
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.ratios import ratios_of
 from predictor.operators.memory import peak_memory_gib
@@ -74,7 +74,7 @@ def test_the_host_waits_for_each_synchronised_batch_norm_and_the_answer_says_wha
 
 
 def test_memory_is_that_of_one_gpus_part_and_its_buckets():
-    asked = Asked.of(Question("resnet50", "NVIDIA H200", 1024, n_gpus=8))
+    asked = ResolvedQuestion.of(Question("resnet50", "NVIDIA H200", 1024, n_gpus=8))
     (table,), ((_, mode),) = asked.tables, asked.devices
     buckets = 4 * table.parameters / 2**30
     assert row_of().peak_memory_gib == pytest.approx(peak_memory_gib(table, 128, mode) + buckets)

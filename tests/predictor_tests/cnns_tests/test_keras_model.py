@@ -7,8 +7,8 @@ from math import prod
 
 import pytest
 
-from predictor.answers.asked import Asked
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.cnns.keras_model import from_keras, from_keras_file
 from predictor.cnns.resolve import has_own_image_size, resolve_cnn
 from predictor.cnns.torch_module import from_torch
@@ -171,7 +171,7 @@ def test_a_model_of_any_size_needs_one(keras):
 
 def test_a_data_set_does_not_change_the_size_that_a_model_is_made_for(small):
     question = Question([small], ["T4"], 8, data_set="imagenet")
-    assert Asked.of(question).tables[0].image_size == 32
+    assert ResolvedQuestion.of(question).tables[0].image_size == 32
 
 
 def test_what_cannot_be_read_says_why(keras, small):

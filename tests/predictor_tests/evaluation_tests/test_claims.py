@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from predictor.answers.asked import Asked
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
@@ -29,7 +29,7 @@ def test_every_claim_that_counts_is_a_question_that_the_product_takes(module):
     assert len(rows) > 150
     for row in rows:
         question = Question.of(row["cnn"], row["gpu"], int(row["batch_size"]), module.options_of(row))
-        asked = Asked.of(question)
+        asked = ResolvedQuestion.of(question)
         assert asked.local_sizes(question.batch_sizes)
         assert asked.devices, row["id"]
         assert asked.tables[0].image_size == int(row["image_size"]), row["id"]

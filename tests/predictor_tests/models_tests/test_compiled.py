@@ -8,8 +8,8 @@ import pytest
 from ratios_fit import COMPILE, compiled_pairs, measured_cnn, own_tables
 
 from predictor.answers.answer import answer, predict
-from predictor.answers.asked import Asked
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
@@ -173,9 +173,11 @@ def test_what_is_not_compiled_is_refused_with_the_next_step(gpu, options, messag
 
 
 def test_all_gpus_are_those_that_it_compiles_for():
-    gpus = [gpu for gpu, _ in Asked.of(Question("resnet50", "all", [64], capture="compile")).devices]
+    gpus = [
+        gpu for gpu, _ in ResolvedQuestion.of(Question("resnet50", "all", [64], capture="compile")).devices
+    ]
     assert min(gpu.compute_capability for gpu in gpus) == 7.0
-    assert len(gpus) < len(Asked.of(Question("resnet50", "all", [64])).devices)
+    assert len(gpus) < len(ResolvedQuestion.of(Question("resnet50", "all", [64])).devices)
 
 
 def test_compiling_takes_longer_for_more_layers():

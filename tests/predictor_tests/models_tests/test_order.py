@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from predictor.answers.asked import Training
+from predictor.answers.resolved import Training
 from predictor.catalogue.devices import (
     all_gpus,
     design_of,
