@@ -4,7 +4,8 @@ Every figure is an error on groups that no fit saw, refitted from nothing; `figu
 All of them take hours of one core: what was judged is kept in build/figures as soon as it is there, and is used again
 while code and data are the same. `--figure NAME` (repeatable; a name or how it begins) asks for some, `--by cnn` shows
 what a figure is made of, `--readme` asks for those that the README quotes, `--card` judges nothing and writes the
-committed values to the shipped model's card. Where data are missing it says which, and exits with 1.
+committed values to the shipped model's card, `--forecasts` prints how far the forecasts of finished campaigns were off.
+Where data are missing it says which, and exits with 1.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from judges import JUDGES, Asked
+from judges import JUDGES, Asked, forecast_errors
 from machine import machine
 
 from predictor.errors import DataError, EpochcastError, nearest
@@ -61,6 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.card:
         write_card()
+        return 0
+    if options.forecasts:
+        print(forecast_errors().to_string(index=False, na_rep="-", formatters={"error": "{:.1%}".format}))
         return 0
     try:
         figures = chosen_figures(options.figure, readme=options.readme)
@@ -272,6 +276,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--by", action="append", help="repeatable; such as cnn, gpu or precision")
     parser.add_argument("--write", action="store_true", help="commit what was judged to figures.csv")
     parser.add_argument("--card", action="store_true", help="write committed values to the model's card")
+    parser.add_argument("--forecasts", action="store_true", help="errors of forecasts.csv by campaign")
     parser.add_argument("--kept", action="store_true", help="judge nothing, show what was")
     parser.add_argument(
         "--kept-in", type=Path, default=ROOT / "build" / "figures", help="folder (build/figures)"

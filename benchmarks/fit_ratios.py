@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from judges import fit_epochs
+from epochs import fit_epochs
 from power_fit import own_readings, published_readings, shipped_ratios
 from ratios_fit import (
     CHAINER,

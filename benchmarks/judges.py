@@ -16,9 +16,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import real_epochs
 from claims import asked_claims, claims
-from numpy.typing import NDArray
+from epochs import (
+    EpochCase,
+    forecast_and_measured,
+    held_out_starts,
+    pytorch_epochs,
+    read_rows,
+    trained_epochs,
+)
 from power_fit import held_out_w, own_readings
 from ratios_fit import (
     CHAINER,
@@ -30,14 +36,8 @@ from ratios_fit import (
     own_tables,
     team_pairs,
 )
-from real_epochs import Case as EpochCase
-from real_epochs import Task, table_of
-from scipy.optimize import least_squares
 
-from predictor.answers.loading import STARTS
-from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import find_gpu, precisions_of
-from predictor.catalogue.loading_rates import find_loader
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
@@ -52,7 +52,6 @@ from predictor.measurements.schema import is_compiled
 from predictor.measurements.table import read_measurements
 from predictor.models.base import Case
 from predictor.models.chainer import SINGLE
-from predictor.models.epoch_start import compiled_shapes, million_values
 from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_measurements
 from predictor.models.forecast import IterationForecast
 from predictor.models.join import join_host
@@ -63,7 +62,6 @@ from predictor.models.layer_times.law import counted_operators, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.transfer import CarriedOver
-from predictor.models.ratios import Ratios, ratios_of
 from predictor.models.roofline.model import Roofline
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
@@ -72,7 +70,7 @@ from predictor.operators.work import operator_class
 
 MODE = ["precision", "memory_format"]
 _COLUMNS = ["gpu", *MODE, "cnn", "measured", "predicted", "low", "high"]
-HERE = Path(__file__).parent
+FORECASTS = Path(__file__).with_name("forecasts.csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,22 +517,6 @@ def of_profiles(asked: Asked) -> pd.DataFrame:
     return pd.concat(tables)
 
 
-_EPOCHS = {
-    "": ("real_epochs_forecast.csv", ("real_epochs_h200.csv", "real_epochs_h100.csv")),
-    "new": ("real_epochs_forecast_2.csv", ("real_epochs_h100_2.csv",)),
-    "strangers": ("real_epochs_forecast_3.csv", ("real_epochs_h100_3.csv",)),
-    "more strangers": ("real_epochs_forecast_4.csv", ("real_epochs_h200_4.csv",)),
-    "last strangers": ("real_epochs_forecast_5.csv", ("real_epochs_h200_5.csv",)),
-}
-"""Forecasts that were committed first, and the epochs trained after."""
-
-_LATER_EPOCHS = {
-    f"{which}{by}": (f"real_epochs_forecast_{n}{by.replace(' by ', '_')}.csv", (f"real_epochs_h100_{n}.csv",))
-    for n, which in ((6, "sixth"), (7, "seventh"))
-    for by in ("", " by files", " by opening")
-}
-"""Whose one epoch has new workers and no start; forecast without a host, by files of the day, after 20 iterations."""
-
 _NEW_CNNS = ("mobilenet_v2", "resnet18_cifar", "own_plain")  # of the second set
 
 
@@ -542,39 +524,18 @@ def of_epochs(asked: Asked) -> pd.DataFrame:
     """Whole epochs that were forecast before they ran.
 
     The scenario is ``first`` or ``later`` with what is kept of them: ``resnet50`` on one GPU, ``all``, those ``new`` in
-    the second set, or the third set's ``strangers``, CNNs of families that no table has; `_LATER_EPOCHS` are later.
+    the second set, or the third set's ``strangers``, CNNs of families that no table has.
     """
     which, _, kept = asked.scenario.partition(" ")
     rows = []
-    forecast, measured = (_EPOCHS | _LATER_EPOCHS).get(kept, _EPOCHS[""])
-    forecasts: dict[tuple[str, str], dict[str, str]] = {}
-    for row in real_epochs.read(HERE / forecast):
-        forecasts.setdefault((row["case"], row["gpu"]), row)
-    for row in (row for name in measured for row in real_epochs.read(HERE / name) if not row["error"]):
-        case = EpochCase.named(row["case"])
+    for case, forecast, measured in trained_epochs("" if kept in ("all", "resnet50") else kept):
         if kept == "resnet50" and (case.cnn != "resnet50" or case.n_gpus > 1):
             continue
         if kept == "new" and case.cnn not in _NEW_CNNS:
             continue
-        ends, seconds = forecast_and_measured(forecasts[row["case"], row["gpu"]], row, later=which == "later")
-        rows.append((row["gpu"], *_words(case.mode), case.cnn, seconds, *ends))
+        ends, seconds = forecast_and_measured(forecast, measured, later=which == "later")
+        rows.append((measured["gpu"], *_words(case.mode), case.cnn, seconds, *ends))
     return pd.DataFrame(rows, columns=_COLUMNS)
-
-
-def forecast_and_measured(
-    forecast: dict[str, str], row: dict[str, str], *, later: bool
-) -> tuple[list[float], float]:
-    """Seconds of an epoch, forecast with both ends of the interval, and measured.
-
-    The first epoch has its start in it. A later one is the second, else one with new workers, where one was trained,
-    else iterations as those of the middle half of the first.
-    """
-    ends = [float(forecast[name]) for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")]
-    if later:
-        second_s = row["second_epoch_s"] or row.get("anew_whole_s")
-        return ends, float(second_s or int(row["iterations"]) * float(row["middle_ms"]) / 1000)
-    starts = [float(forecast.get(name) or 0.0) for name in STARTS]
-    return [end + start for end, start in zip(ends, starts, strict=True)], float(row["epoch_s"])
 
 
 def of_starts(asked: Asked) -> pd.DataFrame:
@@ -582,106 +543,23 @@ def of_starts(asked: Asked) -> pd.DataFrame:
 
     Scenario ``step``: of trainings on arrays, what their first step takes beside an iteration, its mini-batch ready.
     """
-    epochs, step = _pytorch_epochs(), "step" in asked.scenarios
-    tables = []
-    for cnn, rows in epochs.groupby("cnn"):
-        start = fit_start(epochs[epochs["cnn"] != cnn])
-        seconds = _designs(rows) @ np.array(list(start.values()))
-        within = math.exp(ratios_of("start").spread)
-        waited_s = rows["first_wait_s"] - rows["one_worker_s"] if step else 0.0
-        own = {"measured": rows["start_s"] - waited_s, "predicted": seconds}
-        tables.append(rows[["gpu", "cnn"]].assign(**own, low=seconds / within, high=seconds * within))
-    judged = pd.concat(tables)
-    return judged.loc[epochs.index[epochs["from_files"] == 0]] if step else judged
+    epochs = pytorch_epochs()
+    judged = held_out_starts(epochs)
+    if "step" not in asked.scenarios:
+        return judged
+    arrays = epochs[epochs["from_files"] == 0]
+    judged = judged.loc[arrays.index]
+    return judged.assign(measured=judged["measured"] - (arrays["first_wait_s"] - arrays["one_worker_s"]))
 
 
 def of_hosts(_: Asked) -> pd.DataFrame:
     """Eager iterations of those trainings, their mini-batch on the GPU, on machines that the answer is not told of."""
-    epochs, model, rows = _pytorch_epochs(), Model.load(), []
+    epochs, model, rows = pytorch_epochs(), Model.load(), []
     for row in epochs[(epochs["n_gpus"] == 1) & epochs["alone_ms"].notna()].itertuples():
         case = EpochCase.named(row.case)
-        answer = model.forecast(table_of(case.cnn), find_gpu(row.gpu), case.mode, [case.local_batch_size])
+        answer = model.forecast(case.table, find_gpu(row.gpu), case.mode, [case.local_batch_size])
         rows.append(_row(row.gpu, case.mode, case.cnn, row.alone_ms, answer))
     return pd.DataFrame(rows, columns=_COLUMNS)
-
-
-def fit_epochs() -> dict[str, Ratios]:
-    """Entries ``host``, ``loader`` and ``start`` of the ratios, fitted on whole epochs of PyTorch.
-
-    The spread of a host's file: the 0.9 quantile of iterations without a loader over those forecast by it, of epochs
-    that the host decided. `host` of a loader: geometric mean of these epochs' iterations over those without a loader;
-    its spread as shipped. `workers_s`: median of what an epoch with new workers takes beside its iterations and its
-    first mini-batch. The spread of the start is the 0.9 quantile of CNNs left out.
-    """
-    rows = _pytorch_epochs()
-    loading_ms = 1000 * rows["one_worker_s"] / rows["workers"]
-    decided = rows[
-        (rows["host_time_ms"] > 0.8 * rows["gpu_time_ms"])
-        & (1000 * rows["waited_s"] / rows["iterations"] < 1)
-        & (loading_ms < 0.7 * rows["middle_ms"])
-        & (rows["n_gpus"] == 1)
-    ]
-    alone = abs(np.log(decided["alone_ms"] / decided["training_time_ms"]))
-    host = round(float(np.exp(np.log(decided["middle_ms"] / decided["alone_ms"]).mean())), 1)
-    anew_s = rows["anew_whole_s"] - rows["iterations"] * rows["anew_middle_ms"] / 1000 - rows["one_worker_s"]
-    judged = of_starts(Asked(()))
-    spread = np.quantile(abs(np.log(judged["predicted"] / judged["measured"])), 0.9)
-    loader = {"host": host, "workers_s": round(float(anew_s.median()), 2)}
-    start = {name: float(f"{seconds:.2g}") for name, seconds in fit_start(rows).items()}
-    return {
-        "host": replace(ratios_of("host"), host_spread=round(float(np.quantile(alone, 0.9)), 2)),
-        "loader": replace(ratios_of("loader"), numbers=loader),
-        "start": replace(ratios_of("start"), numbers=start, spread=round(float(spread), 2)),
-    }
-
-
-def fit_start(epochs: pd.DataFrame) -> dict[str, float]:
-    """Numbers of the entry ``start``: least squares of the ln of seconds, with a soft-L1 loss."""
-    designs, measured = _designs(epochs), np.log(epochs["start_s"])
-    solution = least_squares(
-        lambda numbers: np.log(designs @ numbers) - measured,
-        np.ones(designs.shape[1]),
-        bounds=(1e-3, np.inf),
-        loss="soft_l1",
-        f_scale=0.3,
-    )
-    names = ("first_calls_s", "jpeg_s", "depthwise_shape_s", "million_values_s")
-    return dict(zip(names, map(float, solution.x), strict=True))
-
-
-def _designs(epochs: pd.DataFrame) -> NDArray[np.float64]:
-    columns = epochs["from_files"], 2 * epochs["depthwise"], epochs["million_values"]
-    return np.column_stack([np.ones(len(epochs)), *columns])
-
-
-def _pytorch_epochs() -> pd.DataFrame:
-    """Measured eager epochs of PyTorch beside what their forecasts say of training alone.
-
-    `start_s` is what the first iteration takes beside an iteration and the wait for its mini-batch; with the end of the
-    epoch where kernels are compiled for its last mini-batch.
-    """
-    names = ["case", "gpu", "training_time_ms", "host_time_ms", "gpu_time_ms"]
-    sets = []
-    for forecast, measured in _EPOCHS.values():
-        forecasts = pd.read_csv(HERE / forecast).drop_duplicates(["case", "gpu"])[names]
-        sets += [pd.read_csv(HERE / name).merge(forecasts, on=["case", "gpu"]) for name in measured]
-    rows = pd.concat(sets)
-    rows = rows[rows["error"].isna() & ~rows["case"].str.contains("chainer|compiled")].reset_index(drop=True)
-    of_rows = [EpochCase.named(name) for name in rows["case"]]
-    middle_s = rows["middle_ms"] / 1000
-    depthwise = np.array([len(compiled_shapes(table_of(case.cnn), case.mode)) for case in of_rows])
-    one_worker_s = np.array([case.local_batch_size * _image_s(case.task) for case in of_rows])
-    end_s = rows["epoch_s"] - (rows["first_iteration_s"] - middle_s) - rows["iterations"] * middle_s
-    return rows.assign(
-        cnn=[case.cnn for case in of_rows],
-        n_gpus=[case.n_gpus for case in of_rows],
-        workers=[case.task.workers for case in of_rows],
-        from_files=[float(case.task.from_files) for case in of_rows],
-        million_values=[case.local_batch_size * million_values(table_of(case.cnn)) for case in of_rows],
-        one_worker_s=one_worker_s,
-        depthwise=depthwise,
-        start_s=rows["first_iteration_s"] - middle_s - one_worker_s + np.where(depthwise > 0, end_s, 0.0),
-    )
 
 
 _ITERATIONS = ("compiled_hosts_h100_3.csv", "compiled_hosts_h100_4.csv")
@@ -690,7 +568,7 @@ _ITERATIONS = ("compiled_hosts_h100_3.csv", "compiled_hosts_h100_4.csv")
 def of_iterations(asked: Asked) -> pd.DataFrame:
     """Whole iterations at batch 4 and 64 on an H100, its host not named: ``eager``, or compiled by ``default``."""
     model, rows = Model.load(), []
-    for row in chain.from_iterable(real_epochs.read(HERE / name) for name in _ITERATIONS):
+    for row in chain.from_iterable(map(read_rows, _ITERATIONS)):
         if row["error"] or row["how"] != asked.scenario:
             continue
         of_row = ("tf32",) if row["mode"] == "tf32" else ("amp_bf16", "channels_last")
@@ -701,31 +579,41 @@ def of_iterations(asked: Asked) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def of_steps(asked: Asked) -> pd.DataFrame:
-    """Recorded steps that were forecast before they ran: the forecasts with this host; those ``later`` are others."""
-    host, later, _ = asked.scenario.partition(" later")
-    dozen = "_2" if later else ""
-    forecasts = pd.read_csv(HERE / f"recorded_steps_forecast{dozen}.csv").rename(
-        columns={"iteration_time_ms": "predicted", "low_ms": "low", "high_ms": "high", "step": "cnn"}
-    )
-    measured = pd.read_csv(HERE / f"recorded_steps_h100{dozen}.csv").rename(
-        columns={"wall_ms": "measured", "step": "cnn"}
-    )
-    known = forecasts[(forecasts["host"] == host) & forecasts["error"].isna()]
-    return measured[["cnn", "gpu", "measured"]].merge(known.drop(columns="error"), on=["cnn", "gpu"])
+def of_forecasts(asked: Asked) -> pd.DataFrame:
+    """Forecasts of one quantity that were committed before it was measured.
+
+    The scenario is a quantity and a campaign of forecasts.csv: ``epoch_time of sixth epochs``. A question counts as a
+    CNN.
+    """
+    quantity, _, campaign = asked.scenario.partition(" of ")
+    rows = read_forecasts()
+    rows = rows[(rows["quantity"] == quantity) & (rows["campaign"] == campaign)]
+    return rows.rename(columns={"question": "cnn", "forecast": "predicted", "truth": "measured"})
+
+
+def read_forecasts() -> pd.DataFrame:
+    """Forecasts with their truths, of finished campaigns (tag `campaigns`, commit 96df2659)."""
+    rows = pd.read_csv(FORECASTS)
+    return rows[rows["forecast"].notna() & rows["truth"].notna()]
+
+
+def forecast_errors() -> pd.DataFrame:
+    """Mean absolute error, truths inside their interval and number of forecasts, by campaign and quantity.
+
+    `inside` is NA where forecasts have no interval.
+    """
+    rows = read_forecasts()
+    inside = rows["truth"].between(rows["low"], rows["high"]).astype("Int64").where(rows["low"].notna())
+    rows = rows.assign(error=(rows["forecast"] / rows["truth"] - 1).abs(), inside=inside)
+    groups = rows.groupby(["campaign", "quantity"], sort=False)
+    totals = groups["inside"].sum(min_count=1)
+    return groups["error"].agg(error="mean", n="size").assign(inside=totals).reset_index()
 
 
 def of_claims(asked: Asked) -> pd.DataFrame:
     """Published trainings as `predict` answers them; of all, a part is a group of sources."""
     rows = asked_claims(claims(asked.scenario))
     return rows.rename(columns={"group": "part"}) if asked.scenario == "all" else rows
-
-
-def _image_s(task: Task) -> float:
-    """Seconds of one image on a busy vCPU."""
-    data_set = find_training_set(task.data_set)
-    loader = find_loader("torchvision", data_set.stored)
-    return loader.sample_us(data_set.megapixels, task.image_size) / loader.vcpu_share / 1e6
 
 
 JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {
@@ -746,6 +634,6 @@ JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {
     "hosts": of_hosts,
     "starts": of_starts,
     "iterations": of_iterations,
-    "steps": of_steps,
+    "forecasts": of_forecasts,
     "claims": of_claims,
 }

@@ -562,7 +562,7 @@ def code_of(precision: str, memory_format: str, parts: int, blocks: Sequence[Blo
     A GPU runs its images in `parts`, one after the other. `blocks` are recomputed, named as the model's modules; others
     are named in a comment. `n_gpus` share the images, each with a process. Images and labels come from the host's
     memory: the GPU holds those of one part at a time. PyTorch's allocator extends its segments, without which up to a
-    fifth of what it reserves is idle (`benchmarks/fit_memory_h100.csv`).
+    fifth of what it reserves is idle (`plans` of `benchmarks/forecasts.csv`).
     """
     model = _model_lines(precision, memory_format, blocks, n_gpus)
     return "\n".join([*model, *_step_lines(precision, memory_format, parts, n_gpus)])

@@ -19,7 +19,7 @@ MINUTES = 3.0
 
 ERRORS_ALIKE = 0.3
 """Correlation of two GPUs' errors about one CNN: 0.32 with the GPU held out, 0.55 with the CNN (PROFET); with the lower
-one the regrets that are expected are those that are paid (`benchmarks/measuring.py`)."""
+one the regrets that are expected are those that are paid (tag `campaigns`)."""
 
 _CORRECTED = 0.5  # of a measured GPU's error, by which the answers on GPUs without measurements follow it
 _REPEATS = 0.04  # standard deviation of ln time that a run leaves on its own GPU

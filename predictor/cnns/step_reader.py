@@ -49,7 +49,7 @@ _OPTIMIZERS = {
     "RAdam": "adam",
 }
 _UPDATE, _GROUP, _ONE_BY_ONE, _CLIPPED, _OTHER = 13.7, 0.54, 0.29, 0.09, 0.12
-"""Host time over that of a mean layer's passes (`benchmarks/host_dispatches.py`): of a further update, a further group
+"""Host time over that of a mean layer's passes (measured at the tag `campaigns`): of a further update, a further group
 of parameters, a tensor that an optimizer updates without foreach calls, one whose gradient is clipped, and one that is
 copied or averaged beside the layers. A further group is 1.86 tensors, as of 160 groups of SGD on a processor."""
 

@@ -1,0 +1,46 @@
+"""Whole epochs that were forecast before they were trained: rows that figures and fits read."""
+
+import epochs
+import pytest
+
+from predictor.errors import SchemaError
+
+
+@pytest.mark.parametrize("name", epochs.SETS)
+def test_every_epoch_that_was_trained_is_a_case_and_was_forecast_before(name):
+    trained = list(epochs.trained_epochs(name))
+    assert trained
+    for case, forecast, measured in trained:
+        framework = case.mode.framework
+        start = f"{case.cnn}_{framework}_{case.n_gpus}x{case.local_batch_size}_"
+        assert measured["case"].startswith(start)
+        assert case.table.image_size == case.task.image_size
+        assert name not in ("strangers", "more strangers", "last strangers") or (
+            forecast["forecast_at"] < measured["started_at"]
+        )
+
+
+def test_what_is_no_case_is_refused():
+    with pytest.raises(SchemaError, match="is no case"):
+        epochs.EpochCase.named("resnet50")
+
+
+FORECAST = {"epoch_time_s": "2", "epoch_low_s": "1.5", "epoch_high_s": "2.5"}
+START = {"start_s": "1", "start_low_s": "0.1", "start_high_s": "2"}
+MEASURED = {"iterations": "10", "epoch_s": "4", "second_epoch_s": "2", "middle_ms": "150"}
+ONCE = MEASURED | {"second_epoch_s": ""}
+ANEW = ONCE | {"anew_whole_s": "3", "iterations": "", "middle_ms": ""}
+
+
+@pytest.mark.parametrize(
+    ("forecast", "measured", "later", "seconds"),
+    [
+        (FORECAST | START, MEASURED, False, ([3, 1.6, 4.5], 4)),
+        (FORECAST | START, MEASURED, True, ([2, 1.5, 2.5], 2)),
+        (FORECAST, MEASURED, False, ([2, 1.5, 2.5], 4)),
+        (FORECAST, ONCE, True, ([2, 1.5, 2.5], 1.5)),
+        (FORECAST, ANEW, True, ([2, 1.5, 2.5], 3)),
+    ],
+)
+def test_a_start_is_added_to_the_forecast_of_the_first_epoch_alone(forecast, measured, later, seconds):
+    assert epochs.forecast_and_measured(forecast, measured, later=later) == seconds

@@ -1,0 +1,72 @@
+"""What pages say of forecasts that were committed before their truths follows from benchmarks/forecasts.csv."""
+
+from pathlib import Path
+
+import judges
+import pandas as pd
+import pytest
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+QUANTITIES = ("gpu_time", "iteration_time", "peak_memory")
+
+
+@pytest.fixture(scope="module")
+def errors():
+    return judges.forecast_errors().set_index(["campaign", "quantity"])
+
+
+@pytest.mark.parametrize(
+    "campaign",
+    [
+        "trainings",
+        "strangers by h100_16_cores",
+        "strangers again by h100_16_cores",
+        "third trainings",
+        "third trainings by h100_16_cores",
+        "third trainings by host file before",
+        "third trainings by host file after",
+    ],
+)
+def test_the_table_of_recorded_steps_has_the_errors_of_its_campaigns(errors, campaign):
+    rows = errors.loc[campaign]
+    percents = " | ".join(f"{rows.loc[name, 'error']:.1%}".replace("%", " %") for name in QUANTITIES)
+    inside, n = (int(rows.loc["iteration_time", name]) for name in ("inside", "n"))
+    line = f"(`{campaign}`) | {percents} | {inside} of {n} |"
+    assert line in (DOCS / "recorded_steps.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("page", "campaign", "quantity", "sentence"),
+    [
+        (
+            "evaluation",
+            "sixth epochs",
+            "epoch_time",
+            "no host named; new workers | 6 | | | {} % | {inside} |",
+        ),
+        ("evaluation", "sixth epochs by files", "epoch_time", "files of the day | 6 | | | {} % | {inside} |"),
+        ("evaluation", "sixth epochs by opening", "epoch_time", "in its loader | 6 | | | {} % | {inside} |"),
+        (
+            "evaluation",
+            "seventh epochs",
+            "epoch_time",
+            "no host named; new workers | 6 | | | {} % | {inside} |",
+        ),
+        ("evaluation", "seventh epochs by files", "epoch_time", "data sets | 6 | | | {} % | {inside} |"),
+        ("evaluation", "first recorded steps", "iteration_time", "the first eleven {} %, {inside} inside"),
+        ("evaluation", "first recorded steps", "gpu_time", "GPU times {} and 4 %"),
+        ("evaluation", "later recorded steps", "gpu_time", "GPU times 7 and {} %"),
+        ("advice", "changes", "time_ratio", "{inside} of {n} ratios of times are inside their interval"),
+    ],
+)
+def test_a_page_tells_the_errors_of_its_campaigns(errors, page, campaign, quantity, sentence):
+    row = errors.loc[(campaign, quantity)]
+    inside = None if pd.isna(row["inside"]) else int(row["inside"])
+    told = sentence.format(round(100 * row["error"]), inside=inside, n=int(row["n"]))
+    assert told in (DOCS / f"{page}.md").read_text(encoding="utf-8")
+
+
+def test_a_campaign_is_judged_as_a_figure_is():
+    rows = judges.of_forecasts(judges.Asked(("epoch_time of seventh epochs by opening",)))
+    assert (len(rows), set(rows["unit"])) == (6, {"s"})
+    assert (rows["low"] < rows["predicted"]).all()
