@@ -273,11 +273,12 @@ def answer(question: Question) -> Answer:
     """
     resolved = ResolvedQuestion.of(question, "predict")
     model, columns = resolved.known.model, {name: list[Any]() for name in COLUMNS}
+    feeds = []
     for rows, best in _searched(resolved) if question.batch_sizes is None else _at_sizes(resolved):
+        feeds.append(rows.offers.feed)
         for name, values in columns_of(rows, best).items():
             columns[name] += values
-    loading = loading_in_words(resolved, columns["image_size"][0], by_offer=False)
-    scope = scope_of(resolved, model, columns, loading)
+    scope = scope_of(resolved, model, columns, loading_in_words(resolved, feeds[0]))
     return Answer(columns, scope, len(question.batch_sizes or [0]))
 
 

@@ -374,7 +374,7 @@ class Comparer:
     def scope(self, answers: GpuAnswers) -> str:
         """What the answers include and exclude."""
         devices = answers.iterations.devices
-        loading = loading_in_words(self.resolved, self.compared.table.image_size, by_offer=True)
+        loading = loading_in_words(self.resolved, self.machines.offers.feed)
         columns = devices.words | {"precision": [mode.precision for _, mode in devices.each]}
         scope = scope_of(self.resolved, self.resolved.known.model, columns, loading)
         uncounted = self.resolved.question.spot and self.plan.interruptions_per_day is None

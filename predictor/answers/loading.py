@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.answers.grid import ENDS
-from predictor.answers.question import named
+from predictor.answers.question import LoadingOptions, named
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.hosts import slowness_of_cpu
 from predictor.catalogue.loading_rates import USUAL_LOADER, Loader, find_loader, find_source
@@ -63,10 +63,9 @@ def feed_of_rentals(
     """
     if not resolved.loading.is_asked:
         return None
-    if resolved.loading.images_per_second is not None:
-        return _feed(resolved, image_size, math.inf)
-    if resolved.loading.workers is not None or resolved.loading.machine_workers is not None:
-        return _feed_of_workers(resolved, image_size)
+    images = _Images(resolved, image_size)
+    if resolved.loading.has_number:
+        return images.feed_of_workers()
     vcpus = []
     for offer in offers:
         if offer is None or offer.vcpus is None:
@@ -79,83 +78,60 @@ def feed_of_rentals(
                 f"workers is missing, and {what} to take them from. Pass workers, those of each GPU."
             ).about("workers")
         vcpus.append(offer.vcpus)
-    return _feed(resolved, image_size, np.array(vcpus))
+    return images.feed(np.array(vcpus))
 
 
 def feed_of_offers(
     resolved: ResolvedQuestion, image_size: int, offers: Sequence[Offer | None]
 ) -> Feed | None:
-    """What feeds the GPUs of offers in a comparison; None where loading is counted on none.
+    """What feeds the GPUs of offers in a comparison; None where loading is not counted.
 
     Loading is counted where it is asked for, and by default where the data set is stored as JPEGs; the offer's vCPUs
-    bound it. Without known vCPUs it is counted only for a given number of workers.
+    bound it. Without known vCPUs (NaN) it is counted only for a given number of workers.
     """
     if not (resolved.loading.is_asked or resolved.is_bound_by_default):
         return None
     unknown = math.inf if resolved.loading.has_number else math.nan
     vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
-    return None if np.isnan(vcpus).all() else _feed(resolved, image_size, vcpus)
+    bound = " where the vCPUs of the offer are known, which bound it"
+    return _Images(resolved, image_size).feed(vcpus, bound)
 
 
 def loading_left_out(
-    resolved: ResolvedQuestion,
-    image_size: int,
-    offer: Offer | None,
-    local_batch_size: int,
-    training_ms: float,
+    resolved: ResolvedQuestion, image_size: int, offer: Offer, local_batch_size: int, training_ms: float
 ) -> float:
     """How many times as long as training the loading would take that a prediction does not count.
 
     0 where it counts loading, the data set is not stored as JPEGs, or the vCPUs of the offer are not known.
     """
-    if resolved.loading.is_asked or not resolved.is_bound_by_default:
-        return 0.0
-    feed = feed_of_offers(resolved, image_size, [offer])
-    if feed is None:
+    feed = None if resolved.loading.is_asked else feed_of_offers(resolved, image_size, [offer])
+    if feed is None or offer.vcpus is None:
         return 0.0
     loading = feed.loading(np.array([local_batch_size]), resolved.question.team.per_node)
     return float(loading.time_ms[0]) / training_ms
 
 
-def loading_in_words(resolved: ResolvedQuestion, image_size: int, by_offer: bool) -> str:
+def loading_in_words(resolved: ResolvedQuestion, feed: Feed | None) -> str:
     """Whether an answer counts loading, by which rate, and where the start of a training is."""
     start = (
         "the first epoch takes start_s longer"
         if any(has_known_start(gpu, mode) for gpu, mode in resolved.devices)
         else "the start of a training is not counted"
     )
-    counted = resolved.loading.is_asked or (by_offer and resolved.is_bound_by_default)
-    rate = _rate_in_words(resolved, image_size, by_offer) if counted else "data loading is excluded"
-    return f"{rate}; {start}"
-
-
-def _rate_in_words(resolved: ResolvedQuestion, image_size: int, by_offer: bool) -> str:
-    measured = None if by_offer else _measured_together(resolved)
-    if measured is not None:
-        return _measured_in_words(resolved, image_size, measured)
-    if resolved.loading.images_per_second is not None:
-        rate = f"{resolved.loading.images_per_second:,.0f} images/s on each machine as given"
-        return f"data loading is included ({rate}, within a factor of {_MEASURED_SPREAD:g})"
-    feed = _feed(resolved, image_size, 1.0)
-    workers = _workers_in_words(resolved)
-    bound = " where the vCPUs of the offer are known, which bound it" if by_offer else ""
-    return (
-        f"data loading is included{bound} ({workers}, {feed.per_worker:,.0f} images/s each, {feed.per_vcpu:,.0f} on a "
-        f"vCPU of a busy machine, within a factor of {feed.spread:g})"
-    )
+    return f"{'data loading is excluded' if feed is None else feed.words}; {start}"
 
 
 def data_exceeded(data_set: TrainingSet | None, offers: Sequence[Offer | None]) -> list[tuple[str, ...]]:
     """Which of each offer's memory and local disk the stored training set exceeds, as far as both are known."""
     if data_set is None:
         return [()] * len(offers)
-    found: list[tuple[str, ...]] = []
+    exceeded: list[tuple[str, ...]] = []
     for offer in offers:
         memory_gib, disk_gb = (None, None) if offer is None else (offer.memory_gib, offer.disk_gb)
         memory_gb = math.inf if memory_gib is None else memory_gib * _GB_PER_GIB
         sizes = {"memory": memory_gb, "disk": math.inf if disk_gb is None else disk_gb}
-        found.append(tuple(name for name, size_gb in sizes.items() if data_set.disk_gb > size_gb))
-    return found
+        exceeded.append(tuple(name for name, size_gb in sizes.items() if data_set.disk_gb > size_gb))
+    return exceeded
 
 
 def with_loading(
@@ -239,169 +215,172 @@ def starts(
     return dict(zip(STARTS, (start_s, start_s / factor, start_s * factor), strict=True))
 
 
-def _measured_together(resolved: ResolvedQuestion) -> InputMeasurement | None:
-    """What several workers were measured to load together, where the question asks for workers."""
-    given = resolved.loading.workers is not None or resolved.loading.machine_workers is not None
-    measured = resolved.input if given else None
-    return measured if measured is not None and measured.most_workers > 1 else None
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """Images of a question at one size, and how fast they are loaded: as asked, as measured, or as the tables say."""
 
+    resolved: ResolvedQuestion
+    image_size: int
 
-def _measured_in_words(resolved: ResolvedQuestion, image_size: int, measured: InputMeasurement) -> str:
-    feed = _feed_of_workers(resolved, image_size)
-    rate = float(feed.decoding_of_one(resolved.question.team.per_node))
-    beyond = f", {feed.headroom:.3g} times more at most where vCPUs were idle" if feed.headroom > 1 else ""
-    return (
-        f"data loading is included ({_workers_in_words(resolved)}, {rate:,.0f} images/s for each GPU as "
-        f"measured on {measured.host} with up to {measured.most_workers} workers together, within a factor of "
-        f"{feed.spread:g}{beyond})"
-    )
+    @property
+    def options(self) -> LoadingOptions:
+        """How they are loaded."""
+        return self.resolved.loading
 
+    @property
+    def stored(self) -> str:
+        """How they are stored."""
+        data_set, measured = self.resolved.data_set, self.resolved.input
+        if data_set is not None:
+            return data_set.stored
+        return "jpeg" if measured is None else measured.stored
 
-def _workers_in_words(resolved: ResolvedQuestion) -> str:
-    if resolved.loading.machine_workers is not None:
-        return f"{resolved.loading.machine_workers} workers on each machine"
-    return (
-        "workers" if resolved.loading.workers is None else f"{resolved.loading.workers} workers for each GPU"
-    )
+    @property
+    def loader(self) -> Loader:
+        """The loader asked for, or the usual one."""
+        return find_loader(self.options.loader or USUAL_LOADER, self.stored)
 
+    def feed(self, vcpus: float | Array, bound: str = "") -> Feed:
+        """What feeds machines of these vCPUs; `bound` are words on the vCPUs."""
+        options, rates = self.options, self._rates()
+        if options.images_per_second is not None:
+            rate = f"{options.images_per_second:,.0f} images/s on each machine as given"
+            words = f"data loading is included ({rate}, within a factor of {_MEASURED_SPREAD:g})"
+        else:
+            words = (
+                f"data loading is included{bound} ({self._workers_in_words()}, {rates.per_worker:,.0f} images/s each, "
+                f"{rates.per_vcpu:,.0f} on a vCPU of a busy machine, within a factor of {rates.spread:g})"
+            )
+        return Feed(
+            rates.per_worker,
+            rates.per_vcpu,
+            options.workers,
+            vcpus,
+            self._reading(),
+            rates.spread,
+            decodes=self.stored == "jpeg",
+            in_all=options.images_per_second or math.inf,
+            machine_workers=options.machine_workers,
+            alone=rates.alone,
+            words=words,
+        )
 
-def _feed_of_workers(resolved: ResolvedQuestion, image_size: int) -> Feed:
-    """Of the workers asked for: where several were measured together, their rates on that machine."""
-    feed, measured = _feed(resolved, image_size, math.inf), _measured_together(resolved)
-    if measured is None:
-        return feed
-    n_gpus = resolved.question.team.per_node
-    busy = min(
-        resolved.loading.machine_workers or max(1, resolved.loading.workers or 0) * n_gpus, measured.vcpus
-    )
-    headroom = max(1.0, busy / measured.most_workers)
-    alike = _alike(resolved, image_size, measured)
-    rates = tuple((workers, alike * rate) for workers, rate in measured.rates_of_each(n_gpus))
-    return replace(feed, measured=rates, headroom=headroom)
+    def feed_of_workers(self) -> Feed:
+        """Of the workers asked for: where several were measured together, their rates on that machine."""
+        feed, measured, options = self.feed(math.inf), self.resolved.input, self.options
+        if options.images_per_second is not None or measured is None or measured.most_workers <= 1:
+            return feed
+        n_gpus = self.resolved.question.team.per_node
+        busy = min(options.machine_workers or max(1, options.workers or 0) * n_gpus, measured.vcpus)
+        headroom = max(1.0, busy / measured.most_workers)
+        alike = self._rate_ratio(measured)
+        rates = tuple((workers, alike * rate) for workers, rate in measured.rates_of_each(n_gpus))
+        feed = replace(feed, measured=rates, headroom=headroom)
+        rate = float(feed.decoding_of_one(n_gpus))
+        beyond = f", {headroom:.3g} times more at most where vCPUs were idle" if headroom > 1 else ""
+        words = (
+            f"data loading is included ({self._workers_in_words()}, {rate:,.0f} images/s for each GPU as "
+            f"measured on {measured.host} with up to {measured.most_workers} workers together, within a factor of "
+            f"{feed.spread:g}{beyond})"
+        )
+        return replace(feed, words=words)
 
+    def _workers_in_words(self) -> str:
+        if self.options.machine_workers is not None:
+            return f"{self.options.machine_workers} workers on each machine"
+        return "workers" if self.options.workers is None else f"{self.options.workers} workers for each GPU"
 
-def _feed(resolved: ResolvedQuestion, image_size: int, vcpus: float | Array) -> Feed:
-    measured = resolved.input
-    rates, reading = _rates(resolved, image_size, measured), _reading(resolved, measured)
-    return Feed(
-        rates.per_worker,
-        rates.per_vcpu,
-        resolved.loading.workers,
-        vcpus,
-        reading,
-        rates.spread,
-        decodes=_stored(resolved, measured) == "jpeg",
-        in_all=resolved.loading.images_per_second or math.inf,
-        machine_workers=resolved.loading.machine_workers,
-        alone=rates.alone,
-    )
+    def _rates(self) -> _Rates:
+        """Rates as asked, else as measured, else those of the tables; infinite where that of all workers is given."""
+        options, data_set, measured = self.options, self.resolved.data_set, self.resolved.input
+        if options.images_per_second is not None:
+            return _Rates(math.inf, math.inf, _MEASURED_SPREAD)
+        if measured is not None and data_set is not None and data_set.stored != measured.stored:
+            arrays = "" if measured.stored == "array" else "--arrays "
+            path = str(self.resolved.question.input)
+            raise SchemaError(
+                f"{named('input')} {path!r} measured images that are stored as {measured.stored}, and "
+                f"{data_set.name} is stored as {data_set.stored}. Measure those: epochcast profile input {arrays}"
+                f"--image-size {self.image_size}; or pass {named('samples_per_worker_second')}, the rate of one "
+                "worker."
+            ).about("input")
+        share = self.loader.vcpu_share
+        if options.samples_per_worker_second is not None:
+            rate = options.samples_per_worker_second
+            return _Rates(rate, share * rate, _MEASURED_SPREAD)
+        if measured is not None:
+            return self._measured_rates(measured, share)
+        if data_set is None:
+            raise SchemaError(
+                "how fast a worker loads these images is not known. Pass "
+                f"{named('samples_per_worker_second')}, {named('images_per_second')}, {named('input')} (the file of "
+                "`epochcast profile input`), or a data set."
+            ).about("samples_per_worker_second")
+        return self._rates_of_tables(data_set)
 
+    def _measured_rates(self, measured: InputMeasurement, share: float) -> _Rates:
+        """Rates of each of the workers asked for, where several were measured together; of one where none were."""
+        options, ratio = self.options, self._rate_ratio(measured)
+        workers = options.machine_workers or (options.workers or 0) * self.resolved.question.team.per_node
+        of_each = measured.rate_of_each(min(workers, measured.most_workers))
+        few = options.has_number and measured.most_workers < measured.vcpus
+        busy = (
+            share * (ratio * measured.samples_per_worker_second)
+            if few
+            else ratio * measured.samples_per_vcpu_second
+        )
+        return _Rates(ratio * of_each, busy, _MEASURED_SPREAD * self._size_doubt(measured))
 
-def _rates(resolved: ResolvedQuestion, image_size: int, measured: InputMeasurement | None) -> _Rates:
-    """Rates as given, else as measured, else those of the tables; infinite where that of all workers is given."""
-    if resolved.loading.images_per_second is not None:
-        return _Rates(math.inf, math.inf, _MEASURED_SPREAD)
-    data_set = resolved.data_set
-    if measured is not None and data_set is not None and data_set.stored != measured.stored:
-        arrays = "" if measured.stored == "array" else "--arrays "
+    def _rate_ratio(self, measured: InputMeasurement) -> float:
+        """Rate of the question's images over that of the measured ones, by what both sizes take.
+
+        Those of a folder are taken to be the question's own.
+        """
+        data_set = self.resolved.data_set
+        is_own = measured.folder is not None or data_set is None
+        megapixels = measured.mean_megapixels if is_own or data_set is None else data_set.megapixels
+        measured_us = self.loader.sample_us(measured.mean_megapixels, measured.image_size)
+        return measured_us / self.loader.sample_us(megapixels, self.image_size)
+
+    def _size_doubt(self, measured: InputMeasurement) -> float:
+        """Ratio, at least 1, of the times that images of the folder and of the data set take by their sizes."""
+        data_set = self.resolved.data_set
+        if measured.folder is None or data_set is None:
+            return 1.0
+        folder_us = self.loader.sample_us(measured.mean_megapixels, self.image_size)
+        data_set_us = self.loader.sample_us(data_set.megapixels, self.image_size)
+        return max(folder_us / data_set_us, data_set_us / folder_us)
+
+    def _rates_of_tables(self, data_set: TrainingSet) -> _Rates:
+        """Rates of the tables; `alone` is a core's rate over that of a vCPU of a busy machine.
+
+        1 to 16 workers on 16 vCPUs beside an H100 fall so in the logarithm: by 0.68 from 1 to 16 where JPEGs are
+        decoded.
+        """
+        loader, between = self.loader, self.options.between
+        source = find_source(self.options.data_source or "memory")
+        slowness = slowness_of_cpu(self.resolved.question.host)
+        core_us = (
+            loader.sample_us(data_set.megapixels, self.image_size, data_set.channels) + source.cpu_us
+        ) * slowness
+        busy_us = core_us / loader.vcpu_share
+        own_us = core_us if between else busy_us  # the training process has a core to itself
+        alone = 1.0 if between else busy_us / core_us
+        return _Rates(1e6 / (own_us + source.wait_us), 1e6 / busy_us, loader.spread, alone)
+
+    def _reading(self) -> float:
+        """Samples per second that the source gives a machine; infinite where none is named."""
+        if self.options.data_source is None:
+            return math.inf
+        data_set, measured = self.resolved.data_set, self.resolved.input
+        source = find_source(self.options.data_source)
+        if math.isinf(source.read_mb_per_s):
+            return math.inf
+        if data_set is not None:
+            return source.read_mb_per_s / data_set.sample_mb
+        if measured is not None:
+            return source.read_mb_per_s / measured.mean_mb
         raise SchemaError(
-            f"{named('input')} {str(resolved.question.input)!r} measured images that are stored as {measured.stored}, "
-            f"and {data_set.name} is stored as {data_set.stored}. Measure those: epochcast profile input {arrays}"
-            f"--image-size {image_size}; or pass {named('samples_per_worker_second')}, the rate of one worker."
-        ).about("input")
-    share = _loader(resolved, _stored(resolved, measured)).vcpu_share
-    if resolved.loading.samples_per_worker_second is not None:
-        rate = resolved.loading.samples_per_worker_second
-        return _Rates(rate, share * rate, _MEASURED_SPREAD)
-    if measured is not None:
-        alike = _alike(resolved, image_size, measured)
-        one = alike * measured.samples_per_worker_second
-        few = resolved.loading.has_number and measured.most_workers < measured.vcpus
-        spread = _MEASURED_SPREAD * _doubt(resolved, image_size, measured)
-        busy = share * one if few else alike * measured.samples_per_vcpu_second
-        return _Rates(alike * _rate_of_each(resolved, measured), busy, spread)
-    if data_set is None:
-        raise SchemaError(
-            "how fast a worker loads these images is not known. Pass "
-            f"{named('samples_per_worker_second')}, {named('images_per_second')}, {named('input')} (the file of "
-            "`epochcast profile input`), or a data set."
-        ).about("samples_per_worker_second")
-    return _of_tables(resolved, image_size, data_set)
-
-
-def _rate_of_each(resolved: ResolvedQuestion, measured: InputMeasurement) -> float:
-    """Rate of each of the workers asked for, where several were measured together; of one where none were."""
-    n_gpus, each = resolved.question.team.per_node, resolved.loading.workers or 0
-    workers = min(resolved.loading.machine_workers or each * n_gpus, measured.most_workers)
-    return measured.rate_of_each(workers)
-
-
-def _loader(resolved: ResolvedQuestion, stored: str) -> Loader:
-    """The loader asked for, or the usual one, of images that are stored so."""
-    return find_loader(resolved.loading.loader or USUAL_LOADER, stored)
-
-
-def _stored(resolved: ResolvedQuestion, measured: InputMeasurement | None) -> str:
-    """How the images are stored."""
-    if resolved.data_set is not None:
-        return resolved.data_set.stored
-    return "jpeg" if measured is None else measured.stored
-
-
-def _alike(resolved: ResolvedQuestion, image_size: int, measured: InputMeasurement) -> float:
-    """Rate of the question's images over that of the measured ones, by what both sizes take.
-
-    Those of a folder are taken to be the question's own.
-    """
-    loader = _loader(resolved, measured.stored)
-    own = measured.folder is not None or resolved.data_set is None
-    megapixels = (
-        measured.mean_megapixels if own or resolved.data_set is None else resolved.data_set.megapixels
-    )
-    return loader.sample_us(measured.mean_megapixels, measured.image_size) / loader.sample_us(
-        megapixels, image_size
-    )
-
-
-def _doubt(resolved: ResolvedQuestion, image_size: int, measured: InputMeasurement) -> float:
-    """Times as long as the other that an image of the folder or of the data set takes, where their sizes differ."""
-    if measured.folder is None or resolved.data_set is None:
-        return 1.0
-    loader = _loader(resolved, measured.stored)
-    sizes = measured.mean_megapixels, resolved.data_set.megapixels
-    own_us, other_us = (loader.sample_us(megapixels, image_size) for megapixels in sizes)
-    return max(own_us / other_us, other_us / own_us)
-
-
-def _of_tables(resolved: ResolvedQuestion, image_size: int, data_set: TrainingSet) -> _Rates:
-    """Rates of the tables; `alone` is a core's rate over that of a vCPU of a busy machine.
-
-    1 to 16 workers on 16 vCPUs beside an H100 fall so in the logarithm: by 0.68 from 1 to 16 where JPEGs are decoded.
-    """
-    loader = _loader(resolved, data_set.stored)
-    source = find_source(resolved.loading.data_source or "memory")
-    slowness = slowness_of_cpu(resolved.question.host)
-    core_us = (
-        loader.sample_us(data_set.megapixels, image_size, data_set.channels) + source.cpu_us
-    ) * slowness
-    busy_us = core_us / loader.vcpu_share
-    own_us = core_us if resolved.loading.between else busy_us  # the training process has a core to itself
-    alone = 1.0 if resolved.loading.between else busy_us / core_us
-    return _Rates(1e6 / (own_us + source.wait_us), 1e6 / busy_us, loader.spread, alone)
-
-
-def _reading(resolved: ResolvedQuestion, measured: InputMeasurement | None) -> float:
-    """Samples per second that the source gives a machine; infinite where none is named."""
-    if resolved.loading.data_source is None:
-        return math.inf
-    source, data_set = find_source(resolved.loading.data_source), resolved.data_set
-    if math.isinf(source.read_mb_per_s):
-        return math.inf
-    if data_set is not None:
-        return source.read_mb_per_s / data_set.sample_mb
-    if measured is not None:
-        return source.read_mb_per_s / measured.mean_mb
-    raise SchemaError(
-        f"{named('data_source')} {resolved.loading.data_source!r}: how large an image is stored is not known. Pass a "
-        f"data set, or {named('input')} (the file of `epochcast profile input`)."
-    ).about("data_source")
+            f"{named('data_source')} {self.options.data_source!r}: how large an image is stored is not known. Pass a "
+            f"data set, or {named('input')} (the file of `epochcast profile input`)."
+        ).about("data_source")

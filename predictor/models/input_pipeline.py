@@ -62,7 +62,8 @@ class Feed:
     is a factor of `spread`; rates of workers may also be `headroom` times higher.
     `decodes`: images are stored as JPEGs. `in_all`: rate of all workers of a machine, which they do not exceed.
     `machine_workers`: their number, where they are no whole number for each GPU; `workers` is None then.
-    A worker whose machine is idle but for it is `alone` times as fast, less so the more vCPUs have a worker.
+    A worker whose machine is idle but for it is `alone` times as fast, less so the more vCPUs have a worker. `words`
+    say where the rates are from.
 
     Batch sizes, times and numbers of GPUs are arrays that broadcast with `vcpus`.
     """
@@ -79,6 +80,7 @@ class Feed:
     in_all: float = math.inf
     machine_workers: int | None = None
     alone: float = 1.0
+    words: str = ""
 
     @property
     def between(self) -> bool:

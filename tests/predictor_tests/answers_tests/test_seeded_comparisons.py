@@ -101,11 +101,11 @@ def kept_iterations() -> Iterator[None]:
 
     made = Iterations.of
 
-    def iterations(asked: Any, table: Any, trainings: Any, sizes: Any, anchored: bool = True) -> Iterations:
+    def iterations(resolved: Any, table: Any, trainings: Any, sizes: Any, anchored: bool = True) -> Iterations:
         key = (table, tuple((training, tuple(gpus)) for training, gpus in trainings), tuple(sizes))
         if key not in _KEPT:
-            _KEPT[key] = made(asked, table, trainings, sizes, anchored)
-        return replace(_KEPT[key], asked=asked)
+            _KEPT[key] = made(resolved, table, trainings, sizes, anchored)
+        return replace(_KEPT[key], resolved=resolved)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Iterations, "of", iterations)
