@@ -119,7 +119,8 @@ class TrainingData:
         import pandas as pd
 
         from predictor.measurements.features import feature_table
-        from predictor.measurements.published import DATA_SETS, published_features
+        from predictor.measurements.published import published_features
+        from predictor.measurements.published.sources import DATA_SETS
 
         uploaded = None if uploaded is None else _checked(uploaded)
         of_others = published_features(published)  # first: it says at once if they are missing

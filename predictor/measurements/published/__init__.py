@@ -1,7 +1,7 @@
 """Published measurements: other people's tables in our form.
 
-Adding a data set is one file and one line of `DATA_SETS`. The tables are not part of epochcast: they are found through
-a path, or `$EPOCHCAST_PUBLISHED_DATA`.
+Adding one is a `DataSet` of `DATA_SETS`, a map of our columns to its own. The tables are not part of epochcast: they
+are found through a path, or `$EPOCHCAST_PUBLISHED_DATA`.
 """
 
 from __future__ import annotations
@@ -14,39 +14,12 @@ from typing import TYPE_CHECKING
 from predictor.errors import DataError, nearest
 from predictor.files import published_data_root
 from predictor.measurements.features import feature_table
-from predictor.measurements.published import (
-    deepbench,
-    justus,
-    lambda_tf,
-    profet,
-    pytorch,
-    timm,
-    timm_forward,
-)
-from predictor.measurements.published.data_set import (
-    DataSet,
-    ImportReport,
-    LayerTables,
-    published_file,
-)
+from predictor.measurements.published.reader import ImportReport, LayerTables, published_file
+from predictor.measurements.published.sources import DATA_SETS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-DATA_SETS: dict[str, DataSet] = {
-    each.name: each
-    for each in (
-        profet.DATA_SET,
-        lambda_tf.DATA_SET,
-        pytorch.DATA_SET,
-        timm.DATA_SET,
-        timm_forward.DATA_SET,
-        justus.DATA_SET,
-        deepbench.DATA_SET,
-    )
-}
-"""In the order in which their rows are joined; the default model is fitted on all."""
 
 OPERATORS_PER_GPU = 120
 """Single layers kept per source and GPU: enough to learn a GPU's rates from, few enough to fit in seconds."""
@@ -67,8 +40,8 @@ def import_measurements(
             f"there is no importer {name!r}. Nearest: {nearest(name, DATA_SETS)}; "
             f"all: {', '.join(DATA_SETS)}."
         )
-    place = Path(path) if path is not None else published_data_root()
-    return DATA_SETS[name].read(published_file(place, DATA_SETS[name].table))
+    root = Path(path) if path is not None else published_data_root()
+    return DATA_SETS[name].read(published_file(root, DATA_SETS[name].table))
 
 
 def load_published(
@@ -91,10 +64,10 @@ def published_layer_tables(folder: str | os.PathLike[str] | None = None) -> Laye
     """
     root = published_data_root(folder)
     tables: LayerTables = {}
-    for each in DATA_SETS.values():
-        tables |= each.layer_tables(root) if each.layer_tables else {}
+    for data_set in DATA_SETS.values():
+        tables |= data_set.layer_tables(root)
     if not tables:
-        expected = ", ".join(each.table for each in DATA_SETS.values() if each.layer_tables)
+        expected = ", ".join(data_set.table for data_set in DATA_SETS.values() if data_set.has_layers)
         raise DataError(f"{root} holds no published table of whole CNNs. Expected: {expected}.")
     return tables
 
@@ -125,5 +98,5 @@ def _with_fewer_operators(measurements: pd.DataFrame) -> pd.DataFrame:
         return measurements
     shuffled = operators.sample(frac=1.0, random_state=0)
     chosen = shuffled.groupby(["source", "gpu"], sort=False).head(OPERATORS_PER_GPU)
-    whole = measurements[measurements["kind"] != "operator"]
-    return pd.concat([whole, chosen.sort_index()], ignore_index=True)
+    cnns = measurements[measurements["kind"] != "operator"]
+    return pd.concat([cnns, chosen.sort_index()], ignore_index=True)

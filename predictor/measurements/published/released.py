@@ -12,7 +12,7 @@ from pathlib import Path
 
 from predictor.errors import DataError
 from predictor.files import data_file
-from predictor.measurements.published.data_set import find_published
+from predictor.measurements.published.reader import find_published
 
 _TABLES = "published_tables.csv"
 _MOST_BYTES = 1 << 27  # of a table's text: seven times the largest

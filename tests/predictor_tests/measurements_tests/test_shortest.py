@@ -12,7 +12,8 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.files import data_root
 from predictor.measurements.features import feature_table
-from predictor.measurements.published import DATA_SETS, published_features
+from predictor.measurements.published import published_features
+from predictor.measurements.published.sources import DATA_SETS
 from predictor.measurements.shortest import (
     LEAST_SHARE,
     check_not_too_short,

@@ -10,10 +10,10 @@ import pytest
 from predictor.errors import DataError, SchemaError
 from predictor.evaluation.scenarios import SCENARIOS
 from predictor.measurements.published import (
-    DATA_SETS,
     import_measurements,
     load_published,
 )
+from predictor.measurements.published.sources import DATA_SETS
 from predictor.measurements.schema import COLUMNS, is_set
 
 

@@ -12,8 +12,8 @@ from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.published import published_layer_tables
 from predictor.measurements.published.convolutions import smallest_padding
-from predictor.measurements.published.lambda_tf import TF_CNNS, tf_cnn
-from predictor.measurements.published.timm import TIMM_CNNS
+from predictor.measurements.published.sources import timm_cnns
+from predictor.measurements.published.tf_cnns import TF_CNNS, tf_cnn
 
 _COLUMNS = (
     "name", "type", "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width",
@@ -149,7 +149,7 @@ def convolutions(table: LayerTable) -> Counter[tuple[int | None, ...]]:
 
 class TestNamesOfTheZoo:
     def test_timm_names_lead_to_cnns_of_the_zoo(self):
-        assert set(TIMM_CNNS.values()) <= set(zoo_names())
+        assert set(timm_cnns().values()) <= set(zoo_names())
 
     def test_timm_trains_without_dropout(self, published):
         table = published_layer_tables(published)[("timm/mobilenetv2_100", 224)]

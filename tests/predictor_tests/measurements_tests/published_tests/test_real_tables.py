@@ -4,11 +4,10 @@ import pytest
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.measurements.published import (
-    DATA_SETS,
     import_measurements,
     published_layer_tables,
 )
-from predictor.measurements.published.timm import TIMM_CNNS
+from predictor.measurements.published.sources import DATA_SETS, timm_cnns
 
 # Rows of the published tables, and what they become: repeats fold, Radeons go, passes unfold.
 COUNTS = {
@@ -75,7 +74,7 @@ def test_timm_parameters_agree_with_the_zoo_within_one_percent(real_tables):
     frame, _ = import_measurements("timm", real_tables)
     millions = frame["notes"].str.removeprefix("parameters_m=").astype(float)
     published = dict(zip(frame["cnn"], millions, strict=True))
-    for theirs, ours in TIMM_CNNS.items():
+    for theirs, ours in timm_cnns().items():
         if f"timm/{theirs}" in published:
             assert zoo_cnn(ours).parameters / 1e6 == pytest.approx(published[f"timm/{theirs}"], rel=0.01), (
                 theirs

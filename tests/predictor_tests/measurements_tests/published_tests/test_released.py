@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from predictor.errors import DataError
-from predictor.measurements.published import DATA_SETS, released
+from predictor.measurements.published import released
 from predictor.measurements.published.released import released_tables
+from predictor.measurements.published.sources import DATA_SETS
 
 TABLES = {table.table: table for table in released_tables()}
 TIMM = TABLES["timm_training_rtx3090.csv.gz"]

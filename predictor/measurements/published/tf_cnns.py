@@ -1,6 +1,6 @@
-"""Lambda's TensorFlow benchmark: six CNNs of tf_cnn_benchmarks on the widest published choice of GPUs.
+"""Layer tables of tf_cnn_benchmarks' six CNNs, which Lambda's TensorFlow benchmark trains.
 
-The CNNs differ from the zoo's. Facts from scripts/tf_cnn_benchmarks of https://github.com/tensorflow/benchmarks
+They differ from the zoo's. Facts from scripts/tf_cnn_benchmarks of https://github.com/tensorflow/benchmarks
 (models/alexnet_model.py, vgg_model.py, resnet_model.py, inception_model.py, convnet_builder.py): 1001 classes;
 ResNet v1 strides in a block's first 1x1 convolution; Inception's batch norms have no scale; AlexNet sees 227 pixels
 and has 384 channels in its fourth convolution.
@@ -8,93 +8,11 @@ and has 384 channels in its fourth convolution.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.builder import FeatureMap, NetBuilder
 from predictor.cnns.layer_table import LayerTable
-from predictor.measurements.published.data_set import DataSet, Provenance, layer_tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-_FRAMEWORK = r"^(?P<name>[a-z]+)-(?P<version>[\d.]+)(?P<xla>-xla)?$"
-_LAST_WITHOUT_TF32 = "2.3"
-# Times further off than this from what GPU and CNN suggest are called suspect: four rows at most of the 452.
-_SUSPECT = 1.6
-_MACHINE = re.compile(
-    r"machine=(?:(?:Processor|Platinum)-)?(.*?)[-_](?:\dx)?_?(?:GeForce|Quadro|RTX|Tesla|A100|Radeon)"
-)
-
-
-def _columns(rows: pd.DataFrame) -> dict[str, Any]:
-    versions = rows["framework"].str.extract(_FRAMEWORK)
-    likeness = _likeness(rows)
-    marks = [
-        f";suspect={value:.1f}x" if odd else ""
-        for value, odd in zip(likeness, _suspect(likeness), strict=True)
-    ]
-    return {
-        "framework": versions["name"],
-        "framework_version": versions["version"],
-        "host": rows["extra"].map(_host),
-        "cnn": "lambda/" + rows["cnn"],
-        "optimizer": rows["optimizer"].str.lower(),
-        "xla": versions["xla"].notna(),
-        "precision": _precision(rows["precision"], versions["version"]),
-        "notes": rows["extra"] + marks,
-    }
-
-
-def _precision(named: pd.Series, version: pd.Series) -> pd.Series:
-    """TensorFlow uses TF32 on Ampere by itself from 2.4 on (TensorFlow's RFC 287); before, only vendor builds did."""
-    unclear, old = named == "fp32_or_tf32", version == _LAST_WITHOUT_TF32
-    return named.mask(unclear & old, "fp32").mask(unclear & ~old, "tf32")
-
-
-def _host(extra: str) -> str | None:
-    found = _MACHINE.match(extra)
-    return found.group(1) if found else None
-
-
-def _likeness(table: pd.DataFrame) -> pd.Series:
-    """Time per image over what the GPU and the CNN usually take in that precision: about 1 for a sane row."""
-    import numpy as np
-    import pandas as pd
-
-    half = table["precision"] == "fp16_mixed"
-    logs = pd.Series(np.log((table["time_ms"] / table["batch_size"]).to_numpy()), index=table.index)
-    for names in (table["cnn"], table["gpu"]):
-        logs = logs - logs.groupby([names, half]).transform("median")
-    return pd.Series(np.exp(logs.to_numpy()), index=table.index)
-
-
-def _oddities(table: pd.DataFrame) -> list[str]:
-    likeness = _likeness(table)
-    odd = table.assign(likeness=likeness)[_suspect(likeness)].reset_index()
-    notes = [
-        f"line {row['line']}: {row['gpu']}, {row['cnn']}, {row['precision']}, {row['framework']} takes "
-        f"{row['likeness']:.1f} x what its neighbours suggest; kept, marked suspect in notes"
-        for row in odd.to_dict("records")
-    ]
-    unclear = int((table["precision"] == "fp32_or_tf32").sum())
-    if unclear:
-        notes.append(
-            f"{unclear} rows on Ampere do not say whether fp32 or TF32 was used: fp32 with TensorFlow 2.3, TF32 with "
-            "2.4, which made it the default (RFC 287)"
-        )
-    return [
-        *notes,
-        "time_ms_spread, the benchmark's jitter, is no interquartile range and is left out",
-        "alexnet really sees 227 pixels (tf_cnn_benchmarks adds 3); image_size says 224 as published",
-    ]
-
-
-def _suspect(likeness: pd.Series) -> pd.Series:
-    return (likeness > _SUSPECT) | (likeness < 1 / _SUSPECT)
-
 
 _CLASSES = 1001
 
@@ -259,27 +177,3 @@ TF_CNNS: dict[str, Callable[[NetBuilder], FeatureMap]] = {
     "inception_v4": _inception_v4,
 }
 """Builders of everything but the last dense layer, by the names of the published table."""
-
-_TABLE = "lambda_tf_training.csv.gz"
-DATA_SET = DataSet(
-    name="lambda-tf",
-    table=_TABLE,
-    holds={"kind": "target", "pass": "training", "copies_input": False, "memory_format": "nchw"},
-    times=("time_ms",),
-    renamed={"image_size": "image_size", "iteration_time_ms": "time_ms", "n_repeats": "n_samples"},
-    needed=("cnn", "optimizer", "extra"),
-    computed=_columns,
-    oddities=_oddities,
-    layer_tables=layer_tables_of(
-        _TABLE, "lambda", lambda cnn, image_size: tf_cnn(cnn, image_size) if cnn in TF_CNNS else None
-    ),
-    provenance=Provenance(
-        project="Lambda TensorFlow benchmark",
-        repository="https://github.com/lambdal/lambda-tensorflow-benchmark",
-        licence="BSD-3-Clause",
-        citation="Lambda Labs, lambda-tensorflow-benchmark (tf_cnn_benchmarks of the TensorFlow authors)",
-        measured="training steps of AlexNet, VGG16, ResNet-50, ResNet-152, Inception v3 and v4 on 14 NVIDIA "
-        "GPUs from GTX 1080 Ti to A100, TensorFlow 1.15 to 2.4, fp32, TF32 and mixed precision, with and "
-        "without XLA, synthetic images, one batch size each",
-    ),
-)

@@ -1,83 +1,21 @@
-"""PROFET: training of 12 Keras CNNs on four cloud GPUs, the widest published grid of image and batch sizes.
+"""Layer tables of PROFET's Keras CNNs, as its project lists them.
 
-Beside the times there are layer tables. What the layer tables leave out (pool sizes, activations
-inside a Keras layer) is taken from the scripts that built the CNNs, PROFET's data_generation/workload/model_info.py and
-keras.applications, pools only where the table's shapes agree.
+What they leave out (pool sizes, activations inside a Keras layer) is taken from the scripts that built the CNNs,
+PROFET's data_generation/workload/model_info.py and keras.applications, pools only where the table's shapes agree.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.measurements.published.convolutions import smallest_padding
-from predictor.measurements.published.data_set import (
-    DataSet,
-    LayerTables,
-    Provenance,
-    find_published,
-    read_published,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
+from predictor.measurements.published.reader import LayerTables, find_published, read_published
 
 _LAYERS = "profet_cnn_layers.csv.gz"
-_KEYS = ["gpu", "instance", "framework", "precision", "cnn", "image_size", "samples_per_epoch", "batch_size"]
-
-VALIDATION_SAMPLES = {50_000: 10_000, 5_000: 1_000, 2_000: 500}
-"""Images of the validation pass at the end of each epoch, by training images.
-
-PROFET's data_generation/workload: dataset_info.py has the numbers, profile_workload.py passes validation_data
-to Keras' fit and stops the epoch's clock in on_epoch_end, which Keras calls after validation.
-"""
-
-
-def _medians(table: pd.DataFrame) -> pd.DataFrame:
-    """Medians and quartiles of the repeats of each configuration."""
-    groups = table.groupby(_KEYS, sort=True)
-    seconds = groups["iteration_time_s"]
-    return (
-        seconds.median()
-        .reset_index()
-        .assign(
-            n_repeats=seconds.size().to_numpy(),
-            iqr_s=(seconds.quantile(0.75) - seconds.quantile(0.25)).to_numpy(),
-            epoch_time_s=groups["epoch_time_s"].median().to_numpy(),
-        )
-    )
-
-
-def _columns(rows: pd.DataFrame) -> dict[str, Any]:
-    return {
-        "cnn": "profet/" + rows["cnn"],
-        "validation_samples": rows["samples_per_epoch"].map(VALIDATION_SAMPLES),
-        "iteration_time_ms": rows["iteration_time_s"] * 1e3,
-        "iteration_time_ms_iqr": rows["iqr_s"] * 1e3,
-        "n_repeats": rows["n_repeats"],
-    }
-
-
-def _oddities(table: pd.DataFrame) -> list[str]:
-    seconds = table.groupby(_KEYS)["iteration_time_s"]
-    spread = ((seconds.max() - seconds.min()) / seconds.median()).sort_values()
-    worst = dict(zip(_KEYS, spread.index[-1], strict=True))
-    sizes = seconds.size()
-    notes = [
-        "epoch_time_s includes a validation pass (validation_samples images, forward only)",
-        f"{int((spread > 0.25).sum())} of {len(spread)} configurations spread by more than 25 % over their "
-        f"repeats; worst {worst['gpu']}, {worst['cnn']}, {worst['image_size']} px, "
-        f"batch {worst['batch_size']}: {spread.iloc[-1]:.0%} of the median",
-        "TensorFlow's layout in memory is not stated: memory_format is unknown",
-    ]
-    if sizes.min() < sizes.max():
-        notes.append(f"configurations have {sizes.min()} to {sizes.max()} repeats")
-    return notes
-
-
 _LAYER_COLUMNS = (
     "cnn", "image_size", "index", "name", "type", "in_channels", "in_height", "in_width", "out_channels",
     "out_height", "out_width", "kernel_height", "kernel_width", "stride", "groups", "parameters",
@@ -224,29 +162,3 @@ def _activation_after(layer: Layer, kind: str) -> Layer:
 def _scale_of_branch(row: dict[str, Any], index: int) -> Layer:
     """keras.applications scales an Inception-ResNet branch by a constant inside the layer that adds it."""
     return Layer(index=index, name=f"{row['name']}/scale", type="multiply", **_shape(row))
-
-
-DATA_SET = DataSet(
-    name="profet",
-    table="profet_target_cnns.csv.gz",
-    # Keras' fit feeds numpy arrays: each step copies its images from the host.
-    holds={"kind": "target", "pass": "training", "optimizer": "sgd", "copies_input": True},
-    times=("iteration_time_s", "epoch_time_s"),
-    renamed={"host": "instance"}
-    | {each: each for each in ("image_size", "samples_per_epoch", "epoch_time_s")},
-    needed=("cnn", "repeat"),
-    arranged=_medians,
-    computed=_columns,
-    oddities=_oddities,
-    layer_tables=profet_layer_tables,
-    provenance=Provenance(
-        project="PROFET",
-        repository="https://github.com/ddps-lab/profet",
-        licence="MIT",
-        citation="S. Lee et al., PROFET: PROFiling-based CNN Training Latency ProphET for GPU Cloud "
-        "Instances, arXiv:2208.05130, 2022",
-        measured="iteration and epoch times of 12 Keras CNNs x 5 image sizes x 5 batch sizes, nine repeats, "
-        "on Tesla K80, M60, T4 and V100 (AWS p2, g3s, g4dn, p3), TensorFlow 2.5, fp32, SGD; layer tables; "
-        "operator profiles",
-    ),
-)

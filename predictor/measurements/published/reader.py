@@ -1,22 +1,24 @@
-"""A published data set: its table, which columns are ours, what its iterations hold; the report of an import."""
+"""The reader of published tables: a data set maps its columns to ours; the report of an import."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import DataError, OutOfRangeError, SchemaError, UnknownGpuError
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import DataError, SchemaError, UnknownGpuError
+from predictor.files import data_file
+from predictor.measurements.published.convolutions import operator_columns
 from predictor.measurements.table import canonical_gpu_name, check_measurements
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.cnns.layer_table import LayerTable
-
-LayerTables = dict[tuple[str, int], "LayerTable"]
+LayerTables = dict[tuple[str, int], LayerTable]
 """By CNN name, as in the measurement table, and image size."""
 
 
@@ -61,16 +63,21 @@ def _unchanged(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _nothing(_table: pd.DataFrame) -> dict[str, Any]:
-    return {}
+Column = str | Callable[["pd.DataFrame"], Any]
+"""A column of a published table, taken as it is, or a function of its rows."""
+
+Layers = Callable[[str, int], LayerTable | None]
+"""Layer table of a CNN by its name and image size; None if its structure is not known."""
+
+_ALWAYS = ("gpu", "framework", "precision", "batch_size")
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A published table and its card; columns are those of the measurement table (`predictor.measurements.schema`).
+    """A published table as a map of our columns (`predictor.measurements.schema`) to those of its project.
 
-    Every table has `gpu`, `framework` (``name-version``), `precision` and `batch_size`, which mean what ours do; they
-    may be `renamed`.
+    Every table has `gpu`, `framework` (``name-version``), `precision`, `batch_size` and, but for bare convolutions,
+    `cnn` and `image_size`, which mean what ours do.
 
     Parameters
     ----------
@@ -78,47 +85,66 @@ class DataSet:
         The `source` of its rows.
     table : str
         File name, with its ``.csv.gz``.
-    provenance : Provenance
     holds : mapping
         What all its iterations hold and share, by column: `kind`, `pass`, `optimizer`, whether an iteration copies its
         images from the host (`copies_input`), whether it waits for a loader (`waits_for_loader`). What is left out is
         unknown, or differs by row and is computed.
     times : tuple of str
         Its columns that must be times above 0; rows where one is not are rejected.
-    optional_times : tuple of str
-        Those that may be missing, but not wrong.
-    renamed : mapping
-        Our column -> its column, taken as it is.
-    needed : tuple of str
-        Columns that `computed`, `arranged` and `oddities` read besides.
-    arranged : callable
-        One row per measurement from the rows that are kept.
-    computed : callable
-        Columns that follow from the arranged rows.
+    columns : mapping
+        Our column -> its column or a function of its arranged rows.
     oddities : callable
         What a user of the data should know, from the rows that are kept.
-    layer_tables : callable, optional
-        Layer tables of its CNNs, from the folder of published tables; empty if their file is not there.
+    prefix : str
+        Begins the names of its CNNs: ``prefix/cnn``. Empty for bare convolutions, which are named by their shapes.
+    aliases : mapping
+        Its names of CNNs -> ours, without prefix.
+    shapes : callable, optional
+        Shapes of bare convolutions, for `operator_columns`.
+    optional_times : tuple of str
+        Times that may be missing, but not wrong.
+    needed : tuple of str
+        Columns that functions read besides.
+    arranged : callable
+        One row per measurement from the rows that are kept.
+    layers : callable, optional
+        Layer tables of its CNNs, by its name and image size.
+    read_layers : callable, optional
+        Layer tables of its CNNs that a file of their own lists, from the folder of published tables.
     """
 
     name: str
     table: str
-    provenance: Provenance
     holds: Mapping[str, object]
     times: tuple[str, ...]
-    renamed: Mapping[str, str]
+    columns: Mapping[str, Column]
     oddities: Callable[[pd.DataFrame], list[str]]
+    prefix: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    shapes: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     optional_times: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
     arranged: Callable[[pd.DataFrame], pd.DataFrame] = _unchanged
-    computed: Callable[[pd.DataFrame], dict[str, Any]] = _nothing
-    layer_tables: Callable[[Path], LayerTables] | None = None
+    layers: Layers | None = None
+    read_layers: Callable[[Path], LayerTables] | None = None
 
-    def columns(self) -> tuple[str, ...]:
+    @property
+    def provenance(self) -> Provenance:
+        """Where it comes from, as ``published_sources.csv`` says."""
+        return provenances()[self.name]
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether structures of its CNNs are known."""
+        return self.layers is not None or self.read_layers is not None
+
+    @property
+    def required(self) -> tuple[str, ...]:
         """Columns that its table must have."""
-        always = (self.renamed.get(name, name) for name in _ALWAYS)
-        taken = (*always, *self.renamed.values(), *self.times, *self.optional_times, *self.needed)
-        return tuple(dict.fromkeys(taken))
+        names = dict.fromkeys((*_ALWAYS, "cnn", "image_size") if self.prefix else _ALWAYS)
+        taken = [column for column in self.columns.values() if isinstance(column, str)]
+        same = (name for name in names if not isinstance(self.columns.get(name), str))
+        return tuple(dict.fromkeys((*same, *taken, *self.times, *self.optional_times, *self.needed)))
 
     def read(self, path: Path) -> tuple[pd.DataFrame, ImportReport]:
         """Make the measurement table of a file, and a report of what became of each row.
@@ -128,64 +154,47 @@ class DataSet:
         import pandas as pd
 
         report = ImportReport(self.name)
-        table = _usable(read_published(path, self.columns()), self.times, self.optional_times, report)
+        table = _usable(read_published(path, self.required), self.times, self.optional_times, report)
         report.oddities += self.oddities(table)
         rows = self.arranged(table)
         versions = rows["framework"].str.partition("-")
-        columns = {
-            "source": self.name,
-            "framework": versions[0],
-            "framework_version": versions[2],
-            "n_gpus": 1,
-            **{name: rows[self.renamed.get(name, name)] for name in ("gpu", "precision", "batch_size")},
-            **self.holds,
-            **{ours: rows[theirs] for ours, theirs in self.renamed.items()},
-            **self.computed(rows),
+        columns: dict[str, Any] = {"source": self.name, "n_gpus": 1, **self.holds}
+        columns |= {"framework": versions[0], "framework_version": versions[2]}
+        own = {name: name for name in ("gpu", "precision", "batch_size")} | dict(self.columns)
+        columns |= {
+            name: rows[column] if isinstance(column, str) else column(rows) for name, column in own.items()
         }
+        if self.prefix:
+            names = rows["cnn"].replace(dict(self.aliases))
+            columns |= {"cnn": f"{self.prefix}/" + names, "image_size": rows["image_size"]}
+        if self.shapes is not None:
+            columns |= operator_columns(self.name, self.shapes(rows))
         frame = check_measurements(pd.DataFrame(columns), f"published {self.name}")
         report.n_measurements = len(frame)
         return frame, report
 
-
-_ALWAYS = ("gpu", "framework", "precision", "batch_size")
-
-
-def layer_tables_of(
-    table: str,
-    prefix: str,
-    build: Callable[[str, int], LayerTable | None],
-    aliases: Mapping[str, str] | None = None,
-) -> Callable[[Path], LayerTables]:
-    """Make `DataSet.layer_tables` of a table whose CNNs can be built by name and image size.
-
-    `table`: file name of the published table, whose `cnn` and `image_size` are built. `prefix`: begins the CNNs' names:
-    ``prefix/cnn``. `build`: gives None where the structure of a CNN is not known. `aliases`: names of the published
-    table -> names of the measurement table, without prefix.
-    """
-
-    def read(folder: Path) -> LayerTables:
-        path = find_published(folder, table)
-        if path is None:
+    def layer_tables(self, folder: Path) -> LayerTables:
+        """Layer tables of its CNNs, from the folder of published tables; empty if its file is not there."""
+        if self.read_layers is not None:
+            return self.read_layers(folder)
+        path = find_published(folder, self.table)
+        if path is None or self.layers is None:
             return {}
         rows = read_published(path, ("cnn", "image_size"))[["cnn", "image_size"]].drop_duplicates()
-        names = rows["cnn"].replace(dict(aliases or {}))
-        cells = [(str(cnn), int(size)) for cnn, size in zip(names, rows["image_size"], strict=True)]
-        found = {(cnn, size): build(cnn, size) for cnn, size in cells}
-        return {
-            (f"{prefix}/{cnn}", size): replace(layers, cnn=f"{prefix}/{cnn}")
-            for (cnn, size), layers in found.items()
-            if layers is not None
-        }
-
-    return read
+        names = rows["cnn"].replace(dict(self.aliases))
+        tables = {}
+        for cnn, size in zip(names.astype(str), rows["image_size"].astype(int), strict=True):
+            table = self.layers(cnn, size)
+            if table is not None:
+                tables[f"{self.prefix}/{cnn}", size] = replace(table, cnn=f"{self.prefix}/{cnn}")
+        return tables
 
 
-def zoo_layers(name: str, image_size: int) -> LayerTable | None:
-    """Layer table of a CNN of the zoo; None if the zoo lacks it, or not at this image size."""
-    try:
-        return zoo_cnn(name, image_size)
-    except (LookupError, OutOfRangeError):
-        return None
+@cache
+def provenances() -> dict[str, Provenance]:
+    """Cards of the published data sets, by their names."""
+    with data_file("published_sources.csv").open(newline="", encoding="utf-8") as file:
+        return {row.pop("data_set"): Provenance(**row) for row in csv.DictReader(file)}
 
 
 def find_published(folder: Path, table: str) -> Path | None:
@@ -201,10 +210,10 @@ def published_file(path: Path, table: str) -> Path:
     """
     if path.is_file():
         return path
-    found = find_published(path, table)
-    if found is None:
+    file = find_published(path, table)
+    if file is None:
         raise DataError(f"there is no {table} at {path}. Pass the file, or the folder that holds it.")
-    return found
+    return file
 
 
 def read_published(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -238,10 +247,10 @@ def _usable(
     of the catalogue. Times in `optional` may be missing, but not wrong. SchemaError if no row is left.
     """
     report.n_read = len(table)
-    reasons = _unknown_gpus(table)
+    why = {name: _why_unknown(str(name)) for name in table["gpu"].unique()}
+    reasons = {line: why[name] for line, name in zip(_lines(table), table["gpu"], strict=True) if why[name]}
     for name in (*times, *optional):
-        given = table[name].dropna() if name in optional else table[name]
-        reasons = _bad_times(given) | reasons
+        reasons = _bad_times(table[name].dropna() if name in optional else table[name]) | reasons
     report.rejected += sorted(reasons.items())
     kept = table.drop(index=list(reasons)).astype(dict.fromkeys((*times, *optional), float))
     report.n_kept = len(kept)
@@ -249,11 +258,6 @@ def _usable(
         line, reason = report.rejected[0]
         raise SchemaError(f"no usable row is left of {report.source!r}. Line {line}: {reason}")
     return kept
-
-
-def _unknown_gpus(table: pd.DataFrame) -> dict[int, str]:
-    why = {name: _why_unknown(str(name)) for name in table["gpu"].unique()}
-    return {line: why[name] for line, name in zip(_lines(table), table["gpu"], strict=True) if why[name]}
 
 
 def _lines(table: pd.DataFrame | pd.Series) -> list[int]:
@@ -276,5 +280,5 @@ def _bad_times(times: pd.Series) -> dict[int, str]:
 
     values = pd.to_numeric(times, errors="coerce").to_numpy(dtype=float)
     bad = times[~(np.isfinite(values) & (values > 0))]
-    given = zip(_lines(bad), bad.tolist(), strict=True)
-    return {line: f"{times.name} is {value}, not a time above 0." for line, value in given}
+    lines = zip(_lines(bad), bad.tolist(), strict=True)
+    return {line: f"{times.name} is {value}, not a time above 0." for line, value in lines}
