@@ -165,8 +165,8 @@ def largest_batch_size(cnn: "Cnn", gpu: "str | Gpu", **options: "Unpack[MemoryOp
     >>> epochcast.largest_batch_size("resnet50", "T4") < epochcast.largest_batch_size("resnet50", "H200")
     True
     """
+    from predictor.answers.grid import NOT_ONE_IMAGE, largest_local_batch_sizes
     from predictor.answers.resolved import ResolvedQuestion
-    from predictor.answers.sizes import NOT_ONE_IMAGE, largest_local_batch_sizes
 
     asked = ResolvedQuestion.of(Question.of(cnn, gpu, None, options), "memory")
     tables, devices = asked.tables, asked.devices

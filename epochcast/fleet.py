@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from predictor.errors import BackendUnavailableError, SchemaError, ServiceError
 
 if TYPE_CHECKING:
-    from predictor.answers.bulk import Columns
-    from predictor.answers.bulk_answers import Answers, BulkAnswers
+    from predictor.answers.bulk import Answers, BulkAnswers, Columns
 
 _FILES = {"model": (), "measurements": (), "offers": (), "input": (), "host": (".json",)}
 """Options that name files, and suffixes that tell their names from others; () where any text is a file's."""
@@ -263,7 +262,7 @@ def _answers(options: bytes, digest: str, batch: Columns) -> Answers:
 
 @lru_cache(maxsize=2)
 def _answers_of(options: bytes, digest: str) -> BulkAnswers:
-    from predictor.answers.bulk_answers import BulkAnswers
+    from predictor.answers.bulk import BulkAnswers
 
     defaults: dict[str, Any] = pickle.loads(options)  # noqa: S301 - a job of Dask is a pickle anyway
     if digest_of(defaults) != digest:

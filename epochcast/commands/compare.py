@@ -16,7 +16,6 @@ from epochcast.notes import (
     start_matters,
 )
 from epochcast.tables import Column, Format, Record, print_notes, print_table
-from predictor.answers.interruptions import NOT_COUNTED
 from predictor.answers.notes import (
     Priority,
     Reason,
@@ -32,7 +31,7 @@ from predictor.answers.notes import (
 )
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
-from predictor.answers.ranking import short_offer
+from predictor.answers.ranking import NOT_COUNTED, short_offer
 
 if TYPE_CHECKING:
     from predictor.answers.compare import Comparison

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from predictor.answers import notes
-from predictor.answers.grid import TIMES, Floats, Places
+from predictor.answers.grid import (
+    TIMES,
+    Floats,
+    Places,
+    batch_sizes_to_try,
+    best_of_gpus,
+    common_batch_size,
+    fastest_sizes,
+    largest_local_batch_sizes,
+)
 from predictor.answers.loading import LOADING_TIMES, STARTS, loading_in_words
 from predictor.answers.notes import Co2Basis, EnergyBasis, as_answered
 from predictor.answers.offers import (
@@ -32,13 +41,6 @@ from predictor.answers.offers import (
 )
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
-from predictor.answers.sizes import (
-    batch_sizes_to_try,
-    best_of_gpus,
-    common_batch_size,
-    fastest_sizes,
-    largest_local_batch_sizes,
-)
 from predictor.catalogue.modes import COMPILED, Mode
 from predictor.models.compiled import compile_seconds, compile_spread
 from predictor.models.registry import WHOLE_METHODS

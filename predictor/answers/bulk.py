@@ -1,7 +1,9 @@
 """Many predictions from one table to another: a bad row gets its error text, the others their numbers.
 
 Rows are read, answered and written in batches, so that a table may be longer than the memory. From Parquet to Parquet
-they stay Arrow columns; every other pair of files goes through text.
+they stay Arrow columns; every other pair of files goes through text. Rows that agree in everything but GPU, batch size
+and samples are asked together, as one grid of GPUs and batch sizes; every row then looks up its place in it. Nothing is
+answered row by row, so a million rows take about a second.
 """
 
 from __future__ import annotations
@@ -11,26 +13,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import pairwise
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from predictor.answers.bulk_answers import (
-    FITS,
-    NUMBERS,
-    REQUIRED_COLUMNS,
-    WORDS,
-    Answers,
-    BulkAnswers,
-    Coded,
-    checked_defaults,
-    optional_columns,
-    unrepeated,
-)
-from predictor.answers.options import named_by_flags, options_of
-from predictor.answers.question import Question
-from predictor.errors import SchemaError
+from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
+from predictor.answers.notes import as_answered
+from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
+from predictor.answers.options import check_read, named_by_flags, options_of
+from predictor.answers.question import ANCHOR_FIELDS, MiniBatch, Question
+from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_model
+from predictor.catalogue.data_sets import find_training_set
+from predictor.catalogue.devices import Gpu, device_of
+from predictor.catalogue.modes import Mode
+from predictor.catalogue.offers import load_offers
+from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES, whole_number
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.resolve import resolve_cnn
+from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 from predictor.files import replacing
 from predictor.table_files import (
     as_text,
@@ -41,6 +44,475 @@ from predictor.table_files import (
     parquet_batches,
     writing_table,
 )
+
+if TYPE_CHECKING:
+    from predictor.models.served import Model
+
+
+REQUIRED_COLUMNS = ("cnn", "gpu", "batch_size")
+
+NUMBERS = (
+    *(
+        "iteration_time_ms",
+        "gpu_time_ms",
+        "gpu_low_ms",
+        "gpu_high_ms",
+        "low_ms",
+        "high_ms",
+        "loading_time_ms",
+    ),
+    *(*EPOCH_TIMES, *STARTS, "cost_usd", *ENERGIES, "peak_memory_gib"),
+)
+"""Added columns that hold numbers; NaN where a row has none."""
+
+_OF_OFFERS = (
+    *(name for name in NUMBERS if name not in (*EPOCH_TIMES, "cost_usd", *ENERGIES)),
+    *(
+        *LOADING_TIMES[1:],
+        *WAITS,
+        "batch_size",
+        "gpus_used",
+        "usd_per_hour",
+        "power_w",
+        "power_limit_w",
+        "power_spread",
+    ),
+    "fits_in_memory",
+)
+"""What is kept of a grid: what the added columns, and epochs, follow from."""
+
+FITS = "fits_in_memory"
+"""Added column that holds yes or no."""
+
+WORDS = ("energy_basis", "bottleneck", "mode", "method", "extrapolates", "error")
+"""Added columns that hold text."""
+
+_ANCHOR = "anchor_"
+_OWN = ("batch_size", "samples", "validation_samples")
+_FIXED = {"pass": "training", "xla": "false"}
+"""Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
+
+_MOST_KEPT = 500_000
+"""Points of grids that are kept for the batches to come: about 100 MB."""
+
+_MOST_TOGETHER = 100_000
+"""Points of one question to several GPUs."""
+
+_BLANK, _BAD = -2, -1
+"""In place of a whole number: an empty cell, and one that holds none."""
+
+_Floats = NDArray[np.float64]
+_Indices = NDArray[np.int64]
+_Cells = Mapping[str, str]
+
+
+def optional_columns() -> tuple[str, ...]:
+    """Columns that a table may have beside the required ones: the options of a question, and an anchor's fields."""
+    return (*options_of(Question, "cell"), *(f"{_ANCHOR}{name}" for name in ANCHOR_FIELDS), *_FIXED)
+
+
+def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse an option that is unknown, of the wrong kind or without effect before any row is read."""
+    epoch: dict[str, Any] = (
+        {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}
+    )  # rows have theirs
+    question = Question.of(None, None, 1, {**epoch, **defaults})
+    check_read(question, "bulk")
+    return {name: getattr(question, name) for name in defaults}
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers to the distinct questions of a batch of rows; `which` of them each row asks, of shape (n_rows,).
+
+    `numbers` has shape (len(NUMBERS), n_questions), `fits` (n_questions,). `words` are the columns `WORDS`; where
+    `error` is not empty, nothing else is known.
+    """
+
+    which: _Indices
+    numbers: _Floats
+    fits: NDArray[np.bool_]
+    words: dict[str, NDArray[np.object_]]
+
+    @classmethod
+    def unknown(cls, which: _Indices, n_questions: int) -> Answers:
+        """Answers to be filled in."""
+        words = {name: np.full(n_questions, "", dtype=object) for name in WORDS}
+        return cls(
+            which, np.full((len(NUMBERS), n_questions), np.nan), np.zeros(n_questions, dtype=bool), words
+        )
+
+    @property
+    def failed(self) -> NDArray[np.bool_]:
+        """Whether each question failed."""
+        return np.asarray(self.words["error"] != "", dtype=bool)
+
+    @property
+    def n_failed(self) -> int:
+        """Rows that failed."""
+        return int(np.count_nonzero(self.failed[self.which]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Answers of one GPU at ascending batch sizes, without the epoch, which follows from each row's samples.
+
+    `numbers` are those of `OfferRows`, `words` the added columns of text; an array has an entry per batch size.
+    """
+
+    sizes: _Indices
+    numbers: dict[str, NDArray[Any]]
+    words: dict[str, str | NDArray[np.object_]]
+    model: Model
+    mode: Mode
+    between: bool  # images are loaded between iterations
+    samples: int  # of the data set; 0 without one
+
+    def at(self, places: _Indices, samples: _Indices, validation: _Indices) -> dict[str, NDArray[Any]]:
+        """The numbers at these places, with epochs of these samples."""
+        numbers = {name: values[places] for name, values in self.numbers.items()}
+        samples = np.where(samples > 0, samples, self.samples)
+        return numbers | epochs(numbers, samples, validation, self.model, self.mode, self.between)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Distinct questions of rows that agree in the columns `cells`, sorted by GPU.
+
+    `own` are the columns `_OWN`, as text and, in `numbers` of shape (3, n_questions), as whole numbers.
+    """
+
+    cells: dict[str, str]
+    gpus: Coded
+    own: list[Coded]
+    numbers: _Indices
+
+    def by_gpu(self, known: NDArray[np.bool_]) -> dict[str, _Indices]:
+        """Places of each GPU's questions among those that are known."""
+        places = np.flatnonzero(known)
+        codes = self.gpus.codes[places]
+        parts = np.split(places, np.flatnonzero(np.diff(codes)) + 1)
+        return {self.gpus.words[self.gpus.codes[part[0]]]: part for part in parts if part.size}
+
+
+class BulkAnswers:
+    """Answers batches of rows; the model, layer tables and grids are kept from batch to batch.
+
+    `defaults`: of `checked_defaults`; `device`, as of `predict_rows`, if it is not the CPU.
+    """
+
+    columns = (*REQUIRED_COLUMNS, *optional_columns())
+    """Columns that are read; all others are kept as they are."""
+
+    def __init__(self, defaults: Mapping[str, Any]) -> None:
+        model, device = load_model(defaults.get("model")), defaults.get("device", "cpu")
+        self.defaults = {name: value for name, value in defaults.items() if name != "device"}
+        self.defaults["model"] = model if device == "cpu" else model.on(device)
+        if defaults.get("measurements") is not None:
+            own = OwnMeasurements.of(defaults["measurements"], self.defaults["model"])
+            self.defaults["measurements"] = own
+        if isinstance(defaults.get("offers"), str | PathLike):
+            self.defaults["offers"] = load_offers(defaults["offers"])
+        self._tables: dict[tuple[str, int | None], LayerTable | EpochcastError] = {}
+        self._grids: dict[tuple[object, ...], _Grid] = {}
+        self._n_kept = 0
+
+    def of(self, columns: Mapping[str, Coded]) -> Answers:
+        """Answer rows, given their columns of `BulkAnswers.columns`; the required ones must be there."""
+        shared = [name for name in columns if name not in ("gpu", *_OWN)]
+        own = [columns.get(name) or Coded.blank(len(columns["gpu"].codes)) for name in _OWN]
+        which, codes = distinct([*(columns[name] for name in (*shared, "gpu")), *own])
+        of_group, of_gpu, of_own = np.split(codes, [len(shared), len(shared) + 1])
+        numbers = np.stack([_whole(*column) for column in zip(_OWN, own, of_own, strict=True)])
+        answers = Answers.unknown(which, codes.shape[1])
+        starts = np.flatnonzero((np.diff(of_group, prepend=-1) != 0).any(axis=0)).tolist()
+        for start, end in pairwise([*starts, codes.shape[1]]):
+            part = slice(start, end)
+            group = _Group(
+                {name: columns[name].words[i] for name, i in zip(shared, of_group[:, start], strict=True)},
+                Coded(columns["gpu"].words, of_gpu[0, part]),
+                [Coded(column.words, own_codes[part]) for column, own_codes in zip(own, of_own, strict=True)],
+                numbers[:, part],
+            )
+            self._answer(group, answers, start)
+        return answers
+
+    def _answer(self, group: _Group, answers: Answers, start: int) -> None:
+        """Fill in the answers of a group, whose questions are those from `start` on."""
+        numbers, errors = self._numbers(group)
+        for place, error in errors.items():
+            answers.words["error"][start + place] = error
+        places = group.by_gpu(numbers[0] > 0)
+        grids = self._grids_of(
+            group.cells, {gpu: np.unique(numbers[0, some]) for gpu, some in places.items()}
+        )
+        for gpu, some in places.items():
+            grid = grids[gpu]
+            if isinstance(grid, EpochcastError):
+                answers.words["error"][start + some] = str(grid)
+                continue
+            sizes, samples, validation = numbers[:, some]
+            at = np.searchsorted(grid.sizes, sizes)
+            rows = grid.at(at, samples, validation)
+            answers.numbers[:, start + some] = [rows[name] for name in NUMBERS]
+            answers.fits[start + some] = rows[FITS]
+            for name, text in grid.words.items():
+                answers.words[name][start + some] = text if isinstance(text, str) else text[at]
+
+    def _numbers(self, group: _Group) -> tuple[_Indices, dict[int, str]]:
+        """Batch size (0: refused), samples (0: the data set's, or none) and validation samples of each question.
+
+        With them the error of each refused question, by its place.
+        """
+        numbers = np.where(group.numbers == _BLANK, self._usual()[:, None], group.numbers)
+        errors: dict[int, str] = {}
+        for place in np.flatnonzero(~self._plain(group, numbers)).tolist():
+            texts = [column.words[column.codes[place]] for column in group.own]
+            try:
+                numbers[:, place] = self._checked(group.cells, *texts)
+            except EpochcastError as error:
+                errors[place], numbers[0, place] = str(error), 0
+        return numbers, errors
+
+    def _usual(self) -> _Indices:
+        """What empty cells of `_OWN` mean."""
+        return np.array([_BAD, *(self.defaults.get(name) or 0 for name in ("samples", "validation_samples"))])
+
+    def _plain(self, group: _Group, numbers: _Indices) -> NDArray[np.bool_]:
+        """Questions with which nothing is wrong; the others are checked one by one, which takes microseconds each."""
+        data_set = self._data_set(group.cells)
+        try:
+            shares = self._whole(group.cells, "n_gpus") * self._whole(group.cells, "gradient_accumulation")
+            most = find_training_set(data_set).samples if data_set else MAX_SAMPLES
+        except EpochcastError:
+            return np.zeros(numbers.shape[1], dtype=bool)
+        sizes, samples, validation = numbers
+        plain: NDArray[np.bool_] = (
+            (sizes > 0) & (sizes % shares == 0) & (samples != _BAD) & (samples <= most) & (validation != _BAD)
+        )
+        if not data_set:
+            plain &= (validation == 0) | (samples > 0)
+        return plain
+
+    def _whole(self, cells: _Cells, name: str) -> int:
+        """An option that is a whole number, of these rows or of all."""
+        given = cells.get(name, "").strip() or self.defaults.get(name)
+        return int(options_of(Question)[name].checked(given))
+
+    def _data_set(self, cells: _Cells) -> Any:
+        return cells.get("data_set", "").strip() or self.defaults.get("data_set")
+
+    def _checked(self, cells: _Cells, size: str, samples: str, validation: str) -> tuple[int, int, int]:
+        """Check a question's own cells; 0 samples where a data set or nothing gives them."""
+        options, data_set = options_of(Question), self._data_set(cells)
+        batch_size = whole_number("batch_size", size, high=MAX_BATCH_SIZE)
+        parts = self._whole(cells, "gradient_accumulation")
+        MiniBatch(batch_size, self._whole(cells, "n_gpus"), parts).check()
+        own = {"samples": samples, "validation_samples": validation}
+        n, more = (
+            options[name].checked(text if text.strip() else self.defaults.get(name))
+            for name, text in own.items()
+        )
+        if n is not None and data_set is not None:
+            find_training_set(data_set).part(n)  # refuses more than it has
+        if more and n is None and data_set is None:
+            raise SchemaError(f"validation_samples {more} needs an epoch to follow. Fill in samples, too.")
+        return batch_size, n or 0, more
+
+    def _grids_of(self, cells: _Cells, wanted: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
+        """Grids of these GPUs with at least these batch sizes: kept ones, or new ones that contain them."""
+        key = tuple(cells.items())
+        grids: dict[str, _Grid | EpochcastError] = {}
+        missing: dict[str, _Indices] = {}
+        for gpu, sizes in wanted.items():
+            kept = self._grids.get((key, gpu))
+            if kept is not None and np.isin(sizes, kept.sizes).all():
+                grids[gpu] = kept
+            else:
+                missing[gpu] = sizes if kept is None else np.union1d(sizes, kept.sizes)
+        for some in _together(missing):
+            grids |= (new := self._ask(cells, some))
+            self._keep({(key, gpu): grid for gpu, grid in new.items() if isinstance(grid, _Grid)})
+        return grids
+
+    def _keep(self, grids: Mapping[tuple[object, ...], _Grid]) -> None:
+        n = sum(len(grid.sizes) for grid in grids.values())
+        if self._n_kept + n > _MOST_KEPT:
+            self._grids, self._n_kept = {}, 0
+        self._grids |= grids
+        self._n_kept += n
+
+    def _ask(self, cells: _Cells, wanted: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
+        """Ask about several GPUs at once; if that fails, one by one, so that only those at fault fail.
+
+        So are those that are left out.
+        """
+        sizes = np.unique(np.concatenate(list(wanted.values())))
+        try:
+            gpus = {word: device_of(word) for word in wanted}
+            grids = self._gridded(self._question(cells, list(gpus.values()), sizes.tolist()))
+        except EpochcastError as error:
+            if len(wanted) == 1:
+                return dict.fromkeys(wanted, error)
+            return {word: self._ask(cells, {word: some})[word] for word, some in wanted.items()}
+        left_out = {word: wanted[word] for word, gpu in gpus.items() if gpu.name not in grids}
+        refused = {word: self._ask(cells, {word: some})[word] for word, some in left_out.items()}
+        return {word: grids[gpu.name] for word, gpu in gpus.items() if word not in refused} | refused
+
+    def _gridded(self, question: Question) -> dict[str, _Grid]:
+        """The answer to a question, a grid for each GPU by its name."""
+        resolved = ResolvedQuestion.of(question)
+        model, devices, [table] = resolved.known.model, resolved.devices, resolved.tables
+        local_sizes = resolved.local_sizes(question.batch_sizes)
+        rows = rented_rows(resolved, table, local_sizes, rentals_of(resolved, [gpu for gpu, _ in devices]))
+        reasons = rows.iterations.reasons()
+        joined = {
+            id(some): "; ".join(map(str, as_answered(some))) for some in reasons
+        }  # shared by batch sizes
+        texts = np.array([joined[id(some)] for some in reasons], dtype=object)
+        n = len(question.batch_sizes)
+        grids = {}
+        for i, (gpu, mode) in enumerate(devices):
+            part = slice(i * n, (i + 1) * n)
+            numbers = {name: rows.numbers[name][part] for name in (*_OF_OFFERS, "bottleneck")}
+            grids[gpu.name] = _Grid(
+                sizes=np.array(question.batch_sizes),
+                numbers=numbers,
+                words={
+                    "energy_basis": energy_basis(gpu).text,
+                    "bottleneck": numbers.pop("bottleneck").astype(object),
+                    "mode": ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture)),
+                    "method": rows.iterations.devices.words["method"][i],
+                    "extrapolates": texts[part],
+                },
+                model=model,
+                mode=mode,
+                between=question.workers == 0,
+                samples=resolved.samples or 0,
+            )
+        return grids
+
+    def _question(self, cells: _Cells, gpus: list[Gpu], batch_sizes: list[int]) -> Question:
+        for name, only in _FIXED.items():
+            if cells.get(name, "").strip().casefold() not in ("", only):
+                raise OutOfRangeError(
+                    f"{name} {cells[name]!r} cannot be predicted. Leave it empty, or write {only}."
+                )
+        given = {name: cells[name] for name in options_of(Question) if cells.get(name, "").strip()}
+        filled = {name: cells.get(_ANCHOR + name, "") for name in ANCHOR_FIELDS}
+        anchor = {name: text for name, text in filled.items() if text.strip()}
+        more = {"anchors": [anchor]} if anchor else {}
+        usual = {name: value for name, value in self.defaults.items() if name not in _OWN}
+        question = Question(cells["cnn"], gpus, batch_sizes, **(usual | given | more))
+        table = self._table(cells["cnn"], ResolvedQuestion.of(question).image_size_of(cells["cnn"]))
+        return replace(question, cnn=table, image_size=None)
+
+    def _table(self, cnn: str, image_size: int | None) -> LayerTable:
+        """The CNN's layer table; an error is raised again for each question that names it."""
+        if (cnn, image_size) not in self._tables:
+            try:
+                self._tables[cnn, image_size] = resolve_cnn(cnn, image_size)
+            except EpochcastError as error:
+                self._tables[cnn, image_size] = error
+        table = self._tables[cnn, image_size]
+        if isinstance(table, EpochcastError):
+            raise table
+        return table
+
+
+def _whole(name: str, column: Coded, codes: _Indices) -> _Indices:
+    """The cells of these codes as whole numbers, or `_BLANK`, or `_BAD`."""
+
+    def number(text: str) -> int:
+        if not text.strip():
+            return _BLANK
+        try:
+            if name == "batch_size":
+                return whole_number(name, text, high=MAX_BATCH_SIZE)
+            return int(options_of(Question)[name].checked(text))
+        except EpochcastError:
+            return _BAD
+
+    return np.array([number(word) for word in column.words], dtype=np.int64)[codes]
+
+
+def _together(wanted: Mapping[str, _Indices]) -> list[dict[str, _Indices]]:
+    """GPUs to ask at once: all, unless much of the grid over all their batch sizes is not wanted; then one by one."""
+    if not wanted:
+        return []
+    n_wanted = sum(map(len, wanted.values()))
+    n_asked = len(wanted) * len(np.unique(np.concatenate(list(wanted.values()))))
+    if n_asked <= min(2 * n_wanted, _MOST_TOGETHER):
+        return [dict(wanted)]
+    return [{gpu: sizes} for gpu, sizes in wanted.items()]
+
+
+_SPARSE = 4
+"""Codes are counted in a table of at most this multiple of the rows, else sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column of `words[codes]`; `codes` has shape (n_rows,)."""
+
+    words: list[str]
+    codes: NDArray[np.integer[Any]]
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> Coded:
+        """Code cells as they stand."""
+        number: dict[str, int] = {}
+        codes = [number.setdefault(cell, len(number)) for cell in cells]
+        return cls(list(number), np.array(codes, dtype=np.int64))
+
+    @classmethod
+    def blank(cls, n_rows: int) -> Coded:
+        """A column of empty cells."""
+        return cls([""], np.zeros(n_rows, dtype=np.int64))
+
+
+def distinct(columns: Sequence[Coded]) -> tuple[_Indices, _Indices]:
+    """The combination of cells that each row has, and the codes of every combination, (n_columns, n_combinations).
+
+    Combinations are sorted by the first column, then by the second, and so on.
+
+    >>> which, codes = distinct([Coded.of(["b", "a", "b"]), Coded.of(["1", "1", "1"])])
+    >>> which.tolist(), codes.tolist()
+    ([0, 1, 0], [[0, 1], [0, 0]])
+    """
+    which = np.zeros(len(columns[0].codes), dtype=np.int64)
+    codes = np.zeros((0, min(1, len(which))), dtype=np.int64)
+    for column in columns:
+        n = max(1, len(column.words))
+        if n == 1:
+            codes = np.vstack([codes, np.zeros_like(codes, shape=(1, codes.shape[1]))])
+            continue
+        found, which = _ranked(which * n + column.codes, codes.shape[1] * n)
+        codes = np.vstack([codes[:, found // n], found % n])
+    return which, codes
+
+
+def unrepeated(columns: Mapping[str, Coded]) -> tuple[_Indices, dict[str, Coded]]:
+    """Each distinct row once, in as few bytes as its codes need, and which of them every row is."""
+    which, codes = distinct(list(columns.values()))
+    rows = zip(columns.items(), codes, strict=True)
+    return which, {
+        name: Coded(column.words, some.astype(np.min_scalar_type(len(column.words))))
+        for (name, column), some in rows
+    }
+
+
+def _ranked(keys: _Indices, end: int) -> tuple[_Indices, _Indices]:
+    """Distinct keys below `end`, ascending, and the place of each key among them."""
+    if end > _SPARSE * len(keys):
+        return np.unique(keys, return_inverse=True)
+    seen = np.zeros(end, dtype=bool)
+    seen[keys] = True
+    found = np.flatnonzero(seen)
+    place = np.empty(end, dtype=np.int64)
+    place[found] = np.arange(len(found))
+    return found, place[keys]
+
 
 ADDED_COLUMNS = (*NUMBERS, FITS, *WORDS)
 

@@ -111,7 +111,7 @@ class Question:
 
     `cnn`: what is trained: a zoo name, a layer-table CSV, an ONNX file, or the object itself. `gpus`: names as drivers
     and people write them; ``"all"`` for every GPU that has the precision. `batch_sizes`: if None, the answer searches
-    for them (`predictor.answers.sizes`). The others: see each option's help; without `samples` or `data_set` there are
+    for them (`predictor.answers.grid`). The others: see each option's help; without `samples` or `data_set` there are
     no epoch times. With both, an epoch is `samples` images of the data set. SchemaError or OutOfRangeError if an option
     is of the wrong kind, unknown, or outside its range.
     """

@@ -7,7 +7,7 @@ import pytest
 from option_examples import ANCHOR
 
 import epochcast as face
-from predictor.answers.bulk_answers import optional_columns
+from predictor.answers.bulk import optional_columns
 from predictor.answers.options import options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.errors import SchemaError

@@ -4,13 +4,13 @@ import pytest
 
 import epochcast
 from predictor.answers.answer import answer
-from predictor.answers.question import Question
-from predictor.answers.sizes import (
+from predictor.answers.grid import (
     batch_sizes_to_try,
     common_batch_size,
     compared_batch_sizes,
     largest_local_batch_sizes,
 )
+from predictor.answers.question import Question
 from predictor.catalogue.devices import all_gpus, find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn

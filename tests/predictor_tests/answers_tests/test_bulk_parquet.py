@@ -7,8 +7,7 @@ import pytest
 
 from predictor.answers import bulk
 from predictor.answers.answer import answer
-from predictor.answers.bulk import ADDED_COLUMNS, predict_rows
-from predictor.answers.bulk_answers import NUMBERS, WORDS
+from predictor.answers.bulk import ADDED_COLUMNS, NUMBERS, WORDS, predict_rows
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
 from predictor.models import served

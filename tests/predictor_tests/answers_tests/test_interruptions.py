@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from predictor.answers.compare import compare
-from predictor.answers.interruptions import expected_h, young_interval_h
 from predictor.answers.question import Plan, Question
+from predictor.answers.ranking import expected_h, young_interval_h
 from predictor.errors import OutOfRangeError, SchemaError
 
 SPOT = Question("resnet50", ["A10G", "T4"], 64, data_set="imagenet", spot=True)

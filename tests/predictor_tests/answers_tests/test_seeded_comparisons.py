@@ -101,7 +101,9 @@ def kept_iterations() -> Iterator[None]:
 
     made = Iterations.of
 
-    def iterations(resolved: Any, table: Any, trainings: Any, sizes: Any, anchored: bool = True) -> Iterations:
+    def iterations(
+        resolved: Any, table: Any, trainings: Any, sizes: Any, anchored: bool = True
+    ) -> Iterations:
         key = (table, tuple((training, tuple(gpus)) for training, gpus in trainings), tuple(sizes))
         if key not in _KEPT:
             _KEPT[key] = made(resolved, table, trainings, sizes, anchored)

@@ -381,7 +381,7 @@ def test_a_number_of_gpus_that_is_asked_for_is_kept(compared):
 
 
 def test_gpus_that_nothing_known_joins_work_one_by_one(compared, monkeypatch):
-    from predictor.answers import compared as module
+    from predictor.answers import compare as module
     from predictor.errors import SchemaError
 
     def unknown(*_):
