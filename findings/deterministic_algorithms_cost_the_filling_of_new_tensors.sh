@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# torch.use_deterministic_algorithms(True) makes a ResNet-50's iteration longer on the GPU and its enqueuing a quarter
-# longer, almost all of it because every new tensor is filled with NaN; with
-# torch.utils.deterministic.fill_uninitialized_memory = False the cost is gone.
+# torch.use_deterministic_algorithms(True) makes a CNN's iteration some percent longer, almost all of it because every
+# new tensor is filled with NaN; with torch.utils.deterministic.fill_uninitialized_memory = False the cost is gone.
 # Guess before: the deterministic kernels of convolutions and pools are what costs.
 # Seen: torch 2.11.0 with CUDA 13.0, NVIDIA H200, 2026-11-28: a plain CNN of twelve convolutions at batch 128: 39.7 ms,
 # 41.3 with deterministic algorithms, 40.1 without the filling.
