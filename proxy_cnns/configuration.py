@@ -8,6 +8,13 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.operators.operators import Operator
 
+
+def mode_of(words: str) -> Mode:
+    """Mode in PyTorch of a preset's words, ``PRECISION`` or ``PRECISION/MEMORY_FORMAT``: ``amp_bf16/channels_last``."""
+    precision, _, memory_format = words.partition("/")
+    return Mode(precision=precision, memory_format=memory_format or "nchw")
+
+
 MEASURE_WHOLE = "Measure the CNN whole: --preset targets:FILE.py:make_model."
 """The next step where a layer cannot be built from a layer table."""
 

@@ -1,6 +1,7 @@
 """The operators of the presets `quick` and `library`: designed to have neighbours for the layers of any CNN.
 
-A family of shapes is one line: how its shapes are drawn, and how many of them the smallest library has.
+A family of shapes is one line of datasets/profiles/families.json: how its shapes are drawn, and how many of them the
+smallest library has.
 Convolutions get most of a library because their efficiency changes with every side of their shape (which kernels
 cuDNN takes). The time of the other operators follows their bytes, so a ladder of sizes is enough.
 
@@ -11,13 +12,15 @@ a user's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain, islice
 from typing import Any
 
 from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.files import data_file
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.spread import Draw, draws
@@ -179,7 +182,6 @@ def optimizer(n_tensors: int, parameters: int) -> Operator:
 
 
 Kernel = tuple[int, int]
-_1X1, _3X3, _4X4, _5X5 = (((side, side),) for side in (1, 3, 4, 5))
 
 _MOST_CHANNELS = 8192
 _MOST_NUMBERS_OF_CONVOLUTIONS = 6_000_000  # of a map of one image
@@ -195,7 +197,6 @@ class Convolutions:
     group: () dense, (1,) depthwise. `bias`, `wide`, `unpadded` are shares of the shapes that have it.
     """
 
-    count: int
     kernels: tuple[Kernel, ...]
     strides: tuple[int, ...] = (1,)
     sides: tuple[int, int] = (7, 150)
@@ -210,71 +211,12 @@ class Convolutions:
     outputs: tuple[int, int] = (0, 0)
 
 
-_GROUP_WIDTHS = (4, 8, 8, 16, 16, 24, 24, 32, 40, 48, 64, 80, 112, 128, 160, 224, 256)
-_RATIOS_1X1 = (1 / 12, 8)
+def _convolution(draw: Draw, **family_fields: Any) -> Operator | None:
+    """The shape at one point of the space, or None if it is larger than layers of CNNs.
 
-_CONVOLUTIONS: dict[str, Convolutions] = {
-    "1x1": Convolutions(240, _1X1, spans=(400, 60_000), ratios=_RATIOS_1X1, bias=0.12),
-    "1x1 small maps": Convolutions(16, _1X1, (1,), (2, 6), (128, 4096), _RATIOS_1X1),
-    "1x1 single positions": Convolutions(8, _1X1, (1,), (1, 1), (64, 2500), _RATIOS_1X1),
-    "1x1 stride 2": Convolutions(28, _1X1, (2,), (7, 130), (1200, 40_000), (0.8, 10)),
-    "1x1 stride 2 small maps": Convolutions(3, _1X1, (2,), (2, 6), (500, 5000), (0.8, 4)),
-    "1x1 vectors": Convolutions(50, _1X1, (1,), (1, 1), (4, 7500), (1 / 70, 70), bias=1),
-    "3x3": Convolutions(110, _3X3, (1,), (4, 230), (300, 16_000), (0.2, 5), bias=0.25, unpadded=0.1),
-    "3x3 small maps": Convolutions(12, _3X3, (1,), (2, 4), (256, 2048), (0.5, 2)),
-    "3x3 single positions": Convolutions(5, _3X3, (1,), (1, 1), (64, 1024), (0.25, 2)),
-    "3x3 stride 2 small maps": Convolutions(5, _3X3, (2,), (2, 6), (400, 3000), (0.5, 2)),
-    "3x3 stride 2": Convolutions(44, _3X3, (2,), (7, 230), (600, 16_000), (0.5, 5), bias=0.1, unpadded=0.2),
-    "3x3 depthwise": Convolutions(56, _3X3, (1,), (7, 240), (700, 55_000), group_widths=(1,)),
-    "3x3 depthwise stride 2": Convolutions(32, _3X3, (2,), (9, 260), (1000, 50_000), group_widths=(1,)),
-    "5x5 depthwise": Convolutions(34, _5X5, (1,), (7, 80), (1500, 45_000), group_widths=(1,)),
-    "5x5 depthwise stride 2": Convolutions(22, _5X5, (2,), (12, 160), (2000, 45_000), group_widths=(1,)),
-    "7x7 depthwise": Convolutions(
-        22, ((7, 7),), (1,), (7, 64), (3000, 16_000), group_widths=(1,), bias=0.8, wide=0.7
-    ),
-    "3x3 depthwise small maps": Convolutions(10, _3X3, (1,), (1, 6), (100, 3000), group_widths=(1,)),
-    "3x3 depthwise stride 2 small maps": Convolutions(6, _3X3, (2,), (2, 8), (150, 4000), group_widths=(1,)),
-    "5x5 depthwise small maps": Convolutions(8, _5X5, (1,), (1, 6), (600, 4000), group_widths=(1,)),
-    "5x5 depthwise stride 2 small maps": Convolutions(4, _5X5, (2,), (2, 10), (800, 4000), group_widths=(1,)),
-    "large depthwise": Convolutions(6, ((9, 9), (11, 11)), (1,), (7, 56), (2000, 12_000), group_widths=(1,)),
-    "3x3 grouped": Convolutions(60, _3X3, (1,), (7, 100), (1500, 60_000), group_widths=_GROUP_WIDTHS),
-    "3x3 grouped stride 2": Convolutions(
-        52, _3X3, (2,), (12, 200), (2500, 180_000), group_widths=_GROUP_WIDTHS
-    ),
-    "3x3 grouped small maps": Convolutions(
-        6, _3X3, (1, 1, 2), (1, 6), (700, 6000), group_widths=_GROUP_WIDTHS
-    ),
-    "asymmetric 7": Convolutions(20, ((1, 7), (7, 1)), (1,), (7, 40), (1200, 6000), (0.6, 2)),
-    "asymmetric 3": Convolutions(14, ((1, 3), (3, 1)), (1,), (7, 40), (1200, 8000), (0.6, 2)),
-    "5x5": Convolutions(18, _5X5, (1,), (7, 60), (80, 4000), (0.5, 6), bias=0.5, unpadded=0.2),
-    "7x7": Convolutions(5, ((7, 7),), (1, 2), (14, 120), (400, 3000), (0.5, 2)),
-    "4x4": Convolutions(10, _4X4, (2,), (8, 64), (800, 4000), (1, 3)),
-    "4x4 to a vector": Convolutions(2, _4X4, (1,), (4, 4), (800, 4000), (1 / 500, 1 / 4), unpadded=1),
-    "2x2 patches": Convolutions(14, ((2, 2),), (2,), (10, 72), (3000, 16_000), (1.5, 2.5), bias=1, wide=0.7),
-    "dilated": Convolutions(8, _3X3, (1,), (14, 66), (4000, 20_000), (0.3, 1.5), dilations=(2, 4)),
-    "stem 3x3": Convolutions(
-        14, _3X3, (1, 2, 2), (28, 420), (1, 1), channels=(3,), outputs=(16, 80), bias=0.2, unpadded=0.2
-    ),
-    "stem 5-11": Convolutions(
-        8,
-        ((5, 5), (7, 7), (11, 11)),
-        (1, 2, 4),
-        (28, 300),
-        (1, 1),
-        channels=(3,),
-        outputs=(16, 100),
-        bias=0.3,
-    ),
-    "stem 4x4": Convolutions(2, _4X4, (2,), (32, 128), (1, 1), channels=(3,), outputs=(32, 128)),
-    "stem patches": Convolutions(4, _4X4, (4,), (96, 384), (1, 1), channels=(3,), outputs=(64, 220), bias=1),
-    "stem grey": Convolutions(
-        4, ((3, 3), (5, 5)), (1,), (24, 64), (1, 1), channels=(1,), outputs=(6, 64), bias=1
-    ),
-}
-
-
-def _convolution(draw: Draw, family: Convolutions) -> Operator | None:
-    """Return the shape at one point of the space, or None if it is larger than layers of CNNs."""
+    `family_fields`: those of `Convolutions`.
+    """
+    family = Convolutions(**family_fields)
     kernel, stride = draw.one_of(family.kernels), draw.one_of(family.strides)
     side = draw.side(*family.sides)
     first = bool(family.channels)
@@ -338,9 +280,11 @@ def _size(draw: Draw, low: int = 4, high: int = 240) -> tuple[int, int]:
     return draw.channels(min(7500, draw.between(350, 60_000) / side)), side
 
 
-def _plain(draw: Draw, type_: str, low: int = 4, high: int = 240, wide: float = 0.0, **more: Any) -> Operator:
+def _plain(
+    draw: Draw, operator_type: str, low: int = 4, high: int = 240, wide: float = 0.0, **more: Any
+) -> Operator:
     channels, side = _size(draw, low, high)
-    return same_shape(type_, channels, side, wide_input=draw.happens(wide), **more)
+    return same_shape(operator_type, channels, side, wide_input=draw.happens(wide), **more)
 
 
 def _shuffle(draw: Draw) -> Operator:
@@ -349,25 +293,21 @@ def _shuffle(draw: Draw) -> Operator:
     return same_shape("permute", channels + channels % 2, side, groups=2)
 
 
-def _small_map(draw: Draw, type_: str, even: bool = False, **more: Any) -> Operator:
+def _small_map(draw: Draw, operator_type: str, even: bool = False, **more: Any) -> Operator:
     """On the last maps of a CNN for images of 32 pixels: one to six positions a side."""
     side = draw.side(1, 6)
     channels = draw.channels(draw.between(300, 3000) / side)
-    return same_shape(type_, channels + channels % 2 * even, side, **more)
+    return same_shape(operator_type, channels + channels % 2 * even, side, **more)
 
 
-def _vector(draw: Draw, type_: str, low: float, high: float, **more: Any) -> Operator:
-    return same_shape(type_, draw.channels(draw.between(low, high)), 1, **more)
+def _vector(draw: Draw, operator_type: str, low: float, high: float, **more: Any) -> Operator:
+    return same_shape(operator_type, draw.channels(draw.between(low, high)), 1, **more)
 
 
-def _activation(kind: str, in_place: bool = False, vectors: float = 0.0) -> Make:
-    def make(draw: Draw) -> Operator:
-        more: dict[str, Any] = {"kind": kind, "in_place": in_place}
-        if draw.happens(vectors):
-            return _vector(draw, "activation", 3, 7000, **more)
-        return _plain(draw, "activation", **more)
-
-    return make
+def _activation(draw: Draw, kind: str, in_place: bool = False, vectors: float = 0.0) -> Operator:
+    if draw.happens(vectors):
+        return _vector(draw, "activation", 3, 7000, kind=kind, in_place=in_place)
+    return _plain(draw, "activation", kind=kind, in_place=in_place)
 
 
 def _small(draw: Draw, kind: str) -> Operator:
@@ -385,9 +325,8 @@ def _concat(draw: Draw) -> Operator:
     """Tensors of one width each, as dense blocks and branches join them; up to 49 in DenseNet."""
     side = draw.side(7, 72)
     n_tensors = round(draw.between(2, 49.4))
-    total = draw.between(1500, 24_000) / side
-    each = max(8, draw.channels(total / n_tensors))
-    return same_shape("concat", n_tensors * each, side, n_tensors=n_tensors)
+    width = max(8, draw.channels(draw.between(1500, 24_000) / side / n_tensors))
+    return same_shape("concat", n_tensors * width, side, n_tensors=n_tensors)
 
 
 def _concat_small(draw: Draw) -> Operator:
@@ -413,12 +352,17 @@ def _linear_maps(draw: Draw) -> Operator:
     return linear(narrow, 4 * narrow, side, wide=True) if widen else linear(4 * narrow, narrow, side)
 
 
-def _pool(type_: str, kernel: int, stride: int, padding: int = 0, low: int = 8, high: int = 230) -> Make:
-    def make(draw: Draw) -> Operator:
-        channels, side = _size(draw, low, high)
-        return pool(type_, channels, side, kernel, stride, padding)
-
-    return make
+def _pool(
+    draw: Draw,
+    operator_type: str,
+    kernel: int,
+    stride: int,
+    padding: int = 0,
+    low: int = 8,
+    high: int = 230,
+) -> Operator:
+    channels, side = _size(draw, low, high)
+    return pool(operator_type, channels, side, kernel, stride, padding)
 
 
 def _pool_up(draw: Draw) -> Operator:
@@ -458,8 +402,8 @@ def _group_norm(draw: Draw) -> Operator:
     return same_shape("group_norm", channels, side, wide_input=draw.happens(0.2))
 
 
-def _same(draw: Draw, type_: str) -> Operator:
-    return same_shape(type_, *_map_size(draw))
+def _same(draw: Draw, operator_type: str) -> Operator:
+    return same_shape(operator_type, *_map_size(draw))
 
 
 def _upsample(draw: Draw) -> Operator:
@@ -530,85 +474,35 @@ def _transposed_3d(draw: Draw) -> Operator:
     return conv_3d(ins, (side, side, side), ins // 2, (kernel, kernel, kernel), (2, 2, 2), transposed=True)
 
 
-FAMILIES: dict[str, tuple[int, Make]] = {
-    **{name: (family.count, partial(_convolution, family=family)) for name, family in _CONVOLUTIONS.items()},
-    "transposed": (8, _transposed),
-    "transposed vectors": (1, _transposed_vectors),
-    "batch norm": (72, partial(_plain, type_="batch_norm", low=2, high=300)),
-    "batch norm, small maps": (10, partial(_small_map, type_="batch_norm")),
-    "batch norm, vectors": (4, partial(_vector, type_="batch_norm", low=64, high=4096)),
-    "relu in place": (44, _activation("relu", in_place=True)),
-    "relu in place, vectors": (9, _activation("relu", in_place=True, vectors=1)),
-    "relu in place, small maps": (4, partial(_small_map, type_="activation", kind="relu", in_place=True)),
-    "relu": (12, _activation("relu")),
-    "silu in place": (24, _activation("silu", in_place=True)),
-    "silu in place, vectors": (8, _activation("silu", in_place=True, vectors=1)),
-    "silu": (5, _activation("silu")),
-    "relu6 in place": (8, _activation("relu6", in_place=True)),
-    "relu6 in place, small maps": (2, partial(_small_map, type_="activation", kind="relu6", in_place=True)),
-    "leaky relu in place": (6, _activation("leaky_relu", in_place=True)),
-    "hardswish in place": (11, _activation("hardswish", in_place=True, vectors=0.3)),
-    "hardsigmoid": (7, _activation("hardsigmoid", vectors=0.85)),
-    "sigmoid": (16, _activation("sigmoid", vectors=0.8)),
-    "gelu": (14, _activation("gelu")),
-    "tanh": (6, partial(_small, kind="tanh")),
-    "softmax": (3, _activation("softmax", vectors=1)),
-    "add": (32, partial(_plain, type_="add", low=4, wide=0.2)),
-    "add of gradients": (32, partial(_plain, type_="add", low=4, passes="forward")),
-    "add, small maps": (4, partial(_small_map, type_="add")),
-    "add of gradients, small maps": (4, partial(_small_map, type_="add", passes="forward")),
-    "multiply, small maps": (4, partial(_small_map, type_="multiply")),
-    "multiply": (32, partial(_plain, type_="multiply", low=7)),
-    "layer scale": (10, _layer_scale),
-    "concat": (60, _concat),
-    "concat, small maps": (6, _concat_small),
-    "concat of gradients, small maps": (
-        2,
-        partial(_small_map, type_="concat", even=True, n_tensors=2, passes="forward"),
-    ),
-    "concat of gradients": (8, _concat_forward),
-    "copy": (4, partial(_plain, type_="concat", low=7, high=64)),
-    "layer norm": (16, partial(_plain, type_="layer_norm", low=7, high=64, wide=0.5)),
-    "layer norm, vectors": (3, partial(_vector, type_="layer_norm", low=256, high=2048, wide_input=True)),
-    "linear, vectors": (28, _linear_vectors),
-    "linear, maps": (20, _linear_maps),
-    "dropout": (6, partial(_plain, type_="dropout", low=2, high=40)),
-    "dropout, vectors": (6, partial(_vector, type_="dropout", low=64, high=10_000)),
-    "stochastic depth": (24, partial(_plain, type_="stochastic_depth", low=7, wide=0.3)),
-    "stochastic depth, small maps": (3, partial(_small_map, type_="stochastic_depth")),
-    "channel shuffle, small maps": (4, partial(_small_map, type_="permute", even=True, groups=2)),
-    "channel shuffle": (16, _shuffle),
-    "permute": (6, partial(_plain, type_="permute", low=7, high=64, wide=0.5)),
-    "permute, vectors": (2, partial(_vector, type_="permute", low=512, high=2048, wide_input=True)),
-    "max pool 2/2": (14, _pool("max_pool", 2, 2, low=2)),
-    "max pool 3/2": (14, _pool("max_pool", 3, 2)),
-    "max pool 3/2 padded": (9, _pool("max_pool", 3, 2, 1, 14, 240)),
-    "max pool 3/2, small maps": (3, _pool("max_pool", 3, 2, 0, 3, 7)),
-    "max pool 3/2 padded, small maps": (3, _pool("max_pool", 3, 2, 1, 2, 12)),
-    "max pool 3/1": (9, _pool("max_pool", 3, 1, 1, 7, 60)),
-    "average pool 2/2": (9, _pool("avg_pool", 2, 2)),
-    "average pool 2/2, small maps": (2, _pool("avg_pool", 2, 2, 0, 2, 7)),
-    "average pool 3/1": (7, _pool("avg_pool", 3, 1, 1, 7, 60)),
-    "pool to the same size": (3, _pool("avg_pool", 1, 1, 0, 7, 14)),
-    "pool to a larger size": (4, _pool_up),
-    "global pool, small maps": (6, partial(_global_pool, low=1, high=3)),
-    "global pool": (34, _global_pool),
-    "loss": (6, _loss),
-    "optimizer": (28, _optimizer),
-    "group norm": (20, _group_norm),
-    "interpolation": (12, _upsample),
-    "clamp": (6, partial(_same, type_="clamp")),
-    "roll": (6, partial(_same, type_="roll")),
-    "mean": (8, _mean),
-    "products of maps, to scores": (10, _scores),
-    "products of maps, from scores": (6, _mixed),
-    "attention": (16, _attention),
-    "convolutions along a line": (12, _convolution_1d),
-    "convolutions over depth": (12, _convolution_3d),
-    "convolutions over depth, factored": (8, _factored_3d),
-    "transposed over depth": (4, _transposed_3d),
+_SHAPES: dict[str, Callable[..., Operator | None]] = {
+    shape.__name__.removeprefix("_"): shape
+    for shape in (
+        *(_convolution, _transposed, _transposed_vectors, _plain, _small_map, _vector, _activation, _small),
+        *(
+            _layer_scale,
+            _concat,
+            _concat_small,
+            _concat_forward,
+            _linear_vectors,
+            _linear_maps,
+            _shuffle,
+            _pool,
+        ),
+        *(_pool_up, _global_pool, _loss, _optimizer, _group_norm, _upsample, _same, _mean, _scores, _mixed),
+        *(_attention, _convolution_1d, _convolution_3d, _factored_3d, _transposed_3d),
+    )
 }
-"""Name of a family -> how many shapes of it the smallest library has, and how one is made from a draw."""
+"""The functions that make a shape from a draw, by their names in families.json."""
+
+
+@cache
+def families() -> dict[str, tuple[int, Make]]:
+    """Name of a family -> number of its shapes in the smallest library, and what makes one from a draw.
+
+    Read from datasets/profiles/families.json: `draw` names the function, all but `count` are its arguments.
+    """
+    rows = json.loads(data_file("profiles/families.json").read_text(encoding="utf-8"))
+    return {name: (row.pop("count"), partial(_SHAPES[row.pop("draw")], **row)) for name, row in rows.items()}
 
 
 def _shapes(name: str, make: Make) -> Iterator[Operator]:
@@ -617,13 +511,6 @@ def _shapes(name: str, make: Make) -> Iterator[Operator]:
         sizes = (operator.in_channels or 1, operator.in_height or 1, operator.in_width or 1)
         if sizes[0] * sizes[1] * sizes[2] <= _MOST_NUMBERS and operator.parameters <= 7e8:
             yield operator
-
-
-COMMON_CNNS = ("resnet18", "resnet50", "vgg16", "mobilenet_v2")
-"""CNNs whose convolutions `quick` has; ResNet-34, -101 and -152 and the other VGGs have the same ones."""
-
-LIBRARY_CNNS = (*COMMON_CNNS, "densenet121", "inception_v3", "efficientnet_b0", "resnext50_32x4d")
-"""CNNs whose convolutions `library` has."""
 
 
 @lru_cache(maxsize=4)
@@ -635,15 +522,15 @@ def designed_operators(scale: float = 1.0) -> tuple[Operator, ...]:
     real = _real_shapes()
     shapes = (
         islice(_new(_shapes(name, make), real), round(count * scale))
-        for name, (count, make) in FAMILIES.items()
+        for name, (count, make) in families().items()
     )
     return tuple(dict.fromkeys(chain.from_iterable(shapes)))  # families touch where small maps begin
 
 
-def common_operators(cnns: tuple[str, ...] = COMMON_CNNS) -> tuple[Operator, ...]:
+def common_operators(cnns: Sequence[str]) -> tuple[Operator, ...]:
     """Distinct convolutions of named CNNs of the zoo at their usual image size."""
-    found = chain.from_iterable(operators_of(zoo_cnn(name)) for name in cnns)
-    return tuple(dict.fromkeys(operator for operator in found if operator.type == "conv2d"))
+    operators = chain.from_iterable(operators_of(zoo_cnn(name)) for name in cnns)
+    return tuple(dict.fromkeys(operator for operator in operators if operator.type == "conv2d"))
 
 
 def same_work(operator: Operator) -> Operator:
@@ -655,11 +542,11 @@ def same_work(operator: Operator) -> Operator:
 
 def _new(shapes: Iterator[Operator], real: frozenset[Operator]) -> Iterator[Operator]:
     """Shapes that are neither a CNN's of the zoo nor repeated."""
-    seen: set[Operator] = set()
+    drawn: set[Operator] = set()
     for operator in shapes:
         shape = same_work(operator)
-        if shape not in real and shape not in seen:
-            seen.add(shape)
+        if shape not in real and shape not in drawn:
+            drawn.add(shape)
             yield operator
 
 

@@ -1,20 +1,23 @@
 """The presets of `epochcast profile`: what is measured, and in which order, those that teach most first.
 
-A preset is one line of `PRESETS`: proxy CNNs, operators or target CNNs, with their batch sizes and modes. Only a user's
-own CNN needs a framework here.
+A preset is one entry of datasets/profiles/presets.json: proxy CNNs, operators or target CNNs, with their batch sizes
+and modes. Only a user's own CNN needs a framework here.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import FOUNDING_PROXIES, proxy_table
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError, nearest
+from predictor.files import data_file
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.operators import Operator, as_run, is_view
-from proxy_cnns.configuration import Configuration, Replicas, Subject
-from proxy_cnns.designs import COMMON_CNNS, LIBRARY_CNNS, common_operators, designed_operators
+from proxy_cnns.configuration import Configuration, Replicas, Subject, mode_of
+from proxy_cnns.designs import common_operators, designed_operators
 from proxy_cnns.estimates import estimated_memory_gib, estimated_ms
 from proxy_cnns.spread import spread_order
 from proxy_cnns.trainings import training_operators
@@ -51,32 +54,14 @@ class Preset:
     together: bool = False
 
 
-_FP32, _TF32, _FP16, _BF16 = (Mode(precision=each) for each in ("fp32", "tf32", "amp_fp16", "amp_bf16"))
-_FP32_LAST, _TF32_LAST, _FP16_LAST, _BF16_LAST = (
-    replace(mode, memory_format="channels_last") for mode in (_FP32, _TF32, _FP16, _BF16)
+PRESETS: dict[str, dict[str, Any]] = json.loads(
+    data_file("profiles/presets.json").read_text(encoding="utf-8")
 )
-_FOUR_MODES = (_TF32, _BF16_LAST, _BF16, _FP32)
-_SIX_MODES = (*_FOUR_MODES, _TF32_LAST, _FP32_LAST)
-_USUAL_BATCH_SIZES = (64, 16, 256, 32, 128, 8, 512, 4)
+"""Presets without arguments: fields of `Preset`, and what `_SUBJECTS` reads of each."""
 
-_FOUNDING_BATCH_SIZES = (
-    *(64, 512, 5, 128, 16, 256, 32, 8, 500, 50, 180, 110, 10, 14, 18, 7, 12, 4, 2, 6, 24, 90, 360, 1024, 1),
-)
 
-TARGETS = (
-    *("vgg_cifar@32", "lenet5@28", "resnet18@32", "mobilenet_v2@32", "densenet121@32", "vgg16@32"),
-    *("resnet50@224", "vgg16@224", "mobilenet_v2@224", "densenet121@224", "convnext_tiny@224"),
-    *("alexnet@224", "resnet18@224", "googlenet@224", "inception_v3@299", "efficientnet_b0@224"),
-    *("regnet_y_1_6gf@224", "regnet_x_3_2gf@224", "resnext50_32x4d@224", "squeezenet1_1@224"),
-    *("shufflenet_v2_x1_0@224", "resnet50@32", "efficientnet_b0@32", "shufflenet_v2_x1_0@32"),
-)
-"""Target CNNs and their image size."""
-
-PARALLEL_TARGETS = (
-    *("resnet50@224", "vgg16@224", "densenet121@224", "mobilenet_v2@224", "resnet18@224"),
-    *("efficientnet_b0@224", "wide_resnet50_2@224", "vgg_cifar@32", "alexnet@224"),
-)
-"""CNNs of the preset ddp: few and many parameters, in few and many tensors."""
+CNN_PREFIXES = ("cnn", "targets")
+"""Presets of named CNNs: ``cnn:NAME`` and ``targets:NAME,...``."""
 
 
 def preset(name: str) -> Preset:
@@ -86,21 +71,21 @@ def preset(name: str) -> Preset:
     one CNN; ``targets:CNN[,CNN...]`` for whole CNNs, named in the same way. SchemaError if there is no such preset;
     UnknownCnnError or OutOfRangeError if there is no such CNN, or not at this image size.
     """
-    family, colon, rest = name.partition(":")
-    if colon and rest.strip() and family in _OF_CNNS:
-        return _OF_CNNS[family](rest)
-    if family in _OF_CNNS and name not in PRESETS:
+    family, colon, cnns = name.partition(":")
+    if colon and cnns.strip() and family in CNN_PREFIXES:
+        return _of_cnns(name)
+    if family in CNN_PREFIXES and name not in PRESETS:
         raise SchemaError(
             f"preset {name!r} names no CNN behind the colon. Try: {family}:resnet50, {family}:resnet50@64 or "
             f"{family}:FILE.py:make_model."
         )
     if name not in PRESETS:
-        known = [*PRESETS, *(f"{each}:" for each in _OF_CNNS)]
+        names = [*PRESETS, *(f"{prefix}:" for prefix in CNN_PREFIXES)]
         raise SchemaError(
-            f"no preset is called {name!r}. Nearest: {nearest(name, known)}; known: {', '.join(PRESETS)}, "
+            f"no preset is called {name!r}. Nearest: {nearest(name, names)}; known: {', '.join(PRESETS)}, "
             "cnn:NAME[@IMAGE_SIZE], cnn:FILE.py:make_model[@IMAGE_SIZE], targets:NAME[@IMAGE_SIZE],..."
         )
-    return PRESETS[name]()
+    return _shipped(name)
 
 
 def configurations(
@@ -113,14 +98,14 @@ def configurations(
     view, which runs no kernel, does not come. `batch_sizes`: in place of the preset's. `modes`: in place of the
     preset's. The blocks of a preset come only if neither is given.
     """
-    wanted = (
-        _of_blocks(chosen)
-        if chosen.blocks and not (batch_sizes or modes)
-        else _of_grid(chosen, batch_sizes, modes)
-    )
+    if chosen.blocks and not (batch_sizes or modes):
+        blocks = chosen.blocks
+    else:
+        sizes = tuple(batch_sizes or chosen.batch_sizes)
+        blocks = tuple(Block(mode, size, chosen.subjects) for mode in modes or chosen.modes for size in sizes)
     kept: list[Configuration] = []
     left_out: list[Configuration] = []
-    for configuration in dict.fromkeys(map(_as_run, wanted)):
+    for configuration in dict.fromkeys(map(_as_run, _of_blocks(blocks))):
         (kept if _affordable(chosen, configuration) else left_out).append(configuration)
     return kept, left_out
 
@@ -137,30 +122,15 @@ def _as_run(configuration: Configuration) -> Configuration:
     return replace(configuration, subject=subject)
 
 
-def _of_grid(
-    chosen: Preset, batch_sizes: Sequence[int] | None, modes: Sequence[Mode] | None
-) -> list[Configuration]:
-    sizes = tuple(batch_sizes or chosen.batch_sizes)
-    return [
-        Configuration(subject, mode, batch_size)
-        for mode in modes or chosen.modes
-        for batch_size in sizes
-        for subject in chosen.subjects
-        if not (subject.operator and is_view(subject.operator, mode.framework))
-        if batch_size == sizes[0] or not _same_at_any_batch_size(subject)
-    ]
-
-
-def _of_blocks(chosen: Preset) -> list[Configuration]:
-    first: dict[tuple[Mode, Subject], int] = {}
-    return [
-        Configuration(subject, block.mode, block.batch_size)
-        for block in chosen.blocks
-        for subject in block.subjects
-        if not (subject.operator and is_view(subject.operator, block.mode.framework))
-        if first.setdefault((block.mode, subject), block.batch_size) == block.batch_size
-        or not _same_at_any_batch_size(subject)
-    ]
+def _of_blocks(blocks: Sequence[Block]) -> Iterator[Configuration]:
+    first_sizes: dict[tuple[Mode, Subject], int] = {}
+    for block in blocks:
+        for subject in block.subjects:
+            if subject.operator and is_view(subject.operator, block.mode.framework):
+                continue
+            first_size = first_sizes.setdefault((block.mode, subject), block.batch_size)
+            if first_size == block.batch_size or not _same_at_any_batch_size(subject):
+                yield Configuration(subject, block.mode, block.batch_size)
 
 
 def in_modes(chosen: Preset, modes: Sequence[Mode]) -> Preset:
@@ -170,7 +140,7 @@ def in_modes(chosen: Preset, modes: Sequence[Mode]) -> Preset:
     """
     like = {(mode.precision, mode.memory_format): mode for mode in modes}
     without_tf32 = not any(precision == "tf32" for precision, _ in like)
-    found = []
+    blocks = []
     for block in chosen.blocks:
         words = (block.mode.precision, block.mode.memory_format)
         if without_tf32 and words[0] == "fp32":
@@ -178,8 +148,8 @@ def in_modes(chosen: Preset, modes: Sequence[Mode]) -> Preset:
         if without_tf32 and words[0] == "tf32":
             words = ("fp32", words[1])
         if words in like:
-            found.append(replace(block, mode=like[words]))
-    return replace(chosen, modes=tuple(modes), blocks=tuple(found))
+            blocks.append(replace(block, mode=like[words]))
+    return replace(chosen, modes=tuple(modes), blocks=tuple(blocks))
 
 
 def operator_subjects(operators: Sequence[Operator]) -> tuple[Subject, ...]:
@@ -200,80 +170,55 @@ def _affordable(chosen: Preset, configuration: Configuration) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
+class Share:
     """Part of the list that a mode gets, of each shape at its first or second batch size.
 
-    `products` of convolutions and dense layers, `others` of all else, as shares of those in the list; `slow` is the
+    `products` of convolutions and dense layers, `light` of all else, as shares of those in the list; `slow` is the
     number of grouped convolutions where each costs 0.1 to 1.9 s at its first call: in channels-last and in fp16.
     """
 
-    mode: Mode
+    mode: str
     products: float
-    others: float
+    light: float
     slow: int | None = None
     second: bool = False
 
 
-SAMPLED_MODES = (_TF32, _BF16_LAST, _BF16, _FP16, _FP32, _TF32_LAST, _FP16_LAST)
-"""Modes of the sample, the one that others are carried over from first."""
-
-_BATCH_SIZES = (64, 16, 128, 4, 512, 32)
-"""Each shape is measured at two of them, three places apart. With the same number of rows, trees fitted on two batch
-sizes of every shape missed the zoo's CNNs by 7 % at batch size 8; fitted on all shapes at 64 and half of them at 16,
-by 10 %."""
-
-_SHARES = (
-    _Share(_TF32, 1.0, 0.7),
-    _Share(_BF16_LAST, 0.4, 0.25, 16),
-    _Share(_BF16, 0.3, 0.2),
-    _Share(_FP32, 0.16, 0.02),
-    _Share(_FP16, 0.12, 0.06, 8),
-    _Share(_TF32_LAST, 0.22, 0.12, 8),
-    _Share(_TF32, 0.6, 0.4, second=True),
-    _Share(_BF16_LAST, 0.28, 0.16, 10, second=True),
-    _Share(_BF16, 0.24, 0.14, second=True),
-    _Share(_TF32_LAST, 0.12, 0.08, 4, second=True),
-    _Share(_FP16, 0.06, 0.04, 4, second=True),
-    _Share(_FP32, 0.1, 0.0, second=True),
-    _Share(_FP16_LAST, 0.06, 0.03, 2),
-    _Share(_TF32, 1.0, 0.7, second=True),
-    _Share(_BF16_LAST, 0.4, 0.25, 16, second=True),
-    _Share(_BF16, 0.3, 0.2, second=True),
-)
-"""What is measured, in this order: an early end leaves every mode coarse rather than a mode missing."""
-
-
-def sampled_blocks(subjects: Sequence[Subject]) -> tuple[Block, ...]:
+def sampled_blocks(
+    subjects: Sequence[Subject], shares: Sequence[Share], batch_sizes: Sequence[int]
+) -> tuple[Block, ...]:
     """A sample of operators in every mode, in the order to measure it in.
 
     The time of an operator in another mode is that in TF32 times a ratio, which follows its type, its size and how its
     channels are aligned. So TF32 gets most of the time, and each other mode a sample, nested in what TF32 measures: its
-    shapes are the first ones of a list whose every first part is spread over all of it. `subjects`: operators, in an
-    order in which every first part is spread over the whole.
+    shapes are the first ones of a list whose every first part is spread over all of it. Each shape is measured at two
+    of the batch sizes, half of the list apart: with the same number of rows, trees fitted on two batch sizes of every
+    shape missed the zoo's CNNs by 7 % at batch size 8; fitted on all shapes at 64 and half of them at 16, by 10 %.
+
+    `subjects`: operators, in an order in which every first part is spread over the list. `shares`: in the order to
+    measure them in: an early end leaves every mode coarse rather than a mode missing.
     """
-    slow = [each for each in subjects if _is_grouped(each)]
-    products = [each for each in subjects if _is_product(each) and not _is_grouped(each)]
-    others = [each for each in subjects if not _is_product(each)]
-    order = {subject: place for kind in (products, others, slow) for place, subject in enumerate(kind)}
+    slow = [subject for subject in subjects if _is_grouped(subject)]
+    products = [subject for subject in subjects if _is_product(subject) and not _is_grouped(subject)]
+    light = [subject for subject in subjects if not _is_product(subject)]
+    rank = {subject: position for kind in (products, light, slow) for position, subject in enumerate(kind)}
     measured: set[tuple[Mode, int, Subject]] = set()
     blocks = []
-    for share in _SHARES:
-        part = _part(share, products, others, slow)
-        for place, batch_size in enumerate(_BATCH_SIZES):
-            first = (place - len(_BATCH_SIZES) // 2 * share.second) % len(_BATCH_SIZES)
-            asked = (each for each in part if order[each] % len(_BATCH_SIZES) == first)
-            new = tuple(each for each in asked if (share.mode, batch_size, each) not in measured)
-            measured.update((share.mode, batch_size, each) for each in new)
-            blocks.append(Block(share.mode, batch_size, new))
+    for share in shares:
+        mode = mode_of(share.mode)
+        n_slow = share.products * len(slow) if share.slow is None else share.slow
+        sampled = products[: round(share.products * len(products))] + light[: round(share.light * len(light))]
+        sampled += slow[: round(n_slow)]
+        for position, batch_size in enumerate(batch_sizes):
+            first = (position - len(batch_sizes) // 2 * share.second) % len(batch_sizes)
+            new = tuple(
+                subject
+                for subject in sampled
+                if rank[subject] % len(batch_sizes) == first and (mode, batch_size, subject) not in measured
+            )
+            measured.update((mode, batch_size, subject) for subject in new)
+            blocks.append(Block(mode, batch_size, new))
     return tuple(blocks)
-
-
-def _part(
-    share: _Share, products: Sequence[Subject], others: Sequence[Subject], slow: Sequence[Subject]
-) -> list[Subject]:
-    n_slow = round(share.products * len(slow)) if share.slow is None else share.slow
-    parts = ((products, share.products * len(products)), (others, share.others * len(others)), (slow, n_slow))
-    return [subject for some, n in parts for subject in some[: round(n)]]
 
 
 def _is_product(subject: Subject) -> bool:
@@ -287,89 +232,73 @@ def _is_grouped(subject: Subject) -> bool:
     )
 
 
-def _founding() -> Preset:
-    subjects = tuple(
-        Subject("proxy", name, proxy_table(name).image_size, proxy_table(name)) for name in FOUNDING_PROXIES
-    )
-    about = "proxy CNNs of the founding study: one convolution each, small images, many batch sizes"
-    return Preset("founding", about, subjects, _FOUNDING_BATCH_SIZES, (_FP32,))
+def _proxies(_: Mapping[str, Any]) -> tuple[Subject, ...]:
+    tables = {name: proxy_table(name) for name in FOUNDING_PROXIES}
+    return tuple(Subject("proxy", name, table.image_size, table) for name, table in tables.items())
 
 
-def _quick() -> Preset:
-    about = "operators of all kinds and sizes, a sample in every mode, at most three minutes on an H200"
-    subjects = operator_subjects(designed_operators(0.85) + common_operators(COMMON_CNNS))
-    sizes = (64, 16, 128, 512, 4, 32)
-    return Preset("quick", about, subjects, sizes, SAMPLED_MODES, 3, 12, sampled_blocks(subjects))
+def _designed(entry: Mapping[str, Any]) -> tuple[Subject, ...]:
+    return operator_subjects(designed_operators(entry["scale"]) + common_operators(entry["cnns"]))
 
 
-def _library() -> Preset:
-    about = "the same, finer: more shapes, more batch sizes, six modes"
-    subjects = operator_subjects(designed_operators(3.0) + common_operators(LIBRARY_CNNS))
-    sizes = (64, 16, 256, 4, 128, 32, 512, 8, 1024)
-    return Preset("library", about, subjects, sizes, _SIX_MODES, limit_ms=15, limit_gib=30)
+def _zoo(_: Mapping[str, Any]) -> tuple[Subject, ...]:
+    return operator_subjects(distinct_operators([zoo_cnn(name) for name in zoo_names()]))
 
 
-def _zoo() -> Preset:
-    tables = [zoo_cnn(name) for name in zoo_names()]
-    about = f"every distinct operator of the zoo's {len(tables)} CNNs, each at its usual image size"
-    subjects = operator_subjects(distinct_operators(tables))
-    return Preset("zoo", about, subjects, _USUAL_BATCH_SIZES, _FOUR_MODES, limit_ms=30, limit_gib=30)
+def _targets(entry: Mapping[str, Any]) -> tuple[Subject, ...]:
+    return tuple(map(target_subject, entry["cnns"]))
 
 
-def _targets(names: Sequence[str] = TARGETS, name: str = "targets") -> Preset:
-    subjects = tuple(target_subject(each) for each in names)
-    return Preset(name, "whole CNNs as trained", subjects, _USUAL_BATCH_SIZES, _FOUR_MODES)
-
-
-def _trainings() -> Preset:
-    about = "operators of generators, detectors, segmenters, volumes, frames, adapters, attention and recurrent heads"
-    blocks = tuple(
+def _training_blocks() -> tuple[Block, ...]:
+    return tuple(
         Block(mode, size, operator_subjects(operators))
         for modes, sizes, operators in training_operators()
         for mode in modes
         for size in sizes
     )
-    subjects = tuple(dict.fromkeys(subject for block in blocks for subject in block.subjects))
-    modes = tuple(dict.fromkeys(block.mode for block in blocks))
+
+
+_SUBJECTS: dict[str, Callable[[Mapping[str, Any]], tuple[Subject, ...]]] = {
+    "designed": _designed,
+    "proxies": _proxies,
+    "zoo": _zoo,
+    "targets": _targets,
+}
+
+
+def _shipped(name: str) -> Preset:
+    """A preset of `PRESETS`."""
+    entry = PRESETS[name]
+    blocks: tuple[Block, ...] = ()
+    if entry["subjects"] == "trainings":
+        blocks = _training_blocks()
+        subjects = tuple(dict.fromkeys(subject for block in blocks for subject in block.subjects))
+    else:
+        subjects = _SUBJECTS[entry["subjects"]](entry)
+    if "sample" in entry:
+        shares = [Share(**share) for share in entry["sample"]]
+        blocks = sampled_blocks(subjects, shares, entry["sampled_batch_sizes"])
     return Preset(
-        "trainings", about, subjects, (16, 64, 4, 2), modes, limit_ms=200, limit_gib=30, blocks=blocks
+        name,
+        entry["about"].format(n_cnns=len(zoo_names())),
+        subjects,
+        tuple(entry["batch_sizes"]),
+        tuple(map(mode_of, entry["modes"])),
+        blocks=blocks,
+        **{field: entry[field] for field in ("limit_ms", "limit_gib", "together") if field in entry},
     )
 
 
-def _data_parallel() -> Preset:
-    subjects = tuple(target_subject(each) for each in PARALLEL_TARGETS)
-    about = "all-reduces, and whole CNNs trained by several GPUs together, beside one GPU"
-    return Preset("ddp", about, subjects, (128, 32, 256), _FOUR_MODES[:3], limit_gib=75, together=True)
+def _of_cnns(name: str) -> Preset:
+    """Preset ``cnn:`` of the operators of a CNN, or ``targets:`` of whole CNNs."""
+    family, _, cnns = name.partition(":")
+    batch_sizes, modes = tuple(PRESETS["targets"]["batch_sizes"]), (Mode(precision="tf32"),)
+    if family == "targets":
+        subjects = tuple(map(target_subject, cnns.split(",")))
+        return Preset(name, PRESETS["targets"]["about"], subjects, batch_sizes, modes)
+    subjects = operator_subjects(distinct_operators([named_table(cnns)]))
+    return Preset(name, f"operators of {cnns}", subjects, batch_sizes, modes, limit_ms=60, limit_gib=60)
 
-
-def _cnn(text: str) -> Preset:
-    subjects = operator_subjects(distinct_operators([named_table(text)]))
-    about = f"operators of {text}"
-    return Preset(f"cnn:{text}", about, subjects, _USUAL_BATCH_SIZES, (_TF32,), limit_ms=60, limit_gib=60)
-
-
-def _named_targets(text: str) -> Preset:
-    return replace(_targets(text.split(","), f"targets:{text}"), modes=(_TF32,))
-
-
-PRESETS: dict[str, Callable[[], Preset]] = {
-    "quick": _quick,
-    "library": _library,
-    "founding": _founding,
-    "zoo": _zoo,
-    "targets": _targets,
-    "trainings": _trainings,
-    "ddp": _data_parallel,
-}
-"""Presets without arguments; `preset` also takes ``cnn:`` and ``targets:``."""
-
-_OF_CNNS: dict[str, Callable[[str], Preset]] = {"cnn": _cnn, "targets": _named_targets}
-
-MESSAGE_BYTES = tuple(
-    1000 * kilobytes
-    for kilobytes in (1, 4, 16, 64, 256, 1000, 4000, 10_000, 25_000, 50_000, 100_000, 200_000, 400_000)
-)
-"""Bytes on each GPU of a single measured all-reduce."""
 
 BUCKETS = (Replicas(bucket_view=True), Replicas(bucket_mib=1.0), Replicas(bucket_mib=100.0))
 """Ways to add up gradients other than PyTorch's default, measured for the first CNNs."""
@@ -432,6 +361,6 @@ def _synchronised(configurations: Sequence[Configuration]) -> list[Configuration
 
 def _all_reduces(mode: Mode, gpu_counts: Sequence[int]) -> Iterator[Configuration]:
     for n_gpus in gpu_counts:
-        for n_bytes in MESSAGE_BYTES:
+        for n_bytes in PRESETS["ddp"]["all_reduce_bytes"]:
             subject = Subject("all_reduce", f"all_reduce_{n_bytes}", 1, message_bytes=n_bytes)
             yield Configuration(subject, replace(mode, precision="fp32"), 1, Replicas(n_gpus))

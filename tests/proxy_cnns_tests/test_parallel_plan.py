@@ -9,7 +9,7 @@ from predictor.errors import SchemaError
 from predictor.measurements.table import read_measurements
 from proxy_cnns.configuration import Configuration, Replicas, Subject
 from proxy_cnns.data_parallel import gpu_counts
-from proxy_cnns.presets import BUCKETS, MESSAGE_BYTES, configurations, parallel_configurations, preset
+from proxy_cnns.presets import BUCKETS, PRESETS, configurations, parallel_configurations, preset
 from proxy_cnns.profiler import Measured
 from proxy_cnns.rows_file import configuration_key, key_of, measurement_row
 
@@ -40,7 +40,7 @@ def test_every_configuration_comes_once_beside_one_gpu(planned):
 
 
 def test_all_reduces_come_first_then_all_numbers_of_gpus_then_other_buckets(planned):
-    sums = 2 * len(MESSAGE_BYTES)
+    sums = 2 * len(PRESETS["ddp"]["all_reduce_bytes"])
     assert {each.subject.kind for each in planned[:sums]} == {"all_reduce"}
     assert [each.replicas.n_gpus for each in planned[sums : sums + 6]] == [1, 4, 2, 1, 4, 2]
     others = [

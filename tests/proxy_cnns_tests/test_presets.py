@@ -1,5 +1,6 @@
 """Presets: what is measured, in which order, and what is left out."""
 
+import hashlib
 import subprocess
 import sys
 from collections import Counter
@@ -11,12 +12,21 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError
 from predictor.operators.operators import operators_of
-from proxy_cnns.configuration import Builder, Subject
+from proxy_cnns.configuration import Builder, Subject, mode_of
 from proxy_cnns.designs import conv, conv_3d, linear, pool
 from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.modes import modes_of_gpu
-from proxy_cnns.presets import PRESETS, SAMPLED_MODES, configurations, in_modes, operator_subjects, preset
+from proxy_cnns.presets import (
+    PRESETS,
+    configurations,
+    in_modes,
+    operator_subjects,
+    parallel_configurations,
+    preset,
+)
 from proxy_cnns.trainings import training_operators
+
+SAMPLED_MODES = [mode_of(words) for words in PRESETS["quick"]["modes"]]
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +38,39 @@ def presets():
 def quick(presets):
     """What `quick` measures, and what it leaves out."""
     return configurations(presets["quick"])
+
+
+SEQUENCES = {
+    "quick": "e6747455f7d50cc7",
+    "library": "d9a8f5f6074dd8e8",
+    "founding": "7671aa30eaa55763",
+    "zoo": "9f07aeda1572b3ec",
+    "targets": "ba044e117f31dc7a",
+    "trainings": "de78d16ca3d8f41a",
+    "ddp": "02c884a933df7c1c",
+}
+
+
+def test_presets_are_the_same_on_every_machine_and_change_on_purpose_only(presets):
+    """Digests of each preset's configurations, kept and left out, in order."""
+
+    def words(planned):
+        return [
+            (
+                *(x.subject.kind, x.subject.name, x.subject.image_size, x.batch_size),
+                *(x.mode.precision, x.mode.memory_format, x.replicas.n_gpus, x.replicas.bucket_mib),
+            )
+            for x in planned
+        ]
+
+    digests = {}
+    for name, chosen in presets.items():
+        planned, left_out = configurations(chosen)
+        if chosen.together:
+            planned = parallel_configurations(planned, (1, 8, 4, 2))
+        sequence = repr((words(planned), words(left_out)))
+        digests[name] = hashlib.sha256(sequence.encode()).hexdigest()[:16]
+    assert digests == SEQUENCES
 
 
 def test_every_preset_has_subjects_batch_sizes_and_modes_each_once(presets):
