@@ -168,11 +168,11 @@ class Answer:
     def records(self) -> list[dict[str, Any]]:
         """A dict per row."""
         firsts = zip(*(column[:: self.block] for column in self.columns.values()), strict=True)
-        whole = [dict(zip(self.columns, first, strict=True)) for first in firsts]
+        first_rows = [dict(zip(self.columns, first, strict=True)) for first in firsts]
         if self.block == 1:
-            return whole
+            return first_rows
         # Copies of a GPU's first row, with what is a row's own written over: a third faster than row by row.
-        rows = list(map(dict.copy, chain.from_iterable(map(repeat, whole, repeat(self.block)))))
+        rows = list(map(dict.copy, chain.from_iterable(map(repeat, first_rows, repeat(self.block)))))
         own = [
             name
             for name, column in self.columns.items()
@@ -210,10 +210,10 @@ def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, list[Any]]:
     samples, reasons = iterations.resolved.samples, iterations.reasons()
     keys = list(map(id, reasons))  # batch sizes share their tuples
     of_keys = dict(zip(keys, reasons, strict=True))
-    answered = {key: _answered(some) for key, some in of_keys.items()}
+    answered_reasons = {key: _answered(reasons_of_row) for key, reasons_of_row in of_keys.items()}
 
-    devices, device = _used(rows.iterations.devices.each, iterations.device)
-    offers, offer = _used(rows.offers.each, rows.offer)
+    devices, device = _used(rows.iterations.devices.pairs, iterations.device)
+    offers, offer = _used(rows.offers.offers, rows.offer)
     words = {name: _used(values, iterations.device)[0] for name, values in iterations.devices.words.items()}
     largest, _ = _used(iterations.devices.largest, iterations.device)
     links = [None if team is None else team.link.name for team in iterations.teams]
@@ -243,7 +243,7 @@ def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, list[Any]]:
             for most, count in zip(_at(largest, device), counts, strict=True)
         ],
         "best_batch": list(best),
-        "extrapolates": [answered[key] for key in keys],
+        "extrapolates": [answered_reasons[key] for key in keys],
     }  # fmt: skip
 
 
@@ -258,12 +258,12 @@ def plain(values: Floats) -> list[float | None]:
 
 def _used(values: Sequence[T], places: Places) -> tuple[list[T], list[int]]:
     """The values that are used at these places, and the place of each among them."""
-    used, where = np.unique(places, return_inverse=True)
-    return [values[place] for place in used.tolist()], where.tolist()
+    used, positions = np.unique(places, return_inverse=True)
+    return [values[place] for place in used.tolist()], positions.tolist()
 
 
 def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:
-    return [values[place] for place in places]
+    return [values[index] for index in places]
 
 
 def answer(question: Question) -> Answer:
@@ -321,12 +321,12 @@ def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool
         most_held, is_tried = np.array([most or 0 for most in largest]), np.isin(sizes, tried)
         fastest_of = fastest_sizes(rates, is_tried & (np.array(sizes) <= most_held[:, None]))
         chosen, is_fastest = [], []
-        for device, (place, most) in enumerate(zip(fastest_of.tolist(), largest, strict=True)):
-            fastest = None if place < 0 else sizes[place]
+        for device, (index, most) in enumerate(zip(fastest_of.tolist(), largest, strict=True)):
+            fastest = None if index < 0 else sizes[index]
             named = {fastest if common > (most or common) else common, fastest, most}
-            own = [place for place, size in enumerate(sizes) if size in named]
-            chosen += [len(sizes) * device + place for place in own]
-            is_fastest += [sizes[place] == fastest for place in own]
+            own = [index for index, size in enumerate(sizes) if size in named]
+            chosen += [len(sizes) * device + index for index in own]
+            is_fastest += [sizes[index] == fastest for index in own]
         yield rows.rows(chosen), is_fastest
 
 

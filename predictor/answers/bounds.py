@@ -64,15 +64,15 @@ def bounding_ms(
     least = _least_ms(table, rates, np.asarray(batch_sizes, dtype=float) / table.parts)
     if class_ms is None:
         return {name: sum(by[i] for by in least.values()) for i, name in enumerate(GPU_BOUNDS)}
-    found = {name: np.zeros(len(batch_sizes)) for name in GPU_BOUNDS}
+    ms_by_bound = {name: np.zeros(len(batch_sizes)) for name in GPU_BOUNDS}
     for name, ms in class_ms.items():
         if name not in least:
-            found["launch" if name == OVERHEAD else "memory"] += ms
+            ms_by_bound["launch" if name == OVERHEAD else "memory"] += ms
             continue
         share = least[name] / least[name].sum(axis=0)
         for i, bound in enumerate(GPU_BOUNDS):
-            found[bound] += ms * share[i]
-    return found
+            ms_by_bound[bound] += ms * share[i]
+    return ms_by_bound
 
 
 def bounds_of(
@@ -99,13 +99,15 @@ def bounds_of(
 
 def _least_ms(table: LayerTable, rates: Rates, batches: Array) -> dict[str, Array]:
     """Roofline time of each class, split by what bounds its operators; shape (3, n_batches)."""
-    found: dict[str, Array] = {}
+    least_ms_by_class: dict[str, Array] = {}
     for operator, count in operators_of(table).items():
         parts = _parts_ms(operator, rates, batches)
         bound, least = parts.argmax(axis=0), parts.max(axis=0)
-        sums = found.setdefault(operator_class(operator), np.zeros((len(GPU_BOUNDS), batches.size)))
+        sums = least_ms_by_class.setdefault(
+            operator_class(operator), np.zeros((len(GPU_BOUNDS), batches.size))
+        )
         sums[bound, np.arange(batches.size)] += count * least
-    return found
+    return least_ms_by_class
 
 
 def _parts_ms(operator: Operator, rates: Rates, batches: Array) -> Array:
@@ -114,9 +116,13 @@ def _parts_ms(operator: Operator, rates: Rates, batches: Array) -> Array:
     rate = rates.flop_per_ms if operator_class(operator) in _MATRIX_CLASSES else rates.fp32_flop_per_ms
     rate = rates.product_flop_per_ms if is_product(operator) else rate
     widening = wide * max(0.0, _FP32_BYTES - rates.element_bytes)
-    moved = (elements * batches + fixed) * rates.element_bytes + fixed_bytes + widening * batches
+    bytes_moved = (elements * batches + fixed) * rates.element_bytes + fixed_bytes + widening * batches
     return np.array(
-        [np.full(batches.size, launches * LAUNCH_MS), flops * batches / rate, moved / rates.bytes_per_ms]
+        [
+            np.full(batches.size, launches * LAUNCH_MS),
+            flops * batches / rate,
+            bytes_moved / rates.bytes_per_ms,
+        ]
     )
 
 
@@ -157,33 +163,33 @@ def switches_of_library(
     A jump: time per image rises by more than 5 %, or the time itself falls by more than 5 %, as the batch grows; with
     one algorithm the former falls and the latter rises.
     """
-    place = {operator: i for i, operator in enumerate(library.operators)}
-    found: list[tuple[float, Switch]] = []
+    row_of_operator = {operator: i for i, operator in enumerate(library.operators)}
+    switches_by_effect: list[tuple[float, Switch]] = []
     for operator, count in zip(*counted_operators(table, fp32_products), strict=True):
-        if operator not in place or operator.type == "optimizer":
+        if operator not in row_of_operator or operator.type == "optimizer":
             continue
-        times = np.exp(library.log_ms[place[operator]])
-        known = np.flatnonzero(np.isfinite(times))
-        for one, two in pairwise(known):
-            small, large = float(library.batch_sizes[one]), float(library.batch_sizes[two])
-            factor = float(times[two] / times[one]) * small / large
-            effect = count * _excess_ms(float(times[one]), float(times[two]), large / small)
+        times = np.exp(library.log_ms[row_of_operator[operator]])
+        measured = np.flatnonzero(np.isfinite(times))
+        for small_index, large_index in pairwise(measured):
+            small, large = float(library.batch_sizes[small_index]), float(library.batch_sizes[large_index])
+            factor = float(times[large_index] / times[small_index]) * small / large
+            effect = count * _excess_ms(float(times[small_index]), float(times[large_index]), large / small)
             if effect > _LEAST_SHARE * gpu_time_ms.get(large, np.inf):
-                found.append(
+                switches_by_effect.append(
                     (effect, Switch(operator.name, None, int(small), int(large), None, None, factor))
                 )
-    return tuple(switch for _, switch in sorted(found, key=lambda each: -each[0]))
+    return tuple(switch for _, switch in sorted(switches_by_effect, key=lambda pair: -pair[0]))
 
 
 def switches_of_times(
     name: str, batch_sizes: Sequence[int], gpu_time_ms: Sequence[float]
 ) -> tuple[Switch, ...]:
     """Jumps of a whole CNN's GPU time between neighbouring measured batch sizes, as of `switches_of_library`."""
-    known = [(size, ms) for size, ms in zip(batch_sizes, gpu_time_ms, strict=True) if ms > 0]
+    measured = [(size, ms) for size, ms in zip(batch_sizes, gpu_time_ms, strict=True) if ms > 0]
     return tuple(
-        Switch(name, None, small, large, None, None, two / one * small / large)
-        for (small, one), (large, two) in pairwise(known)
-        if _excess_ms(one, two, large / small) > 0
+        Switch(name, None, small, large, None, None, large_ms / small_ms * small / large)
+        for (small, small_ms), (large, large_ms) in pairwise(measured)
+        if _excess_ms(small_ms, large_ms, large / small) > 0
     )
 
 
@@ -194,34 +200,34 @@ def switches_of_algorithms(
 
     Batch sizes ascend; an algorithm is JSON, layer -> {forward, backward_data, backward_filter}, or None.
     """
-    known = [
+    algorithms_by_size = [
         (size, chosen)
         for size, text in zip(batch_sizes, algorithms, strict=True)
         if (chosen := _chosen(text, size))
     ]
     return tuple(
-        Switch(*place, small, large, before[place], name, None)
-        for (small, before), (large, after) in pairwise(known)
-        for place, name in after.items()
-        if place in before and before[place] != name
+        Switch(*layer_pass, small, large, before[layer_pass], name, None)
+        for (small, before), (large, after) in pairwise(algorithms_by_size)
+        for layer_pass, name in after.items()
+        if layer_pass in before and before[layer_pass] != name
     )
 
 
-def _excess_ms(one: float, two: float, ratio: float) -> float:
+def _excess_ms(small_ms: float, large_ms: float, ratio: float) -> float:
     """Excess of a time over the range that one algorithm allows when the batch grows by `ratio`; 0 within it."""
-    if two > _RISE * ratio * one:
-        return two - ratio * one
-    return one - two if two < _FALL * one else 0.0
+    if large_ms > _RISE * ratio * small_ms:
+        return large_ms - ratio * small_ms
+    return small_ms - large_ms if large_ms < _FALL * small_ms else 0.0
 
 
 def _chosen(text: str | None, batch_size: int) -> dict[tuple[str, str], str]:
     """Kernel of each layer and pass; the batch size at the start of a layer's name is removed."""
     try:
-        found = json.loads(text) if isinstance(text, str) else {}
+        layers = json.loads(text) if isinstance(text, str) else {}
         return {
-            (str(layer).removeprefix(f"{batch_size}x"), str(part)): str(name)
-            for layer, parts in found.items()
-            for part, name in parts.items()
+            (str(layer).removeprefix(f"{batch_size}x"), str(pass_)): str(name)
+            for layer, kernels in layers.items()
+            for pass_, name in kernels.items()
         }
     except (ValueError, AttributeError):
         return {}
@@ -256,24 +262,24 @@ def passes_ms(
     `predictor.operators.operators.pass_weights`, as often as they run. Half of the loss is forward.
     """
     weights = _weights(table, rates, np.asarray(batch_sizes, dtype=float) / table.parts)
-    found: dict[str, dict[str, Array]] = {name: {} for name in PASSES_OF_STEP}
+    ms_by_pass: dict[str, dict[str, Array]] = {name: {} for name in PASSES_OF_STEP}
     for name, ms in class_ms.items():
-        parts = weights.get(name)
-        if parts is None:
-            found["other"][name] = ms
+        ms_by_pass_of_class = weights.get(name)
+        if ms_by_pass_of_class is None:
+            ms_by_pass["other"][name] = ms
             continue
-        total = sum(parts.values())
-        for pass_, part in parts.items():
-            found[pass_][name] = ms * part / total
-    return {pass_: by_class for pass_, by_class in found.items() if by_class}
+        total = sum(ms_by_pass_of_class.values())
+        for pass_, pass_ms in ms_by_pass_of_class.items():
+            ms_by_pass[pass_][name] = ms * pass_ms / total
+    return {pass_: by_class for pass_, by_class in ms_by_pass.items() if by_class}
 
 
 def _weights(table: LayerTable, rates: Rates, sizes: Array) -> dict[str, dict[str, Array]]:
     """Relative time of each class's passes, of shape (n_batches,)."""
-    found: dict[str, dict[str, Array]] = {}
+    weights_by_class: dict[str, dict[str, Array]] = {}
 
     def add(of_class: str, pass_: str, ms: Array) -> None:
-        by_pass = found.setdefault(of_class, {})
+        by_pass = weights_by_class.setdefault(of_class, {})
         by_pass[pass_] = by_pass.get(pass_, np.zeros(sizes.size)) + ms
 
     by_layer = layer_operators(table)
@@ -298,14 +304,16 @@ def _weights(table: LayerTable, rates: Rates, sizes: Array) -> dict[str, dict[st
                 if numbers:
                     add("bias", pass_, sizes * numbers * layer.repeats * (layer.out_channels or 1)
                         * (layer.out_height or 1) * (layer.out_width or 1))  # fmt: skip
-    others = {
+    other_operators = {
         op: n for op, n in operators_of(table).items() if op.passes == "forward" or op.type in _PASSES_OF
     }
-    for (operator, count), least in zip(others.items(), roofline_ms(list(others), sizes, rates), strict=True):
+    for (operator, count), least in zip(
+        other_operators.items(), roofline_ms(list(other_operators), sizes, rates), strict=True
+    ):
         passes = _PASSES_OF.get(operator.type, ("backward_input",))
         for pass_ in passes:
             add(operator_class(operator), pass_, count * least / len(passes))
-    return found
+    return weights_by_class
 
 
 _PASSES_OF = {"optimizer": ("update",), "loss": ("forward", "backward_input")}

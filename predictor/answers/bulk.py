@@ -123,23 +123,26 @@ def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers to the distinct questions of a batch of rows; `which` of them each row asks, of shape (n_rows,).
+    """Answers to the distinct questions of a batch of rows; `question_of_row`, shape (n_rows,), says which a row asks.
 
     `numbers` has shape (len(NUMBERS), n_questions), `fits` (n_questions,). `words` are the columns `WORDS`; where
     `error` is not empty, nothing else is known.
     """
 
-    which: _Indices
+    question_of_row: _Indices
     numbers: _Floats
     fits: NDArray[np.bool_]
     words: dict[str, NDArray[np.object_]]
 
     @classmethod
-    def unknown(cls, which: _Indices, n_questions: int) -> Answers:
+    def unknown(cls, question_of_row: _Indices, n_questions: int) -> Answers:
         """Answers to be filled in."""
         words = {name: np.full(n_questions, "", dtype=object) for name in WORDS}
         return cls(
-            which, np.full((len(NUMBERS), n_questions), np.nan), np.zeros(n_questions, dtype=bool), words
+            question_of_row,
+            np.full((len(NUMBERS), n_questions), np.nan),
+            np.zeros(n_questions, dtype=bool),
+            words,
         )
 
     @property
@@ -150,7 +153,7 @@ class Answers:
     @property
     def n_failed(self) -> int:
         """Rows that failed."""
-        return int(np.count_nonzero(self.failed[self.which]))
+        return int(np.count_nonzero(self.failed[self.question_of_row]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +190,12 @@ class _Group:
     own: list[Coded]
     numbers: _Indices
 
-    def by_gpu(self, known: NDArray[np.bool_]) -> dict[str, _Indices]:
+    def by_gpu(self, is_checked: NDArray[np.bool_]) -> dict[str, _Indices]:
         """Places of each GPU's questions among those that are known."""
-        places = np.flatnonzero(known)
+        places = np.flatnonzero(is_checked)
         codes = self.gpus.codes[places]
         parts = np.split(places, np.flatnonzero(np.diff(codes)) + 1)
-        return {self.gpus.words[self.gpus.codes[part[0]]]: part for part in parts if part.size}
+        return {self.gpus.words[self.gpus.codes[own[0]]]: own for own in parts if own.size}
 
 
 class BulkAnswers:
@@ -221,18 +224,21 @@ class BulkAnswers:
         """Answer rows, given their columns of `BulkAnswers.columns`; the required ones must be there."""
         shared = [name for name in columns if name not in ("gpu", *_OWN)]
         own = [columns.get(name) or Coded.blank(len(columns["gpu"].codes)) for name in _OWN]
-        which, codes = distinct([*(columns[name] for name in (*shared, "gpu")), *own])
+        question_of_row, codes = distinct([*(columns[name] for name in (*shared, "gpu")), *own])
         of_group, of_gpu, of_own = np.split(codes, [len(shared), len(shared) + 1])
         numbers = np.stack([_whole(*column) for column in zip(_OWN, own, of_own, strict=True)])
-        answers = Answers.unknown(which, codes.shape[1])
+        answers = Answers.unknown(question_of_row, codes.shape[1])
         starts = np.flatnonzero((np.diff(of_group, prepend=-1) != 0).any(axis=0)).tolist()
         for start, end in pairwise([*starts, codes.shape[1]]):
-            part = slice(start, end)
+            questions = slice(start, end)
             group = _Group(
                 {name: columns[name].words[i] for name, i in zip(shared, of_group[:, start], strict=True)},
-                Coded(columns["gpu"].words, of_gpu[0, part]),
-                [Coded(column.words, own_codes[part]) for column, own_codes in zip(own, of_own, strict=True)],
-                numbers[:, part],
+                Coded(columns["gpu"].words, of_gpu[0, questions]),
+                [
+                    Coded(column.words, own_codes[questions])
+                    for column, own_codes in zip(own, of_own, strict=True)
+                ],
+                numbers[:, questions],
             )
             self._answer(group, answers, start)
         return answers
@@ -240,24 +246,24 @@ class BulkAnswers:
     def _answer(self, group: _Group, answers: Answers, start: int) -> None:
         """Fill in the answers of a group, whose questions are those from `start` on."""
         numbers, errors = self._numbers(group)
-        for place, error in errors.items():
-            answers.words["error"][start + place] = error
+        for index, error in errors.items():
+            answers.words["error"][start + index] = error
         places = group.by_gpu(numbers[0] > 0)
         grids = self._grids_of(
-            group.cells, {gpu: np.unique(numbers[0, some]) for gpu, some in places.items()}
+            group.cells, {gpu: np.unique(numbers[0, indices]) for gpu, indices in places.items()}
         )
-        for gpu, some in places.items():
+        for gpu, indices in places.items():
             grid = grids[gpu]
             if isinstance(grid, EpochcastError):
-                answers.words["error"][start + some] = str(grid)
+                answers.words["error"][start + indices] = str(grid)
                 continue
-            sizes, samples, validation = numbers[:, some]
+            sizes, samples, validation = numbers[:, indices]
             at = np.searchsorted(grid.sizes, sizes)
             rows = grid.at(at, samples, validation)
-            answers.numbers[:, start + some] = [rows[name] for name in NUMBERS]
-            answers.fits[start + some] = rows[FITS]
+            answers.numbers[:, start + indices] = [rows[name] for name in NUMBERS]
+            answers.fits[start + indices] = rows[FITS]
             for name, text in grid.words.items():
-                answers.words[name][start + some] = text if isinstance(text, str) else text[at]
+                answers.words[name][start + indices] = text if isinstance(text, str) else text[at]
 
     def _numbers(self, group: _Group) -> tuple[_Indices, dict[int, str]]:
         """Batch size (0: refused), samples (0: the data set's, or none) and validation samples of each question.
@@ -266,12 +272,12 @@ class BulkAnswers:
         """
         numbers = np.where(group.numbers == _BLANK, self._usual()[:, None], group.numbers)
         errors: dict[int, str] = {}
-        for place in np.flatnonzero(~self._plain(group, numbers)).tolist():
-            texts = [column.words[column.codes[place]] for column in group.own]
+        for index in np.flatnonzero(~self._plain(group, numbers)).tolist():
+            texts = [column.words[column.codes[index]] for column in group.own]
             try:
-                numbers[:, place] = self._checked(group.cells, *texts)
+                numbers[:, index] = self._checked(group.cells, *texts)
             except EpochcastError as error:
-                errors[place], numbers[0, place] = str(error), 0
+                errors[index], numbers[0, index] = str(error), 0
         return numbers, errors
 
     def _usual(self) -> _Indices:
@@ -296,8 +302,8 @@ class BulkAnswers:
 
     def _whole(self, cells: _Cells, name: str) -> int:
         """An option that is a whole number, of these rows or of all."""
-        given = cells.get(name, "").strip() or self.defaults.get(name)
-        return int(options_of(Question)[name].checked(given))
+        cell = cells.get(name, "").strip() or self.defaults.get(name)
+        return int(options_of(Question)[name].checked(cell))
 
     def _data_set(self, cells: _Cells) -> Any:
         return cells.get("data_set", "").strip() or self.defaults.get("data_set")
@@ -319,19 +325,21 @@ class BulkAnswers:
             raise SchemaError(f"validation_samples {more} needs an epoch to follow. Fill in samples, too.")
         return batch_size, n or 0, more
 
-    def _grids_of(self, cells: _Cells, wanted: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
+    def _grids_of(
+        self, cells: _Cells, wanted_sizes: Mapping[str, _Indices]
+    ) -> dict[str, _Grid | EpochcastError]:
         """Grids of these GPUs with at least these batch sizes: kept ones, or new ones that contain them."""
         key = tuple(cells.items())
         grids: dict[str, _Grid | EpochcastError] = {}
         missing: dict[str, _Indices] = {}
-        for gpu, sizes in wanted.items():
+        for gpu, sizes in wanted_sizes.items():
             kept = self._grids.get((key, gpu))
             if kept is not None and np.isin(sizes, kept.sizes).all():
                 grids[gpu] = kept
             else:
                 missing[gpu] = sizes if kept is None else np.union1d(sizes, kept.sizes)
-        for some in _together(missing):
-            grids |= (new := self._ask(cells, some))
+        for sizes_by_gpu in _together(missing):
+            grids |= (new := self._ask(cells, sizes_by_gpu))
             self._keep({(key, gpu): grid for gpu, grid in new.items() if isinstance(grid, _Grid)})
         return grids
 
@@ -342,21 +350,26 @@ class BulkAnswers:
         self._grids |= grids
         self._n_kept += n
 
-    def _ask(self, cells: _Cells, wanted: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
+    def _ask(self, cells: _Cells, sizes_by_gpu: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
         """Ask about several GPUs at once; if that fails, one by one, so that only those at fault fail.
 
         So are those that are left out.
         """
-        sizes = np.unique(np.concatenate(list(wanted.values())))
+        sizes = np.unique(np.concatenate(list(sizes_by_gpu.values())))
         try:
-            gpus = {word: device_of(word) for word in wanted}
+            gpus = {word: device_of(word) for word in sizes_by_gpu}
             grids = self._gridded(self._question(cells, list(gpus.values()), sizes.tolist()))
         except EpochcastError as error:
-            if len(wanted) == 1:
-                return dict.fromkeys(wanted, error)
-            return {word: self._ask(cells, {word: some})[word] for word, some in wanted.items()}
-        left_out = {word: wanted[word] for word, gpu in gpus.items() if gpu.name not in grids}
-        refused = {word: self._ask(cells, {word: some})[word] for word, some in left_out.items()}
+            if len(sizes_by_gpu) == 1:
+                return dict.fromkeys(sizes_by_gpu, error)
+            return {
+                word: self._ask(cells, {word: sizes_of_gpu})[word]
+                for word, sizes_of_gpu in sizes_by_gpu.items()
+            }
+        left_out = {word: sizes_by_gpu[word] for word, gpu in gpus.items() if gpu.name not in grids}
+        refused = {
+            word: self._ask(cells, {word: sizes_of_gpu})[word] for word, sizes_of_gpu in left_out.items()
+        }
         return {word: grids[gpu.name] for word, gpu in gpus.items() if word not in refused} | refused
 
     def _gridded(self, question: Question) -> dict[str, _Grid]:
@@ -367,14 +380,14 @@ class BulkAnswers:
         rows = rented_rows(resolved, table, local_sizes, rentals_of(resolved, [gpu for gpu, _ in devices]))
         reasons = rows.iterations.reasons()
         joined = {
-            id(some): "; ".join(map(str, as_answered(some))) for some in reasons
+            id(reasons_of_row): "; ".join(map(str, as_answered(reasons_of_row))) for reasons_of_row in reasons
         }  # shared by batch sizes
-        texts = np.array([joined[id(some)] for some in reasons], dtype=object)
+        texts = np.array([joined[id(reasons_of_row)] for reasons_of_row in reasons], dtype=object)
         n = len(question.batch_sizes)
         grids = {}
         for i, (gpu, mode) in enumerate(devices):
-            part = slice(i * n, (i + 1) * n)
-            numbers = {name: rows.numbers[name][part] for name in (*_OF_OFFERS, "bottleneck")}
+            rows_of_gpu = slice(i * n, (i + 1) * n)
+            numbers = {name: rows.numbers[name][rows_of_gpu] for name in (*_OF_OFFERS, "bottleneck")}
             grids[gpu.name] = _Grid(
                 sizes=np.array(question.batch_sizes),
                 numbers=numbers,
@@ -383,7 +396,7 @@ class BulkAnswers:
                     "bottleneck": numbers.pop("bottleneck").astype(object),
                     "mode": ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture)),
                     "method": rows.iterations.devices.words["method"][i],
-                    "extrapolates": texts[part],
+                    "extrapolates": texts[rows_of_gpu],
                 },
                 model=model,
                 mode=mode,
@@ -398,12 +411,12 @@ class BulkAnswers:
                 raise OutOfRangeError(
                     f"{name} {cells[name]!r} cannot be predicted. Leave it empty, or write {only}."
                 )
-        given = {name: cells[name] for name in options_of(Question) if cells.get(name, "").strip()}
+        options = {name: cells[name] for name in options_of(Question) if cells.get(name, "").strip()}
         filled = {name: cells.get(_ANCHOR + name, "") for name in ANCHOR_FIELDS}
         anchor = {name: text for name, text in filled.items() if text.strip()}
         more = {"anchors": [anchor]} if anchor else {}
         usual = {name: value for name, value in self.defaults.items() if name not in _OWN}
-        question = Question(cells["cnn"], gpus, batch_sizes, **(usual | given | more))
+        question = Question(cells["cnn"], gpus, batch_sizes, **(usual | options | more))
         table = self._table(cells["cnn"], ResolvedQuestion.of(question).image_size_of(cells["cnn"]))
         return replace(question, cnn=table, image_size=None)
 
@@ -480,25 +493,25 @@ def distinct(columns: Sequence[Coded]) -> tuple[_Indices, _Indices]:
     >>> which.tolist(), codes.tolist()
     ([0, 1, 0], [[0, 1], [0, 0]])
     """
-    which = np.zeros(len(columns[0].codes), dtype=np.int64)
-    codes = np.zeros((0, min(1, len(which))), dtype=np.int64)
+    row_combination = np.zeros(len(columns[0].codes), dtype=np.int64)
+    codes = np.zeros((0, min(1, len(row_combination))), dtype=np.int64)
     for column in columns:
         n = max(1, len(column.words))
         if n == 1:
             codes = np.vstack([codes, np.zeros_like(codes, shape=(1, codes.shape[1]))])
             continue
-        found, which = _ranked(which * n + column.codes, codes.shape[1] * n)
-        codes = np.vstack([codes[:, found // n], found % n])
-    return which, codes
+        keys, row_combination = _ranked(row_combination * n + column.codes, codes.shape[1] * n)
+        codes = np.vstack([codes[:, keys // n], keys % n])
+    return row_combination, codes
 
 
 def unrepeated(columns: Mapping[str, Coded]) -> tuple[_Indices, dict[str, Coded]]:
     """Each distinct row once, in as few bytes as its codes need, and which of them every row is."""
-    which, codes = distinct(list(columns.values()))
+    question_of_row, codes = distinct(list(columns.values()))
     rows = zip(columns.items(), codes, strict=True)
-    return which, {
-        name: Coded(column.words, some.astype(np.min_scalar_type(len(column.words))))
-        for (name, column), some in rows
+    return question_of_row, {
+        name: Coded(column.words, own_codes.astype(np.min_scalar_type(len(column.words))))
+        for (name, column), own_codes in rows
     }
 
 
@@ -506,12 +519,12 @@ def _ranked(keys: _Indices, end: int) -> tuple[_Indices, _Indices]:
     """Distinct keys below `end`, ascending, and the place of each key among them."""
     if end > _SPARSE * len(keys):
         return np.unique(keys, return_inverse=True)
-    seen = np.zeros(end, dtype=bool)
-    seen[keys] = True
-    found = np.flatnonzero(seen)
-    place = np.empty(end, dtype=np.int64)
-    place[found] = np.arange(len(found))
-    return found, place[keys]
+    occurs = np.zeros(end, dtype=bool)
+    occurs[keys] = True
+    distinct_keys = np.flatnonzero(occurs)
+    rank = np.empty(end, dtype=np.int64)
+    rank[distinct_keys] = np.arange(len(distinct_keys))
+    return distinct_keys, rank[keys]
 
 
 ADDED_COLUMNS = (*NUMBERS, FITS, *WORDS)
@@ -580,14 +593,14 @@ def _answered(pipe: _Pipe, spread: Spread, defaults: dict[str, Any]) -> int:
 
     def questions() -> Iterator[Columns]:
         for kept, columns in pipe.batches:
-            which, distinct = unrepeated(columns)
-            waiting.append((kept, which))
+            question_of_row, distinct = unrepeated(columns)
+            waiting.append((kept, question_of_row))
             yield distinct
 
     n_failed = 0
     for distinct in spread(defaults, questions()):
-        kept, which = waiting.popleft()
-        answers = replace(distinct, which=distinct.which[which])
+        kept, question_of_row = waiting.popleft()
+        answers = replace(distinct, question_of_row=distinct.question_of_row[question_of_row])
         pipe.write(kept, answers)
         n_failed += answers.n_failed
     return n_failed
@@ -635,13 +648,13 @@ def _beside(
     rows: list[list[str]], width: int, answers: Answers
 ) -> tuple[list[list[str]], list[int], list[tuple[str, ...]]]:
     """The rows, which of the added cells belong to which, and these; a row of another width gets a refusal."""
-    which, cells = answers.which.tolist(), _texts(answers)
-    for place, row in enumerate(rows):
+    question_of_row, cells = answers.question_of_row.tolist(), _texts(answers)
+    for row_index, row in enumerate(rows):
         if len(row) != width:
-            rows[place], which[place] = [*row, *[""] * width][:width], len(cells)
+            rows[row_index], question_of_row[row_index] = [*row, *[""] * width][:width], len(cells)
             message = f"the row has {len(row)} cells, the header {width}."
             cells.append((*[""] * (len(ADDED_COLUMNS) - 1), message))
-    return rows, which, cells
+    return rows, question_of_row, cells
 
 
 def _texts(answers: Answers) -> list[tuple[str, ...]]:
@@ -684,7 +697,7 @@ def _arrow_type(name: str) -> Any:
 
 def _coded_arrow(batch: Any) -> Columns:
     columns = zip(batch.schema.names, batch.columns, strict=True)
-    return {name.strip(): _coded(each) for name, each in columns if name.strip() in BulkAnswers.columns}
+    return {name.strip(): _coded(column) for name, column in columns if name.strip() in BulkAnswers.columns}
 
 
 def _coded(column: Any) -> Coded:
@@ -698,14 +711,14 @@ def _coded(column: Any) -> Coded:
 
 def _arrow_columns(answers: Answers) -> Iterator[Any]:
     """The added columns, null where nothing is known."""
-    arrow, which = load_pyarrow(), answers.which
+    arrow, question_of_row = load_pyarrow(), answers.question_of_row
     unknown = np.isnan(answers.numbers)
     for values, mask in zip(answers.numbers, unknown, strict=True):
-        yield arrow.array(values[which], mask=mask[which])
-    yield arrow.array(answers.fits[which], mask=answers.failed[which])
+        yield arrow.array(values[question_of_row], mask=mask[question_of_row])
+    yield arrow.array(answers.fits[question_of_row], mask=answers.failed[question_of_row])
     for name in WORDS:
         coded = Coded.of(["", *answers.words[name].tolist()])  # so that an empty cell has the code 0
-        codes = coded.codes[1:].astype(np.int32)[which]
+        codes = coded.codes[1:].astype(np.int32)[question_of_row]
         yield arrow.DictionaryArray.from_arrays(arrow.array(codes, mask=codes == 0), coded.words)
 
 
@@ -731,8 +744,8 @@ def _check_header(path: _Path, header: Sequence[str]) -> None:
 def _check_spelling(path: _Path, header: Sequence[str]) -> None:
     """Refuse a column that looks like one that is read, or that only all rows can share: it would have no effect."""
     read = (*REQUIRED_COLUMNS, *optional_columns())
-    others = [name for name in header if name and name not in read]
-    for name in others:
+    unread = [name for name in header if name and name not in read]
+    for name in unread:
         if name in options_of(Question):
             raise SchemaError(
                 f"{path} has the column {name!r}, which is an option of all rows. Give it as that."

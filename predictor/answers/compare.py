@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.answers.answer import columns_of, plain, scope_of
+from predictor.answers.changes import fast_training
 from predictor.answers.grid import (
     Iterations,
     batch_sizes_to_try,
@@ -38,7 +39,7 @@ from predictor.answers.ranking import (
 )
 from predictor.answers.resolved import Device, ResolvedQuestion, Training, gpus_of
 from predictor.answers.verdict import Compiled, Verdict, verdict_of
-from predictor.catalogue.devices import Gpu, fast_mode_of
+from predictor.catalogue.devices import Gpu
 from predictor.catalogue.links import Link, find_link, usual_link
 from predictor.catalogue.offers import Offer, offers_of_each
 from predictor.checks import MAX_BATCH_SIZE, as_list
@@ -62,13 +63,13 @@ class GpuAnswers:
     """The iterations of some devices that are compared, device by device.
 
     Of each device they begin at row `first`: those at the compared batch size, on as many GPUs as the question has and
-    then on more that share it, `n_ways` in all; then as many at the batch size of the best throughput of the same GPUs.
+    then on more that share it, `n_splits` in all; then as many at the batch size of the best throughput of these GPUs.
     `is_best`: whether the compared batch size is the best.
     """
 
     iterations: Iterations
     first: Places
-    n_ways: Places
+    n_splits: Places
     is_best: NDArray[np.bool_]
 
 
@@ -161,87 +162,90 @@ class ComparedGpus:
         numbers = {team.n_gpus for teams in self._teams for team in teams} | {self.resolved.question.n_gpus}
         return {n: MiniBatch.even(self.tried, n, self.resolved.question.parts) for n in numbers}
 
-    def _ways(self, place: int, size: int) -> list[tuple[Team, int]]:
+    def _splits(self, gpu_index: int, size: int) -> list[tuple[Team, int]]:
         """Teams of a GPU, each with the images of one of its GPUs: a mini-batch of `size` shared.
 
         Where GPUs are ranked by time and no batch size was given, each GPU may keep a whole mini-batch, too.
         """
-        teams = self._teams[place]
-        ways = [(team, self._shares[team.n_gpus].get(size)) for team in teams]
+        teams = self._teams[gpu_index]
+        splits = [(team, self._shares[team.n_gpus].get(size)) for team in teams]
         if self.common is not None and self.plan.rank_by == "time":
             most = min(MAX_BATCH_SIZE, self.resolved.samples or 0)
-            ways += [(team, size) for team in teams if size * team.n_gpus <= most]
-        return [(team, part) for team, part in ways if part is not None]
+            splits += [(team, size) for team in teams if size * team.n_gpus <= most]
+        return [(team, local_size) for team, local_size in splits if local_size is not None]
 
     def answers(self) -> GpuAnswers:
         """The iterations of the GPUs as asked."""
         resolved, gpus, tried, n = self.resolved, self.gpus, self.tried, self.resolved.question.n_gpus
         own = [rental.team for rental in rentals_of(resolved, gpus)] if n > 1 else [None] * len(gpus)
         asked_sizes = self._compared_sizes
-        parts = {
-            part
-            for place in range(len(gpus))
-            for size in (tried if asked_sizes is None else [asked_sizes[place]])
-            for _, part in self._ways(place, size)
+        shared_sizes = {
+            local_size
+            for gpu_index in range(len(gpus))
+            for size in (tried if asked_sizes is None else [asked_sizes[gpu_index]])
+            for _, local_size in self._splits(gpu_index, size)
         }
         own_share = self._shares[n]
         tried_parts = [own_share[size] for size in tried]
-        local_sizes = sorted({*tried_parts, *parts})
-        at = {size: place for place, size in enumerate(local_sizes)}
+        local_sizes = sorted({*tried_parts, *shared_sizes})
+        index_of_size = {size: index for index, size in enumerate(local_sizes)}
         singles = Iterations.of(resolved, self.table, [(resolved.training, self.devices)], local_sizes)
         teams: list[Team | None] = list(
-            dict.fromkeys([None, *own, *(t for some in self._teams for t in some)])
+            dict.fromkeys([None, *own, *(t for splits_of_gpu in self._teams for t in splits_of_gpu)])
         )
-        team_at = {team: place for place, team in enumerate(teams)}
+        team_at = {team: index for index, team in enumerate(teams)}
         firsts = len(local_sizes) * np.arange(len(gpus), dtype=np.int64)
-        tried_at = np.array([at[part] for part in tried_parts], dtype=np.int64)
-        whole = singles.rows((firsts[:, None] + tried_at).ravel())
-        whole = whole.with_teams(teams, np.repeat([team_at[team] for team in own], len(tried)))
-        sizes, fast, is_best = self._sizes_of(whole)
-        ways = [[(own[place], own_share[size]), *self._ways(place, size)] for place, size in enumerate(sizes)]
-        n_ways = np.array([len(some) for some in ways])
-        device = np.repeat(np.arange(len(gpus)), n_ways)
-        team = np.array([team_at[each] for some in ways for each, _ in some])
-        part = np.array([part for some in ways for _, part in some])
-        fast_part = part.copy()
+        tried_at = np.array([index_of_size[local_size] for local_size in tried_parts], dtype=np.int64)
+        as_asked = singles.rows((firsts[:, None] + tried_at).ravel())
+        as_asked = as_asked.with_teams(teams, np.repeat([team_at[team] for team in own], len(tried)))
+        sizes, fast, is_best = self._sizes_of(as_asked)
+        splits = [
+            [(own[gpu_index], own_share[size]), *self._splits(gpu_index, size)]
+            for gpu_index, size in enumerate(sizes)
+        ]
+        n_splits = np.array([len(splits_of_gpu) for splits_of_gpu in splits])
+        device = np.repeat(np.arange(len(gpus)), n_splits)
+        team = np.array([team_at[split_team] for splits_of_gpu in splits for split_team, _ in splits_of_gpu])
+        local_size = np.array([local_size for splits_of_gpu in splits for _, local_size in splits_of_gpu])
+        fast_local = local_size.copy()
         if self.common is not None:
-            fast_part = self._fastest_parts(singles, local_sizes, device, teams, team, part)
-        first = 2 * np.concatenate([[0], np.cumsum(n_ways)[:-1]])
-        fast_part[first // 2] = [own_share[size] for size in fast]
-        # device by device: all ways at the compared batch size, then at the fastest
+            fast_local = self._fastest_parts(singles, local_sizes, device, teams, team, local_size)
+        first = 2 * np.concatenate([[0], np.cumsum(n_splits)[:-1]])
+        fast_local[first // 2] = [own_share[size] for size in fast]
+        # device by device: all splits at the compared batch size, then at the fastest
         order = np.lexsort(
-            (np.tile(np.arange(len(part)), 2), np.repeat([0, 1], len(part)), np.tile(device, 2))
+            (np.tile(np.arange(len(local_size)), 2), np.repeat([0, 1], len(local_size)), np.tile(device, 2))
         )
-        local = np.concatenate([part, fast_part])[order]
+        local = np.concatenate([local_size, fast_local])[order]
         rows = singles.rows(firsts[np.tile(device, 2)[order]] + np.searchsorted(local_sizes, local))
-        return GpuAnswers(rows.with_teams(teams, np.tile(team, 2)[order]), first, n_ways, is_best)
+        return GpuAnswers(rows.with_teams(teams, np.tile(team, 2)[order]), first, n_splits, is_best)
 
-    def _sizes_of(self, whole: Iterations) -> tuple[list[int], list[int], NDArray[np.bool_]]:
+    def _sizes_of(self, as_asked: Iterations) -> tuple[list[int], list[int], NDArray[np.bool_]]:
         """Of each GPU the compared and the fastest batch size, and whether the former is the best of those tried.
 
         The compared one is the common one, as far as the GPU holds it; else the best, where none fits the one that
         needs least memory. Rows are GPU by GPU, with the sizes tried.
         """
         shape, resolved, tried = (
-            (len(whole.devices.each), len(self.tried)),
+            (len(as_asked.devices.pairs), len(self.tried)),
             self.resolved,
             np.array(self.tried),
         )
-        time_ms, images = whole.times["iteration_time_ms"], whole.batch_size
+        time_ms, images = as_asked.times["iteration_time_ms"], as_asked.batch_size
         time_s = epoch_times_s(
             time_ms, images, resolved.samples or 0, resolved.question.validation_samples, resolved.known.model,
-            whole.devices.each[0][1],
+            as_asked.devices.pairs[0][1],
         )  # fmt: skip
-        best = best_of_gpus(time_s.reshape(shape), whole.fits.reshape(shape))
-        place = best.argmax(axis=1)
+        best = best_of_gpus(time_s.reshape(shape), as_asked.fits.reshape(shape))
+        chosen = best.argmax(axis=1)
         if self._compared_sizes is not None:
-            place = np.searchsorted(tried, self._compared_sizes)
-        fast = place
+            chosen = np.searchsorted(tried, self._compared_sizes)
+        fast = chosen
         if self.common is not None:
-            most = np.array([size or 0 for size in whole.devices.largest]) * resolved.question.n_gpus
+            most = np.array([size or 0 for size in as_asked.devices.largest]) * resolved.question.n_gpus
             fast = fastest_sizes((images / time_ms).reshape(shape), tried <= most[:, None])
-            fast = np.where(fast < 0, place, fast)
-        return tried[place].tolist(), tried[fast].tolist(), best[np.arange(len(place)), place]
+            fast = np.where(fast < 0, chosen, fast)
+        return tried[chosen].tolist(), tried[fast].tolist(), best[np.arange(len(chosen)), chosen]
 
     def _fastest_parts(
         self,
@@ -250,18 +254,19 @@ class ComparedGpus:
         device: Places,
         teams: Sequence[Team | None],
         team: Places,
-        part: Places,
+        local_size: Places,
     ) -> Places:
-        """For each way, the images of one of its GPUs at the batch size of the best throughput."""
+        """For each split, the images of one of its GPUs at the batch size of the best throughput."""
         n, sizes = len(local_sizes), np.array(local_sizes)
-        places = (n * device[:, None] + np.arange(n)).ravel()
-        together = singles.rows(places).with_teams(teams, np.repeat(team, n))
+        row_indices = (n * device[:, None] + np.arange(n)).ravel()
+        together = singles.rows(row_indices).with_teams(teams, np.repeat(team, n))
         rates = (together.local_batch_size / together.times["iteration_time_ms"]).reshape(-1, n)
-        shared = [[] if each is None else list(self._shares[each.n_gpus].values()) for each in teams]
-        is_shared = np.array([np.isin(sizes, some) for some in shared])[team] | (sizes == part[:, None])
+        shared = [[] if joined is None else list(self._shares[joined.n_gpus].values()) for joined in teams]
+        is_shared_by = np.array([np.isin(sizes, of_team) for of_team in shared])
+        is_shared = is_shared_by[team] | (sizes == local_size[:, None])
         most = np.array([size or 0 for size in singles.devices.largest])[device]
         fast = fastest_sizes(rates, is_shared & (sizes <= most[:, None]))
-        return np.where(fast < 0, part, sizes[fast])
+        return np.where(fast < 0, local_size, sizes[fast])
 
     def in_modes(self, usual: GpuAnswers, modes: Sequence[tuple[Training, Sequence[int]]]) -> GpuAnswers:
         """The same rows of some GPUs, given by their places, in other modes than the question's.
@@ -269,29 +274,31 @@ class ComparedGpus:
         Measurements in such a mode correct it. Where there are none, those in the question's mode do: they change the
         times of both modes in the same ratio.
         """
-        places = np.array([place for _, some in modes for place in some])
-        first, n_ways = usual.first[places], usual.n_ways[places]
-        new_first = 2 * np.concatenate([[0], np.cumsum(n_ways)[:-1]])
+        gpus_of_modes = np.array([gpu_index for _, gpu_indices in modes for gpu_index in gpu_indices])
+        first, n_splits = usual.first[gpus_of_modes], usual.n_splits[gpus_of_modes]
+        new_first = 2 * np.concatenate([[0], np.cumsum(n_splits)[:-1]])
         rows = np.concatenate(
-            [np.arange(start, start + 2 * n) for start, n in zip(first, n_ways, strict=True)]
+            [np.arange(start, start + 2 * n) for start, n in zip(first, n_splits, strict=True)]
         )
-        found = self._same_rows(usual, modes, rows, 2 * n_ways)
-        answers = GpuAnswers(found, new_first, n_ways, usual.is_best[places])
+        same_rows = self._same_rows(usual, modes, rows, 2 * n_splits)
+        answers = GpuAnswers(same_rows, new_first, n_splits, usual.is_best[gpus_of_modes])
         resolved, table = self.resolved, self.table
-        others = [
-            unknown
-            for training, some in modes
-            for unknown in [not resolved.anchors(table, training)] * len(some)
+        lack_anchors = [
+            lacks_anchors
+            for training, gpu_indices in modes
+            for lacks_anchors in [not resolved.anchors(table, training)] * len(gpu_indices)
         ]
-        if not any(others) or not resolved.anchors(table, resolved.training):
+        if not any(lack_anchors) or not resolved.anchors(table, resolved.training):
             return answers
-        gpus = [(resolved.training, places.tolist())]
-        before = self._same_rows(usual, gpus, first, np.ones_like(first), anchored=False)
-        ratio = usual.iterations.times["iteration_time_ms"][first] / before.times["iteration_time_ms"]
-        factor = np.repeat(np.where(others, ratio, 1.0), 2 * n_ways)
-        scaled = found.scaled(factor)
+        gpus = [(resolved.training, gpus_of_modes.tolist())]
+        unanchored = self._same_rows(usual, gpus, first, np.ones_like(first), anchored=False)
+        ratio = usual.iterations.times["iteration_time_ms"][first] / unanchored.times["iteration_time_ms"]
+        factor = np.repeat(np.where(lack_anchors, ratio, 1.0), 2 * n_splits)
+        scaled = same_rows.scaled(factor)
         beside = np.where(
-            np.repeat(others, 2 * n_ways), usual.iterations.beside_loader[rows], found.beside_loader
+            np.repeat(lack_anchors, 2 * n_splits),
+            usual.iterations.beside_loader[rows],
+            same_rows.beside_loader,
         )
         return replace(answers, iterations=replace(scaled, beside_loader=beside))
 
@@ -307,7 +314,8 @@ class ComparedGpus:
         local = usual.iterations.local_batch_size[rows]
         local_sizes = np.unique(local)
         trainings = [
-            (training, training.on_each([self.gpus[place] for place in places])) for training, places in modes
+            (training, training.on_each([self.gpus[gpu_index] for gpu_index in gpu_indices]))
+            for training, gpu_indices in modes
         ]
         singles = Iterations.of(self.resolved, self.table, trainings, local_sizes.tolist(), anchored)
         device = np.repeat(np.arange(len(n_rows)), n_rows)
@@ -390,9 +398,9 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
             f"{named('spot')}, too, or leave it out."
         ).about("interruptions_per_day")
     comparer = Comparer.of(ResolvedQuestion.of(question, "compare"), plan)
-    usual, which = comparer.answers()
-    priced = comparer.priced(usual, which)
-    fast = comparer.fast(usual, which)
+    usual, split = comparer.answers()
+    priced = comparer.priced(usual, split)
+    fast = comparer.fast(usual, split)
     ranked = priced.order if plan.all_offers else priced.best_of_gpus
     rows = comparer.ranked_rows(priced, ranked, fast)
     best = ranked[0]
@@ -423,14 +431,14 @@ class Machines:
 class Priced:
     """A training on each of some machines, by the rows that are taken there; arrays have an entry per machine.
 
-    `one` has as many GPUs as asked for, `taken` as many as train fastest, and `fastest` their best batch size.
+    `on_asked` has as many GPUs as asked for, `taken` as many as train fastest, and `fastest` their best batch size.
     """
 
     plan: Plan
     machines: Machines
     machine: Places
     is_best: NDArray[np.bool_]
-    one: OfferRows
+    on_asked: OfferRows
     taken: OfferRows
     fastest: OfferRows
 
@@ -484,12 +492,12 @@ class Comparer:
         return cls(resolved, plan, compared, reference)
 
     def answers(self) -> tuple[GpuAnswers, Places]:
-        """The iterations of the GPUs as asked, and which of its ways each machine takes.
+        """The iterations of the GPUs as asked, and which of its splits each machine takes.
 
         The answer for the number of GPUs that trains fastest; for the number asked for where a training takes minutes.
         """
-        found = self.compared.answers()
-        return found, self._taken(found)
+        answers = self.compared.answers()
+        return answers, self._taken(answers)
 
     @cached_property
     def machines(self) -> Machines:
@@ -497,8 +505,8 @@ class Comparer:
         question, plan = self.resolved.question, self.plan
         per_node = question.team.per_node
         rented = [
-            (place, offer)
-            for place, gpu in enumerate(self.compared.gpus)
+            (gpu_index, offer)
+            for gpu_index, gpu in enumerate(self.compared.gpus)
             for offer in self.compared.offers_of(gpu) or (None,)
         ]
         offers = [offer for _, offer in rented]
@@ -507,25 +515,25 @@ class Comparer:
             for offer in offers
         ]
         feed = feed_of_offers(self.resolved, self.compared.table.image_size, offers)
-        gpu = np.array([place for place, _ in rented])
+        gpu = np.array([gpu_index for gpu_index, _ in rented])
         return Machines(gpu, Offers.of(self.resolved, offers, feed), np.array(at_once))
 
     def _taken(self, answers: GpuAnswers) -> Places:
-        """Which way of each machine's GPU is taken there."""
+        """Which split of each machine's GPU is taken there."""
         machines, iterations = self.machines, answers.iterations
-        n_ways = answers.n_ways[machines.gpu]
-        machine = np.repeat(np.arange(len(n_ways)), n_ways)
-        which = np.arange(len(machine)) - np.repeat(np.cumsum(n_ways) - n_ways, n_ways)
-        places = answers.first[machines.gpu][machine] + which
-        rows, one = self._rows_on(answers, machine, places), which == 0
-        numbers, long = rows.numbers, _total_h(self.plan, machines.at_once, rows.rows(np.flatnonzero(one)))[0]
+        n_splits = answers.n_splits[machines.gpu]
+        machine = np.repeat(np.arange(len(n_splits)), n_splits)
+        split = np.arange(len(machine)) - np.repeat(np.cumsum(n_splits) - n_splits, n_splits)
+        places = answers.first[machines.gpu][machine] + split
+        rows, is_asked = self._rows_on(answers, machine, places), split == 0
+        long = _total_h(self.plan, machines.at_once, rows.rows(np.flatnonzero(is_asked)))[0]
         nodes = self.resolved.question.nodes
         most = np.array(
-            [math.inf if offer is None else offer.gpu_count * nodes for offer in machines.offers.each]
+            [math.inf if offer is None else offer.gpu_count * nodes for offer in machines.offers.offers]
         )
-        usable = one | (long[machine] >= _SHARED_FROM_H) & (iterations.n_gpus[places] <= most[machine])
-        order = np.lexsort((numbers["epoch_time_s"], ~numbers["fits_in_memory"], ~usable, machine))
-        best: Places = which[order[np.searchsorted(machine[order], np.arange(len(n_ways)))]]
+        usable = is_asked | (long[machine] >= _SHARED_FROM_H) & (iterations.n_gpus[places] <= most[machine])
+        order = np.lexsort((rows.numbers["epoch_time_s"], ~rows.numbers["fits_in_memory"], ~usable, machine))
+        best: Places = split[order[np.searchsorted(machine[order], np.arange(len(n_splits)))]]
         return best
 
     def _rows_on(self, answers: GpuAnswers, machine: Places, places: Places) -> OfferRows:
@@ -535,39 +543,35 @@ class Comparer:
         return OfferRows.of(rows, self.machines.offers, machine, trainings).with_epochs()
 
     def priced(
-        self, answers: GpuAnswers, which: Places, machine: Places | None = None, device: Places | None = None
+        self, answers: GpuAnswers, split: Places, machine: Places | None = None, device: Places | None = None
     ) -> Priced:
-        """The trainings on these machines, by the ways `which`: of all of them and their GPUs by default."""
+        """The trainings on these machines, by the splits `split`: of all of them and their GPUs by default."""
         machine = np.arange(len(self.machines.gpu)) if machine is None else machine
         device = self.machines.gpu[machine] if device is None else device
-        first, n_ways = answers.first[device], answers.n_ways[device]
-        places = np.concatenate([first, first + which, first + n_ways + which])
+        first, n_splits = answers.first[device], answers.n_splits[device]
+        places = np.concatenate([first, first + split, first + n_splits + split])
         rows, n = self._rows_on(answers, np.tile(machine, 3), places), len(machine)
         thirds = (rows.rows(range(start, start + n)) for start in (0, n, 2 * n))
         return Priced(self.plan, self.machines, machine, answers.is_best[device], *thirds)
 
-    def fast(self, usual: GpuAnswers, which: Places) -> Priced | None:
+    def fast(self, usual: GpuAnswers, split: Places) -> Priced | None:
         """The same trainings in the fastest common mode of each GPU that has one; None if a precision was given."""
         question, training = self.resolved.question, self.resolved.training
         if question.precision is not None or question.is_whole:
             return None
-        gpus: dict[tuple[str, str], list[int]] = {}
-        for place, gpu in enumerate(self.compared.gpus):
-            mode = fast_mode_of(gpu, question.framework, question.memory_format or "nchw")
-            if mode is not None:
-                gpus.setdefault(mode, []).append(place)
-        if not gpus:
+        modes: dict[Training, list[int]] = {}
+        for gpu_index, gpu in enumerate(self.compared.gpus):
+            fast = fast_training(question, training, gpu)
+            if fast is not None:
+                modes.setdefault(fast, []).append(gpu_index)
+        if not modes:
             return None
-        modes = [
-            (replace(training, precision=precision, memory_format=memory_format), places)
-            for (precision, memory_format), places in gpus.items()
-        ]
-        order = [place for _, places in modes for place in places]
+        order = [gpu_index for gpus in modes.values() for gpu_index in gpus]
         machine = np.flatnonzero(np.isin(self.machines.gpu, order))
         device = np.full(len(self.compared.gpus), -1)
         device[order] = np.arange(len(order))
-        answers = self.compared.in_modes(usual, modes)
-        return self.priced(answers, which[machine], machine, device[self.machines.gpu[machine]])
+        answers = self.compared.in_modes(usual, list(modes.items()))
+        return self.priced(answers, split[machine], machine, device[self.machines.gpu[machine]])
 
     def compiled(self, row: ComparisonRow, usual: GpuAnswers, best: int) -> Compiled | None:
         """The best row under torch.compile, whose place among the machines is `best`.
@@ -588,9 +592,11 @@ class Comparer:
             answers = self.compared.in_modes(usual, modes)
         except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
             return None
-        which = np.zeros(n, dtype=np.int64)
-        found = self.rows(self.priced(answers, which, np.full(n, best), np.arange(n)), np.arange(n))
-        return Compiled(found[0], found[1] if n > 1 else None, compile_seconds(self.compared.table))
+        split = np.zeros(n, dtype=np.int64)
+        compiled_rows = self.rows(self.priced(answers, split, np.full(n, best), np.arange(n)), np.arange(n))
+        return Compiled(
+            compiled_rows[0], compiled_rows[1] if n > 1 else None, compile_seconds(self.compared.table)
+        )
 
     def ranked_rows(self, priced: Priced, ranked: Places, fast: Priced | None) -> list[ComparisonRow]:
         """The rows of these places, best first, with all that compares them with each other."""
@@ -601,7 +607,7 @@ class Comparer:
                 columns
             )
         fits = columns["fits_in_memory"]
-        columns["rank"] = [place + 1 if fit else None for place, fit in enumerate(fits)]
+        columns["rank"] = [position + 1 if fit else None for position, fit in enumerate(fits)]
         points = zip(columns["total_time_h"], columns["total_cost_usd"], strict=True)
         columns["pareto"] = pareto_front(
             [both if fit else None for fit, both in zip(fits, points, strict=True)]
@@ -627,12 +633,12 @@ class Comparer:
     def _columns(self, priced: Priced, places: Places) -> Columns:
         """The fields of rows at these places, without what compares them."""
         plan, machine = self.plan, priced.machine[places]
-        rows, offers = priced.taken.rows(places), [self.machines.offers.each[i] for i in machine.tolist()]
+        rows, offers = priced.taken.rows(places), [self.machines.offers.offers[i] for i in machine.tolist()]
         numbers, fastest, per_hour = rows.numbers, priced.fastest.numbers, priced.usd_per_hour[places]
         time_h, low_h, high_h = (hours[places] for hours in priced.total_h)
-        used, used_by_one = numbers["gpus_used"], priced.one.numbers["gpus_used"][places]
+        used, used_by_one = numbers["gpus_used"], priced.on_asked.numbers["gpus_used"][places]
         at_once = self.machines.at_once
-        one_h = _total_h(plan, at_once[priced.machine], priced.one)[0][places]
+        one_h = _total_h(plan, at_once[priced.machine], priced.on_asked)[0][places]
         one_h = np.where(used == used_by_one, math.nan, one_h)
         n, total_usd, missed = len(places), priced.total_usd[places], priced.misses_by
         hours, usd, nothing = time_h.tolist(), plain(total_usd), [None] * len(places)
@@ -676,7 +682,7 @@ class Comparer:
         """What the answers include and exclude."""
         devices = answers.iterations.devices
         loading = loading_in_words(self.resolved, self.machines.offers.feed)
-        columns = devices.words | {"precision": [mode.precision for _, mode in devices.each]}
+        columns = devices.words | {"precision": [mode.precision for _, mode in devices.pairs]}
         scope = scope_of(self.resolved, self.resolved.known.model, columns, loading)
         uncounted = self.resolved.question.spot and self.plan.interruptions_per_day is None
         return f"{scope} {NOT_COUNTED}" if uncounted else scope
@@ -692,7 +698,7 @@ def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Column
     if fast is None:
         return {}
     of_machine = dict(zip(fast.machine.tolist(), range(len(fast.machine)), strict=True))
-    devices, device = fast.taken.iterations.devices.each, fast.taken.iterations.device.tolist()
+    devices, device = fast.taken.iterations.devices.pairs, fast.taken.iterations.device.tolist()
     hours, usd = fast.total_h[0].tolist(), plain(fast.total_usd)
     waits = fast.taken.numbers["bottleneck"].tolist()
     rows: list[tuple[Any, ...]] = []

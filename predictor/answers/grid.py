@@ -65,8 +65,8 @@ def largest_local_batch_sizes(table: LayerTable, devices: Sequence[tuple[Gpu, Mo
     of_memory: dict[tuple[float | None, Mode], int] = {}
     for mode, gib in limits.items():
         sizes = largest_batches_within(table, [USABLE_SHARE * memory for memory in gib], mode)
-        whole = (size - size % parts for size in sizes)
-        of_memory |= {(memory, mode): size for memory, size in zip(gib, whole, strict=True)}
+        whole_parts = (size - size % parts for size in sizes)
+        of_memory |= {(memory, mode): size for memory, size in zip(gib, whole_parts, strict=True)}
     return [of_memory.get((gpu.memory_gib, mode)) or None for gpu, mode in devices]
 
 
@@ -165,19 +165,19 @@ def forecasts_of(
         resolved.images_from_host,
     )
     if isinstance(resolved.host, HostMeasurement):
-        known = anchors, method, resolved.host
-        found = model.forecasts(table, devices, local_batch_sizes, *known, from_host=from_host)
+        anchored_by = anchors, method, resolved.host
+        forecasts = model.forecasts(table, devices, local_batch_sizes, *anchored_by, from_host=from_host)
     else:
         sizes = tuple(np.asarray(local_batch_sizes).tolist())
-        kept = model, table, tuple(devices), sizes, tuple(anchors), method, resolved.host, from_host
-        found = list(_kept_forecasts(*kept))
+        key = model, table, tuple(devices), sizes, tuple(anchors), method, resolved.host, from_host
+        forecasts = list(_kept_forecasts(*key))
     if resolved.question.framework != "chainer":
-        return found
+        return forecasts
     by_chainer = partial(
         with_convolutions, no_cudnn=resolved.question.no_cudnn, workspace_mib=resolved.question.workspace_mib
     )
     return [
-        each if "anchored" in each.method else by_chainer(each) for each in found
+        forecast if "anchored" in forecast.method else by_chainer(forecast) for forecast in forecasts
     ]  # a run holds the effect
 
 
@@ -193,11 +193,11 @@ def _kept_forecasts(
     from_host: bool,
 ) -> tuple[IterationForecast, ...]:
     """The model's iterations, whose arrays nobody may change."""
-    found = model.forecasts(table, devices, local_batch_sizes, anchors, method, host, from_host=from_host)
-    for forecast in found:
+    forecasts = model.forecasts(table, devices, local_batch_sizes, anchors, method, host, from_host=from_host)
+    for forecast in forecasts:
         for name in TIMES:
             getattr(forecast, name).flags.writeable = False
-    return tuple(found)
+    return tuple(forecasts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,18 +208,18 @@ class Devices:
     """
 
     table: LayerTable
-    each: Sequence[Device]
+    pairs: Sequence[Device]
     words: dict[str, list[str]]
 
     @cached_property
     def gpus(self) -> list[Gpu]:
         """The GPUs."""
-        return [gpu for gpu, _ in self.each]
+        return [gpu for gpu, _ in self.pairs]
 
     @cached_property
     def largest(self) -> list[int | None]:
         """The largest batch size that fits on one GPU; None where none is known to."""
-        return largest_local_batch_sizes(self.table, self.each)
+        return largest_local_batch_sizes(self.table, self.pairs)
 
     @cached_property
     def memory_gib(self) -> Floats:
@@ -229,12 +229,12 @@ class Devices:
     @cached_property
     def first_calls_s(self) -> Floats:
         """Seconds that a training takes longer at first whatever its batch size; NaN where no start was measured."""
-        return first_calls_of_each_s(self.table, self.each)
+        return first_calls_of_each_s(self.table, self.pairs)
 
     @cached_property
     def power(self) -> PowerOfGpus:
         """What the GPUs' power follows from."""
-        return PowerOfGpus.of(self.table, self.gpus, [mode.precision for _, mode in self.each])
+        return PowerOfGpus.of(self.table, self.gpus, [mode.precision for _, mode in self.pairs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,26 +277,32 @@ class Iterations:
         of_training = dict(trainings)
         for training in of_training:
             by_anchors.setdefault(resolved.anchors(table, training) if anchored else (), []).append(training)
-        n, answered = len(local_batch_sizes), {}
-        for anchors, alike in by_anchors.items():
-            some = [device for training in alike for device in of_training[training]]
-            found = forecasts_of(resolved, table, some, local_batch_sizes, anchors)
-            said = _with_anchors_beyond(resolved, table, alike[0], anchors, found)
+        n, forecast_of_device = len(local_batch_sizes), {}
+        for anchors, trainings_of_anchors in by_anchors.items():
+            group = [device for training in trainings_of_anchors for device in of_training[training]]
+            forecasts_of_group = forecasts_of(resolved, table, group, local_batch_sizes, anchors)
+            reasons = _with_anchors_beyond(
+                resolved, table, trainings_of_anchors[0], anchors, forecasts_of_group
+            )
             is_beside = any(anchor.beside_loader for anchor in anchors)
-            for place, device in enumerate(some):
-                answered[device] = found[place], said[n * place : n * (place + 1)], is_beside
-        devices = [device for some in of_training.values() for device in some]
-        forecasts, extrapolates, beside = zip(*map(answered.__getitem__, devices), strict=True)
+            for index, device in enumerate(group):
+                forecast_of_device[device] = (
+                    forecasts_of_group[index],
+                    reasons[n * index : n * (index + 1)],
+                    is_beside,
+                )
+        devices = [device for group in of_training.values() for device in group]
+        forecasts, extrapolates, beside = zip(*map(forecast_of_device.__getitem__, devices), strict=True)
         sizes = np.array(local_batch_sizes, dtype=np.int64)
         memories_gib = {
             mode: np.array(peak_memories_gib(table, local_batch_sizes, mode))
             for mode in dict.fromkeys(mode for _, mode in devices)
         }
-        times = {name: np.concatenate([getattr(each, name) for each in forecasts]) for name in TIMES}
+        times = {name: np.concatenate([getattr(forecast, name) for forecast in forecasts]) for name in TIMES}
         iterations = cls(
             resolved=resolved,
             devices=Devices(
-                table, devices, {name: [getattr(each, name) for each in forecasts] for name in WORDS}
+                table, devices, {name: [getattr(forecast, name) for forecast in forecasts] for name in WORDS}
             ),
             device=np.repeat(np.arange(len(devices)), len(sizes)),
             teams=(None,),
@@ -319,11 +325,11 @@ class Iterations:
     @cached_property
     def waited_ms(self) -> Floats:
         """Iterations that anchors measured in their loader; NaN elsewhere."""
-        found = np.full(self.device.shape, math.nan)
-        names = np.array([gpu.name for gpu, _ in self.devices.each])[self.device]
+        measured_ms = np.full(self.device.shape, math.nan)
+        names = np.array([gpu.name for gpu, _ in self.devices.pairs])[self.device]
         for (gpu, size), waited_ms in self.resolved.waited_ms.items():
-            found[(names == gpu) & (self.local_batch_size == size)] = waited_ms
-        return found
+            measured_ms[(names == gpu) & (self.local_batch_size == size)] = waited_ms
+        return measured_ms
 
     @cached_property
     def n_gpus(self) -> Places:
@@ -357,10 +363,10 @@ class Iterations:
 
     def with_teams(self, teams: Sequence[Team | None], team: Places) -> Iterations:
         """Rows of single GPUs as those of `teams[team]`, with as many images for each of their GPUs."""
-        shared = np.flatnonzero(np.array([each is not None for each in teams])[team])
+        shared = np.flatnonzero(np.array([joined is not None for joined in teams])[team])
         if not shared.size:
             return self
-        mode = self.devices.each[0][1]
+        mode = self.devices.pairs[0][1]
         together = team_times(
             {name: ms[shared] for name, ms in self.times.items()},
             self.table, self.devices.gpus, self.device[shared], teams, team[shared], mode,
@@ -382,24 +388,26 @@ class Iterations:
 
         Those of the forecast, the team, shares of unknown operators, and measurements that are not used.
         """
-        mode = self.devices.each[0][1]
-        more = [() if team is None else team_reasons(team, mode) for team in self.teams]
-        found: list[Reasons] = self.extrapolates.tolist()
-        if any(more):
+        mode = self.devices.pairs[0][1]
+        reasons_of_teams = [() if team is None else team_reasons(team, mode) for team in self.teams]
+        reasons_of_rows: list[Reasons] = self.extrapolates.tolist()
+        if any(reasons_of_teams):
             joined: dict[tuple[int, int], Reasons] = {}
-            for place, (own, which) in enumerate(zip(found, self.team.tolist(), strict=True)):
-                found[place] = joined.setdefault((id(own), which), (*own, *more[which]))
+            for row, (own, team) in enumerate(zip(reasons_of_rows, self.team.tolist(), strict=True)):
+                reasons_of_rows[row] = joined.setdefault((id(own), team), (*own, *reasons_of_teams[team]))
         if self.resolved.known.own is None and not has_others(self.table):
-            return found
+            return reasons_of_rows
         for device in np.unique(self.device).tolist():
-            gpu, mode = self.devices.each[device]
-            places = np.flatnonzero(self.device == device).tolist()
-            sizes = self.local_batch_size[places].tolist()
-            shown = with_shares([found[place] for place in places], self.table, gpu, mode, sizes)
+            gpu, mode = self.devices.pairs[device]
+            rows_of_device = np.flatnonzero(self.device == device).tolist()
+            sizes = self.local_batch_size[rows_of_device].tolist()
+            with_operators = with_shares(
+                [reasons_of_rows[row] for row in rows_of_device], self.table, gpu, mode, sizes
+            )
             unused = self.resolved.unused_on(gpu, mode)
-            for place, some in zip(places, shown, strict=True):
-                found[place] = some + unused
-        return found
+            for row, own_reasons in zip(rows_of_device, with_operators, strict=True):
+                reasons_of_rows[row] = own_reasons + unused
+        return reasons_of_rows
 
 
 def objects(values: Sequence[Any]) -> NDArray[np.object_]:
@@ -432,13 +440,13 @@ def _with_anchors_beyond(
                 resolved, table, [device], [anchor.batch_size for anchor in own], (), "auto"
             )
             beyond += _beyond(own, alone)
-    found: list[Reasons] = []
+    reasons: list[Reasons] = []
     for forecast in forecasts:
         says = "anchored" not in forecast.method or any(
             reason.kind == "anchor" for own in forecast.extrapolates for reason in own
         )
-        found += forecast.extrapolates if says else [(*own, *beyond) for own in forecast.extrapolates]
-    return found
+        reasons += forecast.extrapolates if says else [(*own, *beyond) for own in forecast.extrapolates]
+    return reasons
 
 
 def _beyond(anchors: Sequence[Anchor], alone: IterationForecast) -> list[Reason]:
@@ -461,7 +469,7 @@ def _check_times(iterations: Iterations) -> None:
     time_ms = iterations.times["iteration_time_ms"]
     bad = np.flatnonzero(~(np.isfinite(time_ms) & (time_ms > 0)))
     if bad.size:
-        gpu, _ = iterations.devices.each[iterations.device[bad[0]]]
+        gpu, _ = iterations.devices.pairs[iterations.device[bad[0]]]
         raise OutOfRangeError(
             f"the model gives {time_ms[bad[0]]} ms for {iterations.table.cnn} on {gpu.name} at batch_size "
             f"{iterations.batch_size[bad[0]]}, which is not a time. Try a batch size nearer to 64, or another method."

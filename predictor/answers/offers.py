@@ -84,9 +84,9 @@ def _link(resolved: ResolvedQuestion, gpu: Gpu, offer: Offer | None) -> Link:
     if team.link is not None:
         return find_link(team.link)
     if team.nodes > 1:
-        known = ", ".join(link.name for link in all_links() if link.joins == "node")
+        names = ", ".join(link.name for link in all_links() if link.joins == "node")
         raise SchemaError(
-            f"{named('nodes')} {team.nodes}: pass {named('link')}, what joins the machines, one of {known}."
+            f"{named('nodes')} {team.nodes}: pass {named('link')}, what joins the machines, one of {names}."
         )
     if offer is not None and offer.link:
         return find_link(offer.link, "gpu")
@@ -101,7 +101,7 @@ class Offers:
     that of the question's region, or else of the offer's place; NaN where it is not known.
     """
 
-    each: Sequence[Offer | None]
+    offers: Sequence[Offer | None]
     feed: Feed | None
     usd_per_hour: Floats
     g_co2e_per_kwh: Floats
@@ -171,7 +171,7 @@ class OfferRows:
     def with_epochs(self) -> OfferRows:
         """With the epoch of the question's samples, its cost, energy and CO2; NaN without samples."""
         resolved, numbers = self.iterations.resolved, self.numbers
-        mode = self.iterations.devices.each[0][1]
+        mode = self.iterations.devices.pairs[0][1]
         more = epochs(
             numbers,
             resolved.samples or 0,
@@ -221,11 +221,11 @@ def epochs(
     The interval of the energy joins those of time and power in quadrature; no GPU exceeds its limit for the longest
     epoch. While a pass waits for its first images, the GPUs idle.
     """
-    known, sizes = np.where(np.asarray(samples) > 0, 1.0, math.nan), numbers["batch_size"]
+    is_known, sizes = np.where(np.asarray(samples) > 0, 1.0, math.nan), numbers["batch_size"]
 
     def seconds(end: str, loading: str, wait: str) -> Floats:
         time_ms, loading_ms = numbers[end], numbers[loading]
-        return known * epoch_times_s(
+        return is_known * epoch_times_s(
             time_ms, sizes, samples, validation_samples, model, mode, loading_ms, between, numbers[wait]
         )
 

@@ -82,42 +82,42 @@ class Option:
             raise
 
 
-def _number(known: Option, value: Any) -> float:
+def _number(declared: Option, value: Any) -> float:
     """A number above 0; 0, too, where it is the default."""
-    if known.default == 0 and str(value).strip() in _ZERO:
+    if declared.default == 0 and str(value).strip() in _ZERO:
         return 0.0
-    return positive_number(known.shown, value)
+    return positive_number(declared.shown, value)
 
 
-def _hours(known: Option, value: Any) -> float:
+def _hours(declared: Option, value: Any) -> float:
     """Hours, or a text of numbers with units: ``90min``, ``1h30m``, ``3 weeks``."""
     text = str(value).strip().casefold()
     if _DURATION.fullmatch(text) and not _MINUTES_OR_MONTHS.fullmatch(text):
         hours = sum(float(number) * _HOURS[unit[0]] for number, unit in _WITH_UNIT.findall(text))
-        return positive_number(known.shown, hours)
+        return positive_number(declared.shown, hours)
     if isinstance(value, str) and not _PLAIN.fullmatch(text):
         raise SchemaError(
-            f"{known.shown} {value!r} is not a number of hours, nor one with a unit: 90min, 1h30m, 2d, 3 weeks."
+            f"{declared.shown} {value!r} is not a number of hours, nor one with a unit: 90min, 1h30m, 2d, 3 weeks."
         )
-    return positive_number(known.shown, value)
+    return positive_number(declared.shown, value)
 
 
-def _usd(known: Option, value: Any) -> float:
+def _usd(declared: Option, value: Any) -> float:
     """US$: ``100``, ``$100``, ``US$ 1,500`` or ``100 USD``."""
     if isinstance(value, str):
         value = _CURRENCY.sub("", value.strip()) or value
-    if known.free and str(value).strip() in _ZERO:
+    if declared.free and str(value).strip() in _ZERO:
         return 0.0
-    return positive_number(known.shown, value)
+    return positive_number(declared.shown, value)
 
 
-def _share(known: Option, value: Any) -> float:
+def _share(declared: Option, value: Any) -> float:
     """A share, 0 to less than 1."""
     if str(value).strip() in _ZERO:
         return 0.0
-    share = positive_number(known.shown, value)
+    share = positive_number(declared.shown, value)
     if share >= 1:
-        raise OutOfRangeError(f"{known.shown} {value} is no share: pass 0 to less than 1.")
+        raise OutOfRangeError(f"{declared.shown} {value} is no share: pass 0 to less than 1.")
     return share
 
 
@@ -132,30 +132,30 @@ _HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
 _CURRENCY = re.compile(r"^(US ?)?\$ ?|^USD ?| ?(USD|\$)$", re.IGNORECASE)
 
 
-def _choice(known: Option, value: Any) -> str:
+def _choice(declared: Option, value: Any) -> str:
     word = str(value).strip()
-    if word not in known.choices:
+    if word not in declared.choices:
         raise SchemaError(
-            f"{known.shown} {value!r} is not known. Nearest: {nearest(word, known.choices)}; "
-            f"known: {', '.join(known.choices)}.{known.hint and f' {known.hint}'}"
+            f"{declared.shown} {value!r} is not known. Nearest: {nearest(word, declared.choices)}; "
+            f"known: {', '.join(declared.choices)}.{declared.hint and f' {declared.hint}'}"
         )
     return word
 
 
-def _file(known: Option, value: Any) -> Any:
+def _file(declared: Option, value: Any) -> Any:
     """A path, or what a file would hold: a table, offers, a model."""
     if value is None or isinstance(value, bool | int | float | bytes):
-        of_kind(known.shown, value, (str, PathLike), "a path, or what such a file holds")
+        of_kind(declared.shown, value, (str, PathLike), "a path, or what such a file holds")
     return value
 
 
-def _anchors(known: Option, value: Any) -> tuple[Any, ...]:
+def _anchors(declared: Option, value: Any) -> tuple[Any, ...]:
     right = "a list of measurements, such as [{'gpu': 'T4', 'batch_size': 64, 'iteration_time_ms': 80.5}]"
-    given = tuple(as_list(value))
-    for each in given:
-        if not isinstance(each, Mapping) and not hasattr(each, "iteration_time_ms"):
-            of_kind(known.shown, each, Mapping, right)
-    return given
+    anchors = tuple(as_list(value))
+    for anchor in anchors:
+        if not isinstance(anchor, Mapping) and not hasattr(anchor, "iteration_time_ms"):
+            of_kind(declared.shown, anchor, Mapping, right)
+    return anchors
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "whole": Kind(
-        lambda known, value: whole_number(known.shown, value, int(known.low), int(known.high)),
+        lambda declared, value: whole_number(declared.shown, value, int(declared.low), int(declared.high)),
         "int",
         ("integer",),
         "N",
@@ -182,7 +182,7 @@ KINDS: dict[str, Kind] = {
     "choice": Kind(_choice, "str", ("string",), "WORD"),
     "word": Kind(lambda _, value: str(value).strip(), "str", ("string",), "NAME"),
     "flag": Kind(
-        lambda known, value: value if isinstance(value, bool) else yes_or_no(known.shown, str(value)),
+        lambda declared, value: value if isinstance(value, bool) else yes_or_no(declared.shown, str(value)),
         "bool",
         ("boolean",),
         "",
@@ -208,37 +208,39 @@ def option(
     )
 
 
-def check_known(name: str, known: Collection[str]) -> None:
+def check_known(name: str, names: Collection[str]) -> None:
     """Refuse a name that is no option, with the nearest that are."""
-    if name not in known:
+    if name not in names:
         raise SchemaError(
-            f"no option is called {name!r}. Nearest: {nearest(name, known)}; known: {', '.join(known)}."
+            f"no option is called {name!r}. Nearest: {nearest(name, names)}; known: {', '.join(names)}."
         )
 
 
 def options_of(kind: type[Any], answer: str | None = None) -> Mapping[str, Option]:
     """The options that a dataclass declares with `option`, by name, in order; those that an answer reads, if given."""
-    declared: Any = kind
-    found = _declared(declared)
-    return {name: each for name, each in found.items() if answer in each.answers} if answer else found
+    kind_: Any = kind
+    options = _declared(kind_)
+    if answer is None:
+        return options
+    return {name: declared for name, declared in options.items() if answer in declared.answers}
 
 
-def check_options(asked: Any) -> None:
+def check_options(question: Any) -> None:
     """Check every option of a question or plan, and convert it to its type; errors as of `Option.checked`."""
-    for name, known in options_of(type(asked)).items():
-        value = getattr(asked, name)
-        if value is not known.default:
-            object.__setattr__(asked, name, known.checked(value))
+    for name, declared in options_of(type(question)).items():
+        value = getattr(question, name)
+        if value is not declared.default:
+            object.__setattr__(question, name, declared.checked(value))
 
 
-def check_read(asked: Any, answer: str) -> None:
+def check_read(question: Any, answer: str) -> None:
     """Refuse an option that an answer does not read; SchemaError unless it has its default."""
-    for name, known in options_of(type(asked)).items():
-        if answer in known.answers or asked.followed(name):
+    for name, declared in options_of(type(question)).items():
+        if answer in declared.answers or question.followed(name):
             continue
-        value, default = getattr(asked, name), known.default
+        value, default = getattr(question, name), declared.default
         if value is not default and not (isinstance(value, str | int | float | tuple) and value == default):
-            raise SchemaError(f"{known.shown} has no effect on {_IN_WORDS[answer]}. Leave it out.")
+            raise SchemaError(f"{declared.shown} has no effect on {_IN_WORDS[answer]}. Leave it out.")
 
 
 _IN_WORDS = {
@@ -256,7 +258,7 @@ _IN_WORDS = {
 @cache
 def _declared(kind: Any) -> dict[str, Option]:
     return {
-        each.name: Option(name=each.name, default=each.default, **each.metadata)
-        for each in fields(kind)
-        if each.metadata
+        column.name: Option(name=column.name, default=column.default, **column.metadata)
+        for column in fields(kind)
+        if column.metadata
     }

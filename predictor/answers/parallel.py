@@ -77,16 +77,16 @@ def parallel_ways(question: Question) -> list[ParallelWay]:
     local_sizes = resolved.local_sizes(question.batch_sizes)
     rentals = rentals_of(resolved, [gpu for gpu, _ in devices])
     sizes = sorted({*question.batch_sizes, *local_sizes})
-    found: list[ParallelWay] = []
+    rows: list[ParallelWay] = []
     for table in resolved.tables:
         forecasts = forecasts_of(resolved, table, devices, sizes, resolved.anchors(table, resolved.training))
         shares = _shares(resolved, table, sizes)
-        for (gpu, mode), rental, one, share in zip(devices, rentals, forecasts, shares, strict=True):
+        for (gpu, mode), rental, forecast, share in zip(devices, rentals, forecasts, shares, strict=True):
             if rental.team is not None:
                 for batch_size in question.batch_sizes:
-                    shared = _Shared(table, gpu, mode, rental.team, one, share, sizes, batch_size)
-                    found += shared.ways()
-    return found
+                    shared = _Shared(table, gpu, mode, rental.team, forecast, share, sizes, batch_size)
+                    rows += shared.ways()
+    return rows
 
 
 def split_channels(table: LayerTable, n: int) -> LayerTable:
@@ -116,11 +116,14 @@ def _part_of(layer: Layer, n: int) -> Layer:
 def _shares(resolved: ResolvedQuestion, table: LayerTable, sizes: list[int]) -> list[NDArray[np.float64]]:
     """GPU time of a part of the channels as a share of that of all of them, on each GPU at each batch size."""
     method = "auto" if resolved.question.method == "anchored" else None
-    whole, part = (
-        forecasts_of(resolved, each, resolved.devices, sizes, (), method)
-        for each in (table, split_channels(table, resolved.question.n_gpus))
+    all_channels, own_channels = (
+        forecasts_of(resolved, cnn, resolved.devices, sizes, (), method)
+        for cnn in (table, split_channels(table, resolved.question.n_gpus))
     )
-    return [two.gpu_time_ms / one.gpu_time_ms for one, two in zip(whole, part, strict=True)]
+    return [
+        own_forecast.gpu_time_ms / all_forecast.gpu_time_ms
+        for all_forecast, own_forecast in zip(all_channels, own_channels, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -131,14 +134,14 @@ class _Shared:
     gpu: Gpu
     mode: Mode
     team: Team
-    one: IterationForecast
+    forecast: IterationForecast
     share: NDArray[np.float64]
     sizes: list[int]
     batch_size: int
 
     def ways(self) -> list[ParallelWay]:
         """One GPU, then the ways from the one that is most used."""
-        alone = float(self.one.iteration_time_ms[self._at(self.batch_size)])
+        alone = float(self.forecast.iteration_time_ms[self._at(self.batch_size)])
         return [
             ParallelWay(
                 self.table.cnn,
@@ -164,10 +167,10 @@ class _Shared:
         ]
 
     def _data(self) -> tuple[str, float, float, int, str]:
-        team = add_data_parallelism(self.one, self.table, self.gpu, self.mode, self.team)
+        team = add_data_parallelism(self.forecast, self.table, self.gpu, self.mode, self.team)
         time_ms = float(team.iteration_time_ms[self._at(self._part)])
         gradients = Gradients.of(self.table)
-        added_ms = time_ms - float(self.one.iteration_time_ms[self._at(self._part)])
+        added_ms = time_ms - float(self.forecast.iteration_time_ms[self._at(self._part)])
         megabytes, why = self._ring * gradients.n_bytes / 1e6, f"sums of gradients add {added_ms:.3g} ms"
         return "data", time_ms, megabytes, gradients.n_buckets, why
 
@@ -181,18 +184,18 @@ class _Shared:
             2 * written / (1e6 * self.gpu.memory_bandwidth_gb_per_s)
         )  # the gathered parts are put together
         at = self._at(self.batch_size)
-        work_ms = float(self.share[at] * self.one.gpu_time_ms[at]) + copies_ms
+        work_ms = float(self.share[at] * self.forecast.gpu_time_ms[at]) + copies_ms
         return self._exchanging("channels", gathered + summed, 2 * len(layers) - 1, work_ms)
 
     def _rows(self) -> tuple[str, float, float, int, str]:
         """Each GPU has a part of the rows: it sends the edges of maps, and sums gradients and statistics of norms."""
         edges = [self._edge_bytes(layer) for layer in self.table if (layer.kernel_height or 1) > 1]
         norms = sum(layer.type == "batch_norm" for layer in self.table)
-        part = np.array([self.one.gpu_time_ms[self._at(self._part)]])
+        own_ms = np.array([self.forecast.gpu_time_ms[self._at(self._part)]])
         exchange = Exchange.of(Gradients.of(self.table), self.gpu, self.team)
-        gradients_ms = float(added_gpu_ms(part, exchange)[0])
+        gradients_ms = float(added_gpu_ms(own_ms, exchange)[0])
         return self._exchanging(
-            "rows", 2 * sum(edges), 2 * (len(edges) + norms), float(part[0]) + gradients_ms
+            "rows", 2 * sum(edges), 2 * (len(edges) + norms), float(own_ms[0]) + gradients_ms
         )
 
     def _layers(self) -> tuple[str, float, float, int, str]:
@@ -200,7 +203,7 @@ class _Shared:
         cuts = list(self._cuts())
         megabytes = 2 * sum(cuts) / 1e6
         wire_ms = megabytes / self._gb_per_s + 2 * len(cuts) * self._latency_ms
-        time_ms = float(self.one.iteration_time_ms[self._at(self.batch_size)]) + wire_ms
+        time_ms = float(self.forecast.iteration_time_ms[self._at(self.batch_size)]) + wire_ms
         return "layers", time_ms, megabytes, 2 * len(cuts), "one GPU works at a time; it only adds memory"
 
     def _exchanging(
@@ -210,7 +213,7 @@ class _Shared:
         megabytes = n_bytes / 1e6
         wire_ms = megabytes / self._gb_per_s + exchanges * self._latency_ms
         busy, host = np.array([work_ms + wire_ms]), np.array([self._host_ms(exchanges)])
-        time_ms = float(join_host(busy, host, self.one.sharpness)[0])
+        time_ms = float(join_host(busy, host, self.forecast.sharpness)[0])
         why = f"every layer waits for activations: {wire_ms:.3g} ms that nothing hides"
         return way, time_ms, megabytes, exchanges, why
 
@@ -218,7 +221,7 @@ class _Shared:
         """Time of a process to enqueue the kernels of one GPU and its exchanges; none where they are captured."""
         if self.mode.replays:
             return 0.0
-        return float(self.one.host_time_ms[self._at(self._part)]) + exchanges * _CALL_MS
+        return float(self.forecast.host_time_ms[self._at(self._part)]) + exchanges * _CALL_MS
 
     def _by_one_process(self, way: str, time_ms: float, exchanges: int) -> float:
         """The iteration where one process enqueues for all GPUs; where they take turns it does so anyway."""
@@ -266,7 +269,7 @@ class _Shared:
     def _cuts(self) -> Iterator[float]:
         """Bytes of the activations where the layers are cut into parts of as many layers each."""
         layers = list(self.table)
-        for part in range(1, self.team.n_gpus):
-            position = part * len(layers) // self.team.n_gpus
+        for cut in range(1, self.team.n_gpus):
+            position = cut * len(layers) // self.team.n_gpus
             if 0 < position < len(layers):
                 yield self._out_bytes(layers[position - 1])

@@ -80,13 +80,13 @@ _ANCHOR = "A measurement of this CNN, to predict from"
 _timed = partial(option, panel=_TRAINING, answers=_TIMES)
 _shared = partial(option, panel=_TRAINING, answers=_TEAMS)
 _loaded = partial(option, panel=_LOADING, answers=_LOADED)
-_known = partial(option, panel=_MODEL, answers=_KNOWN)
+_of_model = partial(option, panel=_MODEL, answers=_KNOWN)
 _planned = partial(option, panel=_PLAN, answers=("compare",))
 
 # fmt: off
 ANCHOR_FIELDS = {
-    each.name: replace(each, flag=each.flag or f"--anchor-{each.name.replace('_', '-')}")
-    for each in (
+    declared.name: replace(declared, flag=declared.flag or f"--anchor-{declared.name.replace('_', '-')}")
+    for declared in (
         Option("gpu", "GPU on which it was measured.", "word", None, _ANCHOR),
         Option("batch_size", "Batch size of the measurement.", "whole", None, _ANCHOR, 1, MAX_BATCH_SIZE),
         Option("iteration_time_ms", "Milliseconds of one iteration.", "number", None, _ANCHOR, 0.0, LONGEST_MS),
@@ -233,12 +233,12 @@ class Question:
     anchors: Iterable[Anchor | Mapping[str, Any]] = option(
         (), "Measurements of this CNN to predict from.", "anchors", _ANCHOR, answers=_KNOWN,
     )  # fmt: skip
-    measurements: Any = _known(  # noqa: RUF009
+    measurements: Any = _of_model(  # noqa: RUF009
         None, "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.",
         "file",
     )  # fmt: skip
-    method: str = _known("auto", f"{', '.join(METHODS)}.", "choice", choices=METHODS)
-    model: Model | str | PathLike[str] | None = _known(  # noqa: RUF009
+    method: str = _of_model("auto", f"{', '.join(METHODS)}.", "choice", choices=METHODS)
+    model: Model | str | PathLike[str] | None = _of_model(  # noqa: RUF009
         None, "A model that `epochcast fit` wrote.", "file", usual="the shipped one", remote=False
     )
 
@@ -302,13 +302,13 @@ class Question:
     def _follow(self, step: Step) -> None:
         """Take the recorded step's options where none are given; SchemaError where others are."""
         for name in ("framework", "precision", "memory_format", "optimizer", "capture"):
-            given, usual = getattr(self, name), options_of(type(self))[name].default
+            value, usual = getattr(self, name), options_of(type(self))[name].default
             does = "pytorch" if name == "framework" else getattr(step, name)
-            if does is None and (name != "precision" or given in (None, "fp32", "tf32")):
+            if does is None and (name != "precision" or value in (None, "fp32", "tf32")):
                 continue
-            if given not in (usual, does):
+            if value not in (usual, does):
                 raise SchemaError(
-                    f"{named(name)} {given!r}: the recorded step trains in {does or 'float32'}. Leave it out, or "
+                    f"{named(name)} {value!r}: the recorded step trains in {does or 'float32'}. Leave it out, or "
                     "record the step as it is to be trained."
                 ).about(name)
             object.__setattr__(self, name, does)
@@ -323,9 +323,9 @@ class Question:
                     f"{named(name)} is Chainer's, and {named('framework')} is {self.framework!r}. Pass both."
                 ).about(name)
         if self.no_cudnn and (self.autotune or self.workspace_mib != USUAL_WORKSPACE_MIB):
-            other = "autotune" if self.autotune else "workspace_mib"
+            useless = "autotune" if self.autotune else "workspace_mib"
             raise SchemaError(
-                f"{named('no_cudnn')} leaves nothing to choose for {named(other)}. Pass one of them."
+                f"{named('no_cudnn')} leaves nothing to choose for {named(useless)}. Pass one of them."
             ).about("no_cudnn")
 
     @property
@@ -347,7 +347,9 @@ class Question:
     @property
     def loading(self) -> LoadingOptions:
         """How images are loaded, as asked for; SchemaError where its options contradict each other."""
-        return LoadingOptions(**{each.name: getattr(self, each.name) for each in fields(LoadingOptions)})
+        return LoadingOptions(
+            **{column.name: getattr(self, column.name) for column in fields(LoadingOptions)}
+        )
 
     @classmethod
     def of(cls, cnn: object, gpus: object, batch_sizes: Any, options: Mapping[str, Any]) -> Question:
@@ -388,16 +390,16 @@ class MiniBatch:
     @classmethod
     def even(cls, sizes: Sequence[int], n_gpus: int, parts: int = 1) -> dict[int, int]:
         """Images of one GPU by those of these batch sizes that are shared evenly."""
-        each = (cls(size, n_gpus, parts) for size in sizes)
-        return {mini_batch.images: mini_batch.local for mini_batch in each if mini_batch.is_even}
+        mini_batches = (cls(size, n_gpus, parts) for size in sizes)
+        return {mini_batch.images: mini_batch.local for mini_batch in mini_batches if mini_batch.is_even}
 
     @classmethod
     def locals_of(cls, sizes: Sequence[int], n_gpus: int = 1, parts: int = 1) -> list[int]:
         """Images of one GPU at each of these batch sizes; OutOfRangeError if one cannot be shared evenly."""
-        each = [cls(size, n_gpus, parts) for size in sizes]
-        for mini_batch in each:
+        mini_batches = [cls(size, n_gpus, parts) for size in sizes]
+        for mini_batch in mini_batches:
             mini_batch.check()
-        return [mini_batch.local for mini_batch in each]
+        return [mini_batch.local for mini_batch in mini_batches]
 
     def check(self) -> None:
         """Refuse a mini-batch that cannot be shared evenly; OutOfRangeError with the nearest that can."""
@@ -477,11 +479,11 @@ class LoadingOptions:
     input: str | PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        given = self._given()
-        if self.loader == "none" and len(given) > 1:
-            other = next(name for name in given if name != "loader")
+        names = self._given()
+        if self.loader == "none" and len(names) > 1:
+            beside = next(name for name in names if name != "loader")
             raise SchemaError(
-                f"{named('loader')} 'none' leaves loading out, and {named(other)} is given, too. Pass one of them."
+                f"{named('loader')} 'none' leaves loading out, and {named(beside)} is given, too. Pass one of them."
             ).about("loader")
         rates = self._given(_OF_RATES)
         if len(rates) > 1:
@@ -514,8 +516,8 @@ class LoadingOptions:
 
     def _given(self, names: Sequence[str] = ()) -> list[str]:
         """Those of the names, or of all options, that are given."""
-        known = names or [each.name for each in fields(self)]
-        return [name for name in known if getattr(self, name) is not None]
+        all_names = names or [column.name for column in fields(self)]
+        return [name for name in all_names if getattr(self, name) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,9 +552,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_options(self)
-        given = (self.interruptions_per_day, self.checkpoint_seconds)
-        if any(value is None for value in given) and {*given, self.checkpoint_minutes} != {None}:
-            missing = "interruptions_per_day" if given[0] is None else "checkpoint_seconds"
+        rates = (self.interruptions_per_day, self.checkpoint_seconds)
+        if any(value is None for value in rates) and {*rates, self.checkpoint_minutes} != {None}:
+            missing = "interruptions_per_day" if rates[0] is None else "checkpoint_seconds"
             raise SchemaError(
                 f"{named(missing)} is missing: interruptions cost by how often they come and how long a checkpoint "
                 f"takes, neither of which has a usual value. Pass {named(missing)}, too, or leave both out."
@@ -573,17 +575,17 @@ class Plan:
 
 def named(name: str) -> str:
     """An option's name in messages, or that of the CNN, GPU or batch size; see `named_by_flags`."""
-    known = {**options_of(Question), **options_of(Plan)}.get(name)
-    return (known or Option(name, "", "word", None, "")).shown
+    declared = {**options_of(Question), **options_of(Plan)}.get(name)
+    return (declared or Option(name, "", "word", None, "")).shown
 
 
-def check_names(given: Iterable[str], options: Mapping[str, Option]) -> None:
+def check_names(names: Iterable[str], options: Mapping[str, Option]) -> None:
     """Refuse names that are no options, with the nearest that are, or with the answer that reads them."""
-    known = ("cnn", "gpu", "batch_size", *options)
-    for name in given:
-        if name not in known and name in options_of(Plan):
+    all_names = ("cnn", "gpu", "batch_size", *options)
+    for name in names:
+        if name not in all_names and name in options_of(Plan):
             raise SchemaError(
                 f"{named(name)} is an option of `compare`, which answers for a whole training. "
                 "Pass it there, with the same other options."
             )
-        check_known(name, known)
+        check_known(name, all_names)

@@ -122,15 +122,15 @@ def pareto_front(points: Sequence[tuple[float, float | None] | None]) -> list[bo
 
     None, and points without a cost, are on no front.
     """
-    known = [place for place, point in enumerate(points) if point is not None and point[1] is not None]
+    priced = [index for index, point in enumerate(points) if point is not None and point[1] is not None]
     front = [False] * len(points)
-    if not known:
+    if not priced:
         return front
-    times, costs = np.array([points[place] for place in known], dtype=float).T
+    times, costs = np.array([points[index] for index in priced], dtype=float).T
     no_worse = (times[:, None] <= times) & (costs[:, None] <= costs)
     better = (times[:, None] < times) | (costs[:, None] < costs)
-    for place, is_beaten in zip(known, (no_worse & better).any(axis=0).tolist(), strict=True):
-        front[place] = not is_beaten
+    for index, is_beaten in zip(priced, (no_worse & better).any(axis=0).tolist(), strict=True):
+        front[index] = not is_beaten
     return front
 
 
@@ -186,17 +186,17 @@ def chances(
 
     The cost is time x price, so the tighter of the two decides.
     """
-    found: list[float | None] = []
+    chances_of_rows: list[float | None] = []
     setup_h = plan.setup_h
     for usd, *hours in zip(usd_per_hour, time_h, low_h, high_h, strict=True):
         limits_h = [] if plan.deadline_h is None else [plan.deadline_h]
         if plan.budget_usd is not None:
             limits_h.append(math.nan if usd is None else plan.budget_usd / usd if usd else math.inf)
         is_known = limits_h and not any(map(math.isnan, limits_h))
-        found.append(
-            chance_within(*(each - setup_h for each in (min(limits_h), *hours))) if is_known else None
+        chances_of_rows.append(
+            chance_within(*(end_h - setup_h for end_h in (min(limits_h), *hours))) if is_known else None
         )
-    return found
+    return chances_of_rows
 
 
 def within(values: Sequence[float | None], limit: float | None) -> list[bool | None]:
@@ -211,8 +211,8 @@ def misses_by(plan: Plan, total_time_h: Floats, total_cost_usd: Floats) -> Float
     """
     ratios = [] if plan.deadline_h is None else [total_time_h / plan.deadline_h]
     if plan.budget_usd is not None:
-        known = total_cost_usd / plan.budget_usd
-        ratios.append(np.where(np.isnan(known), np.inf, known))
+        cost_ratio = total_cost_usd / plan.budget_usd
+        ratios.append(np.where(np.isnan(cost_ratio), np.inf, cost_ratio))
     return np.max(ratios, axis=0) - 1.0 if ratios else None
 
 

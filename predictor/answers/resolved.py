@@ -121,8 +121,8 @@ class ResolvedQuestion:
         resolved = cls(question, answer)
         if answer is not None:
             check_read(question, answer)
-            for each in resolved.left_out:
-                warn(LeftOutWarning(f"{each}."), stacklevel=3)
+            for gpu_left_out in resolved.left_out:
+                warn(LeftOutWarning(f"{gpu_left_out}."), stacklevel=3)
             question.check_cudnn()
         return resolved
 
@@ -130,11 +130,11 @@ class ResolvedQuestion:
     def known(self) -> Known:
         """The model, with the measurements and anchors of the question."""
         question, model = self.question, load_model(self.question.model)
-        given = tuple(
-            each if isinstance(each, Anchor) else anchor_from(dict(each), model, self.training.on)
-            for each in question.anchors
+        anchors = tuple(
+            anchor if isinstance(anchor, Anchor) else anchor_from(dict(anchor), model, self.training.on)
+            for anchor in question.anchors
         )
-        for anchor in given:
+        for anchor in anchors:
             self._check_loader_of(anchor)
         own = question.measurements
         if own is not None and not isinstance(own, OwnMeasurements):
@@ -144,7 +144,7 @@ class ResolvedQuestion:
                 "the measurements hold only proxies, neither operators nor trained CNNs, which only --method "
                 "proxy-times uses. Ask for it, or measure operators with `epochcast profile --preset quick`."
             )
-        return Known(own.model if own else model, given, own)
+        return Known(own.model if own else model, anchors, own)
 
     def _check_loader_of(self, anchor: Anchor) -> None:
         """SchemaError if an anchor waited for other workers than are asked for."""
@@ -159,13 +159,13 @@ class ResolvedQuestion:
     @cached_property
     def waited_ms(self) -> dict[tuple[str, int], float]:
         """Iterations that anchors measured in their loader, in ms, by GPU and batch size."""
-        given = (anchor for anchor in self.known.given if anchor.workers is not None)
-        return {(anchor.gpu, anchor.batch_size): anchor.iteration_time_ms for anchor in given}
+        anchors = (anchor for anchor in self.known.given if anchor.workers is not None)
+        return {(anchor.gpu, anchor.batch_size): anchor.iteration_time_ms for anchor in anchors}
 
     @cached_property
     def training(self) -> Training:
         """How it trains."""
-        return Training(**{each.name: getattr(self.question, each.name) for each in fields(Training)})
+        return Training(**{column.name: getattr(self.question, column.name) for column in fields(Training)})
 
     @cached_property
     def devices(self) -> list[Device]:
@@ -175,15 +175,15 @@ class ResolvedQuestion:
         for rent, of marketplaces only if they are asked for.
         """
         question, for_rent = self.question, self.question.gpus is None and self.answer == "compare"
-        found = gpus_of("all" if for_rent else question.gpus, question.precision, question.capture)
+        gpus = gpus_of("all" if for_rent else question.gpus, question.precision, question.capture)
         if for_rent or (question.n_gpus > 1 and question.link is None and "all" in as_list(question.gpus)):
             marketplaces = question.marketplaces or not for_rent
             offers = [offer for offer in self.prices if marketplaces or not offer.marketplace]
             offered = cheapest_offers(offers, question.spot, question.team.per_node)
-            found = [gpu for gpu in found if gpu.name in offered]
-            if not found:
+            gpus = [gpu for gpu in gpus if gpu.name in offered]
+            if not gpus:
                 raise self._none_offered(marketplaces)
-        return self.training.on_each(found)
+        return self.training.on_each(gpus)
 
     def _none_offered(self, marketplaces: bool) -> OutOfRangeError:
         """The first option that leaves no GPU for rent."""
@@ -236,7 +236,7 @@ class ResolvedQuestion:
             raise SchemaError(
                 "no CNN is given. Pass a name, such as 'resnet50'; `epochcast cnn list` shows them."
             )
-        tables = [resolve_cnn(each, self.image_size_of(each)) for each in as_list(self.question.cnn)]
+        tables = [resolve_cnn(cnn, self.image_size_of(cnn)) for cnn in as_list(self.question.cnn)]
         if self.question.gradient_accumulation > 1:
             tables = [table.accumulated(self.question.gradient_accumulation) for table in tables]
         for table in tables:
@@ -254,26 +254,26 @@ class ResolvedQuestion:
         images as they are, but its own usual size where the data set's images vary (ImageNet); a module is given the
         data set's size.
         """
-        found = self.data_set
-        if self.question.image_size is not None or found is None:
+        data_set = self.data_set
+        if self.question.image_size is not None or data_set is None:
             return self.question.image_size
         if has_own_image_size(cnn):
             return None
-        return None if found.resized and isinstance(cnn, str) else found.image_size
+        return None if data_set.resized and isinstance(cnn, str) else data_set.image_size
 
     @cached_property
     def other_forms(self) -> list[str]:
         """What `other_form_in_words` says of the CNNs that are given by name."""
-        said = (other_form_in_words(cnn, self.image_size_of(cnn)) for cnn in as_list(self.question.cnn))
-        return list(filter(None, said))
+        sentences = (other_form_in_words(cnn, self.image_size_of(cnn)) for cnn in as_list(self.question.cnn))
+        return list(filter(None, sentences))
 
     @cached_property
     def data_set(self) -> TrainingSet | None:
         """The data set of that name, or `samples` of its images; None if none is given."""
         if self.question.data_set is None:
             return None
-        whole = find_training_set(self.question.data_set)
-        return whole if self.question.samples is None else whole.part(self.question.samples)
+        training_set = find_training_set(self.question.data_set)
+        return training_set if self.question.samples is None else training_set.part(self.question.samples)
 
     @cached_property
     def samples(self) -> int | None:
@@ -285,8 +285,8 @@ class ResolvedQuestion:
         """How much of a data set an epoch is: ``10,000 of the 1,281,167 images of imagenet``; None unless a part."""
         if self.question.samples is None or self.question.data_set is None:
             return None
-        whole = find_training_set(self.question.data_set)
-        return f"{self.question.samples:,} of the {whole.samples:,} images of {whole.name}"
+        training_set = find_training_set(self.question.data_set)
+        return f"{self.question.samples:,} of the {training_set.samples:,} images of {training_set.name}"
 
     @cached_property
     def prices(self) -> tuple[Offer, ...]:
@@ -298,10 +298,12 @@ class ResolvedQuestion:
         if question.usd_per_hour is not None:
             return self._own_machines(question.usd_per_hour)
         if offers is None or isinstance(offers, str | PathLike):
-            found = load_offers(offers)
+            prices = load_offers(offers)
         else:
-            found = tuple(of_kind(named("offers"), each, Offer, "a price file, or Offers") for each in offers)
-        return found if question.marketplaces else without_marketplaces(found)
+            prices = tuple(
+                of_kind(named("offers"), offer, Offer, "a price file, or Offers") for offer in offers
+            )
+        return prices if question.marketplaces else without_marketplaces(prices)
 
     def _own_machines(self, usd_per_hour: float) -> tuple[Offer, ...]:
         """Your own machine with each GPU asked for, at this price; SchemaError where that says nothing."""
@@ -369,10 +371,10 @@ class ResolvedQuestion:
 
         OutOfRangeError if one is shorter than its GPU can compute.
         """
-        given = self.known.given if training == self.training else ()
-        given = tuple(anchor for anchor in given if anchor.workers is None)
-        found = given + (self.known.own.anchors(table, training.on) if self.known.own else ())
-        for anchor in found:
+        anchors = self.known.given if training == self.training else ()
+        anchors = tuple(anchor for anchor in anchors if anchor.workers is None)
+        all_anchors = anchors + (self.known.own.anchors(table, training.on) if self.known.own else ())
+        for anchor in all_anchors:
             gpu = device_of(anchor.gpu)
             check_not_too_short(
                 anchor.iteration_time_ms,
@@ -382,7 +384,7 @@ class ResolvedQuestion:
                 anchor.precision or training.on(gpu).precision,
                 anchor.batch_size,
             )
-        return found
+        return all_anchors
 
     def unused_on(self, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
         """Reason that your own measurements of a GPU are of other modes, where they are."""
@@ -399,8 +401,8 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
     """
     chosen: dict[str, Gpu] = {}
     for gpu in as_list(gpus):
-        some = filter(compiles, all_gpus()) if capture in COMPILED else all_gpus()
-        chosen |= {each.name: each for each in (some if _is_all(gpu) else [_named(gpu)])}
+        able_gpus = filter(compiles, all_gpus()) if capture in COMPILED else all_gpus()
+        chosen |= {named_gpu.name: named_gpu for named_gpu in (able_gpus if _is_all(gpu) else [_named(gpu)])}
     if not chosen:
         raise SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.").about(
             "gpus"
@@ -427,8 +429,8 @@ def _is_all(gpu: object) -> bool:
 
 def _named(gpu: object) -> Gpu:
     right = "a name such as 'H100 SXM', 'all', or a list of names; `epochcast gpu list` shows them"
-    found = of_kind(named("gpu"), gpu, (str, Gpu), right)
-    return found if isinstance(found, Gpu) else device_of(found)
+    gpu_or_name = of_kind(named("gpu"), gpu, (str, Gpu), right)
+    return gpu_or_name if isinstance(gpu_or_name, Gpu) else device_of(gpu_or_name)
 
 
 _mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few
@@ -443,24 +445,24 @@ def load_model(model: Model | str | PathLike[str] | None) -> Model:
     return model
 
 
-def anchor_from(given: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mode]) -> Anchor:
+def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mode]) -> Anchor:
     """An anchor from a mapping; SchemaError if it has other keys or not exactly one time."""
-    given = {key: value for key, value in given.items() if value not in (None, "")}
-    missing = [key for key in ("gpu", "batch_size") if key not in given]
-    unknown = sorted(set(given) - set(ANCHOR_FIELDS))
+    cells = {key: value for key, value in cells.items() if value not in (None, "")}
+    missing = [key for key in ("gpu", "batch_size") if key not in cells]
+    unknown = sorted(set(cells) - set(ANCHOR_FIELDS))
     if missing or unknown:
         wrong = [f"lacks {', '.join(ANCHOR_FIELDS[key].shown for key in missing)}"] * bool(missing)
         wrong += [f"has the unknown {', '.join(unknown)}"] * bool(unknown)
         raise SchemaError(f"the anchor {' and '.join(wrong)}. Give its gpu, its batch_size and one time.")
-    gpu = find_gpu(str(given["gpu"]))
+    gpu = find_gpu(str(cells["gpu"]))
     mode = mode_on(gpu)
     check_precision(gpu, mode.precision)
-    batch_size = whole_number(_shown_in_anchor("batch_size"), given["batch_size"], high=MAX_BATCH_SIZE)
-    size, workers = given.get("image_size"), given.get("workers")
+    batch_size = whole_number(_shown_in_anchor("batch_size"), cells["batch_size"], high=MAX_BATCH_SIZE)
+    size, workers = cells.get("image_size"), cells.get("workers")
     return Anchor(
         gpu=gpu.name,
         batch_size=batch_size,
-        iteration_time_ms=_anchor_time_ms(given, batch_size, model, mode),
+        iteration_time_ms=_anchor_time_ms(cells, batch_size, model, mode),
         image_size=None if size is None else whole_number(_shown_in_anchor("image_size"), size),
         precision=mode.precision,
         workers=None
@@ -475,17 +477,17 @@ def _shown_in_anchor(name: str) -> str:
     return f"anchor {name}" if shown == name else shown
 
 
-def _anchor_time_ms(given: dict[str, Any], batch_size: int, model: Model, mode: Mode) -> float:
-    shown = {name: known.shown for name, known in ANCHOR_FIELDS.items()}
-    times = [key for key in ("iteration_time_ms", "epoch_time_s", "throughput_samples_per_s") if key in given]
+def _anchor_time_ms(cells: dict[str, Any], batch_size: int, model: Model, mode: Mode) -> float:
+    shown = {name: anchor_field.shown for name, anchor_field in ANCHOR_FIELDS.items()}
+    times = [key for key in ("iteration_time_ms", "epoch_time_s", "throughput_samples_per_s") if key in cells]
     if len(times) != 1:
         raise SchemaError(
             f"the anchor has {len(times)} times ({', '.join(times) or 'none'}). Give exactly one: "
             f"{shown['iteration_time_ms']}, {shown['epoch_time_s']} with {shown['samples']}, or "
             f"{shown['throughput_samples_per_s']}."
         )
-    value = positive_number(_shown_in_anchor(times[0]), given[times[0]], high=ANCHOR_FIELDS[times[0]].high)
-    if "samples" in given and times[0] != "epoch_time_s":
+    value = positive_number(_shown_in_anchor(times[0]), cells[times[0]], high=ANCHOR_FIELDS[times[0]].high)
+    if "samples" in cells and times[0] != "epoch_time_s":
         raise SchemaError(
             f"the anchor's {shown['samples']} belongs to {shown['epoch_time_s']}, and {shown[times[0]]} is given. "
             "Leave it out."
@@ -494,12 +496,12 @@ def _anchor_time_ms(given: dict[str, Any], batch_size: int, model: Model, mode: 
         return value
     if times[0] == "throughput_samples_per_s":
         return 1000.0 * batch_size / value
-    if "samples" not in given:
+    if "samples" not in cells:
         raise SchemaError(
             f"the anchor's {shown['epoch_time_s']} needs {shown['samples']}, the training samples of that epoch. "
             "Give both."
         )
-    iterations = math.ceil(whole_number(_shown_in_anchor("samples"), given["samples"]) / batch_size)
+    iterations = math.ceil(whole_number(_shown_in_anchor("samples"), cells["samples"]) / batch_size)
     return _iteration_time_ms_of_epoch(value, iterations, model, mode)
 
 
@@ -564,7 +566,7 @@ class OwnMeasurements:
         """
         from predictor.models.layer_times.files import library_mode
 
-        libraries = [each for each in self.model.layers.added if each.gpu == gpu.name]
+        libraries = [library for library in self.model.layers.added if library.gpu == gpu.name]
         rows = [row for row in self.targets if str(row["gpu"]) == gpu.name]
         used = library_mode(gpu, mode) in libraries or any(
             parts == 1 and _in_mode(row, mode) and _measured_ms(row, mode) is not None for row in rows
@@ -602,8 +604,8 @@ class OwnMeasurements:
         rows = (
             row for row in self.targets if (row["cnn"], row["image_size"]) == (table.cnn, table.image_size)
         )
-        found = (_own_anchor(row, mode_on) for row in rows)
-        return tuple(anchor for anchor in found if anchor is not None)
+        anchors = (_own_anchor(row, mode_on) for row in rows)
+        return tuple(anchor for anchor in anchors if anchor is not None)
 
 
 def _own_anchor(row: Mapping[Any, Any], mode_on: Callable[[Gpu], Mode]) -> Anchor | None:
