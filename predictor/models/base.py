@@ -41,7 +41,7 @@ _FOLDS = 5
 
 
 class KnownHost(NamedTuple):
-    """A host by name: its time to enqueue an iteration, in ms, and the 90 % half width of the ln of that."""
+    """Host of an iteration: name, time to enqueue the iteration in ms, 90 % half width of the ln of that time."""
 
     name: str
     host_ms: float
@@ -49,11 +49,11 @@ class KnownHost(NamedTuple):
 
 
 class Measuring(NamedTuple):
-    """How a row was measured, as far as no question asks for it.
+    """How an iteration was measured: what tables of measurements hold beside the mode.
 
-    `machine` is a key of `RooflineLaw.host_offset`, None for no machine in particular; `host_of` tells the host of each
-    GPU where it is no such machine. `copies` and `waits` say whether the iteration copies its images, and waits for a
-    loader. `passes` is the table's ``pass``.
+    `machine`: key of `RooflineLaw.host_offset`; None stands for the average machine. `host_of`: gives the host of a GPU
+    where that is none of these machines. `copies`, `waits`: whether the iteration copies its images, and waits for a
+    loader. `passes`: the table's ``pass``.
     """
 
     machine: str | None = None
@@ -65,7 +65,7 @@ class Measuring(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One CNN on one device in one mode at n batch sizes, with the measured runs of the CNN that are known."""
+    """Question to a predictor: one CNN on one device in one mode at n batch sizes, with measured runs of the CNN."""
 
     cnn: str
     image_size: int
@@ -100,7 +100,7 @@ class Predictor:
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self, **parameters: Any) -> Self:
-        """Set arguments of `__init__`; a ValueError names one that there is not."""
+        """Set arguments of `__init__`; ValueError for an unknown name."""
         for name, value in parameters.items():
             if name not in self._parameter_names():
                 raise ValueError(
@@ -126,7 +126,7 @@ class Predictor:
         raise NotImplementedError(f"{type(self).__name__} has no fit.")
 
     def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
-        """Answers to questions about one CNN, which differ in GPU, precision and anchors.
+        """Forecast of each case; the cases share their CNN and may differ in GPU, precision and anchors.
 
         OutOfRangeError where the predictor refuses a case. The message says why, and what to do.
         """
@@ -141,7 +141,7 @@ class Predictor:
         return times
 
     def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:
-        """Ends of the 90 % intervals in ms, as of the answers, each of shape (n_rows,)."""
+        """Lower and upper ends of the 90 % intervals in ms, each (n_rows,); errors as of `forecasts`."""
         low, high = np.empty((2, len(self._checked(X, self.columns))))
         for cases, rows in self._alike(X, anchors):
             for ends, at in zip(self._ends(cases), rows, strict=True):
@@ -157,7 +157,7 @@ class Predictor:
     def _alike(
         self, X: pd.DataFrame, anchors: Anchors | None
     ) -> Iterator[tuple[list[Case], list[NDArray[np.intp]]]]:
-        """Cases of a table that `forecasts` takes together, with the positions of their rows."""
+        """Groups of cases that one call of `forecasts` answers, and the positions in X of each case's rows."""
         runs: dict[tuple[str, int], list[tuple[Case, Anchor]]] = {}
         if anchors is not None and len(anchors[0]):
             times = times_of(anchors[1], len(anchors[0]), "iteration_time_ms")
@@ -279,7 +279,7 @@ class WholePredictor(Predictor):
     """
 
     served_parameters: ClassVar[Mapping[str, Any]] = {}
-    """Parameters with which a model's file holds it, where they differ from an evaluation's."""
+    """Parameters of the predictor in a model's file, where they differ from those of an evaluation."""
 
     def parts(self, case: Case) -> dict[str, Floats]:
         """Summands of the iteration's time in ms at each batch size; OutOfRangeError where there is no answer."""
@@ -294,15 +294,15 @@ class WholePredictor(Predictor):
         return max(self.half_widths_.values())
 
     def regression_terms(self, case: Case) -> dict[str, Term]:  # noqa: ARG002 - for subclasses
-        """Coefficients and features behind `parts`; none where it is no regression."""
+        """Terms of the regression behind `parts`, by name; empty if the predictor is no regression."""
         return {}
 
     def trained_on(self, case: Case) -> str:  # noqa: ARG002 - for subclasses
-        """What the answer rests on, in words."""
+        """Training data of the answer, in words."""
         return self.trained_on_
 
     def with_measurements(self, X: pd.DataFrame) -> Self:  # noqa: ARG002 - for subclasses
-        """The predictor with what it learns of a user's own rows; itself, where it learns nothing of them."""
+        """The predictor with what it learns from a user's rows; unchanged where it learns nothing."""
         return self
 
     def _times(self, cases: Sequence[Case]) -> list[Floats]:
@@ -346,7 +346,7 @@ class WholePredictor(Predictor):
         )
 
     def calibrate(self, X: pd.DataFrame, y: Floats) -> Self:
-        """Set `half_widths_` and `trained_on_` from its own training rows, which refits it with groups left out."""
+        """Set `half_widths_` and `trained_on_` by refits that each leave a group of the training rows out."""
         targets = X if "kind" not in X else X[X["kind"].fillna("target") == "target"]
         gpus = targets["gpu"].nunique()
         self.trained_on_ = (
@@ -379,7 +379,7 @@ class WholePredictor(Predictor):
             yield UNSEEN, np.flatnonzero(target & (chips == chip))
 
     def _errors_without(self, X: pd.DataFrame, y: Floats, rows: NDArray[np.intp]) -> list[float]:
-        """|ln(measured / predicted)| of rows that it answers when fitted on the others."""
+        """|ln(measured / predicted)| of these rows by a fit on all other rows; refused rows are left out."""
         kept = np.setdiff1d(np.arange(len(X)), rows)
         if not rows.size or not kept.size:
             return []
@@ -418,7 +418,7 @@ _FIRST_OF_MODE = _OF_CASES.index(fields(Mode)[0].name)
 
 
 def cases_of(X: pd.DataFrame) -> Iterator[tuple[Case, NDArray[np.intp]]]:
-    """The cases of a feature table, each with the positions of its rows; an unknown field of the mode is the usual."""
+    """Cases of a feature table, each with the positions of its rows; unknown fields of a mode take the defaults."""
     words, usual = mode_words(X, _OF_CASES), Mode()
     tables = X["layer_table"].to_numpy() if "layer_table" in X else np.full(len(X), None)
     fed = zip(is_set(X, "copies_input").tolist(), is_set(X, "waits_for_loader").tolist(), strict=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _OF_CNN = tuple[str, int, str]
 _SERIES_COLUMNS = ("gpu", "cnn", "image_size", "batch_size")
 _LIKENESS = ((True, True), (True, False), (False, True), (False, False))
-"""Whether a run is of the case's GPU and of its batch size, closest first."""
+"""Likeness of a run to a case as (same GPU, same batch size), closest first."""
 
 
 class _Run(NamedTuple):
@@ -137,7 +137,7 @@ class FlopsRatio(WholePredictor):
         return self.per_flop_[f"precision {precision}"] * cnn_flops(case.table, 1)
 
     def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
-        """Chip by chip: without rows of its own a known GPU is as unknown as another."""
+        """Rows of each chip in turn, which make its GPUs unseen ones."""
         chips = chips_of(X)
         for chip in sorted(set(chips)):
             yield UNSEEN, np.flatnonzero(chips == chip)
@@ -182,7 +182,7 @@ def rows_by_series(table: pd.DataFrame) -> dict[tuple[str, ...], list[int]]:
 
 
 class _OfOwnRuns(Predictor):
-    """A law of its own for each series of one GPU, CNN, image size and mode, from two batch sizes or more.
+    """Base of laws that are fitted to each series apart: one GPU, CNN, image size and mode, at two batch sizes or more.
 
     It is judged by evaluations; no question names it, and it has no JSON form. `runs_`: by GPU, CNN, image size and
     MODE_COLUMNS; series of a single batch size have none.

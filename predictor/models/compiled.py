@@ -39,7 +39,7 @@ _NORMS_AND_POOLS = ("layer_norm", "pooling")
 
 
 def check_compiles(gpu: Gpu, mode: Mode) -> None:
-    """Refuse what PyTorch's compiler does not do, or nobody measured; OutOfRangeError with the next step."""
+    """Raise OutOfRangeError where torch.compile does not run: other frameworks, CPUs and GPUs before Volta."""
     if mode.framework != "pytorch":
         raise OutOfRangeError(
             f"capture {mode.capture} is PyTorch's torch.compile, which {mode.framework} does not have. Leave capture "
@@ -95,10 +95,10 @@ def _known_mode(table: LayerTable, gpu: Gpu, mode: Mode) -> Mode:
 def eager_parts_ms(
     eager: IterationForecast, table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Parts of an iteration that compiling changes in different ways, in ms, shape (n_batches,).
+    """GPU times in ms, each (n_batches,), of the four parts that compiling changes differently.
 
-    Eager GPU time of convolutions and matrix products, of elementwise work and batch norms, of loss and optimizer; and
-    between the last two the time of the bytes of other norms and of pools at the GPU's bandwidth.
+    Eager convolutions and matrix products; eager elementwise work and batch norms; the bytes of other norms and of
+    pools at the GPU's bandwidth; loss and optimizer.
     """
     class_ms = eager.class_ms
 
@@ -155,7 +155,7 @@ def changes_products(mode: Mode) -> bool:
 
 
 def elementwise_of(table: LayerTable, mode: Mode) -> str:
-    """The number of elementwise work and batch norms: Inductor's sums over a channel are faster where it is one row."""
+    """Name of the ratio of elementwise work and batch norms; Inductor sums a channel faster where it is one row."""
     is_last = eager_mode(table, mode).memory_format == "channels_last"
     return "elementwise" if is_last else "elementwise_nchw"
 
@@ -186,7 +186,7 @@ ratio varies as that of forward passes of 1,625 CNNs and transformers does from 
 def _reasons(
     ratios: Ratios, table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array
 ) -> tuple[tuple[Reason, ...], ...]:
-    """Reasons for caution at each batch size: what of torch.compile was not measured."""
+    """Reasons for caution at each batch size, where torch.compile was not measured alike."""
     common = []
     if not ratios.measured_on(gpu):  # the width of another GPU is in the interval
         common.append(Reason("capture", "compile was measured only on an H100 and an H200", 1.0))

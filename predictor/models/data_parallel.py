@@ -43,7 +43,7 @@ _SUMS_OF_A_NORM = 2  # one of the forward and one of the backward pass
 
 
 _WAIT = 0.13
-"""Ln of the upper end of teams on several machines, for each expected deviation of the slowest GPU."""
+"""Rise of ln of the upper end, for teams on several machines, per expected deviation of the slowest GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What a CNN's iteration adds up: parameter tensors with their bytes; its batch norms, if they are synchronised.
+    """Sums over GPUs in a CNN's iteration: tensors and bytes of its gradients, batch norms if synchronised.
 
     Of a mini-batch in several `parts` the gradients are added up once, beside the last part's backward pass, and batch
     norms in each part.
@@ -90,7 +90,7 @@ class Gradients:
 
     @property
     def gib(self) -> float:
-        """Memory of the buckets on each GPU."""
+        """Memory of the buckets on each GPU, in GiB."""
         return self.n_bytes / 2**30
 
 
@@ -134,7 +134,7 @@ class Exchange:
         teams: Sequence[Team | None],
         team: Places,
     ) -> Exchange:
-        """Exchanges of many teams, an entry per row, which is `teams[team]` of `gpus[gpu]`, and not None."""
+        """Exchanges of many rows: row i is that of `teams[team[i]]`, never None, on `gpus[gpu[i]]`."""
         of_teams = [None if entry is None else _of_team(gradients, entry) for entry in teams]
         bandwidth = np.array([entry.memory_bandwidth_gb_per_s for entry in gpus])
 
@@ -309,7 +309,7 @@ def _widens(team: Team, mode: Mode) -> float:
 
 @lru_cache(maxsize=1024)
 def team_reasons(team: Team, mode: Mode) -> tuple[Reason, ...]:
-    """Reasons for caution: what of this team was not measured; cached."""
+    """Reasons for caution about a team that was not measured; cached."""
     reasons = []
     if team.nodes > 1:
         reasons.append(

@@ -28,7 +28,7 @@ def iterations_per_epoch(samples: ArrayLike, batch_size: ArrayLike) -> _Floats:
 
 @dataclass(eq=False)
 class Epochs:
-    """Epochs from iterations; `epoch_ms_per_iteration` holds what lies between two iterations in ms, by framework."""
+    """Epoch times from iteration times; `epoch_ms_per_iteration`: ms between two iterations, by framework."""
 
     epoch_ms_per_iteration: dict[str, float]
 

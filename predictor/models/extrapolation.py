@@ -31,7 +31,7 @@ _WIDENS_OF_FRAMEWORK = 1.25 * 3.0
 predicted time."""
 
 _IN_THE_SPREAD = 1.0
-"""Interval factor of a GPU never measured: its variance and that of its generation are parts of the interval's own."""
+"""Interval factor of a GPU never measured: the interval itself has parts for new GPUs and generations."""
 
 _WIDENS_PER_SHARE = 2.0
 """The interval factor grows by this x the share of time in operator types never measured: when such operators were
@@ -183,7 +183,7 @@ def with_frozen_parts(forecast: IterationForecast, table: LayerTable) -> Iterati
 
 
 class _Measured(NamedTuple):
-    """What a model's training data hold of GPUs and modes: the fields of `Ranges` of these names."""
+    """Measured GPUs and modes of a model: the hashable fields of `Ranges` of these names."""
 
     gpus: tuple[str, ...]
     generations: tuple[str, ...]
@@ -237,7 +237,7 @@ def _measured_designs(gpus: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 def _of_any_gpu(
     modes: tuple[tuple[str, ...], ...], mode: Mode
 ) -> tuple[tuple[Reason, ...], bool, tuple[Reason, ...]]:
-    """Settings of this mode never measured on any GPU, whether its precision was, and reasons about `capture`."""
+    """Reasons about settings never measured on any GPU; whether the precision was; reasons about `capture`."""
     measured = [dict(zip(MODE_FIELDS, words, strict=True)) for words in modes]
     with_framework = [
         measured_mode for measured_mode in measured if measured_mode["framework"] == mode.framework
@@ -266,7 +266,7 @@ def _of_any_gpu(
 
 
 def _on_gpu(measured: _Measured, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tuple[Reason, ...]:
-    """Settings measured only on other chips; none if this chip was not measured at all."""
+    """Reasons about settings measured on other chips only; empty if this chip was never measured."""
     modes = _modes_by_gpu(measured.gpu_modes)
     here = [measured_mode for twin in twins for measured_mode in modes.get(twin, ())]
     if not here or (mode.framework, mode.precision) in here:

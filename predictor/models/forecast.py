@@ -149,7 +149,7 @@ class IterationForecast:
 
 
 def widening(extrapolates: Sequence[tuple[Reason, ...]], *kinds: str) -> tuple[list[float], list[float]]:
-    """Factors of the reasons, of these kinds if given, on the half widths below and above at each batch size."""
+    """Products of the reasons' factors on the half widths below and above, at each batch size; of `kinds` if given."""
     keys = list(map(id, extrapolates))  # batch sizes share their tuples
     reasons = dict(zip(keys, extrapolates, strict=True))
 

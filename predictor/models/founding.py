@@ -91,7 +91,7 @@ def _summands(terms: Terms, coefficients: Mapping[str, float], power: float) -> 
 
 
 def _table_of(terms: Sequence[Terms]) -> pd.DataFrame:
-    """Terms of cases as one table; one that a case lacks is none of its parts."""
+    """Terms of all cases as one table; a term that a case lacks is 0."""
     import pandas as pd
 
     return pd.concat([pd.DataFrame(case_terms) for case_terms in terms], ignore_index=True).fillna(0.0)
@@ -129,7 +129,7 @@ def _not_fitted(name: str, mode: ModeWords, fitted: Sequence[ModeWords]) -> OutO
 
 
 class _LinearStudy(WholePredictor):
-    """What both approaches share: parts of a time, and the form of the regression."""
+    """Base of both approaches: a time as a sum of terms, coefficient x feature, and their regression."""
 
     uses_proxies: ClassVar[bool] = True
     power: float
@@ -165,7 +165,7 @@ _USUAL_CAPABILITY = 7.0
 class GpuSpecs(_LinearStudy):
     """Approach 1: iteration time from a GPU's specifications, counts of proxies in the CNN and the batch size.
 
-    `proxies`: proxies as which layers may count. `power`: as of `fitted_coefficients`. `positive`: whether coefficients
+    `proxies`: proxies that may stand for layers. `power`: as of `fitted_coefficients`. `positive`: whether coefficients
     are held at or above zero. `modes_`: what was fitted, by framework, precision, memory format and autotuning.
     `proxies_`: the proxies that stand for layers of the training CNNs. `coefficients_`: by term, as below.
 
@@ -214,7 +214,7 @@ class GpuSpecs(_LinearStudy):
         return self
 
     def terms(self, case: Case) -> Terms:
-        """As of the notes; errors as of `scope`."""
+        """Features by term, as in the class's list; errors as of `scope`."""
         self._check_scope(case)
         return self._terms(case)
 
@@ -252,7 +252,7 @@ class GpuSpecs(_LinearStudy):
         )
 
     def half_width(self, case: Case) -> float:
-        """That of GPUs left out, where the GPU was not among those fitted in the mode."""
+        """Half width of the interval of ln time: that of unseen GPUs unless the GPU was fitted in the mode."""
         widths = self.half_widths_
         is_fitted = case.gpu.name in self.modes_[_words(case.mode)][0]
         return widths[MEASURED] if is_fitted and MEASURED in widths else max(widths.values())
@@ -327,7 +327,7 @@ def _fitted_modes(cases: Sequence[Case]) -> dict[ModeWords, tuple[tuple[str, ...
 
 
 def _balanced(cases: Sequence[Case]) -> Floats:
-    """Weights of the rows with which every CNN of a mode weighs the same, 1 on average."""
+    """Weight of each row, 1 on average, such that every CNN of a mode weighs the same."""
     key = [(_words(case.mode), case.cnn, case.image_size) for case in cases for _ in case.batch_sizes]
     n = Counter(key)
     weights = np.array([1 / n[cnn_key] for cnn_key in key])
@@ -364,7 +364,7 @@ _LARGE = 2.0**20
 
 _LEAST_OF_CNN = 2
 _NEAR_GENERAL = 0.3
-"""Weight of the general coefficients in a CNN's own fit, as a relative error that they may not be off by."""
+"""Pull of the general coefficients in a CNN's own fit: relative weight of a term that makes all of the time."""
 
 _TERMS = ("proxies", "host", "limit")
 _Key = tuple[str, int, ModeWords, bool]
@@ -418,7 +418,7 @@ class ProxyTimes(_LinearStudy):
         return self
 
     def terms(self, case: Case) -> Terms:
-        """As of the notes; OutOfRangeError on devices and in modes without proxies."""
+        """Features of the three terms in ms; OutOfRangeError on devices and in modes without proxies."""
         proxies, table = self._proxies(case), table_of(case)
         work = proxy_work(table, tuple(proxies.curves))
         sizes = np.append(case.batch_sizes, _LARGE)
@@ -434,7 +434,7 @@ class ProxyTimes(_LinearStudy):
         return dict(zip(_TERMS, (busy[:-1], host, case.batch_sizes * busy[-1] / _LARGE), strict=True))
 
     def coefficients_of(self, case: Case) -> dict[str, float]:
-        """Those of the CNN in the mode, else the general ones."""
+        """Coefficients of the CNN in the mode, else the general ones."""
         self._check_fitted("general_")
         return self.laws_.get(_key(case), self.general_)
 
@@ -455,7 +455,7 @@ class ProxyTimes(_LinearStudy):
         )
 
     def half_width(self, case: Case) -> float:
-        """That of batch sizes left out, where the CNN was measured on the GPU; else that of GPUs left out.
+        """Half width of ln time: of unseen batch sizes if the CNN was measured on the GPU, else of unseen GPUs.
 
         Between runs on other days the host differs as it does between GPUs, whichever CNN it is.
         """
@@ -464,7 +464,7 @@ class ProxyTimes(_LinearStudy):
         return self.half_widths_.get(MEASURED, most) if case.gpu.name in gpus else most
 
     def with_measurements(self, X: pd.DataFrame) -> ProxyTimes:
-        """With the proxies of a user's table, and coefficients of its CNNs; the general ones stay."""
+        """Copy with the proxies of a user's table and coefficients of its CNNs; the general ones stay."""
         times = X["iteration_time_ms"].to_numpy(dtype=float)
         is_proxy = (X["kind"] == "proxy").to_numpy()
         if not is_proxy.any():
@@ -520,9 +520,9 @@ class ProxyTimes(_LinearStudy):
         return laws, ranges
 
     def _own_law(self, terms: pd.DataFrame, times: Floats) -> dict[str, float]:
-        """Coefficients of one CNN, near the general ones: a row for each term by itself holds its general one.
+        """Coefficients of one CNN, pulled to the general ones by one more row for each term.
 
-        Such a row is the mean of the term; its weight is that of a relative error of the whole time.
+        Such a row has the mean of its term alone; its target is that term's part of the time by the general ones.
         """
         import pandas as pd
 
@@ -537,7 +537,7 @@ class ProxyTimes(_LinearStudy):
         return self._regression(rows, measured, np.append(np.ones(len(times)), pull))
 
     def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
-        """Inner batch sizes of each CNN in turn; the CNNs of one GPU with proxies after the other."""
+        """Rows that calibration leaves out: inner batch sizes in four folds, then the CNNs of each GPU with proxies."""
         target = (X["kind"].fillna("target") == "target").to_numpy()
         series = X.groupby(["cnn", "image_size", "precision", "framework"], dropna=False)["batch_size"]
         rank, last = series.rank("dense").to_numpy() - 1, series.transform("nunique").to_numpy() - 1

@@ -102,12 +102,10 @@ def _update(table: LayerTable, optimizer: str) -> float:
 
 
 def idle_ms(table: LayerTable, mode: Mode, host_time_ms: Array) -> tuple[Array, float]:
-    """Host time in which the GPU has nothing to do, as between the choices of a detector, and round trips, in ms.
+    """Host time during which the GPU idles, shaped like `host_time_ms`, and time of round trips, both in ms.
 
-    `host_time_ms`: time to enqueue the whole iteration.
-
-    The share of the forward passes from the step's first wait to its last; a round trip for each wait, in which the
-    host has nothing to do, either.
+    `host_time_ms`: time to enqueue the whole iteration. The GPU idles during the forward passes from the step's first
+    wait to its last, as between the choices of a detector; each wait is a round trip, in which the host idles, too.
     """
     step = table.step
     if step is None or not (step.waits or step.update_waits):
@@ -123,7 +121,7 @@ def idle_ms(table: LayerTable, mode: Mode, host_time_ms: Array) -> tuple[Array, 
 
 
 def _weight(layer: Layer, table: LayerTable) -> float:
-    """What the host enqueues for a layer over the mean one: of a step that chooses boxes, its functions cost less."""
+    """Host time of a layer over that of a mean one; functions of lists cost less in steps that choose boxes."""
     if layer.name in (ON_PARAMETERS, SUPPRESSION) or layer.name.startswith(BY_LAW):
         return 0.0  # the step's `beside` holds all but the second
     if layer.type in RECURRENT_TYPES:
@@ -137,7 +135,7 @@ def _weight(layer: Layer, table: LayerTable) -> float:
 
 
 def _passes(layer: Layer, again: int) -> float:
-    """Passes of a layer over those of one that is trained: 1, and more where forward passes run `again`."""
+    """Host time of a layer's passes over that of a trained layer's; `again`: forward passes that are run again."""
     forward = ratios_of("host")["forward"]
     if layer.forwards is None:
         return 1.0
@@ -165,7 +163,7 @@ def speed_of(host: Host, gpu: Gpu, mode: Mode) -> HostSpeed | None:
 
 
 def host_cnn_ms(table: LayerTable, mode: Mode, iteration_ms: float, gpu_ms: float) -> float | None:
-    """What a file would note of the host that decides an eager iteration, in ms; None where no law tells it.
+    """Time in ms that a file of `epochcast host` would have for the host of an eager iteration; None if unknown.
 
     The inverse of `host_ms` and `speed_of`. By 16 iterations on an H100 and an H200 that their hosts decided, files of
     single CNNs differ by 23 % on a machine, within the `host_spread` of every file.
@@ -181,7 +179,7 @@ def host_cnn_ms(table: LayerTable, mode: Mode, iteration_ms: float, gpu_ms: floa
 
 
 def measuring_on(host: Host, table: LayerTable, mode: Mode, law: RooflineLaw) -> Measuring:
-    """How an iteration is measured on a question's host, for the law of specifications.
+    """`Measuring` of an iteration on a question's host, for the law of specifications.
 
     OutOfRangeError if no host has the name, or its file has no times of the framework.
 

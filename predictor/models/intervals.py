@@ -197,9 +197,9 @@ def interval_factor(
 
 
 class Predicted(NamedTuple):
-    """Times of all rows in ms, by a law fitted without some, and their shares as for known machines.
+    """Prediction of all rows by a law fitted without some of them: times in ms, and shares as for known machines.
 
-    `is_known` says where the law has deviations of the GPU in the mode.
+    `is_known`: whether the law has deviations of the row's GPU in its mode.
     """
 
     times: Array
@@ -254,9 +254,9 @@ class Calibration:
     ) -> Array:
         """Half widths of the intervals of ln time.
 
-        Where deviations of the GPU answer, those of new CNNs in one campaign joined with what campaigns differ in;
-        elsewhere nowhere less, and joined with what GPUs never measured, and their generations, differ in. Half
-        precision is known worst there: its intervals are 1.5 times as wide (70 % of published ones lay inside without).
+        On GPUs with deviations: the width of new CNNs in one campaign, joined in quadrature with the difference between
+        campaigns. Elsewhere at least that, joined with the variances of new GPUs and generations; in half precision on
+        new GPUs 1.5 times as wide (70 % of published iterations lay inside without the factor).
         `is_known`: whether the law has deviations of each GPU in its mode. `shares`: arrays of shape (n_gpus, ...).
         `is_half`: whether each GPU computes in half precision; by default none does. Gives an array of the shape of the
         shares.
@@ -408,7 +408,7 @@ def calibrate(
 
 
 class _Parts(NamedTuple):
-    """Of each row left out: the arguments of `fit_spread`."""
+    """Arguments of `fit_spread`, with an entry for each row left out."""
 
     is_new: Array
     steps: Array
@@ -441,7 +441,7 @@ class _LeftOut:
     is_known: NDArray[np.bool_]
 
     def of_known(self) -> _LeftOut:
-        """The rows where deviations answered."""
+        """The left-out rows whose GPU has deviations."""
         here = self.is_known
         parts = self.parts
         shares = Shares(*(share[here] for share in parts.shares))

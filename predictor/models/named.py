@@ -65,7 +65,7 @@ class Methods:
 
     @classmethod
     def beside(cls, model_file: Path, digest: str | None) -> Callable[[], Methods]:
-        """Those of a model file, by the SHA-256 that `save` gave: its content, unpacked when called; none without one.
+        """Loader of the methods beside a model file, which unpacks them when called; of none if `digest` is None.
 
         ArtifactError if their file is missing or of another model; when called, if it is damaged or of another version.
         """
@@ -304,7 +304,7 @@ def errors_of(summaries: Sequence[pd.DataFrame | str | PathLike[str]], methods: 
 
 
 def _defaults_of(name: str) -> tuple[str, ...]:
-    """Predictors that answer without a method from what this one knows, too, the best one first."""
+    """Names under which evaluations judge the default beside this method, the best first."""
     if name not in WHOLE_METHODS:
         return ()
     return (_BESIDE_PROXIES, *([_DEFAULT_WITH_RUNS] * estimator_class(name).uses_anchors), _DEFAULT)

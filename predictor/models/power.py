@@ -54,7 +54,7 @@ def power_limit_w(gpu: Gpu) -> float | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerOfGpus:
-    """What the power of GPUs that train a CNN follows from; arrays with an entry per GPU.
+    """Inputs of the power law of GPUs that train a CNN; arrays with an entry per GPU.
 
     `limit_w` is the power limit, NaN where it is unknown, `spread` the half width of the 90 % interval of ln power, and
     `product_ms` the least time of an image's convolutions and matrix products.

@@ -37,9 +37,9 @@ FILE = "models/ratios.json"
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """What was fitted of one way to run an iteration, how far it may err, and where it was measured.
+    """Fitted numbers of one entry of the file, how far they may err, and where they were measured.
 
-    `numbers`: ratios, and coefficients of what is added, by the names that the way's own module explains. `spread`,
+    `numbers`: ratios, and coefficients of what is added, by the names that the mode's own module explains. `spread`,
     `host_spread`: half widths of the 90 % interval that they add to ln of GPU and host time. `elsewhere`: half width
     that GPUs other than `gpus` add to `spread`, in quadrature. `gpus`, `precisions`: where it was measured; empty: not
     distinguished. `batch_sizes`: smallest and largest batch size that it was measured at; empty: not distinguished.
@@ -114,12 +114,12 @@ def ratios_of(name: str) -> Ratios:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one way changes in an iteration of one CNN on one GPU.
+    """Change of an iteration of one CNN on one GPU from the known mode to the derived one.
 
     `gpu`: GPU time over the known one, of all classes but those of `classes`. `classes`, shape (n_batches,): the same
     by class of operators or kernels. `host`: host time over the known one. `spread`, `host_spread`: half widths of the
-    90 % interval that the ratios add to ln of GPU and host time. `reasons`: what was not measured of this way, at each
-    batch size; they widen these two.
+    90 % interval that the ratios add to ln of GPU and host time. `reasons`: what was not measured, at each batch size;
+    they widen these two.
     """
 
     gpu: float
@@ -132,7 +132,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class DerivedMode:
-    """A way to run an iteration that is known by its ratios to another one.
+    """A mode whose iterations are predicted from those of another mode by ratios, as Chainer's from PyTorch's.
 
     `known_mode`: (table, gpu, mode) -> the mode to start from. `own_mode`: mode -> the known one that is most like it,
     for the host. `change`: (known iteration, table, gpu, mode, batch sizes, ratios) -> what changes. `entry`: its name
@@ -168,7 +168,7 @@ class DerivedMode:
 
 
 def scale_by_ratios(base: IterationForecast, change: Change) -> IterationForecast:
-    """Forecast of an iteration from that of the same iteration run in a known way.
+    """Forecast of an iteration from that of the same iteration in a known mode.
 
     Its interval is that of the known one with what the ratios may err; runs of the CNN hold that error already.
     """
@@ -219,5 +219,5 @@ def scale_by_ratios(base: IterationForecast, change: Change) -> IterationForecas
 
 
 def _half_widths(low_ms: Array, middle_ms: Array, high_ms: Array) -> tuple[Array, Array]:
-    """How far ln time may lie below and above."""
+    """Half widths of ln time below and above."""
     return np.log(middle_ms / low_ms), np.log(high_ms / middle_ms)

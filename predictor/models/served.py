@@ -197,7 +197,7 @@ class Model(Epochs):
         *,
         from_host: bool,
     ) -> list[IterationForecast]:
-        """Forecasts on each GPU in one mode, by whatever is known of the GPU."""
+        """Forecast on each GPU in one mode: from its operators where they were measured, else from specifications."""
         if mode.is_compiled:
             return self._by_ratios(COMPILED, table, gpus, mode, batches, anchors, method, host)
         devices = self._measured_or_plain([(gpu, mode) for gpu in gpus])
@@ -254,7 +254,7 @@ class Model(Epochs):
         method: str,
         host: str | HostMeasurement | None,
     ) -> list[IterationForecast]:
-        """Forecasts of iterations run another way than the known one; anchors are runs of that way, too."""
+        """Forecasts in a mode that ratios derive from another one; anchors are runs in the derived mode."""
         base = [(gpu, derived.known_mode(table, gpu, mode)) for gpu in gpus]
         alike = self._as_known(derived, anchors, table, mode, host)
         base_answers = self.forecasts(table, base, batches, alike, method, host)
@@ -273,7 +273,7 @@ class Model(Epochs):
         mode: Mode,
         host: str | HostMeasurement | None,
     ) -> list[float]:
-        """Known host time in this mode over that in the modes that the forecasts start from."""
+        """Host time in `derived.own_mode` over that in its `known_mode`, for each GPU."""
         own = [(gpu, derived.own_mode(mode)) for gpu in gpus]
         turned = [(gpu, derived.known_mode(table, gpu, mode)) for gpu in gpus]
         if own == turned or mode.replays:
@@ -292,7 +292,7 @@ class Model(Epochs):
         mode: Mode,
         host: str | HostMeasurement | None,
     ) -> list[Anchor]:
-        """The anchors in the mode that `derived` starts from: their times over the predicted ratio of the two modes."""
+        """The anchors converted to `derived.known_mode`: their times over the predicted ratio of the two modes."""
         positions: dict[tuple[str, str | None], list[int]] = {}
         for position, anchor in enumerate(anchors):
             positions.setdefault((anchor.gpu, anchor.precision), []).append(position)
@@ -362,7 +362,7 @@ class Model(Epochs):
         return self.roofline.forecasts([plain])[0]
 
     def _sums(self, layers: LayerModel, case: Case) -> OperatorTotals:
-        """Totals of a case's operators, with specifications where these say more of what was not measured."""
+        """Totals of a case's operators, those that specifications know better with the specifications' time."""
         sums = layers.sums(case)
         if not sums.want_specifications:
             return sums

@@ -303,7 +303,7 @@ channels-last 1, for windows of 9 x 9 to 31 x 31."""
 
 
 def family_of(operator: Operator) -> str:
-    """What an operator's neighbours have in common: its type, and what runs kernels that no other of it does.
+    """Family within which an operator has neighbours: its type, or the part of the type that runs kernels of its own.
 
     A softmax reads its channels three times, and depthwise windows from 9 x 9 are PyTorch's slowest: by other
     activations and by small windows, an H100 was answered a sixth of the time of a softmax over 150 classes, and a

@@ -80,9 +80,9 @@ class OperatorTotals:
 
     `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes is split between them by
     linear interpolation. `beyond_ms`, of shape (3, supports, len(CLASSES), n_batches), splits the time of each class by
-    `OperatorTimes.beyond`, its place in the first axis, and `shape`. `host_ms` is the host time of all operators (NaN
-    if the library has none), `n_operators` their number; `named` names, for each batch size, two operators with
-    `BEYOND` or `FARAWAY`, and types with `UNKNOWN`. `gradient_host_ms` and `n_gradients` are the parts of `host_ms` and
+    `OperatorTimes.beyond` (first axis: 0, 1, -1) and `shape`. `host_ms` is the host time of all operators (NaN if the
+    library has none), `n_operators` their number; `named` names, for each batch size, two operators with `BEYOND` or
+    `FARAWAY`, and types with `UNKNOWN`. `gradient_host_ms` and `n_gradients` are the parts of `host_ms` and
     `n_operators` that sum gradients in the backward pass. `specified`, (n_batches,), is the share of the time that
     specifications tell, `specified_width` the 90 % half width of ln time by them.
     """
@@ -126,10 +126,10 @@ class OperatorTotals:
         return bool((self.support_ms * _SPECIFIED_PLACES).any())
 
     def with_specified(self, class_ms: Mapping[str, Array], half_width: Array) -> OperatorTotals:
-        """The totals where operators of `_BY_SPECIFICATIONS` take the share of their class's time given here.
+        """The totals with operators of `_BY_SPECIFICATIONS` at the time that specifications give their class.
 
-        `class_ms` has times of (n_batches,) by class, where one that it lacks keeps its own; `half_width` is that of
-        ln time by specifications, (n_batches,).
+        `class_ms`: times by specifications, (n_batches,) by class; a class that it lacks keeps its own. `half_width`,
+        (n_batches,): 90 % half width of ln time by specifications.
         """
         own = np.where(self.class_ms > 0, self.class_ms, 1.0)
         specified_ms = np.stack([class_ms.get(name, ms) for name, ms in zip(CLASSES, own, strict=True)])
@@ -434,7 +434,7 @@ def _reason(kind: int, names: Sequence[str]) -> Reason:
 
 
 def _named_each(kind: int, operators: Operators, is_kind: NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
-    """What `_named` says of each batch size; those alike, which are most, are named once."""
+    """`_named` at each batch size; most are alike, and named once."""
     columns = [column.tobytes() for column in is_kind.T]
     named = {
         key: _named(kind, [operators[int(i)] for i in np.flatnonzero(is_kind[:, column_index])])
@@ -445,7 +445,7 @@ def _named_each(kind: int, operators: Operators, is_kind: NDArray[np.bool_]) -> 
 
 
 def _named(kind: int, operators: Sequence[Operator]) -> tuple[str, ...]:
-    """Operators of an unknown type by that type, others by the names of two and the number of more."""
+    """Words for a reason: types if the type is unknown, else the names of two operators and the number of more."""
     if kind == UNKNOWN:
         return tuple(
             sorted(

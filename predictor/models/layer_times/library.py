@@ -174,7 +174,7 @@ class OperatorLibrary:
 
     @property
     def origin(self) -> str:
-        """What the times rest on, for answers."""
+        """Source of the times in words, for answers."""
         carried_text = "" if self.base is None else f", the others carried over from {self.base.source.mode}"
         return f"{len(self) - len(self.carried)} operators measured on it{carried_text}"
 
@@ -381,7 +381,7 @@ class OperatorLibrary:
         return log_ratio, host, shape, beyond
 
     def _of_operations(self, lookup: _Lookup, batches: Array) -> Array:
-        """What turns ln(time / roofline) of the neighbours of wide windows into that of their time / operations."""
+        """Correction of ln(time / base) of wide windows, whose times follow operations; 0 for all other operators."""
         correction = np.zeros((lookup.new.size, batches.size))
         wide = [
             new_index
@@ -407,7 +407,7 @@ class OperatorLibrary:
     def _by_trees(
         self, lookup: _Lookup, positions: NDArray[np.intp], batches: Array
     ) -> tuple[NDArray[np.intp], Array]:
-        """Which of these operators have a forest, and the trees' ln(time / base) of each of them.
+        """Indices of those with a forest among `positions`, and the trees' ln(time / base), (n_grown, n_batches).
 
         A tree is read at the library's usual batch sizes, and once for each of these: between them its answers are
         interpolated.
@@ -467,7 +467,7 @@ class OperatorLibrary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lookup:
-    """What a library knows of a CNN's operators, whatever the batch sizes.
+    """Rows and neighbours of a CNN's operators in a library, the same at all batch sizes.
 
     `measured` and `new` are the positions of operators that the library has, in its `rows`, and of those that it lacks;
     `near` finds neighbours of the latter in its rows `used`. `forest` (n_operators,) is the number of an operator's

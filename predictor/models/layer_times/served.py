@@ -46,7 +46,7 @@ whose interval is half as wide. Where there are trees, they miss less whatever t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
-    """Times in ms; how far ln time may lie below and above its total, and below and above that of the GPU's."""
+    """Times in ms, and 90 % half widths of their ln below and above: of the iteration, and of the GPU's time."""
 
     gpu_ms: Array
     host_ms: Array
@@ -159,7 +159,7 @@ def _parts(
     wider: Array | float = 1.0,
     more: Array | float = 0.0,
 ) -> _Parts:
-    """Times, and widths: that of the GPU's is `wider` by this factor, and `more`, which no host knows of."""
+    """Times and half widths; that of the GPU's time is multiplied by `wider`, then `more` is added."""
     busy = model.law.gpu_ms(sums)
     waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
     host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms

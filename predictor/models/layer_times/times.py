@@ -1,4 +1,4 @@
-"""What a rung of the ladder answers: operator times on one GPU in one mode, and what each time rests on."""
+"""Operator times on one GPU in one mode, and their support: measured, carried over, interpolated, extrapolated."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class OperatorSource(Protocol):
 
     @property
     def origin(self) -> str:
-        """What the times rest on, for answers."""
+        """Source of the times in words, for answers."""
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size."""

@@ -63,7 +63,7 @@ class CarriedOver:
 
     @property
     def origin(self) -> str:
-        """What the times rest on, for answers."""
+        """Source of the times in words, for answers."""
         return (
             f"{len(self)} operators measured on {self.source.mode.gpu}, a card of the same chip, carried over"
         )

@@ -1,4 +1,4 @@
-"""What the law's large arrays are computed with: NumPy, or CuPy on a GPU.
+"""Array library of the law's large arrays: NumPy, or CuPy on a GPU.
 
 Its arithmetic (`features.py`, `law.py`) calls only functions of the Python array API standard, which both have.
 """
@@ -32,7 +32,7 @@ NUMPY = Arrays(np, np.asarray)
 
 
 def arrays_on(device: str) -> Arrays:
-    """What computes on a device of `DEVICES`.
+    """Array library that computes on a device of `DEVICES`.
 
     SchemaError if there is no such device; BackendUnavailableError if CuPy is not installed, or finds no GPU.
     """

@@ -1,4 +1,4 @@
-"""What known GPUs differ from the law: deviations by kernel class and feature in one mode, shrunk towards the law.
+"""Deviations of known GPUs from the law, by kernel class and feature in one mode, shrunk towards 0.
 
 With the law frozen, ln(kernel time) = law + features . (a + b), a ~ N(0, (0.1 s)^2) common to the mode's GPUs and
 b ~ N(0, (0.05 s)^2) of each GPU; s is larger for levels.

@@ -113,7 +113,7 @@ def _roofline_ms(family: str, compute: Array, memory: Array, xp: ModuleType) -> 
 
 
 def like(name: str) -> str:
-    """The first kernel class whose features follow the same formulas: of its family, but for one pass."""
+    """First kernel class with the same formulas of features: of the family, but for the sum over the batch."""
     if name == _SUMS_OVER_THE_BATCH:
         return name
     return next(candidate for candidate in KERNEL_CLASSES if FAMILY_OF[candidate] == FAMILY_OF[name])

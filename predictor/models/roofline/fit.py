@@ -119,7 +119,7 @@ class Objective:
         return _minimised(lambda y: self._of_law(y, weight, of_passes), self.blocks.expected, self.blocks)
 
     def deviations(self, x: Array, gone: NDArray[np.bool_] | None = None) -> dict[Term, float]:
-        """What known GPUs differ in from the law of these coefficients, without the rows that are gone."""
+        """Deviations of known GPUs from the law of these coefficients, fitted without the rows that are gone."""
         law = x[self.blocks["law"]]
         parts = self._parts(x, self.kernels.sums @ self.law.at(law))
         iterations = Iterations(
@@ -140,7 +140,7 @@ class Objective:
     def predicted(
         self, x: Array, gone: NDArray[np.bool_] | None = None, passes_gone: NDArray[np.bool_] | None = None
     ) -> Predicted:
-        """The same with the shares on which intervals depend, of coefficients fitted without the rows gone."""
+        """Times and shares of the iterations, by a fit without the rows that are gone."""
         deviations = self.deviations(x, gone)
         values = np.array(list(deviations.values()))
         in_fp32, in_gain = (
@@ -263,7 +263,7 @@ class _Kernels:
         return np.asarray(self.kernels.base_ms * np.exp(self.fp32 @ x))
 
     def gain(self, x: Array) -> Array:
-        """By how much their modes would gain, of which `gained` makes what they do."""
+        """Ln of the gain of each kernel's mode over fp32, before `gained` keeps it above 0."""
         return np.asarray(self.kernels.gain + self.mode @ x)
 
     def at(self, x: Array) -> Array:
@@ -282,7 +282,7 @@ class _Kernels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IterationParts:
-    """Of each row, in ms: the iteration, its host, the host's fixed part and what it waits for besides.
+    """Times of each row in ms: the iteration, its host, the host's fixed part, and copies or loading.
 
     `by_device` and `by_host` are the relative change of the iteration per ms of GPU and of host time.
     """

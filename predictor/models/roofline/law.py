@@ -65,7 +65,7 @@ class IterationTimes:
         return self._shares(all_of_it, all_of_it * is_new_host, nothing)
 
     def shares_of_gpu(self) -> Shares:
-        """The same of the GPU's time, which no host changes."""
+        """Shares on which the width of the interval of the GPU's time depends, likewise; none is the host's."""
         nothing = np.zeros(self.device_ms.shape)
         return self._shares(nothing, nothing, nothing + 1.0)
 
@@ -84,8 +84,8 @@ class RooflineLaw:
     `terms`: those under ``gpu:DESIGN`` are what a measured GPU differs in. `host`: ln of the host's ms per iteration
     and per kernel, on the middle of the known machines. `host_offset`: machines are named ``source: host``. `feed`: ln
     of a copy's ms and ms per megabyte of images, then of a loader's. `fed_frameworks`: frameworks whose iterations copy
-    their images, as most of their measured ones do. `calibration`: widths of intervals. `arrays`: what the kernels'
-    times are computed with.
+    their images, as most of their measured ones do. `calibration`: widths of intervals. `arrays`: array library of the
+    kernels' times.
     """
 
     terms: Mapping[Term, float]
@@ -174,7 +174,7 @@ class RooflineLaw:
     def _class_ms(
         self, kernels: Kernels, contexts: Sequence[KernelContext], batches: Array
     ) -> dict[str, Array]:
-        """Each class's time on the GPU in ms, (n_contexts, n_batches); what takes nearly all of a question's time."""
+        """GPU time of each class in ms, (n_contexts, n_batches); nearly all of an answer's time is spent here."""
         xp = self.arrays.xp
         rates, (weights, number) = _rates_of_all(contexts, xp), self._weights(contexts)
         sizes = xp.asarray(batches)
@@ -276,7 +276,7 @@ def _features_of(name: str) -> tuple[str, ...]:
 
 
 def _places() -> dict[str, slice]:
-    """Where the features of each kernel class lie among those of all."""
+    """Slice of each kernel class's features among those of all."""
     ends = np.cumsum([0, *(len(_features_of(name)) for name in KERNEL_CLASSES)])
     return {name: slice(int(a), int(b)) for name, a, b in zip(KERNEL_CLASSES, ends, ends[1:], strict=False)}
 

@@ -308,7 +308,7 @@ class FlatKernels:
         return list(column_of), sp.csr_matrix((values, (rows, columns_of)), (used.size, len(column_of)))
 
     def _conditions(self) -> dict[tuple[str, str], NDArray[np.bool_]]:
-        """The rows under which each condition holds, shape (n_rows,)."""
+        """Mask of the rows, (n_rows,), where each condition (kind, label) holds."""
         by_condition: dict[tuple[str, str], NDArray[np.bool_]] = {}
         of = {context: conditions_of(context) for context in set(self.rows.contexts)}
         for row, context in enumerate(self.rows.contexts):
@@ -318,7 +318,7 @@ class FlatKernels:
 
 
 def _parts(class_of: NDArray[np.int64]) -> list[tuple[str, slice]]:
-    """Name and place of each class; items are ordered by it."""
+    """Name and slice of each class; kernels are ordered by it."""
     numbers, starts = np.unique(class_of, return_index=True)
     ends = [*starts[1:], class_of.size]
     return [

@@ -64,13 +64,13 @@ GAIN: TermTable = {
     "amp_framework": {"conv": _LEVEL, "element": _LEVEL},
     "channels_last": _OF_FAMILIES,
 }
-"""Terms of what a mode gains over fp32, by which `gained` divides a kernel's time: no mode is slower."""
+"""Terms of a mode's gain over fp32; `gained` keeps it at or above 0, so that no mode is slower."""
 
 _EVERY_FEATURE = {name: FEATURES_OF_FAMILY[family] for name, family in FAMILY_OF.items()}
 BY_GPU: TermTable = {"gpu": _EVERY_FEATURE}
 GAIN_BY_GPU: TermTable = {"gpu_mode": _EVERY_FEATURE}
-"""What a known GPU differs in from the law (`deviations.py`): in fp32, which its other modes share, and in what a mode
-gains; an unknown GPU has none of it."""
+"""Terms of known GPUs' deviations from the law (`deviations.py`): in fp32, shared by a GPU's other modes, and in a
+mode's gain over fp32."""
 
 # Experiments found a depthwise convolution's time proportional to the square root of the peak, between a bandwidth and
 # an issue bound. One CNN on one GPU cannot determine the exponent.
