@@ -59,9 +59,8 @@ from predictor.models.layer_times.estimator import LayerTimes, modes_of
 from predictor.models.layer_times.files import LayerModels, library_mode
 from predictor.models.layer_times.fit import with_forests
 from predictor.models.layer_times.law import counted_operators, layer_sums
-from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.library import CarriedOver, OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
-from predictor.models.layer_times.transfer import CarriedOver
 from predictor.models.roofline.model import Roofline
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib

@@ -62,29 +62,18 @@ def eager_mode(table: LayerTable, mode: Mode) -> Mode:
     PyTorch's compiler makes a training CNN channels-last unless a convolution has groups of several channels, one with
     a window halves its channels or more, or all are small (`torch._inductor.graph.GraphLowering.decide_layout_opt`).
     """
-    layout = "channels_last" if _turns_channels_last(table) else mode.memory_format
-    return replace(mode, capture="eager", memory_format=layout)
+    kinds = [_layout_of(layer) for layer in table if layer.type == "conv2d"]
+    keeps = not kinds or "keeps" in kinds or set(kinds) == {"small"}
+    return replace(mode, capture="eager", memory_format=mode.memory_format if keeps else "channels_last")
 
 
-def _turns_channels_last(table: LayerTable) -> bool:
-    convolutions = [layer for layer in table if layer.type == "conv2d"]
-    return bool(convolutions) and not (
-        any(map(_keeps_layout, convolutions)) or all(map(_is_small, convolutions))
-    )
-
-
-def _channels_of_a_filter(layer: Layer) -> int:
-    return (layer.in_channels or 1) // (layer.groups or 1)
-
-
-def _keeps_layout(layer: Layer) -> bool:
-    own = _channels_of_a_filter(layer)
-    grouped = (layer.groups or 1) > 1 and own > 1
-    return grouped or (2 * (layer.out_channels or 1) <= own and (layer.kernel_height or 1) > 1)
-
-
-def _is_small(layer: Layer) -> bool:
-    return (layer.out_channels or 1) <= _SMALL and _channels_of_a_filter(layer) <= _SMALL
+def _layout_of(layer: Layer) -> str:
+    """Effect of a convolution on the layout: it ``keeps`` the model's, is too ``small`` to turn it, or ``turns`` it."""
+    own = (layer.in_channels or 1) // (layer.groups or 1)
+    halves = 2 * (layer.out_channels or 1) <= own and (layer.kernel_height or 1) > 1
+    if halves or ((layer.groups or 1) > 1 and own > 1):
+        return "keeps"
+    return "small" if max(layer.out_channels or 1, own) <= _SMALL else "turns"
 
 
 def _known_mode(table: LayerTable, gpu: Gpu, mode: Mode) -> Mode:

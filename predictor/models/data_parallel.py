@@ -39,7 +39,9 @@ BUCKET_BYTES = 25 * 2**20
 
 _GRADIENT_BYTES = 4  # gradients of mixed precision are fp32, too
 _COPIES = 4  # into the bucket and back, each a read and a write
-_SUMS_OF_A_NORM = 2  # one of the forward and one of the backward pass
+_SUMS_OF_A_NORM = (
+    2  # statistics of a synchronised batch norm: a forward and a backward sum of some KB, never hidden
+)
 
 
 _WAIT = 0.13
@@ -79,9 +81,12 @@ class Gradients:
     parts: int = 1
 
     @classmethod
+    @lru_cache(maxsize=256)
     def of(cls, table: LayerTable) -> Gradients:
-        """Gradients of all trainable parameters."""
-        return _gradients(table)
+        """Gradients of all trainable parameters; cached."""
+        norms = table.parts * sum(layer.type == "batch_norm" for layer in table)
+        n_bytes = float(_GRADIENT_BYTES * table.parameters)
+        return cls(sum(map(parameter_tensors, table)), n_bytes, norms, table.parts)
 
     @property
     def n_buckets(self) -> int:
@@ -92,13 +97,6 @@ class Gradients:
     def gib(self) -> float:
         """Memory of the buckets on each GPU, in GiB."""
         return self.n_bytes / 2**30
-
-
-@lru_cache(maxsize=256)
-def _gradients(table: LayerTable) -> Gradients:
-    norms = table.parts * sum(layer.type == "batch_norm" for layer in table)
-    n_bytes = float(_GRADIENT_BYTES * table.parameters)
-    return Gradients(sum(map(parameter_tensors, table)), n_bytes, norms, table.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +147,15 @@ class Exchange:
 @lru_cache(maxsize=1024)
 def _of_team(gradients: Gradients, team: Team) -> Exchange:
     """Exchange of a team without the copies, which follow from the GPU; cached: GPUs share a few teams."""
+    norms = gradients.n_batch_norms * team.sync_batch_norm
     return Exchange(
         team.link.all_reduce_ms(gradients.n_bytes, team.n_gpus, team.joined, gradients.n_buckets),
         0.0,
-        _synchronising_ms(gradients, team),
+        _SUMS_OF_A_NORM * norms * team.link.latency_us / 1000,
         math.sqrt(2 * math.log(team.n_gpus)),
         BACKWARD_SHARE / gradients.parts if team.link.overlaps else 0.0,
         gradients.n_tensors,
-        float(gradients.n_batch_norms * team.sync_batch_norm),
+        float(norms),
     )
 
 
@@ -205,11 +204,6 @@ def team_iteration_ms(
     return change_host(busy, before, team_host_ms(before, exchange, ratios), sharpness)
 
 
-def _synchronising_ms(gradients: Gradients, team: Team) -> float:
-    """Time of the statistics of synchronised batch norms: two sums of some KB a batch norm, which nothing hides."""
-    return _SUMS_OF_A_NORM * gradients.n_batch_norms * team.link.latency_us / 1000 * team.sync_batch_norm
-
-
 def add_data_parallelism(
     single_gpu: IterationForecast,
     table: LayerTable,
@@ -227,9 +221,7 @@ def add_data_parallelism(
     times, reasons = {name: getattr(single_gpu, name) for name in _TIMES}, team_reasons(team, mode)
     first = np.zeros(len(single_gpu.extrapolates), dtype=np.int64)
     changed: dict[str, Any] = team_times(times, table, [gpu], first, [team], first, mode)
-    changed["extrapolates"] = tuple(
-        (*single_gpu_reasons, *reasons) for single_gpu_reasons in single_gpu.extrapolates
-    )
+    changed["extrapolates"] = tuple((*at_size, *reasons) for at_size in single_gpu.extrapolates)
     return replace(single_gpu, **changed)
 
 
@@ -254,17 +246,18 @@ def team_times(
     """
     exchange = Exchange.of_rows(Gradients.of(table), gpus, gpu, teams, team)
     ratios = ratios_of("data_parallel")
-    widens = np.array([math.nan if candidate is None else _widens(candidate, mode) for candidate in teams])[
-        team
-    ]
+    widens = np.array(
+        [
+            math.nan if entry is None else math.prod(reason.widens for reason in team_reasons(entry, mode))
+            for entry in teams
+        ]
+    )[team]
     one_ms, one_gpu_ms, one_host_ms = (times[f"{name}_time_ms"] for name in ("iteration", "gpu", "host"))
     eager = not mode.replays
     waits_ms = one_host_ms if eager else np.zeros_like(one_ms)
     time_ms = team_iteration_ms(one_ms, waits_ms, exchange, sharpness=sharpness_of(mode.framework))
     low_ms, high_ms = _interval(one_ms, times["low_ms"], times["high_ms"], time_ms, ratios.spread, widens)
-    high_ms *= np.exp([0.0 if candidate is None else _wait_of_machines(candidate) for candidate in teams])[
-        team
-    ]
+    high_ms *= np.exp([0.0 if entry is None else _wait_of_machines(entry) for entry in teams])[team]
     gpu_ms = one_gpu_ms + added_gpu_ms(one_gpu_ms, exchange)
     gpu_low, gpu_high = _interval(
         one_gpu_ms, times["gpu_low_ms"], times["gpu_high_ms"], gpu_ms, ratios.spread, widens
@@ -301,10 +294,6 @@ def _interval(
 def _wait_of_machines(team: Team) -> float:
     """Ln by which the slowest of several machines may lengthen an iteration."""
     return 0.0 if team.nodes == 1 else _WAIT * math.sqrt(2 * math.log(team.n_gpus))
-
-
-def _widens(team: Team, mode: Mode) -> float:
-    return math.prod(reason.widens for reason in team_reasons(team, mode))
 
 
 @lru_cache(maxsize=1024)

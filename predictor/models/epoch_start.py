@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 
     from predictor.catalogue.devices import Gpu
     from predictor.catalogue.modes import Mode
-    from predictor.cnns.layer_table import Layer, LayerTable
+    from predictor.cnns.layer_table import LayerTable
 
 _BATCHES_OF_TWO_SIZES = 2
+_SHAPE = attrgetter(
+    *("in_channels", "in_height", "in_width", "out_channels", "kernel_height", "kernel_width"),
+    *("stride_height", "stride_width", "dilation"),
+)
 _LARGEST_COMPILED = 7  # side of a kernel; cuDNN has no compiled ones of larger, or of unequal sides
 
 
@@ -78,16 +83,9 @@ def compiled_shapes(table: LayerTable, mode: Mode) -> set[tuple[object, ...]]:
     """Distinct shapes of the depthwise convolutions that cuDNN compiles kernels for: in channels-last and fp16."""
     if mode.memory_format != "channels_last" and mode.precision not in ("fp16", "amp_fp16"):
         return set()
-    return {_shape(layer) for layer in table if layer.type == "conv2d" and _compiles(layer)}
-
-
-def _compiles(layer: Layer) -> bool:
-    side = layer.kernel_height or 0
-    return is_depthwise(layer) and side == layer.kernel_width and side <= _LARGEST_COMPILED
-
-
-def _shape(layer: Layer) -> tuple[object, ...]:
-    return (
-        layer.in_channels, layer.in_height, layer.in_width, layer.out_channels, layer.kernel_height,
-        layer.kernel_width, layer.stride_height, layer.stride_width, layer.dilation,
-    )  # fmt: skip
+    convolutions = (layer for layer in table if layer.type == "conv2d" and is_depthwise(layer))
+    return {
+        _SHAPE(layer)
+        for layer in convolutions
+        if layer.kernel_height == layer.kernel_width and (layer.kernel_height or 0) <= _LARGEST_COMPILED
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,14 +137,13 @@ def reasons(
     sizes = (batch_sizes / table.parts).tolist()
     outside = [(smaller,) * (n < low) + (larger,) * (n > high) for n in sizes]
     of_cnn = (*_of_cnn(ranges, table), *of_table(table))
-    measured = _Measured(ranges.gpus, ranges.generations, ranges.gpu_modes, ranges.modes)
     by_device = []
-    for of_device in _of_devices(measured, tuple(devices)):
+    for of_device in _of_devices(ranges, tuple(devices)):
         within = (*of_device, *of_cnn)
         by_size = {
-            size_reasons: (*within, *size_reasons) for size_reasons in dict.fromkeys(outside)
+            beyond: (*within, *beyond) for beyond in dict.fromkeys(outside)
         }  # batch sizes share their tuples
-        by_device.append(tuple([by_size[size_reasons] for size_reasons in outside]))
+        by_device.append(tuple([by_size[beyond] for beyond in outside]))
     return by_device
 
 
@@ -182,24 +181,15 @@ def with_frozen_parts(forecast: IterationForecast, table: LayerTable) -> Iterati
     )
 
 
-class _Measured(NamedTuple):
-    """Measured GPUs and modes of a model: the hashable fields of `Ranges` of these names."""
-
-    gpus: tuple[str, ...]
-    generations: tuple[str, ...]
-    gpu_modes: tuple[tuple[str, ...], ...]
-    modes: tuple[tuple[str, ...], ...]
-
-
 @lru_cache(maxsize=64)
-def _of_devices(measured: _Measured, devices: tuple[tuple[Gpu, Mode], ...]) -> list[tuple[Reason, ...]]:
+def _of_devices(ranges: Ranges, devices: tuple[tuple[Gpu, Mode], ...]) -> list[tuple[Reason, ...]]:
     """Reasons that follow from GPU and mode; cached: the same GPUs are asked about one CNN after another."""
-    designs, by_device = _measured_designs(measured.gpus), []
+    designs, by_device = _measured_designs(ranges.gpus), []
     for gpu, mode in devices:
-        everywhere, precision_known, capture = _of_any_gpu(measured.modes, mode)
+        everywhere, precision_known, capture = _of_any_gpu(ranges.modes, mode)
         twins = designs.get(design_of(gpu), ())  # with the same chip and rates, the GPU itself included
-        here = _on_gpu(measured, gpu, mode, twins) if precision_known and twins else ()
-        by_device.append((*_of_gpu(measured, gpu, twins), *everywhere, *here, *capture))
+        here = _on_gpu(ranges, gpu, mode, twins) if precision_known and twins else ()
+        by_device.append((*_of_gpu(ranges, gpu, twins), *everywhere, *here, *capture))
     return by_device
 
 
@@ -213,12 +203,12 @@ def _mode_of_words(words: Mapping[str, object]) -> tuple[str, ...]:
     )
 
 
-def _of_gpu(measured: _Measured, gpu: Gpu, twins: tuple[str, ...]) -> tuple[Reason, ...]:
-    if gpu.name in measured.gpus:
+def _of_gpu(ranges: Ranges, gpu: Gpu, twins: tuple[str, ...]) -> tuple[Reason, ...]:
+    if gpu.name in ranges.gpus:
         return ()
     if twins:
         return (Reason("gpu", f"never measured, but {twins[0]} with the same chip was", _IN_THE_SPREAD),)
-    if gpu.generation in measured.generations:
+    if gpu.generation in ranges.generations:
         return (Reason("gpu", "never measured, estimated from its specifications", _IN_THE_SPREAD),)
     return (Reason("gpu", f"never measured, nor any of its generation ({gpu.generation})", _IN_THE_SPREAD),)
 
@@ -238,37 +228,34 @@ def _of_any_gpu(
     modes: tuple[tuple[str, ...], ...], mode: Mode
 ) -> tuple[tuple[Reason, ...], bool, tuple[Reason, ...]]:
     """Reasons about settings never measured on any GPU; whether the precision was; reasons about `capture`."""
-    measured = [dict(zip(MODE_FIELDS, words, strict=True)) for words in modes]
-    with_framework = [
-        measured_mode for measured_mode in measured if measured_mode["framework"] == mode.framework
-    ]
+    measured = [dict(zip(MODE_FIELDS, text, strict=True)) for text in modes]
+    with_framework = [words for words in measured if words["framework"] == mode.framework]
     if not with_framework:
         unknown = Reason("framework", f"{mode.framework} was never measured", _WIDENS_OF_FRAMEWORK)
         return (unknown,), False, _of_capture([], mode)
-    words_of_mode = {name: str(getattr(mode, name)) for name in MODE_FIELDS}
+    own_words = {name: str(getattr(mode, name)) for name in MODE_FIELDS}
     lacking = [
         name
         for name in _DECISIVE
-        if all(measured_mode[name] != words_of_mode[name] for measured_mode in with_framework)
+        if all(words[name] != own_words[name] for words in with_framework)
         and not (name == "optimizer" and mode.framework == "pytorch" and mode.optimizer in TIMED_ALIKE)
     ]
     lacking_reasons = [
-        Reason(name, f"{_said(name, words_of_mode[name])} was never measured with {mode.framework}")
+        Reason(name, f"{_said(name, own_words[name])} was never measured with {mode.framework}")
         for name in lacking
     ]
     if not {*_TOGETHER} & {*lacking} and not any(
-        all(measured_mode[name] == words_of_mode[name] for name in _TOGETHER)
-        for measured_mode in with_framework
+        all(words[name] == own_words[name] for name in _TOGETHER) for words in with_framework
     ):
-        words = f"{mode.precision} with {mode.memory_format}{' and XLA' * mode.xla}"
-        lacking_reasons.append(Reason("mode", f"{mode.framework} was never measured in {words}"))
+        text = f"{mode.precision} with {mode.memory_format}{' and XLA' * mode.xla}"
+        lacking_reasons.append(Reason("mode", f"{mode.framework} was never measured in {text}"))
     return tuple(lacking_reasons), "precision" not in lacking, _of_capture(with_framework, mode)
 
 
-def _on_gpu(measured: _Measured, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tuple[Reason, ...]:
+def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tuple[Reason, ...]:
     """Reasons about settings measured on other chips only; empty if this chip was never measured."""
-    modes = _modes_by_gpu(measured.gpu_modes)
-    here = [measured_mode for twin in twins for measured_mode in modes.get(twin, ())]
+    modes = _modes_by_gpu(ranges.gpu_modes)
+    here = [pair for twin in twins for pair in modes.get(twin, ())]
     if not here or (mode.framework, mode.precision) in here:
         return ()
     if all(precision != mode.precision for _, precision in here):
@@ -288,10 +275,7 @@ def _modes_by_gpu(gpu_modes: tuple[tuple[str, ...], ...]) -> dict[str, list[tupl
 
 
 def _of_capture(with_framework: Sequence[Mapping[str, str]], mode: Mode) -> tuple[Reason, ...]:
-    if (
-        any(measured_mode["capture"] == mode.capture for measured_mode in with_framework)
-        or mode.capture == "eager"
-    ):
+    if any(words["capture"] == mode.capture for words in with_framework) or mode.capture == "eager":
         return ()
     return (Reason("capture", f"{mode.capture} was never measured; the host time is taken as zero"),)
 

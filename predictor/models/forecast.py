@@ -156,14 +156,10 @@ def widening(extrapolates: Sequence[tuple[Reason, ...]], *kinds: str) -> tuple[l
     def towards(end: End) -> list[float]:
         factor = {
             key: prod(
-                (
-                    why.widens
-                    for why in reason_tuple
-                    if end in why.towards and (not kinds or why.kind in kinds)
-                ),
+                (why.widens for why in reason_set if end in why.towards and (not kinds or why.kind in kinds)),
                 start=1.0,
             )
-            for key, reason_tuple in reasons.items()
+            for key, reason_set in reasons.items()
         }
         return [factor[key] for key in keys]
 

@@ -121,13 +121,6 @@ def _beyond(name: str, sizes: Floats, low: float, high: float) -> list[tuple[Rea
     return [() if low <= size <= high else (reason,) for size in sizes]
 
 
-def _not_fitted(name: str, mode: ModeWords, fitted: Sequence[ModeWords]) -> OutOfRangeError:
-    modes = "; ".join(map(_in_words, fitted)) or "in no mode of this model"
-    return OutOfRangeError(
-        f"{name} was not fitted in {_in_words(mode)}; fitted: {modes}. Ask for one of these, or leave the method out."
-    )
-
-
 class _LinearStudy(WholePredictor):
     """Base of both approaches: a time as a sum of terms, coefficient x feature, and their regression."""
 
@@ -197,19 +190,19 @@ class GpuSpecs(_LinearStudy):
         0.
         """
         times = times_of(y, len(self._checked(X, _COLUMNS)), "iteration_time_ms")
-        rows_of_cases = [
+        specified = [
             (case, rows) for case, rows in cases_of(X) if case.table is not None and _is_specified(case)
         ]
-        if not rows_of_cases:
+        if not specified:
             raise SchemaError(
                 "no row has a CNN with known layers on a GPU with all specifications. Add some."
             )
-        cases = [case for case, _ in rows_of_cases]
+        cases = [case for case, _ in specified]
         self.modes_ = _fitted_modes(cases)
         counted = {name for case in cases for name in proxy_work(table_of(case), self.proxies)}
         self.proxies_ = tuple(name for name in self.proxies if name in counted)
         terms = _table_of([self._terms(case) for case in cases])
-        measured = np.concatenate([times[rows] for _, rows in rows_of_cases])
+        measured = np.concatenate([times[rows] for _, rows in specified])
         self.coefficients_ = self._regression(terms, measured, _balanced(cases))
         return self
 
@@ -247,9 +240,7 @@ class GpuSpecs(_LinearStudy):
             gpus_of_any_mode = {gpu for gpus_of_mode, _, _ in self.modes_.values() for gpu in gpus_of_mode}
             where = "in this mode" if case.gpu.name in gpus_of_any_mode else "in any mode"
             always = (Reason("gpu", f"gpu-specs was not fitted on it {where}", 1.0), *always)
-        return tuple(
-            (*always, *size_reasons) for size_reasons in _beyond("gpu-specs", case.batch_sizes, low, high)
-        )
+        return tuple((*always, *at_size) for at_size in _beyond("gpu-specs", case.batch_sizes, low, high))
 
     def half_width(self, case: Case) -> float:
         """Half width of the interval of ln time: that of unseen GPUs unless the GPU was fitted in the mode."""
@@ -275,7 +266,11 @@ class GpuSpecs(_LinearStudy):
         if missing:
             raise OutOfRangeError(f"no data sheet gives {', '.join(missing)} of {case.gpu.name}. {INSTEAD}.")
         if _words(case.mode) not in self.modes_:
-            raise _not_fitted("gpu-specs", _words(case.mode), tuple(self.modes_))
+            modes = "; ".join(map(_in_words, self.modes_)) or "in no mode of this model"
+            raise OutOfRangeError(
+                f"gpu-specs was not fitted in {_in_words(_words(case.mode))}; fitted: {modes}. Ask for one of these, "
+                "or leave the method out."
+            )
         return self.modes_[_words(case.mode)]
 
     def _learned(self) -> dict[str, Any]:
@@ -450,9 +445,7 @@ class ProxyTimes(_LinearStudy):
         if _key(case) not in self.laws_:
             always = (Reason("cnn", "proxy-times was fitted on other CNNs in this mode", 1.0), *always)
         low, high, _ = self.ranges_.get(_key(case), (*proxies.range(), ()))
-        return tuple(
-            (*always, *size_reasons) for size_reasons in _beyond("proxy-times", case.batch_sizes, low, high)
-        )
+        return tuple((*always, *at_size) for at_size in _beyond("proxy-times", case.batch_sizes, low, high))
 
     def half_width(self, case: Case) -> float:
         """Half width of ln time: of unseen batch sizes if the CNN was measured on the GPU, else of unseen GPUs.
@@ -619,9 +612,9 @@ def _measured(X: pd.DataFrame, times: Floats) -> dict[tuple[str, ModeWords], _Pr
     return {
         where: _Proxies(
             float(np.median(hosts[where])),
-            {name: _curve(curves_by_name[name]) for name in sorted(curves_by_name)},
+            {name: _curve(curves[name]) for name in sorted(curves)},
         )
-        for where, curves_by_name in points.items()
+        for where, curves in points.items()
     }
 
 

@@ -72,9 +72,7 @@ class Spread:
     def variance(self, is_new: bool | NDArray[np.bool_], steps: Array | float, shares: Shares) -> Array:
         """Variance of ln time; arguments broadcast."""
         design = _design(np.asarray(is_new), np.asarray(steps, dtype=float), shares)
-        return np.asarray(
-            sum(variance_part * column for variance_part, column in zip(astuple(self), design, strict=True))
-        )
+        return np.asarray(sum(size * column for size, column in zip(astuple(self), design, strict=True)))
 
 
 def _design(is_new: Array, steps: Array, shares: Shares) -> list[Array]:
@@ -366,7 +364,7 @@ def calibrate(
         kind: [_left_out(sites, np.array(machines, dtype=np.str_), times, refit, group) for group in groups]
         for kind, groups in _held_out(sites, seed).items()
     }
-    everything = [left_out for parts in held.values() for left_out in parts]
+    everything = [fold for parts in held.values() for fold in parts]
     uncalibrated = Calibration(
         gpus=tuple(sorted({gpu.name for gpu in sites.gpus})),
         cnns=tuple(sorted(set(sites.cnns))),
@@ -374,30 +372,24 @@ def calibrate(
     )
     if not everything:
         return uncalibrated
-    joined = _Parts.joined([left_out.parts for left_out in everything])
+    joined = _Parts.joined([fold.parts for fold in everything])
     without = joined.shares._replace(kernel=np.zeros(joined.residual.size))
     spread = replace(fit_spread(*joined._replace(shares=without)), kernel=0.0)
-    of_known = (
-        [left_out.of_known() for left_out in held["cnn"] if left_out.is_known.any()]
-        or held["cnn"]
-        or everything
-    )
-    cnn_spread = fit_spread(*_Parts.joined([left_out.parts for left_out in of_known]))
+    of_known = [fold.of_known() for fold in held["cnn"] if fold.is_known.any()] or held["cnn"] or everything
+    cnn_spread = fit_spread(*_Parts.joined([fold.parts for fold in of_known]))
     variances: dict[str, dict[str, float]] = {}
     factors = {
-        _PLAIN: _factors([left_out.plain(spread) for left_out in everything]),
-        _NEW_CNN: _factors([left_out.plain(cnn_spread) for left_out in of_known]),
+        _PLAIN: _factors([fold.plain(spread) for fold in everything]),
+        _NEW_CNN: _factors([fold.plain(cnn_spread) for fold in of_known]),
     }
     for kind, parts in held.items():
         if not parts:
             continue
-        left = sites.take(np.concatenate([left_out.group for left_out in parts]))
-        residual = np.concatenate([left_out.parts.residual for left_out in parts])
+        left = sites.take(np.concatenate([fold.group for fold in parts]))
+        residual = np.concatenate([fold.parts.residual for fold in parts])
         names = PARTS if kind == "gpu" else PARTS[1:]
         variances[kind] = fit_variances(left, residual, names, seed)
-        factors[f"anchored-{kind}"] = _factors(
-            [left_out.anchored(sites, variances[kind]) for left_out in parts]
-        )
+        factors[f"anchored-{kind}"] = _factors([fold.anchored(sites, variances[kind]) for fold in parts])
     return replace(
         uncalibrated,
         spread=spread,
@@ -419,14 +411,14 @@ class _Parts(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[_Parts]) -> _Parts:
         """All rows of these parts."""
-        is_new, steps, residual, weight = (
-            np.concatenate([getattr(parts_of_group, name) for parts_of_group in parts])
-            for name in ("is_new", "steps", "residual", "weight")
-        )
-        shares = Shares(
-            *map(np.concatenate, zip(*(parts_of_group.shares for parts_of_group in parts), strict=True))
-        )
-        return cls(is_new, steps, shares, residual, weight)
+        columns = zip(*parts, strict=True)
+        is_new, steps, shares, residual, weight = (np.concatenate(column, axis=-1) for column in columns)
+        return cls(is_new, steps, Shares(*shares), residual, weight)
+
+    def take(self, rows: NDArray[np.bool_]) -> _Parts:
+        """The parts of these rows."""
+        shares = Shares(*(share[rows] for share in self.shares))
+        return _Parts(self.is_new[rows], self.steps[rows], shares, self.residual[rows], self.weight[rows])
 
 
 _Score = tuple[Array, Array, Array]  # residual, variance, weight
@@ -434,6 +426,8 @@ _Score = tuple[Array, Array, Array]  # residual, variance, weight
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LeftOut:
+    """Rows left out of one refit, the rows kept with their residuals, and where deviations answered."""
+
     group: NDArray[np.intp]
     kept: NDArray[np.intp]
     kept_residual: Array
@@ -442,24 +436,18 @@ class _LeftOut:
 
     def of_known(self) -> _LeftOut:
         """The left-out rows whose GPU has deviations."""
-        here = self.is_known
-        parts = self.parts
-        shares = Shares(*(share[here] for share in parts.shares))
-        known_parts = _Parts(
-            parts.is_new[here], parts.steps[here], shares, parts.residual[here], parts.weight[here]
-        )
-        return replace(self, group=self.group[here], parts=known_parts, is_known=here[here])
+        rows = self.is_known
+        return replace(self, group=self.group[rows], parts=self.parts.take(rows), is_known=rows[rows])
 
     def plain(self, spread: Spread) -> _Score:
         """Scores of predictions from only specifications."""
-        parts = self.parts
-        return parts.residual, spread.variance(parts.is_new > 0, parts.steps, parts.shares), parts.weight
+        is_new, steps, shares, residual, weight = self.parts
+        return residual, spread.variance(is_new > 0, steps, shares), weight
 
     def anchored(self, sites: Locations, variances: dict[str, float]) -> _Score:
         """Scores of predictions corrected by the residuals of the rows that were kept."""
-        mean, variance = gp_posterior(
-            sites.take(self.kept), self.kept_residual, sites.take(self.group), variances
-        )
+        known, wanted = sites.take(self.kept), sites.take(self.group)
+        mean, variance = gp_posterior(known, self.kept_residual, wanted, variances)
         return self.parts.residual - mean, variance, self.parts.weight
 
 

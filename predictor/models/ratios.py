@@ -212,8 +212,7 @@ def scale_by_ratios(base: IterationForecast, change: Change) -> IterationForecas
         gpu_high_ms=busy * np.exp(gpu_high),
         split=split,
         extrapolates=tuple(
-            (*size_reasons, *added)
-            for size_reasons, added in zip(base.extrapolates, change.reasons, strict=True)
+            (*at_size, *added) for at_size, added in zip(base.extrapolates, change.reasons, strict=True)
         ),
     )
 

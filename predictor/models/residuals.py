@@ -283,8 +283,16 @@ def check_not_absurd(anchors: Sequence[Anchor], residual: Array) -> None:
 
     OutOfRangeError.
     """
-    for anchor, r in zip(anchors, residual, strict=True):
-        _check_not_absurd(anchor, float(r))
+    for anchor, residual_of_run in zip(anchors, residual.tolist(), strict=True):
+        if anchor.of_table or abs(residual_of_run) <= math.log(_ABSURD):
+            continue
+        ratio = math.exp(residual_of_run)
+        raise OutOfRangeError(
+            f"the anchor's iteration of {anchor.iteration_time_ms:.6g} ms on {anchor.gpu} at batch {anchor.batch_size} "
+            f"is {ratio:.2g} times the model's own time, {anchor.iteration_time_ms / ratio:.3g} ms. Check its unit: "
+            "iteration_time_ms is in milliseconds, epoch_time_s in seconds; an anchor may differ by a factor of "
+            f"{_ABSURD:,.0f}."
+        )
 
 
 def far_anchors(anchors: Sequence[Anchor], residual: Array, variance: float) -> list[Reason]:
@@ -301,14 +309,3 @@ def far_anchors(anchors: Sequence[Anchor], residual: Array, variance: float) -> 
             f"{anchor.batch_size}{more_text}, more than its errors explain: check its unit and mode",
         )
     ]
-
-
-def _check_not_absurd(anchor: Anchor, residual: float) -> None:
-    if anchor.of_table or abs(residual) <= math.log(_ABSURD):
-        return
-    own_ms = anchor.iteration_time_ms / math.exp(residual)
-    raise OutOfRangeError(
-        f"the anchor's iteration of {anchor.iteration_time_ms:.6g} ms on {anchor.gpu} at batch {anchor.batch_size} is "
-        f"{math.exp(residual):.2g} times the model's own time, {own_ms:.3g} ms. Check its unit: iteration_time_ms is "
-        f"in milliseconds, epoch_time_s in seconds; an anchor may differ by a factor of {_ABSURD:,.0f}."
-    )

@@ -67,6 +67,23 @@ _UNTUNED_RUN = Reason(
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Question:
+    """Arguments of `Model.forecasts` that are the same on all devices."""
+
+    table: LayerTable
+    batches: Array
+    anchors: Sequence[Anchor]
+    method: str
+    host: str | HostMeasurement | None
+    from_host: bool
+
+    def case(self, gpu: Gpu, mode: Mode) -> Case:
+        """The question on one device."""
+        table = self.table
+        return Case(table.cnn, table.image_size, table, gpu, mode, self.batches, self.anchors)
+
+
 @dataclass(eq=False)
 class Model(Epochs):
     """The law of specifications, operators measured on GPUs, and what was measured; the fields of the JSON file.
@@ -174,41 +191,29 @@ class Model(Epochs):
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
+        question = _Question(table, batches, anchors, method, host, from_host)
         positions: dict[Mode, list[int]] = {}
         for position, (_, mode) in enumerate(devices):
             positions.setdefault(mode, []).append(position)
         by_position: dict[int, IterationForecast] = {}
         for mode, own in positions.items():
             check_stop()
-            gpus = [devices[position][0] for position in own]
-            answers = self._in_mode(table, gpus, mode, batches, anchors, method, host, from_host=from_host)
+            answers = self._in_mode(question, [devices[position][0] for position in own], mode)
             by_position |= zip(own, (_with_waits(answer, table, mode) for answer in answers), strict=True)
         return [by_position[position] for position in range(len(devices))]
 
-    def _in_mode(
-        self,
-        table: LayerTable,
-        gpus: Sequence[Gpu],
-        mode: Mode,
-        batches: Array,
-        anchors: Sequence[Anchor],
-        method: str,
-        host: str | HostMeasurement | None,
-        *,
-        from_host: bool,
-    ) -> list[IterationForecast]:
+    def _in_mode(self, question: _Question, gpus: Sequence[Gpu], mode: Mode) -> list[IterationForecast]:
         """Forecast on each GPU in one mode: from its operators where they were measured, else from specifications."""
         if mode.is_compiled:
-            return self._by_ratios(COMPILED, table, gpus, mode, batches, anchors, method, host)
+            return self._by_ratios(COMPILED, question, gpus, mode)
+        method, host = question.method, question.host
         devices = self._measured_or_plain([(gpu, mode) for gpu in gpus])
         answers: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
-        for position, layers in enumerate(self._layers(devices, method, anchors)):
-            gpu, own = devices[position]
+        for position, layers in enumerate(self._layers(devices, method, question.anchors)):
             if layers is not None:
                 check_stop()
-                case = Case(table.cnn, table.image_size, table, gpu, own, batches, anchors)
-                answer = self._by_layers(layers, case, method, host)
+                answer = self._by_layers(layers, question.case(*devices[position]), method, host)
                 if isinstance(answer, IterationForecast):
                     answers[position] = answer
                 else:
@@ -216,20 +221,16 @@ class Model(Epochs):
         tuned = {position for position in answers if devices[position][1].autotune}
         left = [position for position in range(len(devices)) if position not in answers]
         unmeasured, plain = [gpus[position] for position in left], replace(mode, autotune=False)
-        runs = [
-            layer_models for layer_models in anchors if method != "roofline" and not is_cpu(layer_models.gpu)
-        ]
-        if left and mode.framework == "chainer" and not self._knows("chainer"):
-            specified = self._by_ratios(
-                CHAINER_BY_PYTORCH, table, unmeasured, plain, batches, runs, method, pytorch_host(host)
-            )
+        runs = [anchor for anchor in question.anchors if method != "roofline" and not is_cpu(anchor.gpu)]
+        of_runs = replace(question, anchors=runs)
+        if left and mode.framework == "chainer" and all(words[0] != "chainer" for words in self.ranges.modes):
+            of_runs = replace(of_runs, host=pytorch_host(host))
+            specified = self._by_ratios(CHAINER_BY_PYTORCH, of_runs, unmeasured, plain)
         else:
-            specified = self._by_specifications(
-                table, unmeasured, plain, batches, runs, host, from_host=from_host
-            )
+            specified = self._by_specifications(of_runs, unmeasured, plain)
         answers |= {
-            position: _doubted(layer_models, doubts.get(position))
-            for position, layer_models in zip(left, specified, strict=True)
+            position: _doubted(forecast, doubts.get(position))
+            for position, forecast in zip(left, specified, strict=True)
         }
         return [
             _untuned(answers[position], has_runs=bool(runs))
@@ -244,55 +245,40 @@ class Model(Epochs):
         return replace(self, roofline=self.roofline.with_law(law))
 
     def _by_ratios(
-        self,
-        derived: DerivedMode,
-        table: LayerTable,
-        gpus: Sequence[Gpu],
-        mode: Mode,
-        batches: Array,
-        anchors: Sequence[Anchor],
-        method: str,
-        host: str | HostMeasurement | None,
+        self, derived: DerivedMode, question: _Question, gpus: Sequence[Gpu], mode: Mode
     ) -> list[IterationForecast]:
         """Forecasts in a mode that ratios derive from another one; anchors are runs in the derived mode."""
-        base = [(gpu, derived.known_mode(table, gpu, mode)) for gpu in gpus]
-        alike = self._as_known(derived, anchors, table, mode, host)
-        base_answers = self.forecasts(table, base, batches, alike, method, host)
-        plain = self.forecasts(table, base, batches, host=host) if alike else base_answers
-        shares = self._host_shares(derived, table, gpus, mode, host)
+        table, batches, host = question.table, question.batches, question.host
+        known = [(gpu, derived.known_mode(table, gpu, mode)) for gpu in gpus]
+        converted = self._anchors_in_known_mode(derived, question, mode)
+        bases = self.forecasts(table, known, batches, converted, question.method, host)
+        plain = self.forecasts(table, known, batches, host=host) if converted else bases
+        shares = self._host_shares(derived, question, gpus, mode)
         return [
-            derived.forecast(answer, table, gpu, mode, batches, share, uncorrected=uncorrected)
-            for answer, uncorrected, gpu, share in zip(base_answers, plain, gpus, shares, strict=True)
+            derived.forecast(base, table, gpu, mode, batches, share, uncorrected=uncorrected)
+            for base, uncorrected, gpu, share in zip(bases, plain, gpus, shares, strict=True)
         ]
 
     def _host_shares(
-        self,
-        derived: DerivedMode,
-        table: LayerTable,
-        gpus: Sequence[Gpu],
-        mode: Mode,
-        host: str | HostMeasurement | None,
+        self, derived: DerivedMode, question: _Question, gpus: Sequence[Gpu], mode: Mode
     ) -> list[float]:
         """Host time in `derived.own_mode` over that in its `known_mode`, for each GPU."""
         own = [(gpu, derived.own_mode(mode)) for gpu in gpus]
-        turned = [(gpu, derived.known_mode(table, gpu, mode)) for gpu in gpus]
-        if own == turned or mode.replays:
+        known = [(gpu, derived.known_mode(question.table, gpu, mode)) for gpu in gpus]
+        if own == known or mode.replays:
             return [1.0] * len(gpus)
-        both = (self.forecasts(table, base_devices, [1], host=host) for base_devices in (own, turned))
-        return [
-            float(own_mode.host_time_ms[0] / base_mode.host_time_ms[0])
-            for own_mode, base_mode in zip(*both, strict=True)
-        ]
+        own_ms, known_ms = (
+            [
+                answer.host_time_ms[0]
+                for answer in self.forecasts(question.table, devices, [1], host=question.host)
+            ]
+            for devices in (own, known)
+        )
+        return [float(ms / base_ms) for ms, base_ms in zip(own_ms, known_ms, strict=True)]
 
-    def _as_known(
-        self,
-        derived: DerivedMode,
-        anchors: Sequence[Anchor],
-        table: LayerTable,
-        mode: Mode,
-        host: str | HostMeasurement | None,
-    ) -> list[Anchor]:
+    def _anchors_in_known_mode(self, derived: DerivedMode, question: _Question, mode: Mode) -> list[Anchor]:
         """The anchors converted to `derived.known_mode`: their times over the predicted ratio of the two modes."""
+        table, anchors = question.table, question.anchors
         positions: dict[tuple[str, str | None], list[int]] = {}
         for position, anchor in enumerate(anchors):
             positions.setdefault((anchor.gpu, anchor.precision), []).append(position)
@@ -301,21 +287,17 @@ class Model(Epochs):
             gpu, run_mode = find_gpu(name), replace(mode, precision=precision or mode.precision)
             start = derived.known_mode(table, gpu, run_mode)
             batches = np.array([float(anchors[position].batch_size) for position in own])
-            base = self.forecast(table, gpu, start, batches, (), "auto", host)
-            (share,) = self._host_shares(derived, table, [gpu], run_mode, host)
+            base = self.forecast(table, gpu, start, batches, (), "auto", question.host)
+            (share,) = self._host_shares(derived, question, [gpu], run_mode)
             changed = derived.forecast(base, table, gpu, run_mode, batches, share)
             ratios = changed.iteration_time_ms / base.iteration_time_ms
             for position, ratio in zip(own, ratios.tolist(), strict=True):
-                anchor = anchors[position]
-                time_ms = anchor.iteration_time_ms / ratio
+                time_ms = anchors[position].iteration_time_ms / ratio
+                precision_of_start = precision and start.precision
                 converted[position] = replace(
-                    anchor, iteration_time_ms=time_ms, precision=precision and start.precision
+                    anchors[position], iteration_time_ms=time_ms, precision=precision_of_start
                 )
         return [converted[position] for position in range(len(anchors))]
-
-    def _knows(self, framework: str) -> bool:
-        """Whether a framework is among the training data."""
-        return any(words[0] == framework for words in self.ranges.modes)
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""
@@ -327,8 +309,8 @@ class Model(Epochs):
             return devices
         tuned = self.layers.find_each([library_mode(gpu, mode) for gpu, mode in devices])
         return [
-            _plain(*device) if layers is None else device
-            for device, layers in zip(devices, tuned, strict=True)
+            (gpu, replace(mode, autotune=False)) if layers is None else (gpu, mode)
+            for (gpu, mode), layers in zip(devices, tuned, strict=True)
         ]
 
     def _by_layers(
@@ -356,44 +338,31 @@ class Model(Epochs):
         known_ms = self.roofline.host_ms(replace(case, measuring=measuring))
         return forecast_by_layers(layers, case, sums, str(host), known_ms)
 
-    def _specified(self, case: Case) -> IterationForecast:
-        """The forecast of the case from only specifications, without autotuning."""
-        plain = replace(case, mode=replace(case.mode, autotune=False), anchors=())
-        return self.roofline.forecasts([plain])[0]
-
     def _sums(self, layers: LayerModel, case: Case) -> OperatorTotals:
         """Totals of a case's operators, those that specifications know better with the specifications' time."""
         sums = layers.sums(case)
         if not sums.want_specifications:
             return sums
-        by_class = self._specified(case)
+        plain = replace(case, mode=replace(case.mode, autotune=False), anchors=())
+        (by_class,) = self.roofline.forecasts([plain])
         half_width = np.log(by_class.gpu_high_ms / by_class.gpu_time_ms)
         return sums.with_specified(operator_classes_of(by_class.class_ms), half_width)
 
     def _by_specifications(
-        self,
-        table: LayerTable,
-        gpus: Sequence[Gpu],
-        mode: Mode,
-        batches: Array,
-        anchors: Sequence[Anchor],
-        host: str | HostMeasurement | None,
-        *,
-        from_host: bool,
+        self, question: _Question, gpus: Sequence[Gpu], mode: Mode
     ) -> list[IterationForecast]:
         """Forecasts from GPU specifications, corrected by anchors if given."""
         if not gpus:
             return []
-        roofline = self.roofline
-        for anchor in anchors:
-            check_image_size(anchor, table)
+        for anchor in question.anchors:
+            check_image_size(anchor, question.table)
             check_precision(find_gpu(anchor.gpu), anchor.precision or mode.precision)
-        measuring = measuring_on(host, table, mode, roofline.law_)
-        measuring = measuring._replace(copies=from_host and mode.framework in self.fed_frameworks)
-        cases = [
-            Case(table.cnn, table.image_size, table, gpu, mode, batches, anchors, measuring) for gpu in gpus
-        ]
-        return roofline.forecasts(cases)
+        measuring = measuring_on(question.host, question.table, mode, self.roofline.law_)
+        copies = question.from_host and mode.framework in self.fed_frameworks
+        measuring = measuring._replace(copies=copies)
+        return self.roofline.forecasts(
+            [replace(question.case(gpu, mode), measuring=measuring) for gpu in gpus]
+        )
 
     def hosts(self) -> list[str]:
         """Names of the hosts in the training data."""
@@ -414,13 +383,8 @@ class Model(Epochs):
 
     def _not_measured(self, gpu: Gpu, mode: Mode) -> OutOfRangeError:
         if is_cpu(gpu.name):
-            of_cpu = [
-                mode_of_library for mode_of_library in self.layers.added if mode_of_library.gpu == gpu.name
-            ]
-            measured = [
-                f"{mode_of_library.framework}, {mode_of_library.precision}, {mode_of_library.memory_format}"
-                for mode_of_library in of_cpu
-            ]
+            of_cpu = [key for key in self.layers.added if key.gpu == gpu.name]
+            measured = [f"{key.framework}, {key.precision}, {key.memory_format}" for key in of_cpu]
             return OutOfRangeError(
                 f"{gpu.name} is predicted from operators measured on it, in {mode.framework}, {mode.precision}, "
                 f"{mode.memory_format}; measured: {' and '.join(measured) or 'nothing'}. Measure some, `epochcast "
@@ -433,10 +397,6 @@ class Model(Epochs):
             f"measured: {', '.join(self.layers.modes()) or 'nothing'}. "
             "Measure some with `epochcast profile --preset quick` and pass the table as measurements."
         )
-
-
-def _plain(gpu: Gpu, mode: Mode) -> tuple[Gpu, Mode]:
-    return gpu, replace(mode, autotune=False)
 
 
 def _untuned(forecast: IterationForecast, *, has_runs: bool) -> IterationForecast:
@@ -472,9 +432,7 @@ def _doubted(forecast: IterationForecast, doubt: Reason | None) -> IterationFore
     """The forecast with one more reason for caution."""
     if doubt is None:
         return forecast
-    return replace(
-        forecast, extrapolates=tuple((*size_reasons, doubt) for size_reasons in forecast.extrapolates)
-    )
+    return replace(forecast, extrapolates=tuple((*at_size, doubt) for at_size in forecast.extrapolates))
 
 
 @lru_cache(maxsize=8)

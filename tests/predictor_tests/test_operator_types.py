@@ -24,7 +24,7 @@ ALLOWED = (
     "predictor/measurements/published",  # names of types in other people's tables
     "predictor/operators/kernels.py",  # classes of the fitted roofline, some of which share a type's name
     "predictor/models/compiled.py",  # classes of operators, and the types whose bytes its ratios were fitted with
-    "predictor/models/layer_times/ladder.py",  # types that one card measured and others take over
+    "predictor/models/layer_times/fit.py",  # types that one card measured and others take over
     "predictor/models/fit.py",  # types that the law was fitted on: a new one in the registry changes no fit
     "predictor/answers",  # classes of operators, some of which share a type's name
     "proxy_cnns/backends",

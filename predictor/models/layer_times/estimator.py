@@ -16,12 +16,11 @@ from predictor.measurements.schema import is_set
 from predictor.models.base import Case, Floats, Predictor, times_of
 from predictor.models.forecast import IterationForecast
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
-from predictor.models.layer_times.fit import LayerRows, fit_laws, with_forests
-from predictor.models.layer_times.ladder import with_bases, with_volumes
+from predictor.models.layer_times.fit import LayerRows, fit_laws, with_bases, with_forests, with_volumes
 from predictor.models.layer_times.law import SummingLaw
-from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary
+from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary, OperatorSource
 from predictor.models.layer_times.served import forecast_by_layers
-from predictor.models.layer_times.times import DeviceMode, OperatorSource
+from predictor.models.layer_times.times import DeviceMode
 from predictor.operator_types import RECURRENT_TYPES
 from predictor.operators.operators import Operator, has_small_windows, in_fp32, is_product, operator_from_row
 from predictor.operators.work import operator_class
@@ -248,29 +247,23 @@ def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
 
 def modes_of(frame: pd.DataFrame) -> list[DeviceMode]:
     """GPU and mode of every row; missing columns and values get the defaults."""
-    usual = DeviceMode("")
-    columns: list[list[Any]] = [frame["gpu"].astype(str).tolist()]
-    for name in ("framework", "precision", "memory_format"):
-        default = getattr(usual, name)
-        values = frame[name].tolist() if name in frame else [default] * len(frame)
-        columns.append([value if isinstance(value, str) and value else default for value in values])
-    columns.append(is_set(frame, "autotune").tolist())
-    rows = list(zip(*columns, strict=True))
+    words = (_words(frame, name) for name in ("framework", "precision", "memory_format"))
+    rows = list(zip(frame["gpu"].astype(str), *words, is_set(frame, "autotune").tolist(), strict=True))
     made = {row: DeviceMode(*row) for row in set(rows)}
     return [made[row] for row in rows]
 
 
 def fp32_products_of(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """Which rows were measured in TF32 with matrix products in fp32, (n_rows,); unknown is PyTorch's default."""
-    names = ("framework", "precision", "float32_matmul_precision")
-    usual = DeviceMode("")
-    words = (
-        [value if isinstance(value, str) and value else getattr(usual, name, "") for value in frame[name]]
-        if name in frame
-        else [getattr(usual, name, "")] * len(frame)
-        for name in names
-    )
+    words = (_words(frame, name) for name in ("framework", "precision", "float32_matmul_precision"))
     return np.array([products_in_fp32(*row) for row in zip(*words, strict=True)], dtype=bool)
+
+
+def _words(frame: pd.DataFrame, column: str) -> list[str]:
+    """Words of a column; missing ones are the default of `DeviceMode`, or empty."""
+    default = getattr(DeviceMode(""), column, "")
+    values = frame[column].tolist() if column in frame else [None] * len(frame)
+    return [value if isinstance(value, str) and value else default for value in values]
 
 
 def _is_operator(frame: pd.DataFrame) -> NDArray[np.bool_]:

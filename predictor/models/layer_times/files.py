@@ -26,11 +26,14 @@ from predictor.errors import ArtifactError, SchemaError
 from predictor.files import content_of, is_written_through, replace_file
 from predictor.models.base import Case, table_of
 from predictor.models.layer_times.interpolation import Forest
-from predictor.models.layer_times.ladder import cards_of_the_chip
 from predictor.models.layer_times.law import OperatorTotals, SummingLaw, layer_sums
-from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.library import (
+    CarriedOver,
+    OperatorLibrary,
+    OperatorSource,
+    cards_of_the_chip,
+)
 from predictor.models.layer_times.times import DeviceMode
-from predictor.models.layer_times.transfer import CarriedOver
 from predictor.operators.operators import Operator
 
 FORMAT_VERSION = 3
@@ -49,7 +52,7 @@ _STORED = tuple(entry for entry in fields(Operator) if entry.name not in _AS_MEA
 class LayerModel:
     """Operator times of one GPU and mode, measured there or carried over to it, with their fitted weights."""
 
-    library: OperatorLibrary | CarriedOver
+    library: OperatorSource
     law: SummingLaw
 
     def sums(self, case: Case) -> OperatorTotals:
@@ -316,7 +319,7 @@ def _chip_in(mode: DeviceMode, names: frozenset[str]) -> bool:
     return any(_file_name(card_mode) in names for card_mode in (mode, *cards_of_the_chip(mode)))
 
 
-def _likeness(library: OperatorLibrary | CarriedOver, mode: DeviceMode) -> tuple[bool, int]:
+def _likeness(library: OperatorSource, mode: DeviceMode) -> tuple[bool, int]:
     """Whether the cards compute alike, then the number of measured times."""
     return design_of(find_gpu(library.mode.gpu)) == design_of(find_gpu(mode.gpu)), library.n_measured
 
@@ -336,9 +339,7 @@ def _stored_columns(stored: Mapping[str, list[Any]]) -> list[list[Any]]:
     ]
 
 
-def _source(
-    mode: DeviceMode, measured: Callable[[DeviceMode], LayerModel | None]
-) -> OperatorLibrary | CarriedOver:
+def _source(mode: DeviceMode, measured: Callable[[DeviceMode], LayerModel | None]) -> OperatorSource:
     model = measured(mode)
     if model is None:
         raise ValueError(f"the base {mode} is missing")

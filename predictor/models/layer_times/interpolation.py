@@ -381,6 +381,8 @@ FEATURES = (
 """Columns of `forest_features`. A file of trees names its own, so that a type entered later shifts none."""
 
 _LEAF = -1
+_NODES = ("roots", "left", "right")  # arrays of numbers of nodes
+_ARRAYS = ("roots", "feature", "threshold", "left", "right", "value")
 _DIGITS = 5  # of ln(time / base)
 
 
@@ -420,24 +422,18 @@ class Forest:
     @classmethod
     def mean(cls, forests: Sequence[Forest]) -> Forest:
         """One forest that predicts the mean of several."""
-        n = len(forests)
-        sizes = [forest.feature.size for forest in forests]
-        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-        moved = {
+        offsets = np.cumsum([0, *(forest.feature.size for forest in forests[:-1])]).astype(np.int32)
+        joined = {
             name: np.concatenate(
-                [getattr(forest, name) + offset for forest, offset in zip(forests, offsets, strict=True)]
-            ).astype(np.int32)
-            for name in ("roots", "left", "right")
+                [
+                    getattr(forest, name) + offset * (name in _NODES)
+                    for forest, offset in zip(forests, offsets, strict=True)
+                ]
+            )
+            for name in _ARRAYS
         }
-        return cls(
-            float(np.mean([forest.start for forest in forests])),
-            moved["roots"],
-            np.concatenate([forest.feature for forest in forests]),
-            np.concatenate([forest.threshold for forest in forests]),
-            moved["left"],
-            moved["right"],
-            np.concatenate([forest.value for forest in forests]) / n,
-        )
+        start = float(np.mean([forest.start for forest in forests]))
+        return cls(start, **joined | {"value": joined["value"] / len(forests)})
 
     def rounded(self) -> Forest:
         """Leaves with fewer digits; thresholds keep theirs, since rows lie on them or next to them."""
@@ -445,16 +441,8 @@ class Forest:
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers."""
-        return {
-            "features": list(FEATURES),
-            "start": self.start,
-            "roots": self.roots.tolist(),
-            "feature": self.feature.tolist(),
-            "threshold": self.threshold.tolist(),
-            "left": self.left.tolist(),
-            "right": self.right.tolist(),
-            "value": self.value.tolist(),
-        }
+        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        return {"features": list(FEATURES), "start": self.start} | arrays
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Forest:
@@ -462,36 +450,26 @@ class Forest:
 
         ArtifactError if its features are not `FEATURES`; ValueError if the numbers do not describe a forest.
         """
-        places = _places_of(stored["features"])
-        integers = {
-            name: np.array(stored[name], dtype=np.int32) for name in ("roots", "feature", "left", "right")
+        places, start = _places_of(stored["features"]), float(stored["start"])
+        arrays: dict[str, Any] = {
+            name: np.array(stored[name], dtype=float if name in ("threshold", "value") else np.int32)
+            for name in _ARRAYS
         }
-        split, value = (np.array(stored[name], dtype=float) for name in ("threshold", "value"))
-        n = value.size
-        children = np.concatenate([integers["left"], integers["right"]])[
-            np.tile(integers["feature"] != _LEAF, 2)
-        ]
-        inner = np.flatnonzero(integers["feature"] != _LEAF)
+        roots, feature, left, right = (arrays[name] for name in ("roots", "feature", "left", "right"))
+        n, inner = feature.size, np.flatnonzero(feature != _LEAF)
+        if any(values.size != n for name, values in arrays.items() if name != "roots"):
+            raise ValueError("the trees are damaged")
+        children = np.stack([left, right])[:, inner]
         if (
-            any(integers[name].size != n for name in ("feature", "left", "right"))
-            or split.size != n
-            or not np.isfinite(np.concatenate([split, value, [float(stored["start"])]])).all()
-            or not ((integers["feature"] >= _LEAF) & (integers["feature"] < places.size)).all()
-            or not ((integers["roots"] >= 0) & (integers["roots"] < n)).all()
-            or (children.size and not (children < n).all())
-            or not (
-                np.minimum(integers["left"], integers["right"])[inner] > inner
-            ).all()  # children follow their parents: no cycles
+            not np.isfinite([*arrays["threshold"], *arrays["value"], start]).all()
+            or not ((feature >= _LEAF) & (feature < places.size)).all()
+            or not ((roots >= 0) & (roots < n)).all()
+            or not (children < n).all()
+            or not (children.min(axis=0) > inner).all()  # children follow their parents: no cycles
         ):
             raise ValueError("the trees are damaged")
         return cls(
-            float(stored["start"]),
-            integers["roots"],
-            np.where(integers["feature"] == _LEAF, _LEAF, places[integers["feature"]]).astype(np.int32),
-            split,
-            integers["left"],
-            integers["right"],
-            value,
+            start, **arrays | {"feature": np.where(feature == _LEAF, _LEAF, places[feature]).astype(np.int32)}
         )
 
 

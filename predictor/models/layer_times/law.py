@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import ELEMENT_BYTES, is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Kind, Reason
+from predictor.models.layer_times.library import OperatorSource
 from predictor.models.layer_times.times import (
     BEYOND,
     CARRIED,
@@ -22,7 +23,6 @@ from predictor.models.layer_times.times import (
     RUNG_OF,
     UNKNOWN,
     DeviceMode,
-    OperatorSource,
 )
 from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators.operators import Operator, Operators, as_run, in_fp32, operators_of
@@ -196,13 +196,8 @@ class OperatorTotals:
             )
             for i in range(self.sized_ms.shape[2])
         ]
-        by_names = {
-            kinds_and_names: tuple(_reason(kind, names) for kind, names in kinds_and_names)
-            for kinds_and_names in every
-        }
-        return tuple(
-            by_names[kinds_and_names] for kinds_and_names in every
-        )  # batch sizes alike share their tuple
+        by_names = {key: tuple(_reason(kind, names) for kind, names in key) for key in every}
+        return tuple(by_names[key] for key in every)  # batch sizes alike share their tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,14 +313,20 @@ def layer_sums(
     SchemaError if an operator lacks the shape from which its work is computed; the message names it.
     """
     operators, _ = counted_operators(table, fp32_products)
-    counts = _counts_in(table, library.mode.memory_format, library.mode.precision)
-    enqueued = counts if table is table.without_recomputing() else _enqueued(table)
+    mode, rates = library.mode, device_rates(library.mode.gpu, library.mode.precision)
+    half = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
+    counts = _counts(table, channels_last=mode.memory_format == "channels_last", half=half)
+    enqueued = counts if table is table.without_recomputing() else _counts(table, by_host=True)
     batch_sizes = batch_sizes / table.parts
-    running = operators_in(operators, library.mode)
+    running = operators_in(operators, mode)
     times = library.times(running, batch_sizes)
-    weighted = counts[:, None] * (times.gpu_ms + _copies_ms(library, operators, batch_sizes))
+    copied_ms: Array | float = 0.0
+    if mode.framework == "pytorch" and not is_cpu(mode.gpu):
+        copied_ms = copies_ms(operators, batch_sizes, rates, mode.memory_format)
+    weighted = counts[:, None] * (times.gpu_ms + copied_ms)
     class_of, gradients = _classes_of(operators)
-    shares = weighted[:, :, None] * _size_shares(library, operators, batch_sizes)
+    sizes, cache = tuple(batch_sizes.tolist()), device_cache_bytes(mode.gpu)
+    shares = weighted[:, :, None] * _shares_by_size(operators, sizes, rates.element_bytes, cache)
     cell = class_of[:, None] * weighted.shape[1] + np.arange(weighted.shape[1])
     sized = _added(cell[:, :, None] * len(SIZES) + np.arange(len(SIZES)), shares, (len(CLASSES),))
     support = times.beyond.astype(np.intp) % 3 * len(RUNG_OF) + times.shape
@@ -356,14 +357,6 @@ def operators_in(operators: Operators, mode: DeviceMode) -> Operators:
     )
 
 
-def _copies_ms(library: OperatorSource, operators: Operators, batch_sizes: Array) -> Array | float:
-    mode = library.mode
-    if mode.framework != "pytorch" or is_cpu(mode.gpu):
-        return 0.0
-    rates = device_rates(mode.gpu, mode.precision)
-    return copies_ms(operators, batch_sizes, rates, mode.memory_format)
-
-
 def _added(cell: NDArray[np.intp], values: Array, groups: tuple[int, ...]) -> Array:
     """Sums of values by group, (*groups, *values.shape[1:]); `cell`, shaped like `values`, is their place."""
     shape = (*groups, *values.shape[1:])
@@ -373,24 +366,15 @@ def _added(cell: NDArray[np.intp], values: Array, groups: tuple[int, ...]) -> Ar
 @lru_cache(maxsize=256)
 def _classes_of(operators: Operators) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Number of each operator's class, and whether it sums gradients; cached: each card of a chip asks."""
-    numbers = [CLASSES.index(operator_class(operator)) for operator in operators]
-    return np.array(numbers, dtype=np.intp), np.array(
-        [operator.passes == "forward" for operator in operators], bool
-    )
-
-
-def _size_shares(library: OperatorSource, operators: Operators, batch_sizes: Array) -> Array:
-    """Share of each operator at each size, (n_operators, n_batches, len(SIZES)); they sum to 1."""
-    rates = device_rates(library.mode.gpu, library.mode.precision)
-    cache = device_cache_bytes(library.mode.gpu)
-    return _shares_by_size(operators, tuple(batch_sizes.tolist()), rates.element_bytes, cache)
+    numbers = [CLASSES.index(operator_class(op)) for op in operators]
+    return np.array(numbers, dtype=np.intp), np.array([op.passes == "forward" for op in operators], bool)
 
 
 @lru_cache(maxsize=32)
 def _shares_by_size(
     operators: Operators, batch_sizes: tuple[float, ...], element_bytes: int, cache: float | None
 ) -> Array:
-    """Cached: the cards of a chip ask for the same."""
+    """Share of each operator at each size, (n_operators, n_batches, len(SIZES)), which sum to 1; cached."""
     moved = moved_bytes(operators, np.array(batch_sizes), element_bytes)
     doublings = np.log2(np.maximum(moved, 1.0) / cache) if cache else np.full(moved.shape, SIZES[-1])
     step = SIZES[1] - SIZES[0]
@@ -406,18 +390,13 @@ def counted_operators(table: LayerTable, fp32_products: bool = False) -> tuple[O
     return Operators(operators), np.array(list(counted.values()), dtype=float)
 
 
-@lru_cache(maxsize=256)
-def _counts_in(table: LayerTable, memory_format: str, precision: str) -> Array:
-    """How often each of `counted_operators` runs in a mode; cached."""
-    half = ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"]
-    counted = operators_of(table, channels_last=memory_format == "channels_last", half=half)
+@lru_cache(maxsize=512)
+def _counts(
+    table: LayerTable, *, channels_last: bool = False, half: bool = False, by_host: bool = False
+) -> Array:
+    """How often each of `counted_operators` runs, or is enqueued `by_host`; cached. Options as of `operators_of`."""
+    counted = operators_of(table, channels_last=channels_last, half=half, by_host=by_host)
     return np.array(list(counted.values()), dtype=float)
-
-
-@lru_cache(maxsize=256)
-def _enqueued(table: LayerTable) -> Array:
-    """How often the host enqueues each of `counted_operators`; cached."""
-    return np.array(list(operators_of(table, by_host=True).values()), dtype=float)
 
 
 def _reason(kind: int, names: Sequence[str]) -> Reason:

@@ -20,9 +20,8 @@ from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reaso
 from predictor.models.join import join_host, join_shares, sharpness_of
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals
-from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.library import CarriedOver, OperatorLibrary
 from predictor.models.layer_times.times import FARAWAY, UNKNOWN
-from predictor.models.layer_times.transfer import CarriedOver
 from predictor.models.ratios import ratios_of
 from predictor.models.residuals import Runs, check_not_absurd, far_anchors, is_of
 
@@ -119,7 +118,7 @@ def forecast_by_layers(
         below = above = gpu_below = gpu_above = _Z * np.sqrt(left)
         prior = sum(_SERIES.values()) * expected + np.maximum(_NOISE * expected, least)
         far = [far_anchors(own, residual, variance) for variance in prior.tolist()]
-        why = tuple((*size_reasons, *more) for size_reasons, more in zip(why, far, strict=True))
+        why = tuple((*at_size, *more) for at_size, more in zip(why, far, strict=True))
     corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
     middle, busy = parts.total_ms * corrected, parts.gpu_ms * corrected
 
@@ -201,10 +200,8 @@ def _reasons(
     if mode.optimizer not in TIMED_ALIKE:
         common.append(Reason("optimizer", f"operators were measured with {_OPTIMIZER}, not {mode.optimizer}"))
     of_sums = sums.reasons()
-    by_id = {
-        id(size_reasons): (*size_reasons, *common) for size_reasons in of_sums
-    }  # batch sizes share their tuples
-    return tuple(by_id[id(size_reasons)] for size_reasons in of_sums)
+    by_id = {id(at_size): (*at_size, *common) for at_size in of_sums}  # batch sizes share their tuples
+    return tuple(by_id[id(at_size)] for at_size in of_sums)
 
 
 def _residual(

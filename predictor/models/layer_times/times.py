@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from predictor.operators.operators import Operator
 
 Array = NDArray[np.float64]
 
@@ -67,36 +64,3 @@ class OperatorTimes:
         """Where these times have narrower intervals than others, (n_operators, n_batches)."""
         own, its = (times.sureness * len(RUNG_OF) + times.shape for times in (self, rival))
         return np.asarray(own < its)
-
-
-class OperatorSource(Protocol):
-    """Operator times of one GPU and mode: a library measured there, or times carried over to it."""
-
-    @property
-    def mode(self) -> DeviceMode:
-        """GPU and mode of the times."""
-
-    @property
-    def host(self) -> str | None:
-        """The machine on which host times were measured; None if unknown or several."""
-
-    @property
-    def host_mode(self) -> DeviceMode:
-        """GPU and mode of the host times."""
-
-    @property
-    def n_measured(self) -> int:
-        """Number of measured times: operators x batch sizes."""
-
-    @property
-    def origin(self) -> str:
-        """Source of the times in words, for answers."""
-
-    def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
-        """Time of each operator at each batch size."""
-
-    def without(self, operators: Sequence[Operator]) -> OperatorSource:
-        """The source without the measurements of these operators."""
-
-    def __len__(self) -> int:
-        """Return the number of operators measured."""

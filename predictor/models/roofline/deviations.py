@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
@@ -24,7 +23,7 @@ Array = NDArray[np.float64]
 _LEAST_CNNS = 8
 """CNNs measured on a GPU in a mode from which deviations are fitted; six of Lambda's left the law better."""
 _OF_MODE, _OF_GPU = 0.1, 0.05
-_SCALES = {"class": 10.0, "family": 2.0}
+_OF_CLASS, _OF_FAMILY = 10.0, 2.0
 """Standard deviations of levels of classes and families, relative to those of other features."""
 _SIGMA, _BEND = 0.3, 3.0  # of a row's residual; where the loss turns linear, in standard deviations
 _STEPS = 5
@@ -52,7 +51,7 @@ def fit_deviations(iterations: Iterations, cnns: Sequence[str], kept: NDArray[np
     names = np.array(cnns, dtype=np.str_)
     for kind in ("gpu", "gpu_mode"):
         for rows in _modes(iterations.kernels.rows, names, kept, kind):
-            stage = _Stage.of(iterations, rows, kind)
+            stage = _Stage(iterations, rows, kind)
             deviations |= stage.terms(stage.solved())
         if kind == "gpu" and deviations:
             more = iterations.kernels.matrix(BY_GPU, list(deviations))[1] @ np.array(
@@ -67,69 +66,39 @@ def _modes(
 ) -> Iterator[NDArray[np.intp]]:
     """Rows of each mode on GPUs on which enough CNNs were measured in it."""
     labels = [known_as(context) for context in rows.contexts]
-    label = np.array(
-        [labelled[1] if labelled and labelled[0] == kind else "" for labelled in labels], dtype=np.str_
-    )
-    mode = np.array([labelled.rpartition(", ")[2] for labelled in label], dtype=np.str_)
+    label = np.array([name[1] if name and name[0] == kind else "" for name in labels], dtype=np.str_)
+    mode = np.array([name.rpartition(", ")[2] for name in label], dtype=np.str_)
     for of_mode in sorted(set(mode) - {""}):
         here = kept & (mode == of_mode)
         enough = [
-            labelled
-            for labelled in sorted(set(label[here]))
-            if len(set(cnns[here & (label == labelled)])) >= _LEAST_CNNS
+            name for name in sorted(set(label[here])) if len(set(cnns[here & (label == name)])) >= _LEAST_CNNS
         ]
         if enough:
             yield np.flatnonzero(here & np.isin(label, enough))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Stage:
     """Deviations of one mode: coefficients of the mode, then of each of its GPUs."""
 
-    kind: str
-    iterations: Iterations
-    rows: NDArray[np.intp]
-    names: list[tuple[str, str]]
-    features: sp.csr_matrix
-    sums: sp.csr_matrix
-    fp32_ms: Array
-    gain: Array
-    gpus: list[str]
-    gpu: NDArray[np.intp]
-    gpu_of_item: NDArray[np.intp]
-    scale: Array
-
-    @classmethod
-    def of(cls, iterations: Iterations, rows: NDArray[np.intp], kind: str) -> _Stage:
-        """The stage of these rows."""
+    def __init__(self, iterations: Iterations, rows: NDArray[np.intp], kind: str) -> None:
+        self.kind, self.iterations, self.rows = kind, iterations, rows
         sums = iterations.kernels.sums[rows]
         used = np.unique(sums.indices)
-        sums = sums[:, used].tocsr()
-        names, features = iterations.kernels.every_feature(used)
+        self.sums = sums[:, used].tocsr()
+        self.names, self.features = iterations.kernels.every_feature(used)
         labels = [(known_as(iterations.kernels.rows.contexts[row]) or ("", ""))[1] for row in rows]
-        gpus, gpu = np.unique(labels, return_inverse=True)
-        per_item = sums.tocsc()
-        gpu_of_item = gpu[per_item.indices[per_item.indptr[:-1]]]
-        wide = [
-            1.0 if feature != "one" else _SCALES["class" if kernels in FAMILY_OF else "family"]
-            for kernels, feature in names
-        ]
-        scale = np.concatenate([_OF_MODE * np.array(wide), *[_OF_GPU * np.array(wide)] * len(gpus)])
-        fp32_ms, gain = iterations.fp32_ms[used], iterations.gain[used]
-        return cls(
-            kind,
-            iterations,
-            rows,
-            names,
-            features,
-            sums,
-            fp32_ms,
-            gain,
-            gpus.tolist(),
-            gpu,
-            gpu_of_item,
-            scale,
+        gpus, self.gpu = np.unique(labels, return_inverse=True)
+        self.gpus: list[str] = gpus.tolist()
+        per_kernel = self.sums.tocsc()
+        self.gpu_of_kernel = self.gpu[per_kernel.indices[per_kernel.indptr[:-1]]]
+        wide = np.array(
+            [
+                1.0 if feature != "one" else _OF_CLASS if kernels in FAMILY_OF else _OF_FAMILY
+                for kernels, feature in self.names
+            ]
         )
+        self.scale = np.concatenate([_OF_MODE * wide, *[_OF_GPU * wide] * len(gpus)])
+        self.fp32_ms, self.gain = iterations.fp32_ms[used], iterations.gain[used]
 
     def of_gpus(self, x: Array) -> Array:
         """Coefficients of each GPU, of shape (n_gpus, n_features)."""
@@ -139,7 +108,7 @@ class _Stage:
     def state(self, x: Array) -> tuple[Array, Array]:
         """ln(predicted / measured) of each row, and its slopes by the coefficients of the row's GPU."""
         of_gpus = self.features @ self.of_gpus(x).T
-        off = of_gpus[np.arange(of_gpus.shape[0]), self.gpu_of_item]
+        off = of_gpus[np.arange(of_gpus.shape[0]), self.gpu_of_kernel]
         if self.kind == "gpu":
             ms, slope = self.fp32_ms * np.exp(off), np.ones(off.size)
         else:

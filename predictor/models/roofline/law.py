@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import Rates, all_gpus, rates_of
+from predictor.catalogue.devices import all_gpus
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.intervals import Calibration, Shares
 from predictor.models.join import join_host, sharpness_of
@@ -37,6 +38,8 @@ from predictor.models.roofline.terms import (
     conditions_of,
     gained,
     known_as,
+    mapped_rates,
+    rates_of_contexts,
     terms_under,
 )
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
@@ -59,22 +62,17 @@ class IterationTimes:
     unmeasured_ms: Array
     n_kernels: int
 
-    def shares_of_host(self, *, is_new_host: bool) -> Shares:
-        """Shares on which the width of the interval of the host's time depends, of shape (n_contexts, n_batches)."""
-        all_of_it, nothing = np.ones(self.device_ms.shape), np.zeros(self.device_ms.shape)
-        return self._shares(all_of_it, all_of_it * is_new_host, nothing)
-
-    def shares_of_gpu(self) -> Shares:
-        """Shares on which the width of the interval of the GPU's time depends, likewise; none is the host's."""
+    def shares(self, *, of_host: bool, is_new_host: bool = False) -> Shares:
+        """Shares, (n_contexts, n_batches), that the interval of the host's or the GPU's time depends on."""
         nothing = np.zeros(self.device_ms.shape)
-        return self._shares(nothing, nothing, nothing + 1.0)
-
-    def _shares(self, host: Array, new_host: Array, device: Array) -> Shares:
+        host, device = (nothing + 1.0, nothing) if of_host else (nothing, nothing + 1.0)
         own = (self.class_ms[name] for name in DEPTHWISE if name in self.class_ms)
         depthwise, unmeasured = (
-            device * ms / self.device_ms for ms in (sum(own, np.zeros(host.shape)), self.unmeasured_ms)
+            device * ms / self.device_ms for ms in (sum(own, nothing), self.unmeasured_ms)
         )
-        return Shares(host, new_host, depthwise, unmeasured, np.full(host.shape, 1.0 / self.n_kernels))
+        return Shares(
+            host, host * is_new_host, depthwise, unmeasured, np.full(host.shape, 1.0 / self.n_kernels)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +174,8 @@ class RooflineLaw:
     ) -> dict[str, Array]:
         """GPU time of each class in ms, (n_contexts, n_batches); nearly all of an answer's time is spent here."""
         xp = self.arrays.xp
-        rates, (weights, number) = _rates_of_all(contexts, xp), self._weights(contexts)
+        weights, number = self._weights(contexts)
+        rates = mapped_rates(rates_of_contexts(contexts, xp), itemgetter((slice(None), None, None)))
         sizes = xp.asarray(batches)
         class_ms: dict[str, Any] = {}
         for group in _groups(kernels, xp):
@@ -282,16 +281,6 @@ def _places() -> dict[str, slice]:
 
 
 _PLACES = _places()
-
-
-def _rates_of_all(contexts: Sequence[KernelContext], xp: ModuleType) -> Rates:
-    """Peak rates of all GPUs and modes, each an array of shape (n_contexts, 1, 1)."""
-    rates = [rates_of(context.gpu, context.precision, context.fp32_products) for context in contexts]
-    columns: dict[str, Any] = {
-        rate.name: xp.asarray([[[float(getattr(context_rates, rate.name))]] for context_rates in rates])
-        for rate in fields(Rates)
-    }
-    return Rates(**columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,14 +17,13 @@ from predictor.catalogue.hosts import usual_host
 from predictor.errors import SchemaError
 from predictor.models.base import Case, Floats, KnownHost, Predictor, table_of, times_of
 from predictor.models.extrapolation import Ranges, ranges_of, reasons, with_frozen_parts
-from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, widening
+from predictor.models.forecast import COVERAGE, IterationForecast, widening
 from predictor.models.hosts import COUNTED, known_host
 from predictor.models.intervals import Calibration, Predicted, Refit, calibrate, sites_of
 from predictor.models.join import join_host, sharpness_of
 from predictor.models.residuals import Runs, check_not_absurd, far_anchors, prior_variance
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
-from predictor.models.roofline.terms import KernelContext
-from predictor.operators.kernels import Kernels, forward_kernels_of, kernels_of
+from predictor.models.roofline.terms import KernelContext, kernels_of_case
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from predictor.models.roofline.rows import Rows
 
 _ORDER = ("gpu", "cnn", "image_size", "batch_size", "precision", "pass", "iteration_time_ms")
-_FORWARD, _BOTH_PASSES = "forward", "forward_backward"
+_BOTH_PASSES = "forward_backward"
 _KINDS = ("gpu", "precision", "memory_format", "type")
 _HALF_BYTES = 2
 _PASS_WEIGHT, _FORWARD_WEIGHT, _TYPE_WEIGHT = 0.0025, 0.1, 0.03
@@ -101,7 +100,7 @@ class Roofline(Predictor):
             return []
         first, law = cases[0], self.law_
         table, batches = table_of(first), first.batch_sizes
-        contexts = [_context(case) for case in cases]
+        contexts = [KernelContext.of(case) for case in cases]
         times = self._law_times(first, contexts, batches)
         gpus = [case.gpu for case in cases]
         hosts = self._hosts_of(first, gpus)
@@ -112,7 +111,7 @@ class Roofline(Predictor):
             law.calibration.half_widths(gpus, is_known, shares, COVERAGE, is_half)
             if law.calibration.variances
             else np.full(times.device_ms.shape, np.nan)
-            for shares in (times.shares_of_host(is_new_host=is_new_host), times.shares_of_gpu())
+            for shares in (times.shares(of_host=True, is_new_host=is_new_host), times.shares(of_host=False))
         )
         why = reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches)
         host_widths = np.hypot(host_widths, [[host.spread if host else 0.0] for host in hosts])
@@ -130,7 +129,7 @@ class Roofline(Predictor):
                 far = far_anchors(case.anchors, residuals[key], prior)
                 widths[i] = host_widths[i] = width
                 wider[:, i] *= math.prod(reason.widens for reason in far)
-                why[i] = tuple((*size_reasons, *far) for size_reasons in why[i]) if far else why[i]
+                why[i] = tuple((*at_size, *far) for at_size in why[i]) if far else why[i]
         corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
         middle, busy, host_ms = (
             ms * corrected for ms in (times.iteration_ms, times.device_ms, times.host_ms)
@@ -173,7 +172,7 @@ class Roofline(Predictor):
 
     def host_ms(self, case: Case) -> float:
         """Host time in ms of one iteration of a case."""
-        return float(self._law_times(case, [_context(case)], np.ones(1)).host_ms[0, 0])
+        return float(self._law_times(case, [KernelContext.of(case)], np.ones(1)).host_ms[0, 0])
 
     def to_json(self) -> dict[str, Any]:
         """What was learned as plain lists and dicts."""
@@ -197,7 +196,7 @@ class Roofline(Predictor):
         measuring = case.measuring
         hosts = self._hosts_of(case, [context.gpu for context in contexts])
         return self.law_.times(
-            _kernels_of(case),
+            kernels_of_case(case),
             contexts,
             batch_sizes,
             measuring.machine,
@@ -223,8 +222,8 @@ class Roofline(Predictor):
 
         A GPU without terms of its own is answered by the law, so that its anchors elsewhere correct the law.
         """
-        estimator = self if self.law_.knows(_context(case)) else self.with_law(self.law_.of_any_gpu)
-        runs = [_context(case, anchor) for anchor in case.anchors]
+        estimator = self if self.law_.knows(KernelContext.of(case)) else self.with_law(self.law_.of_any_gpu)
+        runs = [KernelContext.of(case, anchor) for anchor in case.anchors]
         contexts = list(dict.fromkeys(runs))
         sizes = list(dict.fromkeys(anchor.batch_size for anchor in case.anchors))
         times = estimator._law_times(case, contexts, sizes).iteration_ms
@@ -346,27 +345,11 @@ class Anchored(Roofline):
         """Whether a run is in the case's mode: in its precision, or both in the default of their GPU."""
         if is_cpu(run.gpu.name):
             return False
-        same = _context(replace(run, gpu=case.gpu, mode=replace(run.mode, precision=case.mode.precision)))
+        same = KernelContext.of(
+            replace(run, gpu=case.gpu, mode=replace(run.mode, precision=case.mode.precision))
+        )
         default = (
             question.mode.precision == default_precision(question.gpu, question.mode.framework)
             for question in (run, case)
         )
-        return same == _context(case) and (run.mode.precision == case.mode.precision or all(default))
-
-
-def _context(case: Case, anchor: Anchor | None = None) -> KernelContext:
-    """GPU and mode of a case's kernels, or of those of its anchor."""
-    gpu, mode = case.gpu, case.mode
-    if anchor is not None:
-        gpu, mode = find_gpu(anchor.gpu), replace(mode, precision=anchor.precision or mode.precision)
-    forward = case.measuring.passes == _FORWARD
-    return KernelContext(
-        gpu, mode.precision, mode.framework, mode.memory_format, mode.xla, forward, mode.fp32_products
-    )
-
-
-def _kernels_of(case: Case) -> Kernels:
-    passes = case.measuring.passes
-    if passes == _FORWARD:
-        return forward_kernels_of(table_of(case))
-    return kernels_of(table_of(case), optimizer=passes == "training")
+        return same == KernelContext.of(case) and (run.mode.precision == case.mode.precision or all(default))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import Rates, find_gpu, rates_of
-from predictor.catalogue.modes import products_in_fp32
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import UNKNOWN, mode_words
 from predictor.cnns.layer_table import PASS_COLUMNS, Layer
-from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_set
+from predictor.models.base import cases_of
 from predictor.models.join import sharpness_of
 from predictor.models.roofline.features import (
     FAMILY_OF,
@@ -29,13 +30,14 @@ from predictor.models.roofline.terms import (
     Term,
     TermTable,
     conditions_of,
+    kernels_of_case,
+    mapped_rates,
+    rates_of_contexts,
     terms_under,
 )
 from predictor.operators.kernels import (
     KERNEL_CLASSES,
     Kernels,
-    forward_kernels_of,
-    kernels_of,
     kernels_of_operator,
 )
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-_FORWARD, _PASSES = "forward", ("forward", "backward_input", "backward_weight")
+_PASSES = ("forward", "backward_input", "backward_weight")
 _BOTH_PASSES = "forward_backward"  # how a framework's operators are timed
 _NOT_SHAPE = (
     *("index", "name", "type", "kind", "inputs", "repeats"),
@@ -52,10 +54,6 @@ _NOT_SHAPE = (
     *PASS_COLUMNS,
 )
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
-_READ = {
-    *("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table", "pass", "type"),
-    *("source", "host", "framework", "memory_format", "float32_matmul_precision", *_SHAPE_COLUMNS),
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +77,7 @@ class Rows:
 
     def flat_kernels(self) -> FlatKernels:
         """Every kernel of every row."""
-        return FlatKernels.of(self)
+        return FlatKernels(self)
 
     def sharpness(self) -> Array:
         """Exponent by which each row's framework joins GPU and host time, shape (n_rows,)."""
@@ -96,31 +94,34 @@ class Rows:
 
 
 def rows_of(X: pd.DataFrame) -> Rows:
-    """Whole CNNs of a feature table.
-
-    OutOfRangeError if a CNN has no layer table; the message names it.
-    """
-    records = _records(X)
-    kernels = [_kernels_of(row) for row in records]
-    contexts = [_context(row, bool(xla)) for row, xla in zip(records, is_set(X, "xla"), strict=True)]
-    return _rows(records, kernels, contexts, is_set(X, "copies_input"), is_set(X, "waits_for_loader"))
+    """Rows of whole CNNs of a feature table; OutOfRangeError names a CNN without a layer table."""
+    kernels: dict[int, Kernels] = {}
+    contexts: dict[int, KernelContext] = {}
+    for case, positions in cases_of(X):
+        kernels |= dict.fromkeys(positions.tolist(), kernels_of_case(case))
+        contexts |= dict.fromkeys(positions.tolist(), KernelContext.of(case))
+    return _rows(X, kernels, contexts, is_set(X, "copies_input"), is_set(X, "waits_for_loader"))
 
 
 def pass_rows_of(X: pd.DataFrame) -> Rows:
     """Single passes of single layers, whose framework is unknown, and forward passes of whole CNNs."""
-    records, alone = _records(X), _of_layers(X)
-    kernels = [
-        kernels_of_operator(_layer(row), str(row["pass"])) if single else _kernels_of(row)
-        for row, single in zip(records, alone, strict=True)
-    ]
-    contexts = [
-        KernelContext(find_gpu(row["gpu"]), str(row["precision"]), "")
-        if single and row["pass"] != _BOTH_PASSES
-        else _context(row, False)
-        for row, single in zip(records, alone, strict=True)
-    ]
-    nothing = np.zeros(len(records), dtype=bool)
-    return _rows(records, kernels, contexts, nothing, nothing)
+    of_layers = _of_layers(X)
+    is_single = of_layers & (X["pass"] != _BOTH_PASSES).to_numpy()
+    kernels: dict[int, Kernels] = {}
+    contexts: dict[int, KernelContext] = {}
+    of_modes = np.flatnonzero(~is_single)
+    for case, positions in cases_of(X.iloc[of_modes]):
+        contexts |= dict.fromkeys(of_modes[positions].tolist(), KernelContext.of(case))
+        if case.table is not None:
+            kernels |= dict.fromkeys(of_modes[positions].tolist(), kernels_of_case(case))
+    columns = ["gpu", "cnn", "type", "precision", "pass", *_SHAPE_COLUMNS]
+    layers: list[dict[Any, Any]] = X.loc[of_layers, columns].to_dict("records")
+    for position, row in zip(np.flatnonzero(of_layers).tolist(), layers, strict=True):
+        kernels[position] = kernels_of_operator(_layer(row), str(row["pass"]))
+        if is_single[position]:
+            contexts[position] = KernelContext(find_gpu(row["gpu"]), str(row["precision"]), "")
+    nothing = np.zeros(len(X), dtype=bool)
+    return _rows(X, kernels, contexts, nothing, nothing)
 
 
 def whole_iterations(X: pd.DataFrame) -> pd.DataFrame:
@@ -141,58 +142,25 @@ def _of_layers(X: pd.DataFrame) -> NDArray[np.bool_]:
     return (X["kind"] == "operator").to_numpy() if "kind" in X else np.zeros(len(X), dtype=bool)
 
 
-def _records(X: pd.DataFrame) -> list[dict[Any, Any]]:
-    """The rows, of the columns that are read here."""
-    records: list[dict[Any, Any]] = X[[name for name in X if name in _READ]].to_dict("records")
-    return records
-
-
 def _rows(
-    records: Sequence[dict[Any, Any]],
-    kernels: list[Kernels],
-    contexts: list[KernelContext],
+    X: pd.DataFrame,
+    kernels: dict[int, Kernels],
+    contexts: dict[int, KernelContext],
     copies: NDArray[np.bool_],
     waits: NDArray[np.bool_],
 ) -> Rows:
-    gpus = [context.gpu.name for context in contexts]
+    """Rows of a table from kernels and contexts by position."""
+    words = mode_words(X, ("source", "host"))
+    in_order = [contexts[position] for position in range(len(X))]
+    levels = ["" if source == UNKNOWN else source for source in words["source"]]
+    machines = [
+        f"{level}: {context.gpu.name if host == UNKNOWN else host}"
+        for level, host, context in zip(levels, words["host"], in_order, strict=True)
+    ]
+    sizes = [int(size) for size in X["batch_size"]]
     return Rows(
-        kernels,
-        contexts,
-        [int(row["batch_size"]) for row in records],
-        [
-            f"{_word(row, 'source', '')}: {_word(row, 'host', gpu)}"
-            for row, gpu in zip(records, gpus, strict=True)
-        ],
-        [_word(row, "source", "") for row in records],
-        copies,
-        waits,
+        [kernels[position] for position in range(len(X))], in_order, sizes, machines, levels, copies, waits
     )
-
-
-def _kernels_of(row: dict[Any, Any]) -> Kernels:
-    table = row["layer_table"]
-    if table is None:
-        raise OutOfRangeError(
-            f"{row['cnn']} at image size {row['image_size']} has no layer table, so its kernels are unknown. "
-            "Give its layers as a CSV file, or leave the row out."
-        )
-    if _word(row, "pass", "training") == _FORWARD:
-        return forward_kernels_of(table)
-    return kernels_of(table, optimizer=_word(row, "pass", "training") == "training")
-
-
-def _context(row: dict[Any, Any], xla: bool) -> KernelContext:
-    framework, memory_format = _word(row, "framework", "pytorch"), _word(row, "memory_format", "nchw")
-    forward, precision = _word(row, "pass", "training") == _FORWARD, str(row["precision"])
-    fp32_products = products_in_fp32(framework, precision, row.get("float32_matmul_precision"))
-    return KernelContext(
-        find_gpu(row["gpu"]), precision, framework, memory_format, xla, forward, fp32_products
-    )
-
-
-def _word(row: dict[Any, Any], column: str, default: str) -> str:
-    value = row.get(column)
-    return default if value is None or value != value else str(value)
 
 
 def _layer(row: dict[Any, Any]) -> Layer:
@@ -203,54 +171,37 @@ def _layer(row: dict[Any, Any]) -> Layer:
     return Layer(index=0, name=str(row["cnn"]), type=str(row["type"]), **shape)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class FlatKernels:
-    """The kernels of all rows, flat, ordered by class; every array but `sums` has shape (n_items,).
+    """The kernels of all rows, flat, ordered by class; every array but `sums` has shape (n_kernels,).
 
-    `sums`, of shape (n_rows, n_items), adds up the kernels of each row.
+    `sums`, of shape (n_rows, n_kernels), adds up the kernels of each row.
     """
 
-    rows: Rows
-    row: NDArray[np.intp]
-    class_of: NDArray[np.int64]
-    columns: Mapping[str, Array]
-    batch_size: Array
-    rates: Rates
-    base_ms: Array
-    gain: Array
-    sums: sp.csr_matrix
-
-    @classmethod
-    def of(cls, rows: Rows) -> FlatKernels:
-        """Lay out every kernel of every row."""
-        sizes = [kernels.count.size for kernels in rows.kernels]
-        row = np.repeat(np.arange(len(rows)), sizes)
-        class_of = np.concatenate([kernels.kernel_class for kernels in rows.kernels])
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        class_of = np.concatenate([cnn.kernel_class for cnn in rows.kernels])
         order = np.argsort(class_of, kind="stable")
-        row, class_of = row[order], class_of[order]
-        count = np.concatenate([kernels.count for kernels in rows.kernels])[order]
-        names = rows.kernels[0].columns
-        columns = {name: np.concatenate([k[name] for k in rows.kernels])[order] for name in names}
-        batch = np.array(rows.batch_sizes, dtype=float)[row]
-        rates = _rates(rows.contexts, row)
-        base, gain = np.empty((2, row.size))
-        for name, rows_of_class in _parts(class_of):
-            cut = (
-                {k: v[rows_of_class] for k, v in columns.items()},
-                batch[rows_of_class],
-                _cut(rates, rows_of_class),
-            )
-            base[rows_of_class], gain[rows_of_class] = (
-                of(FAMILY_OF[name], *cut) for of in (kernel_base_ms, kernel_gain)
-            )
-        sums = sp.csr_matrix((count, (row, np.arange(row.size))), (len(rows), row.size))
-        return cls(rows, row, class_of, columns, batch, rates, base, gain, sums)
+        self.row = np.repeat(np.arange(len(rows)), [cnn.count.size for cnn in rows.kernels])[order]
+        self.class_of = class_of[order]
+        count = np.concatenate([cnn.count for cnn in rows.kernels])[order]
+        self.columns = {
+            name: np.concatenate([cnn[name] for cnn in rows.kernels])[order]
+            for name in rows.kernels[0].columns
+        }
+        self.batch_size = np.array(rows.batch_sizes, dtype=float)[self.row]
+        self.rates = mapped_rates(rates_of_contexts(rows.contexts), itemgetter(self.row))
+        self.base_ms, self.gain = np.empty((2, self.row.size))
+        for name, span in _parts(self.class_of):
+            columns = {key: values[span] for key, values in self.columns.items()}
+            cut = FAMILY_OF[name], columns, self.batch_size[span], mapped_rates(self.rates, itemgetter(span))
+            self.base_ms[span], self.gain[span] = kernel_base_ms(*cut), kernel_gain(*cut)
+        self.sums = sp.csr_matrix((count, (self.row, np.arange(self.row.size))), (len(rows), self.row.size))
 
     def faster(self) -> Array:
         """1 for items in a mode that gains over fp32, else 0."""
         is_faster = np.zeros(self.row.size)
-        for name, rows_of_class in _parts(self.class_of):
-            is_faster[rows_of_class] = is_gaining(FAMILY_OF[name], _cut(self.rates, rows_of_class))
+        for name, span in _parts(self.class_of):
+            is_faster[span] = is_gaining(FAMILY_OF[name], mapped_rates(self.rates, itemgetter(span)))
         return is_faster
 
     def weighted(self, ms: Array, matrix: sp.csr_matrix) -> Array:
@@ -263,49 +214,43 @@ class FlatKernels:
     def matrix(
         self, tables: TermTable, terms: Sequence[Term] | None = None
     ) -> tuple[list[Term], sp.csr_matrix]:
-        """Terms of these tables that the items have, or the `terms` ones, and their values (n_items, n_terms)."""
-        column_of: dict[Term, int] = {} if terms is None else {term: i for i, term in enumerate(terms)}
-        blocks: list[tuple[NDArray[np.intp], NDArray[np.intp], Array]] = []
+        """Values of these terms, (n_kernels, n_terms); by default of all terms of the tables that the kernels have."""
+        column_of: dict[Term, int] = {term: i for i, term in enumerate(terms or ())}
+        blocks: list[_Block] = []
         conditions = self._conditions()
-        for name, of_class in _parts(self.class_of):
-            columns = {key: values[of_class] for key, values in self.columns.items()}
-            features = kernel_features(name, columns, self.batch_size[of_class], _cut(self.rates, of_class))
+        for name, of_class, features in self._features():
             for (kind, label), rows in conditions.items():
                 here = np.flatnonzero(rows[self.row[of_class]])
                 for kernels, feature in terms_under(tables, name, kind):
                     term = (kernels, feature, f"{kind}:{label}" if kind else "")
-                    value = np.broadcast_to(features[feature], of_class.stop - of_class.start)
-                    used = here[value[here] != 0]
+                    used = here[features[feature][here] != 0]
                     if used.size and (terms is None or term in column_of):
                         column = column_of.setdefault(term, len(column_of))
-                        blocks.append((of_class.start + used, np.full(used.size, column), value[used]))
-        if not blocks:
-            return list(column_of), sp.csr_matrix((self.row.size, len(column_of)))
-        rows_at, places, values = (
-            np.concatenate(columns_of_parts) for columns_of_parts in zip(*blocks, strict=True)
-        )
-        return list(column_of), sp.csr_matrix((values, (rows_at, places)), (self.row.size, len(column_of)))
+                        blocks.append((of_class.start + used, column, features[feature][used]))
+        return list(column_of), _sparse(blocks, (self.row.size, len(column_of)))
 
     def every_feature(self, used: NDArray[np.intp]) -> tuple[list[tuple[str, str]], sp.csr_matrix]:
         """All features of the kernels `used`, once of their class and once of their family, and their values."""
         column_of: dict[tuple[str, str], int] = {}
-        blocks: list[tuple[NDArray[np.intp], int, Array]] = []
-        for name, of_class in _parts(self.class_of):
-            columns = {key: values[of_class] for key, values in self.columns.items()}
-            features = kernel_features(name, columns, self.batch_size[of_class], _cut(self.rates, of_class))
+        blocks: list[_Block] = []
+        for name, of_class, features in self._features():
             here = np.flatnonzero((used >= of_class.start) & (used < of_class.stop))
             for feature in FEATURES_OF_FAMILY[FAMILY_OF[name]]:
-                value = np.broadcast_to(features[feature], of_class.stop - of_class.start)[
-                    used[here] - of_class.start
-                ]
+                value = features[feature][used[here] - of_class.start]
                 for kernels in dict.fromkeys((name, FAMILY_OF[name])):
                     if value.any():
                         column = column_of.setdefault((kernels, feature), len(column_of))
                         blocks.append((here, column, value))
-        rows = np.concatenate([here for here, _, _ in blocks])
-        columns_of = np.concatenate([np.full(here.size, column) for here, column, _ in blocks])
-        values = np.concatenate([value for _, _, value in blocks])
-        return list(column_of), sp.csr_matrix((values, (rows, columns_of)), (used.size, len(column_of)))
+        return list(column_of), _sparse(blocks, (used.size, len(column_of)))
+
+    def _features(self) -> Iterator[tuple[str, slice, dict[str, Array]]]:
+        """Name of each class, slice of its kernels, and their features, each (n_kernels_of_class,)."""
+        for name, of_class in _parts(self.class_of):
+            columns = {key: values[of_class] for key, values in self.columns.items()}
+            rates = mapped_rates(self.rates, itemgetter(of_class))
+            features = kernel_features(name, columns, self.batch_size[of_class], rates)
+            n_kernels = of_class.stop - of_class.start
+            yield name, of_class, {key: np.broadcast_to(value, n_kernels) for key, value in features.items()}
 
     def _conditions(self) -> dict[tuple[str, str], NDArray[np.bool_]]:
         """Mask of the rows, (n_rows,), where each condition (kind, label) holds."""
@@ -327,16 +272,12 @@ def _parts(class_of: NDArray[np.int64]) -> list[tuple[str, slice]]:
     ]
 
 
-def _rates(contexts: Sequence[KernelContext], row: NDArray[np.intp]) -> Rates:
-    by_context = {
-        context: rates_of(context.gpu, context.precision, context.fp32_products) for context in set(contexts)
-    }
-    columns: dict[str, Any] = {
-        field.name: np.array([getattr(by_context[context], field.name) for context in contexts])[row]
-        for field in fields(Rates)
-    }
-    return Rates(**columns)
+_Block = tuple[NDArray[np.intp], int, Array]  # rows, column, values of a sparse matrix
 
 
-def _cut(rates: Rates, rows: slice) -> Rates:
-    return Rates(**{field.name: getattr(rates, field.name)[rows] for field in fields(Rates)})
+def _sparse(blocks: Sequence[_Block], shape: tuple[int, int]) -> sp.csr_matrix:
+    if not blocks:
+        return sp.csr_matrix(shape)
+    rows, columns, values = zip(*blocks, strict=True)
+    column = np.repeat(columns, [block.size for block in rows])
+    return sp.csr_matrix((np.concatenate(values), (np.concatenate(rows), column)), shape)

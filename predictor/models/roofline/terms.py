@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import Gpu, design_of, generations, rates_of
+from predictor.catalogue.devices import Gpu, Rates, design_of, find_gpu, generations, rates_of
+from predictor.models.base import Case, table_of
+from predictor.models.forecast import Anchor
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF, FEATURES_OF_FAMILY
-from predictor.operators.kernels import KERNEL_CLASSES
+from predictor.operators.kernels import KERNEL_CLASSES, Kernels, forward_kernels_of, kernels_of
 
 Array = NDArray[np.float64]
 
@@ -75,7 +78,7 @@ mode's gain over fp32."""
 # Experiments found a depthwise convolution's time proportional to the square root of the peak, between a bandwidth and
 # an issue bound. One CNN on one GPU cannot determine the exponent.
 _EXPECTED = {("depthwise", "issue_bound", ""): 0.5}
-_USUAL_FRAMEWORK = "pytorch"
+_USUAL_FRAMEWORK, _FORWARD = "pytorch", "forward"
 _LANES_PER_ISSUE = 8.6  # compute capability
 _FIRST = "maxwell"  # older generations have levels of their own, later ones steps from the one before
 
@@ -94,6 +97,25 @@ class KernelContext:
     xla: bool = False
     forward: bool = False
     fp32_products: bool = False
+
+    @classmethod
+    def of(cls, case: Case, anchor: Anchor | None = None) -> KernelContext:
+        """GPU and mode of a case's kernels, or of those of its anchor."""
+        gpu, mode = case.gpu, case.mode
+        if anchor is not None:
+            gpu, mode = find_gpu(anchor.gpu), replace(mode, precision=anchor.precision or mode.precision)
+        is_forward = case.measuring.passes == _FORWARD
+        return cls(
+            gpu, mode.precision, mode.framework, mode.memory_format, mode.xla, is_forward, mode.fp32_products
+        )
+
+
+def kernels_of_case(case: Case) -> Kernels:
+    """Kernels of the passes that a case measures; OutOfRangeError if the layers of its CNN are unknown."""
+    passes = case.measuring.passes
+    if passes == _FORWARD:
+        return forward_kernels_of(table_of(case))
+    return kernels_of(table_of(case), optimizer=passes == "training")
 
 
 def known_as(context: KernelContext) -> tuple[str, str] | None:
@@ -150,6 +172,21 @@ def is_faster(context: KernelContext) -> bool:
     """Whether a context's precision gains over fp32: by tensor cores, or by narrower elements."""
     rates = rates_of(context.gpu, context.precision)
     return rates.tensor or rates.element_bytes < rates_of(context.gpu, "fp32").element_bytes
+
+
+def rates_of_contexts(contexts: Sequence[KernelContext], xp: ModuleType = np) -> Rates:
+    """Peak rates of contexts: each field an array of the library `xp`, (n_contexts,)."""
+    rates = [rates_of(context.gpu, context.precision, context.fp32_products) for context in contexts]
+    columns: dict[str, Any] = {
+        field.name: xp.asarray([float(getattr(rate, field.name)) for rate in rates])
+        for field in fields(Rates)
+    }
+    return Rates(**columns)
+
+
+def mapped_rates(rates: Rates, change: Callable[[Any], Any]) -> Rates:
+    """Rates whose every field is what `change` makes of it."""
+    return Rates(**{field.name: change(getattr(rates, field.name)) for field in fields(Rates)})
 
 
 def terms_under(table: TermTable, name: str, kind: str) -> Iterator[tuple[str, str]]:

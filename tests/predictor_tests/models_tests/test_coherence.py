@@ -11,7 +11,7 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.models.layer_times.files import LayerModels, library_mode
-from predictor.models.layer_times.transfer import CarriedOver
+from predictor.models.layer_times.library import CarriedOver
 from predictor.models.served import Model
 
 pytestmark = pytest.mark.slow
