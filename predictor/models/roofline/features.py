@@ -5,7 +5,9 @@ broadcast: flat ones, one entry per kernel of the rows of a fit, or ``(gpus, ker
 but functions of the Python array API standard (2024.12), of `xp`: NumPy, or any other library whose arrays are given.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
@@ -37,36 +39,6 @@ _SUMS_OVER_THE_BATCH = (
 
 _FP32_BYTES = 4
 _MIDDLE_MULTIPROCESSORS = 60.0
-
-FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
-    "conv": (
-        "one",
-        "is_3x3",
-        "is_1x1",
-        "is_large_kernel",
-        "is_rectangular",
-        "is_strided",
-        "is_stem",
-        "is_grouped",
-        "group_width",
-        "in_channels_below_32",
-        "in_channels_below_128",
-        "out_channels_below_32",
-        "out_channels_below_128",
-        "below_20_tiles",
-        "below_160_tiles",
-        "below_1280_tiles",
-        "short_reduction",
-        "is_3x3_tile_waste",
-        "small_map",
-        "small_batch",
-        "compute_bound",
-        "tensor_gain",
-    ),
-    "depthwise": ("one", "issue_bound", "side", "is_strided", "small_batch", "large_kernel"),
-    "product": ("one", "compute_bound", "narrow", "small_batch", "tensor_gain"),
-    "element": ("one", "launch_bound", "chip_size"),
-}
 
 
 def kernel_base_ms(
@@ -239,3 +211,17 @@ def _above(x: Array | float, y: Array | float, xp: ModuleType) -> Array:
     """max(0, x - y): one bend of a piecewise-linear function."""
     excess: Array = xp.maximum(x - y, 0.0)
     return excess
+
+
+def _features_of_family() -> dict[str, tuple[str, ...]]:
+    """Names of the features that `kernel_features` gives kernels of each family, in its order."""
+    ones: dict[str, Array] = defaultdict(lambda: np.ones(1))
+    rates = Rates(*[True] * len(fields(Rates)))
+    first_class = {family: name for name, family in reversed(FAMILY_OF.items())}
+    return {
+        family: tuple(kernel_features(first_class[family], ones, np.ones(1), rates)) for family in FAMILIES
+    }
+
+
+FEATURES_OF_FAMILY = _features_of_family()
+"""Names of the features of each family's kernels."""
