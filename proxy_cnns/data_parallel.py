@@ -94,12 +94,12 @@ class _Team:
         self._awaited = [0] * len(devices)
         processes = []
         for rank, device in enumerate(devices):
-            here, there = context.Pipe()
+            own_end, process_end = context.Pipe()
             about = (device, rank, len(devices), gpu_counts(len(devices)), str(folder / "meeting"))
-            process = context.Process(target=_serve, args=(there, os.getpid(), about), daemon=True)
+            process = context.Process(target=_serve, args=(process_end, os.getpid(), about), daemon=True)
             process.start()
-            there.close()
-            self._pipes.append(here)
+            process_end.close()
+            self._pipes.append(own_end)
             processes.append(process)
         self._end = weakref.finalize(self, _end, processes, self._pipes, folder)
         self.ask(len(devices), "open")
@@ -120,10 +120,15 @@ class _Team:
         """
         self.tell(n, *command)
         answers = [self._answers_of(rank) for rank in range(n)]
-        errors = [each for some in answers for each in some if isinstance(each, EpochcastError)]
+        errors = [
+            answer
+            for process_answers in answers
+            for answer in process_answers
+            if isinstance(answer, EpochcastError)
+        ]
         if errors:
             raise next((error for error in errors if isinstance(error, DeviceOutOfMemoryError)), errors[0])
-        return [some[-1] for some in answers]
+        return [process_answers[-1] for process_answers in answers]
 
     def _answers_of(self, rank: int) -> list[Any]:
         """All answers that a process owes."""
@@ -205,39 +210,25 @@ def _end(processes: Sequence[Any], pipes: Sequence[Any], folder: Path) -> None:
 
 
 def _serve(pipe: Any, parent: int, about: tuple[Any, ...]) -> None:
-    """Answer commands until the pipe closes."""
+    """Answer commands until the pipe closes: open the device and meet the others, prepare, or what is prepared does."""
     end_with(parent)
-    worker = _Worker(about)
+    backend: Any = None
+    prepared: Any = None
     while True:
         try:
             name, *arguments = pipe.recv()
         except EOFError:
             return
+        answer: Any = None
         try:
-            answer = worker.answer(name, *arguments)
+            if name == "open":
+                backend = ParallelTorch(*about)
+            elif name == "prepare":
+                prepared = backend.prepare(*arguments)
+            else:
+                answer = getattr(backend if name == "environment" else prepared, name)(*arguments)
         except EpochcastError as error:
             answer = error
         except Exception as error:  # noqa: BLE001 - it crosses a process border, where its own type may be unknown
             answer = ProfilingError(f"{type(error).__name__}: {error}")
         pipe.send(answer)
-
-
-class _Worker:
-    """A process's backend, and what it has prepared."""
-
-    def __init__(self, about: tuple[Any, ...]) -> None:
-        self._about = about
-        self._backend: Any = None
-        self._prepared: Any = None
-
-    def answer(self, name: str, *arguments: Any) -> Any:
-        """Do what a command says: open the device and meet the others, prepare, or what is prepared does."""
-        if name == "open":
-            self._backend = ParallelTorch(*self._about)
-        elif name == "environment":
-            return self._backend.environment()
-        elif name == "prepare":
-            self._prepared = self._backend.prepare(*arguments)
-        else:
-            return getattr(self._prepared, name)(*arguments)
-        return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 from itertools import chain, islice
 from typing import Any
@@ -31,11 +31,11 @@ Make = Callable[[Draw], Operator | None]
 
 def from_to(type_: str, of: tuple[int, int, int], to: tuple[int, int, int], **more: Any) -> Operator:
     """Operator from one shape (channels, height, width) to another."""
-    parts = ("channels", "height", "width")
+    dimensions = ("channels", "height", "width")
     shape: dict[str, Any] = {
-        f"{side}_{part}": size
+        f"{side}_{dimension}": size
         for side, sizes in (("in", of), ("out", to))
-        for part, size in zip(parts, sizes, strict=True)
+        for dimension, size in zip(dimensions, sizes, strict=True)
     }
     return Operator(type_, **shape, **more)
 
@@ -188,42 +188,41 @@ _MOST_NUMBERS_OF_CONVOLUTIONS = 6_000_000  # of a map of one image
 _MOST_WEIGHTS = 60_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Convolutions:
-    """Shapes that cuDNN runs with the same kinds of kernels.
+def _convolution(
+    draw: Draw,
+    *,
+    kernels: Sequence[Kernel],
+    strides: Sequence[int] = (1,),
+    sides: tuple[int, int] = (7, 150),
+    spans: tuple[float, float] = (400, 40_000),
+    ratios: tuple[float, float] = (1, 1),
+    group_widths: Sequence[int] = (),
+    dilations: Sequence[int] = (1,),
+    bias: float = 0.0,
+    wide: float = 0.0,
+    unpadded: float = 0.0,
+    channels: Sequence[int] = (),
+    outputs: tuple[float, float] = (0, 0),
+) -> Operator | None:
+    """A shape that cuDNN runs with kernels of one kind, or None if it is larger than layers of CNNs.
 
-    `sides` are heights of the input, `spans` its channels x height (in CNNs channels grow as maps shrink),
-    `ratios` output over input channels: each the least and the most. `group_widths` are input channels of a
-    group: () dense, (1,) depthwise. `bias`, `wide`, `unpadded` are shares of the shapes that have it.
+    `sides` are heights of the input, `spans` its channels x height (in CNNs channels grow as maps shrink), `ratios`
+    output over input channels: each the least and the most. `group_widths` are input channels of a group: () dense,
+    (1,) depthwise. `channels`, `outputs`: of a first layer, in place of spans and ratios. `bias`, `wide`, `unpadded`:
+    shares of the shapes that have it.
     """
-
-    kernels: tuple[Kernel, ...]
-    strides: tuple[int, ...] = (1,)
-    sides: tuple[int, int] = (7, 150)
-    spans: tuple[float, float] = (400, 40_000)
-    ratios: tuple[float, float] = (1, 1)
-    group_widths: tuple[int, ...] = ()
-    dilations: tuple[int, ...] = (1,)
-    bias: float = 0.0
-    wide: float = 0.0
-    unpadded: float = 0.0
-    channels: tuple[int, ...] = ()
-    outputs: tuple[int, int] = (0, 0)
-
-
-def _convolution(draw: Draw, **family_fields: Any) -> Operator | None:
-    """The shape at one point of the space, or None if it is larger than layers of CNNs.
-
-    `family_fields`: those of `Convolutions`.
-    """
-    family = Convolutions(**family_fields)
-    kernel, stride = draw.one_of(family.kernels), draw.one_of(family.strides)
-    side = draw.side(*family.sides)
-    first = bool(family.channels)
-    wanted = draw.between(*family.spans) / side
-    in_channels = draw.one_of(family.channels) if first else draw.channels(wanted)
-    wanted = draw.between(*family.outputs) if first else in_channels * draw.between(*family.ratios)
-    in_channels, out_channels, groups = _grouped(draw, family, in_channels, wanted)
+    kernel, stride = draw.one_of(kernels), draw.one_of(strides)
+    side = draw.side(*sides)
+    first = bool(channels)
+    width = draw.between(*spans) / side
+    in_channels = draw.one_of(channels) if first else draw.channels(width)
+    out_width = draw.between(*outputs) if first else in_channels * draw.between(*ratios)
+    if group_widths:
+        group_width = draw.one_of(group_widths)
+        groups = max(2, round(in_channels / group_width))
+        in_channels = out_channels = groups * group_width
+    else:
+        out_channels, groups = draw.channels(out_width), 1
     operator = conv(
         in_channels,
         side,
@@ -231,22 +230,13 @@ def _convolution(draw: Draw, **family_fields: Any) -> Operator | None:
         kernel,
         stride,
         groups,
-        draw.one_of(family.dilations),
-        padded=not draw.happens(family.unpadded),
-        bias=draw.happens(family.bias),
+        draw.one_of(dilations),
+        padded=not draw.happens(unpadded),
+        bias=draw.happens(bias),
         first=first,
-        wide=draw.happens(family.wide),
+        wide=draw.happens(wide),
     )
     return operator if _usual(operator) else None
-
-
-def _grouped(draw: Draw, family: Convolutions, in_channels: int, wanted: float) -> tuple[int, int, int]:
-    """Input channels, output channels and groups."""
-    if not family.group_widths:
-        return in_channels, draw.channels(wanted), 1
-    width = draw.one_of(family.group_widths)
-    groups = max(2, round(in_channels / width))
-    return groups * width, groups * width, groups
 
 
 def _usual(operator: Operator) -> bool:
@@ -397,13 +387,9 @@ def _map_size(draw: Draw, low: int = 4, high: int = 128, most: int = 2048) -> tu
     return max(8, round(min(most, draw.between(500, 20_000) / side) / 8) * 8), side
 
 
-def _group_norm(draw: Draw) -> Operator:
+def _same(draw: Draw, operator_type: str, wide: float = 0.0) -> Operator:
     channels, side = _map_size(draw)
-    return same_shape("group_norm", channels, side, wide_input=draw.happens(0.2))
-
-
-def _same(draw: Draw, operator_type: str) -> Operator:
-    return same_shape(operator_type, *_map_size(draw))
+    return same_shape(operator_type, channels, side, wide_input=wide > 0 and draw.happens(wide))
 
 
 def _upsample(draw: Draw) -> Operator:
@@ -420,27 +406,17 @@ def _mean(draw: Draw) -> Operator:
     return from_to("mean", (channels, side, side), reduced)
 
 
-def _tokens(draw: Draw) -> int:
-    """Positions of a map of 4 to 32 pixels a side, flattened."""
-    return int(draw.side(4, 32)) ** 2
+def _attention(draw: Draw, product: str | None = None) -> Operator:
+    """Attention between all positions of a map of 4 to 32 pixels a side, or one of its products.
 
-
-def _scores(draw: Draw) -> Operator:
-    """Queries times keys: every position by every other."""
-    rows, heads, width = _tokens(draw), draw.one_of(_HEADS), draw.one_of(_HEAD_WIDTHS)
-    return from_to("matmul", (heads * width, rows, 1), (heads * rows, rows, 1), groups=heads)
-
-
-def _mixed(draw: Draw) -> Operator:
-    """Weights times values."""
-    rows, heads, width = _tokens(draw), draw.one_of(_HEADS), draw.one_of(_HEAD_WIDTHS)
-    return from_to("matmul", (heads * rows, rows, 1), (heads * width, rows, 1), groups=heads)
-
-
-def _attention(draw: Draw) -> Operator:
-    rows, heads, width = _tokens(draw), draw.one_of(_HEADS), draw.one_of(_HEAD_WIDTHS)
-    shape = (heads * width, rows, 1)
-    return from_to("attention", shape, shape, groups=heads, kernel_height=rows, kernel_width=1)
+    `product`: ``scores`` of queries and keys, or ``values``, weighted by scores.
+    """
+    rows, heads, width = int(draw.side(4, 32)) ** 2, draw.one_of(_HEADS), draw.one_of(_HEAD_WIDTHS)
+    queries, scores = (heads * width, rows, 1), (heads * rows, rows, 1)
+    if product is not None:
+        shapes = (queries, scores) if product == "scores" else (scores, queries)
+        return from_to("matmul", *shapes, groups=heads)
+    return from_to("attention", queries, queries, groups=heads, kernel_height=rows, kernel_width=1)
 
 
 def _convolution_1d(draw: Draw) -> Operator:
@@ -477,21 +453,12 @@ def _transposed_3d(draw: Draw) -> Operator:
 _SHAPES: dict[str, Callable[..., Operator | None]] = {
     shape.__name__.removeprefix("_"): shape
     for shape in (
-        *(_convolution, _transposed, _transposed_vectors, _plain, _small_map, _vector, _activation, _small),
-        *(
-            _layer_scale,
-            _concat,
-            _concat_small,
-            _concat_forward,
-            _linear_vectors,
-            _linear_maps,
-            _shuffle,
-            _pool,
-        ),
-        *(_pool_up, _global_pool, _loss, _optimizer, _group_norm, _upsample, _same, _mean, _scores, _mixed),
-        *(_attention, _convolution_1d, _convolution_3d, _factored_3d, _transposed_3d),
+        _convolution, _transposed, _transposed_vectors, _plain, _small_map, _vector, _activation, _small, _layer_scale,
+        _concat, _concat_small, _concat_forward, _linear_vectors, _linear_maps, _shuffle, _pool, _pool_up, _global_pool,
+        _loss, _optimizer, _upsample, _same, _mean, _attention, _convolution_1d, _convolution_3d, _factored_3d,
+        _transposed_3d,
     )
-}
+}  # fmt: skip
 """The functions that make a shape from a draw, by their names in families.json."""
 
 

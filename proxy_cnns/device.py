@@ -11,10 +11,11 @@ import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from predictor.errors import BackendUnavailableError, NoisyMeasurementError, SchemaError
 
+_T = TypeVar("_T")
 _BUSY_PERCENT = 5
 _BUSY_CPU = 0.25
 
@@ -78,9 +79,9 @@ class Monitor:
 
     def read(self) -> DeviceState:
         """Read the device and the processors now."""
-        found = self.read_device()
-        others = tuple(line for pid, line in found.pop("processes", ()) if self._foreign(pid))
-        return replace(self._cpu(), **found, other_processes=others)
+        reading = self.read_device()
+        foreign = tuple(line for pid, line in reading.pop("processes", ()) if self._foreign(pid))
+        return replace(self._cpu(), **reading, other_processes=foreign)
 
     def _foreign(self, pid: int) -> bool:
         return pid in self._before if self._own is None else pid not in self._own
@@ -102,20 +103,22 @@ def open_monitor(device: str) -> Monitor:
     """
     if device == "cpu":
         return Monitor(dict, watch_cpu=True)
-    readers = [gpu_reader(each) for each in device.split(",")]
+    readers = [gpu_reader(name) for name in device.split(",")]
     return Monitor(readers[0] if len(readers) == 1 else lambda: _read_together(readers))
 
 
 def _read_together(readers: Sequence[Callable[[], dict[str, Any]]]) -> dict[str, Any]:
     """Readings of several GPUs as one: processes and slow-downs of any, errors of all, the rest of the first."""
-    found = [read() for read in readers]
-    reasons = dict.fromkeys(reason for each in found for reason in each.get("throttle_reasons", ()))
-    processes = dict(process for each in found for process in each.get("processes", ()))
-    utilisations = [each["utilisation_percent"] for each in found if each.get("utilisation_percent")]
-    return found[0] | {
+    readings = [read() for read in readers]
+    reasons = dict.fromkeys(reason for reading in readings for reason in reading.get("throttle_reasons", ()))
+    processes = dict(process for reading in readings for process in reading.get("processes", ()))
+    utilisations = [
+        reading["utilisation_percent"] for reading in readings if reading.get("utilisation_percent")
+    ]
+    return readings[0] | {
         "throttle_reasons": tuple(reasons),
         "processes": tuple(processes.items()),
-        "ecc_errors": sum(each.get("ecc_errors") or 0 for each in found),
+        "ecc_errors": sum(reading.get("ecc_errors") or 0 for reading in readings),
         "utilisation_percent": max(utilisations, default=None),
     }
 
@@ -167,7 +170,7 @@ def _cpu_seconds() -> tuple[float, float] | None:
     """CPU seconds that other processes used, and all CPU seconds that passed; None outside Linux."""
     try:
         with Path("/proc/stat").open() as file:
-            fields_ = [int(each) for each in file.readline().split()[1:9]]
+            fields_ = [int(ticks) for ticks in file.readline().split()[1:9]]
     except OSError:
         return None
     tick = os.sysconf("SC_CLK_TCK")
@@ -200,50 +203,57 @@ def gpu_reader(device: str) -> Callable[[], dict[str, Any]]:
     `device`: its number counts among ``CUDA_VISIBLE_DEVICES``. Where the library is missing or does not answer, it
     returns only ``missing``, the reason.
     """
-    try:
-        import pynvml
-    except ImportError:
-        return lambda: {"missing": _NOT_INSTALLED}
-    try:
-        pynvml.nvmlInit()
-        handle = _handle(pynvml, device)
-    except pynvml.NVMLError as error:
-        reason = f"NVIDIA's management library does not answer: {error}"
-        return lambda: {"missing": reason}
-    return lambda: _read(pynvml, handle)
+
+    def reader(nvml: Any) -> Callable[[], dict[str, Any]]:
+        handle = _handle(nvml, device)
+        return lambda: _read(nvml, handle)
+
+    return _ask_nvml(reader, lambda reason: lambda: {"missing": reason})
 
 
 def driver_version() -> str | None:
     """Version of NVIDIA's driver; None where it cannot be read."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except ImportError:
-        return None
-    except pynvml.NVMLError:
-        return None
+    return _ask_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()), lambda _: None)
 
 
 def gpu_names() -> list[str] | None:
     """Names of all GPUs of this machine; None where nvidia-ml-py is missing, empty without a driver."""
+
+    def names(nvml: Any) -> list[str] | None:
+        handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+        return [str(nvml.nvmlDeviceGetName(handle)) for handle in handles]
+
+    return _ask_nvml(names, lambda reason: None if reason == _NOT_INSTALLED else [])
+
+
+def _ask_nvml(ask: Callable[[Any], _T], without: Callable[[str], _T]) -> _T:
+    """Answer of NVIDIA's management library, or what `without` makes of the reason why it gives none."""
     try:
         import pynvml
-
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
-        return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
     except ImportError:
-        return None
-    except pynvml.NVMLError:
-        return []
+        return without(_NOT_INSTALLED)
+    try:
+        pynvml.nvmlInit()
+        return ask(pynvml)
+    except pynvml.NVMLError as error:
+        return without(f"NVIDIA's management library does not answer: {error}")
+
+
+def shown_devices() -> list[str]:
+    """Numbers or UUIDs in ``CUDA_VISIBLE_DEVICES``; empty where it is unset."""
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [name.strip() for name in names if name.strip()]
+
+
+def name_of_device(number: int) -> str:
+    """The driver's number or UUID of the device that frameworks number so."""
+    shown = shown_devices()
+    return shown[number] if number < len(shown) else str(number)
 
 
 def _handle(nvml: Any, device: str) -> Any:
     number = int(device.partition(":")[2] or 0)
-    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
-    name = visible[number] if number < len(visible) else str(number)
+    name = name_of_device(number)
     if name.isdecimal():
         return nvml.nvmlDeviceGetHandleByIndex(int(name))
     return nvml.nvmlDeviceGetHandleByUUID(name)
@@ -338,10 +348,10 @@ def visible_gpus(wanted: str) -> tuple[str, ...]:
 
 
 def _numbers(wanted: str, names: Sequence[str] | None) -> list[int]:
-    parts = [part.strip() for part in wanted.split(",")]
-    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+    texts = [number_text.strip() for number_text in wanted.split(",")]
+    if not all(number_text.isdecimal() for number_text in texts) or len(set(texts)) < len(texts):
         raise SchemaError(f"--gpus {wanted!r} is neither `all` nor different numbers such as 0,1.")
-    numbers = [int(part) for part in parts]
+    numbers = [int(number_text) for number_text in texts]
     if names is not None and max(numbers) >= len(names):
         raise BackendUnavailableError(
             f"there is no GPU {max(numbers)}: this machine has {len(names)}, numbered from 0."
@@ -351,8 +361,9 @@ def _numbers(wanted: str, names: Sequence[str] | None) -> list[int]:
 
 def _visible_names() -> list[str] | None:
     """Names of the GPUs that are visible here; None where the driver cannot be read."""
-    names, visible = gpu_names(), os.environ.get("CUDA_VISIBLE_DEVICES")
-    if names is None or visible is None:
+    names = gpu_names()
+    if names is None or "CUDA_VISIBLE_DEVICES" not in os.environ:
         return names
-    shown = [each.strip() for each in visible.split(",") if each.strip()]
-    return [names[int(each)] if each.isdecimal() and int(each) < len(names) else each for each in shown]
+    return [
+        names[int(name)] if name.isdecimal() and int(name) < len(names) else name for name in shown_devices()
+    ]

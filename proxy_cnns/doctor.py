@@ -56,32 +56,34 @@ def _gpu(number: int, name: str) -> Finding:
     from predictor.errors import UnknownGpuError
 
     try:
-        found = find_gpu(name).name
+        catalogue_name = find_gpu(name).name
     except UnknownGpuError:
         return Finding(
             f"GPU {number}", name, "not in the catalogue", "add it to datasets/gpus.csv with its sources"
         )
     return Finding(
-        f"GPU {number}", name, f"{found} in the catalogue" if found != name else "in the catalogue"
+        f"GPU {number}",
+        name,
+        f"{catalogue_name} in the catalogue" if catalogue_name != name else "in the catalogue",
     )
 
 
 def _pytorch() -> Finding:
     purpose = "the framework pytorch"
-    found = _version("torch")
-    if found is None:
+    torch_version = _version("torch")
+    if torch_version is None:
         return Finding("PyTorch", None, purpose, "pip install 'epochcast[torch]'")
-    if "+cpu" in found and _has_driver():
+    if "+cpu" in torch_version and _has_driver():
         step = "install its CUDA build: https://pytorch.org/get-started says how"
-        return Finding("PyTorch", found, f"{purpose}; this build has no CUDA", step)
-    return Finding("PyTorch", found, purpose)
+        return Finding("PyTorch", torch_version, f"{purpose}; this build has no CUDA", step)
+    return Finding("PyTorch", torch_version, purpose)
 
 
 def _package(what: str, names: tuple[str, ...], purpose: str, next_step: str) -> Finding:
     for name in names:
-        found = _version(name)
-        if found is not None:
-            return Finding(what, f"{name} {found}", purpose)
+        package_version = _version(name)
+        if package_version is not None:
+            return Finding(what, f"{name} {package_version}", purpose)
     return Finding(what, None, purpose, next_step)
 
 

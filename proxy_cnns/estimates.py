@@ -89,7 +89,7 @@ def _map_elements(operator: Operator) -> float:
     if operator.type == "optimizer":
         return 0.0
     sides = [
-        [getattr(operator, f"{side}_{part}") or 1 for part in ("channels", "height", "width")]
+        [getattr(operator, f"{side}_{dimension}") or 1 for dimension in ("channels", "height", "width")]
         for side in ("in", "out")
     ]
     return float(sum(channels * height * width for channels, height, width in sides))

@@ -85,9 +85,9 @@ def enqueue_times(
     backend: Backend, modes: Iterable[Mode], subjects: Iterable[Subject], on_gpu: bool, clock: Clock
 ) -> list[HostTime]:
     """Enqueue times of whole CNNs in eager modes, autotuning aside."""
-    some = list(subjects)
+    cnns = list(subjects)
     eager = dict.fromkeys(replace(mode, capture="eager", autotune=False) for mode in modes)
-    return [_enqueue_time(backend, mode, subject, on_gpu, clock) for mode in eager for subject in some]
+    return [_enqueue_time(backend, mode, subject, on_gpu, clock) for mode in eager for subject in cnns]
 
 
 def _enqueue_time(backend: Backend, mode: Mode, subject: Subject, on_gpu: bool, clock: Clock) -> HostTime:
@@ -111,12 +111,12 @@ def _enqueue_time(backend: Backend, mode: Mode, subject: Subject, on_gpu: bool, 
 
 def _of_rounds(*rounds: HostTime) -> HostTime:
     """The geometric mean of one configuration's rounds; its spread is the largest, that between rounds too."""
-    times_ms = [each.host_time_ms for each in rounds]
+    times_ms = [host_time.host_time_ms for host_time in rounds]
     between = np.log(max(times_ms) / min(times_ms)) / 2
     return replace(
         rounds[0],
         host_time_ms=float(f"{np.exp(np.mean(np.log(times_ms))):.6g}"),
-        spread=round(max(between, *(each.spread or 0.0 for each in rounds)), 4),
+        spread=round(max(between, *(host_time.spread or 0.0 for host_time in rounds)), 4),
     )
 
 
@@ -129,15 +129,15 @@ def _spread(times: Sequence[float]) -> float:
 
 def _backends(frameworks: Sequence[str], device: str | None) -> Iterator[tuple[str, Backend]]:
     """Each framework on the device; of those not asked for by name the installed ones."""
-    found = False
+    is_any_installed = False
     for framework in frameworks or BACKENDS:
         try:
             yield framework, _opened(framework, device)
-            found = True
+            is_any_installed = True
         except BackendUnavailableError:
             if frameworks:
                 raise
-    if not found:
+    if not is_any_installed:
         raise BackendUnavailableError(
             f"none of {', '.join(BACKENDS)} is installed: pip install 'epochcast[torch]', then repeat."
         )

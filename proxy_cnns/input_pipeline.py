@@ -74,11 +74,11 @@ def measure_input(
             paths = write_images(Path(stack.enter_context(tempfile.TemporaryDirectory())), MADE_IMAGES)
         else:
             paths = images_of(folder, _MOST_IMAGES)
-        items: list[Any] = paths
+        images: list[Any] = paths
         if stored == "array":
             if loader == "dali":
                 raise SchemaError("arrays are not loaded by dali here. Pass --loader torchvision or pillow.")
-            items = [_array(path, image_size) for path in paths[:MADE_IMAGES]]
+            images = [_array(path, image_size) for path in paths[:MADE_IMAGES]]
         if loader == "dali":
             stages: tuple[float | None, ...] = (None, None, None)
             rates = [_dali_rate(paths, image_size, n, seconds, clock) for n in numbers if n > 0]
@@ -88,16 +88,16 @@ def measure_input(
                 if loader is None
                 else pipeline_of(loader, image_size, stored)
             )
-            stages = _stages_us(pipeline, items, cpu_clock)
-            rates = [_rate(pipeline, items, n, seconds, clock) for n in numbers]
+            stages = _stages_us(pipeline, images, cpu_clock)
+            rates = [_rate(pipeline, images, n, seconds, clock) for n in numbers]
         sizes = [_megapixels(path) for path in islice(paths, _TIMED)]
-        bytes_of = [each.stat().st_size if isinstance(each, Path) else each.nbytes for each in items]
+        bytes_of = [image.stat().st_size if isinstance(image, Path) else image.nbytes for image in images]
         return InputMeasurement(
             host=host_name(),
             vcpus=usable_cpus(),
             loader=loader or pipeline.name,
             image_size=image_size,
-            images=len(items),
+            images=len(images),
             mean_mb=statistics.fmean(bytes_of) / 1e6,
             mean_megapixels=image_size**2 / 1e6 if stored == "array" else statistics.fmean(sizes),
             stored=stored,
@@ -166,12 +166,12 @@ def _stages_us(
     pipeline: Pipeline, stored: Sequence[Any], cpu_clock: Clock
 ) -> tuple[float | None, float | None, float]:
     """CPU microseconds to read, decode and augment an image: medians, in one process and one thread."""
-    some = stored[:_TIMED]
-    pipeline.load(some[0])  # imports what it needs
+    timed_images = stored[:_TIMED]
+    pipeline.load(timed_images[0])  # imports what it needs
     with _one_thread():
-        if not isinstance(some[0], Path):
-            return None, None, _timed(pipeline.augment, some, cpu_clock)[1]
-        contents, read = _timed(Path.read_bytes, some, cpu_clock)
+        if not isinstance(timed_images[0], Path):
+            return None, None, _timed(pipeline.augment, timed_images, cpu_clock)[1]
+        contents, read = _timed(Path.read_bytes, timed_images, cpu_clock)
         images, decoded = _timed(decode, contents, cpu_clock)
         _, augmented = _timed(pipeline.augment, images, cpu_clock)
     return read, decoded, augmented
@@ -195,9 +195,9 @@ def _one_thread() -> Iterator[None]:
 def _timed(step: Callable[[Any], Any], inputs: Iterable[Any], cpu_clock: Clock) -> tuple[list[Any], float]:
     """Outputs of a step, and its median time in microseconds."""
     outputs, times = [], []
-    for each in inputs:
+    for value in inputs:
         start = cpu_clock()
-        outputs.append(step(each))
+        outputs.append(step(value))
         times.append(1e6 * (cpu_clock() - start))
     return outputs, float(f"{statistics.median(times):.5g}")
 
@@ -261,8 +261,8 @@ def _pool_batches(
 
 
 def _loaded(pipeline: Pipeline, stored: Sequence[Any]) -> int:
-    for each in stored:
-        pipeline.load(each)
+    for image in stored:
+        pipeline.load(image)
     return len(stored)
 
 

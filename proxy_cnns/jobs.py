@@ -212,8 +212,8 @@ def _reference(job: Job, backend: Backend) -> tuple[dict[Mode, float], list[dict
 
 def _identity(request: Request, environment: Mapping[str, Any]) -> dict[str, Any]:
     of_cpu = ("torch_threads",) if str(environment["gpu"]).startswith("cpu:") else ()
-    known = {name: environment[name] for name in _IDENTITY + of_cpu if environment.get(name) is not None}
-    return {"preset": request.name, "modes": modes_of(request), **known}
+    about = {name: environment[name] for name in _IDENTITY + of_cpu if environment.get(name) is not None}
+    return {"preset": request.name, "modes": modes_of(request), **about}
 
 
 def modes_of(request: Request) -> list[str]:
@@ -286,8 +286,8 @@ def measure_all(
     session = _Session(job, backend, monitor, run, file, report, clock, about, host_ms)
     session.check_device("before")
     done = True
-    while done and (some := remaining(job.configurations, run)):
-        done = session.measure(some)
+    while done and (left := remaining(job.configurations, run)):
+        done = session.measure(left)
     session.check_device("after")
     return done
 

@@ -59,20 +59,20 @@ def modes_of_gpu(modes: Sequence[Mode]) -> list[Mode]:
     able = [set(precisions_of(gpu)) for gpu in _gpus_here()]
     if not able:
         return list(modes)
-    known = set.intersection(*able)
-    if "tf32" not in known:
+    precisions = set.intersection(*able)
+    if "tf32" not in precisions:
         modes = [replace(mode, precision="fp32") if mode.precision == "tf32" else mode for mode in modes]
-    return list(dict.fromkeys(mode for mode in modes if mode.precision in known))
+    return list(dict.fromkeys(mode for mode in modes if mode.precision in precisions))
 
 
 def _gpus_here() -> list[Gpu]:
-    found = []
+    gpus = []
     for name in dict.fromkeys(gpu_names() or ()):
         try:
-            found.append(find_gpu(canonical_gpu_name(name)))
+            gpus.append(find_gpu(canonical_gpu_name(name)))
         except UnknownGpuError:
             return []
-    return found
+    return gpus
 
 
 def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:

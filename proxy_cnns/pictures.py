@@ -30,12 +30,12 @@ def images_of(folder: Path, most: int) -> list[Path]:
         raise SchemaError(
             f"{folder} is not a folder. Pass a folder of images, or none: images are then made."
         )
-    found = sorted(_image_files(folder))
-    if not found:
+    files = sorted(_image_files(folder))
+    if not files:
         raise SchemaError(
             f"{folder} holds no image ({', '.join(SUFFIXES)}). Pass a folder of images, or none: images are then made."
         )
-    return [found[i * len(found) // min(most, len(found))] for i in range(min(most, len(found)))]
+    return [files[i * len(files) // min(most, len(files))] for i in range(min(most, len(files)))]
 
 
 def write_images(folder: Path, n: int, seed: int = 0) -> list[Path]:

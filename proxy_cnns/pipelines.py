@@ -53,9 +53,9 @@ def pipeline_of(name: str, image_size: int, stored: str = "jpeg") -> Pipeline:
     SchemaError if none is called so; BackendUnavailableError if what it needs is not installed.
     """
     if name not in PIPELINES:
-        known = ", ".join(("dali", *PIPELINES))
+        names = ", ".join(("dali", *PIPELINES))
         raise SchemaError(
-            f"no loader is called {name!r}. Nearest: {nearest(name, PIPELINES)}; known: {known}."
+            f"no loader is called {name!r}. Nearest: {nearest(name, PIPELINES)}; known: {names}."
         )
     pillow()
     return Pipeline(name, image_size, PIPELINES[name](image_size, stored))
@@ -93,8 +93,8 @@ def dali_batches(paths: list[Path], image_size: int, threads: int, batch_size: i
             images,
             dtype=types.FLOAT,
             output_layout="CHW",
-            mean=[255 * each for each in MEAN],
-            std=[255 * each for each in DEVIATION],
+            mean=[255 * value for value in MEAN],
+            std=[255 * value for value in DEVIATION],
             mirror=fn.random.coin_flip(),
         )
 
@@ -146,7 +146,7 @@ class _PillowAndNumpy:
         pixels = np.asarray(cropped, dtype=np.float32) / 255.0
         if random.random() < 0.5:  # noqa: S311 - augmentation, not a secret
             pixels = pixels[:, ::-1]
-        mean, deviation = (np.array(each, dtype=np.float32) for each in (MEAN, DEVIATION))
+        mean, deviation = (np.array(channels, dtype=np.float32) for channels in (MEAN, DEVIATION))
         normalised = (pixels - mean) / deviation
         return np.ascontiguousarray(normalised.transpose(2, 0, 1))
 

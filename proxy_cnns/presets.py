@@ -318,15 +318,25 @@ def parallel_configurations(
     then other buckets, then the other batch sizes on one GPU and on all. `configurations`: of a preset, mode by mode;
     `batch_size` is that of one GPU. `gpu_counts`: in the order to measure them in, 1 first.
     """
-    sizes = list(dict.fromkeys(each.batch_size for each in configurations))
-    modes = list(dict.fromkeys(each.mode for each in configurations))
+    sizes = list(dict.fromkeys(configuration.batch_size for configuration in configurations))
+    modes = list(dict.fromkeys(configuration.mode for configuration in configurations))
     ends = (1, max(gpu_counts))
 
     def part(
         some_sizes: Sequence[int], some_modes: Sequence[Mode], counts: Sequence[int]
     ) -> list[Configuration]:
-        chosen = [each for size in some_sizes for each in configurations if each.batch_size == size]
-        return [_on(each, n) for each in chosen if each.mode in some_modes for n in counts]
+        chosen = [
+            configuration
+            for size in some_sizes
+            for configuration in configurations
+            if configuration.batch_size == size
+        ]
+        return [
+            _on(configuration, n)
+            for configuration in chosen
+            if configuration.mode in some_modes
+            for n in counts
+        ]
 
     ordered = [
         *_all_reduces(modes[0], [n for n in gpu_counts if n > 1]),
@@ -346,15 +356,19 @@ def _on(configuration: Configuration, n_gpus: int) -> Configuration:
 
 def _other_buckets(configurations: Sequence[Configuration], n_gpus: int) -> list[Configuration]:
     first = configurations[:_CNNS_WITH_BUCKETS]
-    return [_on(replace(each, replicas=buckets), n_gpus) for each in first for buckets in BUCKETS]
+    return [
+        _on(replace(configuration, replicas=buckets), n_gpus)
+        for configuration in first
+        for buckets in BUCKETS
+    ]
 
 
 def _synchronised(configurations: Sequence[Configuration]) -> list[Configuration]:
-    tables = [each.subject.table for each in configurations]
+    tables = [configuration.subject.table for configuration in configurations]
     normed = [table is not None and any(layer.type == "batch_norm" for layer in table) for table in tables]
     return [
-        replace(each, replicas=replace(SYNC, n_gpus=each.replicas.n_gpus))
-        for each, has in zip(configurations, normed, strict=True)
+        replace(configuration, replicas=replace(SYNC, n_gpus=configuration.replicas.n_gpus))
+        for configuration, has in zip(configurations, normed, strict=True)
         if has
     ]
 

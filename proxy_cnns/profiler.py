@@ -84,8 +84,14 @@ class Measured:
     @property
     def precision(self) -> float | None:
         """Precision of the median of wall or GPU time, whichever is known less well; see `median_precision`."""
-        known = [median_precision(times) for times in (self.iteration_times_ms, self.gpu_times_ms) if times]
-        return None if None in known else max(each for each in known if each is not None)
+        precisions = [
+            median_precision(times) for times in (self.iteration_times_ms, self.gpu_times_ms) if times
+        ]
+        return (
+            None
+            if None in precisions
+            else max(precision for precision in precisions if precision is not None)
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -108,9 +114,15 @@ def measure(
     `limits.longest_ms`. DeviceOutOfMemoryError if an iteration does not fit in the device's memory; SchemaError if it
     is to be captured and cannot be.
     """
-    if captured:
-        return _as_captured(_measure(prepared, clock, limits, on_gpu=on_gpu))
-    return _measure(prepared, clock, limits, on_gpu=on_gpu)
+    measured = _measure(prepared, clock, limits, on_gpu=on_gpu)
+    if not captured or measured is None:
+        return measured
+    if measured.gpu_times_ms is None:
+        reason = measured.uncaptured or "a CPU has no graphs"
+        raise SchemaError(f"it cannot be captured as a graph: {reason}. Pass --capture eager.")
+    return replace(
+        measured, iteration_times_ms=measured.gpu_times_ms, host_times_ms=(), chunk=1, settled=True
+    )
 
 
 def median_precision(times_ms: Sequence[float]) -> float | None:
@@ -151,7 +163,7 @@ def _measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) 
     algorithms = None if limits.quick else prepared.conv_algorithms()
     return Measured(
         tuple(wall),
-        _tuple(gpu),
+        None if gpu is None else tuple(gpu),
         tuple(host),
         peak,
         algorithms,
@@ -160,17 +172,6 @@ def _measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) 
         settled,
         uncaptured,
         prepared.compile_s(),
-    )
-
-
-def _as_captured(measured: Measured | None) -> Measured | None:
-    if measured is None:
-        return None
-    if measured.gpu_times_ms is None:
-        reason = measured.uncaptured or "a CPU has no graphs"
-        raise SchemaError(f"it cannot be captured as a graph: {reason}. Pass --capture eager.")
-    return replace(
-        measured, iteration_times_ms=measured.gpu_times_ms, host_times_ms=(), chunk=1, settled=True
     )
 
 
@@ -223,8 +224,8 @@ def _warm_up(prepared: Prepared, clock: Clock, limits: Limits) -> tuple[int, int
             return chunk, n, len(times) < 6 and _agree(times[-1], times[-2], 0.1)
 
 
-def _agree(one: float, other: float, tolerance: float) -> bool:
-    return abs(one - other) <= tolerance * min(one, other)
+def _agree(time_ms: float, earlier_ms: float, tolerance: float) -> bool:
+    return abs(time_ms - earlier_ms) <= tolerance * min(time_ms, earlier_ms)
 
 
 def _wall_ms(prepared: Prepared, clock: Clock, n: int) -> float:
@@ -252,7 +253,3 @@ def _repeat(
                 break
         times += take()
     return times
-
-
-def _tuple(values: list[float] | None) -> tuple[float, ...] | None:
-    return None if values is None else tuple(values)

@@ -54,13 +54,13 @@ def configuration_key(configuration: Configuration) -> Key:
     words = (mode.precision, mode.memory_format, mode.autotune, mode.capture)
     named = (subject.kind, subject.name, subject.image_size, *words)
     parallel = _parallel_key(_replica_columns(configuration))
-    return tuple(str(each) for each in (*named, *parallel, configuration.global_batch_size))
+    return tuple(str(value) for value in (*named, *parallel, configuration.global_batch_size))
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
     """Key of a row."""
     named = (*(row[name] for name in _KEYS), *_parallel_key(row), row["batch_size"])
-    return tuple(str(each) for each in named)
+    return tuple(str(value) for value in named)
 
 
 def _parallel_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -108,10 +108,10 @@ def measurement_row(
 
 def _mode_columns(mode: Mode) -> dict[str, Any]:
     """Columns of a mode; those that do nothing in it are left out."""
-    found = asdict(mode)
+    columns = asdict(mode)
     if (mode.framework, mode.precision) != ("pytorch", "tf32"):
-        del found["float32_matmul_precision"]
-    return found
+        del columns["float32_matmul_precision"]
+    return columns
 
 
 def repeats_of(measured: Measured, kind: str) -> dict[str, Any]:
@@ -124,7 +124,11 @@ def repeats_of(measured: Measured, kind: str) -> dict[str, Any]:
     if kind == "operator":
         quartiles = np.quantile(measured.times_ms, [0, 0.25, 0.5, 0.75, 1])
         return {"quantiles_ms": [_rounded(quartile) for quartile in quartiles]}
-    kept = {name: [_rounded(each) for each in some[:_MOST_REPEATS]] for name, some in times.items() if some}
+    kept = {
+        name: [_rounded(time_ms) for time_ms in repeats[:_MOST_REPEATS]]
+        for name, repeats in times.items()
+        if repeats
+    }
     return kept | {"iterations_per_wall_time": measured.chunk}
 
 
@@ -286,16 +290,24 @@ def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Pa
             run.take(entry, recent)
 
 
-def _check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any] | None, out: Path) -> None:
+def _check_identity(on_disk: Mapping[str, Any], identity: Mapping[str, Any] | None, out: Path) -> None:
     """Refuse the files of another run; the message says what differs."""
-    if wanted is None:
+    if identity is None:
         return
-    differs = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
+    differs = differing(identity, on_disk)
     if differs:
-        what = "; ".join(f"{name} {found.get(name)!r} there, {wanted.get(name)!r} now" for name in differs)
+        what = "; ".join(
+            f"{name} {on_disk.get(name)!r} there, {identity.get(name)!r} now" for name in differs
+        )
         raise SchemaError(
             f"{out} belongs to another run: {what}. Give another --out, or repeat that run's options."
         )
+
+
+def differing(identity: Mapping[str, Any], other_identity: Mapping[str, Any]) -> list[str]:
+    """Names of what two runs differ in."""
+    names = {**identity, **other_identity}
+    return [name for name in names if identity.get(name) != other_identity.get(name)]
 
 
 def _compact(value: Any) -> str:
@@ -330,9 +342,9 @@ def _drop_torn_line(file: int) -> int:
     end = size
     while end > 0:
         start = max(0, end - 65536)
-        found = os.pread(file, end - start, start).rfind(b"\n")
-        if found >= 0:
-            end = start + found + 1
+        newline = os.pread(file, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
             break
         end = start
     if end < size:
@@ -452,7 +464,7 @@ def _lines(sidecar: Mapping[str, Any]) -> str:
     parts = []
     for name, value in sidecar.items():
         if isinstance(value, list):
-            entries = ",\n".join(_compact(each) for each in value)
+            entries = ",\n".join(_compact(entry) for entry in value)
             parts.append(f"{json.dumps(name)}: [\n{entries}\n]" if value else f"{json.dumps(name)}: []")
         else:
             parts.append(f"{json.dumps(name)}: {json.dumps(value, indent=1, ensure_ascii=False)}")

@@ -25,12 +25,14 @@ from typing import Any, Protocol
 
 from predictor.errors import EpochcastError, ProfilingError, SchemaError
 from proxy_cnns.configuration import Configuration
+from proxy_cnns.device import name_of_device
 from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.jobs import Job, Progress, Report, Request, measure_job, modes_of, remaining
 from proxy_cnns.rows_file import (
     Run,
     RunFile,
     configuration_key,
+    differing,
     read_run,
     reopen,
     rows_path,
@@ -107,7 +109,7 @@ def _collect(
         try:
             number, message = messages.get(timeout=0.5)
         except queue.Empty:
-            gone = [n for n, each in enumerate(processes) if n not in results and not each.is_alive()]
+            gone = [n for n, process in enumerate(processes) if n not in results and not process.is_alive()]
             if gone and messages.empty():
                 results |= {number: _ended(processes[number].exitcode) for number in gone}
             continue
@@ -128,8 +130,8 @@ def _ended(exit_code: int, last_words: str = "") -> ProfilingError:
 
 
 def _total(latest: Sequence[Progress]) -> Progress:
-    last = max(latest, key=lambda each: each.seconds_left)
-    done, total = sum(each.done for each in latest), sum(each.total for each in latest)
+    last = max(latest, key=lambda progress: progress.seconds_left)
+    done, total = sum(progress.done for progress in latest), sum(progress.total for progress in latest)
     return Progress(done, total, last.seconds_left, latest[-1].now, last.limited)
 
 
@@ -147,9 +149,7 @@ def _process(job: Job, messages: Any, parent: int) -> None:
 def _show_only(device: str) -> str:
     if device == "cpu":
         return device
-    number = int(device.partition(":")[2])
-    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible[number] if number < len(visible) else str(number)
+    os.environ["CUDA_VISIBLE_DEVICES"] = name_of_device(int(device.partition(":")[2]))
     return "cuda:0"
 
 
@@ -250,12 +250,16 @@ class _Gathered:
         self, left: Sequence[Configuration], places: int, deadline: float | None
     ) -> Iterator[tuple[Request]]:
         """The request of each job, as long as there is time; a series that ended meanwhile is left out."""
-        seconds = [estimated_seconds(each) for each in left]
-        for some in _shares(left, seconds, min(_JOB_S, sum(seconds) / max(1, places))):
+        seconds = [estimated_seconds(configuration) for configuration in left]
+        for share in _shares(left, seconds, min(_JOB_S, sum(seconds) / max(1, places))):
             budget_s = None if deadline is None else deadline - time.perf_counter()
-            there = tuple(each for each in some if self.run.ends(configuration_key(each)) is None)
-            if there and self.error is None and (budget_s is None or budget_s > 0):
-                yield (replace(self.request, configurations=there, budget_s=budget_s),)
+            unfinished = tuple(
+                configuration
+                for configuration in share
+                if self.run.ends(configuration_key(configuration)) is None
+            )
+            if unfinished and self.error is None and (budget_s is None or budget_s > 0):
+                yield (replace(self.request, configurations=unfinished, budget_s=budget_s),)
 
     def take(self, job: JobResult) -> None:
         """Write what a worker sent; SchemaError if its device is not that of the other rows."""
@@ -278,10 +282,12 @@ class _Gathered:
         if self.file is None:
             self.run = read_run(self.request.out, identity)
             self.file, self.run.identity = RunFile(rows_path(self.request.out), identity), identity
-        known = self.run.identity or {}
-        differs = [name for name in {**known, **identity} if known.get(name) != identity.get(name)]
+        run_identity = self.run.identity or {}
+        differs = differing(run_identity, identity)
         if differs:
-            what = "; ".join(f"{name} {identity.get(name)!r}, not {known.get(name)!r}" for name in differs)
+            what = "; ".join(
+                f"{name} {identity.get(name)!r}, not {run_identity.get(name)!r}" for name in differs
+            )
             raise SchemaError(
                 f"worker {worker} differs from the first: {what}. A table holds one kind of machine: start a scheduler "
                 "for each kind. Rows of the other workers are kept; repeat the command to go on."

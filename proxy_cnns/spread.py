@@ -35,7 +35,7 @@ class Draw:
         side = self.between(low, high)
         usual = [usual_side for usual_side in _USUAL_SIDES if low <= usual_side <= high]
         if usual and self.happens(_SHARE_OF_USUAL_SIDES):
-            return min(usual, key=lambda each: max(each / side, side / each))
+            return min(usual, key=lambda usual_side: max(usual_side / side, side / usual_side))
         return round(side)
 
     def channels(self, wanted: float) -> int:
@@ -72,7 +72,7 @@ def draws(seed: str, dimensions: int = 3) -> Iterator[Draw]:
         yield Draw(point, random)
 
 
-def spread_order(items: Sequence[_T]) -> list[_T]:
+def spread_order(values: Sequence[_T]) -> list[_T]:
     """Reorder by golden-ratio steps: every first part of the list is then spread over the whole of it."""
-    ranks = [(position * _GOLDEN) % 1 for position in range(len(items))]
-    return [items[position] for position in islice(sorted(range(len(items)), key=ranks.__getitem__), None)]
+    ranks = [(position * _GOLDEN) % 1 for position in range(len(values))]
+    return [values[position] for position in islice(sorted(range(len(values)), key=ranks.__getitem__), None)]

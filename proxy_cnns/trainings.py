@@ -34,7 +34,7 @@ def training_operators() -> Iterator[Part]:
             turns.append([((mode,), (size,), operators) for size, mode in product(batch_sizes, modes)])
         else:
             yield modes, batch_sizes, operators
-    yield from (part for turn in zip_longest(*turns) for part in turn if part)
+    yield from (training_part for turn in zip_longest(*turns) for training_part in turn if training_part)
 
 
 def _operators_of(line: str) -> Iterator[Operator]:

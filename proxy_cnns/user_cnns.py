@@ -56,8 +56,8 @@ def make_model(builder: Builder) -> Any:
     path, name = builder
     make = getattr(_module(Path(path)), name, None)
     if not callable(make):
-        known = [key for key, value in vars(_module(Path(path))).items() if inspect.isfunction(value)]
-        raise SchemaError(f"{path} has no function {name!r}. Nearest: {nearest(name, known)}.")
+        functions = [key for key, value in vars(_module(Path(path))).items() if inspect.isfunction(value)]
+        raise SchemaError(f"{path} has no function {name!r}. Nearest: {nearest(name, functions)}.")
     if not (inspect.isroutine(make) or inspect.isclass(make) or isinstance(make, partial)):
         raise SchemaError(
             f"{name!r} of {path} is a {type(make).__name__}, not a function. Write one without arguments that makes "
@@ -85,8 +85,8 @@ def user_table(builder: Builder, image_size: int | None = None, usual_size: int 
         from predictor.cnns.torch_step import record
 
         module, inputs = model
-        given = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
-        model = record(module, *given, name=user_name(builder))
+        arguments = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+        model = record(module, *arguments, name=user_name(builder))
     if image_size is None and not has_own_image_size(model):
         image_size = usual_size or _USER_IMAGE_SIZE
     return replace(resolve_cnn(model, image_size), cnn=user_name(builder))
@@ -153,7 +153,7 @@ def target_subject(text: str) -> Subject:
 
 def names_a_file(text: str) -> bool:
     """Whether `text` names a user's Python file, ``FILE.py:make_model[@IMAGE_SIZE]``, complete or not."""
-    return any(found.end() == len(text) for found in _PYTHON_FILE.finditer(text))
+    return any(match.end() == len(text) for match in _PYTHON_FILE.finditer(text))
 
 
 def named_table(text: str, image_size: int | None = None, usual_size: int | None = None) -> LayerTable:
@@ -174,5 +174,5 @@ def named_table(text: str, image_size: int | None = None, usual_size: int | None
 
 def distinct_operators(tables: Sequence[LayerTable]) -> tuple[Operator, ...]:
     """Operators of all these CNNs, each once; one that runs on several maps of an image is measured on one."""
-    found = (replace(operator, repeats=1) for table in tables for operator in operators_of(table))
-    return tuple(dict.fromkeys(found))
+    operators = (replace(operator, repeats=1) for table in tables for operator in operators_of(table))
+    return tuple(dict.fromkeys(operators))

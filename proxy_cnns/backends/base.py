@@ -63,8 +63,8 @@ class Program:
 
     def iterate(self) -> None:
         """Run one iteration as it is trained."""
-        for part in self.parts:
-            part()
+        for run_part in self.parts:
+            run_part()
 
     def enqueue(self) -> None:
         """Enqueue one iteration without waiting for the device."""
@@ -104,10 +104,10 @@ class FrameworkBackend:
         gpu, subject, peak_mib = self._gpu, configuration.subject, None
         self.check_mode(configuration.mode, None if gpu is None else gpu.capability)
         self.switch(configuration.mode)
-        whole = subject.operator is None and subject.message_bytes is None
+        is_whole_cnn = subject.operator is None and subject.message_bytes is None
         if gpu is None:
             program = self._started(configuration)
-        elif whole:
+        elif is_whole_cnn:
             gpu.tidy()
             before_mib = self._empty_mib(configuration)
             program = self._started(configuration)
@@ -117,7 +117,7 @@ class FrameworkBackend:
             gpu.tidy_if_needed()
             program = self._started_again(configuration)
         running = partial(self.running, configuration)
-        return self._prepared(program, gpu, configuration.words, running, whole, peak_mib)
+        return self._prepared(program, gpu, configuration.words, running, is_whole_cnn, peak_mib)
 
     def launches(self) -> Launches:
         """Cost of kernels without work; unknown on a CPU, which has no queue."""
@@ -193,12 +193,12 @@ class PreparedProgram:
         gpu: Any,
         what: str,
         running: Callable[[], AbstractContextManager[Any]],
-        whole: bool,
+        is_whole_cnn: bool,
         peak_mib: float | None = None,
     ) -> None:
         self.copies = program.copies
         self._program: Program | None = program
-        self._gpu, self._what, self._whole = gpu, what, whole
+        self._gpu, self._what, self._whole = gpu, what, is_whole_cnn
         self._running, self._peak_mib = running, peak_mib
 
     def run(self, n: int) -> None:
@@ -286,7 +286,7 @@ def precisions_on(
     """Of a framework's precisions those of a GPU of this compute capability; None: of a CPU."""
     if capability is None:
         return tuple(on_cpu)
-    return tuple(each for each in on_gpu if capability >= _LEAST_CAPABILITY[each])
+    return tuple(precision for precision in on_gpu if capability >= _LEAST_CAPABILITY[precision])
 
 
 def check_mode_of(

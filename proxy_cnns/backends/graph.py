@@ -8,7 +8,8 @@ shuffle.
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add, mul
 from typing import Any
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
@@ -23,6 +24,8 @@ MAP, MAP_LAST, VECTOR = "map", "map with channels last", "vector"
 _POSITIONWISE = ("layer_norm", "linear")
 _WHOLE = ("concat", "flatten", "linear", "multiply")  # in_channels below a source's channels mean no part
 _ANY_FORM = ("activation", "dropout", "stochastic_depth")
+
+_COMBINATIONS = {"add": add, "multiply": mul}
 
 Function = Callable[..., Any]
 
@@ -99,8 +102,8 @@ class Graph:
         for step in self.steps:
             result = step.function(*[values[slot] for slot in step.reads])
             parts = (result,) if len(step.writes) == 1 else result
-            for slot, part in zip(step.writes, parts, strict=True):
-                values[slot] = part
+            for slot, value in zip(step.writes, parts, strict=True):
+                values[slot] = value
             for slot in step.frees:
                 values[slot] = None
         return result
@@ -143,9 +146,13 @@ class Graph:
             return form
         if layer.type == "layer_norm":
             return MAP_LAST
-        known = None if source == IMAGE else self._table.layers[source]
-        single = known is None or (known.out_height, known.out_width) == (1, 1)
-        return VECTOR if single or known is None or layer.in_channels != known.out_channels else MAP_LAST
+        source_layer = None if source == IMAGE else self._table.layers[source]
+        single = source_layer is None or (source_layer.out_height, source_layer.out_width) == (1, 1)
+        return (
+            VECTOR
+            if single or source_layer is None or layer.in_channels != source_layer.out_channels
+            else MAP_LAST
+        )
 
     def _permute(self, position: int, form: str) -> tuple[Function, str, str]:
         layer = self._table.layers[position]
@@ -189,7 +196,7 @@ class Graph:
         """Split a layer's output once, if any layer reads a part of it; concats take the first parts."""
         channels = self._table.layers[source].out_channels or 0
         parts = {reader: self._part_read(reader, channels) for reader in self._readers[source]}
-        if all(self._table.layers[each].type in _WHOLE or parts[each] == channels for each in parts):
+        if all(self._table.layers[reader].type in _WHOLE or parts[reader] == channels for reader in parts):
             return
         order = sorted(parts, key=lambda reader: (self._table.layers[reader].type != "concat", reader))
         sizes = [parts[reader] for reader in order]
@@ -210,7 +217,7 @@ class Graph:
             return channels
         if layer.type != "concat":
             return min(channels, layer.in_channels)
-        sources = [self._table.layers[each] for each in self._inputs[reader] if each != IMAGE]
+        sources = [self._table.layers[position] for position in self._inputs[reader] if position != IMAGE]
         offered = sum(source.out_channels or 0 for source in sources)
         return channels - max(0, offered - layer.in_channels)
 
@@ -224,22 +231,8 @@ class Graph:
 
 
 def _combination(layer: Layer) -> Function:
-    if layer.type == "add":
-        return _sum
-    if layer.type == "multiply":
-        return _product
-    raise SchemaError(
-        f"layer {layer.name!r} of type {layer.type!r} has several inputs, which cannot be run. {MEASURE_WHOLE}"
-    )
-
-
-def _sum(first: Any, *others: Any) -> Any:
-    for other in others:
-        first = first + other
-    return first
-
-
-def _product(first: Any, *others: Any) -> Any:
-    for other in others:
-        first = first * other
-    return first
+    if layer.type not in _COMBINATIONS:
+        raise SchemaError(
+            f"layer {layer.name!r} of type {layer.type!r} has several inputs, which cannot be run. {MEASURE_WHOLE}"
+        )
+    return lambda *values: reduce(_COMBINATIONS[layer.type], values)

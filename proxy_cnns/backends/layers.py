@@ -36,8 +36,8 @@ def made(layer: Layer | Operator, makers: "Mapping[str, Callable[[Numbers], _T]]
         raise SchemaError(f"layer {layer.name!r} multiplies a single input, but has no parameters.")
     numbers = Numbers(layer)
     if layer.type == "conv2d":
-        for part, free, stride in zip(_SIDES, numbers.free, numbers.window[1], strict=True):
-            numbers.check_size(part, free // stride + 1)
+        for dimension, free, stride in zip(_SIDES, numbers.free, numbers.window[1], strict=True):
+            numbers.check_size(dimension, free // stride + 1)
     return makers[layer.type](numbers)
 
 
@@ -141,13 +141,13 @@ class Numbers:
         sides = zip(self.in_size, kernel, padding, strict=True)
         return [size + 2 * p - self.dilation * (k - 1) - 1 for size, k, p in sides]
 
-    def check_size(self, part: str, size: int) -> None:
+    def check_size(self, dimension: str, size: int) -> None:
         """Refuse a layer whose window gives another `part` (height, width) than its table states; SchemaError."""
-        stated = getattr(self.layer, f"out_{part}")
+        stated = getattr(self.layer, f"out_{dimension}")
         if size != stated:
             raise SchemaError(
-                f"layer {self.layer.name!r}: its kernel, stride and padding give {part} {size}, but out_{part} is "
-                f"{stated}. Correct the layer table."
+                f"layer {self.layer.name!r}: its kernel, stride and padding give {dimension} {size}, but "
+                f"out_{dimension} is {stated}. Correct the layer table."
             )
 
     def activation(self, kinds: Mapping[str, _T]) -> _T:
@@ -164,26 +164,29 @@ class Numbers:
     def output_padding(self) -> Pair:
         """Rows and columns of a transposed convolution's output that its window does not say."""
         extra = []
-        for part, size, out, kernel, stride, padding in zip(
+        for dimension, size, out, kernel, stride, padding in zip(
             _SIDES, self.in_size, self.out_size, *self.window, strict=True
         ):
-            given = (size - 1) * stride - 2 * padding + self.dilation * (kernel - 1) + 1
-            extra.append(out - given)
+            size_by_window = (size - 1) * stride - 2 * padding + self.dilation * (kernel - 1) + 1
+            extra.append(out - size_by_window)
             if not 0 <= extra[-1] < max(stride, self.dilation):
-                self.check_size(part, given)
+                self.check_size(dimension, size_by_window)
         return extra[0], extra[1]
 
     @property
     def added(self) -> list[Pair]:
         """Rows above and below, and columns left and right, that a pad adds."""
         more = [out - size for size, out in zip(self.in_size, self.out_size, strict=True)]
-        return [(each // 2, each - each // 2) for each in more]
+        return [(n_added // 2, n_added - n_added // 2) for n_added in more]
 
     @property
     def reduced_axes(self) -> tuple[int, ...]:
         """Dimensions of (batch, channels, height, width) that a ``mean`` reduces to 1: those whose size changes."""
-        parts = enumerate(("channels", *_SIDES), 1)
-        sizes = [(axis, self.number(f"in_{part}"), self.number(f"out_{part}")) for axis, part in parts]
+        dimensions = enumerate(("channels", *_SIDES), 1)
+        sizes = [
+            (axis, self.number(f"in_{dimension}"), self.number(f"out_{dimension}"))
+            for axis, dimension in dimensions
+        ]
         reduced = tuple(axis for axis, size, out in sizes if size != out)
         if not reduced or any(out != 1 for axis, _, out in sizes if axis in reduced):
             raise SchemaError(
@@ -195,15 +198,15 @@ class Numbers:
     @property
     def volume(self) -> Volume:
         """Sizes of a convolution over volumes; SchemaError where they are unknown or contradict each other."""
-        for part in ("in", "out", "kernel", "stride"):
+        for quantity in ("in", "out", "kernel", "stride"):
             for dimension in DIMENSIONS:
-                self.number(f"{part}_{dimension}")
+                self.number(f"{quantity}_{dimension}")
         complaint = layer_complaint(cast(Layer, self.layer))
         if complaint is not None:
             raise SchemaError(f"layer {self.layer.name!r}: {complaint}. Correct the layer table.")
         size, out_size, kernel, stride, padding = (
-            cast(Sides, tuple(side(self.layer, part, each) or 0 for each in DIMENSIONS))
-            for part in ("in", "out", "kernel", "stride", "padding")
+            cast(Sides, tuple(side(self.layer, quantity, dimension) or 0 for dimension in DIMENSIONS))
+            for quantity in ("in", "out", "kernel", "stride", "padding")
         )
         return Volume(size, out_size, kernel, stride, padding, self.dilation)
 
@@ -221,8 +224,8 @@ class Numbers:
         sizes = list(zip(self.in_size, self.out_size, strict=True))
         adaptive = tuple(-(-size // out) for size, out in sizes), tuple(size // out for size, out in sizes)
         if (kernel, stride) != adaptive or self._padding != (0, 0):
-            for part, size in zip(_SIDES, self._pooled_size(up=False), strict=True):
-                self.check_size(part, size)
+            for dimension, size in zip(_SIDES, self._pooled_size(up=False), strict=True):
+                self.check_size(dimension, size)
         return None
 
     def _pooled_size(self, up: bool) -> tuple[int, ...]:

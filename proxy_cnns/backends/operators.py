@@ -24,7 +24,7 @@ def copies_of(bytes_of_one: int, cache_bytes: int) -> int:
 
 def n_copies(operator: Operator, batch_size: int, element_bytes: int, cache_bytes: int) -> int:
     """Copies that together exceed the cache twice with what one reads and writes in its forward pass."""
-    out = [getattr(operator, f"out_{part}") or 0 for part in ("channels", "height", "width")]
+    out = [getattr(operator, f"out_{dimension}") or 0 for dimension in ("channels", "height", "width")]
     elements = sum(map(prod, input_shapes(operator, batch_size))) + batch_size * prod(out)
     return copies_of(elements * element_bytes + 4 * operator.parameters, cache_bytes)
 
@@ -55,7 +55,7 @@ def input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
     A map is (batch, channels, height, width), a vector (batch, channels); linear layers and layer norms on maps read
     (batch, height, width, channels). A product without parameters multiplies a map by factors for each channel.
     """
-    sizes = [getattr(operator, f"in_{part}") for part in ("channels", "height", "width")]
+    sizes = [getattr(operator, f"in_{dimension}") for dimension in ("channels", "height", "width")]
     if None in sizes:
         raise SchemaError(f"operator {operator.name!r} lacks its input's size: it cannot be run.")
     channels, height, width = map(int, sizes)
@@ -76,7 +76,9 @@ def input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
     if operator.type in VOLUME_TYPES:
         return [(batch_size, channels, *Numbers(operator).volume.size)]
     if operator.type == "concat":
-        return [(batch_size, part, height, width) for part in _parts(channels, operator.n_tensors)]
+        return [
+            (batch_size, n_channels, height, width) for n_channels in _parts(channels, operator.n_tensors)
+        ]
     return [shape]
 
 
@@ -84,7 +86,7 @@ def _product_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]
     """Shapes of the factors of a ``matmul``, or of queries, keys and values; `groups` products for each image."""
     numbers = Numbers(operator)
     groups, rows = numbers.number("groups"), numbers.in_height
-    inner, columns = (each // groups for each in numbers.channels)
+    inner, columns = (n_channels // groups for n_channels in numbers.channels)
     if operator.type == "matmul":
         return [(batch_size, groups, rows, inner), (batch_size, groups, inner, columns)]
     keys = numbers.kernel_height

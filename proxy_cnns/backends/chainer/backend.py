@@ -73,8 +73,8 @@ class ChainerBackend(FrameworkBackend):
         if self._gpu is None:
             return about | {"convolutions": "im2col", "batch_norm_and_pooling": "numpy"}
         if self._plans is None:
-            ways: dict[str, object] = {"convolutions": "im2col", "batch_norm_and_pooling": "cupy"}
-            return about | ways | {"without_cudnn": self._why_not}
+            how_run: dict[str, object] = {"convolutions": "im2col", "batch_norm_and_pooling": "cupy"}
+            return about | how_run | {"without_cudnn": self._why_not}
         cudnn = self._plans.cudnn
         return about | {
             "convolutions": f"cudnn {cudnn.release}",

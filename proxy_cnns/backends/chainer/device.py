@@ -97,8 +97,8 @@ class CupyDevice:
         """
         events = [self._waited(wait_ms)]
         ahead = True
-        for part in parts:
-            part()
+        for enqueue in parts:
+            enqueue()
             ahead = ahead and not events[-1].done
             events.append(_recorded_event())
         events[-1].synchronize()

@@ -116,8 +116,8 @@ def _max_pool(n: Numbers) -> Callable[[Any], Any]:
     if up is None:
         return partial(F.max_pooling_2d, **_even_window(n), cover_all=False)
     kernel, stride, padding = n.window
-    for part, free, s in zip(("height", "width"), n.free, stride, strict=True):
-        n.check_size(part, (free + up * (s - 1)) // s + 1)
+    for side, free, s in zip(("height", "width"), n.free, stride, strict=True):
+        n.check_size(side, (free + up * (s - 1)) // s + 1)
     return partial(F.max_pooling_2d, ksize=kernel, stride=stride, pad=padding, cover_all=up)
 
 

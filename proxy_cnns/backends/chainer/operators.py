@@ -90,7 +90,7 @@ def _functions(operator: Operator, batch_size: int, target: Any, copies: int) ->
     import chainer.functions as F  # noqa: N812
 
     plain: dict[str, Callable[..., Any]] = {
-        "add": lambda one, other: one + other,
+        "add": lambda x, y: x + y,
         "multiply": lambda factors, x: factors * x,
         "matmul": F.matmul,
         "concat": lambda *parts: F.concat(parts, axis=1),

@@ -32,14 +32,14 @@ def convolution_kernels(enqueue: Callable[[], None]) -> str | None:
         events = record.events() or ()
     except (AttributeError, RuntimeError):  # no right to profile, or another profiler is attached
         return None
-    found: dict[str, dict[str, str]] = {}
+    passes_by_shape: dict[str, dict[str, str]] = {}
     for event in events:
         if event.name in (_FORWARD, _BACKWARD):
             kernels = list(_kernels(event))
             passes = _forward(kernels) if event.name == _FORWARD else _backward(kernels)
-            found.setdefault(_shape(event), {}).update(passes)
-    found = {shape: passes for shape, passes in found.items() if passes}
-    return json.dumps(found, sort_keys=True) if found else None
+            passes_by_shape.setdefault(_shape(event), {}).update(passes)
+    passes_by_shape = {shape: passes for shape, passes in passes_by_shape.items() if passes}
+    return json.dumps(passes_by_shape, sort_keys=True) if passes_by_shape else None
 
 
 def _kernels(event: Any) -> Iterator[Any]:
@@ -59,7 +59,7 @@ def _backward(kernels: list[Any]) -> dict[str, str]:
     if not filters and not data:
         return {"backward": _longest(kernels)} if kernels else {}
     named = {"backward_data": data, "backward_filter": filters}
-    return {name: _longest(some) for name, some in named.items() if some}
+    return {name: _longest(of_pass) for name, of_pass in named.items() if of_pass}
 
 
 def _longest(kernels: list[Any]) -> str:

@@ -101,17 +101,17 @@ def _program(
 
     aliases = operator.in_place and operator.input_gradient
     calls = tuple(zip(functions, inputs, strict=True))
-    wanted = [_wanted(function, each) for function, each in calls]
+    wanted = [_wanted(function, tensors) for function, tensors in calls]
     if operator.passes == "forward":
         every = _Pass(calls, aliases, context, [], [])
-        one = _Pass(calls[:1], aliases, context, [], [])
-        return Program((every.forward_alone,), len(calls), first=one.forward_alone)
+        single = _Pass(calls[:1], aliases, context, [], [])
+        return Program((every.forward_alone,), len(calls), first=single.forward_alone)
     first = _Pass(calls[:1], aliases, context, wanted[0], []).forward()[0].detach()
     gradients = [torch.randn_like(first) if first.ndim else torch.ones_like(first) for _ in calls]
     del first
-    every = _Pass(calls, aliases, context, [tensor for each in wanted for tensor in each], gradients)
-    one = _Pass(calls[:1], aliases, context, wanted[0], gradients[:1])
-    return Program((every.forward_and_backward,), len(calls), first=one.forward_and_backward)
+    every = _Pass(calls, aliases, context, [tensor for tensors in wanted for tensor in tensors], gradients)
+    single = _Pass(calls[:1], aliases, context, wanted[0], gradients[:1])
+    return Program((every.forward_and_backward,), len(calls), first=single.forward_and_backward)
 
 
 def _wanted(function: Callable[..., Any], inputs: list[Any]) -> list[Any]:

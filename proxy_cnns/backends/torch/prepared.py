@@ -38,7 +38,7 @@ class TorchPrepared(PreparedProgram):
             first = self._gpu.replay_times_ms(self._graph, 1, 1, lead_ms)[0]
             self._replays = max(1, min(_MOST_REPLAYS, round(_SAMPLE_MS / max(first, 1e-3))))
         times = self._gpu.replay_times_ms(self._graph, n, self._replays, lead_ms)
-        return [each / self.copies for each in times]
+        return [time_ms / self.copies for time_ms in times]
 
     def conv_algorithms(self) -> str | None:
         """JSON of the kernels that each convolution ran in one eager iteration; None where that cannot be seen."""

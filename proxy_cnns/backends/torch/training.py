@@ -4,14 +4,15 @@ It trains with softmax cross-entropy on random labels, SGD with momentum, gradie
 images that lie on the device.
 """
 
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from predictor.cnns.torch_module import refuse_lazy
 from predictor.errors import SchemaError
 from proxy_cnns.backends.base import LEARNING_RATE, USER_CHANNELS, Program, user_cnn
 from proxy_cnns.backends.graph import image_shape
-from proxy_cnns.backends.torch.compiling import CompiledFirst, compiled, forget_compiled
 from proxy_cnns.backends.torch.modes import autocast, gradient_scaler, momentum_of, tensor_layout
 from proxy_cnns.backends.torch.network import network
 from proxy_cnns.configuration import Configuration
@@ -59,9 +60,38 @@ def training_program(
 
     enqueues = None if scaler is None else enqueue
     if compiles:
-        first = CompiledFirst(iterate)
-        return Program((iterate,), 1, enqueues, first.run, lambda: first.seconds, forget_compiled)
+        seconds: list[float] = []
+        first = partial(_compile, iterate, seconds)
+        return Program((iterate,), 1, enqueues, first, lambda: next(iter(seconds), None), forget_compiled)
     return Program((iterate,), 1, enqueues)
+
+
+def compiled(model: Any) -> Any:
+    """The model as ``torch.compile`` trains it, forward and backward, only for the sizes of its first call.
+
+    Every configuration is compiled from scratch, so that its seconds are its own.
+    """
+    import torch
+
+    forget_compiled()
+    return torch.compile(model, dynamic=False)
+
+
+def forget_compiled() -> None:
+    """Drop all compiled code: many CNNs in one process would exceed PyTorch's limit of compilations."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+
+
+def _compile(iterate: Callable[[], None], seconds: list[float]) -> None:
+    """Run the first iteration, which finds nothing compiled on disk, and append its time to `seconds`."""
+    from torch._inductor.utils import fresh_cache
+
+    start = time.perf_counter()
+    with fresh_cache():
+        iterate()
+    seconds.append(time.perf_counter() - start)
 
 
 def _model(configuration: Configuration, device: str) -> tuple[Any, tuple[int, int, int]]:
@@ -103,6 +133,6 @@ def _tensors(output: Any) -> Iterator[Any]:
     if hasattr(output, "flatten") and hasattr(output, "requires_grad"):
         yield output
     elif isinstance(output, dict):
-        yield from (tensor for each in output.values() for tensor in _tensors(each))
+        yield from (tensor for value in output.values() for tensor in _tensors(value))
     elif isinstance(output, tuple | list):
-        yield from (tensor for each in output for tensor in _tensors(each))
+        yield from (tensor for value in output for tensor in _tensors(value))

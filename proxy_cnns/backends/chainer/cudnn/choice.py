@@ -106,15 +106,18 @@ def choose(
         name = f"cudnnGetConvolution{what}Algorithm_v7"
         cudnn.call(name, handle, first, second, described.pointer, result, *out)
     else:
-        one, two, target = operands.addresses
-        pairs = (first, one, second, two, described.pointer, result, target)
+        first_address, second_address, target = operands.addresses
+        pairs = (first, first_address, second, second_address, described.pointer, result, target)
         cudnn.call(f"cudnnFindConvolution{what}AlgorithmEx", handle, *pairs, *out, workspace, limit)
-    found = results[: count.value]
-    best = next((each for each in found if _fits(each, limit, deterministic)), None)
+    offered = results[: count.value]
+    best = next(
+        (offer for offer in offered if _fits(offer, limit, deterministic)),
+        None,
+    )
     if best is None:
         raise SchemaError(
             f"cuDNN has no algorithm for {convolution.name} ({convolution.direction}, {convolution.dtype}) within "
-            f"{limit / 2**20:g} MiB of workspace: {_offers(cudnn, convolution.direction, found)}. {_HINT}"
+            f"{limit / 2**20:g} MiB of workspace: {_offers(cudnn, convolution.direction, offered)}. {_HINT}"
         )
     how, time_ms = ("heuristic", None) if workspace is None else ("autotune", float(best.time_ms))
     return Choice(convolution, how, best.algorithm, int(best.memory), best.math, time_ms)
@@ -125,23 +128,23 @@ def algorithms_json(choices: Iterable[Choice]) -> str | None:
 
     Where one shape was chosen for more than once (as when a limit changed), the last choice counts.
     """
-    found: dict[str, dict[str, str]] = {}
+    names: dict[str, dict[str, str]] = {}
     for choice in choices:
-        found.setdefault(choice.convolution.name, {})[choice.convolution.direction] = choice.name
-    return json.dumps(found, sort_keys=True) if found else None
+        names.setdefault(choice.convolution.name, {})[choice.convolution.direction] = choice.name
+    return json.dumps(names, sort_keys=True) if names else None
 
 
 def _fits(result: Any, limit: int, deterministic: bool) -> bool:
     return result.status == 0 and result.memory <= limit and bool(result.deterministic or not deterministic)
 
 
-def _offers(cudnn: Cudnn, direction: str, found: Sequence[Any]) -> str:
+def _offers(cudnn: Cudnn, direction: str, results: Sequence[Any]) -> str:
     """Every algorithm with the workspace it needs, or why it cannot run."""
     names = ALGORITHMS[direction]
     words = [
-        f"{names[each.algorithm] if each.algorithm < len(names) else each.algorithm} "
-        + (cudnn.status(each.status) if each.status else f"{each.memory / 2**20:.1f} MiB")
-        for each in found
+        f"{names[result.algorithm] if result.algorithm < len(names) else result.algorithm} "
+        + (cudnn.status(result.status) if result.status else f"{result.memory / 2**20:.1f} MiB")
+        for result in results
     ]
     return ", ".join(words) or "it offers none"
 

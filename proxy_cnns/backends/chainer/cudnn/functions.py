@@ -77,9 +77,9 @@ class CudnnConvolutions:
         pad, stride, dilation, groups = window
         x, w, y = (tuple(map(int, shape)) for shape in shapes)
         sizes = (_pair(pad), _pair(stride), _pair(dilation))
-        asked = Convolution(direction, x, w, y, *sizes, int(groups), arrays[2].dtype.name)
+        convolution = Convolution(direction, x, w, y, *sizes, int(groups), arrays[2].dtype.name)
         how = {"autotune": bool(auto_tune), "deterministic": bool(deterministic)}
-        self.plans.run(asked, arrays, **how, tensor_core=tensor_core != "never")
+        self.plans.run(convolution, arrays, **how, tensor_core=tensor_core != "never")
 
 
 def enable(convolutions: CudnnConvolutions) -> None:
@@ -193,8 +193,8 @@ class CudnnBatchNorm:
         kind, at = _kind_of_parameters(x), memory.address
         y = memory.empty(maps.shape, x.dtype.name)
         saved = [memory.empty(gamma.shape, kind) for _ in range(2)]
-        scale, bias = (self._typed(each, kind) for each in (gamma, beta))
-        running = [(each, self._typed(each, kind)) for each in (running_mean, running_var)]
+        scale, bias = (self._typed(parameter, kind) for parameter in (gamma, beta))
+        running = [(statistic, self._typed(statistic, kind)) for statistic in (running_mean, running_var)]
         described, derived = self._described(maps, cudnn_mode)
         self._plans.cudnn.call(
             "cudnnBatchNormalizationForwardTraining",
@@ -203,9 +203,9 @@ class CudnnBatchNorm:
             *(derived.pointer, at(scale), at(bias), 1.0 - float(decay)),
             *(at(running[0][1]), at(running[1][1]), float(eps), at(saved[0]), at(saved[1])),
         )
-        for given, used in running:
-            if used is not given:
-                given[...] = used
+        for statistic, used in running:
+            if used is not statistic:
+                statistic[...] = used
         return None, y.reshape(x.shape), saved[0], saved[1]
 
     def batch_normalization_backward(
@@ -230,7 +230,7 @@ class CudnnBatchNorm:
         gradient = self._maps(gy.astype(x.dtype, copy=False), is_for_conv2d)
         gx = memory.empty(maps.shape, x.dtype.name)
         ggamma, gbeta = (memory.empty(gamma.shape, kind) for _ in range(2))
-        scale, mean, inv_std = (self._typed(each, kind) for each in (gamma, mean, inv_std))
+        scale, mean, inv_std = (self._typed(vector, kind) for vector in (gamma, mean, inv_std))
         described, derived = self._described(maps, cudnn_mode)
         self._plans.cudnn.call(
             "cudnnBatchNormalizationBackward",
@@ -255,7 +255,7 @@ class CudnnBatchNorm:
         memory, maps = self._plans.memory, self._maps(x, is_for_conv2d)
         kind, at = _kind_of_parameters(x), memory.address
         y = memory.empty(maps.shape, x.dtype.name)
-        parameters = [self._typed(each, kind) for each in (gamma, beta, mean, var)]
+        parameters = [self._typed(vector, kind) for vector in (gamma, beta, mean, var)]
         described, derived = self._described(maps, cudnn_mode)
         self._plans.cudnn.call(
             "cudnnBatchNormalizationForwardInference",
@@ -298,10 +298,10 @@ class CudnnPooling:
         memory = self._plans.memory
         x = memory.contiguous(x)
         pooling, inputs, outputs = self._described(x, y, (ksize, pad, stride), mode)
-        one, zero = SCALARS[x.dtype.name]
+        unit, zero = SCALARS[x.dtype.name]
         self._plans.cudnn.call(
             "cudnnPoolingForward",
-            *(self._plans.handle(), pooling, one, inputs, memory.address(x)),
+            *(self._plans.handle(), pooling, unit, inputs, memory.address(x)),
             *(zero, outputs, memory.address(y)),
         )
 
@@ -317,28 +317,31 @@ class CudnnPooling:
     ) -> Any:
         """Gradient of the input `x` of a pooling that gave `y`."""
         memory = self._plans.memory
-        x, y, gy = (memory.contiguous(each) for each in (x, y, gy.astype(x.dtype, copy=False)))
+        x, y, gy = (memory.contiguous(array) for array in (x, y, gy.astype(x.dtype, copy=False)))
         gx = memory.empty(x.shape, x.dtype.name)
         pooling, inputs, outputs = self._described(x, y, (ksize, pad, stride), mode)
-        one, zero = SCALARS[x.dtype.name]
+        unit, zero = SCALARS[x.dtype.name]
         self._plans.cudnn.call(
             "cudnnPoolingBackward",
-            *(self._plans.handle(), pooling, one, outputs, memory.address(y), outputs, memory.address(gy)),
+            *(self._plans.handle(), pooling, unit, outputs, memory.address(y), outputs, memory.address(gy)),
             *(inputs, memory.address(x), zero, inputs, memory.address(gx)),
         )
         return gx
 
     def _described(self, x: Any, y: Any, window: tuple[Sequence[int], ...], mode: int) -> list[Any]:
         """Pointers to the descriptors of the pooling (of window, padding, stride), its input and its output."""
-        shapes = tuple(tuple(map(int, each.shape)) for each in (x, y))
-        sizes = tuple(tuple(map(int, each)) for each in window)
+        shapes = tuple(tuple(map(int, array.shape)) for array in (x, y))
+        sizes = tuple(tuple(map(int, numbers)) for numbers in window)
 
         def make() -> tuple[Descriptor, ...]:
             cudnn = self._plans.cudnn
             tensors = (cudnn.tensor(shape, x.dtype.name) for shape in shapes)
             return cudnn.pooling(int(mode), *sizes), *tensors
 
-        return [each.pointer for each in self._plans.kept(("pool", shapes, x.dtype.name, sizes, mode), make)]
+        return [
+            descriptor.pointer
+            for descriptor in self._plans.kept(("pool", shapes, x.dtype.name, sizes, mode), make)
+        ]
 
 
 def _kind_of_parameters(x: Any) -> str:

@@ -18,26 +18,12 @@ from typing import Any
 from predictor.errors import BackendUnavailableError, ProfilingError
 
 ALGORITHMS = {
-    "forward": (
-        "implicit_gemm",
-        "implicit_precomp_gemm",
-        "gemm",
-        "direct",
-        "fft",
-        "fft_tiling",
-        "winograd",
-        "winograd_nonfused",
-    ),
-    "backward_data": ("algo_0", "algo_1", "fft", "fft_tiling", "winograd", "winograd_nonfused"),
-    "backward_filter": (
-        "algo_0",
-        "algo_1",
-        "fft",
-        "algo_3",
-        "winograd",
-        "winograd_nonfused",
-        "fft_tiling",
-    ),
+    direction: tuple(names.split())
+    for direction, names in {
+        "forward": "implicit_gemm implicit_precomp_gemm gemm direct fft fft_tiling winograd winograd_nonfused",
+        "backward_data": "algo_0 algo_1 fft fft_tiling winograd winograd_nonfused",
+        "backward_filter": "algo_0 algo_1 fft algo_3 winograd winograd_nonfused fft_tiling",
+    }.items()
 }
 """Algorithms of each pass in the order of cuDNN's numbers."""
 
@@ -111,7 +97,7 @@ class Cudnn:
         kind = _data_type(dtype)
         if len(shape) == _N_MAP_DIMENSIONS:
             return Descriptor(self, "Tensor", ("cudnnSetTensor4dDescriptor", _NCHW, kind, *shape))
-        steps = [prod(shape[place + 1 :]) for place in range(len(shape))]
+        steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
         sizes = (kind, len(shape), _numbers(shape), _numbers(steps))
         return Descriptor(self, "Tensor", ("cudnnSetTensorNdDescriptor", *sizes))
 
@@ -123,7 +109,7 @@ class Cudnn:
         self, mode: int, window: Sequence[int], padding: Sequence[int], stride: Sequence[int]
     ) -> Descriptor:
         """Describe a pooling; a maximum ignores NaN, as it did in CuPy."""
-        numbers = [_numbers(each) for each in (window, padding, stride)]
+        numbers = [_numbers(sides) for sides in (window, padding, stride)]
         settings = (mode, _NAN_IS_NOT_PROPAGATED, len(window), *numbers)
         return Descriptor(self, "Pooling", ("cudnnSetPoolingNdDescriptor", *settings))
 

@@ -1,12 +1,12 @@
 """Convolutions run with cuDNN: an algorithm is chosen once for each convolution, and kept with its descriptors.
 
-CuPy gives addresses, the stream, arrays and workspace, through `Memory`.
+CuPy gives addresses, the stream, arrays and workspace, through `CupyMemory`.
 """
 
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from predictor.errors import SchemaError
 from proxy_cnns.backends.chainer.cudnn.choice import Choice, Convolution, Operands, choose
@@ -26,30 +26,8 @@ SCALARS = {
 """Addresses of 1 and of 0, in the type that cuDNN wants them in, by the type of the maps."""
 
 
-class Memory(Protocol):
-    """Access to the device's arrays and memory: CuPy's, or a test's."""
-
-    def device(self) -> int:
-        """Return the current device's number."""
-
-    def stream(self) -> int:
-        """Address of the current stream."""
-
-    def contiguous(self, array: Any) -> Any:
-        """Return the array as it lies in C's order, copied if need be."""
-
-    def address(self, array: Any) -> int:
-        """Where it begins."""
-
-    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Make an array in C's order whose numbers are arbitrary."""
-
-    def allocate(self, size: int) -> Any:
-        """Allocate `size` bytes for as long as the result lives; it has an attribute ``ptr``."""
-
-
 class CupyMemory:
-    """CuPy's arrays, stream and memory pool."""
+    """Access to the device's arrays and memory: CuPy's arrays, stream and memory pool."""
 
     def device(self) -> int:
         """Return the current device's number."""
@@ -101,7 +79,7 @@ class CudnnPlans:
     `allow_tf32`: whether float32 may be multiplied as TF32 on tensor cores (Ampere and later).
     """
 
-    def __init__(self, cudnn: Cudnn, memory: Memory) -> None:
+    def __init__(self, cudnn: Cudnn, memory: CupyMemory) -> None:
         self.cudnn = cudnn
         self.allow_tf32 = True
         self.memory = memory
@@ -140,7 +118,7 @@ class CudnnPlans:
 
     def run(
         self,
-        asked: Convolution,
+        convolution: Convolution,
         arrays: tuple[Any, Any, Any],
         *,
         autotune: bool = False,
@@ -157,20 +135,20 @@ class CudnnPlans:
         handle = self.handle()
         first, second, result = memory.contiguous(arrays[0]), memory.contiguous(arrays[1]), arrays[2]
         addresses = (memory.address(first), memory.address(second), memory.address(result))
-        plain = not tensor_core or (asked.dtype == "float32" and not self.allow_tf32)
+        plain = not tensor_core or (convolution.dtype == "float32" and not self.allow_tf32)
         tried = autotune and not deterministic
-        key = (device, asked, plain, tried, deterministic, self._workspace_bytes)
+        key = (device, convolution, plain, tried, deterministic, self._workspace_bytes)
         if key not in self._plans:
-            self._plans[key] = self._plan(handle, asked, addresses, plain, tried, deterministic)
+            self._plans[key] = self._plan(handle, convolution, addresses, plain, tried, deterministic)
         plan = self._plans[key]
-        one, zero = SCALARS[asked.dtype]
+        unit, zero = SCALARS[convolution.dtype]
         size = plan.choice.workspace_bytes
         workspace = memory.allocate(size) if size else None
         descriptors = [descriptor.pointer for descriptor in plan.descriptors]
         self.cudnn.call(
-            f"cudnnConvolution{DIRECTIONS[asked.direction]}",
+            f"cudnnConvolution{DIRECTIONS[convolution.direction]}",
             handle,
-            *(one, descriptors[0], addresses[0], descriptors[1], addresses[1]),
+            *(unit, descriptors[0], addresses[0], descriptors[1], addresses[1]),
             *(plan.convolution.pointer, plan.choice.algorithm, workspace and workspace.ptr, size),
             *(zero, descriptors[2], addresses[2]),
         )
@@ -178,20 +156,20 @@ class CudnnPlans:
     def _plan(
         self,
         handle: ctypes.c_void_p,
-        asked: Convolution,
+        convolution: Convolution,
         addresses: tuple[int, int, int],
         plain: bool,
         tried: bool,
         deterministic: bool,
     ) -> _Plan:
         """Choose an algorithm; where only plain arithmetic is allowed, cuDNN's proposed math type is not used."""
-        described = self._described(asked, FMA_MATH if plain else DEFAULT_MATH)
-        operands = Operands(self._descriptors(asked), addresses)
+        described = self._described(convolution, FMA_MATH if plain else DEFAULT_MATH)
+        operands = Operands(self._descriptors(convolution), addresses)
         workspace = self.memory.allocate(self._workspace_bytes) if tried else None
         choice = choose(
             self.cudnn,
             handle,
-            asked,
+            convolution,
             described,
             operands,
             self._workspace_bytes,
@@ -199,28 +177,33 @@ class CudnnPlans:
             workspace=None if workspace is None else workspace.ptr,
         )
         if not plain:
-            described = self._described(asked, choice.math)
+            described = self._described(convolution, choice.math)
         return _Plan(choice, described, operands.descriptors)
 
-    def _described(self, asked: Convolution, math: int) -> Descriptor:
+    def _described(self, convolution: Convolution, math: int) -> Descriptor:
         return self.cudnn.convolution(
-            asked.padding, asked.stride, asked.dilation, asked.groups, asked.dtype, math
+            convolution.padding,
+            convolution.stride,
+            convolution.dilation,
+            convolution.groups,
+            convolution.dtype,
+            math,
         )
 
-    def _descriptors(self, asked: Convolution) -> tuple[Descriptor, Descriptor, Descriptor]:
-        x, y = (self.cudnn.tensor(shape, asked.dtype) for shape in (asked.x, asked.y))
-        w = self.cudnn.filter(asked.w, asked.dtype)
+    def _descriptors(self, convolution: Convolution) -> tuple[Descriptor, Descriptor, Descriptor]:
+        x, y = (self.cudnn.tensor(shape, convolution.dtype) for shape in (convolution.x, convolution.y))
+        w = self.cudnn.filter(convolution.w, convolution.dtype)
         return {"forward": (x, w, y), "backward_data": (w, y, x), "backward_filter": (x, y, w)}[
-            asked.direction
+            convolution.direction
         ]
 
     def add_bias(self, b: Any, y: Any) -> None:
         """Add one number for each channel to `y`."""
         memory, dtype, shapes = self.memory, y.dtype.name, ((1, y.shape[1], 1, 1), y.shape)
-        b, one = memory.contiguous(b), SCALARS[dtype][0]
+        b, unit = memory.contiguous(b), SCALARS[dtype][0]
         kept = self.kept(
             ("bias", y.shape, dtype), lambda: tuple(self.cudnn.tensor(shape, dtype) for shape in shapes)
         )
-        bias, output = (each.pointer for each in kept)
+        bias, output = (descriptor.pointer for descriptor in kept)
         addresses = (memory.address(b), memory.address(y))
-        self.cudnn.call("cudnnAddTensor", self.handle(), one, bias, addresses[0], one, output, addresses[1])
+        self.cudnn.call("cudnnAddTensor", self.handle(), unit, bias, addresses[0], unit, output, addresses[1])
