@@ -20,6 +20,7 @@ import epochcast
 from predictor.catalogue.devices import find_gpu, generations
 from predictor.catalogue.links import usual_link
 from predictor.catalogue.offers import load_offers
+from predictor.evaluation.run import errors_by
 from predictor.files import data_file
 
 Claim = Mapping[str, str]
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--causes", action="store_true", help="instead: why rows lie outside, in Markdown")
     parser.add_argument("--rows", type=Path, help="write every row with its answer to this CSV")
     options = parser.parse_args(arguments)
-    rows = asked_claims(claims())
+    rows = answered_claims(claims())
     if options.causes:
         print(causes(rows, claims()))
         return 0
@@ -68,7 +69,7 @@ def claims(scenario: str = "all") -> list[dict[str, str]]:
     return [row for row in rows if CHOSEN[scenario](row)]
 
 
-def asked_claims(rows: Sequence[Claim], **more: Any) -> pd.DataFrame:
+def answered_claims(rows: Sequence[Claim], **more: Any) -> pd.DataFrame:
     """A row for each claim: seconds of what was published, as `measured`, `predicted`, `low` and `high`.
 
     A published throughput counts as seconds of an iteration. `n_images` are trained on in that time. `more` are further
@@ -126,21 +127,25 @@ def _kind_of(claim: Claim) -> dict[str, Any]:
 
 def table(rows: pd.DataFrame, more: Sequence[str] = ()) -> str:
     """Error, bias and share inside the interval of all rows and of each group of them, in percent."""
-    error = 100 * (rows["predicted"] / rows["measured"] - 1)
-    inside = 100.0 * rows["measured"].between(rows["low"], rows["high"])
-    figures = rows.assign(error=error.abs(), bias=error, inside=inside)
-    means = figures.groupby("group")["error"].mean()
-    lines = [f"{'mean of the groups':32} {means.mean():6.1f}", f"{'':32}  error   bias  inside    n"]
-    lines.append(_line("all", figures))
+    groups = errors_by(rows, "group")
+    lines = [f"{'mean of the groups':32} {100 * groups['error'].mean():6.1f}", _HEAD]
+    lines += _lines(errors_by(rows.assign(rows="all"), "rows"))
     for column in ("generation", "gpus", "images", "framework", "group", *more):
-        known = generations() if column == "generation" else sorted(figures[column].unique())
-        lines += ["", *(_line(name, figures[figures[column] == name]) for name in known)]
-    return "\n".join(line for line in lines if not line.endswith("    0"))
+        groups = errors_by(rows, column)
+        if column == "generation":
+            groups = groups.reindex([name for name in generations() if name in groups.index])
+        lines += ["", *_lines(groups)]
+    return "\n".join(lines)
 
 
-def _line(name: str, rows: pd.DataFrame) -> str:
-    means = rows[["error", "bias", "inside"]].mean()
-    return f"{name:32} {means['error']:6.1f} {means['bias']:+6.1f} {means['inside']:7.0f} {len(rows):4}"
+_HEAD = f"{'':32}  error   bias  inside    n"
+
+
+def _lines(groups: pd.DataFrame) -> list[str]:
+    return [
+        f"{row.Index:32} {100 * row.error:6.1f} {100 * row.bias:+6.1f} {100 * row.inside:7.0f} {row.n:4}"
+        for row in groups.itertuples()
+    ]
 
 
 _SPEEDS = {
@@ -160,16 +165,17 @@ def causes(rows: pd.DataFrame, published: Sequence[Claim]) -> str:
         times=outside["measured"] / outside["predicted"],
         notes=[claim["notes"] for claim in stated],
         cause=[
-            f"{each.name} {each.probability:.0%}" for each in (_checked(claim).causes[0] for claim in stated)
+            f"{cause.name} {cause.probability:.0%}"
+            for cause in (_checked(claim).causes[0] for claim in stated)
         ],
     )
     lines = [
         "| source | rows | times the answer | first cause | what the source says |",
         "|---|---|---|---|---|",
     ]
-    for (group, notes), found in outside.groupby(["group", "notes"], sort=False):
-        times = " to ".join(sorted({f"{each:.1f}" for each in (found["times"].min(), found["times"].max())}))
-        lines.append(f"| {group} | {len(found)} | {times} | {', '.join(found['cause'])} | {notes} |")
+    for (group, notes), own in outside.groupby(["group", "notes"], sort=False):
+        times = " to ".join(sorted({f"{ratio:.1f}" for ratio in (own["times"].min(), own["times"].max())}))
+        lines.append(f"| {group} | {len(own)} | {times} | {', '.join(own['cause'])} | {notes} |")
     return "\n".join(lines)
 
 
@@ -203,10 +209,10 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
     ends = [image_ms[["measured", "low"]].min().min() / 1.2, image_ms[["measured", "high"]].max().max() * 1.2]
     axes.plot(ends, ends, color=INK, linewidth=1)
     for generation in filter(set(rows["generation"]).__contains__, COLOURS):
-        some, colour = image_ms[image_ms["generation"] == generation], COLOURS[generation]
-        axes.vlines(some["measured"], some["low"], some["high"], color=colour, alpha=0.3, linewidth=1.6)
-        label = f"{generation.title()} ({len(some)})"
-        axes.scatter(some["measured"], some["predicted"], s=20, color=colour, label=label, zorder=3)
+        own, colour = image_ms[image_ms["generation"] == generation], COLOURS[generation]
+        axes.vlines(own["measured"], own["low"], own["high"], color=colour, alpha=0.3, linewidth=1.6)
+        label = f"{generation.title()} ({len(own)})"
+        axes.scatter(own["measured"], own["predicted"], s=20, color=colour, label=label, zorder=3)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set_xlabel("published, ms per image", color=INK)
     axes.set_ylabel("answered, with 90 % intervals", color=INK)

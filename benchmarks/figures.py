@@ -22,10 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from judges import JUDGES, Asked, forecast_errors
+from judges import JUDGES, Request, forecast_errors
 from machine import machine
 
 from predictor.errors import DataError, EpochcastError, nearest
+from predictor.evaluation.run import errors_by, inside_interval
 from predictor.evaluation.scenarios import SCENARIOS
 from predictor.files import data_file, data_root
 from predictor.models.served import Model
@@ -64,7 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
         write_card()
         return 0
     if options.forecasts:
-        print(forecast_errors().to_string(index=False, na_rep="-", formatters={"error": "{:.1%}".format}))
+        print(
+            forecast_errors().to_string(
+                index=False, na_rep="-", formatters={"error": "{:.1%}".format, "bias": "{:+.1%}".format}
+            )
+        )
         return 0
     try:
         figures = chosen_figures(options.figure, readme=options.readme)
@@ -78,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         if judged is None and not options.kept:
             started = time.perf_counter()
             try:
-                judged = JUDGES[group[0]["judge"]](_asked(group, options.published, options.jobs))
+                judged = JUDGES[group[0]["judge"]](_request(group, options.published, options.jobs))
             except EpochcastError as error:
                 missing += len(group)
                 print(
@@ -121,7 +126,9 @@ def write_card() -> None:
     }
     methods = model.named_methods()
     errors = {
-        name: tuple(replace(each, default_mape=default.get(each.scenario, each.default_mape)) for each in own)
+        name: tuple(
+            replace(error, default_mape=default.get(error.scenario, error.default_mape)) for error in own
+        )
         for name, own in methods.errors.items()
     }
     numbers = {"error": "committed", "inside": "inside", "half_width": "width"}
@@ -139,9 +146,10 @@ def chosen_figures(names: Sequence[str] | None = None, *, readme: bool = False) 
         figures = [row for row in csv.DictReader(file) if row["readme"] or not readme]
     for name in names or ():
         if not any(figure["name"].startswith(name) for figure in figures):
-            known = [figure["name"] for figure in figures]
+            names_of_all = [figure["name"] for figure in figures]
             raise DataError(
-                f"no figure is called {name!r}. Nearest: {nearest(name, known)}; all: {', '.join(known)}."
+                f"no figure is called {name!r}. Nearest: {nearest(name, names_of_all)}; "
+                f"all: {', '.join(names_of_all)}."
             )
     return [figure for figure in figures if not names or figure["name"].startswith(tuple(names))]
 
@@ -149,20 +157,14 @@ def chosen_figures(names: Sequence[str] | None = None, *, readme: bool = False) 
 def value_of(figure: Figure, judged: pd.DataFrame) -> Value:
     """The figure of judged rows; a DataError if none of them is of its GPU, mode and predictor."""
     rows = _rows_of(figure, judged)
-    error = _errors(rows)
-    parts = rows["part"].astype(object).fillna("") if "part" in rows else pd.Series(0, index=rows.index)
-    means = pd.DataFrame({"error": error.abs(), "bias": error}).groupby(parts).mean().mean()
+    rows = rows.assign(part=rows["part"].astype(object).fillna("") if "part" in rows else "")
+    means, by_cnn = errors_by(rows, "part").mean(), errors_by(rows, "cnn")["error"]
     inside, width = np.nan, np.nan
     if "low" in rows and rows["low"].notna().any():
-        inside = rows["measured"].between(rows["low"], rows["high"]).mean()
+        inside = inside_interval(rows).mean()
         width = np.median(np.log(rows["high"] / rows["low"].clip(lower=1e-9)) / 2)
-    by_cnn = error.abs().groupby(rows["cnn"]).mean()
     worst = f"{by_cnn.idxmax()} {by_cnn.max():.0%}"
     return Value(float(means["error"]), float(means["bias"]), float(inside), float(width), len(rows), worst)
-
-
-def _errors(rows: pd.DataFrame) -> "pd.Series[float]":
-    return rows["error"] if "error" in rows else rows["predicted"] / rows["measured"] - 1
 
 
 def _rows_of(figure: Figure, judged: pd.DataFrame) -> pd.DataFrame:
@@ -179,13 +181,10 @@ def _rows_of(figure: Figure, judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def parts(figure: Figure, judged: pd.DataFrame, by: Sequence[str]) -> str:
-    """Error, bias, share inside and number of a figure's rows by these columns."""
-    rows = _rows_of(figure, judged)
-    error = 100 * _errors(rows)
-    inside = 100 * rows["measured"].between(rows["low"], rows["high"]) if "low" in rows else np.nan
-    grouped = rows.assign(error=error.abs(), bias=error, inside=inside).groupby(list(by))
-    table = grouped[["error", "bias", "inside"]].mean().assign(n=grouped.size())
-    return f"{table.round(1).to_string()}\n"
+    """Error, bias, share inside (in percent) and number of a figure's rows by these columns."""
+    table = errors_by(_rows_of(figure, judged), list(by))
+    percents = 100 * table[["error", "bias", "inside"]]
+    return f"{percents.assign(n=table['n']).round(1).to_string()}\n"
 
 
 _HEAD = f"{'':92} {'goal':>6} {'committed':>10} {'now':>6} {'bias':>7} {'inside':>7} {'width':>6} {'n':>6}  worst CNN"
@@ -211,17 +210,17 @@ def _groups(figures: list[Figure]) -> list[list[Figure]]:
     groups: dict[tuple[str, str], list[Figure]] = {}
     for figure in figures:
         scenario = figure["scenario"]
-        together = SCENARIOS[scenario].group if figure["judge"] == _MANY else scenario
-        groups.setdefault((figure["judge"], together), []).append(figure)
+        shared = SCENARIOS[scenario].group if figure["judge"] == _MANY else scenario
+        groups.setdefault((figure["judge"], shared), []).append(figure)
     return list(groups.values())
 
 
-def _asked(group: list[Figure], published: Path | None, jobs: int) -> Asked:
+def _request(group: list[Figure], published: Path | None, jobs: int) -> Request:
     scenarios, predictors, precisions = (
         tuple(dict.fromkeys(figure[name] for figure in group if figure[name] or name == "scenario"))
         for name in ("scenario", "predictor", "precision")
     )
-    return Asked(scenarios, predictors, precisions, published, jobs)
+    return Request(scenarios, predictors, precisions, published, jobs)
 
 
 def state_of(published: Path | None) -> str:

@@ -36,21 +36,17 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     shipped, entries = read_ratios(data_file(FILE)), fitted(options.traces)
     for name, ratios in entries.items():
-        for number, value in {
-            **ratios.numbers,
-            "spread": ratios.spread,
-            "host_spread": ratios.host_spread,
-        }.items():
-            before = {
-                **shipped[name].numbers,
-                "spread": shipped[name].spread,
-                "host_spread": shipped[name].host_spread,
-            }
+        before = _numbers(shipped[name])
+        for number, value in _numbers(ratios).items():
             print(f"{name:14} {number:16} shipped {before.get(number, math.nan):8.4g}   fitted {value:8.4g}")
     if options.out:
         text = json.dumps({name: ratios.to_json() for name, ratios in entries.items()}, indent=1)
         replace_file(options.out, text + "\n")
     return 0
+
+
+def _numbers(ratios: Ratios) -> dict[str, float]:
+    return {**ratios.numbers, "spread": ratios.spread, "host_spread": ratios.host_spread}
 
 
 def fitted(traces: Path | None = None) -> dict[str, Ratios]:

@@ -1,20 +1,17 @@
 """How far the founding study's approaches lie from measurements in its three scalings, by form, beside the default.
 
-Run it as `python benchmarks/founding.py`: our tables in TF32 (H200 and H100), fp32 (H200 and CPUs) and of Chainer. With
-`--nested` scikit-learn chooses the form inside the training part of every fold, by CNNs left out there. Approach 1
-on published GPUs: `epochcast evaluate --predictor gpu-specs --scenario unseen-gpu-specs`.
+Run it as `python benchmarks/founding.py`: our tables in TF32 (H200 and H100), fp32 (H200 and CPUs) and of Chainer.
+Approach 1 on published GPUs: `epochcast evaluate --predictor gpu-specs --scenario unseen-gpu-specs`.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from machine import machine
-from sklearn.model_selection import GridSearchCV
 
 from predictor.evaluation.run import EvaluationResult, evaluate, registered_predictors
 from predictor.evaluation.scenarios import DEFAULT, SCALINGS
@@ -39,8 +36,6 @@ _FORMS = {
     "proxy-times, sum": ProxyTimes(power=1.0),
     "proxy-times, sum of any sign": ProxyTimes(power=1.0, positive=False),
 }
-_POWERS = {"power": [1.0, 1.5, 2.0, 3.0]}
-_CNN_GROUPS = 5
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,9 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
     summaries = []
     for name in options.mode:
         rows = founding_rows(options.measurements, name)
-        if options.nested:
-            _print_chosen(rows)
-            continue
         result = judged(rows, options.jobs)
         table = result.table()
         shown = ["scenario", "predictor", "n", "mape", "median", "p90", "worst_mape", "worst_mape_group"]
@@ -79,44 +71,12 @@ def judged(rows: pd.DataFrame, n_jobs: int = 1) -> EvaluationResult:
     )
 
 
-def _print_chosen(rows: pd.DataFrame) -> None:
-    """The power that CNNs left out of each GPU's rows choose, and the errors by which they do."""
-    for gpu in sorted(rows.loc[rows["kind"] == "target", "gpu"].unique()):
-        own = rows[rows["gpu"] == gpu].reset_index(drop=True)
-        for estimator in (GpuSpecs(), ProxyTimes()):
-            search = GridSearchCV(
-                estimator,
-                _POWERS,
-                scoring="neg_mean_absolute_percentage_error",
-                cv=list(_cnns_left_out(own)),
-                refit=False,
-            )
-            search.fit(own, own["iteration_time_ms"])
-            errors = -search.cv_results_["mean_test_score"]
-            print(
-                gpu, estimator, dict(zip(_POWERS["power"], errors.round(3).tolist(), strict=True)), flush=True
-            )
-
-
-def _cnns_left_out(rows: pd.DataFrame) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Positions to fit on, all proxies among them, and positions of a fifth of the CNNs; then of inner batch sizes."""
-    group, is_target = rows.groupby("cnn").ngroup() % _CNN_GROUPS, rows["kind"] == "target"
-    series = rows[is_target].groupby(["cnn", "image_size"])["batch_size"]
-    rank = series.rank("dense").reindex(rows.index)
-    inner = is_target & (rank > 1) & (rank < series.transform("nunique").reindex(rows.index))
-    for k in range(_CNN_GROUPS):
-        for out in (is_target & (group == k), inner & (rank % _CNN_GROUPS == k)):
-            if out.any():
-                yield np.flatnonzero(~out), np.flatnonzero(out)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--measurements", type=Path, default=data_root() / "measurements", help="folder of tables"
     )
     parser.add_argument("--mode", nargs="+", choices=_MODES, default=list(_MODES), help="rows to judge")
-    parser.add_argument("--nested", action="store_true", help="print what training rows alone would choose")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("--out", help="CSV file for `epochcast fit --accuracy`")
     return parser

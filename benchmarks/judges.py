@@ -1,22 +1,22 @@
 """What the judged figures compare: measurements, and what was predicted of them by fits that did not see them.
 
-A judge takes scenarios and gives a table with a row for each measurement: `measured` and `predicted` or their `error`,
+A judge takes a request and gives a table with a row for each measurement: `measured` and `predicted` or their `error`,
 `low` and `high` where there is an interval, and `scenario`, `gpu`, `precision`, `memory_format`, `cnn`, `predictor` as
 far as it tells them apart. Rows of one `part` are averaged before the mean over parts is taken. A new judge is one
 function and one entry of `JUDGES`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from claims import asked_claims, claims
+from claims import answered_claims, claims
 from epochs import (
     EpochCase,
     forecast_and_measured,
@@ -30,6 +30,7 @@ from ratios_fit import (
     CHAINER,
     COMPILE,
     DATA_PARALLEL,
+    CompiledPair,
     chainer_pairs,
     compiled_pairs,
     measured_cnn,
@@ -37,12 +38,12 @@ from ratios_fit import (
     team_pairs,
 )
 
-from predictor.catalogue.devices import find_gpu, precisions_of
+from predictor.catalogue.devices import Gpu, find_gpu, precisions_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
-from predictor.evaluation.run import evaluate, registered_predictors
+from predictor.evaluation.run import errors_by, evaluate, registered_predictors
 from predictor.evaluation.served import held_out_tables, judge_served
 from predictor.evaluation.splits import LIBRARIES
 from predictor.files import data_root, published_data_root
@@ -73,8 +74,8 @@ FORECASTS = Path(__file__).with_name("forecasts.csv")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a judge is asked: its scenarios, the predictors and precisions that figures name, and where data lie.
+class Request:
+    """What is to be judged: scenarios, the predictors and precisions that figures name, and where data lie.
 
     `published` is the folder of published measurements; None where it is not known.
     """
@@ -87,7 +88,7 @@ class Asked:
 
     @property
     def scenario(self) -> str:
-        """The only scenario, of judges that are asked for one at a time."""
+        """The only scenario, of judges that answer one at a time."""
         (scenario,) = self.scenarios
         return scenario
 
@@ -97,14 +98,47 @@ class Asked:
         return published_data_root(self.published)
 
 
-def of_published(asked: Asked) -> pd.DataFrame:
+class Measured(NamedTuple):
+    """A measured time in ms of one mini-batch of a CNN."""
+
+    gpu: Gpu
+    mode: Mode
+    cnn: str
+    table: LayerTable
+    batch_size: int
+    time_ms: float
+
+
+def _served(rows: Iterable[Measured]) -> pd.DataFrame:
+    """Times beside the shipped model's answers, its machine not named."""
+    model = Model.load()
+    return _table(
+        _row(gpu, mode, cnn, time_ms, _ends(model.forecast(table, gpu, mode, [batch_size])))
+        for gpu, mode, cnn, table, batch_size, time_ms in rows
+    )
+
+
+def _ends(answer: IterationForecast) -> tuple[float, ...]:
+    """Iteration time of an answer at one batch size, with the ends of its interval."""
+    return tuple(float(times[0]) for times in (answer.iteration_time_ms, answer.low_ms, answer.high_ms))
+
+
+def _row(gpu: Gpu, mode: Mode, cnn: str, measured: float, ends: Sequence[float]) -> tuple[Any, ...]:
+    return (gpu.name, mode.precision, mode.memory_format, cnn, measured, *ends)
+
+
+def _table(rows: Iterable[tuple[Any, ...]]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=_COLUMNS)
+
+
+def of_published(request: Request) -> pd.DataFrame:
     """Scenarios of `epochcast evaluate` on all that the default is fitted on, by its own recipe."""
-    return _evaluated(asked, TrainingData.of_default(asked.published_folder).features)
+    return _evaluated(request, TrainingData.of_default(request.published_folder).features)
 
 
-def of_own_tables(asked: Asked) -> pd.DataFrame:
+def of_own_tables(request: Request) -> pd.DataFrame:
     """A scenario of `epochcast evaluate` on our own tables."""
-    return _evaluated(asked, own_features(asked.precisions))
+    return _evaluated(request, own_features(request.precisions))
 
 
 class _WithinCampaign(Roofline):
@@ -118,11 +152,11 @@ class _WithinCampaign(Roofline):
 _WITHIN = "within-campaign"
 
 
-def _evaluated(asked: Asked, features: pd.DataFrame) -> pd.DataFrame:
-    names: Sequence[str] | dict[str, Any] = [name for name in asked.predictors if name != _WITHIN]
-    if _WITHIN in asked.predictors:  # shares its fits with the law's
+def _evaluated(request: Request, features: pd.DataFrame) -> pd.DataFrame:
+    names: Sequence[str] | dict[str, Any] = [name for name in request.predictors if name != _WITHIN]
+    if _WITHIN in request.predictors:  # shares its fits with the law's
         names = registered_predictors(names) | {_WITHIN: _WithinCampaign()}
-    result = evaluate(features, asked.scenarios, names or None, n_jobs=asked.jobs)
+    result = evaluate(features, request.scenarios, names or None, n_jobs=request.jobs)
     rows = features.iloc[result.predictions["row"].to_numpy()].reset_index(drop=True)
     machine = rows["source"].astype(str) + ": " + rows["host"].fillna(rows["gpu"]).astype(str)
     of_machines = result.predictions["scenario"] == "unseen-gpu"  # a machine counts once
@@ -161,28 +195,26 @@ def _with_library(path: Path) -> pd.DataFrame:
     return frame.assign(notes=notes, held_out=path.name.endswith(HELD_OUT))
 
 
-def of_held_out(asked: Asked) -> pd.DataFrame:
+def of_held_out(request: Request) -> pd.DataFrame:
     """The shipped model, by the path of answers, on CNNs of ours that no fit has read.
 
     Scenario ``families``: of families of another library, timed eagerly beside the compiled iterations.
     """
-    if asked.scenario == "families":
-        return _eager_families()
-    return _renamed(judge_served(held_out_tables(data_root() / "measurements"), Model.load()))
+    if request.scenario == "families":
+        return _served(_eager_families())
+    return judge_served(held_out_tables(data_root() / "measurements"), Model.load())
 
 
-def _eager_families() -> pd.DataFrame:
-    model, measured, rows = Model.load(), own_tables("compiled"), []
-    theirs = measured["cnn"].str.contains(".", regex=False) & (measured["capture"] == "eager")
-    for row in measured[theirs & measured["gpu_time_ms"].notna()].itertuples():
+def _eager_families() -> Iterator[Measured]:
+    measured = own_tables("compiled")
+    of_families = measured["cnn"].str.contains(".", regex=False) & (measured["capture"] == "eager")
+    for row in measured[of_families & measured["gpu_time_ms"].notna()].itertuples():
         table, _ = measured_cnn(row.cnn, int(row.image_size))
         mode = Mode("pytorch", row.precision, row.memory_format, capture="graph")
-        answer = model.forecast(table, find_gpu(row.gpu), mode, [row.batch_size])
-        rows.append(_row(row.gpu, mode, row.cnn, row.gpu_time_ms, answer))
-    return pd.DataFrame(rows, columns=_COLUMNS)
+        yield Measured(find_gpu(row.gpu), mode, row.cnn, table, row.batch_size, row.gpu_time_ms)
 
 
-def of_three_minutes(asked: Asked) -> pd.DataFrame:
+def of_three_minutes(request: Request) -> pd.DataFrame:
     """The same CNNs, batch 8 to 192, where only three minutes of `quick` are known of their GPU.
 
     The scenario says whether the chip is ``known`` by the shipped operators of its other cards, or ``unknown``.
@@ -191,13 +223,13 @@ def of_three_minutes(asked: Asked) -> pd.DataFrame:
     for path in sorted(folder.glob("*_quick_sample_operators.csv.gz")):
         measured = read_measurements(path)
         gpu = str(measured["gpu"].iloc[0])
-        known = _of_other_gpus(shipped.layers, gpu) if asked.scenario == "known" else LayerModels()
-        model = replace(shipped, layers=known.with_more(fit_layer_models(measured, known)))
+        layers = _of_other_gpus(shipped.layers, gpu) if request.scenario == "known" else LayerModels()
+        model = replace(shipped, layers=layers.with_more(fit_layer_models(measured, layers)))
         own = [
             table for table in held_out_tables(folder) if str(read_measurements(table)["gpu"].iloc[0]) == gpu
         ]
         judged = judge_served(own, model)
-        tables.append(_renamed(judged[judged["batch_size"].between(8, 192)]))
+        tables.append(judged[judged["batch_size"].between(8, 192)])
     return pd.concat(tables)
 
 
@@ -215,10 +247,6 @@ def _measured_on(library: OperatorLibrary | CarriedOver) -> set[str]:
     return {library.mode.gpu} | (_measured_on(base) if base is not None else set())
 
 
-def _renamed(judged: pd.DataFrame) -> pd.DataFrame:
-    return judged.rename(columns={f"{name}_ms": name for name in ("measured", "predicted", "low", "high")})
-
-
 _H200 = find_gpu("NVIDIA H200")
 _LEFT_OUT = {
     "type": (
@@ -229,7 +257,7 @@ _LEFT_OUT = {
 }
 
 
-def of_left_out(asked: Asked) -> pd.DataFrame:
+def of_left_out(request: Request) -> pd.DataFrame:
     """GPU time on an H200 of our CNNs with a type or kind of convolution that is left out of its operators.
 
     A part is one of these. Predictors: ``default`` as served, ``layer-times`` by the other operators, ``roofline``.
@@ -238,21 +266,21 @@ def of_left_out(asked: Asked) -> pd.DataFrame:
     for words, rows in measured.groupby(MODE, sort=False):
         mode = Mode(**dict(zip(MODE, words, strict=True)), capture="graph", float32_matmul_precision="high")
         layers = model.layers.measured(library_mode(_H200, mode))
-        for kind in _LEFT_OUT[asked.scenario] if layers is not None else ():
-            gone = [each for each in layers.library.operators if _is_of(each, kind)]
-            lesser = layers.library.without(gone)
-            if asked.scenario == "convolution":  # trees have seen all of them
+        for kind in _LEFT_OUT[request.scenario] if layers is not None else ():
+            left_out = [operator for operator in layers.library.operators if _is_of(operator, kind)]
+            lesser = layers.library.without(left_out)
+            if request.scenario == "convolution":  # trees have seen all of them
                 lesser = with_forests(replace(lesser, base=None, forests={}, expected=None, hidden={}))
-            known = replace(layers, library=lesser)
-            serving = replace(model, layers=LayerModels().with_more([known]))
+            lesser_layers = replace(layers, library=lesser)
+            serving = replace(model, layers=LayerModels().with_more([lesser_layers]))
             for (cnn, size), own in rows.groupby(["cnn", "image_size"]):
                 table, batches = zoo_cnn(cnn, int(size)), own["batch_size"].to_numpy(dtype=float)
-                if not any(_is_of(each, kind) for each in counted_operators(table)[0]):
+                if not any(_is_of(operator, kind) for operator in counted_operators(table)[0]):
                     continue
                 case = Case(cnn, int(size), table, _H200, mode, batches, ())
                 answers = {
                     "default": serving.forecast(table, _H200, mode, batches),
-                    "layer-times": forecast_by_layers(known, case, known.sums),
+                    "layer-times": forecast_by_layers(lesser_layers, case, lesser_layers.sums),
                     "roofline": serving.forecast(table, _H200, mode, batches, method="roofline"),
                 }
                 tables += [
@@ -299,9 +327,9 @@ _ELEMENTWISE = ("activation", "add", "multiply", "concat")
 _LARGEST_EAGER_BATCH = 32
 
 
-def of_eager(asked: Asked) -> pd.DataFrame:
+def of_eager(request: Request) -> pd.DataFrame:
     """Small eager iterations of CNNs whose operators were measured; whole iterations and hosts by other CNNs."""
-    features = own_features(asked.precisions)
+    features = own_features(request.precisions)
     features = features[(features["source"] == "h200") & ~features["held_out"]]
     small = (features["kind"] == "target") & (features["batch_size"] <= _LARGEST_EAGER_BATCH)
     small &= features["host_time_ms"].notna() & features["layer_table"].notna()
@@ -309,52 +337,20 @@ def of_eager(asked: Asked) -> pd.DataFrame:
     for words, rows in features[small].groupby(MODE, sort=False):
         of_mode = (features[MODE] == list(words)).all(axis=1)
         for cnn in sorted(set(rows["cnn"])):
-            known = features[of_mode & (features["cnn"] != cnn)]
-            tables.append(_eager_answers(known, rows[rows["cnn"] == cnn]))
+            of_others = features[of_mode & (features["cnn"] != cnn)]
+            tables.append(_eager_answers(of_others, rows[rows["cnn"] == cnn]))
     return pd.concat(tables)
 
 
-def _eager_answers(known: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    times = known["iteration_time_ms"].to_numpy()
-    fitted = LayerTimes(calibrate=False).fit(known.drop(columns="iteration_time_ms_iqr"), times)
+def _eager_answers(fitted_on: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    times = fitted_on["iteration_time_ms"].to_numpy()
+    fitted = LayerTimes(calibrate=False).fit(fitted_on.drop(columns="iteration_time_ms_iqr"), times)
     predicted = []
     for row, mode in zip(rows.to_dict("records"), modes_of(rows), strict=True):
         layers = fitted.models_.added[mode]
         sums = layer_sums(layers.library, row["layer_table"], np.array([float(row["batch_size"])]))
         predicted.append(float(join_host(layers.law.gpu_ms(sums), np.array([layers.law.host_ms(sums)]))[0]))
     return rows[["gpu", *MODE, "cnn"]].assign(measured=rows["iteration_time_ms"], predicted=predicted)
-
-
-def of_compile(asked: Asked) -> pd.DataFrame:
-    """GPU time of compiled iterations.
-
-    The scenario is what is left out: ``gpu``, or ``family``, whose CNNs the layer models have not seen either.
-    """
-    measured, shipped = own_tables("compiled"), Model.load()
-    known = compiled_pairs(measured, shipped)
-    of_group = {"family": lambda pair: pair.family, "gpu": lambda pair: pair.gpu.name}[asked.scenario]
-    rows = []
-    for name in dict.fromkeys(map(of_group, known)):
-        ratios = COMPILE.fitted([pair for pair in known if of_group(pair) != name])
-        own = [pair for pair in known if of_group(pair) == name]
-        cnns = {pair.table.cnn for pair in own}
-        if asked.scenario == "family" and not all("." in cnn for cnn in cnns):
-            own = compiled_pairs(measured[measured["cnn"].isin(cnns)], _model_without(*cnns))
-        for pair in own:
-            answer = pair.forecast(ratios)
-            ends = (float(each[0]) for each in (answer.gpu_time_ms, answer.gpu_low_ms, answer.gpu_high_ms))
-            rows.append((pair.gpu.name, *_words(pair.mode), pair.cnn, pair.gpu_ms, *ends))
-    return pd.DataFrame(rows, columns=_COLUMNS)
-
-
-def _row(gpu: str, mode: Mode, cnn: str, measured: float, answer: IterationForecast) -> tuple[Any, ...]:
-    """A row of `_COLUMNS` of an iteration's answer at one batch size."""
-    ends = (float(each[0]) for each in (answer.iteration_time_ms, answer.low_ms, answer.high_ms))
-    return (gpu, *_words(mode), cnn, measured, *ends)
-
-
-def _words(mode: Mode) -> tuple[str, str]:
-    return mode.precision, mode.memory_format
 
 
 @cache
@@ -368,57 +364,86 @@ def _model_without(*cnns: str) -> Model:
     return replace(Model.load(), layers=LayerModels().with_more(models))
 
 
-def of_chainer(asked: Asked) -> pd.DataFrame:
+def of_compile(request: Request) -> pd.DataFrame:
+    """GPU time of compiled iterations.
+
+    The scenario is what is left out: ``gpu``, or ``family``, whose CNNs the layer models have not seen either.
+    """
+    measured, group = own_tables("compiled"), _COMPILED_GROUPS[request.scenario]
+    pairs, rows = compiled_pairs(measured, Model.load()), []
+    for name, ratios in COMPILE.held_out(pairs, group).items():
+        own = [pair for pair in pairs if group(pair) == name]
+        cnns = {pair.table.cnn for pair in own}
+        if request.scenario == "family" and not all("." in cnn for cnn in cnns):
+            own = compiled_pairs(measured[measured["cnn"].isin(cnns)], _model_without(*cnns))
+        for pair in own:
+            answer = pair.forecast(ratios)
+            times = (answer.gpu_time_ms, answer.gpu_low_ms, answer.gpu_high_ms)
+            rows.append(_row(pair.gpu, pair.mode, pair.cnn, pair.gpu_ms, [float(ms[0]) for ms in times]))
+    return _table(rows)
+
+
+_COMPILED_GROUPS: dict[str, Callable[[CompiledPair], str]] = {
+    "family": lambda pair: pair.family,
+    "gpu": lambda pair: pair.gpu.name,
+}
+
+
+def of_chainer(request: Request) -> pd.DataFrame:
     """Chainer's GPU time in fp32 and TF32 from PyTorch's, each family of CNNs left out, or all proxies.
 
     The scenario is ``cnns`` or ``proxies``, CNNs of a single convolution, whose intervals are wider.
     """
-    known, rows, of_proxies = chainer_pairs(Model.load()), [], asked.scenario == "proxies"
-    for group in sorted({pair.group for pair in known if (pair.group == "proxies") == of_proxies}):
-        cnns = {pair.cnn for pair in known if pair.group == group}
-        ratios = CHAINER.fitted([pair for pair in known if pair.group != group])
+    pairs, rows, of_proxies = chainer_pairs(Model.load()), [], request.scenario == "proxies"
+    for group, ratios in sorted(CHAINER.held_out(pairs).items()):
+        if (group == "proxies") != of_proxies:
+            continue
+        cnns = {pair.cnn for pair in pairs if pair.group == group}
+        within = math.exp(ratios.spread * (SINGLE if of_proxies else 1.0))
         for pair in chainer_pairs(_model_without(*cnns), cnns):
-            if not math.isfinite(pair.gpu_ms):
-                continue
-            time_ms = pair.predicted_ms(ratios)
-            within = math.exp(ratios.spread * (SINGLE if of_proxies else 1.0))
-            ends = time_ms, time_ms / within, time_ms * within
-            rows.append((pair.gpu, pair.precision, "nchw", pair.cnn, pair.gpu_ms, *ends))
-    return pd.DataFrame(rows, columns=_COLUMNS)
+            if math.isfinite(pair.gpu_ms):
+                ms, mode = pair.predicted_ms(ratios), Mode("chainer", pair.precision)
+                rows.append(
+                    _row(find_gpu(pair.gpu), mode, pair.cnn, pair.gpu_ms, (ms, ms / within, ms * within))
+                )
+    return _table(rows)
 
 
-def of_several_gpus(asked: Asked) -> pd.DataFrame:
+def of_several_gpus(request: Request) -> pd.DataFrame:
     """Iterations of several GPUs from that of one as measured, CNNs left out.
 
     The scenario is ``iteration`` where the GPU is the bottleneck, ``added``: what several GPUs add to it; ``small``:
     iterations of 2 to 32 images on each of two GPUs, which no fit reads.
     """
     fitted = team_pairs(own_tables("ddp"))
-    of_small = asked.scenario == "small"
+    of_small = request.scenario == "small"
     pairs = team_pairs(own_tables("ddp_small")) if of_small else [pair for pair in fitted if pair.gpu_bound]
     without, rows = DATA_PARALLEL.held_out(fitted), []
     for pair in pairs:
-        one_ms = pair.one_ms if asked.scenario == "added" else 0.0
+        one_ms = pair.one_ms if request.scenario == "added" else 0.0
         ratios = without.get(pair.cnn) or DATA_PARALLEL.fitted(fitted)
         time_ms = pair.predicted_ms(ratios)
-        within = ratios.spread * (time_ms - pair.one_ms)
-        mode, more_ms = (pair.precision, pair.memory_format), time_ms - one_ms
-        ends = more_ms, more_ms - within, more_ms + within
-        rows.append((pair.gpu.name, *mode, pair.cnn, abs(pair.team_ms - one_ms), *ends))
-    return pd.DataFrame(rows, columns=_COLUMNS)
+        within, more_ms = ratios.spread * (time_ms - pair.one_ms), time_ms - one_ms
+        mode, ends = Mode("pytorch", pair.precision, pair.memory_format), (more_ms - within, more_ms + within)
+        rows.append(_row(pair.gpu, mode, pair.cnn, abs(pair.team_ms - one_ms), (more_ms, *ends)))
+    return _table(rows)
 
 
-def of_energy(asked: Asked) -> pd.DataFrame:
+def of_energy(request: Request) -> pd.DataFrame:
     """Energy of iterations, time and power predicted; the scenario is what is left out: ``cnn`` or ``gpu``."""
     readings = own_readings()
     groups = {"cnn": lambda reading: reading.cnn, "gpu": lambda reading: reading.gpu.name}
-    power_w = held_out_w(readings, groups[asked.scenario], served=True)
-    rows = [
-        (reading.gpu.name, *_words(reading.mode), reading.cnn, reading.power_w * reading.iteration_ms)
-        for reading in readings
-    ]
-    energy = power_w * [reading.predicted_ms[0] for reading in readings]
-    return pd.DataFrame(rows, columns=_COLUMNS[:5]).assign(predicted=energy)
+    watts, no_interval = held_out_w(readings, groups[request.scenario], served=True), (math.nan, math.nan)
+    return _table(
+        _row(
+            reading.gpu,
+            reading.mode,
+            reading.cnn,
+            reading.power_w * reading.iteration_ms,
+            (power_w * reading.predicted_ms[0], *no_interval),
+        )
+        for reading, power_w in zip(readings, watts, strict=True)
+    )
 
 
 _PAIR_GPUS = ("T4", "V100-SXM2-16GB", "RTX 3060", "RTX 3090", "A100-SXM4-40GB", "RTX 4090", "L4", "L40S")
@@ -430,7 +455,7 @@ _PAIR_CNNS = (
 _FASTER = (("tf32", "fp32"), ("amp_fp16", "fp32"), ("fp16", "amp_fp16"))
 
 
-def of_pairs(_: Asked) -> pd.DataFrame:
+def of_pairs(_: Request) -> pd.DataFrame:
     """Precisions in the wrong order at batch 64: `error` is 1 where the faster one is answered slower, else 0.
 
     By the GPU's time: autocast makes the host slower.
@@ -456,7 +481,7 @@ _LEAST_GIB = 0.5
 _UNCLEAN = "h200_pytorch_targets.csv.gz"
 
 
-def of_memory(_: Asked) -> pd.DataFrame:
+def of_memory(_: Request) -> pd.DataFrame:
     """Peak memory above half a GiB that PyTorch's allocator reached on our H200, without the CUDA context."""
     folder = data_root() / "measurements"
     paths = [path for path in sorted(folder.glob("h200_pytorch_*targets.csv.gz")) if path.name != _UNCLEAN]
@@ -490,27 +515,27 @@ _PROFILED = {
 """Classes of kernels -> operations of TensorFlow's profiles; regular expressions."""
 
 
-def of_profiles(asked: Asked) -> pd.DataFrame:
+def of_profiles(request: Request) -> pd.DataFrame:
     """How the GPU's time of PROFET's iterations divides: predicted share of a type of kernels minus the profiled one.
 
     No fit reads profiles. A part is a type; a fused convolution holds its bias and activation.
     """
     key, model, tables = ["gpu", "cnn", "image_size", "batch_size"], Model.load(), []
-    profiles = pd.read_csv(asked.published_folder / "profet_op_profile.csv.gz")
+    profiles = pd.read_csv(request.published_folder / "profet_op_profile.csv.gz")
     profiles = profiles.assign(
         gpu=[find_gpu(name).name for name in profiles["gpu"]], cnn="profet/" + profiles["cnn"]
     )
-    features = published_features(asked.published_folder, ("profet",)).drop_duplicates(key)
+    features = published_features(request.published_folder, ("profet",)).drop_duplicates(key)
     rows = profiles.merge(features[[*key, "layer_table"]], on=key)
     for (gpu, cnn, size), own in rows.groupby(key[:3]):
         table, batches = own["layer_table"].iloc[0], own["batch_size"].to_numpy(dtype=float)
         case = Case(cnn, size, table, find_gpu(gpu), Mode("tensorflow", "fp32"), batches)
         ms = pd.DataFrame(model.roofline.forecasts([case])[0].class_ms)
         predicted, profiled = (
-            pd.DataFrame({name: found.filter(regex=words[name]).sum(axis=1).to_numpy() for name in _PROFILED})
-            for found, words in ((ms, {name: name for name in _PROFILED}), (own, _PROFILED))
+            pd.DataFrame({name: times.filter(regex=words[name]).sum(axis=1).to_numpy() for name in _PROFILED})
+            for times, words in ((ms, {name: name for name in _PROFILED}), (own, _PROFILED))
         )
-        shares = (found.div(found.sum(axis=1), axis=0) for found in (predicted, profiled))
+        shares = (times.div(times.sum(axis=1), axis=0) for times in (predicted, profiled))
         off = next(shares) - next(shares)
         tables.append(off.melt(var_name="part", value_name="error").assign(gpu=gpu, cnn=cnn))
     return pd.concat(tables)
@@ -519,72 +544,74 @@ def of_profiles(asked: Asked) -> pd.DataFrame:
 _NEW_CNNS = ("mobilenet_v2", "resnet18_cifar", "own_plain")  # of the second set
 
 
-def of_epochs(asked: Asked) -> pd.DataFrame:
+def of_epochs(request: Request) -> pd.DataFrame:
     """Whole epochs that were forecast before they ran.
 
     The scenario is ``first`` or ``later`` with what is kept of them: ``resnet50`` on one GPU, ``all``, those ``new`` in
     the second set, or the third set's ``strangers``, CNNs of families that no table has.
     """
-    which, _, kept = asked.scenario.partition(" ")
+    number, _, kept = request.scenario.partition(" ")
     rows = []
     for case, forecast, measured in trained_epochs("" if kept in ("all", "resnet50") else kept):
         if kept == "resnet50" and (case.cnn != "resnet50" or case.n_gpus > 1):
             continue
         if kept == "new" and case.cnn not in _NEW_CNNS:
             continue
-        ends, seconds = forecast_and_measured(forecast, measured, later=which == "later")
-        rows.append((measured["gpu"], *_words(case.mode), case.cnn, seconds, *ends))
-    return pd.DataFrame(rows, columns=_COLUMNS)
+        ends, seconds = forecast_and_measured(forecast, measured, later=number == "later")
+        rows.append(_row(find_gpu(measured["gpu"]), case.mode, case.cnn, seconds, ends))
+    return _table(rows)
 
 
-def of_starts(asked: Asked) -> pd.DataFrame:
+def of_starts(request: Request) -> pd.DataFrame:
     """Starts of trainings, without the first mini-batch, by numbers that were fitted without the CNN.
 
     Scenario ``step``: of trainings on arrays, what their first step takes beside an iteration, its mini-batch ready.
     """
     epochs = pytorch_epochs()
     judged = held_out_starts(epochs)
-    if "step" not in asked.scenarios:
+    if "step" not in request.scenarios:
         return judged
     arrays = epochs[epochs["from_files"] == 0]
     judged = judged.loc[arrays.index]
     return judged.assign(measured=judged["measured"] - (arrays["first_wait_s"] - arrays["one_worker_s"]))
 
 
-def of_hosts(_: Asked) -> pd.DataFrame:
+def of_hosts(_: Request) -> pd.DataFrame:
     """Eager iterations of those trainings, their mini-batch on the GPU, on machines that the answer is not told of."""
-    epochs, model, rows = pytorch_epochs(), Model.load(), []
-    for row in epochs[(epochs["n_gpus"] == 1) & epochs["alone_ms"].notna()].itertuples():
-        case = EpochCase.named(row.case)
-        answer = model.forecast(case.table, find_gpu(row.gpu), case.mode, [case.local_batch_size])
-        rows.append(_row(row.gpu, case.mode, case.cnn, row.alone_ms, answer))
-    return pd.DataFrame(rows, columns=_COLUMNS)
+    epochs = pytorch_epochs()
+    epochs = epochs[(epochs["n_gpus"] == 1) & epochs["alone_ms"].notna()]
+    cases = [(EpochCase.named(row.case), row) for row in epochs.itertuples()]
+    return _served(
+        Measured(find_gpu(row.gpu), case.mode, case.cnn, case.table, case.local_batch_size, row.alone_ms)
+        for case, row in cases
+    )
 
 
 _ITERATIONS = ("compiled_hosts_h100_3.csv", "compiled_hosts_h100_4.csv")
 
 
-def of_iterations(asked: Asked) -> pd.DataFrame:
+def of_iterations(request: Request) -> pd.DataFrame:
     """Whole iterations at batch 4 and 64 on an H100, its host not named: ``eager``, or compiled by ``default``."""
-    model, rows = Model.load(), []
+    return _served(_iterations(request.scenario))
+
+
+def _iterations(compiler: str) -> Iterator[Measured]:
     for row in chain.from_iterable(map(read_rows, _ITERATIONS)):
-        if row["error"] or row["how"] != asked.scenario:
-            continue
-        of_row = ("tf32",) if row["mode"] == "tf32" else ("amp_bf16", "channels_last")
-        capture = "eager" if row["how"] == "eager" else "compile"
-        mode = Mode("pytorch", *of_row, capture=capture, float32_matmul_precision="high")
-        answer = model.forecast(zoo_cnn(row["cnn"]), find_gpu(row["gpu"]), mode, [int(row["batch_size"])])
-        rows.append(_row(row["gpu"], mode, row["cnn"], float(row["wall_ms"]), answer))
-    return pd.DataFrame(rows, columns=_COLUMNS)
+        if not row["error"] and row["how"] == compiler:
+            words = ("tf32",) if row["mode"] == "tf32" else ("amp_bf16", "channels_last")
+            capture = "eager" if compiler == "eager" else "compile"
+            mode = Mode("pytorch", *words, capture=capture, float32_matmul_precision="high")
+            size, wall_ms = int(row["batch_size"]), float(row["wall_ms"])
+            yield Measured(find_gpu(row["gpu"]), mode, row["cnn"], zoo_cnn(row["cnn"]), size, wall_ms)
 
 
-def of_forecasts(asked: Asked) -> pd.DataFrame:
+def of_forecasts(request: Request) -> pd.DataFrame:
     """Forecasts of one quantity that were committed before it was measured.
 
     The scenario is a quantity and a campaign of forecasts.csv: ``epoch_time of sixth epochs``. A question counts as a
     CNN.
     """
-    quantity, _, campaign = asked.scenario.partition(" of ")
+    quantity, _, campaign = request.scenario.partition(" of ")
     rows = read_forecasts()
     rows = rows[(rows["quantity"] == quantity) & (rows["campaign"] == campaign)]
     return rows.rename(columns={"question": "cnn", "forecast": "predicted", "truth": "measured"})
@@ -597,25 +624,19 @@ def read_forecasts() -> pd.DataFrame:
 
 
 def forecast_errors() -> pd.DataFrame:
-    """Mean absolute error, truths inside their interval and number of forecasts, by campaign and quantity.
-
-    `inside` is NA where forecasts have no interval.
-    """
-    rows = read_forecasts()
-    inside = rows["truth"].between(rows["low"], rows["high"]).astype("Int64").where(rows["low"].notna())
-    rows = rows.assign(error=(rows["forecast"] / rows["truth"] - 1).abs(), inside=inside)
-    groups = rows.groupby(["campaign", "quantity"], sort=False)
-    totals = groups["inside"].sum(min_count=1)
-    return groups["error"].agg(error="mean", n="size").assign(inside=totals).reset_index()
+    """Errors of forecasts by campaign and quantity, as of `errors_by`; `inside` counts truths inside their interval."""
+    rows = read_forecasts().rename(columns={"forecast": "predicted", "truth": "measured"})
+    table = errors_by(rows, ["campaign", "quantity"])
+    return table.assign(inside=(table["inside"] * table["n"]).round().astype("Int64")).reset_index()
 
 
-def of_claims(asked: Asked) -> pd.DataFrame:
+def of_claims(request: Request) -> pd.DataFrame:
     """Published trainings as `predict` answers them; of all, a part is a group of sources."""
-    rows = asked_claims(claims(asked.scenario))
-    return rows.rename(columns={"group": "part"}) if asked.scenario == "all" else rows
+    rows = answered_claims(claims(request.scenario))
+    return rows.rename(columns={"group": "part"}) if request.scenario == "all" else rows
 
 
-JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {
+JUDGES: dict[str, Callable[[Request], pd.DataFrame]] = {
     "published": of_published,
     "own": of_own_tables,
     "held-out": of_held_out,

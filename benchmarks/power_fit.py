@@ -6,13 +6,14 @@ import csv
 import gzip
 import json
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from ratios_fit import RatioFit
 
 from predictor.catalogue.devices import Gpu, find_gpu
 from predictor.catalogue.links import usual_link
@@ -24,7 +25,7 @@ from predictor.files import data_root
 from predictor.models.data_parallel import Team, add_data_parallelism
 from predictor.models.forecast import IterationForecast
 from predictor.models.power import power_w, product_times_ms
-from predictor.models.ratios import Ratios, ratios_of
+from predictor.models.ratios import Ratios
 from predictor.models.served import Model
 
 if TYPE_CHECKING:
@@ -60,19 +61,18 @@ class Reading:
     @cached_property
     def predicted_ms(self) -> tuple[float, float]:
         """Iteration and GPU time that the shipped model predicts, as `answer` does."""
-        alone = _forecast(self.cnn, self.image_size, self.gpu.name, self.mode, self.local_batch_size)
-        found = alone if self.n_gpus == 1 else self._together(alone)
-        return float(found.iteration_time_ms[0]), float(found.gpu_time_ms[0])
+        forecast = _forecast(self.cnn, self.image_size, self.gpu.name, self.mode, self.local_batch_size)
+        if self.n_gpus > 1:
+            team = Team(self.n_gpus, 1, usual_link(self.gpu, load_offers()))
+            table = zoo_cnn(self.cnn, self.image_size)
+            forecast = add_data_parallelism(forecast, table, self.gpu, self.mode, team)
+        return float(forecast.iteration_time_ms[0]), float(forecast.gpu_time_ms[0])
 
     @cached_property
     def product_ms(self) -> float:
         """Least time of the iteration's convolutions and matrix products."""
         table, size = zoo_cnn(self.cnn, self.image_size), np.array([float(self.local_batch_size)])
         return float(product_times_ms(table, [self.gpu], [self.mode.precision], size)[0, 0])
-
-    def _together(self, alone: IterationForecast) -> IterationForecast:
-        team = Team(self.n_gpus, 1, usual_link(self.gpu, load_offers()))
-        return add_data_parallelism(alone, zoo_cnn(self.cnn, self.image_size), self.gpu, self.mode, team)
 
     def terms(self) -> tuple[float, float, float]:
         """What the numbers of the law multiply, at the measured iteration time."""
@@ -90,10 +90,10 @@ def own_readings(folder: Path | None = None) -> list[Reading]:
     not that of training. All-reduces come first and share readings; the last ones belong to CNNs, one each.
     """
     root = folder or data_root() / "measurements"
-    found = [reading for path in sorted(root.glob("*_ddp.csv.gz")) for reading in _readings_of(path)]
-    if not found:
+    readings = [reading for path in sorted(root.glob("*_ddp.csv.gz")) for reading in _readings_of(path)]
+    if not readings:
         raise DataError(f"{root} has no *_ddp.csv.gz. Measure one with `epochcast profile --preset ddp`.")
-    return found
+    return readings
 
 
 def published_readings(folder: Path) -> list[Reading]:
@@ -110,17 +110,23 @@ def published_readings(folder: Path) -> list[Reading]:
     ]
 
 
-def fit_ratios(readings: Sequence[Reading]) -> Ratios:
-    """The shares of the limit that fit best, by non-negative least squares of relative errors; spreads as shipped."""
+def _power_numbers(readings: Sequence[Reading]) -> dict[str, float]:
+    """Shares of the limit that fit best, by non-negative least squares of relative errors."""
     from scipy.optimize import nnls
 
     terms = np.array([reading.terms() for reading in readings])
     share = np.array([reading.power_w / reading.limit_w for reading in readings])
     numbers, _ = nnls(terms / share[:, None], np.ones(share.size))
-    names = ("idle", "busy", "products")
-    return replace(
-        ratios_of("power"), numbers={name: round(float(n), 4) for name, n in zip(names, numbers, strict=True)}
-    )
+    return {name: round(float(n), 4) for name, n in zip(("idle", "busy", "products"), numbers, strict=True)}
+
+
+def _power_spreads(readings: Sequence[Reading], without: Mapping[str, Ratios]) -> tuple[float, float]:
+    """The 0.9 quantile of |ln(predicted / read)| of CNNs held out; none of hosts."""
+    power = np.array([predicted_w(without[reading.cnn], reading) for reading in readings])
+    return round(float(np.quantile(np.abs(_errors(readings, power)), 0.9)), 2), 0.0
+
+
+POWER = RatioFit[Reading]("power", lambda reading: reading.cnn, _power_numbers, _power_spreads)
 
 
 def predicted_w(ratios: Ratios, reading: Reading, *, served: bool = False) -> float:
@@ -132,13 +138,10 @@ def predicted_w(ratios: Ratios, reading: Reading, *, served: bool = False) -> fl
 
 
 def held_out_w(
-    readings: Sequence[Reading], group: Callable[[Reading], Hashable], *, served: bool = False
+    readings: Sequence[Reading], group: Callable[[Reading], str], *, served: bool = False
 ) -> Array:
     """Power of each reading, as of `predicted_w`, by a law that was fitted without the readings of its group."""
-    without = {
-        left_out: fit_ratios([other for other in readings if group(other) != left_out])
-        for left_out in {group(reading) for reading in readings}
-    }
+    without = POWER.held_out(readings, group)
     return np.array([predicted_w(without[group(reading)], reading, served=served) for reading in readings])
 
 
@@ -148,32 +151,24 @@ def shipped_ratios(own: Sequence[Reading], published: Sequence[Reading] = ()) ->
     On other GPUs a GPU's mean error is taken as normal: its half width is Student's t times the root mean square of the
     means (each GPU of ours held out, and those published).
     """
-    ratios, by_cnn = fit_ratios(own), _errors(own, held_out_w(own, lambda reading: reading.cnn))
-    ratios = replace(ratios, spread=round(float(np.quantile(np.abs(by_cnn), 0.9)), 2))
+    from scipy.stats import t
+
+    ratios = POWER.shipped(own)
     if not published:
         return ratios
-    others = _errors(published, np.array([predicted_w(ratios, reading) for reading in published]))
-    by_gpu = _errors(own, held_out_w(own, lambda reading: reading.gpu.name))
-    means = _means([*own, *published], np.concatenate([by_gpu, others]))
-    return replace(ratios, elsewhere=round(_half_width(means), 2))
+    readings = [*own, *published]
+    by_gpu = held_out_w(own, lambda reading: reading.gpu.name)
+    power = np.concatenate([by_gpu, [predicted_w(ratios, reading) for reading in published]])
+    errors, names = _errors(readings, power), np.array([reading.gpu.name for reading in readings])
+    means = np.array([errors[names == name].mean() for name in sorted(set(names))])
+    half_width = float(t.ppf(0.95, means.size)) * math.sqrt(float(np.mean(means**2)))
+    return replace(ratios, elsewhere=round(half_width, 2))
 
 
 def _errors(readings: Sequence[Reading], power_w: Array) -> Array:
     """ln(predicted / read)."""
     errors: Array = np.log(power_w / np.array([reading.power_w for reading in readings]))
     return errors
-
-
-def _means(readings: Sequence[Reading], errors: Array) -> Array:
-    """Mean error of each GPU."""
-    names = np.array([reading.gpu.name for reading in readings])
-    return np.array([errors[names == name].mean() for name in sorted(set(names))])
-
-
-def _half_width(means: Array) -> float:
-    from scipy.stats import t
-
-    return float(t.ppf(0.95, means.size)) * math.sqrt(float(np.mean(means**2)))
 
 
 @lru_cache(maxsize=1024)

@@ -406,6 +406,17 @@ def _notes(answers: pd.DataFrame, refused: pd.DataFrame) -> str:
     return "; ".join(parts)
 
 
+def errors_by(rows: pd.DataFrame, columns: str | list[str]) -> pd.DataFrame:
+    """Mean absolute error, bias and share inside the interval of each group of rows, as fractions, and its size `n`.
+
+    Rows have `measured` and `predicted`, or their `error`, and `low` and `high` where there is an interval.
+    """
+    error = rows["error"] if "error" in rows else rows["predicted"] / rows["measured"] - 1.0
+    inside = inside_interval(rows) if "low" in rows else np.nan
+    groups = rows.assign(error=error.abs(), bias=error, inside=inside).groupby(columns)
+    return groups[["error", "bias", "inside"]].mean().assign(n=groups.size())
+
+
 def absolute_error(predictions: pd.DataFrame) -> pd.Series[float]:
     """|predicted / measured - 1| of every row, a fraction; NaN where nothing finite was predicted."""
     error = (predictions["predicted"].astype(float) / predictions["measured"].astype(float) - 1.0).abs()
@@ -415,8 +426,8 @@ def absolute_error(predictions: pd.DataFrame) -> pd.Series[float]:
 def inside_interval(predictions: pd.DataFrame) -> pd.Series[float]:
     """1.0 where the truth lies inside the interval, 0.0 where not, NaN where no interval was given."""
     low, high = predictions["low"].astype(float), predictions["high"].astype(float)
-    measured = predictions["measured"].astype(float)
-    return ((measured >= low) & (measured <= high)).astype(float).where(low.notna() & high.notna())
+    inside = predictions["measured"].astype(float).between(low, high).astype(float)
+    return inside.where(low.notna() & high.notna())
 
 
 def run_to_run_noise(features: pd.DataFrame) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from predictor.errors import DataError, nearest
 from predictor.evaluation import splits
-from predictor.evaluation.splits import Fold, Positions, target_rows
+from predictor.evaluation.splits import Fold, Positions, SplitTable, target_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ _OF_STUDY = ("gpu-specs", "proxy-times", DEFAULT, "flops-ratio")
 SCALINGS = {"problem": "scaling-problem", "hardware": "scaling-hardware", "both": "scaling-both"}
 """The founding study's questions, by what differs from the training rows, and their scenarios."""
 
-Split = Callable[["pd.DataFrame", Positions, int], Iterable[Fold]]
+Split = Callable[[SplitTable], Iterable[Fold]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,15 @@ class Scenario:
         fitted = np.ones(len(features), dtype=bool)
         if "held_out" in features:
             fitted = ~features["held_out"].to_numpy(dtype=bool)
-        folds = (
-            replace(fold, train=fold.train[fitted[fold.train]]) for fold in self.split(features, rows, seed)
-        )
-        found = [fold for fold in folds if fold.train.size and fold.test.size]
-        if not found:
+        splits = self.split(SplitTable(features, rows, seed))
+        shown = (replace(fold, train=fold.train[fitted[fold.train]]) for fold in splits)
+        folds = [fold for fold in shown if fold.train.size and fold.test.size]
+        if not folds:
             raise DataError(
                 f"{self.name}: the table's {rows.size} rows of CNNs give no fold. "
                 "It needs at least two groups of the kind that the scenario holds out (docs/evaluation.md)."
             )
-        return found
+        return folds
 
 
 def holds_published_rows(features: pd.DataFrame) -> bool:

@@ -37,8 +37,8 @@ def held_out_tables(folder: Path) -> list[Path]:
 def judge_served(paths: Sequence[Path], model: Model) -> pd.DataFrame:
     """GPU time of every row of measurement tables that has one, beside what the model answers for it.
 
-    Columns are GPU, mode, CNN, image size, batch size; `measured_ms`, `predicted_ms`, the ends of the 90 % interval
-    `low_ms` and `high_ms`, and `method`. DataError or SchemaError if a table cannot be read, or a CNN is unknown.
+    Columns are GPU, mode, CNN, image size, batch size; in ms `measured`, `predicted` and the ends of the 90 % interval
+    `low` and `high`; and `method`. DataError or SchemaError if a table cannot be read, or a CNN is unknown.
     """
     import pandas as pd
 
@@ -60,13 +60,13 @@ def _judged(rows: pd.DataFrame, model: Model) -> pd.DataFrame:
         capture="graph",
         float32_matmul_precision=str(setting),
     )
-    found = model.forecast(first["layer_table"], find_gpu(first["gpu"]), mode, rows["batch_size"].to_numpy())
+    answer = model.forecast(first["layer_table"], find_gpu(first["gpu"]), mode, rows["batch_size"].to_numpy())
     return rows[[*_SERIES, "batch_size"]].assign(
-        measured_ms=rows["gpu_time_ms"],
-        predicted_ms=found.iteration_time_ms,
-        low_ms=found.low_ms,
-        high_ms=found.high_ms,
-        method=found.method,
+        measured=rows["gpu_time_ms"],
+        predicted=answer.iteration_time_ms,
+        low=answer.low_ms,
+        high=answer.high_ms,
+        method=answer.method,
     )
 
 
@@ -95,7 +95,7 @@ class ShippedModel(Predictor):
 
     def _answers(self, X: pd.DataFrame) -> tuple[Floats, Floats, Floats]:
         self._check_fitted("model_")
-        found = np.empty((3, len(self._checked(X, self.columns))))
+        times_ms = np.empty((3, len(self._checked(X, self.columns))))
         hosts = X["host_cnn_ms"].to_numpy(dtype=float) if "host_cnn_ms" in X else np.full(len(X), np.nan)
         if "source" in X:
             hosts = np.where(X["source"] == WATCHED, np.nan, hosts)
@@ -106,8 +106,8 @@ class ShippedModel(Predictor):
                 answer = self.model_.forecast(
                     table_of(case), case.gpu, case.mode, case.batch_sizes, host=host
                 )
-                found[:, at[rows]] = answer.iteration_time_ms, answer.low_ms, answer.high_ms
-        return found[0], found[1], found[2]
+                times_ms[:, at[rows]] = answer.iteration_time_ms, answer.low_ms, answer.high_ms
+        return times_ms[0], times_ms[1], times_ms[2]
 
 
 def _host(case: Case, host_cnn_ms: float) -> HostMeasurement:

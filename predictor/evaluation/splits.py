@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -60,23 +61,138 @@ class Fold:
     proxies: Positions = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
-        for name, known in (("train", self.train), ("anchors", self.anchors), ("proxies", self.proxies)):
-            shared = np.intersect1d(known, self.test)
+        for name in ("train", "anchors", "proxies"):
+            shared = np.intersect1d(getattr(self, name), self.test)
             if shared.size:
                 raise SchemaError(
                     f"fold {self.name!r} tests {shared.size} rows that are in its {name}, e.g. {shared[0]}."
                 )
 
 
+@dataclass(eq=False)
+class SplitTable:
+    """A feature table that a scenario splits: positions of the rows that it is about, and labels of every row.
+
+    `seed` decides what is drawn at random. Labels are arrays of shape (n_rows,).
+    """
+
+    features: pd.DataFrame
+    rows: Positions
+    seed: int = 0
+
+    @cached_property
+    def kinds(self) -> NDArray[np.str_]:
+        """``target``, ``operator`` or ``proxy``."""
+        return _kinds(self.features)
+
+    @cached_property
+    def gpus(self) -> NDArray[np.str_]:
+        """Names of GPUs as measured."""
+        return self._words("gpu")
+
+    @cached_property
+    def chips(self) -> NDArray[np.str_]:
+        """Chips of the GPUs."""
+        return chips_of(self.features)
+
+    @cached_property
+    def cnn_names(self) -> NDArray[np.str_]:
+        """Names of CNNs and operators as measured."""
+        return self._words("cnn")
+
+    @cached_property
+    def cnns(self) -> NDArray[np.str_]:
+        """CNNs, each by the first of its names."""
+        return cnns_of(self.features)
+
+    @cached_property
+    def series(self) -> NDArray[np.intp]:
+        """Numbers of series, as of `series_of`."""
+        return series_of(self.features)
+
+    @cached_property
+    def batch_sizes(self) -> NDArray[np.int64]:
+        """Images of a mini-batch."""
+        return self.features["batch_size"].to_numpy()
+
+    @cached_property
+    def is_timed(self) -> NDArray[np.bool_]:
+        """Whether GPU time and layers are known; a DataError if the table has no GPU times."""
+        if "gpu_time_ms" not in self.features:
+            raise DataError("no row has gpu_time_ms, which measured layers add up to.")
+        timed = self.features["gpu_time_ms"].notna() & self.features["layer_table"].notna()
+        return timed.to_numpy()
+
+    @cached_property
+    def operators(self) -> Positions:
+        """Positions of single layers that give their whole shape; published ones of a single pass are left out.
+
+        DataError if there are none.
+        """
+        is_operator = self.kinds == "operator"
+        if "n_tensors" in self.features:
+            is_operator = is_operator & self.features["n_tensors"].notna().to_numpy()
+        if not is_operator.any():
+            raise DataError(
+                "no single layers are among the rows: measure them with `epochcast profile --preset library`."
+            )
+        return np.flatnonzero(is_operator)
+
+    @cached_property
+    def proxies(self) -> Positions:
+        """Positions of proxy CNNs."""
+        return np.flatnonzero(self.kinds == "proxy")
+
+    @cached_property
+    def modes(self) -> list[DeviceMode]:
+        """Modes in which a row's operators are measured; scikit-learn is imported with it."""
+        from predictor.models.layer_times.estimator import modes_of
+
+        return modes_of(self.features)
+
+    def _words(self, column: str) -> NDArray[np.str_]:
+        words: NDArray[np.str_] = self.features[column].to_numpy().astype(str)
+        return words
+
+    def members(self, rows: Positions) -> Iterator[Positions]:
+        """Rows of each series among these rows."""
+        numbers = self.series[rows]
+        for number in np.unique(numbers):
+            yield rows[numbers == number]
+
+    def in_modes_of(
+        self, rows: Positions, operators: Positions, *, on_own_gpu: bool = True
+    ) -> NDArray[np.bool_]:
+        """Whether these operators were measured in each row's mode, on the row's GPU or on any."""
+        first = 0 if on_own_gpu else 1  # a mode's first field is its GPU
+        measured = {self.modes[i][first:] for i in operators}
+        return np.array([self.modes[i][first:] in measured for i in rows], dtype=bool)
+
+    def in_measured_modes(self, operators: Positions | None = None) -> Positions:
+        """Timed rows in a mode in which (these) operators were measured."""
+        timed = self.rows[self.is_timed[self.rows]]
+        return timed[self.in_modes_of(timed, self.operators if operators is None else operators)]
+
+    def middle_batch_size(self) -> tuple[int, NDArray[np.bool_]]:
+        """The interior batch size nearest to 64, as a ratio, and whether each row is a CNN at it."""
+        sizes = np.unique(self.batch_sizes[self.rows])[1:-1]
+        if not sizes.size:
+            raise DataError(
+                "no batch size lies between others. Measure the CNNs at three batch sizes or more."
+            )
+        size = int(sizes[np.argmin(np.abs(np.log(sizes / _MIDDLE_BATCH_SIZE)))])
+        return size, (self.batch_sizes == size) & (self.kinds == "target")
+
+
 def target_rows(features: pd.DataFrame, sources: tuple[str, ...] = ()) -> Positions:
     """Positions of the CNNs as trained (kind ``target``), of the named sources or of all if none is named."""
-    chosen = _kind(features) == "target"
+    chosen = _kinds(features) == "target"
     if sources:
         chosen &= features["source"].isin(sources).to_numpy()
     return np.flatnonzero(chosen)
 
 
-def _kind(features: pd.DataFrame) -> NDArray[np.str_]:
+def _kinds(features: pd.DataFrame) -> NDArray[np.str_]:
     if "kind" not in features:
         return np.full(len(features), "target")
     return features["kind"].fillna("target").to_numpy().astype(str)
@@ -88,19 +204,6 @@ def series_of(features: pd.DataFrame) -> NDArray[np.intp]:
     return features.groupby(columns, dropna=False, sort=False).ngroup().to_numpy().astype(np.intp)
 
 
-def library_of(features: pd.DataFrame) -> NDArray[np.str_]:
-    """Name the library of every row, from ``library=NAME`` in its notes; empty where there is none."""
-    notes = features["notes"].astype(str) if "notes" in features else None
-    if notes is None:
-        return np.full(len(features), "", dtype=np.str_)
-    return notes.str.extract(r"library=(\w+)", expand=False).fillna("").to_numpy().astype(np.str_)
-
-
-def _column(features: pd.DataFrame, name: str) -> NDArray[np.str_]:
-    values: NDArray[np.str_] = features[name].to_numpy().astype(str)
-    return values
-
-
 def leave_one_out(groups: NDArray[np.str_], rows: Positions) -> Iterator[tuple[str, Positions, Positions]]:
     """Name of each group, its rows, and the other rows. `groups` labels every row of the table."""
     for name in sorted(set(groups[rows])):
@@ -108,15 +211,14 @@ def leave_one_out(groups: NDArray[np.str_], rows: Positions) -> Iterator[tuple[s
         yield str(name), rows[inside], rows[~inside]
 
 
-def interior_rows(features: pd.DataFrame, rows: Positions) -> dict[int, Positions]:
+def interior_rows(table: SplitTable, rows: Positions) -> dict[int, Positions]:
     """Rows at k-th interior batch size of their series (k from 1): neither the smallest nor the largest."""
-    series, batch = series_of(features), features["batch_size"].to_numpy()
     held_out: dict[int, list[Positions]] = {}
-    for number in np.unique(series[rows]):
-        members = rows[series[rows] == number]
-        for k, batch_size in enumerate(np.unique(batch[members])[1:-1], start=1):
-            held_out.setdefault(k, []).append(members[batch[members] == batch_size])
-    return {k: np.sort(np.concatenate(parts)) for k, parts in sorted(held_out.items())}
+    for members in table.members(rows):
+        sizes = table.batch_sizes[members]
+        for k, batch_size in enumerate(np.unique(sizes)[1:-1], start=1):
+            held_out.setdefault(k, []).append(members[sizes == batch_size])
+    return {k: np.sort(np.concatenate(runs)) for k, runs in sorted(held_out.items())}
 
 
 def deal_into_groups(names: list[str], n_groups: int, seed: int) -> list[list[str]]:
@@ -125,340 +227,252 @@ def deal_into_groups(names: list[str], n_groups: int, seed: int) -> list[list[st
     return [[str(name) for name in shuffled[i::n_groups]] for i in range(min(n_groups, len(names)))]
 
 
-def _all_but(gone: NDArray[np.bool_]) -> Positions:
-    """What a fit sees: all rows of all sources but those gone."""
-    return np.flatnonzero(~gone)
+def problem_scaling(table: SplitTable) -> Iterator[Fold]:
+    """Hold out the k-th interior batch size of every series; all other rows are known."""
+    for k, test in interior_rows(table, table.rows).items():
+        train = np.setdiff1d(np.arange(len(table.features)), test)
+        yield Fold(f"interior batch size {k}", train, np.setdiff1d(table.rows, test), test)
 
 
-def _without(features: pd.DataFrame, test: Positions) -> Positions:
-    """All rows but those tested."""
-    gone = np.zeros(len(features), dtype=bool)
-    gone[test] = True
-    return _all_but(gone)
-
-
-def problem_scaling(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
-    """Hold out the k-th interior batch size of every series; the rest is known."""
-    for k, test in interior_rows(features, rows).items():
-        yield Fold(f"interior batch size {k}", _without(features, test), np.setdiff1d(rows, test), test)
-
-
-def unseen_batch_size(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def unseen_batch_size(table: SplitTable) -> Iterator[Fold]:
     """Hold out one batch size of whole CNNs everywhere, the interior one nearest to 64."""
-    size, gone = _middle_batch_size(features, rows)
-    yield Fold(f"batch size {size}", _all_but(gone), _NOTHING, rows[gone[rows]])
+    size, gone = table.middle_batch_size()
+    yield Fold(f"batch size {size}", np.flatnonzero(~gone), _NOTHING, table.rows[gone[table.rows]])
 
 
-def _middle_batch_size(features: pd.DataFrame, rows: Positions) -> tuple[int, NDArray[np.bool_]]:
-    """The interior batch size nearest to 64, as a ratio, and whether each row is a CNN at it."""
-    batch = features["batch_size"].to_numpy()
-    sizes = np.unique(batch[rows])[1:-1]
-    if not sizes.size:
-        raise DataError("no batch size lies between others. Measure the CNNs at three batch sizes or more.")
-    size = int(sizes[np.argmin(np.abs(np.log(sizes / _MIDDLE_BATCH_SIZE)))])
-    return size, (batch == size) & (_kind(features) == "target")
-
-
-def unseen_cnn(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def unseen_cnn(table: SplitTable) -> Iterator[Fold]:
     """Hold out one CNN everywhere, under all its names."""
-    cnns = cnns_of(features)
-    for name, test, _ in leave_one_out(cnns, rows):
-        yield Fold(name, _all_but(cnns == name), _NOTHING, test)
+    for name, test, _ in leave_one_out(table.cnns, table.rows):
+        yield Fold(name, np.flatnonzero(table.cnns != name), _NOTHING, test)
 
 
-def unseen_cnn_one_run(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def unseen_cnn_one_run(table: SplitTable) -> Iterator[Fold]:
     """Hold out one CNN everywhere; of each series tested, the run nearest to batch 64 is known and no other series."""
-    for name, train, series in _series_of_unseen_cnns(features, rows):
-        for members in series:
-            run = _nearest_to_middle(features, members)
-            rest = members[members != run]
-            if rest.size:
-                first = features.iloc[run]
-                yield Fold(
-                    f"{name} | {first['gpu']} | {first['image_size']} px", train, np.array([run]), rest
-                )
+    for fold in unseen_cnn(table):
+        for members in table.members(fold.test):
+            run = _nearest_to_middle(table, members)
+            test, first = members[members != run], table.features.iloc[run]
+            if test.size:
+                label = f"{fold.name} | {first['gpu']} | {first['image_size']} px"
+                yield Fold(label, fold.train, np.array([run]), test)
 
 
-def unseen_cnn_run_elsewhere(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def unseen_cnn_run_elsewhere(table: SplitTable) -> Iterator[Fold]:
     """Hold out one CNN everywhere; of each series tested, the run nearest to batch 64 on one other GPU is known."""
-    for name, train, series in _series_of_unseen_cnns(features, rows):
-        runs = [(members, features.iloc[_nearest_to_middle(features, members)]) for members in series]
-        for members, first in runs:
-            for others, run in runs:
-                if run["gpu"] != first["gpu"] and run["image_size"] == first["image_size"]:
-                    known = np.array([_nearest_to_middle(features, others)])
-                    label = f"{name} | {run['gpu']} -> {first['gpu']} | {first['image_size']} px"
-                    yield Fold(label, train, known, members)
+    for fold in unseen_cnn(table):
+        runs = [(members, _nearest_to_middle(table, members)) for members in table.members(fold.test)]
+        for (test, own), (_, anchor) in product(runs, runs):
+            here, elsewhere = table.features.iloc[own], table.features.iloc[anchor]
+            if here["gpu"] != elsewhere["gpu"] and here["image_size"] == elsewhere["image_size"]:
+                label = f"{fold.name} | {elsewhere['gpu']} -> {here['gpu']} | {here['image_size']} px"
+                yield Fold(label, fold.train, np.array([anchor]), test)
 
 
-def _series_of_unseen_cnns(
-    features: pd.DataFrame, rows: Positions
-) -> Iterator[tuple[str, Positions, list[Positions]]]:
-    """Of each CNN: its name, the rows without it, and its series."""
-    series = series_of(features)
-    for fold in unseen_cnn(features, rows, 0):
-        numbers = series[fold.test]
-        yield fold.name, fold.train, [fold.test[numbers == number] for number in np.unique(numbers)]
-
-
-def _nearest_to_middle(features: pd.DataFrame, members: Positions) -> int:
+def _nearest_to_middle(table: SplitTable, members: Positions) -> int:
     """The row of a series whose batch size is nearest to 64, as a ratio; of two the smaller."""
-    batch = features["batch_size"].to_numpy()[members]
+    batch = table.batch_sizes[members]
     return int(members[np.lexsort((batch, np.abs(np.log2(batch / _MIDDLE_BATCH_SIZE))))[0]])
 
 
-def unseen_gpu(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def unseen_gpu(table: SplitTable) -> Iterator[Fold]:
     """Hold out one chip with all that was measured on it."""
-    chips = chips_of(features)
-    for name, test, _ in leave_one_out(chips, rows):
-        yield Fold(name, _all_but(chips == name), _NOTHING, test)
+    for name, test, _ in leave_one_out(table.chips, table.rows):
+        yield Fold(name, np.flatnonzero(table.chips != name), _NOTHING, test)
 
 
-def unseen_gpu_anchored(features: pd.DataFrame, rows: Positions, seed: int) -> Iterator[Fold]:
+def unseen_gpu_anchored(table: SplitTable) -> Iterator[Fold]:
     """Hold out one chip, and a third of the CNNs everywhere; these CNNs' runs on other chips are anchors."""
-    chips, cnns = chips_of(features), cnns_of(features)
-    groups = deal_into_groups(sorted(set(cnns[rows])), _N_CNN_GROUPS, seed)
-    for chip, held_out, rest in leave_one_out(chips, rows):
+    cnns, chips = table.cnns, table.chips
+    groups = deal_into_groups(sorted(set(cnns[table.rows])), _N_CNN_GROUPS, table.seed)
+    for chip, held_out, elsewhere in leave_one_out(chips, table.rows):
         for names in groups:
             out = np.isin(cnns, names)
-            train = _all_but(out | (chips == chip))
-            if _kind(features)[train].tolist().count("target"):  # operators without CNNs are another question
-                yield Fold(f"{chip} | {', '.join(names)}", train, rest[out[rest]], held_out[out[held_out]])
+            train = np.flatnonzero(~out & (chips != chip))
+            if (table.kinds[train] == "target").any():  # operators without CNNs are another question
+                label = f"{chip} | {', '.join(names)}"
+                yield Fold(label, train, elsewhere[out[elsewhere]], held_out[out[held_out]])
 
 
-def problem_and_hardware_scaling(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def problem_and_hardware_scaling(table: SplitTable) -> Iterator[Fold]:
     """Hold out one chip, and the interior batch size nearest to 64 everywhere."""
-    chips = chips_of(features)
-    size, gone = _middle_batch_size(features, rows)
-    for chip, test, _ in leave_one_out(chips, rows[gone[rows]]):
-        out = gone | (chips == chip)
-        yield Fold(f"{chip} | batch size {size}", _all_but(out), rows[~out[rows]], test)
+    size, gone = table.middle_batch_size()
+    for chip, test, _ in leave_one_out(table.chips, table.rows[gone[table.rows]]):
+        out = gone | (table.chips == chip)
+        label = f"{chip} | batch size {size}"
+        yield Fold(label, np.flatnonzero(~out), table.rows[~out[table.rows]], test)
 
 
-def epoch_time(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def epoch_time(table: SplitTable) -> Iterator[Fold]:
     """Hold out one chip, then one CNN, among the rows whose epoch was timed."""
-    if not set(_EPOCH_COLUMNS) <= set(features.columns):
+    if not set(_EPOCH_COLUMNS) <= set(table.features.columns):
         return
-    rows = rows[features[_EPOCH_COLUMNS].notna().all(axis=1).to_numpy()[rows]]
-    for column, groups in (("gpu", chips_of(features)), ("cnn", _column(features, "cnn"))):
-        for name, test, rest in leave_one_out(groups, rows):
-            yield Fold(f"{column} {name}", rest, _NOTHING, test)
+    rows = table.rows[table.features[_EPOCH_COLUMNS].notna().all(axis=1).to_numpy()[table.rows]]
+    for column, groups in (("gpu", table.chips), ("cnn", table.cnn_names)):
+        for name, test, train in leave_one_out(groups, rows):
+            yield Fold(f"{column} {name}", train, _NOTHING, test)
 
 
-def layers_measured(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def layers_measured(table: SplitTable) -> Iterator[Fold]:
     """Hold out one CNN whose operators were measured; all operators are known."""
-    operators = _layer_rows(features)
-    timed = _rows_in_measured_modes(features, rows)
-    whole = timed[_layers_are_measured(features, timed, operators)]
-    if not whole.size:
+    operators, timed = table.operators, table.in_measured_modes()
+    measured = timed[_layers_are_measured(table, timed)]
+    if not measured.size:
         raise DataError("no CNN had its layers measured: `epochcast profile --preset zoo` does.")
-    for name, test, rest in leave_one_out(_column(features, "cnn"), timed):
-        if np.isin(test, whole).any():
-            yield Fold(name, np.union1d(rest, operators), _NOTHING, test[np.isin(test, whole)])
+    for name, own, train in leave_one_out(table.cnn_names, timed):
+        test = own[np.isin(own, measured)]
+        if test.size:
+            yield Fold(name, np.union1d(train, operators), _NOTHING, test)
 
 
-def preset_library(features: pd.DataFrame, rows: Positions, _seed: int, *, largest: str) -> Iterator[Fold]:
-    """Hold out one CNN with the operators that no other CNN has; known are only those of a designed library."""
-    operators = _layer_rows(features)
-    libraries = library_of(features)[operators]
-    chosen = operators[np.isin(libraries, LIBRARIES[: LIBRARIES.index(largest) + 1])]
+def _layers_are_measured(table: SplitTable, rows: Positions) -> NDArray[np.bool_]:
+    """Whether nearly all operators of each row's CNN were measured in its mode, shape of `rows`."""
+    measured: dict[object, set[str]] = {}
+    for i in table.operators:
+        measured.setdefault(table.modes[i], set()).add(str(table.cnn_names[i]))
+    shares: dict[tuple[object, ...], float] = {}
+    cells = [(table.modes[i], table.features["layer_table"].iloc[i]) for i in rows]
+    for mode, layers in cells:
+        if (mode, id(layers)) not in shares:
+            counted, counts = counted_operators(layers)
+            in_mode = operators_in(counted, mode)
+            is_measured = np.array([operator.name in measured[mode] for operator in in_mode])
+            shares[mode, id(layers)] = float(counts @ is_measured) / float(counts.sum())
+    return np.array([shares[mode, id(layers)] >= _WHOLE for mode, layers in cells], dtype=bool)
+
+
+def preset_library(table: SplitTable, *, largest: str) -> Iterator[Fold]:
+    """Hold out one CNN with the operators that no other CNN has; known are only those of a designed library.
+
+    The library of an operator is in its notes: ``library=NAME``.
+    """
+    operators = table.operators
+    notes = table.features["notes"].iloc[operators].astype(str) if "notes" in table.features else None
+    chosen = _NOTHING
+    if notes is not None:
+        libraries = notes.str.extract(r"library=(\w+)", expand=False).fillna("").to_numpy().astype(np.str_)
+        chosen = operators[np.isin(libraries, LIBRARIES[: LIBRARIES.index(largest) + 1])]
     if not chosen.size:
         raise DataError(
             f"no operator is of the library {largest}: none has library={largest} in its notes. "
             f"Measure it with `epochcast profile --preset {largest}`."
         )
-    return _without_own(features, rows, chosen)
+    return _without_own(table, chosen)
 
 
-def same_chip(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def _without_own(table: SplitTable, operators: Positions) -> Iterator[Fold]:
+    """Hold out each CNN with the operators that no other CNN has, among these operators."""
+    groups, rows = table.cnn_names, table.in_measured_modes(operators)
+    records: list[dict[Any, Any]] = table.features.iloc[operators].to_dict("records")
+    names = np.array([operator_from_row(row).name for row in records], dtype=np.str_)
+    names_by_cnn = _operator_names(table, rows)
+    for cnn, test, train in leave_one_out(groups, rows):
+        elsewhere = set().union(*(of_cnn for name, of_cnn in names_by_cnn.items() if name != cnn))
+        own = sorted(names_by_cnn[cnn] - elsewhere)
+        yield Fold(cnn, np.union1d(train, operators[~np.isin(names, own)]), _NOTHING, test)
+
+
+def _operator_names(table: SplitTable, rows: Positions) -> dict[str, set[str]]:
+    """Names of the operators of each CNN, as they run in any mode."""
+    names: dict[str, set[str]] = {}
+    modes = [*product(MEMORY_FORMATS, ("tf32", "amp_bf16"))]
+    for cnn, layers in {(str(table.cnn_names[i]), table.features["layer_table"].iloc[i]) for i in rows}:
+        run = (as_run(operator, "pytorch", *mode) for operator in operators_of(layers) for mode in modes)
+        names.setdefault(cnn, set()).update(operator.name for operator in run)
+    return names
+
+
+def same_chip(table: SplitTable) -> Iterator[Fold]:
     """Hold out one GPU with all its measurements; known are other cards of its chip, in the modes measured there."""
-    operators, gpus, chip_of = _layer_rows(features), _column(features, "gpu"), chips_of(features)
-    timed = rows[_is_timed(features)[rows]]
-    for name, test, rest in leave_one_out(gpus, timed):
-        elsewhere = operators[(gpus[operators] != name) & (chip_of[operators] == chip_of[test[0]])]
-        test = test[_in_modes_of(features, test, elsewhere)]
+    operators, gpus = table.operators, table.gpus
+    timed = table.rows[table.is_timed[table.rows]]
+    for gpu, own, train in leave_one_out(gpus, timed):
+        test = own[table.in_modes_of(own, _operators_of_other_cards(table, gpu, own), on_own_gpu=False)]
         if test.size:
-            yield Fold(name, np.union1d(rest, operators[gpus[operators] != name]), _NOTHING, test)
+            yield Fold(gpu, np.union1d(train, operators[gpus[operators] != gpu]), _NOTHING, test)
 
 
-def same_chip_quick(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def same_chip_quick(table: SplitTable) -> Iterator[Fold]:
     """Hold out one CNN everywhere; known are operators of its GPU and, in the same mode, of other cards of its chip."""
-    operators, gpus, chip_of = _layer_rows(features), _column(features, "gpu"), chips_of(features)
-    timed, cnn = rows[_is_timed(features)[rows]], _column(features, "cnn")
-    targets = target_rows(features)
-    for gpu, tested, _ in leave_one_out(gpus, timed):
-        elsewhere = operators[(gpus[operators] != gpu) & (chip_of[operators] == chip_of[tested[0]])]
-        own = operators[gpus[operators] == gpu]
-        tested = tested[
-            _in_modes_of(features, tested, elsewhere) & _in_modes_of(features, tested, own, own=True)
-        ]
-        for name, test, _ in leave_one_out(cnn, tested):
-            others = targets[(gpus[targets] != gpu) & (cnn[targets] != name)]
-            yield Fold(f"{gpu} | {name}", np.union1d(others, operators), _NOTHING, test)
+    operators, gpus, cnns = table.operators, table.gpus, table.cnn_names
+    timed, targets = table.rows[table.is_timed[table.rows]], target_rows(table.features)
+    for gpu, own, _ in leave_one_out(gpus, timed):
+        beside = _operators_of_other_cards(table, gpu, own)
+        in_both = table.in_modes_of(own, beside, on_own_gpu=False)
+        in_both &= table.in_modes_of(own, operators[gpus[operators] == gpu])
+        for cnn, test, _ in leave_one_out(cnns, own[in_both]):
+            elsewhere = targets[(gpus[targets] != gpu) & (cnns[targets] != cnn)]
+            yield Fold(f"{gpu} | {cnn}", np.union1d(elsewhere, operators), _NOTHING, test)
 
 
-def _is_timed(features: pd.DataFrame) -> NDArray[np.bool_]:
-    """Whether a row's GPU time and layers are known, shape (n_rows,)."""
-    if "gpu_time_ms" not in features:
-        raise DataError("no row has gpu_time_ms, which measured layers add up to.")
-    found: NDArray[np.bool_] = (features["gpu_time_ms"].notna() & features["layer_table"].notna()).to_numpy()
-    return found
+def _operators_of_other_cards(table: SplitTable, gpu: str, own: Positions) -> Positions:
+    """Operators of other cards with the chip of a GPU, whose rows are `own`."""
+    operators = table.operators
+    of_chip = table.chips[operators] == table.chips[own[0]]
+    cards: Positions = operators[of_chip & (table.gpus[operators] != gpu)]
+    return cards
 
 
-def _in_modes_of(
-    features: pd.DataFrame, rows: Positions, operators: Positions, *, own: bool = False
-) -> NDArray[np.bool_]:
-    """Whether these operators were measured in each row's mode, on any GPU or (`own`) on the row's."""
-    modes = _modes(features)
-    measured = {modes[i] if own else modes[i][1:] for i in operators}
-    return np.array([(modes[i] if own else modes[i][1:]) in measured for i in rows], dtype=bool)
-
-
-def fine_grid(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+def fine_grid(table: SplitTable) -> Iterator[Fold]:
     """Know five batch sizes of every long series, geometrically apart, and all operators; predict the others."""
-    rows = _rows_in_measured_modes(features, rows)
-    series, batch = series_of(features), features["batch_size"].to_numpy()
-    known: list[Positions] = []
-    for number in np.unique(series[rows]):
-        members = rows[series[rows] == number]
-        sizes = np.unique(batch[members])
+    rows, anchors, series = table.in_measured_modes(), [], table.series
+    for members in table.members(rows):
+        sizes = np.unique(table.batch_sizes[members])
         if sizes.size >= _FINE:
-            known.append(members[np.isin(batch[members], _spread(sizes))])
-    if not known:
+            anchors.append(members[np.isin(table.batch_sizes[members], _spread(sizes))])
+    if not anchors:
         raise DataError(
             f"no CNN was measured at {_FINE} batch sizes or more. Measure one with `epochcast profile`."
         )
-    anchors = np.sort(np.concatenate(known))
-    long = np.isin(series[rows], series[anchors])
-    test = np.setdiff1d(rows[long], anchors)
-    train = np.union1d(np.union1d(anchors, rows[~long]), _layer_rows(features))
-    yield Fold("five batch sizes", train, anchors, test)
-
-
-def study_problem(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
-    """On each device by itself: hold out every fourth batch size of CNNs, their smallest and largest apart."""
-    gpus, proxies = _column(features, "gpu"), _proxies(features)
-    for gpu, own, _ in leave_one_out(gpus, rows):
-        inner = interior_rows(features, own)
-        beside = proxies[gpus[proxies] == gpu]
-        for turn in range(_N_SIZE_GROUPS):
-            test = [part for k, part in inner.items() if k % _N_SIZE_GROUPS == turn]
-            if test:
-                out = np.sort(np.concatenate(test))
-                known = np.union1d(np.setdiff1d(own, out), beside)
-                yield Fold(f"{gpu} | every 4th batch size, from {turn}", known, np.setdiff1d(own, out), out)
-
-
-def study_hardware(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
-    """Hold out all CNNs of one device; it gives its proxies to predictors that carry a law over by them."""
-    for gpu, test, train, proxies in _other_devices(features, rows):
-        yield Fold(gpu, train, _NOTHING, test, proxies)
-
-
-def study_both(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
-    """As `study_hardware`, with every fourth batch size held out on all devices."""
-    batch, is_target = features["batch_size"].to_numpy(), _kind(features) == "target"
-    place = np.searchsorted(np.unique(batch[rows]), batch) % _N_SIZE_GROUPS
-    for gpu, test, train, proxies in _other_devices(features, rows):
-        for turn in range(_N_SIZE_GROUPS):
-            known = train[~is_target[train] | (place[train] != turn)]
-            if is_target[known].any():
-                label = f"{gpu} | every 4th batch size, from {turn}"
-                yield Fold(label, known, _NOTHING, test[place[test] == turn], proxies)
-
-
-def _other_devices(
-    features: pd.DataFrame, rows: Positions
-) -> Iterator[tuple[str, Positions, Positions, Positions]]:
-    """Of each device: its name, its CNNs, the CNNs and proxies of all others, and its own proxies."""
-    gpus, proxies = _column(features, "gpu"), _proxies(features)
-    known = sorted(set(gpus[rows]))
-    if len(known) < 2:
-        raise DataError(
-            f"scaling from one GPU to another needs CNNs on two, and the table's are on {', '.join(known) or 'none'}. "
-            "Give the tables of both: `epochcast evaluate FIRST.csv SECOND.csv --scaling hardware`."
-        )
-    for gpu, test, rest in leave_one_out(gpus, rows):
-        own = gpus[proxies] == gpu
-        yield gpu, test, np.union1d(rest, proxies[~own]), proxies[own]
-
-
-def _proxies(features: pd.DataFrame) -> Positions:
-    return np.flatnonzero(_kind(features) == "proxy")
-
-
-def _layer_rows(features: pd.DataFrame) -> Positions:
-    """Rows of single layers that give their whole shape: published ones of a single pass are left out."""
-    found = _kind(features) == "operator"
-    if "n_tensors" in features:
-        found = found & features["n_tensors"].notna().to_numpy()
-    if not found.any():
-        raise DataError(
-            "no single layers are among the rows: measure them with `epochcast profile --preset library`."
-        )
-    return np.flatnonzero(found)
-
-
-def _rows_in_measured_modes(
-    features: pd.DataFrame, rows: Positions, operators: Positions | None = None
-) -> Positions:
-    """Rows whose GPU time and layers are known, in a mode in which (these) operators were measured."""
-    timed = rows[_is_timed(features)[rows]]
-    known = _layer_rows(features) if operators is None else operators
-    return timed[_in_modes_of(features, timed, known, own=True)]
-
-
-def _layers_are_measured(features: pd.DataFrame, rows: Positions, operators: Positions) -> NDArray[np.bool_]:
-    """Whether nearly all operators of each row's CNN were measured in its mode, shape (n_rows,)."""
-    modes = _modes(features)
-    names = features["cnn"].to_numpy()
-    measured: dict[object, set[str]] = {}
-    for i in operators:
-        measured.setdefault(modes[i], set()).add(str(names[i]))
-    shares: dict[tuple[object, ...], float] = {}
-    for i in rows:
-        table = features["layer_table"].iloc[i]
-        cell = (modes[i], id(table))
-        if cell not in shares:
-            counted, counts = counted_operators(table)
-            named = [each.name in measured[modes[i]] for each in operators_in(counted, modes[i])]
-            shares[cell] = float(counts @ np.array(named)) / float(counts.sum())
-    return np.array(
-        [shares[modes[i], id(features["layer_table"].iloc[i])] >= _WHOLE for i in rows], dtype=bool
-    )
-
-
-def _modes(features: pd.DataFrame) -> list[DeviceMode]:
-    """Mode of every row, in which its operators are measured; scikit-learn is imported with it."""
-    from predictor.models.layer_times.estimator import modes_of
-
-    return modes_of(features)
-
-
-def _without_own(features: pd.DataFrame, rows: Positions, operators: Positions) -> Iterator[Fold]:
-    """Hold out each CNN with the operators that no other CNN has, among these operators."""
-    groups = _column(features, "cnn")
-    rows = _rows_in_measured_modes(features, rows, operators)
-    records: list[dict[Any, Any]] = features.iloc[operators].to_dict("records")
-    names = np.array([operator_from_row(row).name for row in records], dtype=np.str_)
-    having = _names_by_group(features, rows, groups)
-    for name, test, rest in leave_one_out(groups, rows):
-        elsewhere = set().union(*(found for group, found in having.items() if group != name))
-        own = sorted(having[name] - elsewhere)
-        yield Fold(name, np.union1d(rest, operators[~np.isin(names, own)]), _NOTHING, test)
-
-
-def _names_by_group(features: pd.DataFrame, rows: Positions, groups: NDArray[np.str_]) -> dict[str, set[str]]:
-    """Names of the operators of each group's CNNs, as they run in any mode."""
-    found: dict[str, set[str]] = {}
-    modes = [*product(MEMORY_FORMATS, ("tf32", "amp_bf16"))]
-    for group, table in {(str(groups[i]), features["layer_table"].iloc[i]) for i in rows}:
-        run = (as_run(each, "pytorch", *mode) for each in operators_of(table) for mode in modes)
-        found.setdefault(group, set()).update(operator.name for operator in run)
-    return found
+    runs = np.sort(np.concatenate(anchors))
+    is_long = np.isin(series[rows], series[runs])
+    train = np.union1d(np.union1d(runs, rows[~is_long]), table.operators)
+    yield Fold("five batch sizes", train, runs, np.setdiff1d(rows[is_long], runs))
 
 
 def _spread(sizes: NDArray[np.int64]) -> list[int]:
     """The known batch sizes of a fine grid, about equal ratios apart."""
     evenly = np.geomspace(sizes[0], sizes[-1], N_KNOWN_BATCH_SIZES)
-    return [int(sizes[np.argmin(np.abs(np.log(sizes / each)))]) for each in evenly]
+    return [int(sizes[np.argmin(np.abs(np.log(sizes / size)))]) for size in evenly]
+
+
+def study_problem(table: SplitTable) -> Iterator[Fold]:
+    """On each device by itself: hold out every fourth batch size of CNNs, their smallest and largest apart."""
+    for gpu, own, _ in leave_one_out(table.gpus, table.rows):
+        inner = interior_rows(table, own)
+        beside = table.proxies[table.gpus[table.proxies] == gpu]
+        for turn in range(_N_SIZE_GROUPS):
+            runs = [rows for k, rows in inner.items() if k % _N_SIZE_GROUPS == turn]
+            if runs:
+                test = np.sort(np.concatenate(runs))
+                anchors = np.setdiff1d(own, test)
+                label = f"{gpu} | every 4th batch size, from {turn}"
+                yield Fold(label, np.union1d(anchors, beside), anchors, test)
+
+
+def study_hardware(table: SplitTable) -> Iterator[Fold]:
+    """Hold out all CNNs of one device; it gives its proxies to predictors that carry a law over by them.
+
+    DataError if CNNs were measured on one device alone.
+    """
+    gpus, proxies = table.gpus, table.proxies
+    names = sorted(set(gpus[table.rows]))
+    if len(names) < 2:
+        raise DataError(
+            f"scaling from one GPU to another needs CNNs on two, and the table's are on {', '.join(names) or 'none'}. "
+            "Give the tables of both: `epochcast evaluate FIRST.csv SECOND.csv --scaling hardware`."
+        )
+    for gpu, test, elsewhere in leave_one_out(gpus, table.rows):
+        own = gpus[proxies] == gpu
+        yield Fold(gpu, np.union1d(elsewhere, proxies[~own]), _NOTHING, test, proxies[own])
+
+
+def study_both(table: SplitTable) -> Iterator[Fold]:
+    """As `study_hardware`, with every fourth batch size held out on all devices."""
+    batch, is_target = table.batch_sizes, table.kinds == "target"
+    group = np.searchsorted(np.unique(batch[table.rows]), batch) % _N_SIZE_GROUPS
+    for fold in study_hardware(table):
+        for turn in range(_N_SIZE_GROUPS):
+            train = fold.train[~is_target[fold.train] | (group[fold.train] != turn)]
+            if is_target[train].any():
+                label = f"{fold.name} | every 4th batch size, from {turn}"
+                yield Fold(label, train, _NOTHING, fold.test[group[fold.test] == turn], fold.proxies)

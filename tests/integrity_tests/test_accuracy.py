@@ -41,14 +41,14 @@ def judged():
 
 
 def test_no_mode_of_a_measured_chip_is_predicted_worse_than_the_committed_figure(judged):
-    error = (judged["predicted_ms"] / judged["measured_ms"] - 1).abs()
+    error = (judged["predicted"] / judged["measured"] - 1).abs()
     found = judged.assign(error=error).groupby(MODE)["error"].mean().to_dict()
     assert set(found) == set(MAPE)
     assert {mode: round(mape, 3) for mode, mape in found.items() if mape > MAPE[mode] + NOISE} == {}
 
 
 def test_nine_of_ten_held_out_times_lie_in_their_interval(judged):
-    inside = judged["measured_ms"].between(judged["low_ms"], judged["high_ms"])
+    inside = judged["measured"].between(judged["low"], judged["high"])
     assert 0.85 <= inside.mean() <= 0.97
 
 

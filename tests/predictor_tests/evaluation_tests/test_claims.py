@@ -51,14 +51,14 @@ def test_a_claim_is_asked_with_what_its_source_states_and_nothing_else(module):
 
 
 def test_a_published_training_is_its_epochs_and_one_start_and_a_rate_is_an_iteration(module):
-    epoch = module.asked_claims([claim_of(module, workers="", loader_asked="none", value="100")]).iloc[0]
+    epoch = module.answered_claims([claim_of(module, workers="", loader_asked="none", value="100")]).iloc[0]
     training = claim_of(module, workers="", loader_asked="none", measured="total_s", value="700", epochs="7")
-    together = module.asked_claims([training]).iloc[0]
+    together = module.answered_claims([training]).iloc[0]
     assert together["measured"] == 7 * epoch["measured"]
     assert 0 < together["predicted"] - 7 * epoch["predicted"] < 5
     rate = claim_of(module, workers="", loader_asked="none", measured="images/s", value="500")
     iteration = rate | {"measured": "iteration_ms", "value": str(1000 * 32 / 500)}
-    rates = module.asked_claims([rate, iteration])
+    rates = module.answered_claims([rate, iteration])
     assert rates["measured"].tolist() == pytest.approx([32 / 500] * 2)
     assert rates["predicted"].iloc[0] == rates["predicted"].iloc[1]
 
@@ -81,8 +81,8 @@ def test_the_table_gives_the_mean_of_the_groups_and_the_picture_every_generation
 
 def test_a_claim_outside_its_interval_has_a_cause_beside_its_source(module):
     slow = claim_of(module, measured="images/s", value="5", notes="a slow disk")
-    within = module.asked_claims([slow]).assign(id="within").eval("measured = predicted")
-    rows = module.pd.concat([module.asked_claims([slow]), within])
+    within = module.answered_claims([slow]).assign(id="within").eval("measured = predicted")
+    rows = module.pd.concat([module.answered_claims([slow]), within])
     [line] = module.causes(rows, [slow]).splitlines()[2:]
     assert line.endswith("| a slow disk |")
     assert "%" in line

@@ -156,7 +156,7 @@ def test_without_published_measurements_it_says_which_figures_lack_them_and_fail
 )
 def test_our_own_tables_are_judged(figures, judges, judge, scenario, limit, monkeypatch):
     monkeypatch.setattr(judges, "_model_without", lambda *_: Model.load())  # a minute for every CNN
-    judged = figures.JUDGES[judge](judges.Asked((scenario,)))
+    judged = figures.JUDGES[judge](judges.Request((scenario,)))
     assert figures.value_of(ANY, judged).error < limit
 
 
@@ -171,7 +171,7 @@ def test_an_unseen_cnns_eager_iteration_is_near_where_operators_take_the_host_al
     table = pd.DataFrame(rows).assign(iteration_time_ms_iqr=np.nan, source="h200", held_out=False)
     features = feature_table(table)
     monkeypatch.setattr(judges, "own_features", lambda *_: features)
-    judged = judges.of_eager(judges.Asked(("",)))
+    judged = judges.of_eager(judges.Request(("",)))
     assert set(judged["cnn"]) == set(CNNS)
     assert (judged["predicted"] / judged["measured"] - 1).abs().max() < 0.06
 

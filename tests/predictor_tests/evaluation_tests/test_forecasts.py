@@ -67,6 +67,6 @@ def test_a_page_tells_the_errors_of_its_campaigns(errors, page, campaign, quanti
 
 
 def test_a_campaign_is_judged_as_a_figure_is():
-    rows = judges.of_forecasts(judges.Asked(("epoch_time of seventh epochs by opening",)))
+    rows = judges.of_forecasts(judges.Request(("epoch_time of seventh epochs by opening",)))
     assert (len(rows), set(rows["unit"])) == (6, {"s"})
     assert (rows["low"] < rows["predicted"]).all()

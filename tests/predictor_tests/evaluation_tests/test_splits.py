@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from predictor.errors import SchemaError
 from predictor.evaluation.splits import (
     Fold,
+    SplitTable,
     deal_into_groups,
     interior_rows,
     leave_one_out,
@@ -54,7 +55,8 @@ def test_series_differ_in_gpu_cnn_image_size_and_mode_but_not_in_batch_size():
 
 def test_interior_rows_number_the_batch_sizes_between_the_ends_of_each_series():
     table = _series(a=[16, 32, 64, 128], b=[8, 64, 256], c=[16, 32])
-    held_out = interior_rows(table, np.arange(len(table)))
+    rows = np.arange(len(table))
+    held_out = interior_rows(SplitTable(table, rows), rows)
     assert {k: table.iloc[rows]["batch_size"].tolist() for k, rows in held_out.items()} == {
         1: [32, 64],
         2: [64],
@@ -64,7 +66,8 @@ def test_interior_rows_number_the_batch_sizes_between_the_ends_of_each_series():
 @given(st.lists(st.sets(st.integers(1, 512), min_size=1, max_size=7), min_size=1, max_size=5))
 def test_interior_rows_are_every_row_but_the_ends_once(batch_sizes):
     table = _series(**{f"cnn{i}": sorted(bs) for i, bs in enumerate(batch_sizes)})
-    held_out = interior_rows(table, np.arange(len(table)))
+    rows = np.arange(len(table))
+    held_out = interior_rows(SplitTable(table, rows), rows)
     rows = [row for each in held_out.values() for row in each]
     assert len(rows) == len(set(rows)) == sum(max(0, len(bs) - 2) for bs in batch_sizes)
 
