@@ -98,24 +98,30 @@ def batch_sizes_of(values: int | str | Iterable[object], name: str = "batch_size
     SchemaError if none is given, or one is not a whole number; OutOfRangeError if one lies outside 1 to
     `MAX_BATCH_SIZE`.
     """
-    many = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
-    parts = [part for value in many for part in (value.split(",") if isinstance(value, str) else (value,))]
+    sizes_given = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    parts = [
+        size for value in sizes_given for size in (value.split(",") if isinstance(value, str) else (value,))
+    ]
     split = next(
-        (part for part in parts if isinstance(part, str) and _LEADING_ZERO.fullmatch(part.strip())), None
+        (size for size in parts if isinstance(size, str) and _LEADING_ZERO.fullmatch(size.strip())), None
     )
     if split is not None:
         raise SchemaError(
             f"{name}: a comma parts sizes, and {split.strip()!r} is none. Write 1024 without a comma."
         )
     empty = next(
-        (value for value in many if isinstance(value, str) and not all(map(str.strip, value.split(",")))),
+        (
+            value
+            for value in sizes_given
+            if isinstance(value, str) and not all(map(str.strip, value.split(",")))
+        ),
         None,
     )
     if empty is not None:
         raise SchemaError(f"{name} {empty!r} has a comma with nothing beside it. Write sizes as 4,8.")
     if not parts:
         raise SchemaError(f"no {name} is given. Pass at least one, such as 64.")
-    return sorted({whole_number(name, part, high=MAX_BATCH_SIZE) for part in parts})
+    return sorted({whole_number(name, size, high=MAX_BATCH_SIZE) for size in parts})
 
 
 def of_kind(name: str, value: Any, kinds: type | tuple[type, ...], right: str) -> Any:

@@ -89,8 +89,8 @@ class NoisyMeasurementError(ProfilingError):
 def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
     """The `n` names of `known` most like `name`, quoted and comma-separated, for an error message."""
     by_key = {k.casefold(): k for k in known}
-    found = get_close_matches(name.casefold(), by_key, n=n, cutoff=0.3)
-    return ", ".join(repr(by_key[k]) for k in found) or "nothing is similar"
+    matches = get_close_matches(name.casefold(), by_key, n=n, cutoff=0.3)
+    return ", ".join(repr(by_key[k]) for k in matches) or "nothing is similar"
 
 
 class LeftOutWarning(UserWarning):

@@ -242,20 +242,20 @@ def _parquet_file(path: str | PathLike[str], file: BinaryIO) -> Any:
 
 
 def _parquet_reader(path: str | PathLike[str], file: BinaryIO) -> TableReader:
-    found = _parquet_file(path, file)
-    schema = found.schema_arrow
+    table = _parquet_file(path, file)
+    schema = table.schema_arrow
     header = [name.strip() for name in schema.names]
-    return TableReader(header, _parquet_rows(path, found), dict(zip(header, schema.types, strict=True)))
+    return TableReader(header, _parquet_rows(path, table), dict(zip(header, schema.types, strict=True)))
 
 
-def _parquet_rows(path: str | PathLike[str], found: Any) -> Iterator[list[str]]:
-    for batch in parquet_batches(path, found, _ROWS_OF_A_BATCH):
+def _parquet_rows(path: str | PathLike[str], table: Any) -> Iterator[list[str]]:
+    for batch in parquet_batches(path, table, _ROWS_OF_A_BATCH):
         yield from map(list, zip(*map(as_text, batch.columns), strict=True))
 
 
-def parquet_batches(path: str | PathLike[str], found: Any, size: int) -> Iterator[Any]:
+def parquet_batches(path: str | PathLike[str], table: Any, size: int) -> Iterator[Any]:
     """Record batches of at most `size` rows of an open Parquet file; SchemaError if it is damaged."""
-    batches = found.iter_batches(size)
+    batches = table.iter_batches(size)
     while True:
         try:
             batch = next(batches, None)
@@ -273,14 +273,14 @@ def as_text(column: Any) -> list[str]:
     """
     pyarrow = load_pyarrow()
     if pyarrow.types.is_boolean(column.type):
-        return ["" if each is None else str(each) for each in column.to_pylist()]
+        return ["" if cell is None else str(cell) for cell in column.to_pylist()]
     if pyarrow.types.is_floating(column.type):
         column = pyarrow.compute.if_else(pyarrow.compute.is_nan(column), None, column)
     try:
         text = pyarrow.compute.cast(column, pyarrow.string()).to_pylist()
     except pyarrow.ArrowNotImplementedError:  # lists and structures
-        text = [None if each is None else str(each) for each in column.to_pylist()]
-    return ["" if each is None else each for each in text]
+        text = [None if cell is None else str(cell) for cell in column.to_pylist()]
+    return ["" if cell is None else cell for cell in text]
 
 
 class _ParquetWriter(TableWriter):
@@ -290,7 +290,7 @@ class _ParquetWriter(TableWriter):
 
     def write(self, rows: Iterable[Sequence[Any]]) -> None:
         cells = list(zip(*rows, strict=True)) or [()] * len(self._schema)
-        columns = [self._column(each, texts) for each, texts in zip(self._schema, cells, strict=True)]
+        columns = [self._column(field, texts) for field, texts in zip(self._schema, cells, strict=True)]
         self._writer.write_table(load_pyarrow().Table.from_arrays(columns, schema=self._schema))
 
     def close(self) -> None:
@@ -309,13 +309,13 @@ def _schema(header: Sequence[str], types: Mapping[str, Any]) -> Any:
     return load_pyarrow().schema([(name, _arrow_type(types.get(name, "string"))) for name in header])
 
 
-def _arrow_type(known: Any) -> Any:
+def _arrow_type(type_: Any) -> Any:
     """The type of a column to be written: text for what text cannot be turned into again."""
     pyarrow = load_pyarrow()
-    if isinstance(known, str):
-        return pyarrow.type_for_alias(known)
-    castable = pyarrow.types.is_primitive(known) or pyarrow.types.is_boolean(known)
-    return known if castable else pyarrow.string()
+    if isinstance(type_, str):
+        return pyarrow.type_for_alias(type_)
+    castable = pyarrow.types.is_primitive(type_) or pyarrow.types.is_boolean(type_)
+    return type_ if castable else pyarrow.string()
 
 
 def _csv_frame(path: str | PathLike[str]) -> pd.DataFrame:

@@ -86,18 +86,21 @@ def find_training_set(name: str) -> TrainingSet:
     >>> find_training_set("CIFAR-100").samples
     50000
     """
-    known = _training_sets()
-    by_key = {each.replace("_", ""): found for each, found in known.items()}
+    data_sets = _training_sets()
+    by_key = {other_name.replace("_", ""): data_set for other_name, data_set in data_sets.items()}
     key = "".join(character for character in name.casefold() if character.isalnum())
-    found = by_key.get(_OTHER_NAMES.get(key, key))
-    if found is None:
+    training_set = by_key.get(_OTHER_NAMES.get(key, key))
+    if training_set is None:
         raise SchemaError(
-            f"no known data set is called {name!r}. Nearest: {nearest(name, known)}. "
-            f"Known: {', '.join(known)}. For any other, pass its number of samples."
+            f"no known data set is called {name!r}. Nearest: {nearest(name, data_sets)}. "
+            f"Known: {', '.join(data_sets)}. For any other, pass its number of samples."
         ).about("data_set")
-    return found
+    return training_set
 
 
 @lru_cache(maxsize=1)
 def _training_sets() -> dict[str, TrainingSet]:
-    return {each.name: each for each in read_rows(TrainingSet, data_file("data_sets.csv"), "data_set")}
+    return {
+        training_set.name: training_set
+        for training_set in read_rows(TrainingSet, data_file("data_sets.csv"), "data_set")
+    }

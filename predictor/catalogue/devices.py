@@ -126,11 +126,11 @@ def find_gpu(name: str) -> Gpu:
     >>> find_gpu("A10").name
     'NVIDIA A10'
     """
-    found = _candidates(name)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = ", ".join(repr(gpu.name) for gpu in found)
+    gpus = _candidates(name)
+    if len(gpus) == 1:
+        return gpus[0]
+    if gpus:
+        listed = ", ".join(repr(gpu.name) for gpu in gpus)
         raise UnknownGpuError(f"{name!r} fits several GPUs. Say which: {listed}.")
     if _OTHER_VENDORS.search(name):
         raise UnknownGpuError(
@@ -155,9 +155,9 @@ _SERIES = "?tx"
 def _candidates(name: str) -> tuple[Gpu, ...]:
     """GPUs that a name may mean; where it ends in a memory size, those with that memory."""
     exact, bare = _index()
-    found = exact.get(_key(name)) or bare.get(_bare_key(name)) or bare.get(_SERIES + _bare_key(name), ())
-    if found:
-        return found
+    gpus = exact.get(_key(name)) or bare.get(_bare_key(name)) or bare.get(_SERIES + _bare_key(name), ())
+    if gpus:
+        return gpus
     match = _MEMORY_SUFFIX.match(name.strip())
     if match is None:
         return ()
@@ -209,9 +209,9 @@ def _nearest_names(name: str) -> str:
         gpu.name: sum(_weight(word) for word in words & _words(" ".join((gpu.name, *gpu.aliases))))
         for gpu in all_gpus()
     }
-    names |= dict.fromkeys(known for known, weight in shared.items() if weight)
-    ranked = sorted(names, key=lambda known: -shared[known])
-    return ", ".join(repr(known) for known in ranked[:3]) or "nothing is similar"
+    names |= dict.fromkeys(gpu_name for gpu_name, weight in shared.items() if weight)
+    ranked = sorted(names, key=lambda gpu_name: -shared[gpu_name])
+    return ", ".join(repr(gpu_name) for gpu_name in ranked[:3]) or "nothing is similar"
 
 
 def _words(name: str) -> set[str]:

@@ -47,27 +47,27 @@ def find_grid(name: str, called: str = "region") -> Grid:
     ('Northern Virginia', 'us-central1')
     """
     key = name.strip().casefold()
-    found = [grid for grid in all_grids() if key in _names(grid)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        regions = ", ".join(grid.region for grid in found)
+    grids = [grid for grid in all_grids() if key in _names(grid)]
+    if len(grids) == 1:
+        return grids[0]
+    if grids:
+        regions = ", ".join(grid.region for grid in grids)
         raise SchemaError(f"{called} {name!r} is the place of several: {regions}. Say which.").about("region")
-    known = [each for grid in all_grids() for each in _names(grid)]
+    names = [grid_name for grid in all_grids() for grid_name in _names(grid)]
     raise SchemaError(
-        f"{called} {name!r} is not known. Nearest: {nearest(key, known)}; give a cloud's region such as us-central1, "
+        f"{called} {name!r} is not known. Nearest: {nearest(key, names)}; give a cloud's region such as us-central1, "
         "or a country's ISO code such as FRA."
     ).about("region")
 
 
 def _names(grid: Grid) -> set[str]:
-    own = {grid.region, grid.place, *grid.offers, *(each.partition("/")[2] for each in grid.offers)}
-    return {each.casefold() for each in own}
+    own = {grid.region, grid.place, *grid.offers, *(offer.partition("/")[2] for offer in grid.offers)}
+    return {name.casefold() for name in own}
 
 
 @lru_cache(maxsize=1)
 def _by_place() -> dict[str, Grid]:
-    return {place: grid for grid in all_grids() for place in grid.offers}
+    return {offer: grid for grid in all_grids() for offer in grid.offers}
 
 
 def grid_of(offer: Offer) -> Grid | None:

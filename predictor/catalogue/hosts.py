@@ -70,7 +70,7 @@ class Host:
 
     def has(self, offer: Offer) -> bool:
         """Whether an offer's machine has this CPU."""
-        return any(fnmatchcase(f"{offer.provider}/{offer.instance}", each) for each in self.instances)
+        return any(fnmatchcase(f"{offer.provider}/{offer.instance}", pattern) for pattern in self.instances)
 
     def speed(self, others: Iterable[Host] | None = None) -> HostSpeed:
         """Its speed: as measured, else by its clock beside `others` (by default all) that were measured.
@@ -79,8 +79,8 @@ class Host:
         """
         if self.measured_ms is not None:
             return HostSpeed(self.name, self.measured_ms, _MEASURED)
-        known = [each for each in others or all_hosts() if each.measured_ms and each.performance]
-        logs = [math.log(each.measured_ms * each.performance) for each in known]  # type: ignore[operator]
+        measured = [host for host in others or all_hosts() if host.measured_ms and host.performance]
+        logs = [math.log(host.measured_ms * host.performance) for host in measured]  # type: ignore[operator]
         return HostSpeed(
             self.name, math.exp(sum(logs) / len(logs)) / (self.performance or math.nan), _BY_CLOCK
         )
@@ -88,15 +88,15 @@ class Host:
 
 def find_host(name: str) -> HostSpeed | None:
     """Speed of the host of a name: a CPU (``EPYC 7R32``) or an instance (``aws/g5.2xlarge``); None if none has it."""
-    asked = name.strip().casefold()
+    key = name.strip().casefold()
     for host in all_hosts():
-        if asked in (
+        if key in (
             host.name.casefold(),
             host.name.casefold().partition(" ")[2],
         ):  # with its maker, and without
             return host.speed()
     for offer in load_offers():
-        if asked in (offer.instance.casefold(), f"{offer.provider}/{offer.instance}".casefold()):
+        if key in (offer.instance.casefold(), f"{offer.provider}/{offer.instance}".casefold()):
             rented = host_of(offer)
             if rented is not None:
                 return replace(rented.speed(), name=f"{rented.name} ({offer.instance})")
@@ -136,11 +136,11 @@ def _usual_ms() -> dict[str, float]:
         offered = {host_of(offer) for offer in load_offers() if offer.gpu == gpu.name}
         own = (host for host in all_hosts() if f"{_OURS}/{gpu.name}" in host.instances)
         hosts_of[gpu.generation] |= {*filter(None, offered), *own}
-    usual_ms, found = {}, math.inf
+    usual_ms, fastest_ms = {}, math.inf
     for generation, hosts in hosts_of.items():
         if hosts:
-            found = min(found, median(host.speed().reference_ms for host in hosts))
-        usual_ms[generation] = found
+            fastest_ms = min(fastest_ms, median(host.speed().reference_ms for host in hosts))
+        usual_ms[generation] = fastest_ms
     return usual_ms
 
 
@@ -152,9 +152,9 @@ def _median_server_ms() -> float:
 def unknown_host(name: str, more: Iterable[str] = ()) -> OutOfRangeError:
     """The error for a host that neither is in the table nor among `more`."""
     instances = (offer.instance for offer in load_offers() if host_of(offer) is not None)
-    known = list(dict.fromkeys([*(host.name for host in all_hosts()), *more, *instances]))
+    names = list(dict.fromkeys([*(host.name for host in all_hosts()), *more, *instances]))
     return OutOfRangeError(
-        f"host {name!r} is not known. Nearest: {nearest(name, known)}. `epochcast hosts list` shows all. Measure yours "
+        f"host {name!r} is not known. Nearest: {nearest(name, names)}. `epochcast hosts list` shows all. Measure yours "
         "with `epochcast host --out host.json` and pass the file, or leave it out for the usual one."
     ).about("host")
 

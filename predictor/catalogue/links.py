@@ -41,11 +41,11 @@ class Link:
 
     def bandwidth_gb_per_s(self, n: int) -> float:
         """Bus bandwidth in GB/s among `n`: interpolated linearly in log n, constant outside the known numbers."""
-        known = sorted(self.bus_bandwidth_gb_per_s.items())
-        for (low, slow), (high, fast) in pairwise(known):
+        bandwidths = sorted(self.bus_bandwidth_gb_per_s.items())
+        for (low, slow), (high, fast) in pairwise(bandwidths):
             if low <= n <= high:
                 return slow + (fast - slow) * math.log(n / low) / math.log(high / low)
-        return known[0][1] if n < known[0][0] else known[-1][1]
+        return bandwidths[0][1] if n < bandwidths[0][0] else bandwidths[-1][1]
 
     def all_reduce_ms(self, n_bytes: float, n: int, joined: int, messages: int = 1) -> float:
         """Time in ms in which `n` GPUs sum `n_bytes` of every one, sent in `messages`.
@@ -98,8 +98,8 @@ def usual_link(gpu: Gpu, offers: Iterable[Offer]) -> Link:
         name = f"nvlink{gpu.nvlink_generation}"
     if name in _links():
         return find_link(name)
-    known = ", ".join(link.name for link in all_links() if link.joins == "gpu")
-    raise SchemaError(f"it is not known what joins several {gpu.name}. Pass link, one of {known}.").about(
+    names = ", ".join(link.name for link in all_links() if link.joins == "gpu")
+    raise SchemaError(f"it is not known what joins several {gpu.name}. Pass link, one of {names}.").about(
         "link"
     )
 
@@ -111,7 +111,7 @@ def _links() -> dict[str, Link]:
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             rows.setdefault(row["link"], []).append(row)
-    return {name: _link(name, some) for name, some in rows.items()}
+    return {name: _link(name, link_rows) for name, link_rows in rows.items()}
 
 
 def _link(name: str, rows: list[dict[str, str]]) -> Link:

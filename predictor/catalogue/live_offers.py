@@ -62,40 +62,42 @@ def updated_offers(providers: Sequence[str] = (), today: date | None = None) -> 
     Prices are dated `today`. BackendUnavailableError if gpuhunt is not installed; OutOfRangeError if it does not know a
     provider, or has no offer of a known GPU; ServiceError if its catalogue cannot be read, as without a network.
     """
-    items = _catalogue_items(providers)
-    found = live_offers(items, today or date.today())
-    if not found.offers:
+    catalogue = _catalogue_items(providers)
+    update = live_offers(catalogue, today or date.today())
+    if not update.offers:
         raise OutOfRangeError(
-            f"gpuhunt's catalogue has {len(items)} items and no offer of a known GPU. Leave --provider out."
+            f"gpuhunt's catalogue has {len(catalogue)} items and no offer of a known GPU. Leave --provider out."
         )
-    read = {offer.provider for offer in found.offers}
+    read = {offer.provider for offer in update.offers}
     kept = [offer for offer in load_offers() if offer.provider not in read and not offer.historic]
-    return replace(found, offers=(*found.offers, *kept))
+    return replace(update, offers=(*update.offers, *kept))
 
 
-def live_offers(items: Iterable[CatalogueItem], today: date) -> OfferUpdate:
+def live_offers(catalogue: Iterable[CatalogueItem], today: date) -> OfferUpdate:
     """Turn items of a catalogue into offers: the cheapest place of each instance, with its spot price beside it.
 
     Of a marketplace, whose every host is an instance, the host of the median price stands for all with as many GPUs.
     The form of a GPU (SXM or PCI Express) is taken from the instance's name, or from the shipped offer of that
     instance; an item that says neither is skipped, and so is one whose GPU or memory is not in gpus.csv.
     """
-    known = {(offer.provider, offer.instance): offer.gpu for offer in load_offers()}
+    shipped_gpus = {(offer.provider, offer.instance): offer.gpu for offer in load_offers()}
     skipped: Counter[str] = Counter()
-    found: dict[tuple[str, str, str, int], dict[bool, list[CatalogueItem]]] = {}
-    for item in items:
-        gpu = _gpu_of(item, known)
+    prices_by_instance: dict[tuple[str, str, str, int], dict[bool, list[CatalogueItem]]] = {}
+    for listing in catalogue:
+        gpu = _gpu_of(listing, shipped_gpus)
         if isinstance(gpu, str):
             skipped[gpu] += 1
             continue
-        prices = found.setdefault((_provider(item), _instance(item, gpu), gpu.name, item.gpu_count), {})
-        prices.setdefault(item.spot, []).append(item)
-    spot_only = [key for key, prices in found.items() if False not in prices]
+        prices = prices_by_instance.setdefault(
+            (_provider(listing), _instance(listing, gpu), gpu.name, listing.gpu_count), {}
+        )
+        prices.setdefault(listing.spot, []).append(listing)
+    spot_only = [key for key, prices in prices_by_instance.items() if False not in prices]
     if spot_only:
         skipped["spot prices without one on demand"] += len(spot_only)
     offers = [
-        _offer(instance, gpu, {spot: _usual(items) for spot, items in prices.items()}, today)
-        for (_, instance, gpu, _), prices in found.items()
+        _offer(instance, gpu, {spot: _usual(listings) for spot, listings in prices.items()}, today)
+        for (_, instance, gpu, _), prices in prices_by_instance.items()
         if False in prices
     ]
     return OfferUpdate(
@@ -103,55 +105,55 @@ def live_offers(items: Iterable[CatalogueItem], today: date) -> OfferUpdate:
     )
 
 
-def _gpu_of(item: CatalogueItem, known: dict[tuple[str, str], str]) -> Gpu | str:
+def _gpu_of(listing: CatalogueItem, shipped_gpus: dict[tuple[str, str], str]) -> Gpu | str:
     """The GPU of an item, or why it has none that is known here."""
-    if not item.gpu_count or not item.gpu_name or item.price <= 0:
+    if not listing.gpu_count or not listing.gpu_name or listing.price <= 0:
         return "without a GPU or a price"
-    shipped = known.get((_provider(item), item.instance_name))
+    shipped = shipped_gpus.get((_provider(listing), listing.instance_name))
     if shipped is not None:
         return find_gpu(shipped)
-    form = _FORM.search(item.instance_name)
-    forms = ([f"{item.gpu_name} {form[0]}"] if form else []) + [item.gpu_name]
-    names = [f"{each} {item.gpu_memory or 0:g}GB" for each in forms] + forms
-    for name in (item.instance_name, *names):
+    form = _FORM.search(listing.instance_name)
+    forms = ([f"{listing.gpu_name} {form[0]}"] if form else []) + [listing.gpu_name]
+    names = [f"{name_of_gpu} {listing.gpu_memory or 0:g}GB" for name_of_gpu in forms] + forms
+    for name in (listing.instance_name, *names):
         try:
             gpu = find_gpu(name)
         except UnknownGpuError:
             continue
-        if item.gpu_memory is None or abs(gpu.memory_gib / item.gpu_memory - 1) <= _MEMORY_TOLERANCE:
+        if listing.gpu_memory is None or abs(gpu.memory_gib / listing.gpu_memory - 1) <= _MEMORY_TOLERANCE:
             return gpu
-    return f"{item.gpu_name} of {item.gpu_memory or 0:g} GB"
+    return f"{listing.gpu_name} of {listing.gpu_memory or 0:g} GB"
 
 
-def _instance(item: CatalogueItem, gpu: Gpu) -> str:
-    if _provider(item) not in _MARKETPLACES:
-        return item.instance_name
-    return f"{item.gpu_count}x {short_name(gpu.name)} (marketplace)"
+def _instance(listing: CatalogueItem, gpu: Gpu) -> str:
+    if _provider(listing) not in _MARKETPLACES:
+        return listing.instance_name
+    return f"{listing.gpu_count}x {short_name(gpu.name)} (marketplace)"
 
 
-def _usual(items: list[CatalogueItem]) -> CatalogueItem:
+def _usual(listings: list[CatalogueItem]) -> CatalogueItem:
     """The cheapest item of a cloud; that of the median price, the lower of two, of a marketplace."""
-    by_price = sorted(items, key=lambda item: item.price)
-    return by_price[(len(by_price) - 1) // 2 if _provider(items[0]) in _MARKETPLACES else 0]
+    by_price = sorted(listings, key=lambda listing: listing.price)
+    return by_price[(len(by_price) - 1) // 2 if _provider(listings[0]) in _MARKETPLACES else 0]
 
 
 def _offer(instance: str, gpu: str, prices: dict[bool, CatalogueItem], today: date) -> Offer:
-    item, spot = prices[False], prices.get(True)
+    on_demand, spot = prices[False], prices.get(True)
     return Offer(
-        provider=_provider(item),
+        provider=_provider(on_demand),
         instance=instance,
         gpu=gpu,
-        gpu_count=item.gpu_count,
-        usd_per_hour=item.price,
-        vcpus=item.cpu or None,
-        memory_gib=item.memory or None,
-        disk_gb=item.disk_size or None,
-        link=_link(gpu) if item.gpu_count > 1 else "",
-        spot_usd_per_hour=spot.price if spot and 0 < spot.price <= item.price else None,
-        region=item.location,
+        gpu_count=on_demand.gpu_count,
+        usd_per_hour=on_demand.price,
+        vcpus=on_demand.cpu or None,
+        memory_gib=on_demand.memory or None,
+        disk_gb=on_demand.disk_size or None,
+        link=_link(gpu) if on_demand.gpu_count > 1 else "",
+        spot_usd_per_hour=spot.price if spot and 0 < spot.price <= on_demand.price else None,
+        region=on_demand.location,
         source_url=SOURCE,
         retrieved_on=today,
-        marketplace=_provider(item) in _MARKETPLACES,
+        marketplace=_provider(on_demand) in _MARKETPLACES,
     )
 
 
@@ -163,8 +165,8 @@ def _link(gpu: str) -> str:
         return ""
 
 
-def _provider(item: CatalogueItem) -> str:
-    return _OUR_NAMES.get(item.provider, item.provider)
+def _provider(listing: CatalogueItem) -> str:
+    return _OUR_NAMES.get(listing.provider, listing.provider)
 
 
 def _catalogue_items(providers: Sequence[str]) -> list[CatalogueItem]:

@@ -57,14 +57,14 @@ class Source:
 
 def find_loader(name: str, stored: str) -> Loader:
     """Rates of a loader for images stored as JPEGs or arrays; SchemaError if they are not known."""
-    found = _loaders().get((name, stored))
-    if found is None:
-        known = ", ".join(loader for loader, form in _loaders() if form == stored)
+    loader = _loaders().get((name, stored))
+    if loader is None:
+        names = ", ".join(loader for loader, form in _loaders() if form == stored)
         raise SchemaError(
-            f"loader {name!r}: its rate for images stored as {stored} is not known. Known: {known}. "
+            f"loader {name!r}: its rate for images stored as {stored} is not known. Known: {names}. "
             "Or pass samples_per_worker_second."
         )
-    return found
+    return loader
 
 
 def find_source(name: str) -> Source:
@@ -74,9 +74,12 @@ def find_source(name: str) -> Source:
 
 @lru_cache(maxsize=1)
 def _loaders() -> dict[tuple[str, str], Loader]:
-    return {(each.name, each.stored): each for each in read_rows(Loader, data_file("loaders.csv"), "loader")}
+    return {
+        (loader.name, loader.stored): loader
+        for loader in read_rows(Loader, data_file("loaders.csv"), "loader")
+    }
 
 
 @lru_cache(maxsize=1)
 def _sources() -> dict[str, Source]:
-    return {each.name: each for each in read_rows(Source, data_file("sources.csv"), "source")}
+    return {source.name: source for source in read_rows(Source, data_file("sources.csv"), "source")}

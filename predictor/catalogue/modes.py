@@ -80,11 +80,11 @@ class Mode:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value, known = getattr(self, field.name), _CHOICES.get(field.name)
-            if known is not None and value not in known:
+            value, choices = getattr(self, field.name), _CHOICES.get(field.name)
+            if choices is not None and value not in choices:
                 raise SchemaError(
-                    f"{field.name} {value!r} is not known. Nearest: {nearest(str(value), known)}; "
-                    f"known: {', '.join(known)}."
+                    f"{field.name} {value!r} is not known. Nearest: {nearest(str(value), choices)}; "
+                    f"known: {', '.join(choices)}."
                 )
 
 

@@ -102,11 +102,14 @@ def offers_of_each(
 
     With `spot` only those with a spot price, ranked by it.
     """
-    found: dict[str, list[Offer]] = {}
+    offers_by_gpu: dict[str, list[Offer]] = {}
     for offer in offers:
         if offer.gpu_count >= n_gpus and not offer.historic and hourly_usd(offer, spot) < math.inf:
-            found.setdefault(offer.gpu, []).append(offer)
-    return {gpu: tuple(sorted(own, key=lambda each: hourly_usd(each, spot))) for gpu, own in found.items()}
+            offers_by_gpu.setdefault(offer.gpu, []).append(offer)
+    return {
+        gpu: tuple(sorted(own, key=lambda offer: hourly_usd(offer, spot)))
+        for gpu, own in offers_by_gpu.items()
+    }
 
 
 def cheapest_offers(offers: Iterable[Offer], spot: bool = False, n_gpus: int = 1) -> dict[str, Offer]:

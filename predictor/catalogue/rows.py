@@ -18,7 +18,7 @@ _READ: dict[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "bool": lambda text: yes_or_no("a flag", text),
-    "tuple[str, ...]": lambda text: tuple(part.strip() for part in text.split(";") if part.strip()),
+    "tuple[str, ...]": lambda text: tuple(word.strip() for word in text.split(";") if word.strip()),
 }
 """How a cell is read, by the type of its field."""
 

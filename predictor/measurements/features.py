@@ -102,7 +102,7 @@ def described(features: pd.DataFrame) -> pd.DataFrame:
             zip(features["gpu"], precision, strict=True), features["layer_table"], strict=True
         )
     ]
-    names = [each.name for each in DESCRIBING_COLUMNS]
+    names = [column.name for column in DESCRIBING_COLUMNS]
     kept = features[[name for name in MEASURED_COLUMNS if name in features]]
     return kept.join(pd.DataFrame(rows, features.index, columns=names))
 
@@ -112,7 +112,7 @@ def _specifications_of(name: str, precision: str) -> dict[str, float]:
     if not isinstance(gpu, Gpu) or gpu.name.startswith("cpu:"):
         return {}
     peak = peak_tflop_per_s(gpu, precision)
-    of_sheet = {each.name: float(getattr(gpu, each.name, float("nan"))) for each in _SPECIFICATIONS}
+    of_sheet = {column.name: float(getattr(gpu, column.name, float("nan"))) for column in _SPECIFICATIONS}
     return of_sheet | {"peak_tflop_per_s": peak}
 
 
@@ -120,7 +120,7 @@ def _structure_of(table: LayerTable) -> dict[str, float]:
     from predictor.operators.nearest_proxy import moved_bytes_per_image, proxy_work
     from predictor.operators.work import cnn_flops
 
-    found: dict[str, float] = {
+    structure: dict[str, float] = {
         "layers": len(table),
         "parameters": sum(layer.parameters or 0 for layer in table),
         "gflop_per_image": cnn_flops(table, 1) / 1e9,
@@ -129,9 +129,9 @@ def _structure_of(table: LayerTable) -> dict[str, float]:
         **{f"n_{name}": work.n_layers for name, work in proxy_work(table, FOUNDING_PROXIES).items()},
     }
     if not is_proxy_name(table.cnn):
-        return found
+        return structure
     convolution = next(layer for layer in table if layer.type == "conv2d")
-    return found | {each.name: getattr(convolution, each.name) for each in _OF_PROXY}
+    return structure | {column.name: getattr(convolution, column.name) for column in _OF_PROXY}
 
 
 def _check_columns(measurements: pd.DataFrame) -> None:

@@ -50,8 +50,8 @@ def cnns_of(features: pd.DataFrame) -> NDArray[np.str_]:
 
     tables = {(names[i], id(features["layer_table"].iloc[i])): i for i in np.flatnonzero(with_table)}
     for (name, _), i in tables.items():
-        other = root(first_of.setdefault(_contents(features["layer_table"].iloc[i]), name))
-        first, second = sorted((root(name), other))
+        same = root(first_of.setdefault(_contents(features["layer_table"].iloc[i]), name))
+        first, second = sorted((root(name), same))
         label[second] = first
     return np.array([root(name) for name in names], dtype=np.str_)
 

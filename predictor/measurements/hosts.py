@@ -50,8 +50,8 @@ class HostTime:
     spread: float | None = None
 
     def __post_init__(self) -> None:
-        known = {"framework": FRAMEWORKS, "device": ("cpu", "gpu"), "precision": PRECISIONS}
-        for name, words in (known | {"memory_format": MEMORY_FORMATS}).items():
+        choices = {"framework": FRAMEWORKS, "device": ("cpu", "gpu"), "precision": PRECISIONS}
+        for name, words in (choices | {"memory_format": MEMORY_FORMATS}).items():
             if getattr(self, name) not in words:
                 raise SchemaError(f"{name} {getattr(self, name)!r} is not known; known: {', '.join(words)}.")
         if not isinstance(self.host_time_ms, int | float) or not 0 < self.host_time_ms < float("inf"):
@@ -84,7 +84,7 @@ class HostMeasurement:
 
     def times_of(self, framework: str, device: str = "gpu") -> list[HostTime]:
         """Times of one framework on one kind of device."""
-        return [each for each in self.times if (each.framework, each.device) == (framework, device)]
+        return [time for time in self.times if (time.framework, time.device) == (framework, device)]
 
     def reference_ms(self, framework: str, autocast: float) -> float:
         """Time to enqueue the reference iteration without autocast, in ms: geometric mean of all modes.
@@ -92,14 +92,14 @@ class HostMeasurement:
         `autocast`: times as long that it takes under autocast. OutOfRangeError if this machine was not measured with
         the framework and a GPU.
         """
-        known = [each for each in self.times_of(framework) if each.subject == REFERENCE_CNN]
-        if not known:
+        times = [time for time in self.times_of(framework) if time.subject == REFERENCE_CNN]
+        if not times:
             raise OutOfRangeError(
                 f"the host {self.host!r} was not measured with {framework} and a GPU. "
                 f"Measure it with `epochcast host --framework {framework} --out host.json`."
             ).about("host")
         plain = [
-            each.host_time_ms / (autocast if each.precision.startswith("amp") else 1.0) for each in known
+            time.host_time_ms / (autocast if time.precision.startswith("amp") else 1.0) for time in times
         ]
         return exp(sum(map(log, plain)) / len(plain))
 
@@ -133,9 +133,9 @@ def _of_table(path: Path) -> HostMeasurement:
             "`epochcast host`, or a table of one machine."
         ).about("host")
     times = []
-    for place, some in rows.groupby(["framework", "precision", "memory_format"])["host_cnn_ms"]:
-        framework, precision, memory_format = map(str, place)
-        ms, between = float(some.median()), log(some.max() / some.min()) / 2
+    for mode, mode_ms in rows.groupby(["framework", "precision", "memory_format"])["host_cnn_ms"]:
+        framework, precision, memory_format = map(str, mode)
+        ms, between = float(mode_ms.median()), log(mode_ms.max() / mode_ms.min()) / 2
         times.append(HostTime(framework, "gpu", precision, memory_format, *REFERENCE_CNN, ms, between))
     return HostMeasurement(str(rows["host"].iloc[0]), tuple(times))
 

@@ -62,7 +62,7 @@ class InputMeasurement:
         if self.stored not in STORED:
             raise SchemaError(f"stored {self.stored!r} is not known; known: {', '.join(STORED)}.")
         workers = [rate.workers for rate in self.rates]
-        if any(two <= one for one, two in pairwise(workers)) or 1 not in workers:
+        if any(more <= fewer for fewer, more in pairwise(workers)) or 1 not in workers:
             raise SchemaError(f"rates are of {workers} workers. They must ascend and include 1.")
 
     @property
@@ -95,7 +95,7 @@ class InputMeasurement:
         """
         import numpy as np  # a command that asks nothing starts without it
 
-        measured = [(each.workers, each.samples_per_s / each.workers) for each in self.rates if each.workers]
+        measured = [(rate.workers, rate.samples_per_s / rate.workers) for rate in self.rates if rate.workers]
         numbers, rates = zip(*measured, strict=True)
         return float(np.interp(workers, numbers, rates))
 

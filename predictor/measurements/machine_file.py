@@ -34,15 +34,15 @@ class MachineFile(Generic[M]):
         it.
         """
         try:
-            given = json.loads(path.read_text(encoding="utf-8-sig"))
-            if not isinstance(given, dict):
+            document = json.loads(path.read_text(encoding="utf-8-sig"))
+            if not isinstance(document, dict):
                 raise SchemaError("it holds no object")
-            version = given.pop("format_version")
+            version = document.pop("format_version")
             if version != self.version:
                 raise SchemaError(f"format_version is {version!r}; this release reads {self.version}.")
-            parts = tuple(self.part(**each) for each in given.pop(self.parts))
-            known = {name: given[name] for name in self._about() if name in given}
-            return self.measurement(**known, **{self.parts: parts})
+            parts = tuple(self.part(**row) for row in document.pop(self.parts))
+            about = {name: document[name] for name in self._about() if name in document}
+            return self.measurement(**about, **{self.parts: parts})
         except (
             OSError,
             SchemaError,
@@ -65,9 +65,9 @@ class MachineFile(Generic[M]):
         document = {
             "format_version": self.version,
             **{name: value for name, value in about.items() if value is not None},
-            self.parts: [asdict(each) for each in getattr(measured, self.parts)],
+            self.parts: [asdict(entry) for entry in getattr(measured, self.parts)],
         }
         replace_file(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
 
     def _about(self) -> list[str]:
-        return [each.name for each in fields(self.measurement) if each.name != self.parts]  # type: ignore[arg-type]
+        return [field.name for field in fields(self.measurement) if field.name != self.parts]  # type: ignore[arg-type]

@@ -156,14 +156,14 @@ COLUMNS = (
         words=ACTIVATION_KINDS,
     ),
     *(
-        Column(f"{side}_{part}", "count", f"operator: {side}put {part}")
+        Column(f"{side}_{dimension}", "count", f"operator: {side}put {dimension}")
         for side in ("in", "out")
-        for part in ("channels", "height", "width")
+        for dimension in ("channels", "height", "width")
     ),
     *(
-        Column(f"{what}_{part}", "count", f"operator: {what} {part}", "pixels", least=least)
+        Column(f"{what}_{dimension}", "count", f"operator: {what} {dimension}", "pixels", least=least)
         for what, least in (("kernel", 1), ("stride", 0), ("padding", 0))
-        for part in ("height", "width")
+        for dimension in ("height", "width")
     ),
     *(
         Column(f"{what}_depth", "count", f"operator over volumes: {what} depth", "pixels", least=least)
@@ -203,17 +203,17 @@ class RowNames:
         """Name of the row at this position."""
         return f"{self.label}, {self.place} {self.numbers[position]}"
 
-    def refuse(self, given: pd.Series, bad: pd.Series, entry: Column, valid: str) -> None:
+    def refuse(self, values: pd.Series, bad: pd.Series, entry: Column, valid: str) -> None:
         """Raise a SchemaError that names the first row where `bad` is true, if any, and counts the others."""
         if not bad.any():
             return
         position, more = int(bad.to_numpy().argmax()), int(bad.sum()) - 1
-        value = given.iloc[position]
+        value = values.iloc[position]
         text = str(value)
         missing = text.strip() in ("", "None", "<NA>")
         shown = "is missing" if missing else f"is {text if len(text) <= 80 else text[:77] + '...'!r}"
-        others = f" (as in {more} more rows)" if more else ""
-        raise SchemaError(f"{self.name(position)}: {entry.name} {shown}{others}. Valid: {valid}.")
+        more_rows = f" (as in {more} more rows)" if more else ""
+        raise SchemaError(f"{self.name(position)}: {entry.name} {shown}{more_rows}. Valid: {valid}.")
 
 
 def text_column(values: Sequence[str | None]) -> pd.Series:
@@ -252,10 +252,10 @@ def missing_column(entry: Column, n_rows: int) -> pd.Series:
     return pd.Series([float("nan")] * n_rows, dtype="float64")
 
 
-def _blank(given: pd.Series) -> pd.Series:
-    if given.dtype.kind in "iufb":
-        return given.isna()
-    return given.isna() | (given.astype(str).str.strip() == "")
+def _blank(values: pd.Series) -> pd.Series:
+    if values.dtype.kind in "iufb":
+        return values.isna()
+    return values.isna() | (values.astype(str).str.strip() == "")
 
 
 def _text(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
@@ -266,11 +266,11 @@ def _text(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     return text_column([None if missing else str(value).strip() for value, missing in values])
 
 
-def _word(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
-    text = _text(given, entry, rows)
+def _word(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
+    text = _text(values, entry, rows)
     ours = {value: _our_word(value) for value in text.dropna().unique()}
     words = text_column([None if value is None else ours[value] for value in text])
-    rows.refuse(given, words.notna() & ~words.isin(entry.words), entry, ", ".join(entry.words))
+    rows.refuse(values, words.notna() & ~words.isin(entry.words), entry, ", ".join(entry.words))
     return words
 
 
@@ -279,46 +279,46 @@ def _our_word(value: str) -> str:
     return SYNONYMS.get(word, word)
 
 
-def _flag(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
+def _flag(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     import pandas as pd
 
-    lower = [(value or "").casefold() for value in _text(given, entry, rows)]
-    rows.refuse(given, pd.Series([value not in _FLAGS for value in lower]), entry, "true or false")
+    lower = [(value or "").casefold() for value in _text(values, entry, rows)]
+    rows.refuse(values, pd.Series([value not in _FLAGS for value in lower]), entry, "true or false")
     return pd.Series([_FLAGS[value] for value in lower], dtype="boolean")
 
 
-def _number(given: pd.Series, entry: Column, rows: RowNames, valid: str) -> pd.Series:
+def _number(values: pd.Series, entry: Column, rows: RowNames, valid: str) -> pd.Series:
     import numpy as np
     import pandas as pd
 
-    blank = _blank(given)
-    numbers = pd.to_numeric(given.where(~blank), errors="coerce").astype("float64")
+    blank = _blank(values)
+    numbers = pd.to_numeric(values.where(~blank), errors="coerce").astype("float64")
     bad = pd.Series(~np.isfinite(numbers.to_numpy())) & (~blank | entry.required)
-    rows.refuse(given, bad, entry, valid)
+    rows.refuse(values, bad, entry, valid)
     return numbers
 
 
-def _count(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
+def _count(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = f"a whole number of at least {entry.least}" + (f", in {entry.unit}" if entry.unit else "")
-    numbers = _number(given, entry, rows, valid)
-    rows.refuse(given, (numbers < entry.least) | (numbers.notna() & (numbers % 1 != 0)), entry, valid)
-    rows.refuse(given, numbers > _EXACT, entry, f"at most {_EXACT:,}, up to which whole numbers are exact")
+    numbers = _number(values, entry, rows, valid)
+    rows.refuse(values, (numbers < entry.least) | (numbers.notna() & (numbers % 1 != 0)), entry, valid)
+    rows.refuse(values, numbers > _EXACT, entry, f"at most {_EXACT:,}, up to which whole numbers are exact")
     return numbers.astype("int64") if entry.required else numbers
 
 
-def _amount(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
+def _amount(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = "a number of at least 0" + (f", in {entry.unit}" if entry.unit else "")
-    numbers = _number(given, entry, rows, valid)
-    rows.refuse(given, numbers < 0, entry, valid)
+    numbers = _number(values, entry, rows, valid)
+    rows.refuse(values, numbers < 0, entry, valid)
     return numbers
 
 
-def _time(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
+def _time(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = f"a number above 0, in {entry.unit} (wrong unit, or a failed measurement?)"
-    numbers = _number(given, entry, rows, valid)
-    rows.refuse(given, numbers <= 0, entry, valid)
+    numbers = _number(values, entry, rows, valid)
+    rows.refuse(values, numbers <= 0, entry, valid)
     if entry.unit == "ms":
-        rows.refuse(given, numbers > LONGEST_MS, entry, f"at most {LONGEST_MS:,} ms, a day (wrong unit?)")
+        rows.refuse(values, numbers > LONGEST_MS, entry, f"at most {LONGEST_MS:,} ms, a day (wrong unit?)")
     return numbers
 
 

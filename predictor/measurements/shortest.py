@@ -100,13 +100,13 @@ def _image_bound_ms(
     if pass_ not in _PASSES or is_cpu(gpu):
         return math.nan
     try:
-        known = zoo_cnn(cnn, int(image_size)) if table is None else table
+        layers = zoo_cnn(cnn, int(image_size)) if table is None else table
     except (
         UnknownCnnError,
         OutOfRangeError,
     ):  # a CNN of one's own, which is checked where its layers are known
         return math.nan
-    flops = cnn_flops(known, 1, _PASSES[pass_]) / known.parts
+    flops = cnn_flops(layers, 1, _PASSES[pass_]) / layers.parts
     return flops / (peak_tflop_per_s(find_gpu(gpu), precision) * 1e9)
 
 

@@ -44,8 +44,8 @@ def noise_of(rows: pd.DataFrame) -> float:
     the machine: then all times are too long by a factor that the repeats do not show. The 0.3 is a judgement.
     """
     precision = rows["median_precision"].fillna(0.0).to_numpy(dtype=float)
-    known = precision**2 * (precision > _WIDE)
-    return float((known + _DISTURBED**2 * is_set(rows, "disturbed")).mean() ** 0.5) if len(rows) else 0.0
+    wide = precision**2 * (precision > _WIDE)
+    return float((wide + _DISTURBED**2 * is_set(rows, "disturbed")).mean() ** 0.5) if len(rows) else 0.0
 
 
 def noise_by_batch_size(rows: pd.DataFrame) -> dict[int, tuple[str, ...]]:
@@ -58,11 +58,11 @@ def noise_by_batch_size(rows: pd.DataFrame) -> dict[int, tuple[str, ...]]:
         f"{wide.sum()} of {len(rows)} measured times are uncertain by more than {100 * _WIDE:g} %, "
         f"at worst by {100 * precision.max(initial=0.0):g} %": wide,
     }
-    found: dict[int, tuple[str, ...]] = {}
+    reasons_by_size: dict[int, tuple[str, ...]] = {}
     for reason, marks in reasons.items():
         for size in dict.fromkeys(rows["batch_size"][marks].tolist()):
-            found[int(size)] = (*found.get(int(size), ()), reason)
-    return found
+            reasons_by_size[int(size)] = (*reasons_by_size.get(int(size), ()), reason)
+    return reasons_by_size
 
 
 # What tables written before there were columns for it say in their notes.
@@ -83,9 +83,9 @@ def _noise_of_old_notes(checked: dict[str, pd.Series]) -> dict[str, pd.Series]:
     precision, disturbed = checked["median_precision"].tolist(), checked["disturbed"].tolist()
     for i, note in telling:
         # The host's time spreads by itself, and is left out.
-        known = [float(value) for name, value in _OLD_PRECISION.findall(note) if name != "host"]
-        if known and precision[i] != precision[i]:
-            precision[i] = max(known) / 100
+        percents = [float(value) for name, value in _OLD_PRECISION.findall(note) if name != "host"]
+        if percents and precision[i] != precision[i]:
+            precision[i] = max(percents) / 100
         if _OLD_DISTURBED in note and disturbed[i] is pd.NA:
             disturbed[i] = True
     return {"median_precision": pd.Series(precision), "disturbed": pd.Series(disturbed, dtype="boolean")}
@@ -157,9 +157,9 @@ def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Non
 
     OSError as `predictor.files.replacing`.
     """
-    known = check_measurements(frame, "the table to write").dropna(axis="columns", how="all")
-    whole = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in known]
-    write_frame(known.astype(dict.fromkeys(whole, "Int64")), path)
+    checked = check_measurements(frame, "the table to write").dropna(axis="columns", how="all")
+    counts = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in checked]
+    write_frame(checked.astype(dict.fromkeys(counts, "Int64")), path)
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -200,9 +200,11 @@ def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:
     _check_columns(frame, rows.label)
     checked: dict[str, pd.Series] = {}
     for entry in COLUMNS:
-        there = entry.name in frame
+        is_column = entry.name in frame
         checked[entry.name] = (
-            CHECKS[entry.form](frame[entry.name], entry, rows) if there else missing_column(entry, len(frame))
+            CHECKS[entry.form](frame[entry.name], entry, rows)
+            if is_column
+            else missing_column(entry, len(frame))
         )
     checked |= _upgraded(checked) | _devices(checked, rows) | _noise_of_old_notes(checked)
     own = {str(name): frame[name] for name in frame.columns if column(str(name)) is None}
@@ -213,8 +215,8 @@ def _check_version(frame: pd.DataFrame, rows: RowNames) -> None:
     """Check the version first, since another version may have other columns."""
     if "format_version" not in frame:
         return
-    for position, given in enumerate(frame["format_version"]):
-        version = str(given).strip().removesuffix(".0")
+    for position, cell in enumerate(frame["format_version"]):
+        version = str(cell).strip().removesuffix(".0")
         if version not in ("", "nan", "None", "<NA>", "1", str(FORMAT_VERSION)):
             raise SchemaError(
                 f"{rows.name(position)}: a measurement table of format version {version!r}; this epochcast "
@@ -226,11 +228,11 @@ def _upgraded(checked: dict[str, pd.Series]) -> dict[str, pd.Series]:
     """Rows of version 1 as rows of this version; a row without a version is of this one."""
     old = checked["format_version"] == 1
     of_pytorch = checked["framework"].fillna("pytorch") == "pytorch"
-    known = checked["float32_matmul_precision"]
-    both_tf32 = old & of_pytorch & (checked["precision"] == "tf32") & known.isna()
+    setting = checked["float32_matmul_precision"]
+    both_tf32 = old & of_pytorch & (checked["precision"] == "tf32") & setting.isna()
     return {
         "format_version": old.astype("int64") * 0 + FORMAT_VERSION,
-        "float32_matmul_precision": known.mask(both_tf32, "high"),
+        "float32_matmul_precision": setting.mask(both_tf32, "high"),
     }
 
 

@@ -89,8 +89,8 @@ def read_training_log(path: Path) -> LoggedSpeed:
     the message lists these.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
-    if (found := _of_columns(text)) is not None:
-        return found
+    if (speed := _of_columns(text)) is not None:
+        return speed
     lines = re.split(r"[\r\n]+", text)
     for form in FORMS:
         readings = [
@@ -98,9 +98,9 @@ def read_training_log(path: Path) -> LoggedSpeed:
         ]
         if readings:
             return _median(readings)
-    known = ", ".join(form.name for form in FORMS)
+    names = ", ".join(form.name for form in FORMS)
     raise SchemaError(
-        f"{path} has no line that tells a speed. Known: {known}, and Lightning's CSV with its throughput monitor. "
+        f"{path} has no line that tells a speed. Known: {names}, and Lightning's CSV with its throughput monitor. "
         "Pass the speed itself: images/s, or the time of an iteration."
     )
 
@@ -117,8 +117,14 @@ def _of_columns(text: str) -> LoggedSpeed | None:
     """The speed of a CSV log that has a column for it; None if it has none."""
     rows = list(csv.reader(text.splitlines()))
     for ending, name in _COLUMNS.items():
-        places = [place for place, column in enumerate(rows[0] if rows else []) if column.endswith(ending)]
-        cells = [row[places[0]] for row in rows[1:] if places and len(row) > places[0] and row[places[0]]]
+        positions = [
+            position for position, column in enumerate(rows[0] if rows else []) if column.endswith(ending)
+        ]
+        cells = [
+            row[positions[0]]
+            for row in rows[1:]
+            if positions and len(row) > positions[0] and row[positions[0]]
+        ]
         values = [_value(cell) for cell in cells if re.fullmatch(r"[\d.]+(e[-+]\d+)?", cell)]
         if positive := [value for value in values if value > 0]:
             readings = [(name, value if name == "images_per_s" else 1000 / value, None) for value in positive]

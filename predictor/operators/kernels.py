@@ -47,11 +47,13 @@ OPERATOR_CLASS_OF_KERNELS = {
 
 def operator_classes_of(class_ms: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
     """Times by operator class, longest first; classes of kernels are mapped to operator classes."""
-    found: dict[str, NDArray[np.float64]] = {}
+    ms_by_class: dict[str, NDArray[np.float64]] = {}
     for name, ms in class_ms.items():
-        known = OPERATOR_CLASS_OF_KERNELS.get(name, name)
-        found[known] = found[known] + ms if known in found else np.asarray(ms, dtype=float)
-    return dict(sorted(found.items(), key=lambda each: -float(each[1].sum())))
+        operator_class = OPERATOR_CLASS_OF_KERNELS.get(name, name)
+        ms_by_class[operator_class] = (
+            ms_by_class[operator_class] + ms if operator_class in ms_by_class else np.asarray(ms, dtype=float)
+        )
+    return dict(sorted(ms_by_class.items(), key=lambda class_and_ms: -float(class_and_ms[1].sum())))
 
 
 class _Kernel(NamedTuple):
@@ -131,15 +133,15 @@ def forward_kernels_of(table: LayerTable) -> Kernels:
 
     SchemaError as of `kernels_of`.
     """
-    whole = kernels_of(table.trained_whole(), optimizer=False)
-    names = np.array([KERNEL_CLASSES[number] for number in whole.kernel_class])
+    kernels = kernels_of(table.trained_whole(), optimizer=False)
+    names = np.array([KERNEL_CLASSES[number] for number in kernels.kernel_class])
     kept = ~np.isin(names, _NO_FORWARD)
     names = names[kept]
-    columns = {name: values[kept] for name, values in whole.columns.items()}
+    columns = {name: values[kept] for name, values in kernels.columns.items()}
     products = (names == "conv_forward") | (names == "depthwise_forward") | (names == "matmul")
     columns["elements"] = columns["elements"] * np.where(products, 1.0, _FORWARD_SHARE)
-    count = whole.count[kept] / np.where(names == "matmul", 3.0, 1.0)
-    return replace(whole, kernel_class=whole.kernel_class[kept], count=count, columns=columns)
+    count = kernels.count[kept] / np.where(names == "matmul", 3.0, 1.0)
+    return replace(kernels, kernel_class=kernels.kernel_class[kept], count=count, columns=columns)
 
 
 @lru_cache(maxsize=65536)
@@ -186,9 +188,9 @@ def _counted_kernels(table: LayerTable, position: int, layer: Layer) -> Iterator
     if layer.type in VIEW_TYPES:
         return
     has_input_gradient = layer.inputs != (IMAGE,) or bool(layer.input_gradients)
-    whole = replace(layer, inputs=(0,) if has_input_gradient else (IMAGE,))
+    run_once = replace(layer, inputs=(0,) if has_input_gradient else (IMAGE,))
     share = share_of_passes(layer, has_input_gradient)
-    for kernel in _layer_kernels(table, max(position, 1), whole):
+    for kernel in _layer_kernels(table, max(position, 1), run_once):
         name = kernel.kernel_class
         if name == "bias":  # an addition reads and writes, its gradient reads
             count = (2.0 * layer.forwards + (layer.weight_gradients or 0)) / 3.0

@@ -103,7 +103,7 @@ def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) ->
     """
     law = _law(table, mode or Mode())
     at = int(np.argmax(law.fixed + batch_size * law.per_image))
-    kept, gradients, workspace = (batch_size * float(each[at]) for each in law.images)
+    kept, gradients, workspace = (batch_size * float(bytes_per_image[at]) for bytes_per_image in law.images)
     return MemoryEstimate(
         weights=law.weights + float(law.copies[at]),
         gradients=float(law.gradients[at]),
@@ -133,8 +133,8 @@ def largest_batches_within(
     left, per_image = np.array(limits_gib)[:, None] * _GIB - always - law.fixed, law.per_image
     grows = per_image > 0
     most = np.minimum(MAX_BATCH_SIZE, np.min(left[:, grows] / per_image[grows], axis=1))
-    found: list[int] = np.where((left < 0).any(axis=1), 0, most).astype(int).tolist()
-    return found
+    batch_sizes: list[int] = np.where((left < 0).any(axis=1), 0, most).astype(int).tolist()
+    return batch_sizes
 
 
 def bytes_of_parts(table: LayerTable, precision: str) -> dict[int, float]:
@@ -145,10 +145,14 @@ def bytes_of_parts(table: LayerTable, precision: str) -> dict[int, float]:
     ends, tensors = _ends(table), _Tensors.of(table, precision)
     entries, kept = _kept_by_part(table, precision, ends), _kept_tensors(table, ends, tensors)
     before = _kept_tensors(table.without_recomputing(), ends, tensors)
-    saved = {part: sum(each.bytes for each in some) for part, some in entries.items() if part}
-    for part, tensor, copied_by in kept:
-        if part and copied_by is None and (0, tensor, None) in kept:
-            saved[part] -= tensors.bytes[tensor]
+    saved = {
+        number: sum(activation.bytes for activation in activations)
+        for number, activations in entries.items()
+        if number
+    }
+    for number, tensor, copied_by in kept:
+        if number and copied_by is None and (0, tensor, None) in kept:
+            saved[number] -= tensors.bytes[tensor]
     by_index = {layer.index: layer for layer in table}
     reads = {
         (layer.recomputed, _stored_as(by_index, source))
@@ -156,9 +160,9 @@ def bytes_of_parts(table: LayerTable, precision: str) -> dict[int, float]:
         for source in _inputs(table, position)
         if layer.recomputed and (source == IMAGE or by_index[source].recomputed != layer.recomputed)
     }
-    for part, tensor in reads:
-        if part and (0, tensor, None) not in before:
-            saved[part] = saved.get(part, 0.0) - tensors.bytes[tensor]
+    for number, tensor in reads:
+        if number and (0, tensor, None) not in before:
+            saved[number] = saved.get(number, 0.0) - tensors.bytes[tensor]
     return saved
 
 
@@ -215,8 +219,8 @@ def _law_of(table: LayerTable, precision: str, optimizer: str) -> _Law:
     waiting, old = _old_gradients(table, parameters)
     images = _kept(table, precision), _gradients(table, precision), _workspace(table, precision)
     kept, gradients, workspace = (
-        np.concatenate([each, [0.0], alike * each[list(waiting)]]) / table.parts
-        for each, alike in zip(images, (1.0, 0.0, 0.0), strict=True)
+        np.concatenate([bytes_per_image, [0.0], share * bytes_per_image[list(waiting)]]) / table.parts
+        for bytes_per_image, share in zip(images, (1.0, 0.0, 0.0), strict=True)
     )
     return _Law(
         weights=sum(layer.parameters for layer in table) * weight + buffers,
@@ -235,8 +239,8 @@ def _old_gradients(table: LayerTable, parameters: Bytes) -> tuple[dict[int, floa
     ends = _ends(table)
     until = np.array([-1 if layer.old_gradient is None else layer.old_gradient for layer in table], dtype=int)
     at_end = {int(end): float(parameters[until >= end].sum()) for end in np.unique(ends)}
-    others = (until[None, :] >= ends[:, None]) & (ends[None, :] != ends[:, None])
-    return {end: held for end, held in at_end.items() if held}, others @ parameters
+    outlives = (until[None, :] >= ends[:, None]) & (ends[None, :] != ends[:, None])
+    return {end: held for end, held in at_end.items() if held}, outlives @ parameters
 
 
 def _kept(table: LayerTable, precision: str) -> Bytes:
@@ -248,8 +252,8 @@ def _kept(table: LayerTable, precision: str) -> Bytes:
     entries = _kept_by_part(table, precision, ends)
     held = _held(entries.pop(0), ends, learns)
     parts = np.array([layer.recomputed or 0 for layer in table], dtype=int)
-    for part, some in entries.items():
-        held += np.where(parts == part, np.cumsum(_placed(some, len(table))), 0.0)
+    for number, activations in entries.items():
+        held += np.where(parts == number, np.cumsum(_placed(activations, len(table))), 0.0)
     return held
 
 
@@ -261,9 +265,9 @@ def _kept_by_part(table: LayerTable, precision: str, ends: NDArray[np.int64]) ->
         if _learns(layer):
             more = OPERATOR_TYPES[layer.type].kept_bytes_per_output * _output_elements(layer)
             entries.setdefault(layer.recomputed or 0, []).append(_Kept(position, int(ends[position]), more))
-    for (part, tensor, copied_by), (first, end) in _kept_tensors(table, ends, tensors).items():
+    for (number, tensor, copied_by), (first, end) in _kept_tensors(table, ends, tensors).items():
         sizes = tensors.bytes if copied_by is None else tensors.copy_bytes
-        entries.setdefault(part, []).append(_Kept(first, end, sizes[tensor]))
+        entries.setdefault(number, []).append(_Kept(first, end, sizes[tensor]))
     return entries
 
 
@@ -283,7 +287,7 @@ def _ends(table: LayerTable) -> NDArray[np.int64]:
 
 def _placed(kept: Sequence[_Kept], n: int) -> Bytes:
     placed = np.zeros(n)
-    np.add.at(placed, [each.first for each in kept], [each.bytes for each in kept])
+    np.add.at(placed, [activation.first for activation in kept], [activation.bytes for activation in kept])
     return placed
 
 
@@ -295,14 +299,18 @@ def _held(kept: Sequence[_Kept], ends: NDArray[np.int64], learns: NDArray[np.boo
     """
     n = len(ends)
     changes = _placed(kept, n + 1)
-    np.subtract.at(changes, [each.end + 1 for each in kept], [each.bytes for each in kept])
+    np.subtract.at(
+        changes, [activation.end + 1 for activation in kept], [activation.bytes for activation in kept]
+    )
     held = np.cumsum(changes)[:n]
-    until = np.array([each.end for each in kept], dtype=int)
+    until = np.array([activation.end for activation in kept], dtype=int)
     for end in np.unique(ends[learns]):
-        later = sum(each.bytes for each in kept if each.end > end and each.first <= end)
-        own = np.cumsum(_placed([kept[place] for place in np.flatnonzero(until == end).tolist()], n))
-        here = learns & (ends == end)
-        held[here] = later + own[here]
+        later = sum(
+            activation.bytes for activation in kept if activation.end > end and activation.first <= end
+        )
+        own = np.cumsum(_placed([kept[index] for index in np.flatnonzero(until == end).tolist()], n))
+        runs_last = learns & (ends == end)
+        held[runs_last] = later + own[runs_last]
     return held
 
 
@@ -365,29 +373,29 @@ def _kept_tensors(
     if len(table):  # the loop holds its images until the step is over
         kept[0, IMAGE, None] = 0, len(table) - 1
 
-    def keep(part: int, tensor: int, place: int, *, copied: bool = False) -> None:
-        key = part, tensor, place if copied else None
-        first, end = kept.get(key, (place, 0))
-        kept[key] = first, max(end, int(ends[place]))
+    def keep(number: int, tensor: int, keeper: int, *, copied: bool = False) -> None:
+        key = number, tensor, keeper if copied else None
+        first, end = kept.get(key, (keeper, 0))
+        kept[key] = first, max(end, int(ends[keeper]))
 
-    def others_learn(sources: tuple[int, ...], place: int) -> bool:
-        others = (by_index.get(source) for source in (*sources[:place], *sources[place + 1 :]))
-        return any(each is not None and _learns(each) for each in others)
+    def others_learn(sources: tuple[int, ...], reader: int) -> bool:
+        other_layers = (by_index.get(source) for source in (*sources[:reader], *sources[reader + 1 :]))
+        return any(other_layer is not None and _learns(other_layer) for other_layer in other_layers)
 
     for position, layer in enumerate(table):
         keeps_input, keeps_output = _keeps(layer)
-        part, sources = layer.recomputed or 0, _inputs(table, position)
+        number, sources = layer.recomputed or 0, _inputs(table, position)
         if keeps_output:
-            keep(part, layer.index, position)
-        for place, source in enumerate(sources):
+            keep(number, layer.index, position)
+        for reader, source in enumerate(sources):
             before = by_index.get(source)
-            if part and (before is None or before.recomputed != part):
+            if number and (before is None or before.recomputed != number):
                 keep(0, _stored_as(by_index, source), position)
             elif keeps_input and (
-                layer.type != "multiply" or layer.parameters or others_learn(sources, place)
+                layer.type != "multiply" or layer.parameters or others_learn(sources, reader)
             ):
                 tensor = _stored_as(by_index, source)
-                keep(part, tensor, position, copied=tensors.is_copied(tensor, layer))
+                keep(number, tensor, position, copied=tensors.is_copied(tensor, layer))
     return kept
 
 
@@ -414,9 +422,9 @@ def _keeps(layer: Layer) -> tuple[bool, bool]:
 
 def _inputs(table: LayerTable, position: int) -> tuple[int, ...]:
     """Indices of the layers that a layer reads; the layer before it if unknown."""
-    known = table.layers[position].inputs
-    if known is not None:
-        return known
+    inputs = table.layers[position].inputs
+    if inputs is not None:
+        return inputs
     return (table.layers[position - 1].index,) if position else (IMAGE,)
 
 
@@ -448,7 +456,7 @@ class _Tensors:
         if not precision.startswith("amp"):
             return cls({index: narrow * n for index, n in elements.items()}, {}, {})
         by_position, _ = wide_outputs(table)
-        wide = {IMAGE: True} | {layer.index: by_position[place] for place, layer in enumerate(table)}
+        wide = {IMAGE: True} | {layer.index: by_position[position] for position, layer in enumerate(table)}
         sizes = {index: (narrow * n, _FP32_BYTES * n) for index, n in elements.items()}
         return cls(
             {index: sizes[index][wide[index]] for index in sizes},

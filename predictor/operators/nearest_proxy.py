@@ -72,7 +72,9 @@ def proxy_work(table: LayerTable, proxies: tuple[str, ...]) -> dict[str, ProxyWo
 def moved_bytes_per_image(table: LayerTable) -> float:
     """Bytes that all layers of a CNN read and write for one more image, three passes, in 10^9; fp32's numbers."""
     return (
-        sum(layer_bytes(layer, each, 2) - layer_bytes(layer, each, 1) for layer in table for each in PASSES)
+        sum(
+            layer_bytes(layer, pass_, 2) - layer_bytes(layer, pass_, 1) for layer in table for pass_ in PASSES
+        )
         / 1e9
     )
 
@@ -109,8 +111,8 @@ class _Shape(NamedTuple):
 
 def _shape(layer: Layer) -> _Shape:
     try:
-        flops = sum(layer_flops(layer, each, 1) for each in PASSES)
-        moved = sum(layer_bytes(layer, each, 2) - layer_bytes(layer, each, 1) for each in PASSES)
+        flops = sum(layer_flops(layer, pass_, 1) for pass_ in PASSES)
+        moved = sum(layer_bytes(layer, pass_, 2) - layer_bytes(layer, pass_, 1) for pass_ in PASSES)
         work = flops + _FLOP_PER_BYTE * moved
         if layer.type == "linear":
             sides = float(layer.in_channels or 1), float(layer.out_channels or 1)
@@ -138,7 +140,7 @@ def _nearest(shape: _Shape, proxies: tuple[str, ...]) -> str:
             shape.kind != proxy.kind,
             abs(np.log(shape.kernel / proxy.kernel)),
             shape.stride != proxy.stride,
-            sum(abs(float(np.log2(one / other))) for one, other in sizes),
+            sum(abs(float(np.log2(size / proxy_size))) for size, proxy_size in sizes),
         )
 
     return min(proxies, key=distance)

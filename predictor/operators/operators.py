@@ -22,7 +22,7 @@ from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATIONS, FUNCTION_TYPES, OPERATOR_TYPES, VIEW_TYPES, VOLUME_TYPES
 
 _SHAPE = tuple(
-    f"{what}_{part}"
+    f"{what}_{dimension}"
     for what, parts in {
         "in": ("channels", "height", "width"),
         "out": ("channels", "height", "width"),
@@ -30,7 +30,7 @@ _SHAPE = tuple(
         "stride": ("height", "width"),
         "padding": ("height", "width"),
     }.items()
-    for part in parts
+    for dimension in parts
 )
 _COUNTS = ("dilation", "groups", "parameters", "n_tensors", "repeats")
 _COPIES_OF_A_VIEW = 4
@@ -299,10 +299,12 @@ def pass_weights(layer: Layer, *, channels_last: bool = False, half: bool = Fals
               * (getattr(layer, f"{side}_width") or 1))
         for side in ("in", "out")
     ]  # fmt: skip
+    inputs, outputs = numbers
     forward, of_input, of_weights = (
-        (each.read_input + each.written_input) * numbers[0] + (each.read_output + each.written_output) * numbers[1]
-        for each in (work.forward, work.backward_input, work.backward_weight)
-    )  # fmt: skip
+        (traffic.read_input + traffic.written_input) * inputs
+        + (traffic.read_output + traffic.written_output) * outputs
+        for traffic in (work.forward, work.backward_input, work.backward_weight)
+    )
     return forward, of_input, of_weights if layer.parameters else 0.0
 
 
@@ -326,7 +328,7 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
     readers = Counter(source for sources in inputs for source in sources)
     wide, in_nchw = wide_outputs(table)
     learns: dict[int, bool] = {IMAGE: False}
-    found: dict[int, Operator] = {}
+    operators: dict[int, Operator] = {}
     for position, layer in enumerate(table.layers):
         sources = inputs[position]
         input_gradient = any(learns[source] for source in sources)
@@ -344,8 +346,8 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
                 operator = replace(operator, wide_in_nchw=behind)
             elif has_small_windows(operator):
                 operator = replace(operator, narrow_last=not all(in_nchw[source] for source in sources))
-            found[position] = replace(operator, groups=2) if shuffles else operator
-    return found
+            operators[position] = replace(operator, groups=2) if shuffles else operator
+    return operators
 
 
 def is_channel_shuffle(table: LayerTable, position: int) -> bool:
@@ -353,7 +355,7 @@ def is_channel_shuffle(table: LayerTable, position: int) -> bool:
     inputs = layer_inputs(table)
     near = [table.layers[source].type for source in inputs[position] if source != IMAGE]
     near += [layer.type for layer, read in zip(table.layers, inputs, strict=True) if position in read]
-    return not any(OPERATOR_TYPES[each].positionwise for each in near)
+    return not any(OPERATOR_TYPES[type_].positionwise for type_ in near)
 
 
 def is_view(operator: Operator, framework: str) -> bool:
@@ -386,9 +388,9 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
             f"the row of {row.get('cnn')!r} is of kind {row.get('kind')!r} and type {row.get('type')!r}: "
             "no operator. Give rows that `epochcast profile` wrote with kind operator and a layer type."
         )
-    given = {key: row.get(key) for key in (*_SHAPE, *DEPTH_COLUMNS, *_COUNTS)}
+    cells = {key: row.get(key) for key in (*_SHAPE, *DEPTH_COLUMNS, *_COUNTS)}
     columns: dict[str, Any] = {
-        key: int(value) for key, value in given.items() if value is not None and value == value
+        key: int(value) for key, value in cells.items() if value is not None and value == value
     }
     if row["type"] in VOLUME_TYPES and "in_depth" not in columns:
         columns |= _depths_of_squares(columns)
@@ -457,7 +459,7 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
 
     Gradients of float32 maps are float32. That of an overwritten view is copied four times.
     """
-    found: Counter[Operator] = Counter()
+    counted: Counter[Operator] = Counter()
     wide, _ = wide_outputs(table)
     readers: dict[int, list[Layer]] = {}
     for layer, sources in zip(table.layers, layer_inputs(table), strict=True):
@@ -471,14 +473,14 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
             layer.type != "concat" and (layer.in_channels or 0) < (of.out_channels or 0) for layer in layers
         )
         if split:
-            found[_join(of)] += 1
+            counted[_join(of)] += 1
         else:
             sums = replace(_join(of), type="add", n_tensors=1, wide_input=wide[source])
-            found[sums] += len(layers) - 1
+            counted[sums] += len(layers) - 1
     for layer in table.layers:
         if layer.overwrites == 2 and layer.input_gradients != 0:
-            found[_join(layer)] += _COPIES_OF_A_VIEW
-    return found
+            counted[_join(layer)] += _COPIES_OF_A_VIEW
+    return counted
 
 
 def _join(layer: Layer) -> Operator:
@@ -490,14 +492,14 @@ def _join(layer: Layer) -> Operator:
 def _map(*sizes: int | None) -> dict[str, Any]:
     """Columns of an operator that reads and writes maps of these channels, height and width (a list: 1 and 1)."""
     parts = zip(("channels", "height", "width"), (*sizes, 1, 1), strict=False)
-    return {f"{side}_{part}": size for part, size in parts for side in ("in", "out")}
+    return {f"{side}_{dimension}": size for dimension, size in parts for side in ("in", "out")}
 
 
 def layer_inputs(table: LayerTable) -> list[tuple[int, ...]]:
     """Positions of the layers that each layer reads (IMAGE: the CNN's input); unknown inputs are the layer before."""
     position_of = {layer.index: position for position, layer in enumerate(table.layers)} | {IMAGE: IMAGE}
     return [
-        (position - 1,) if layer.inputs is None else tuple(position_of[each] for each in layer.inputs)
+        (position - 1,) if layer.inputs is None else tuple(position_of[index] for index in layer.inputs)
         for position, layer in enumerate(table.layers)
     ]
 

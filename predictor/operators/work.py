@@ -187,7 +187,7 @@ def _runs(layer: Layer, pass_: str) -> int:
 def _traffic(layer: Layer, pass_: str, batch_size: int) -> Traffic:
     _check(pass_, batch_size)
     runs, traffic = _runs(layer, pass_), _work(layer)[1 + PASSES.index(pass_)]
-    return traffic if runs == 1 else Traffic(*(runs * each for each in traffic))  # type: ignore[return-value,union-attr]
+    return traffic if runs == 1 else Traffic(*(runs * factor for factor in traffic))  # type: ignore[return-value,union-attr]
 
 
 def _elements(layer: Layer) -> _Elements:
@@ -265,13 +265,13 @@ def copies_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, m
         "strided": 2 * rates.element_bytes + 4 * rates.element_bytes + 2 * _FP32_BYTES,
         "dense": 2 * (_FP32_BYTES + rates.element_bytes) if half else 0.0,
     }
-    found = np.zeros((len(operators), np.size(batch_sizes)))
+    bytes_per_image = np.zeros((len(operators), np.size(batch_sizes)))
     for i, operator in enumerate(operators):
         if operator.type == "group_norm" and memory_format == "channels_last":
-            found[i] = per_number["strided"] * _numbers_read(operator) / _LAYOUT_COPY
+            bytes_per_image[i] = per_number["strided"] * _numbers_read(operator) / _LAYOUT_COPY
         elif operator.wide_in_nchw and memory_format == "nchw" and OPERATOR_TYPES[operator.type].product:
-            found[i] = per_number["dense"] * _numbers_read(operator)
-    ms: Array = found * np.asarray(batch_sizes, dtype=float) / rates.bytes_per_ms
+            bytes_per_image[i] = per_number["dense"] * _numbers_read(operator)
+    ms: Array = bytes_per_image * np.asarray(batch_sizes, dtype=float) / rates.bytes_per_ms
     return ms
 
 
@@ -306,7 +306,7 @@ def device_cache_bytes(gpu: str) -> float | None:
     if is_cpu(gpu):
         return None
     chip = find_gpu(gpu).chip
-    sizes = [each.l2_mib for each in all_gpus() if each.chip == chip and each.l2_mib is not None]
+    sizes = [card.l2_mib for card in all_gpus() if card.chip == chip and card.l2_mib is not None]
     return max(sizes) * 2**20 if sizes else None
 
 
@@ -325,9 +325,9 @@ def _operator_work(operators: Sequence[Operator]) -> Array:
 @lru_cache(maxsize=256)
 def _work_of_cnn(operators: Operators) -> Array:
     """Cached: each card of a chip asks for it."""
-    found = _operator_work(list(operators))
-    found.flags.writeable = False
-    return found
+    work = _operator_work(list(operators))
+    work.flags.writeable = False
+    return work
 
 
 def _moved(work: Array, batch_sizes: Array, element_bytes: int) -> Array:
@@ -348,14 +348,16 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     """
     work = _operator_work(operators)
     flops, launches = work[:, :1], work[:, 5:]
-    in_fp32 = np.array([[each.fp32_product] for each in operators], dtype=bool).reshape(-1, 1)
+    in_fp32 = np.array([[operator.fp32_product] for operator in operators], dtype=bool).reshape(-1, 1)
     flop_per_ms = np.where(in_fp32, rates.fp32_flop_per_ms, rates.flop_per_ms)
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
     moved = _moved(work, batch_sizes, rates.element_bytes)
     compute, memory = flops * batches / flop_per_ms, moved / rates.bytes_per_ms
-    for i, each in enumerate(operators):
-        if each.type == "instance_norm":
-            rounds = batches[0] * each.repeats * (each.in_channels or 1) / (4.0 * rates.multiprocessors)
+    for i, operator in enumerate(operators):
+        if operator.type == "instance_norm":
+            rounds = (
+                batches[0] * operator.repeats * (operator.in_channels or 1) / (4.0 * rates.multiprocessors)
+            )
             memory[i] *= np.maximum(1.0, 1.0 / rounds)
             one_a_pass = np.minimum(launches[i], 2.0) * np.maximum(1.0, rounds)
             memory[i] = np.maximum(memory[i], one_a_pass * LAUNCH_MS)
@@ -374,7 +376,7 @@ def unmeasured_share(
     counted = operators_of(table)
     counts = np.array(list(counted.values()), dtype=float)[:, None]
     least = counts * roofline_ms(list(counted), batch_sizes, rates)
-    unmeasured = np.array([each.type not in measured_types for each in counted], dtype=bool)
+    unmeasured = np.array([operator.type not in measured_types for operator in counted], dtype=bool)
     share: Array = least[unmeasured].sum(axis=0) / least.sum(axis=0)
     return share
 
@@ -396,16 +398,23 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
         return 0.0, _LOSS_PASSES * (operator.in_channels or 1), 0.0, 0.0, 0.0, 2.0
     layer = _layer(operator)
     passes = PASSES if operator.passes != "forward" else PASSES[:1]
-    one, two = (sum(layer_bytes(layer, each, batch, 1.0) for each in passes) for batch in (1, 2))
-    flops = sum(layer_flops(layer, each, 1) for each in passes)
+    first, second = (sum(layer_bytes(layer, pass_, batch, 1.0) for pass_ in passes) for batch in (1, 2))
+    flops = sum(layer_flops(layer, pass_, 1) for pass_ in passes)
     inputs = layer.repeats * math.prod(
-        getattr(layer, f"in_{part}") or 1 for part in ("channels", "height", "width")
+        getattr(layer, f"in_{dimension}") or 1 for dimension in ("channels", "height", "width")
     )
     three = operator.parameters or OPERATOR_TYPES[operator.type].product == "matmul"
     launches = 1.0 if operator.passes == "forward" else 3.0 if three else 2.0
     if OPERATOR_TYPES[operator.type].is_recurrent:
         launches += RECURRENT_LAUNCHES * (operator.out_height or 1) * (operator.out_width or 1)
-    return flops, two - one, 2 * one - two, 0.0, float(inputs) if operator.wide_input else 0.0, launches
+    return (
+        flops,
+        second - first,
+        2 * first - second,
+        0.0,
+        float(inputs) if operator.wide_input else 0.0,
+        launches,
+    )
 
 
 def _layer(operator: Operator) -> Layer:

@@ -65,7 +65,9 @@ def _layers_of(cnn: str, row: dict[str, Any], index: int, *, last: bool) -> list
 def _layer(cnn: str, row: dict[str, Any], index: int, *, last: bool) -> Layer:
     shape = _shape(row)
     if row["type"] == "concat":  # the published row gives its first input; ours gives the whole
-        shape |= {f"in_{part}": shape[f"out_{part}"] for part in ("channels", "height", "width")}
+        shape |= {
+            f"in_{dimension}": shape[f"out_{dimension}"] for dimension in ("channels", "height", "width")
+        }
     return Layer(
         index=index,
         name=str(row["name"]),
@@ -78,7 +80,11 @@ def _layer(cnn: str, row: dict[str, Any], index: int, *, last: bool) -> Layer:
 
 
 def _shape(row: dict[str, Any]) -> dict[str, Any]:
-    return {f"{side}_{part}": int(row[f"{side}_{part}"]) for side in ("in", "out") for part in _PARTS}
+    return {
+        f"{side}_{dimension}": int(row[f"{side}_{dimension}"])
+        for side in ("in", "out")
+        for dimension in _PARTS
+    }
 
 
 _PARTS = ("channels", "height", "width")
@@ -90,8 +96,8 @@ def _window(cnn: str, row: dict[str, Any]) -> dict[str, Any]:
         kernel, stride = (int(row["kernel_height"]), int(row["kernel_width"])), int(row["stride"])
         return _checked_window(row, kernel, (stride, stride)) | {"dilation": 1, "groups": int(row["groups"])}
     if row["type"] == "avg_pool" and row["out_height"] == row["out_width"] == 1:
-        whole = (int(row["in_height"]), int(row["in_width"]))
-        return _checked_window(row, whole, whole)
+        map_size = (int(row["in_height"]), int(row["in_width"]))
+        return _checked_window(row, map_size, map_size)
     if row["type"] == "avg_pool":
         return _pool(row, 3, 1)
     if row["type"] == "max_pool":
@@ -104,7 +110,9 @@ def _window(cnn: str, row: dict[str, Any]) -> dict[str, Any]:
 def _pool(row: dict[str, Any], kernel: int, stride: int) -> dict[str, Any]:
     """Take the pool of the script that built the CNN, or nothing where the published shapes contradict it."""
     window = _checked_window(row, (kernel, kernel), (stride, stride))
-    same = all(row[f"out_{part}"] == -(-row[f"in_{part}"] // stride) for part in ("height", "width"))
+    same = all(
+        row[f"out_{dimension}"] == -(-row[f"in_{dimension}"] // stride) for dimension in ("height", "width")
+    )
     return window if same or window["padding_height"] is not None else {}
 
 
@@ -123,8 +131,10 @@ def _checked_window(row: dict[str, Any], kernel: tuple[int, int], stride: tuple[
 
 def _pad(row: dict[str, Any]) -> dict[str, Any]:
     """Amount per side; unknown where one side gets more than the other (Keras pads MobileNet so)."""
-    added = {part: int(row[f"out_{part}"] - row[f"in_{part}"]) for part in ("height", "width")}
-    return {f"padding_{part}": more // 2 if more % 2 == 0 else None for part, more in added.items()}
+    added = {
+        dimension: int(row[f"out_{dimension}"] - row[f"in_{dimension}"]) for dimension in ("height", "width")
+    }
+    return {f"padding_{dimension}": more // 2 if more % 2 == 0 else None for dimension, more in added.items()}
 
 
 def _trainable(row: dict[str, Any]) -> int:
@@ -155,7 +165,11 @@ def _activation_inside(cnn: str, row: dict[str, Any], *, last: bool) -> str | No
 
 
 def _activation_after(layer: Layer, kind: str) -> Layer:
-    shape = {f"{side}_{part}": getattr(layer, f"out_{part}") for side in ("in", "out") for part in _PARTS}
+    shape = {
+        f"{side}_{dimension}": getattr(layer, f"out_{dimension}")
+        for side in ("in", "out")
+        for dimension in _PARTS
+    }
     return Layer(index=layer.index + 1, name=f"{layer.name}/{kind}", type="activation", kind=kind, **shape)
 
 
