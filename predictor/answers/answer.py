@@ -27,7 +27,7 @@ from predictor.answers.grid import (
     fastest_sizes,
     largest_local_batch_sizes,
 )
-from predictor.answers.loading import LOADING_TIMES, STARTS, loading_in_words
+from predictor.answers.loading import LOADING_TIMES, STARTS
 from predictor.answers.notes import Co2Basis, EnergyBasis, as_answered
 from predictor.answers.offers import (
     CO2,
@@ -43,12 +43,14 @@ from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.modes import COMPILED, Mode
 from predictor.models.compiled import compile_seconds, compile_spread
+from predictor.models.epoch_start import has_known_start
 from predictor.models.registry import WHOLE_METHODS
 from predictor.operators.memory import memory_estimate_validated
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predictor.models.input_pipeline import Feed
     from predictor.models.served import Model
 
 T = TypeVar("T")
@@ -280,7 +282,7 @@ def answer(question: Question) -> Answer:
         feeds.append(rows.offers.feed)
         for name, values in columns_of(rows, best).items():
             columns[name] += values
-    scope = scope_of(resolved, model, columns, loading_in_words(resolved, feeds[0]))
+    scope = scope_of(resolved, model, columns, feeds[0], starts=True)
     return Answer(columns, scope, len(question.batch_sizes or [0]))
 
 
@@ -306,7 +308,7 @@ def _at_sizes(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool
 def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool]]]:
     """Of each CNN and GPU, the common, the fastest and the largest batch size, and which is the fastest."""
     samples, n, gpus = resolved.samples, resolved.question.n_gpus, [gpu for gpu, _ in resolved.devices]
-    shares = n * resolved.question.parts
+    shares = n * resolved.parts
     for table in resolved.tables:
         local = largest_local_batch_sizes(table, resolved.devices)
         largest = [None if size is None else size * n for size in local]
@@ -348,13 +350,23 @@ def scope_of(
     resolved: ResolvedQuestion,
     model: Model,
     columns: Mapping[str, Sequence[Any]],
-    loading: str = "data loading is excluded",
+    feed: Feed | None = None,
+    starts: bool = False,
 ) -> str:
     """One paragraph: the pass, what is excluded, the mode, the host, and what the model was fitted on.
 
-    `columns` are `SCOPE_COLUMNS` of each row; `loading` is what `predictor.answers.loading.loading_in_words` says.
+    `columns` are `SCOPE_COLUMNS` of each row; `feed` is what feeds their GPUs, None where loading is not counted;
+    `starts` says where the start of a training is, too.
     """
     question = resolved.question
+    loading = "data loading is excluded" if feed is None else feed.words
+    if starts:
+        is_known = any(has_known_start(gpu, mode) for gpu, mode in resolved.devices)
+        loading += (
+            "; the first epoch takes start_s longer"
+            if is_known
+            else "; the start of a training is not counted"
+        )
     modes = [resolved.training.in_precision(precision) for precision in dict.fromkeys(columns["precision"])]
     precisions = " or ".join(map(_arithmetic, modes))
     formats = " or ".join(dict.fromkeys(mode.memory_format for mode in modes))
@@ -364,11 +376,11 @@ def scope_of(
         f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
-        *_accumulation(question),
+        *_accumulation(question, resolved.parts),
         *([_COPIES] if resolved.images_from_host and question.framework in model.fed_frameworks else []),
         *resolved.other_forms,
         *_sources(model.card, columns["method"], columns["trained_on"]),
-        *_epoch(resolved),
+        *_epoch(resolved.samples, resolved.part_in_words, question.validation_samples),
         *_compiling(resolved),
         "Times of the GPU do not depend on the optimizer: the training data does not distinguish it.",
         _MEMORY[memory_estimate_validated(question.framework)],
@@ -396,23 +408,26 @@ def _gpus(question: Question) -> str:
     )
 
 
-def _accumulation(question: Question) -> list[str]:
+def _accumulation(question: Question, parts: int) -> list[str]:
     """That an iteration is one step of the optimizer, where its mini-batch runs in parts."""
-    if question.parts == 1:
+    if parts == 1:
         return []
     return [
-        f"An iteration is a step of the optimizer: each GPU runs its images in {question.parts} parts one after the "
+        f"An iteration is a step of the optimizer: each GPU runs its images in {parts} parts one after the "
         f"other{', and gradients are exchanged once, with the last' * (question.n_gpus > 1)}."
     ]
 
 
-def _epoch(resolved: ResolvedQuestion) -> list[str]:
-    if resolved.samples is None:
+def _epoch(samples: int | None, part_in_words: str | None, validated: int) -> list[str]:
+    if samples is None:
         return []
-    images, validated = resolved.part_in_words, resolved.question.validation_samples
-    sentences = [] if images is None else [f"An epoch is {images}."]
-    validation = f"an approximate forward pass over {validated:,} validation samples"
-    return [*sentences, f"Epochs include {validation if validated else 'no validation pass'}."]
+    sentences = [] if part_in_words is None else [f"An epoch is {part_in_words}."]
+    if validated:
+        return [
+            *sentences,
+            f"Epochs include an approximate forward pass over {validated:,} validation samples.",
+        ]
+    return [*sentences, "Epochs include no validation pass."]
 
 
 def _compiling(resolved: ResolvedQuestion) -> list[str]:

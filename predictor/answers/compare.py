@@ -24,7 +24,7 @@ from predictor.answers.grid import (
     fastest_sizes,
     largest_local_batch_sizes,
 )
-from predictor.answers.loading import STARTS, data_exceeded, feed_of_offers, loading_in_words
+from predictor.answers.loading import STARTS, data_exceeded, feed_of_offers
 from predictor.answers.offers import CO2, ENERGIES, EPOCH_TIMES, OfferRows, Offers, rentals_of
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import (
@@ -103,7 +103,7 @@ class ComparedGpus:
         [table] = resolved.tables
         common, tried = None, question.batch_sizes
         if tried is None:
-            shares = question.n_gpus * question.parts
+            shares = question.n_gpus * resolved.parts
             largest = _largest(resolved, table, resolved.devices)
             common = common_batch_size(largest, samples, shares)
             tried = sorted({*batch_sizes_to_try(largest, samples, shares), common})
@@ -123,7 +123,7 @@ class ComparedGpus:
     @cached_property
     def _offers(self) -> dict[str, tuple[Offer, ...]]:
         question = self.resolved.question
-        return offers_of_each(self.resolved.prices, question.team.per_node, spot=question.spot)
+        return offers_of_each(self.resolved.prices, self.resolved.team.per_node, spot=question.spot)
 
     def offers_of(self, gpu: Gpu) -> tuple[Offer, ...]:
         """Offers of a GPU with enough of them, cheapest first."""
@@ -134,7 +134,7 @@ class ComparedGpus:
         """The batch size at which each GPU is compared; None where they were given."""
         if self.common is None:
             return None
-        shares = self.resolved.question.n_gpus * self.resolved.question.parts
+        shares = self.resolved.question.n_gpus * self.resolved.parts
         largest = _largest(self.resolved, self.table, self.devices)
         return compared_batch_sizes(self.common, largest, shares)
 
@@ -160,7 +160,7 @@ class ComparedGpus:
     def _shares(self) -> dict[int, dict[int, int]]:
         """By a number of GPUs, the images of one of them at each batch size tried that they share evenly."""
         numbers = {team.n_gpus for teams in self._teams for team in teams} | {self.resolved.question.n_gpus}
-        return {n: MiniBatch.even(self.tried, n, self.resolved.question.parts) for n in numbers}
+        return {n: MiniBatch.even(self.tried, n, self.resolved.parts) for n in numbers}
 
     def _splits(self, gpu_index: int, size: int) -> list[tuple[Team, int]]:
         """Teams of a GPU, each with the images of one of its GPUs: a mini-batch of `size` shared.
@@ -502,8 +502,7 @@ class Comparer:
     @cached_property
     def machines(self) -> Machines:
         """Every offer of the GPUs compared."""
-        question, plan = self.resolved.question, self.plan
-        per_node = question.team.per_node
+        plan, per_node = self.plan, self.resolved.team.per_node
         rented = [
             (gpu_index, offer)
             for gpu_index, gpu in enumerate(self.compared.gpus)
@@ -681,9 +680,10 @@ class Comparer:
     def scope(self, answers: GpuAnswers) -> str:
         """What the answers include and exclude."""
         devices = answers.iterations.devices
-        loading = loading_in_words(self.resolved, self.machines.offers.feed)
         columns = devices.words | {"precision": [mode.precision for _, mode in devices.pairs]}
-        scope = scope_of(self.resolved, self.resolved.known.model, columns, loading)
+        scope = scope_of(
+            self.resolved, self.resolved.known.model, columns, self.machines.offers.feed, starts=True
+        )
         uncounted = self.resolved.question.spot and self.plan.interruptions_per_day is None
         return f"{scope} {NOT_COUNTED}" if uncounted else scope
 

@@ -277,20 +277,16 @@ class Iterations:
         of_training = dict(trainings)
         for training in of_training:
             by_anchors.setdefault(resolved.anchors(table, training) if anchored else (), []).append(training)
-        n, forecast_of_device = len(local_batch_sizes), {}
+        forecast_of_device = {}
         for anchors, trainings_of_anchors in by_anchors.items():
             group = [device for training in trainings_of_anchors for device in of_training[training]]
             forecasts_of_group = forecasts_of(resolved, table, group, local_batch_sizes, anchors)
-            reasons = _with_anchors_beyond(
-                resolved, table, trainings_of_anchors[0], anchors, forecasts_of_group
-            )
+            beyond: list[Reason] = []
+            if any("anchored" in forecast.method for forecast in forecasts_of_group):
+                beyond = _anchors_beyond(resolved, table, trainings_of_anchors[0], anchors)
             is_beside = any(anchor.beside_loader for anchor in anchors)
-            for index, device in enumerate(group):
-                forecast_of_device[device] = (
-                    forecasts_of_group[index],
-                    reasons[n * index : n * (index + 1)],
-                    is_beside,
-                )
+            for device, forecast in zip(group, forecasts_of_group, strict=True):
+                forecast_of_device[device] = forecast, _with_beyond(forecast, beyond), is_beside
         devices = [device for group in of_training.values() for device in group]
         forecasts, extrapolates, beside = zip(*map(forecast_of_device.__getitem__, devices), strict=True)
         sizes = np.array(local_batch_sizes, dtype=np.int64)
@@ -415,38 +411,29 @@ def objects(values: Sequence[Any]) -> NDArray[np.object_]:
     return np.fromiter(values, dtype=object, count=len(values))
 
 
-def _with_anchors_beyond(
-    resolved: ResolvedQuestion,
-    table: LayerTable,
-    training: Training,
-    anchors: Sequence[Anchor],
-    forecasts: Sequence[IterationForecast],
-) -> list[Reasons]:
-    """The forecasts' reasons; those that adopt anchors beyond the interval of an answer without them say so."""
+def _anchors_beyond(
+    resolved: ResolvedQuestion, table: LayerTable, training: Training, anchors: Sequence[Anchor]
+) -> list[Reason]:
+    """A reason for each anchor beyond the interval of an answer without anchors."""
+    runs: dict[Device, list[Anchor]] = {}
+    for anchor in anchors:
+        gpu = device_of(anchor.gpu)
+        mode = training.on(gpu) if anchor.precision is None else training.in_precision(anchor.precision)
+        runs.setdefault((gpu, mode), []).append(anchor)
     beyond: list[Reason] = []
-    if any("anchored" in forecast.method for forecast in forecasts):
-        runs: dict[Device, list[Anchor]] = {}
-        for anchor in anchors:
-            gpu = device_of(anchor.gpu)
-            usual = training.on(gpu)
-            mode = (
-                usual
-                if anchor.precision in (None, usual.precision)
-                else training.in_precision(anchor.precision)
-            )
-            runs.setdefault((gpu, mode), []).append(anchor)
-        for device, own in runs.items():
-            [alone] = forecasts_of(
-                resolved, table, [device], [anchor.batch_size for anchor in own], (), "auto"
-            )
-            beyond += _beyond(own, alone)
-    reasons: list[Reasons] = []
-    for forecast in forecasts:
-        says = "anchored" not in forecast.method or any(
-            reason.kind == "anchor" for own in forecast.extrapolates for reason in own
-        )
-        reasons += forecast.extrapolates if says else [(*own, *beyond) for own in forecast.extrapolates]
-    return reasons
+    for device, own in runs.items():
+        sizes = [anchor.batch_size for anchor in own]
+        [alone] = forecasts_of(resolved, table, [device], sizes, (), "auto")
+        beyond += _beyond(own, alone)
+    return beyond
+
+
+def _with_beyond(forecast: IterationForecast, beyond: Sequence[Reason]) -> Sequence[Reasons]:
+    """A forecast's reasons at each batch size, with those of anchors where it adopts anchors and does not say so."""
+    says = "anchored" not in forecast.method or any(
+        reason.kind == "anchor" for own in forecast.extrapolates for reason in own
+    )
+    return forecast.extrapolates if says else [(*own, *beyond) for own in forecast.extrapolates]
 
 
 def _beyond(anchors: Sequence[Anchor], alone: IterationForecast) -> list[Reason]:

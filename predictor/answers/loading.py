@@ -15,7 +15,7 @@ from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.hosts import slowness_of_cpu
 from predictor.catalogue.loading_rates import USUAL_LOADER, Loader, find_loader, find_source
 from predictor.errors import SchemaError
-from predictor.models.epoch_start import first_image_s, has_known_start, start_factor
+from predictor.models.epoch_start import first_image_s, start_factor
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
 from predictor.models.ratios import ratios_of
 
@@ -107,18 +107,8 @@ def loading_left_out(
     feed = None if resolved.loading.is_asked else feed_of_offers(resolved, image_size, [offer])
     if feed is None or offer.vcpus is None:
         return 0.0
-    loading = feed.loading(np.array([local_batch_size]), resolved.question.team.per_node)
+    loading = feed.loading(np.array([local_batch_size]), resolved.team.per_node)
     return float(loading.time_ms[0]) / training_ms
-
-
-def loading_in_words(resolved: ResolvedQuestion, feed: Feed | None) -> str:
-    """Whether an answer counts loading, by which rate, and where the start of a training is."""
-    start = (
-        "the first epoch takes start_s longer"
-        if any(has_known_start(gpu, mode) for gpu, mode in resolved.devices)
-        else "the start of a training is not counted"
-    )
-    return f"{'data loading is excluded' if feed is None else feed.words}; {start}"
 
 
 def data_exceeded(data_set: TrainingSet | None, offers: Sequence[Offer | None]) -> list[tuple[str, ...]]:
@@ -270,7 +260,7 @@ class _Images:
         feed, measured, options = self.feed(math.inf), self.resolved.input, self.options
         if options.images_per_second is not None or measured is None or measured.most_workers <= 1:
             return feed
-        n_gpus = self.resolved.question.team.per_node
+        n_gpus = self.resolved.team.per_node
         busy = min(options.machine_workers or max(1, options.workers or 0) * n_gpus, measured.vcpus)
         headroom = max(1.0, busy / measured.most_workers)
         alike = self._rate_ratio(measured)
@@ -321,7 +311,7 @@ class _Images:
     def _measured_rates(self, measured: InputMeasurement, share: float) -> _Rates:
         """Rates of each of the workers asked for, where several were measured together; of one where none were."""
         options, ratio = self.options, self._rate_ratio(measured)
-        workers = options.machine_workers or (options.workers or 0) * self.resolved.question.team.per_node
+        workers = options.machine_workers or (options.workers or 0) * self.resolved.team.per_node
         of_each = measured.rate_of_each(min(workers, measured.most_workers))
         few = options.has_number and measured.most_workers < measured.vcpus
         busy = (

@@ -55,7 +55,7 @@ def rentals_of(resolved: ResolvedQuestion, gpus: Sequence[Gpu]) -> list[Rental]:
     OutOfRangeError if offers have this GPU, but none enough, and no `link` says how the asker's own are joined;
     SchemaError if it is not known what joins them.
     """
-    question, team = resolved.question, resolved.question.team
+    question, team = resolved.question, resolved.team
     cheapest, rentals = resolved.cheapest_of({gpu.name for gpu in gpus}), []
     for gpu in gpus:
         offer = cheapest.get(gpu.name)
@@ -80,7 +80,7 @@ def rentals_of(resolved: ResolvedQuestion, gpus: Sequence[Gpu]) -> list[Rental]:
 
 
 def _link(resolved: ResolvedQuestion, gpu: Gpu, offer: Offer | None) -> Link:
-    team = resolved.question.team
+    team = resolved.team
     if team.link is not None:
         return find_link(team.link)
     if team.nodes > 1:

@@ -315,19 +315,6 @@ class Question:
         if self.batch_sizes is None:
             object.__setattr__(self, "batch_sizes", [step.batch_size * self.n_gpus])
 
-    def check_cudnn(self) -> None:
-        """Refuse Chainer's own options beside another framework, and choices of cuDNN's without cuDNN."""
-        for name in ("no_cudnn", "workspace_mib"):
-            if self.framework != "chainer" and getattr(self, name) not in (False, USUAL_WORKSPACE_MIB):
-                raise SchemaError(
-                    f"{named(name)} is Chainer's, and {named('framework')} is {self.framework!r}. Pass both."
-                ).about(name)
-        if self.no_cudnn and (self.autotune or self.workspace_mib != USUAL_WORKSPACE_MIB):
-            useless = "autotune" if self.autotune else "workspace_mib"
-            raise SchemaError(
-                f"{named('no_cudnn')} leaves nothing to choose for {named(useless)}. Pass one of them."
-            ).about("no_cudnn")
-
     @property
     def is_whole(self) -> bool:
         """Whether its method predicts whole iterations on one GPU, in modes that it was fitted in."""
@@ -338,18 +325,6 @@ class Question:
         """Parts of a mini-batch that each GPU runs one after the other: as asked for, or as recorded."""
         step = self.step
         return self.gradient_accumulation if step is None else step.parts
-
-    @property
-    def team(self) -> TeamOptions:
-        """The GPUs that train together, as asked for."""
-        return TeamOptions(self.n_gpus, self.nodes, self.link, self.sync_batch_norm)
-
-    @property
-    def loading(self) -> LoadingOptions:
-        """How images are loaded, as asked for; SchemaError where its options contradict each other."""
-        return LoadingOptions(
-            **{column.name: getattr(self, column.name) for column in fields(LoadingOptions)}
-        )
 
     @classmethod
     def of(cls, cnn: object, gpus: object, batch_sizes: Any, options: Mapping[str, Any]) -> Question:

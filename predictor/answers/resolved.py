@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import warn
 
 from predictor.answers.options import check_read
-from predictor.answers.question import ANCHOR_FIELDS, MAX_WORKERS, LoadingOptions, MiniBatch, Question, named
+from predictor.answers.question import (
+    ANCHOR_FIELDS,
+    MAX_WORKERS,
+    LoadingOptions,
+    MiniBatch,
+    Question,
+    TeamOptions,
+    named,
+)
 from predictor.catalogue.data_sets import TrainingSet, find_training_set
 from predictor.catalogue.devices import (
     Gpu,
@@ -25,7 +33,13 @@ from predictor.catalogue.devices import (
     find_gpu,
     precisions_of,
 )
-from predictor.catalogue.modes import COMPILED, FLOAT32_MATMUL_PRECISIONS, Mode, products_in_fp32
+from predictor.catalogue.modes import (
+    COMPILED,
+    FLOAT32_MATMUL_PRECISIONS,
+    USUAL_WORKSPACE_MIB,
+    Mode,
+    products_in_fp32,
+)
 from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd, load_offers, without_marketplaces
 from predictor.checks import MAX_BATCH_SIZE, as_list, of_kind, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
@@ -123,7 +137,7 @@ class ResolvedQuestion:
             check_read(question, answer)
             for gpu_left_out in resolved.left_out:
                 warn(LeftOutWarning(f"{gpu_left_out}."), stacklevel=3)
-            question.check_cudnn()
+            _check_cudnn(question)
         return resolved
 
     @cached_property
@@ -179,7 +193,7 @@ class ResolvedQuestion:
         if for_rent or (question.n_gpus > 1 and question.link is None and "all" in as_list(question.gpus)):
             marketplaces = question.marketplaces or not for_rent
             offers = [offer for offer in self.prices if marketplaces or not offer.marketplace]
-            offered = cheapest_offers(offers, question.spot, question.team.per_node)
+            offered = cheapest_offers(offers, question.spot, self.team.per_node)
             gpus = [gpu for gpu in gpus if gpu.name in offered]
             if not gpus:
                 raise self._none_offered(marketplaces)
@@ -187,7 +201,7 @@ class ResolvedQuestion:
 
     def _none_offered(self, marketplaces: bool) -> OutOfRangeError:
         """The first option that leaves no GPU for rent."""
-        question, offers, per_node = self.question, self.prices, self.question.team.per_node
+        question, offers, per_node = self.question, self.prices, self.team.per_node
         precision, capture = question.precision, question.capture
         filters: tuple[tuple[str, str, Callable[[Offer], bool]], ...] = (
             ("offers", "has no price of today. Pass a file that has", lambda offer: not offer.historic),
@@ -319,14 +333,14 @@ class ResolvedQuestion:
                 "into a price file: epochcast offer own."
             ).about("usd_per_hour")
         return tuple(
-            Offer("own", "machine", gpu.name, question.team.per_node, usd_per_hour)
+            Offer("own", "machine", gpu.name, self.team.per_node, usd_per_hour)
             for gpu in gpus_of(question.gpus, question.precision, question.capture)
         )
 
     def cheapest_of(self, gpus: Collection[str]) -> dict[str, Offer]:
         """The cheapest machine with enough of each of these GPUs, by the GPU's name."""
         offers = [offer for offer in self.prices if offer.gpu in gpus]
-        return cheapest_offers(offers, self.question.spot, self.question.team.per_node)
+        return cheapest_offers(offers, self.question.spot, self.team.per_node)
 
     @cached_property
     def host(self) -> str | HostMeasurement | None:
@@ -341,8 +355,21 @@ class ResolvedQuestion:
 
     @cached_property
     def loading(self) -> LoadingOptions:
-        """How images are loaded."""
-        return self.question.loading
+        """How images are loaded; SchemaError where its options contradict each other."""
+        return LoadingOptions(
+            **{column.name: getattr(self.question, column.name) for column in fields(LoadingOptions)}
+        )
+
+    @cached_property
+    def team(self) -> TeamOptions:
+        """The GPUs that train together."""
+        question = self.question
+        return TeamOptions(question.n_gpus, question.nodes, question.link, question.sync_batch_norm)
+
+    @cached_property
+    def parts(self) -> int:
+        """Parts of a mini-batch that each GPU runs one after the other."""
+        return self.question.parts
 
     @property
     def is_bound_by_default(self) -> bool:
@@ -358,13 +385,13 @@ class ResolvedQuestion:
     def local_sizes(self, batch_sizes: Sequence[int]) -> list[int]:
         """Images of one GPU at each of these batch sizes; errors as of `TeamOptions.check` and `MiniBatch.check`."""
         question = self.question
-        question.team.check(question.method)
+        self.team.check(question.method)
         if question.gradient_accumulation > 1 and question.is_whole:
             raise SchemaError(
                 f"{named('method')} {question.method!r} predicts an iteration of one mini-batch as a whole, and "
                 f"{named('gradient_accumulation')} is {question.gradient_accumulation}. Leave one of them out."
             ).about("method")
-        return MiniBatch.locals_of(batch_sizes, question.n_gpus, question.parts)
+        return MiniBatch.locals_of(batch_sizes, question.n_gpus, self.parts)
 
     def anchors(self, table: LayerTable, training: Training) -> tuple[Anchor, ...]:
         """The measurements of a CNN trained so: in the question's mode those given, and always the user's own.
@@ -388,7 +415,7 @@ class ResolvedQuestion:
 
     def unused_on(self, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
         """Reason that your own measurements of a GPU are of other modes, where they are."""
-        reason = self.known.own.unused_on(gpu, mode, self.question.parts) if self.known.own else None
+        reason = self.known.own.unused_on(gpu, mode, self.parts) if self.known.own else None
         return (reason,) if reason else ()
 
 
@@ -431,6 +458,20 @@ def _named(gpu: object) -> Gpu:
     right = "a name such as 'H100 SXM', 'all', or a list of names; `epochcast gpu list` shows them"
     gpu_or_name = of_kind(named("gpu"), gpu, (str, Gpu), right)
     return gpu_or_name if isinstance(gpu_or_name, Gpu) else device_of(gpu_or_name)
+
+
+def _check_cudnn(question: Question) -> None:
+    """Refuse Chainer's own options beside another framework, and choices of cuDNN's without cuDNN."""
+    for name in ("no_cudnn", "workspace_mib"):
+        if question.framework != "chainer" and getattr(question, name) not in (False, USUAL_WORKSPACE_MIB):
+            raise SchemaError(
+                f"{named(name)} is Chainer's, and {named('framework')} is {question.framework!r}. Pass both."
+            ).about(name)
+    if question.no_cudnn and (question.autotune or question.workspace_mib != USUAL_WORKSPACE_MIB):
+        useless = "autotune" if question.autotune else "workspace_mib"
+        raise SchemaError(
+            f"{named('no_cudnn')} leaves nothing to choose for {named(useless)}. Pass one of them."
+        ).about("no_cudnn")
 
 
 _mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few

@@ -33,3 +33,9 @@ def _calls_of_a_warm_predict():
 
 def test_a_warm_prediction_for_one_gpu_takes_at_most_700_calls():
     assert len(_calls_of_a_warm_predict()) <= 700
+
+
+def test_its_question_returns_to_modules_that_it_left_at_most_18_times():
+    modules = [module for module, holds in _calls_of_a_warm_predict() if holds]
+    stays = [module for module, before in zip(modules, [None, *modules], strict=False) if module != before]
+    assert len(stays) - len(set(stays)) <= 18
