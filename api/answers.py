@@ -4,6 +4,7 @@ Fields of rows are those of the core's row types.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
@@ -22,25 +23,38 @@ from predictor.answers.verdict import Verdict
 _LEFT_OUT = Field(description="GPUs that were named and lack a precision, where another one has it.")
 
 
+_END = re.compile(r"(^|_)(low|high)_")
+_ENDS = Field(
+    description="Null: unknown, as of a model whose intervals were not calibrated, or without bound."
+)
+
+
+def _document(kind: type, types: Mapping[str, Any], first: Mapping[str, Any] | None = None) -> Any:
+    """A dataclass of the core as a model of its JSON: the fields `first`, then its own, some of other `types`."""
+    hints = {**(first or {}), **get_type_hints(kind), **types}
+    declared: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items()}
+    return create_model(kind.__name__, __doc__=(kind.__doc__ or "").replace("NaN", "Null"), **declared)
+
+
+def _row(kind: type) -> Any:
+    """A row of the core, with null for an end of an interval that is unknown or unbounded."""
+    hints = get_type_hints(kind).items()
+    return _document(kind, {name: Annotated[hint | None, _ENDS] for name, hint in hints if _END.search(name)})
+
+
+_UNSPLIT = ("gpu_time_ms", "low_ms", "high_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
+PredictionRowOut, ComparisonRowOut = _row(PredictionRow), _row(ComparisonRow)
+ExplanationOut = _document(Explanation, dict.fromkeys(_UNSPLIT, tuple[float | None, ...]))
+_SIDES = [name for name, hint in get_type_hints(Difference).items() if hint is PredictionRow]
+DifferenceOut = _document(Difference, dict.fromkeys(_SIDES, PredictionRowOut), {"sentence": str})
+MemoryPlanOut = _document(MemoryPlan, {"row": ComparisonRowOut})
+
+
 class _Answer(BaseModel):
     covers: list[str] = Field(
         description="What the times hold and what they leave out: a paragraph for each precision and memory format."
     )
     left_out: list[LeftOut] = _LEFT_OUT
-
-
-def _row_model(kind: type) -> Any:
-    """A row of the core as it is written: JSON has null for an end of an interval that is unknown or unbounded."""
-    ends = "Null: unknown, as of a model whose intervals were not calibrated, or without bound."
-    declared: dict[str, Any] = {
-        name: (hint | None, Field(description=ends)) if _END.search(name) else (hint, ...)
-        for name, hint in get_type_hints(kind).items()
-    }
-    return create_model(kind.__name__, __doc__=kind.__doc__, **declared)
-
-
-_END = re.compile(r"(^|_)(low|high)_")
-PredictionRowOut, ComparisonRowOut = _row_model(PredictionRow), _row_model(ComparisonRow)
 
 
 class RowAnswer(_Answer):
@@ -57,7 +71,7 @@ class Coded(BaseModel):
 
 
 def _column(hint: Any) -> Any:
-    kinds = [each for each in (get_args(hint) or (hint,)) if each is not NoneType]
+    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not NoneType]
     return Coded if kinds[0] is str or is_dataclass(kinds[0]) else list[hint]
 
 
@@ -96,19 +110,6 @@ class ComparisonAnswer(BaseModel):
     rows: list[ComparisonRowOut]  # type: ignore[valid-type]
 
 
-_UNSPLIT = ("gpu_time_ms", "low_ms", "high_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
-_EXPLAINED: dict[str, Any] = {
-    name: (tuple[float | None, ...] if name in _UNSPLIT else hint, ...)
-    for name, hint in get_type_hints(Explanation).items()
-}
-
-ExplanationOut = create_model(
-    "Explanation",
-    __doc__=(Explanation.__doc__ or "").replace("NaN", "Null"),
-    **_EXPLAINED,
-)
-
-
 class CheckAnswer(BaseModel):
     """Whether a speed is normal, in one sentence and as data."""
 
@@ -116,24 +117,10 @@ class CheckAnswer(BaseModel):
     checkup: Checkup
 
 
-_DIFFERENCE: dict[str, Any] = {
-    name: (PredictionRowOut if hint is PredictionRow else hint, ...)
-    for name, hint in get_type_hints(Difference).items()
-}
-
-DifferenceOut = create_model("Difference", __doc__=Difference.__doc__, sentence=(str, ...), **_DIFFERENCE)
-
-
 class DifferenceAnswer(BaseModel):
     """What a change costs, for each GPU and batch size."""
 
     differences: list[DifferenceOut]  # type: ignore[valid-type]
-
-
-_PLANNED: dict[str, Any] = {name: (hint, ...) for name, hint in get_type_hints(MemoryPlan).items()}
-_PLANNED["row"] = (ComparisonRowOut, ...)
-
-MemoryPlanOut = create_model("MemoryPlan", __doc__=MemoryPlan.__doc__, **_PLANNED)
 
 
 class MemoryPlanAnswer(BaseModel):

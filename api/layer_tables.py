@@ -128,27 +128,27 @@ class LayerTableIn(BaseModel):
     step: StepIn | None = None
 
 
-def inline_table(given: LayerTableIn) -> LayerTable:
+def inline_table(posted: LayerTableIn) -> LayerTable:
     """A layer table as sent, checked row by row; SchemaError names the row and what contradicts what."""
     try:
-        return _table(given)
+        return _table(posted)
     except SchemaError as error:
         error.about("layer_table")
         raise
 
 
-def _table(given: LayerTableIn) -> LayerTable:
-    layers = tuple(_layer(row, position) for position, row in enumerate(given.layers))
-    size = given.image_size or image_side(layers)
+def _table(posted: LayerTableIn) -> LayerTable:
+    layers = tuple(_layer(row, position) for position, row in enumerate(posted.layers))
+    size = posted.image_size or image_side(layers)
     if not size:
         raise SchemaError("layer_table.image_size: it is missing, and so is the first layer's in_height.")
     table = LayerTable(
-        given.name,
+        posted.name,
         size,
         layers,
         source="api",
-        warnings=tuple(TableWarning(warning.kind, warning.about) for warning in given.warnings),
-        step=None if given.step is None else Step(**given.step.model_dump()),
+        warnings=tuple(TableWarning(warning.kind, warning.about) for warning in posted.warnings),
+        step=None if posted.step is None else Step(**posted.step.model_dump()),
     )
     complaint = table_complaint(table)
     if complaint is not None:
@@ -157,25 +157,25 @@ def _table(given: LayerTableIn) -> LayerTable:
     return table
 
 
-def _layer(given: LayerIn, position: int) -> Layer:
+def _layer(posted: LayerIn, position: int) -> Layer:
     where = f"layer_table.layers[{position}]"
-    if given.index not in (None, position):
+    if posted.index not in (None, position):
         raise SchemaError(
-            f"{where}: index is {given.index}, but rows count from 0, so it must be {position}."
+            f"{where}: index is {posted.index}, but rows count from 0, so it must be {position}."
         )
-    if given.inputs is not None and any(source >= position for source in given.inputs):
-        raise SchemaError(f"{where}: inputs names row {max(given.inputs)}, which does not run before it.")
-    if (given.kind is not None) != (given.type == "activation"):
-        raise SchemaError(f"{where}: an activation has a kind, and nothing else has; type is {given.type}.")
-    if given.parameters is None and OPERATOR_TYPES[given.type].weights:
-        raise SchemaError(f"{where}: parameters is missing. Give how many the {given.type} trains, or 0.")
+    if posted.inputs is not None and any(source >= position for source in posted.inputs):
+        raise SchemaError(f"{where}: inputs names row {max(posted.inputs)}, which does not run before it.")
+    if (posted.kind is not None) != (posted.type == "activation"):
+        raise SchemaError(f"{where}: an activation has a kind, and nothing else has; type is {posted.type}.")
+    if posted.parameters is None and OPERATOR_TYPES[posted.type].weights:
+        raise SchemaError(f"{where}: parameters is missing. Give how many the {posted.type} trains, or 0.")
     layer = Layer(
         index=position,
-        inputs=None if given.inputs is None else tuple(given.inputs),
-        parameters=given.parameters or 0,
-        **{name: getattr(given, name) for name in _AS_SENT},
+        inputs=None if posted.inputs is None else tuple(posted.inputs),
+        parameters=posted.parameters or 0,
+        **{name: getattr(posted, name) for name in _AS_SENT},
     )
     complaint = layer_complaint(layer)
     if complaint:
-        raise SchemaError(f"{where}: {given.type} {given.name!r}: {complaint}.")
+        raise SchemaError(f"{where}: {posted.type} {posted.name!r}: {complaint}.")
     return layer

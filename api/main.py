@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from pydantic_core import from_json
 from starlette.middleware.cors import CORSMiddleware
 
 from api import observability, pages
@@ -122,7 +123,7 @@ def _examples(app: FastAPI) -> Examples:
         **{operation: of(*answering) for operation, answering in advice.ANSWERING.items()},
         "create_calibration": partial(calibrations.example, app.state),
         "create_cnn": cnns.example,
-        "get_cnn": catalogue.cnn_example,
+        "get_cnn": lambda: from_json(catalogue.cnn_in_json("lenet5")),
         "get_readiness": partial(health.ready, app.state),
         **{name: partial(dict, shown) for name, shown in measurements.EXAMPLES.items()},
         "get_health": lambda: health.ALIVE,

@@ -17,6 +17,7 @@ from pydantic.json_schema import models_json_schema
 
 from api.problems import PROBLEM_JSON, TITLES, Problem
 from api.questions import (
+    EXAMPLES,
     CalibrationQuestion,
     CheckQuestion,
     CnnQuestion,
@@ -124,7 +125,7 @@ def question_body(model: type[CnnQuestion]) -> dict[str, Any]:
     ref = {"$ref": _REF.format(model=model.__name__)}
     examples = {
         name: {"summary": name.replace("_", " "), "value": example}
-        for name, example in model.examples.items()
+        for name, example in EXAMPLES[model.__name__].items()
     }
     content = {"application/json": {"schema": ref, "examples": examples}}
     return {"required": True, "content": content}
@@ -162,7 +163,7 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
                             "description": "As the client has it (If-None-Match)"
                         }
                     name = operation["operationId"]
-                    shown = examples[name]() if name in examples else _asked(app, routes[name])
+                    shown = examples[name]() if name in examples else _own_example(app, routes[name])
                     _add_example(operation, shown)
             app.openapi_schema = made
         return app.openapi_schema
@@ -186,7 +187,7 @@ def _add_words(schemas: dict[str, Any]) -> None:
                         kind.setdefault("enum", list(words[name]))
 
 
-def _asked(app: FastAPI, route: APIRoute) -> Any:
+def _own_example(app: FastAPI, route: APIRoute) -> Any:
     """What a route of the catalogue answers to its own examples of parameters; of a list, its first entries."""
     scope = {
         "type": "http",
@@ -196,22 +197,24 @@ def _asked(app: FastAPI, route: APIRoute) -> Any:
         "query_string": b"",
         "app": app,
     }
-    given: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         field.name: (field.field_info.examples or [None])[0] for field in route.dependant.path_params
     }
     if route.dependant.request_param_name:
-        given[route.dependant.request_param_name] = Request(scope)
-    found = jsonable_encoder(asyncio.run(route.endpoint(**given)))
-    return found[:_MOST_SHOWN] if isinstance(found, list) else found
+        parameters[route.dependant.request_param_name] = Request(scope)
+    answer = jsonable_encoder(asyncio.run(route.endpoint(**parameters)))
+    return answer[:_MOST_SHOWN] if isinstance(answer, list) else answer
 
 
 def _add_example(operation: dict[str, Any], shown: Any) -> None:
     """Show what an operation answers; of a question, what its first example is answered with."""
-    asked = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("examples")
-    name = next(iter(asked)) if asked else "answer"
+    questions = (
+        operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("examples")
+    )
+    name = next(iter(questions)) if questions else "answer"
     status = next(code for code in operation["responses"] if code.startswith("2"))
     content = next(iter(operation["responses"][status]["content"].values()))
-    summary = {"summary": f"to {name.replace('_', ' ')}"} if asked else {}
+    summary = {"summary": f"to {name.replace('_', ' ')}"} if questions else {}
     content["examples"] = {name: summary | {"value": shown}}
 
 
@@ -222,7 +225,7 @@ def _add_refusals(operation: dict[str, Any]) -> None:
     codes |= {404, 422} if operation.get("parameters") else set()
     codes |= {404} if "requestBody" in operation else set()
     codes |= {401, 403} if operation.get("security") else set()
-    for code in sorted(codes | {int(known) for known in operation["responses"] if known in ("404", "422")}):
+    for code in sorted(codes | {int(code) for code in operation["responses"] if code in ("404", "422")}):
         operation["responses"][str(code)] = {
             "description": TITLES[code],
             "content": {PROBLEM_JSON: {"schema": {"$ref": _REF.format(model="Problem")}}},

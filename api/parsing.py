@@ -13,12 +13,7 @@ from pydantic_core import from_json, to_json
 from api.bodies import LARGER_TABLES, read_body
 from api.caching import accepts_gzip, file_response
 from api.problems import InvalidFieldsError
-from api.questions import (
-    MAX_COLUMN_ROWS,
-    CnnQuestion,
-    check_runs,
-    core_question,
-)
+from api.questions import EXAMPLES, MAX_COLUMN_ROWS, CnnQuestion, check_runs, core_question
 from api.serving import ServingState, client_of, serving_of
 from api.store.uploads import parsed_json, rows_of, table_sent
 from predictor.answers.question import Question
@@ -84,7 +79,7 @@ def _from_body(
 
 def first_example(kind: type[CnnQuestion]) -> bytes:
     """The first example of a question, as it is posted."""
-    return to_json(next(iter(kind.examples.values())))
+    return to_json(next(iter(EXAMPLES[kind.__name__].values())))
 
 
 def example_answer(kind: type[Q], answer: Answering[Q], serving: ServingState) -> Any:

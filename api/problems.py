@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
 from api.bodies import LARGER_TABLES
+from api.store.uploads import shortened
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan
 from predictor.errors import (
@@ -259,7 +260,7 @@ def _detail(error: Mapping[str, Any]) -> str:
     value = error.get("input")
     is_scalar = isinstance(value, bool | int | float) or (isinstance(value, str) and value)
     if is_scalar and repr(value) not in said:
-        said = f"{said}; given: {_short(value)}"
+        said = f"{said}; given: {shortened(value)}"
     step = _NEXT_STEPS.get((str((_location(error) or ("",))[-1]), error["type"]))
     return _printable(f"{said}; {step}" if step else said)
 
@@ -288,14 +289,6 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from _models(part)
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # a number of thousands of digits
-        return "a number too large to write"
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _printable(text: str) -> str:

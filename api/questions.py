@@ -4,8 +4,10 @@ Options are those that the core's `Question` and `Plan` declare: a new one is ta
 every product of fields far below the largest float, so that no huge number becomes infinity on the way.
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -64,6 +66,11 @@ _RUN = 100  # correcting the times of a GPU by a run of the CNN takes as long as
 LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
 
+EXAMPLES: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("question_examples.json").read_text(encoding="utf-8")
+)
+"""By class of a question, then by name, what the OpenAPI document shows."""
+
 _LONGEST_TEXT = 60
 
 _Cell = Annotated[str, Field(max_length=100_000)] | int | float | bool | None
@@ -74,9 +81,9 @@ _MeasurementColumns = Annotated[
 ]  # cells are checked with their rows: a type for each would name a million wrong ones
 
 
-def is_served(known: Option) -> bool:
+def is_served(option: Option) -> bool:
     """Whether a service takes an option; of those that name files it opens none."""
-    return known.remote and known.kind != "file"
+    return option.remote and option.kind != "file"
 
 
 def _form_of(value: object) -> str | None:
@@ -99,7 +106,7 @@ def _no_dust(value: float) -> float:
     return value
 
 
-def _or_text(number: Any, known: Option) -> Any:
+def _or_text(number: Any, option: Option) -> Any:
     """Numbers of hours or US$, or a text that the core reads: ``2d``, ``$100``."""
 
     def read(value: object) -> object:
@@ -108,7 +115,7 @@ def _or_text(number: Any, known: Option) -> Any:
         if not 1 <= len(value) <= _LONGEST_TEXT:
             raise ValueError(f"Give a number, or a text of 1 to {_LONGEST_TEXT} characters")
         try:
-            return known.checked(value)
+            return option.checked(value)
         except EpochcastError as error:
             raise ValueError(str(error)) from None
 
@@ -117,32 +124,32 @@ def _or_text(number: Any, known: Option) -> Any:
     return Annotated[number, BeforeValidator(read), WithJsonSchema({"anyOf": [schema, text]})]
 
 
-def _type_of(known: Option) -> Any:
+def _type_of(option: Option) -> Any:
     """The type of an option's values, None not counted."""
-    if known.kind == "whole":
-        return Annotated[int, Field(ge=int(known.low), le=int(known.high))]
-    if known.kind in ("number", "hours", "usd"):
-        high = min(known.high, LARGEST)
-        if known.default is not None:  # such as minutes, which may be 0
-            return Annotated[float, Field(ge=known.low, le=high)]
-        least = Field(ge=0, le=high) if known.free else Field(gt=0, le=high)
+    if option.kind == "whole":
+        return Annotated[int, Field(ge=int(option.low), le=int(option.high))]
+    if option.kind in ("number", "hours", "usd"):
+        high = min(option.high, LARGEST)
+        if option.default is not None:  # such as minutes, which may be 0
+            return Annotated[float, Field(ge=option.low, le=high)]
+        least = Field(ge=0, le=high) if option.free else Field(gt=0, le=high)
         number = Annotated[float, least, AfterValidator(_no_dust)]
-        return number if known.kind == "number" else _or_text(number, known)
-    if known.kind == "choice":
-        return Literal[known.choices]
-    if known.kind == "anchors":
+        return number if option.kind == "number" else _or_text(number, option)
+    if option.kind == "choice":
+        return Literal[option.choices]
+    if option.kind == "anchors":
         return Annotated[list[AnchorIn], Field(max_length=MAX_ANCHORS)]
-    return {"word": Name, "flag": bool}[known.kind]
+    return {"word": Name, "flag": bool}[option.kind]
 
 
-def _field_of(known: Option, *, needed: bool = False) -> tuple[Any, Any]:
+def _field_of(option: Option, *, needed: bool = False) -> tuple[Any, Any]:
     """An option as a field of a model."""
-    kind = _type_of(known)
+    kind = _type_of(option)
     if needed:
-        return kind, Field(description=known.help)
-    usual = f" Null: {known.usual}." if known.usual else ""
-    default = list(known.default) if isinstance(known.default, tuple) else known.default
-    return kind | None if default is None else kind, Field(default, description=known.help + usual)
+        return kind, Field(description=option.help)
+    usual = f" Null: {option.usual}." if option.usual else ""
+    default = list(option.default) if isinstance(option.default, tuple) else option.default
+    return kind | None if default is None else kind, Field(default, description=option.help + usual)
 
 
 def _with_options(
@@ -185,7 +192,7 @@ _BatchSizes = Annotated[
 
 
 def _with_examples(schema: dict[str, Any], kind: type[Any]) -> None:
-    schema["examples"] = [*kind.examples.values()]
+    schema["examples"] = [*EXAMPLES[kind.__name__].values()]
 
 
 class CnnQuestion(BaseModel):
@@ -196,9 +203,6 @@ class CnnQuestion(BaseModel):
     layer_table: LayerTableIn | None = Field(
         None, description="A CNN of your own, instead of `cnn`; `POST /v1/cnns` makes it from an ONNX file."
     )
-    examples: ClassVar[dict[str, Any]] = {}
-    """By name, what the OpenAPI document shows."""
-
     answer: ClassVar[str] = "predict"
     """What it asks for, a word of `predictor.answers.options.ANSWERS`."""
 
@@ -246,23 +250,6 @@ _MemoryFormat: Any = Literal[MEMORY_FORMATS]
 class PredictionQuestion(_Predicted):
     """One CNN on many GPUs, at many batch sizes, precisions and memory formats."""
 
-    examples: ClassVar[dict[str, Any]] = {
-        "two_gpus": {
-            "cnn": "resnet50",
-            "gpus": ["T4", "H200"],
-            "batch_sizes": [32, 64],
-            "data_set": "imagenet",
-        },
-        "all_gpus_as_columns": {
-            "cnn": "vgg16",
-            "gpus": ["all"],
-            "batch_sizes": [64],
-            "precisions": ["fp32", "amp_bf16"],
-            "memory_formats": ["nchw", "channels_last"],
-            "form": "columns",
-        },
-    }
-
     gpus: _Gpus = Field(
         description="Names as drivers and people write them; `all` is every GPU that has the precision."
     )
@@ -280,15 +267,6 @@ class PredictionQuestion(_Predicted):
 class ExplanationQuestion(_Explained):
     """What the time of one CNN in one mode is made of, on one GPU or a few."""
 
-    examples: ClassVar[dict[str, Any]] = {
-        "one_gpu": {
-            "cnn": "resnet50",
-            "gpus": ["H200"],
-            "batch_sizes": [1, 4, 16, 64, 256],
-            "data_set": "imagenet",
-            "precision": "tf32",
-        },
-    }
     batch_sizes: _BatchSizes
     answer: ClassVar[str] = "explain"
 
@@ -300,17 +278,6 @@ _Positive = Annotated[float, Field(gt=0, le=LARGEST), AfterValidator(_no_dust)]
 
 class CheckQuestion(_Checked):
     """Whether the speed of one training is normal; give exactly one of the three times."""
-
-    examples: ClassVar[dict[str, Any]] = {
-        "a_slow_loader": {
-            "cnn": "resnet50",
-            "gpus": ["H200"],
-            "batch_sizes": [256],
-            "data_set": "imagenet",
-            "epochs": 90,
-            "images_per_s": 700,
-        },
-    }
 
     gpus: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field(description="The one that trains.")
     batch_sizes: _BatchSize = Field(description="Images of an iteration, on all GPUs.")
@@ -349,10 +316,6 @@ class ChangedCnn(BaseModel):
 class DifferenceQuestion(_Checked):
     """What a change from one CNN to another costs, on a few GPUs at given batch sizes."""
 
-    examples: ClassVar[dict[str, Any]] = {
-        "batch_norms": {"cnn": "vgg16", "after": {"cnn": "vgg16_bn"}, "gpus": ["T4"], "batch_sizes": [64]}
-    }
-
     after: ChangedCnn
     gpus: _FewGpus = Field(description="Names as drivers and people write them.")
     batch_sizes: _BatchSizes
@@ -365,24 +328,6 @@ class DifferenceQuestion(_Checked):
 
 class CalibrationQuestion(PredictionQuestion):
     """As for predictions, with measurements to answer from: `measurements`, or `stored` ones."""
-
-    examples: ClassVar[dict[str, Any]] = {
-        "own_rows": {
-            "cnn": "resnet50",
-            "batch_sizes": [32],
-            "measurements": [
-                {
-                    "gpu": "L40S",
-                    "cnn": "resnet50",
-                    "image_size": 224,
-                    "batch_size": 64,
-                    "precision": "tf32",
-                    "iteration_time_ms": 190.5,
-                }
-            ],
-        },
-        "stored_rows": {"cnn": "resnet50", "batch_sizes": [32, 64], "stored": {"gpu": "L40S"}},
-    }
 
     most_keys: ClassVar[int] = 400_000
 
@@ -408,15 +353,6 @@ class CalibrationQuestion(PredictionQuestion):
 class ComparisonQuestion(_Compared):
     """Which GPU to rent for training one CNN."""
 
-    examples: ClassVar[dict[str, Any]] = {
-        "within_a_budget": {
-            "cnn": "resnet50",
-            "batch_sizes": [32, 64, 128],
-            "data_set": "imagenet",
-            "epochs": 90,
-            "budget_usd": 400,
-        },
-    }
     answer: ClassVar[str] = "compare"
 
     gpus: _Gpus | None = Field(None, description="Every GPU on offer if null.")
@@ -425,16 +361,6 @@ class ComparisonQuestion(_Compared):
 class MemoryPlanQuestion(_Compared):
     """The cheapest way to train one CNN at one mini-batch in the memory of a few GPUs."""
 
-    examples: ClassVar[dict[str, Any]] = {
-        "eight_gib": {
-            "cnn": "resnet50",
-            "gpus": ["L4"],
-            "batch_sizes": [256],
-            "data_set": "imagenet",
-            "epochs": 90,
-            "memory_gib": 8,
-        },
-    }
     answer: ClassVar[str] = "compare"
 
     gpus: _FewGpus = Field(description="Names as drivers and people write them.")
@@ -478,8 +404,8 @@ def core_question(posted: CnnQuestion, gpus: object, served: Model, offers: Sequ
 def _cnn_of(posted: CnnQuestion) -> str | LayerTable:
     """The CNN, by its name in the zoo or as layers; a name is never a path, which the core would take."""
     if (posted.cnn is None) == (posted.layer_table is None):
-        given = "no CNN is" if posted.cnn is None else "cnn and layer_table are"
-        raise SchemaError(f"{given} given. Give one CNN: as cnn (a name) or as layer_table.").about("cnn")
+        named = "no CNN is" if posted.cnn is None else "cnn and layer_table are"
+        raise SchemaError(f"{named} given. Give one CNN: as cnn (a name) or as layer_table.").about("cnn")
     if posted.layer_table is not None:
         return inline_table(posted.layer_table)
     if name_and_size(str(posted.cnn))[0] not in ZOO:
@@ -500,21 +426,21 @@ def check_work(question: Question, gpus: float, modes: int = 1, *, rows: int = 0
     layers that were not measured are searched for among those that were. Runs of the CNN correct each GPU; each of
     their GPUs is predicted at each of their batch sizes.
     """
-    known, sizes = question.measurements, len(question.batch_sizes or SEARCHED)
-    own = known if isinstance(known, OwnMeasurements) else None
+    sizes = len(question.batch_sizes or SEARCHED)
+    own = question.measurements if isinstance(question.measurements, OwnMeasurements) else None
     model = own.model if own else load_model(question.model)
     table = ResolvedQuestion.of(question).tables[0]
     layers = len(counted_operators(table)[0])
-    runs = [(each["gpu"], each["batch_size"]) for each in question.anchors if not isinstance(each, Anchor)]
+    runs = [(run["gpu"], run["batch_size"]) for run in question.anchors if not isinstance(run, Anchor)]
     runs += own.runs_of(table) if own else []
-    places = len({gpu for gpu, _ in runs}) * len({size for _, size in runs})
+    run_times = len({gpu for gpu, _ in runs}) * len({size for _, size in runs})
     measured = min(gpus, model.layers.n_gpus())
-    times = gpus * sizes + measured * _MEASURED + places
+    times = gpus * sizes + measured * _MEASURED + run_times
     work = layers * modes * repeats * times + rows * _ROW + len(runs) * _RUN * gpus * modes * repeats
     if work > MOST_WORK:
-        known_runs = f" corrected by {len(runs):,} runs" if runs else ""
+        corrections = f" corrected by {len(runs):,} runs" if runs else ""
         raise OutOfRangeError(
-            f"{layers:,} different layers x {gpus:,.0f} GPUs x {modes} modes x {sizes:,} batch sizes{known_runs} are "
+            f"{layers:,} different layers x {gpus:,.0f} GPUs x {modes} modes x {sizes:,} batch sizes{corrections} are "
             f"too much work for one answer ({work / MOST_WORK:.1f} times the bound). Ask in several parts: fewer GPUs, "
             f"precisions{', runs' if runs else ''} or batch sizes."
         )

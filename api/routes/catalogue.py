@@ -1,6 +1,7 @@
 """What a question may name: GPUs, offers, CNNs, data sets; and the model that answers. All of it is read once."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
 from math import isfinite
 from typing import Annotated, Any
@@ -8,20 +9,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
-from pydantic_core import from_json
 
 from api.caching import KeptRoute
 from api.problems import only_known_parameters
-from api.questions import (
-    LISTED,
-    CheckQuestion,
-    ComparisonQuestion,
-    DifferenceQuestion,
-    ExplanationQuestion,
-    MemoryPlanQuestion,
-    PredictionQuestion,
-    is_served,
-)
+from api.questions import LISTED, is_served
 from api.serving import ServingState, client_of, serving_of
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
@@ -43,13 +34,9 @@ router = APIRouter(
 _Name = Annotated[str, Query(min_length=1, max_length=200)]
 
 _ANSWERS = {
-    "predictions": PredictionQuestion.answer,
-    "comparisons": ComparisonQuestion.answer,
-    "explanations": ExplanationQuestion.answer,
-    "checks": CheckQuestion.answer,
-    "memory_plans": MemoryPlanQuestion.answer,
-    "differences": DifferenceQuestion.answer,
-}
+    "predictions": "predict", "comparisons": "compare", "explanations": "explain", "checks": "predict",
+    "memory_plans": "compare", "differences": "predict",
+}  # fmt: skip
 _NEEDS = {"method": {name: "anchors" for name, entry in PREDICTORS.items() if entry.needs_runs}}
 
 
@@ -133,18 +120,17 @@ async def gpus(
 @router.get("/gpus/{name}", operation_id="get_gpu", summary="One GPU, by any of its names")
 async def gpu(request: Request, name: Annotated[str, Path(examples=["T4"])]) -> KnownGpu:
     """All that is known of it, with its sources."""
-    [found] = _known_gpus([find_gpu(name[:200])], serving_of(request))
-    return found
+    return _known_gpus([find_gpu(name[:200])], serving_of(request))[0]
 
 
 @router.get("/offers", operation_id="list_offers", summary="What GPUs cost to rent")
 async def offers(request: Request, gpu: _Name | None = None, historic: bool = False) -> list[Offer]:
     """Offers, cheapest machine first; historic ones only if asked for."""
-    wanted = None if gpu is None else find_gpu(gpu).name
+    gpus = None if gpu is None else (find_gpu(gpu).name,)
     chosen = [
         offer
         for offer in serving_of(request).offers
-        if (historic or not offer.historic) and wanted in (None, offer.gpu)
+        if (historic or not offer.historic) and (gpus is None or offer.gpu in gpus)
     ]
     return sorted(chosen, key=lambda offer: offer.usd_per_hour)
 
@@ -165,7 +151,7 @@ async def cnn(
 ) -> Response:
     """Its layer table at an image size; the usual one by default."""
     queue = serving_of(request).model_queue
-    content = await queue.run(client_of(request), _cnn_in_json, name[:200], image_size)
+    content = await queue.run(client_of(request), cnn_in_json, name[:200], image_size)
     return Response(content, media_type="application/json")
 
 
@@ -214,44 +200,34 @@ def _known_gpus(gpus: Sequence[Gpu], serving: ServingState) -> list[KnownGpu]:
     ]
 
 
-def cnn_example() -> Any:
-    """What one of the zoo's CNNs is answered with."""
-    return from_json(_cnn_in_json("lenet5", None))
-
-
-def _cnn_in_json(name: str, image_size: int | None) -> bytes:
+def cnn_in_json(name: str, image_size: int | None = None) -> bytes:
+    """A CNN of the zoo as `get_cnn` answers it."""
     table = zoo_cnn(name, image_size)
-    found = CnnLayers(
+    answer = CnnLayers(
         cnn=table.cnn,
         image_size=table.image_size,
         parameters=table.parameters,
         training_flops_per_image=cnn_flops(table, 1),
         layers=list(table.layers),
     )
-    return found.model_dump_json().encode()
+    return answer.model_dump_json().encode()
 
 
 @cache
 def _known_options() -> list[KnownOption]:
     declared = {**options_of(Question), **options_of(Plan)}
-    return [
-        KnownOption(
-            name=option.name,
-            kind=option.kind,
-            help=option.help,
-            default=list(option.default) if isinstance(option.default, tuple) else option.default,
-            usual=option.usual,
-            panel=option.panel,
-            choices=option.choices,
-            needs=_NEEDS.get(option.name, {}),
-            low=option.low,
-            high=option.high if isfinite(option.high) else None,
-            answers=tuple(path for path, answer in _ANSWERS.items() if answer in option.answers),
-            listed=LISTED.get(option.name),
-        )
-        for option in declared.values()
+    own = {
+        name: {
+            "default": list(option.default) if isinstance(option.default, tuple) else option.default,
+            "needs": _NEEDS.get(name, {}),
+            "high": option.high if isfinite(option.high) else None,
+            "answers": tuple(path for path, answer in _ANSWERS.items() if answer in option.answers),
+            "listed": LISTED.get(name),
+        }
+        for name, option in declared.items()
         if is_served(option)
-    ]
+    }
+    return [KnownOption.model_validate({**asdict(declared[name]), **fields}) for name, fields in own.items()]
 
 
 @cache

@@ -21,7 +21,7 @@ from api.bodies import read_body
 from api.caching import File, file_response
 from api.serving import client_of, serving_of
 from api.store.keys import ApiKey, find_key
-from api.store.measurements import Deletion, Page, Receipt, Stored, delete_upload, find_rows, store_rows
+from api.store.measurements import Deletion, Page, Stored, UploadReceipt, delete_upload, find_rows, store_rows
 from api.store.uploads import Table, csv_table, is_formula, json_table, rows_of
 from predictor.errors import DataError
 from predictor.measurements.schema import COLUMNS
@@ -67,12 +67,14 @@ def _store_of(request: Request) -> Engine:
 
 
 async def _uploader(
-    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
 ) -> ApiKey:
     """Find the key of a request that writes; HTTPException 401 where there is none, 403 where it was revoked."""
-    key = None if given is None else await run_in_threadpool(find_key, _store_of(request), given.credentials)
+    key = None
+    if credentials is not None:
+        key = await run_in_threadpool(find_key, _store_of(request), credentials.credentials)
     if key is None:
-        problem = "no API key is given" if given is None else "this API key is not known"
+        problem = "no API key is given" if credentials is None else "this API key is not known"
         raise HTTPException(
             401,
             f"{problem}. Send 'Authorization: Bearer KEY'; the operator of the service makes keys: "
@@ -83,17 +85,6 @@ async def _uploader(
         raise HTTPException(403, f"the API key of {key.name!r} {key.problem}. The operator makes another.")
     request.state.api_key = key.name
     return key
-
-
-class UploadReceipt(BaseModel):
-    """What became of an upload. `ids` are its rows', in the order sent, new and known ones alike."""
-
-    upload: int = Field(
-        description="Number of this upload; `GET /v1/measurements?upload=7` shows its new rows."
-    )
-    stored: int = Field(description="Rows that were new, and are now committed.")
-    duplicates: int = Field(description="Rows that were there already, or come twice in this upload.")
-    ids: list[int]
 
 
 class Filters(BaseModel):
@@ -125,7 +116,6 @@ class Filters(BaseModel):
 @router.post(
     "",
     status_code=201,
-    response_model=UploadReceipt,
     summary="Upload measurements",
     operation_id="create_measurements",
     openapi_extra={
@@ -156,7 +146,7 @@ class Filters(BaseModel):
         },
     },
 )
-async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> Receipt:
+async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> UploadReceipt:
     """Store rows of the measurement table, CSV or JSON, gzipped if you like; all of them or none.
 
     A row that is there already is not stored again, also if another key sent it. Answered when committed.
@@ -220,15 +210,15 @@ async def delete(
         raise HTTPException(404, str(error)) from None
 
 
-def _store(store: Engine, form: Callable[[bytes], Table], body: bytes, key_id: int) -> Receipt:
+def _store(store: Engine, form: Callable[[bytes], Table], body: bytes, key_id: int) -> UploadReceipt:
     return store_rows(store, rows_of(form(body))[1], key_id)
 
 
 def _next(request: Request, page: Page) -> str | None:
     if not page.more:
         return None
-    given = {**request.query_params, "after": page.rows[-1].id}
-    return f"{request.url.path}?{urlencode(given)}"
+    parameters = {**request.query_params, "after": page.rows[-1].id}
+    return f"{request.url.path}?{urlencode(parameters)}"
 
 
 def _as_json(rows: Sequence[Stored], following: str | None) -> File:

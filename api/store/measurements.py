@@ -10,8 +10,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import Field
 from sqlalchemy import Connection, Engine, Select, and_, delete, func, insert, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -36,12 +37,16 @@ _INSERTS: dict[str, Callable[[Any], Any]] = {"sqlite": sqlite.insert, "postgresq
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """What became of an upload: its number, and each row's, in the order sent; `stored` of them were new."""
+class UploadReceipt:
+    """What became of an upload. `ids` are its rows', in the order sent, new and known ones alike."""
 
-    upload: int
-    stored: int
-    duplicates: int
+    upload: Annotated[
+        int, Field(description="Number of this upload; `GET /v1/measurements?upload=7` shows its new rows.")
+    ]
+    stored: Annotated[int, Field(description="Rows that were new, and are now committed.")]
+    duplicates: Annotated[
+        int, Field(description="Rows that were there already, or come twice in this upload.")
+    ]
     ids: list[int]
 
 
@@ -57,8 +62,8 @@ class Stored:
 
     def row(self) -> dict[str, Any]:
         """The measurement's own columns; what is unknown is left out."""
-        found: dict[str, Any] = json.loads(self.content)
-        return found
+        columns: dict[str, Any] = json.loads(self.content)
+        return columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class Page:
     more: bool
 
 
-def store_rows(engine: Engine, rows: Sequence[Row], key_id: int) -> Receipt:
+def store_rows(engine: Engine, rows: Sequence[Row], key_id: int) -> UploadReceipt:
     """Store an upload, all of it or nothing; when this returns, it is committed.
 
     Rows that are there already, or come twice, are stored once and counted as duplicates.
@@ -86,7 +91,7 @@ def store_rows(engine: Engine, rows: Sequence[Row], key_id: int) -> Receipt:
         if again:
             connection.execute(insert(repeats), again)
         connection.execute(uploads.update().where(uploads.c.id == upload).values(n_stored=stored))
-    return Receipt(upload, stored, len(rows) - stored, [ids[row.sha256][0] for row in rows])
+    return UploadReceipt(upload, stored, len(rows) - stored, [ids[row.sha256][0] for row in rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +162,11 @@ def find_rows(
     `filters` maps names of `FILTERS` to the value that rows must have; SchemaError for another name. The row that
     passes `max_bytes` ends the page: some rows are large.
     """
-    asked = _query(filters).where(measurements.c.id > after).limit(limit + 1)
+    query = _query(filters).where(measurements.c.id > after).limit(limit + 1)
     rows: list[Stored] = []
     size = 0
     with reading(engine) as connection:
-        for row in connection.execution_options(yield_per=200).execute(asked):
+        for row in connection.execution_options(yield_per=200).execute(query):
             if len(rows) == limit or size > max_bytes:
                 return Page(rows, more=True)
             rows.append(Stored(*row))
@@ -230,9 +235,9 @@ def _insert(connection: Connection, rows: Sequence[Row], upload: int) -> None:
 def _ids(connection: Connection, rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
     """Number of each row and of the upload that brought it, by its hash."""
     m = measurements.c
-    found: dict[str, tuple[int, int]] = {}
+    numbers: dict[str, tuple[int, int]] = {}
     for start in range(0, len(rows), _CHUNK):
         hashes = [row.sha256 for row in rows[start : start + _CHUNK]]
         query = select(m.content_sha256, m.id, m.upload_id).where(m.content_sha256.in_(hashes))
-        found |= {sha256: (id_, upload) for sha256, id_, upload in connection.execute(query)}
-    return found
+        numbers |= {sha256: (id_, upload) for sha256, id_, upload in connection.execute(query)}
+    return numbers

@@ -230,7 +230,10 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def shortened(value: object) -> str:
     """Quote what was sent, at most 80 characters of it, for an error message."""
-    text = repr(value) if isinstance(value, str) else str(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a number of thousands of digits
+        return "a number too large to write"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
