@@ -50,11 +50,11 @@ async def read_body(request: Request, limit: int, next_step: str = "") -> bytes:
 
 def _unpacked(packed: bytes, limit: int, next_step: str) -> bytes:
     unpacker, content = _Gzip(), bytearray()
-    for part in unpacker.unpacked(packed):
+    for chunk in unpacker.unpacked(packed):
         check_stop()
-        if len(content) + len(part) > limit:
+        if len(content) + len(chunk) > limit:
             raise _too_large(limit, next_step)
-        content += part
+        content += chunk
     if not unpacker.complete:
         raise HTTPException(400, "the body is gzip that ends too early. Send it again.")
     return bytes(content)

@@ -108,8 +108,8 @@ def file_response(request: Request, file: File, more: Mapping[str, str] | None =
 
 def _has_already(headers: Headers, etag: str) -> bool:
     """Whether a client has what `etag` names (RFC 9110, 13.1.2: ETags compare weakly; `*` is any)."""
-    known = headers.get("if-none-match", "")
-    return known.strip() == "*" or _ETAG.findall(etag)[0] in _ETAG.findall(known)
+    etags = headers.get("if-none-match", "")
+    return etags.strip() == "*" or _ETAG.findall(etag)[0] in _ETAG.findall(etags)
 
 
 def accepts_gzip(headers: Headers) -> bool:

@@ -96,11 +96,11 @@ def _main(name: str, image_size: int, cpu_s: int) -> int:
         _check_nodes(content, name)
         table = from_onnx(f"{name}.onnx", image_size or None, content)
     except (EpochcastError, MemoryError, RecursionError) as error:
-        said = (
+        message = (
             str(error) if isinstance(error, EpochcastError) else f"{name} is too large or too deep to read."
         )
         option = getattr(error, "option", None) or "onnx"
-        sys.stderr.write(f"\x1e{type(error).__name__}\x1f{option}\x1f{said}")
+        sys.stderr.write(f"\x1e{type(error).__name__}\x1f{option}\x1f{message}")
         return _REFUSED
     sys.stdout.write(json.dumps(asdict(table)))
     return 0
@@ -116,7 +116,7 @@ def _check_nodes(content: bytes, name: str) -> None:
     except DecodeError:
         return
     functions = {(function.domain, function.name): function.node for function in model.functions}
-    known: dict[tuple[str, str], int] = {}
+    unfolded_counts: dict[tuple[str, str], int] = {}
 
     def unfolded(nodes: Any, above: tuple[tuple[str, str], ...] = ()) -> int:
         total = 0
@@ -124,10 +124,10 @@ def _check_nodes(content: bytes, name: str) -> None:
             called = (node.domain, node.op_type)
             if called in above:
                 raise SchemaError(f"{name} has a function that calls itself: {node.op_type[:80]!r}.")
-            if called in functions and called not in known:
-                known[called] = unfolded(functions[called], (*above, called))
+            if called in functions and called not in unfolded_counts:
+                unfolded_counts[called] = unfolded(functions[called], (*above, called))
             inner = [attribute.g.node for attribute in node.attribute if attribute.HasField("g")]
-            total += known.get(called, 1) + sum(unfolded(nodes, above) for nodes in inner)
+            total += unfolded_counts.get(called, 1) + sum(unfolded(nodes, above) for nodes in inner)
         return total
 
     if unfolded(model.graph.node) > _MOST_NODES:

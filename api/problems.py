@@ -146,8 +146,8 @@ class InvalidFieldsError(EpochcastError):
     """Fields of a request are wrong; `errors` names each, with what is wrong with it."""
 
     def __init__(self, errors: Sequence[Mapping[str, str]], count: int = 1) -> None:
-        first, others = errors[0], max(count, len(errors)) - 1
-        more = f" (and {others} more)" if others else ""
+        first, n_others = errors[0], max(count, len(errors)) - 1
+        more = f" (and {n_others} more)" if n_others else ""
         where = f"{first['field']}: " if first["field"] != _WHOLE else ""
         super().__init__(f"{where}{first['detail']}{more}")
         self.errors = [dict(error) for error in errors[:_MOST_ERRORS]]
@@ -157,11 +157,17 @@ class InvalidFieldsError(EpochcastError):
         cls, errors: Sequence[Mapping[str, Any]], count: int = 1, kind: type[BaseModel] | None = None
     ) -> "InvalidFieldsError":
         """From the errors of pydantic in a question of this kind, which may be the first of `count` errors."""
-        said: dict[str, list[str]] = {}
+        details_by_field: dict[str, list[str]] = {}
         for error in errors:
-            said.setdefault(_path(_location(error)), []).append(_detail(error) + _meant(error, kind))
+            details_by_field.setdefault(_path(_location(error)), []).append(
+                _detail(error) + _meant(error, kind)
+            )
         return cls(
-            [{"field": field, "detail": ", or: ".join(details)} for field, details in said.items()], count
+            [
+                {"field": field, "detail": ", or: ".join(details)}
+                for field, details in details_by_field.items()
+            ],
+            count,
         )
 
 
@@ -187,13 +193,13 @@ async def _epochcast_error(request: Request, error: Exception) -> Response:
         return problem(status, _NO_STORE, headers, error="StoreError")
     if isinstance(error, InvalidFieldsError):
         return problem(status, str(error), headers, error="SchemaError", errors=error.errors)
-    option, said = error.option if isinstance(error, EpochcastError) else None, str(error)
+    option, detail = error.option if isinstance(error, EpochcastError) else None, str(error)
     for words, here in _IN_REST:
-        said = said.replace(words, here)
+        detail = detail.replace(words, here)
     if request.method == "GET" and request.path_params and option not in request.query_params:
         option = None  # what a path names is no field
-    at_fault = {"errors": [{"field": option, "detail": said}]} if option and status < 500 else {}
-    return problem(status, said, headers, error=type(error).__name__, **at_fault)
+    at_fault = {"errors": [{"field": option, "detail": detail}]} if option and status < 500 else {}
+    return problem(status, detail, headers, error=type(error).__name__, **at_fault)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -212,8 +218,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         matching = [route for route in routes if route.matches({**request.scope})[0] is not Match.NONE]
         allowed = sorted({method for route in matching for method in route.methods or ()} - {"HEAD"})
-        taken = f"{path} takes {' and '.join(allowed)}, not {request.method[:20]}."
-        return problem(405, f"{taken} /docs shows what each path takes.", {"Allow": ", ".join(allowed)})
+        methods_taken = f"{path} takes {' and '.join(allowed)}, not {request.method[:20]}."
+        return problem(
+            405, f"{methods_taken} /docs shows what each path takes.", {"Allow": ", ".join(allowed)}
+        )
     return problem(error.status_code, str(error.detail), error.headers)
 
 
@@ -228,9 +236,9 @@ def _leaves(routes: Sequence[BaseRoute]) -> Iterator[Any]:
 
 async def only_known_parameters(request: Request) -> None:
     """Refuse query parameters that the route does not have, as a dependency of its router; InvalidFieldsError."""
-    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
-    valid = f"Valid: {', '.join(known)}." if known else "There are none here."
-    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    names = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    valid = f"Valid: {', '.join(names)}." if names else "There are none here."
+    unknown = [name for name in dict.fromkeys(request.query_params) if name not in names]
     if unknown:
         raise InvalidFieldsError(
             [{"field": name[:100], "detail": f"Extra inputs are not permitted. {valid}"} for name in unknown]
@@ -248,38 +256,38 @@ def _location(error: Mapping[str, Any]) -> tuple[object, ...]:
 def _path(location: Sequence[object]) -> str:
     """Write a place in a request as ``anchors[0].gpu``."""
     text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    for key in location:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
     return _printable(text) or _WHOLE
 
 
 def _detail(error: Mapping[str, Any]) -> str:
-    said = _GIVE.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
+    detail = _GIVE.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
     for words, plain in _PLAIN:
-        said = re.sub(words, plain, said)
+        detail = re.sub(words, plain, detail)
     value = error.get("input")
     is_scalar = isinstance(value, bool | int | float) or (isinstance(value, str) and value)
-    if is_scalar and repr(value) not in said:
-        said = f"{said}; given: {shortened(value)}"
+    if is_scalar and repr(value) not in detail:
+        detail = f"{detail}; given: {shortened(value)}"
     step = _NEXT_STEPS.get((str((_location(error) or ("",))[-1]), error["type"]))
-    return _printable(f"{said}; {step}" if step else said)
+    return _printable(f"{detail}; {step}" if step else detail)
 
 
 def _meant(error: Mapping[str, Any], kind: type[BaseModel] | None) -> str:
     """The fields nearest to an unknown name, or the route that takes it."""
-    known = _fields_at(kind, error["loc"]) if kind is not None and error["type"] == "extra_forbidden" else []
-    if known and error["loc"][-1] in options_of(Plan):
+    fields = _fields_at(kind, error["loc"]) if kind is not None and error["type"] == "extra_forbidden" else []
+    if fields and error["loc"][-1] in options_of(Plan):
         return ". POST /v1/comparisons takes it and answers for a whole training"
-    return f". Nearest: {nearest(str(error['loc'][-1])[:100], known)}" if known else ""
+    return f". Nearest: {nearest(str(error['loc'][-1])[:100], fields)}" if fields else ""
 
 
 def _fields_at(kind: type[BaseModel], location: Sequence[object]) -> list[str]:
     """Fields of the object, within a question, that holds a location's last name; none if it is no such object."""
     model: type[BaseModel] | None = kind
-    for part in location[:-1]:
-        if isinstance(part, int):
+    for key in location[:-1]:
+        if isinstance(key, int):
             continue
-        field = model.model_fields.get(str(part)) if model is not None else None
+        field = model.model_fields.get(str(key)) if model is not None else None
         model = None if field is None else next(_models(field.annotation), None)
     return [] if model is None else list(model.model_fields)
 
@@ -287,8 +295,8 @@ def _fields_at(kind: type[BaseModel], location: Sequence[object]) -> list[str]:
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    for part in get_args(annotation):
-        yield from _models(part)
+    for argument in get_args(annotation):
+        yield from _models(argument)
 
 
 def _printable(text: str) -> str:

@@ -86,14 +86,14 @@ def _comparison(posted: ComparisonQuestion, question: Question) -> bytes:
     budget or deadline follow those that hold both; what does not fit in memory comes last. `pareto` marks what nothing
     else beats in both time and cost. `verdict` says in a sentence and as data what to rent.
     """
-    asked = ResolvedQuestion.of(question)
-    gpus = len(asked.devices if posted.gpus else {offer.gpu for offer in asked.prices})
+    resolved = ResolvedQuestion.of(question)
+    gpus = len(resolved.devices if posted.gpus else {offer.gpu for offer in resolved.prices})
     check_work(question, gpus, repeats=2)  # its mode and the fastest; before measurements are fitted
     question = with_measurements(question, posted)
     check_work(question, gpus, repeats=2)  # and with their runs
-    found = compare(question, plan_of(posted))
-    about = {"verdict": found.verdict, "covers": found.scope, "left_out": asked.left_out}
-    return in_json(about | {"rows": found.rows})
+    comparison = compare(question, plan_of(posted))
+    about = {"verdict": comparison.verdict, "covers": comparison.scope, "left_out": resolved.left_out}
+    return in_json(about | {"rows": comparison.rows})
 
 
 @_route(
@@ -113,12 +113,12 @@ def _explanation(posted: ExplanationQuestion, question: Question) -> bytes:
     question = with_measurements(question, posted)
     _check_explained(question)
     explanations, scope = explain(question)
-    asked = ResolvedQuestion.of(question)
-    about = [{name: [getattr(each, name)] for name in SCOPE_COLUMNS} for each in explanations]
+    resolved = ResolvedQuestion.of(question)
+    about = [{name: [getattr(explanation, name)] for name in SCOPE_COLUMNS} for explanation in explanations]
     content = {
-        "covers": [scope_of(asked, asked.known.model, columns) for columns in about],
+        "covers": [scope_of(resolved, resolved.known.model, columns) for columns in about],
         "covers_together": scope,
-        "left_out": asked.left_out,
+        "left_out": resolved.left_out,
         "explanations": explanations,
     }
     return in_json(content)
@@ -161,11 +161,11 @@ def _difference(posted: DifferenceQuestion, question: Question) -> bytes:
     """
     offers = ResolvedQuestion.of(question).prices
     after = core_question(posted.changed, posted.gpus, load_model(question.model), offers)
-    for each in (question, after):
-        check_work(each, len(ResolvedQuestion.of(each).devices), 2)  # its rows and its time by class
+    for side in (question, after):
+        check_work(side, len(ResolvedQuestion.of(side).devices), 2)  # its rows and its time by class
     before = with_measurements(question, posted)
-    found = diff(before, replace(after, measurements=before.measurements))
-    return in_json({"differences": [{"sentence": each.sentence, **asdict(each)} for each in found]})
+    differences = diff(before, replace(after, measurements=before.measurements))
+    return in_json({"differences": [{"sentence": row.sentence, **asdict(row)} for row in differences]})
 
 
 @_route("/memory_plans", MemoryPlanQuestion, MemoryPlanAnswer, "create_memory_plan", "Make a training fit")

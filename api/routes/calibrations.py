@@ -35,7 +35,7 @@ router = APIRouter(prefix="/v1/calibrations", tags=["measurements"])
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Measurements:
     """The measurements to answer from, under a name that is the same for the same rows."""
 
     frame: pd.DataFrame
@@ -72,31 +72,31 @@ def _answer(body: bytes, state: Any) -> File:
     posted = question_of(body, CalibrationQuestion)
     serving: ServingState = state.serving
     snapshot = serving.model.snapshot
-    given = _stored(posted.stored, state.store) if posted.stored else _sent(posted.measurements)
-    gpus = posted.gpus or sorted(set(given.frame["gpu"]))
+    measurements = _stored(posted.stored, state.store) if posted.stored else _sent(posted.measurements)
+    gpus = posted.gpus or sorted(set(measurements.frame["gpu"]))
     question = core_question(posted, gpus, snapshot.model, serving.offers)
-    question = replace(question, measurements=_fitted(given, snapshot))
-    kinds = Counter(given.frame["kind"].fillna("target"))
-    measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": given.keys}
+    question = replace(question, measurements=_fitted(measurements, snapshot))
+    kinds = Counter(measurements.frame["kind"].fillna("target"))
+    measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": measurements.keys}
     content = predicted(posted, question, state.settings.max_rows) | {"measured": measured}
     return File(in_json(content)).with_gzip()
 
 
-def _fitted(given: _Given, snapshot: Snapshot) -> OwnMeasurements:
+def _fitted(measurements: _Measurements, snapshot: Snapshot) -> OwnMeasurements:
     """The measurements fitted on top of the served model, once for all questions about the same rows."""
-    fitted = snapshot.fits.get(given.name)
+    fitted = snapshot.fits.get(measurements.name)
     if fitted is None:
-        check_runs(given.frame)
-        fitted = snapshot.fits[given.name] = OwnMeasurements.of(given.frame, snapshot.model)
+        check_runs(measurements.frame)
+        fitted = snapshot.fits[measurements.name] = OwnMeasurements.of(measurements.frame, snapshot.model)
     return fitted
 
 
-def _sent(given: list[dict[str, Any]] | dict[str, list[Any]]) -> _Given:
-    frame, checked = rows_of(table_sent(given))
-    return _Given(frame, _name(sorted(row.sha256 for row in checked)), {})
+def _sent(rows: list[dict[str, Any]] | dict[str, list[Any]]) -> _Measurements:
+    frame, checked = rows_of(table_sent(rows))
+    return _Measurements(frame, _name(sorted(row.sha256 for row in checked)), {})
 
 
-def _stored(stored: StoredRows, store: Engine | None) -> _Given:
+def _stored(stored: StoredRows, store: Engine | None) -> _Measurements:
     if store is None:
         raise DataError(
             "this service runs without a measurement store. Send the measurements with the question."
@@ -112,7 +112,7 @@ def _stored(stored: StoredRows, store: Engine | None) -> _Given:
             f"no measurement of {filters['gpu']} is stored that fits. `GET /v1/measurements` shows what is."
         )
     keys = dict(Counter(row.key for row in page.rows))
-    return _Given(frame_of(page.rows), _name([row.content for row in page.rows]), keys)
+    return _Measurements(frame_of(page.rows), _name([row.content for row in page.rows]), keys)
 
 
 def _name(parts: Sequence[str]) -> str:

@@ -12,9 +12,9 @@ from api.caching import in_json
 from api.openapi import question_body
 from api.parsing import answered, with_measurements
 from api.questions import PredictionQuestion, check_work
-from predictor.answers.answer import COLUMNS, Answer, answer
+from predictor.answers.answer import COLUMNS, answer
 from predictor.answers.question import Question
-from predictor.answers.resolved import LeftOut, ResolvedQuestion, gpus_of, left_out_of
+from predictor.answers.resolved import ResolvedQuestion, gpus_of, left_out_of
 from predictor.errors import OutOfRangeError
 
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
@@ -50,45 +50,43 @@ def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> 
 
     OutOfRangeError if these are more than `max_rows` rows, or no GPU has any of the precisions.
     """
-    parts, left_out = _parts(posted, question)
-    gpus = sum(len(ResolvedQuestion.of(part).devices) for part in parts)
-    rows = len(question.batch_sizes or _SEARCHED) * gpus
-    if rows > max_rows:
+    precisions = [*dict.fromkeys(posted.precisions or (question.precision,))]
+    questions = _by_mode(posted, question, precisions)
+    gpus = sum(len(ResolvedQuestion.of(mode_question).devices) for mode_question in questions)
+    n_rows = len(question.batch_sizes or _SEARCHED) * gpus
+    if n_rows > max_rows:
         raise OutOfRangeError(
-            f"{rows:,} rows are asked for; at most {max_rows:,} are answered at once. Ask in several parts."
+            f"{n_rows:,} rows are asked for; at most {max_rows:,} are answered at once. Ask in several parts."
         )
-    check_work(question, gpus / len(parts), len(parts), rows=rows)
-    answers = [answer(part) for part in parts]
-    content = _rows(answers) if posted.form == "rows" else _columns(answers)
-    return {"covers": [part.scope for part in answers], "left_out": left_out, **content}
+    check_work(question, gpus / len(questions), len(questions), rows=n_rows)
+    answers = [answer(mode_question) for mode_question in questions]
+    about = {
+        "covers": [mode_answer.scope for mode_answer in answers],
+        "left_out": [gpu for precision in precisions for gpu in left_out_of(question.gpus, precision)],
+    }
+    if posted.form == "rows":
+        return about | {"rows": [row for mode_answer in answers for row in mode_answer.records()]}
+    columns: dict[str, Any] = {
+        name: [value for mode_answer in answers for value in mode_answer.columns[name]] for name in COLUMNS
+    }
+    columns |= {name: coded(columns[name]) for name in TEXT_COLUMNS}
+    return about | {"n_rows": sum(map(len, answers)), "columns": columns}
 
 
-def _parts(posted: PredictionQuestion, question: Question) -> tuple[list[Question], list[LeftOut]]:
-    """A question for each precision, provided that a GPU has it, and memory format; and the GPUs that lack one."""
-    precisions = [*dict.fromkeys(posted.precisions)] if posted.precisions else [question.precision]
-    formats = [*dict.fromkeys(posted.memory_formats)] if posted.memory_formats else [question.memory_format]
-    left_out = [each for precision in precisions for each in left_out_of(question.gpus, precision)]
-    parts: list[Question] = []
-    refused: OutOfRangeError | None = None
+def _by_mode(
+    posted: PredictionQuestion, question: Question, precisions: Sequence[str | None]
+) -> list[Question]:
+    """A question for each precision that a GPU has, and each memory format; OutOfRangeError if there is none."""
+    formats = [*dict.fromkeys(posted.memory_formats or (question.memory_format,))]
+    questions: list[Question] = []
+    refusal: OutOfRangeError | None = None
     for precision in precisions:
         try:
             gpus_of(question.gpus, precision, question.capture)
         except OutOfRangeError as error:
-            refused = error
+            refusal = error
             continue
-        parts += [replace(question, precision=precision, memory_format=each) for each in formats]
-    if refused is not None and not parts:
-        raise refused
-    return parts, left_out
-
-
-def _rows(answers: Sequence[Answer]) -> dict[str, Any]:
-    return {"rows": [row for part in answers for row in part.records()]}
-
-
-def _columns(answers: Sequence[Answer]) -> dict[str, Any]:
-    columns: dict[str, Any] = {
-        name: [value for part in answers for value in part.columns[name]] for name in COLUMNS
-    }
-    columns |= {name: coded(columns[name]) for name in TEXT_COLUMNS}
-    return {"n_rows": sum(map(len, answers)), "columns": columns}
+        questions += [replace(question, precision=precision, memory_format=layout) for layout in formats]
+    if refusal is not None and not questions:
+        raise refusal
+    return questions

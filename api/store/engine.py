@@ -54,10 +54,10 @@ def migrate(engine: Engine) -> None:
         try:
             command.upgrade(config, "head")
         except CommandError as error:
-            known = ScriptDirectory.from_config(config).get_current_head()
+            head = ScriptDirectory.from_config(config).get_current_head()
             raise StoreError(
                 f"the store {engine.url.render_as_string(hide_password=True)} has another schema than this epochcast "
-                f"knows ({known}): {error}. Use the epochcast that wrote it, or a newer one, or name another store."
+                f"knows ({head}): {error}. Use the epochcast that wrote it, or a newer one, or name another store."
             ) from error
 
 

@@ -78,11 +78,11 @@ def rotate_key(engine: Engine, name: str, days: float | None = None, keep_old_da
     """
     secret = _PREFIX + secrets.token_urlsafe(32)
     with writing(engine) as connection:
-        found = connection.execute(
+        row = connection.execute(
             select(api_keys.c.key_sha256).where(api_keys.c.name == name, api_keys.c.revoked_at.is_(None))
         ).first()
-        if found is not None:
-            before = {"previous_sha256": found.key_sha256, "previous_until": now(keep_old_days)}
+        if row is not None:
+            before = {"previous_sha256": row.key_sha256, "previous_until": now(keep_old_days)}
             connection.execute(
                 update(api_keys).where(api_keys.c.name == name).values(before | _of_secret(secret, days))
             )
@@ -97,8 +97,8 @@ def revoke_key(engine: Engine, name: str) -> None:
     """
     with writing(engine) as connection:
         valid = api_keys.c.revoked_at.is_(None)
-        found = update(api_keys).where(api_keys.c.name == name, valid).values(revoked_at=now())
-        if connection.execute(found).rowcount == 1:
+        revoked = update(api_keys).where(api_keys.c.name == name, valid).values(revoked_at=now())
+        if connection.execute(revoked).rowcount == 1:
             return
     raise _no_such_key(engine, name)
 
@@ -144,10 +144,8 @@ def find_key(engine: Engine, secret: str) -> ApiKey | None:
     sha256 = _hash(secret)
     before = and_(api_keys.c.previous_sha256 == sha256, api_keys.c.previous_until > now())
     with reading(engine) as connection:
-        found = connection.execute(
-            select(api_keys).where(or_(api_keys.c.key_sha256 == sha256, before))
-        ).first()
-    return None if found is None else _key(found)
+        row = connection.execute(select(api_keys).where(or_(api_keys.c.key_sha256 == sha256, before))).first()
+    return None if row is None else _key(row)
 
 
 def _key(row: Any, uploads: int = 0, rows: int = 0) -> ApiKey:

@@ -48,15 +48,15 @@ _FORMULA = ("=", "+", "-", "@")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An upload before it is checked: cells as text, and the line (CSV) or row (JSON, from 1) of every row."""
+    """An upload before it is checked: cells as text, and the number of every row: a line in CSV, a row in JSON."""
 
-    place: str
+    unit: str
     numbers: list[int]
     columns: dict[str, list[str]]
 
     def name(self, position: int) -> str:
-        """Where the row at this position stands."""
-        return f"the upload, {self.place} {self.numbers[position]}"
+        """A row by the line or row of the upload where it stands."""
+        return f"the upload, {self.unit} {self.numbers[position]}"
 
 
 def csv_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
@@ -111,13 +111,14 @@ def parsed_json(body: bytes, name: str = "the upload") -> Any:
     except RecursionError:
         raise SchemaError(f"{name} is JSON that is nested too deeply. Send flat objects.") from None
     except ValueError as error:
-        known = isinstance(error, SchemaError)
-        raise (error if known else SchemaError(f"{name} is not JSON: {error}.")) from None
+        if isinstance(error, SchemaError):
+            raise
+        raise SchemaError(f"{name} is not JSON: {error}.") from None
 
 
-def table_of_rows(found: Any, max_rows: int = MAX_ROWS) -> Table:
+def table_of_rows(document: Any, max_rows: int = MAX_ROWS) -> Table:
     """Take apart what `json_table` parsed; a cell that a row leaves out is empty."""
-    rows = found.get("rows") if isinstance(found, dict) else found
+    rows = document.get("rows") if isinstance(document, dict) else document
     if not isinstance(rows, list):
         raise SchemaError('the upload is not a list of rows. Send {"rows": [{"gpu": "Tesla T4", ...}, ...]}.')
     columns: dict[str, list[str]] = {}
@@ -133,30 +134,30 @@ def table_of_rows(found: Any, max_rows: int = MAX_ROWS) -> Table:
     return Table("row", list(range(1, len(rows) + 1)), columns)
 
 
-def table_of_columns(found: Mapping[str, Sequence[Any]], max_rows: int = MAX_ROWS) -> Table:
+def table_of_columns(columns_sent: Mapping[str, Sequence[Any]], max_rows: int = MAX_ROWS) -> Table:
     """Take apart a table sent column by column, lists of the same length; null is an empty cell.
 
     SchemaError if a column is unknown, longer or shorter than the others, or a cell is neither text nor a finite
     number.
     """
-    n_rows = max((len(cells) for cells in found.values()), default=0)
+    n_rows = max((len(cells) for cells in columns_sent.values()), default=0)
     _check_row(n_rows - 1, max_rows, "row", n_rows)
-    for name, cells in found.items():
+    for name, cells in columns_sent.items():
         if column(name) is not None and len(cells) != n_rows:
             raise SchemaError(
                 f"the upload's column {name} has {len(cells):,} cells, another {n_rows:,}. Give each as many, null "
                 "where nothing was measured."
             )
     columns = {
-        name: [_finite_cell(cell, name, i) for i, cell in enumerate(found[name])]
-        for name in _header([*found])
+        name: [_finite_cell(cell, name, i) for i, cell in enumerate(columns_sent[name])]
+        for name in _header([*columns_sent])
     }
     return Table("row", list(range(1, n_rows + 1)), columns)
 
 
-def table_sent(given: list[dict[str, Any]] | dict[str, list[Any]]) -> Table:
+def table_sent(measurements: list[dict[str, Any]] | dict[str, list[Any]]) -> Table:
     """Take apart measurements as a question brings them, row by row or column by column; SchemaError."""
-    return table_of_columns(given) if isinstance(given, dict) else table_of_rows(given)
+    return table_of_columns(measurements) if isinstance(measurements, dict) else table_of_rows(measurements)
 
 
 def _text(body: bytes) -> str:
@@ -182,10 +183,10 @@ def _header(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _check_row(n_before: int, max_rows: int, place: str, number: int) -> None:
+def _check_row(n_before: int, max_rows: int, unit: str, number: int) -> None:
     if n_before >= max_rows:
         raise SchemaError(
-            f"the upload has more than {max_rows:,} rows (see {place} {number}). Send it in several parts: "
+            f"the upload has more than {max_rows:,} rows (see {unit} {number}). Send it in several parts: "
             "rows that come twice are stored once."
         )
 
@@ -220,12 +221,12 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         raise SchemaError(
             f"the body's JSON has an object of {len(pairs):,} keys; nothing that is asked has more than {_MOST_KEYS:,}."
         )
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    content = dict(pairs)
+    if len(content) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise SchemaError(f"the body's JSON has the key {shortened(twice)} twice in one object. Remove one.")
-    return found
+    return content
 
 
 def shortened(value: object) -> str:
@@ -261,12 +262,12 @@ def rows_of(table: Table) -> tuple[pd.DataFrame, list[Row]]:
     for name, cells in table.columns.items():
         _check_text(name, cells, table)
     frame = check_measurements(
-        pd.DataFrame(table.columns, dtype=object), "the upload", table.place, table.numbers
+        pd.DataFrame(table.columns, dtype=object), "the upload", table.unit, table.numbers
     )
     for entry in COLUMNS:
         if entry.name in table.columns and entry.form in ("count", "amount", "time"):
             _check_size(entry, frame, table)
-    check_rows_not_too_short(frame, "the upload", table.place, table.numbers)
+    check_rows_not_too_short(frame, "the upload", table.unit, table.numbers)
     return frame, _stored(frame, {*table.columns, *_FILLED})
 
 
@@ -289,8 +290,8 @@ def is_formula(cell: str) -> bool:
 def _harmless(cell: str) -> bool:
     """Whether all that is not printable are spaces of other scripts; no line breaks, NULs or lone surrogates."""
     return all(
-        each.isprintable() or (each.isspace() and each not in "\n\r\t\v\f\x1c\x1d\x1e\x1f\x85")
-        for each in cell
+        letter.isprintable() or (letter.isspace() and letter not in "\n\r\t\v\f\x1c\x1d\x1e\x1f\x85")
+        for letter in cell
     )
 
 
@@ -311,7 +312,7 @@ def _refuse(table: Table, position: int, name: str, value: str, valid: str) -> N
 def _stored(frame: pd.DataFrame, names: set[str]) -> list[Row]:
     """Write each row as canonical JSON: keys sorted, what is missing left out, whole numbers whole."""
     rows: list[dict[str, Any]] = [{} for _ in range(len(frame))]
-    for entry in (each for each in COLUMNS if each.name in names):
+    for entry in filter(lambda column: column.name in names, COLUMNS):
         convert: Callable[[Any], Any] = {"count": int, "flag": bool}.get(entry.form, lambda value: value)
         missing = frame[entry.name].isna()
         for i, (value, absent) in enumerate(zip(frame[entry.name].tolist(), missing.tolist(), strict=True)):
