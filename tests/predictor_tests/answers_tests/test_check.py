@@ -29,20 +29,20 @@ def first(question, **speed):
 def test_a_speed_inside_the_interval_is_normal_and_accuses_nothing():
     row = row_of(T4)
     for time_ms in (row.low_ms, row.iteration_time_ms, row.high_ms):
-        found = checked(T4, iteration_time_ms=time_ms)
-        assert (found.verdict, found.causes) == ("normal", ())
+        checkup = checked(T4, iteration_time_ms=time_ms)
+        assert (checkup.verdict, checkup.causes) == ("normal", ())
     assert checked(T4, iteration_time_ms=1.01 * row.high_ms).verdict == "slow"
     assert checked(T4, iteration_time_ms=0.99 * row.low_ms).verdict == "fast"
 
 
 def test_images_per_second_and_the_epoch_mean_the_same_as_the_iteration():
     row = row_of(T4)
-    asked = {
+    speeds = {
         "iteration_time_ms": 2 * row.iteration_time_ms,
         "images_per_s": row.throughput_samples_per_s / 2,
         "epoch_time_s": 2 * row.epoch_time_s,
     }
-    factors = [checked(T4, **{name: value}).factor for name, value in asked.items()]
+    factors = [checked(T4, **{name: value}).factor for name, value in speeds.items()]
     assert factors == pytest.approx([2, 2, 2])
 
 
@@ -56,9 +56,9 @@ def test_images_per_second_and_the_epoch_mean_the_same_as_the_iteration():
 )
 def test_a_training_that_runs_in_another_way_than_asked_is_found_by_its_time(ran, cause):
     time_ms = row_of(replace(AMP, **ran)).iteration_time_ms
-    found = checked(AMP, iteration_time_ms=time_ms, waiting_share=0.0)
-    assert cause in [each.name for each in found.causes[:2]]
-    [named] = [each for each in found.causes if each.name == cause]
+    checkup = checked(AMP, iteration_time_ms=time_ms, waiting_share=0.0)
+    assert cause in [candidate.name for candidate in checkup.causes[:2]]
+    [named] = [candidate for candidate in checkup.causes if candidate.name == cause]
     assert named.expected_ms == pytest.approx(time_ms)
 
 
@@ -72,8 +72,8 @@ def test_a_loop_that_waits_for_its_loader_is_explained_by_what_remains():
 
 def test_a_clock_that_the_driver_holds_down_is_a_cause_that_was_seen():
     time_ms = 1.6 * row_of(AMP).iteration_time_ms
-    seen = first(AMP, iteration_time_ms=time_ms, waiting_share=0.0, slowed_by=("power",))
-    assert (seen.name, "power" in seen.what) == ("gpu", True)
+    cause = first(AMP, iteration_time_ms=time_ms, waiting_share=0.0, slowed_by=("power",))
+    assert (cause.name, "power" in cause.what) == ("gpu", True)
 
 
 def test_what_no_setting_explains_is_said():
@@ -85,17 +85,21 @@ def test_causes_of_a_slow_training_are_slower_and_those_of_a_fast_one_faster():
     normal_ms = row_of(AMP).iteration_time_ms
     for factor in (0.3, 3):
         causes = checked(AMP, iteration_time_ms=factor * normal_ms).causes
-        assert all((each.expected_ms > normal_ms) == (factor > 1) for each in causes if each.name != "none")
-        assert sum(each.probability for each in causes) == pytest.approx(1)
+        assert all(
+            (candidate.expected_ms > normal_ms) == (factor > 1)
+            for candidate in causes
+            if candidate.name != "none"
+        )
+        assert sum(candidate.probability for candidate in causes) == pytest.approx(1)
 
 
 def test_mending_saves_the_share_of_the_training_that_its_cause_takes():
     slow_s = 3 * row_of(T4).epoch_time_s
-    found = check(T4, Speed(epoch_time_s=slow_s), epochs=10)
-    for cause in found.causes:
+    checkup = check(T4, Speed(epoch_time_s=slow_s), epochs=10)
+    for cause in checkup.causes:
         assert cause.saved_h <= 10 * slow_s / 3600
         assert cause.saved_usd == pytest.approx(
-            cause.saved_h * found.causes[0].saved_usd / found.causes[0].saved_h
+            cause.saved_h * checkup.causes[0].saved_usd / checkup.causes[0].saved_h
         )
     assert check(AMP, Speed(images_per_s=100)).causes[0].saved_h is None  # without samples
 

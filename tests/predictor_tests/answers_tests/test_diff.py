@@ -33,12 +33,12 @@ def test_the_same_cnn_differs_by_nothing_and_is_sure_of_it():
 
 def test_layers_that_were_added_make_the_difference():
     for change in changed(VGG, "vgg16_bn"):
-        layers = [each for each in change.layers if each.layer.startswith("batch_norm")]
+        layers = [layer for layer in change.layers if layer.layer.startswith("batch_norm")]
         assert layers[0] is change.layers[0]
-        assert {each.count_before for each in layers} == {0}
+        assert {layer.count_before for layer in layers} == {0}
         before, after = change.class_ms["batch_norm"]
         assert before == 0
-        assert sum(each.after_ms for each in layers) == pytest.approx(after, rel=0.05)
+        assert sum(layer.after_ms for layer in layers) == pytest.approx(after, rel=0.05)
 
 
 @pytest.mark.parametrize("method", ["auto", "gpu-specs"])
@@ -46,12 +46,14 @@ def test_layers_that_were_added_make_the_difference():
 def test_layers_and_the_rest_add_up_to_the_times_of_the_gpu(method, cnns):
     for change in changed(replace(VGG, cnn=cnns[0], method=method), cnns[1]):
         parts = (*change.layers, change.rest)
-        sums = [sum(each.before_ms for each in parts), sum(each.after_ms for each in parts)]
+        sums = [sum(layer.before_ms for layer in parts), sum(layer.after_ms for layer in parts)]
         assert sums == pytest.approx([sum(ms) for ms in zip(*change.class_ms.values(), strict=True)])
 
 
 def test_an_activation_that_runs_slower_elsewhere_is_shown():
-    moved = {each.layer for change in changed(VGG, "vgg16_bn") for each in change.layers if each.count_before}
+    moved = {
+        layer.layer for change in changed(VGG, "vgg16_bn") for layer in change.layers if layer.count_before
+    }
     assert any(layer.startswith("activation-relu") for layer in moved)
 
 
@@ -84,12 +86,12 @@ def test_one_cnn_is_compared_with_one_at_given_batch_sizes(change, says):
 
 
 def test_only_the_mode_that_is_asked_is_forecast(monkeypatch):
-    asked, forecasts = set(), Model.forecasts
+    forecast_modes, forecasts = set(), Model.forecasts
 
     def noted(model, table, devices, *others, **more):
-        asked.update((gpu.name, mode.precision, mode.memory_format) for gpu, mode in devices)
+        forecast_modes.update((gpu.name, mode.precision, mode.memory_format) for gpu, mode in devices)
         return forecasts(model, table, devices, *others, **more)
 
     monkeypatch.setattr(Model, "forecasts", noted)
     changed(Question("resnet34", "H200", 48, precision="amp_bf16"), "resnet50")
-    assert asked == {("NVIDIA H200", "amp_bf16", "nchw")}
+    assert forecast_modes == {("NVIDIA H200", "amp_bf16", "nchw")}

@@ -57,23 +57,23 @@ def measured_model(made_up_gpu):
 
 @pytest.fixture(scope="module")
 def by_layers(measured_model):
-    asked = {"precision": "tf32", "model": measured_model}
-    return explained("resnet18", "H200", [4, 16, 64], **asked)[0]
+    options = {"precision": "tf32", "model": measured_model}
+    return explained("resnet18", "H200", [4, 16, 64], **options)[0]
 
 
 def matrix_product(channels, positions):
     """A CNN of one dense layer over so many positions."""
     side = {
-        f"{name}_{part}": value
+        f"{name}_{dimension}": value
         for name in ("in", "out")
-        for part, value in (("height", positions), ("width", 1))
+        for dimension, value in (("height", positions), ("width", 1))
     }
     shape = {"in_channels": channels, "out_channels": channels, "parameters": channels * channels}
     return LayerTable("product", 32, (Layer(0, "product", "linear", **side, **shape),))
 
 
 def test_each_gpu_has_one_explanation_over_all_batch_sizes(answer):
-    assert [(each.gpu, each.batch_sizes) for each in answer] == [
+    assert [(explanation.gpu, explanation.batch_sizes) for explanation in answer] == [
         ("NVIDIA H200", tuple(SIZES)),
         ("Tesla T4", tuple(SIZES)),
     ]
@@ -87,9 +87,9 @@ def test_times_are_those_of_predict(answer):
 
 @pytest.mark.parametrize("parts", ["classes", "bound_ms"])
 def test_parts_add_up_to_the_gpus_time(answer, by_layers, parts):
-    for each in (*answer, by_layers):
-        sums = np.sum(list(getattr(each, parts).values()), axis=0)
-        assert sums == pytest.approx(np.array(each.gpu_time_ms))
+    for explanation in (*answer, by_layers):
+        sums = np.sum(list(getattr(explanation, parts).values()), axis=0)
+        assert sums == pytest.approx(np.array(explanation.gpu_time_ms))
 
 
 def test_classes_have_the_same_names_whatever_the_method(answer, by_layers):
@@ -106,8 +106,10 @@ def test_time_that_no_operator_accounts_for_is_overhead(by_layers):
 
 def test_kernels_of_one_class_are_added_up():
     ms = np.array([1.0, 2.0])
-    found = operator_classes_of({"add": ms, "conv_forward": ms, "conv_backward_input": ms, "fan_out": ms / 4})
-    assert {name: list(values) for name, values in found.items()} == {
+    by_class = operator_classes_of(
+        {"add": ms, "conv_forward": ms, "conv_backward_input": ms, "fan_out": ms / 4}
+    )
+    assert {name: list(values) for name, values in by_class.items()} == {
         "convolution": [2, 4],
         "add": [1.25, 2.5],
     }
@@ -138,12 +140,12 @@ def test_without_the_hosts_time_a_busy_gpu_bounds_and_an_idle_one_is_unknown():
 
 
 def test_every_bound_is_one_of_the_known_words(answer):
-    assert {name for each in answer for name in each.bound} <= set(BOUNDS)
+    assert {name for explanation in answer for name in explanation.bound} <= set(BOUNDS)
 
 
 def test_a_captured_graph_waits_for_no_host():
-    found = explained("resnet50", "H200", [1], capture="graph", precision="fp32")[0]
-    assert (found.bound, found.host_time_ms) == (("launch",), (0.0,))
+    explanation = explained("resnet50", "H200", [1], capture="graph", precision="fp32")[0]
+    assert (explanation.bound, explanation.host_time_ms) == (("launch",), (0.0,))
 
 
 def test_the_law_holds_while_the_host_takes_all_the_time():
@@ -176,25 +178,25 @@ def test_a_law_that_begins_below_the_measured_batch_sizes_says_so(answer):
 
 
 def test_every_other_precision_and_memory_format_of_the_gpu_is_another_mode(answer):
-    for each in answer:
-        modes = {(other.precision, other.memory_format) for other in each.other_modes}
-        every = {(p, f) for p in precisions_of(find_gpu(each.gpu)) for f in MEMORY_FORMATS}
+    for explanation in answer:
+        modes = {(mode.precision, mode.memory_format) for mode in explanation.other_modes}
+        every = {(p, f) for p in precisions_of(find_gpu(explanation.gpu)) for f in MEMORY_FORMATS}
         assert modes == every - {("fp32", "nchw")}
 
 
 def test_a_factor_is_the_ratio_of_two_predictions_within_its_interval(answer):
-    other = next(o for o in answer[0].other_modes if (o.precision, o.memory_format) == ("tf32", "nchw"))
+    tf32 = next(o for o in answer[0].other_modes if (o.precision, o.memory_format) == ("tf32", "nchw"))
     rows = predict("resnet50", "H200", SIZES, precision="tf32")
     expected = [row.iteration_time_ms / ms for row, ms in zip(rows, answer[0].iteration_time_ms, strict=True)]
-    assert list(other.factor) == pytest.approx(expected)
+    assert list(tf32.factor) == pytest.approx(expected)
     assert all(
-        low < factor < high for low, factor, high in zip(other.low, other.factor, other.high, strict=True)
+        low < factor < high for low, factor, high in zip(tf32.low, tf32.factor, tf32.high, strict=True)
     )
 
 
 def test_modes_are_compared_by_the_same_method_where_one_lacks_measured_operators(by_layers):
-    of_other_kernels = [each for each in by_layers.other_modes if each.precision != "tf32"]
-    assert {other.method for other in of_other_kernels} == {"roofline"}
+    of_other_kernels = [mode for mode in by_layers.other_modes if mode.precision != "tf32"]
+    assert {mode.method for mode in of_other_kernels} == {"roofline"}
     fp32 = next(o for o in by_layers.other_modes if (o.precision, o.memory_format) == ("fp32", "nchw"))
     rows = [
         predict("resnet18", "H200", [4, 16, 64], precision=p, method="roofline") for p in ("fp32", "tf32")
@@ -206,14 +208,14 @@ def test_modes_are_compared_by_the_same_method_where_one_lacks_measured_operator
 
 def test_another_mode_has_only_the_reasons_that_the_asked_one_lacks(answer):
     assert any(why.kind == "batch" for why in answer[0].extrapolates[0])
-    assert not any(why.kind == "batch" for other in answer[0].other_modes for why in other.extrapolates)
+    assert not any(why.kind == "batch" for mode in answer[0].other_modes for why in mode.extrapolates)
 
 
 def test_an_anchor_corrects_the_time_and_not_the_factors_of_other_modes(answer):
     anchor = {"gpu": "H200", "batch_size": 64, "iteration_time_ms": 35.0}
-    found = explained("resnet50", "H200", SIZES, anchors=[anchor], precision="fp32")[0]
-    assert found.iteration_time_ms[2] != answer[0].iteration_time_ms[2]
-    assert found.other_modes == answer[0].other_modes
+    anchored = explained("resnet50", "H200", SIZES, anchors=[anchor], precision="fp32")[0]
+    assert anchored.iteration_time_ms[2] != answer[0].iteration_time_ms[2]
+    assert anchored.other_modes == answer[0].other_modes
 
 
 def test_smooth_operators_have_no_switches(by_layers):
@@ -226,12 +228,12 @@ def test_an_operator_whose_time_jumps_switches_there(made_up_gpu):
     slow = max((row for row in rows if row["batch_size"] == 16), key=lambda row: row["gpu_time_ms"])
     slow["gpu_time_ms"] *= 10
     library = OperatorLibrary.of_rows(H200, rows)
-    found = switches_of_library(library, table, dict.fromkeys([4.0, 16.0, 64.0], 20.0))
-    assert [(each.layer, each.from_batch_size, each.to_batch_size) for each in found] == [
+    switches = switches_of_library(library, table, dict.fromkeys([4.0, 16.0, 64.0], 20.0))
+    assert [(switch.layer, switch.from_batch_size, switch.to_batch_size) for switch in switches] == [
         (slow["cnn"], 4, 16),
         (slow["cnn"], 16, 64),
     ]
-    assert found[0].after is None
+    assert switches[0].after is None
 
 
 def test_a_jump_that_hardly_changes_the_iteration_is_left_out(made_up_gpu):

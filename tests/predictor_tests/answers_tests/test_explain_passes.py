@@ -31,59 +31,63 @@ def recorded(torch, torchvision_models):
         return record(step)
 
     def freeze(module):
-        for part in (module.conv1, module.bn1, module.layer1):
-            part.requires_grad_(False)
+        for module_part in (module.conv1, module.bn1, module.layer1):
+            module_part.requires_grad_(False)
 
     def recompute(module):
-        for part in (module.layer1, module.layer2):
-            inner = part.forward
-            part.forward = lambda maps, inner=inner: checkpoint(inner, maps, use_reentrant=False)
+        for module_part in (module.layer1, module.layer2):
+            inner = module_part.forward
+            module_part.forward = lambda maps, inner=inner: checkpoint(inner, maps, use_reentrant=False)
 
     return {"whole": step_of(), "frozen": step_of(freeze), "recomputed": step_of(recompute)}
 
 
 def explained(cnn, gpu="H200", **options):
-    [found], _ = explain(Question.of(cnn, gpu, [64], options))
-    return found
+    [explanation], _ = explain(Question.of(cnn, gpu, [64], options))
+    return explanation
 
 
 def total(explanation, *passes):
-    return sum(sum(ms[0] for ms in explanation.pass_ms.get(each, {}).values()) for each in passes)
+    return sum(sum(ms[0] for ms in explanation.pass_ms.get(pass_, {}).values()) for pass_ in passes)
 
 
 @pytest.mark.parametrize("gpu", ["H200", "T4"])  # by measured layers, by specifications
 @pytest.mark.parametrize("step", ["whole", "frozen", "recomputed"])
 def test_passes_add_up_to_the_answer_and_to_each_class(recorded, step, gpu):
-    found = explained(recorded[step], gpu)
-    assert total(found, *PARTS) == pytest.approx(found.gpu_time_ms[0])
-    assert found.gpu_time_ms[0] == pytest.approx(predict(recorded[step], gpu, 64)[0].gpu_time_ms)
-    for name, ms in found.classes.items():
-        assert sum(by_class.get(name, [0])[0] for by_class in found.pass_ms.values()) == pytest.approx(ms[0])
-    [row] = explanation_rows(found)
-    assert row["forward_pass_ms"] == pytest.approx(total(found, "forward"))
+    explanation = explained(recorded[step], gpu)
+    assert total(explanation, *PARTS) == pytest.approx(explanation.gpu_time_ms[0])
+    assert explanation.gpu_time_ms[0] == pytest.approx(predict(recorded[step], gpu, 64)[0].gpu_time_ms)
+    for name, ms in explanation.classes.items():
+        assert sum(by_class.get(name, [0])[0] for by_class in explanation.pass_ms.values()) == pytest.approx(
+            ms[0]
+        )
+    [row] = explanation_rows(explanation)
+    assert row["forward_pass_ms"] == pytest.approx(total(explanation, "forward"))
 
 
 @pytest.mark.parametrize("gpu", ["H200", "T4"])
 def test_a_frozen_stem_saves_the_backward_passes_that_do_not_run(recorded, gpu):
-    whole, frozen = explained(recorded["whole"], gpu), explained(recorded["frozen"], gpu)
-    assert whole.parts == ()
+    trained, frozen = explained(recorded["whole"], gpu), explained(recorded["frozen"], gpu)
+    assert trained.parts == ()
     [effect] = frozen.parts
     assert effect.part == "frozen"
-    assert frozen.iteration_time_ms[0] + effect.saves_ms[0] == pytest.approx(whole.iteration_time_ms[0])
+    assert frozen.iteration_time_ms[0] + effect.saves_ms[0] == pytest.approx(trained.iteration_time_ms[0])
     assert effect.saves_gib[0] > 0
-    assert total(frozen, "forward") == pytest.approx(total(whole, "forward"), rel=0.05)
+    assert total(frozen, "forward") == pytest.approx(total(trained, "forward"), rel=0.05)
     backward = ("backward_input", "backward_weight")
-    assert total(frozen, *backward) < 0.8 * total(whole, *backward)
+    assert total(frozen, *backward) < 0.8 * total(trained, *backward)
 
 
 @pytest.mark.parametrize("gpu", ["H200", "T4"])
 def test_recomputed_stages_cost_their_second_forward_pass_and_save_memory(recorded, gpu):
-    whole, again = explained(recorded["whole"], gpu), explained(recorded["recomputed"], gpu)
+    trained, again = explained(recorded["whole"], gpu), explained(recorded["recomputed"], gpu)
     [effect] = again.parts
     assert effect.part == "recomputed"
-    assert again.iteration_time_ms[0] + effect.saves_ms[0] == pytest.approx(whole.iteration_time_ms[0])
+    assert again.iteration_time_ms[0] + effect.saves_ms[0] == pytest.approx(trained.iteration_time_ms[0])
     assert effect.saves_gib[0] > 0
-    assert total(again, "recomputed") == pytest.approx(again.gpu_time_ms[0] - whole.gpu_time_ms[0], rel=0.35)
+    assert total(again, "recomputed") == pytest.approx(
+        again.gpu_time_ms[0] - trained.gpu_time_ms[0], rel=0.35
+    )
 
 
 def test_what_parts_save_is_corrected_by_an_anchor_like_the_answer(recorded):
@@ -94,7 +98,7 @@ def test_what_parts_save_is_corrected_by_an_anchor_like_the_answer(recorded):
 
 
 def test_a_cnn_by_name_has_passes_and_no_parts():
-    found = explained("resnet18")
-    assert set(found.pass_ms) == set(PARTS) - {"recomputed"}
-    assert found.parts == ()
-    assert np.isclose(total(found, *PARTS), found.gpu_time_ms[0])
+    explanation = explained("resnet18")
+    assert set(explanation.pass_ms) == set(PARTS) - {"recomputed"}
+    assert explanation.parts == ()
+    assert np.isclose(total(explanation, *PARTS), explanation.gpu_time_ms[0])

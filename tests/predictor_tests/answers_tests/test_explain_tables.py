@@ -32,12 +32,14 @@ def own_row(**columns):
 
 
 def test_every_cnn_has_an_explanation_with_the_times_as_measured(targets):
-    found = explain_measurements(pd.DataFrame(targets))
-    assert [(each.cnn, each.method, each.batch_sizes) for each in found] == [
+    explanations = explain_measurements(pd.DataFrame(targets))
+    assert [
+        (explanation.cnn, explanation.method, explanation.batch_sizes) for explanation in explanations
+    ] == [
         ("resnet18", "measured", (4, 16, 64)),
         ("vgg16", "measured", (4, 16, 64)),
     ]
-    assert list(found[0].gpu_time_ms) == pytest.approx([row["gpu_time_ms"] for row in targets[:3]])
+    assert list(explanations[0].gpu_time_ms) == pytest.approx([row["gpu_time_ms"] for row in targets[:3]])
 
 
 def test_classes_come_from_the_tables_own_operators_and_add_up_to_the_gpus_time(targets, operators):
@@ -61,7 +63,7 @@ def test_a_table_without_operators_has_no_classes_and_bounds_by_the_layers_arith
 
 
 def test_classes_are_left_out_where_operators_are_unlike_any_measured(targets, made_up_gpu):
-    alike = [each for each in operators_of(zoo_cnn("resnet18")) if each.type in ("loss", "add")]
+    alike = [operator for operator in operators_of(zoo_cnn("resnet18")) if operator.type in ("loss", "add")]
     table = pd.DataFrame(targets + made_up_gpu.operator_rows(alike, SIZES))
     vgg16 = explain_measurements(table, ["vgg16"])[0]
     assert vgg16.classes == {}
@@ -85,25 +87,27 @@ def test_the_law_takes_the_samples_of_the_table_or_those_given():
 
 def test_repeated_measurements_count_as_their_median():
     rows = [own_row(iteration_time_ms=ms) for ms in (9.0, 10.0, 50.0)]
-    found = explain_measurements(pd.DataFrame(rows))[0]
-    assert (found.iteration_time_ms, found.trained_on) == ((10.0,), "3 measurements")
+    explanation = explain_measurements(pd.DataFrame(rows))[0]
+    assert (explanation.iteration_time_ms, explanation.trained_on) == ((10.0,), "3 measurements")
 
 
 def test_modes_are_put_side_by_side_where_batch_sizes_are_common():
     rows = [own_row(batch_size=size) for size in (8, 16)]
     rows += [own_row(precision="amp_fp16", memory_format="channels_last", iteration_time_ms=4.0)]
-    other = next(
-        each for each in explain_measurements(pd.DataFrame(rows)) if each.precision == "fp32"
+    modes = next(
+        explanation
+        for explanation in explain_measurements(pd.DataFrame(rows))
+        if explanation.precision == "fp32"
     ).other_modes
-    assert [(each.precision, each.memory_format, each.factor[0]) for each in other] == [
+    assert [(mode.precision, mode.memory_format, mode.factor[0]) for mode in modes] == [
         ("amp_fp16", "channels_last", 0.4)
     ]
-    assert math.isnan(other[0].factor[1])
+    assert math.isnan(modes[0].factor[1])
 
 
 def test_modes_of_other_hosts_are_not_compared():
     rows = [own_row(host="a"), own_row(host="b", precision="amp_fp16")]
-    assert [each.other_modes for each in explain_measurements(pd.DataFrame(rows))] == [(), ()]
+    assert [explanation.other_modes for explanation in explain_measurements(pd.DataFrame(rows))] == [(), ()]
 
 
 def test_recorded_kernels_that_change_are_switches():

@@ -122,11 +122,11 @@ def test_what_a_block_saves_is_what_the_largest_batch_gains(cnn):
     table, mode, large = zoo_cnn(cnn), Mode(precision="tf32"), 2**14
     for level in block_levels(table):
         saved = bytes_of_parts(table.recomputing([block.positions for block in level]), "tf32")
-        part = max(saved, key=saved.get)
-        lone = table.recomputing([level[part - 1].positions])
-        assert bytes_of_parts(lone, "tf32")[1] == pytest.approx(saved[part])
+        number = max(saved, key=saved.get)
+        lone = table.recomputing([level[number - 1].positions])
+        assert bytes_of_parts(lone, "tf32")[1] == pytest.approx(saved[number])
         gained = peak_memory_gib(table, large, mode) - peak_memory_gib(lone, large, mode)
-        assert 0 < gained <= 1.001 * saved[part] * large / 2**30
+        assert 0 < gained <= 1.001 * saved[number] * large / 2**30
 
 
 def test_blocks_are_modules_or_else_stages():
@@ -162,15 +162,15 @@ def test_the_lines_of_a_plan_train_as_the_plain_step(torch):
     images, labels = torch.randn(8, 3, 16, 16), torch.arange(8)
     plain = stepped(torch, code_of("fp32", "nchw", 1, ()), model(), images, labels)
     [level, *_] = block_levels(from_module(model()))
-    found = stepped(torch, code_of("fp32", "channels_last", 4, level), model(), images, labels)
+    planned = stepped(torch, code_of("fp32", "channels_last", 4, level), model(), images, labels)
     assert level
-    for one, other in zip(plain, found, strict=True):
-        torch.testing.assert_close(one, other.contiguous(), rtol=1e-4, atol=1e-6)
+    for expected, actual in zip(plain, planned, strict=True):
+        torch.testing.assert_close(expected, actual.contiguous(), rtol=1e-4, atol=1e-6)
 
 
 def test_the_lines_of_a_plan_move_a_part_at_a_time_and_keep_the_allocator_from_fragmenting():
     lines = code_of("amp_bf16", "channels_last", 4, ()).splitlines()
-    allocator = next(place for place, line in enumerate(lines) if "expandable_segments:True" in line)
+    allocator = next(position for position, line in enumerate(lines) if "expandable_segments:True" in line)
     assert allocator < lines.index("import torch")
     [moved] = [line for line in lines if "images.to(" in line]
     assert moved.startswith("        images, labels = ")  # in the loop over parts
@@ -210,12 +210,12 @@ def test_a_block_that_is_given_a_list_keeps_it_as_it_was(torch):
     images, labels = torch.randn(4, 3, 16, 16), torch.arange(4)
     [level] = block_levels(from_module(model()))
     assert any(block.joins for block in level)
-    for one, other in zip(
+    for expected, actual in zip(
         stepped(torch, code_of("fp32", "nchw", 1, ()), model(), images, labels),
         stepped(torch, code_of("fp32", "nchw", 1, level), model(), images, labels),
         strict=True,
     ):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(expected, actual)
 
 
 def test_runs_of_a_table_correct_no_plan_that_recomputes():
@@ -243,12 +243,12 @@ def test_a_stage_of_a_sequential_runs_again_by_its_children(torch):
     images, labels = torch.randn(4, 3, 16, 16), torch.arange(4)
     code = code_of("fp32", "nchw", 1, [Block("0 to 2", 0, 2)])
     assert "checkpoint(layers[first : last + 1]" in code
-    for one, other in zip(
+    for expected, actual in zip(
         stepped(torch, code_of("fp32", "nchw", 1, ()), model(), images, labels),
         stepped(torch, code, model(), images, labels),
         strict=True,
     ):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(expected, actual)
 
 
 def test_recomputing_a_block_is_what_a_recorded_checkpoint_is(torch):
@@ -277,9 +277,9 @@ def test_recomputing_a_block_is_what_a_recorded_checkpoint_is(torch):
         return record(step)
 
     plain, recorded = table(model(False)), table(model(True))
-    positions = [place for place, layer in enumerate(recorded) if layer.recomputed]
+    positions = [position for position, layer in enumerate(recorded) if layer.recomputed]
     planned = plain.recomputing([positions])
     assert positions
-    for place in positions[:-1]:  # PyTorch stops before the last layer, of which it needs the input alone
-        assert planned.layers[place].forwards == recorded.layers[place].forwards == 2
+    for position in positions[:-1]:  # PyTorch stops before the last layer, of which it needs the input alone
+        assert planned.layers[position].forwards == recorded.layers[position].forwards == 2
     assert peak_memory_gib(planned, 4096) == pytest.approx(peak_memory_gib(recorded, 4096), rel=0.02)

@@ -37,13 +37,13 @@ def test_a_run_that_is_slower_than_expected_sends_to_the_next_row_and_a_faster_o
 
 
 def test_the_choice_after_a_run_is_the_comparison_with_it_as_an_anchor():
-    asked = replace(TRAINING, gpus=["A40", "L4", "A10G", "RTX 4090"], batch_sizes=[64])
-    rows = compare(asked, Plan(300)).rows
+    question = replace(TRAINING, gpus=["A40", "L4", "A10G", "RTX 4090"], batch_sizes=[64])
+    rows = compare(question, Plan(300)).rows
     spread = np.array([np.log(row.total_high_h / row.total_low_h) / 3.29 for row in rows])
     cost_usd = np.array([row.total_cost_usd for row in rows])
     for factor in (0.8, 1.6):
         run = {"gpu": rows[0].gpu, "batch_size": 64, "iteration_time_ms": factor * rows[0].iteration_time_ms}
-        again = compare(replace(asked, anchors=[run]), Plan(300)).rows
+        again = compare(replace(question, anchors=[run]), Plan(300)).rows
         [chosen] = choices_after(cost_usd, spread, np.log([factor]))
         assert again[0].gpu == rows[chosen].gpu
 
@@ -53,8 +53,8 @@ def test_a_verdict_says_what_a_measurement_is_worth_only_where_it_pays():
     short = compare(replace(TRAINING, data_set=None, samples=20_000)).verdict
     measuring = long.measuring
     assert measuring.regret_usd - measuring.regret_after_usd > measuring.price_usd
-    [said] = [note for note in long.hints if "Measuring 3 minutes" in note.text]
-    assert said.priority is Priority.REMEDY
+    [worth] = [note for note in long.hints if "Measuring 3 minutes" in note.text]
+    assert worth.priority is Priority.REMEDY
     [of_cents] = [
         note for note in compare(TRAINING, Plan(1)).verdict.hints if "Measuring 3 minutes" in note.text
     ]

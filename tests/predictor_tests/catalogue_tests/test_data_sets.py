@@ -24,8 +24,8 @@ from predictor.errors import OutOfRangeError, SchemaError
     ],
 )
 def test_an_epoch_has_the_samples_of_the_training_part(name, samples, image_size):
-    found = find_training_set(name)
-    assert (found.samples, found.image_size) == (samples, image_size)
+    training_set = find_training_set(name)
+    assert (training_set.samples, training_set.image_size) == (samples, image_size)
 
 
 @pytest.mark.parametrize("written", ["CIFAR-100", "cifar_100", "Cifar 100"])
@@ -39,20 +39,20 @@ def test_an_unknown_data_set_gets_the_nearest_and_the_next_step():
 
 
 def test_every_data_set_has_a_source_and_sizes_that_can_be():
-    def holds(known: TrainingSet) -> bool:
-        sizes = known.samples > 0 and known.image_size >= 28 and known.classes >= 10
-        return bool(known.source) and sizes and known.channels in (1, 3)
+    def holds(training_set: TrainingSet) -> bool:
+        sizes = training_set.samples > 0 and training_set.image_size >= 28 and training_set.classes >= 10
+        return bool(training_set.source) and sizes and training_set.channels in (1, 3)
 
-    assert [known for known in training_sets().values() if not holds(known)] == []
+    assert [training_set for training_set in training_sets().values() if not holds(training_set)] == []
 
 
 def test_a_part_has_images_of_the_same_mean_size():
-    whole = find_training_set("imagenet")
-    part = whole.part(10_000)
-    assert (part.samples, part.image_size, part.stored) == (10_000, whole.image_size, whole.stored)
-    assert part.sample_mb == pytest.approx(whole.sample_mb)
-    assert part.decoded_gb / part.samples == pytest.approx(whole.decoded_gb / whole.samples)
-    assert whole.part(whole.samples) == whole
+    imagenet = find_training_set("imagenet")
+    small = imagenet.part(10_000)
+    assert (small.samples, small.image_size, small.stored) == (10_000, imagenet.image_size, imagenet.stored)
+    assert small.sample_mb == pytest.approx(imagenet.sample_mb)
+    assert small.decoded_gb / small.samples == pytest.approx(imagenet.decoded_gb / imagenet.samples)
+    assert imagenet.part(imagenet.samples) == imagenet
 
 
 @pytest.mark.parametrize("samples", [0, 60_001])

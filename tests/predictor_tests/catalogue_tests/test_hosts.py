@@ -9,8 +9,8 @@ from predictor.catalogue.hosts import all_hosts, find_host, usual_host
 def test_a_measured_cpu_left_out_is_told_by_its_clock_within_15_percent():
     measured = [host for host in all_hosts() if host.measured_ms and host.performance]
     for host in measured:
-        others = [other for other in measured if other is not host]
-        by_clock = replace(host, measured_ms=None).speed(others)
+        peers = [peer for peer in measured if peer is not host]
+        by_clock = replace(host, measured_ms=None).speed(peers)
         assert by_clock.reference_ms == pytest.approx(host.measured_ms, rel=0.15), host.name
 
 

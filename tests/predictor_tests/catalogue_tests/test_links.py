@@ -16,16 +16,16 @@ def test_every_link_joins_gpus_or_machines_and_says_where_its_bandwidth_is_from(
 
 
 def test_every_offer_with_several_gpus_names_a_link_between_gpus():
-    known = {link.name for link in all_links() if link.joins == "gpu"}
-    wrong = [offer for offer in load_offers() if (offer.link not in known) == (offer.gpu_count > 1)]
+    names = {link.name for link in all_links() if link.joins == "gpu"}
+    wrong = [offer for offer in load_offers() if (offer.link not in names) == (offer.gpu_count > 1)]
     assert wrong == []
 
 
 def test_an_all_reduce_sends_almost_twice_the_bytes_and_waits_for_each_message():
     link = find_link("nvlink4")
-    one, many = link.all_reduce_ms(400e6, 4, 4), link.all_reduce_ms(400e6, 4, 4, messages=11)
-    assert one == pytest.approx(2 * 3 / 4 * 400 / 334 + 0.03)
-    assert many - one == pytest.approx(10 * 0.03)
+    at_once, in_messages = link.all_reduce_ms(400e6, 4, 4), link.all_reduce_ms(400e6, 4, 4, messages=11)
+    assert at_once == pytest.approx(2 * 3 / 4 * 400 / 334 + 0.03)
+    assert in_messages - at_once == pytest.approx(10 * 0.03)
 
 
 def test_the_bandwidth_lies_between_known_numbers_of_gpus_and_ends_with_them():

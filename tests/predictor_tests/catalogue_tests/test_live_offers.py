@@ -58,18 +58,18 @@ def recorded(tmp_path, monkeypatch):
 
 
 def test_a_recorded_catalogue_becomes_offers_with_their_gpus_counts_links_and_dates(recorded):
-    found = [offer for offer in updated_offers(today=TODAY).offers if offer.source_url == SOURCE]
-    assert [(o.provider, o.gpu, o.gpu_count, o.usd_per_hour, o.link) for o in found] == [
+    offers = [offer for offer in updated_offers(today=TODAY).offers if offer.source_url == SOURCE]
+    assert [(o.provider, o.gpu, o.gpu_count, o.usd_per_hour, o.link) for o in offers] == [
         ("lambda", "NVIDIA H100 80GB HBM3", 1, 4.29, ""),
         ("lambda", "NVIDIA A100-SXM4-80GB", 8, 22.32, "nvlink3"),
         ("runpod", "NVIDIA A100-SXM4-80GB", 1, 1.49, ""),
     ]
-    assert {offer.retrieved_on for offer in found} == {TODAY}
-    assert (found[0].vcpus, found[0].memory_gib, found[0].disk_gb) == (26, 225, 2816)
+    assert {offer.retrieved_on for offer in offers} == {TODAY}
+    assert (offers[0].vcpus, offers[0].memory_gib, offers[0].disk_gb) == (26, 225, 2816)
 
 
 def test_of_an_instance_the_cheapest_place_is_kept_with_its_spot_price(recorded):
-    [offer] = [each for each in updated_offers(["runpod"], TODAY).offers if each.source_url == SOURCE]
+    [offer] = [listed for listed in updated_offers(["runpod"], TODAY).offers if listed.source_url == SOURCE]
     assert (offer.region, offer.usd_per_hour, offer.spot_usd_per_hour) == ("US-GA-1", 1.49, 0.79)
 
 
@@ -84,13 +84,13 @@ def test_what_is_skipped_is_counted_by_its_reason(recorded):
 
 
 def test_an_item_without_a_gpu_or_a_price_is_counted_too():
-    found = live_offers([Item(gpu_count=0), Item(gpu_name=None), Item(price=0.0)], TODAY)
-    assert (found.offers, found.skipped) == ((), {"without a GPU or a price": 3})
+    update = live_offers([Item(gpu_count=0), Item(gpu_name=None), Item(price=0.0)], TODAY)
+    assert (update.offers, update.skipped) == ((), {"without a GPU or a price": 3})
 
 
 def test_an_instance_that_is_shipped_has_its_shipped_gpu():
-    item = Item("aws", "p4d.24xlarge", gpu_name="A100", gpu_memory=40.0, gpu_count=8)
-    [offer] = live_offers([item], TODAY).offers
+    listing = Item("aws", "p4d.24xlarge", gpu_name="A100", gpu_memory=40.0, gpu_count=8)
+    [offer] = live_offers([listing], TODAY).offers
     assert offer.gpu == "NVIDIA A100-SXM4-40GB"
 
 
@@ -102,9 +102,9 @@ def test_the_host_of_the_median_price_stands_for_all_of_a_marketplace():
 
 
 def test_offers_of_providers_that_were_not_read_stay_as_shipped(recorded):
-    found = Counter(offer.provider for offer in updated_offers(today=TODAY).offers)
+    counts = Counter(offer.provider for offer in updated_offers(today=TODAY).offers)
     shipped = Counter(offer.provider for offer in load_offers() if not offer.historic)
-    assert {name: found[name] for name in ("aws", "azure", "coreweave")} == {
+    assert {name: counts[name] for name in ("aws", "azure", "coreweave")} == {
         name: shipped[name] for name in ("aws", "azure", "coreweave")
     }
 

@@ -20,9 +20,9 @@ def rows_of(name):
 
 
 def per_vcpu(loader, data_set="imagenet", image_size=224):
-    found = find_training_set(data_set)
-    known = find_loader(loader, found.stored)
-    return 1e6 * known.vcpu_share / known.sample_us(found.megapixels, image_size)
+    images = find_training_set(data_set)
+    rates = find_loader(loader, images.stored)
+    return 1e6 * rates.vcpu_share / rates.sample_us(images.megapixels, image_size)
 
 
 def test_every_word_of_an_option_has_a_row_and_every_row_a_word():
@@ -63,20 +63,22 @@ def test_memory_reads_without_a_bound_and_a_network_waits():
 
 
 def test_every_data_set_holds_more_decoded_than_its_images_have_pixels_for():
-    def holds(known):
-        pixels_gb = known.samples * known.channels * known.megapixels / 1000
+    def holds(training_set):
+        pixels_gb = training_set.samples * training_set.channels * training_set.megapixels / 1000
         return (
-            known.stored in STORED
-            and known.records >= known.samples
-            and (pixels_gb == pytest.approx(known.decoded_gb, rel=0.06))
+            training_set.stored in STORED
+            and training_set.records >= training_set.samples
+            and (pixels_gb == pytest.approx(training_set.decoded_gb, rel=0.06))
         )
 
-    assert [known.name for known in training_sets().values() if not holds(known)] == []
+    assert [training_set.name for training_set in training_sets().values() if not holds(training_set)] == []
 
 
 def test_jpegs_are_smaller_than_their_pixels():
-    jpegs = [known for known in training_sets().values() if known.stored == "jpeg"]
-    assert [known.name for known in jpegs if known.disk_gb >= 0.5 * known.decoded_gb] == []
+    jpegs = [training_set for training_set in training_sets().values() if training_set.stored == "jpeg"]
+    assert [
+        training_set.name for training_set in jpegs if training_set.disk_gb >= 0.5 * training_set.decoded_gb
+    ] == []
 
 
 def test_an_image_of_imagenet_is_stored_in_115_kilobytes():

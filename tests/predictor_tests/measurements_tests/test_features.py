@@ -20,13 +20,13 @@ from predictor.measurements.features import (
 from predictor.measurements.schema import column
 
 
-def _layer(index=0, type_="conv2d", side=16, channels=(128, 128), kernel=(3, 3), stride=(1, 1), **rest):
+def _layer(index=0, type_="conv2d", side=16, channels=(128, 128), kernel=(3, 3), stride=(1, 1), **columns):
     return Layer(
         index=index, name=f"layer{index}", type=type_, inputs=(index - 1 if index else IMAGE,),
         in_channels=channels[0], in_height=side, in_width=side, out_channels=channels[1],
         out_height=side // stride[0], out_width=side // stride[1], kernel_height=kernel[0], kernel_width=kernel[1],
         stride_height=stride[0], stride_width=stride[1], padding_height=kernel[0] // 2, padding_width=kernel[1] // 2,
-        **{"dilation": 1, "groups": 1, "parameters": channels[0] * channels[1] * kernel[0] * kernel[1], **rest},
+        **{"dilation": 1, "groups": 1, "parameters": channels[0] * channels[1] * kernel[0] * kernel[1], **columns},
     )  # fmt: skip
 
 
@@ -58,8 +58,8 @@ def measurements():
 
 @pytest.fixture
 def table(measurements, small_cnn):
-    known = {("small", 16): small_cnn}
-    return feature_table(measurements, lambda *key: known[key])
+    tables = {("small", 16): small_cnn}
+    return feature_table(measurements, lambda *key: tables[key])
 
 
 def test_rows_index_and_columns_of_the_measurements_are_kept(table, measurements):
@@ -77,14 +77,14 @@ def test_a_cpu_is_no_unknown_gpu(measurements):
 
 
 def test_a_layer_table_stands_beside_each_row_of_a_known_cnn(table, small_cnn):
-    assert [each is small_cnn for each in table["layer_table"]] == [True, True, False]
+    assert [layer_table is small_cnn for layer_table in table["layer_table"]] == [True, True, False]
     assert table["layer_table"].iloc[2] is None
 
 
 def test_each_cnn_is_looked_up_once_per_image_size(measurements, small_cnn):
-    asked = []
-    feature_table(measurements, lambda *key: asked.append(key) or small_cnn)
-    assert sorted(asked) == [("nobody/knows", 16), ("small", 16)]
+    lookups = []
+    feature_table(measurements, lambda *key: lookups.append(key) or small_cnn)
+    assert sorted(lookups) == [("nobody/knows", 16), ("small", 16)]
 
 
 @pytest.mark.parametrize("column", ["gpu", "cnn", "image_size", "batch_size"])
@@ -166,9 +166,9 @@ def test_importing_features_and_the_registry_loads_neither_pandas_nor_scikit_lea
 
 
 def _described(**row):
-    known = {"gpu": "Tesla T4", "cnn": "16_128_128", "image_size": 16, "batch_size": 32, "kind": "proxy"}
+    usual = {"gpu": "Tesla T4", "cnn": "16_128_128", "image_size": 16, "batch_size": 32, "kind": "proxy"}
     return described(
-        feature_table(pd.DataFrame([known | {"precision": "fp32", "iteration_time_ms": 3.0} | row]))
+        feature_table(pd.DataFrame([usual | {"precision": "fp32", "iteration_time_ms": 3.0} | row]))
     )
 
 
@@ -183,7 +183,7 @@ def test_a_cnn_has_counts_of_proxies_and_no_shape_of_its_own():
     (row,) = _described(cnn="vgg_cifar", image_size=32, kind="target").to_dict("records")
     assert row["n_16_128_128"] == 1
     assert np.isnan(row["in_height"])
-    layers = [each for each in zoo_cnn("vgg_cifar") if each.type in ("conv2d", "linear")]
+    layers = [layer for layer in zoo_cnn("vgg_cifar") if layer.type in ("conv2d", "linear")]
     assert sum(value for name, value in row.items() if name.startswith("n_")) == len(layers)
 
 
@@ -193,6 +193,6 @@ def test_a_processor_has_no_specifications():
 
 
 def test_every_column_of_the_table_is_described_with_its_unit():
-    known = {each.name for each in DESCRIBING_COLUMNS} | {*MEASURED_COLUMNS}
-    assert {*_described().columns} <= known
+    names = {entry.name for entry in DESCRIBING_COLUMNS} | {*MEASURED_COLUMNS}
+    assert {*_described().columns} <= names
     assert all(column(name) for name in MEASURED_COLUMNS)

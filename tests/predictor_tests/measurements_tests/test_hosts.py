@@ -68,13 +68,13 @@ def test_a_profile_leaves_its_hosts_times_in_its_table():
     table = data_root() / "measurements" / "h100_pytorch_founding_cnns.csv.gz"
     measured = read_host(table)
     assert measured.host == "Intel(R) Xeon(R) Processor, 16 cores"
-    assert [each.precision for each in measured.times] == ["tf32"]
+    assert [time.precision for time in measured.times] == ["tf32"]
     noted = read_measurements(table)["host_cnn_ms"]
     assert noted.min() <= measured.reference_ms("pytorch", 1.0) <= noted.max()
     answers = [
         answer(Question("resnet18", "H100 SXM", 4, host=host)).rows()[0] for host in (str(table), None)
     ]
-    assert len({each.host_time_ms for each in answers}) == 2
+    assert len({time.host_time_ms for time in answers}) == 2
 
 
 def test_a_table_of_several_hosts_is_none(tmp_path):

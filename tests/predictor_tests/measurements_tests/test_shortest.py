@@ -40,10 +40,10 @@ def rows(**change):
 
 def test_a_third_of_the_arithmetic_is_the_limit():
     bound_ms = 64 / shares_of_bound(rows(iteration_time_ms=64.0))[1]
-    asked = ("it", zoo_cnn("resnet50"), T4, "fp32", 64)
-    check_not_too_short(bound_ms * LEAST_SHARE * 1.001, *asked)
+    configuration = ("it", zoo_cnn("resnet50"), T4, "fp32", 64)
+    check_not_too_short(bound_ms * LEAST_SHARE * 1.001, *configuration)
     with pytest.raises(OutOfRangeError, match=r"it of .* ms is impossible: resnet50 at batch 64"):
-        check_not_too_short(bound_ms * LEAST_SHARE * 0.999, *asked)
+        check_not_too_short(bound_ms * LEAST_SHARE * 0.999, *configuration)
 
 
 @pytest.mark.parametrize(

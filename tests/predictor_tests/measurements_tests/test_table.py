@@ -146,8 +146,8 @@ class TestBadInputIsRefused:
     @pytest.mark.parametrize("time", ["0", "0.0", "-3", "nan", "inf", "fast", ""])
     def test_a_time_that_is_none(self, csv, time):
         text = csv.read_text().replace("64,fp32,310.5", f"64,fp32,{time}")
-        said = rf"is '{time}'.*wrong unit" if time else "is missing"
-        with pytest.raises(SchemaError, match=f"line 3: iteration_time_ms {said}"):
+        words = rf"is '{time}'.*wrong unit" if time else "is missing"
+        with pytest.raises(SchemaError, match=f"line 3: iteration_time_ms {words}"):
             read_measurements(write(csv, text))
 
     @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ class TestBadInputIsRefused:
             ({"gpu_time": 3.0}, "'gpu_time': did you mean 'gpu_time_ms'"),
             ({"iteration_time_ms": float("nan")}, r"mine, row 1: iteration_time_ms is 'nan'.*in ms"),
             *(
-                ({"batch_size": each}, r"row 1: batch_size .*at least 1, in images")
-                for each in (0, -8, 2.5, "many")
+                ({"batch_size": size}, r"row 1: batch_size .*at least 1, in images")
+                for size in (0, -8, 2.5, "many")
             ),
             ({"precision": "fp23"}, r"precision is 'fp23'\. Valid: fp32, tf32, fp16"),
             ({"gpu": "V100"}, "row 1: 'V100' fits several"),
             *(
-                ({"format_version": each}, f"version '{each}'; this epochcast reads version 2")
-                for each in (3, "1.1")
+                ({"format_version": size}, f"version '{size}'; this epochcast reads version 2")
+                for size in (3, "1.1")
             ),
         ],
     )

@@ -43,9 +43,9 @@ def test_each_form_tells_the_median_without_its_first_reading(form, tmp_path):
     text, (name, value, waiting) = LOGS[form]
     path = tmp_path / "train.log"
     path.write_text(text)
-    found = read_training_log(path)
-    assert (found.name, found.value) == (name, pytest.approx(value))
-    assert found.waiting_share == (None if waiting is None else pytest.approx(waiting))
+    speed = read_training_log(path)
+    assert (speed.name, speed.value) == (name, pytest.approx(value))
+    assert speed.waiting_share == (None if waiting is None else pytest.approx(waiting))
 
 
 def test_a_file_without_a_speed_is_refused_with_the_forms_that_are_known(tmp_path):

@@ -25,10 +25,10 @@ def conv(
 
 def counts(table: LayerTable) -> dict[str, float]:
     kernels = kernels_of(table)
-    found: dict[str, float] = {}
+    counted: dict[str, float] = {}
     for number, count in zip(kernels.kernel_class, kernels.count, strict=True):
-        found[KERNEL_CLASSES[number]] = found.get(KERNEL_CLASSES[number], 0) + count
-    return found
+        counted[KERNEL_CLASSES[number]] = counted.get(KERNEL_CLASSES[number], 0) + count
+    return counted
 
 
 @pytest.mark.parametrize("groups", [1, 4])
@@ -54,11 +54,11 @@ def test_the_first_layer_has_no_input_gradient():
 
 def test_a_depthwise_convolution_has_kernels_of_its_own_class():
     table = LayerTable("dw", 8, (conv(0, (IMAGE,), 3, 16), conv(1, (0,), 16, 16, groups=16)))
-    found = counts(table)
+    counted = counts(table)
     assert (
-        found["depthwise_forward"]
-        == found["depthwise_backward_input"]
-        == found["depthwise_backward_weight"]
+        counted["depthwise_forward"]
+        == counted["depthwise_backward_input"]
+        == counted["depthwise_backward_weight"]
         == 1
     )
 
@@ -167,13 +167,16 @@ def test_a_pass_that_a_layer_does_not_have_is_refused():
 
 
 def test_a_forward_pass_has_no_gradients_and_less_of_the_rest():
-    whole, forward = kernels_of(zoo_cnn("resnet50"), optimizer=False), forward_kernels_of(zoo_cnn("resnet50"))
+    trained, forward = (
+        kernels_of(zoo_cnn("resnet50"), optimizer=False),
+        forward_kernels_of(zoo_cnn("resnet50")),
+    )
     names = {KERNEL_CLASSES[number] for number in forward.kernel_class}
     assert {"conv_forward", "batch_norm", "matmul", "add"} <= names
     assert not [name for name in names if "backward" in name or name in ("optimizer", "fan_out")]
-    work = [float(kernels["flops"] @ kernels.count) for kernels in (whole, forward)]
+    work = [float(kernels["flops"] @ kernels.count) for kernels in (trained, forward)]
     assert work[1] == pytest.approx(work[0] / 3, rel=0.02)
-    moved = [float(kernels["elements"] @ kernels.count) for kernels in (whole, forward)]
+    moved = [float(kernels["elements"] @ kernels.count) for kernels in (trained, forward)]
     assert moved[1] < 0.45 * moved[0]
 
 
@@ -185,14 +188,14 @@ def test_every_pass_of_a_product_counts_as_the_share_of_the_passes_that_run(runs
     layer = replace(
         conv(1, (0,), 16, 16), forwards=forwards, input_gradients=of_input, weight_gradients=of_weights
     )
-    found = counts(LayerTable("parts", 8, (conv(0, (IMAGE,), 16, 16), layer)))
-    rest = counts(LayerTable("stem", 8, (conv(0, (IMAGE,), 16, 16),)))
+    counted = counts(LayerTable("parts", 8, (conv(0, (IMAGE,), 16, 16), layer)))
+    stem = counts(LayerTable("stem", 8, (conv(0, (IMAGE,), 16, 16),)))
     for pass_ in PASSES:
         name = f"conv_{pass_}"
-        assert found[name] - rest.get(name, 0) == pytest.approx(share)
+        assert counted[name] - stem.get(name, 0) == pytest.approx(share)
 
 
 def test_a_first_layer_that_runs_as_usual_has_the_kernels_of_a_cnn_trained_whole():
     usual = conv(0, (IMAGE,), 3, 16)
-    said = replace(usual, forwards=1, input_gradients=0, weight_gradients=1)
-    assert counts(LayerTable("said", 8, (said,))) == counts(LayerTable("usual", 8, (usual,)))
+    frozen = replace(usual, forwards=1, input_gradients=0, weight_gradients=1)
+    assert counts(LayerTable("said", 8, (frozen,))) == counts(LayerTable("usual", 8, (usual,)))

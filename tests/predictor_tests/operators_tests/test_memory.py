@@ -119,7 +119,7 @@ def test_the_estimate_was_compared_with_peaks_of_pytorch_alone():
 
 
 def test_mixed_precision_halves_the_activations_but_not_the_pools_indices():
-    full, mixed = (kept_bytes_per_image(zoo_cnn("vgg11"), each) for each in ("fp32", "amp_fp16"))
+    full, mixed = (kept_bytes_per_image(zoo_cnn("vgg11"), precision) for precision in ("fp32", "amp_fp16"))
     assert 0.5 < mixed / full < 0.7
 
 
@@ -172,7 +172,7 @@ def frozen_layers_behind_a_trained_one(torch):
         nn.Conv2d(16, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.Conv2d(16, 8, 1), nn.Flatten(),
         nn.Linear(8 * 32 * 32, 32), nn.GELU(), nn.Linear(32, 10),
     )  # fmt: skip
-    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *(each.requires_grad_(False) for each in frozen))
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *(layer.requires_grad_(False) for layer in frozen))
 
 
 def map_times_what_has_no_gradient(torch):
@@ -229,7 +229,7 @@ def bytes_saved_by_pytorch(torch, cnn, image_size, batch_size=2):
     for module in cnn.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0  # on a CPU its mask is of floats, on a GPU of bytes
-    own = {each.untyped_storage()._cdata for each in (*cnn.parameters(), *cnn.buffers())}
+    own = {tensor.untyped_storage()._cdata for tensor in (*cnn.parameters(), *cnn.buffers())}
     saved = {}
 
     def keep(tensor):

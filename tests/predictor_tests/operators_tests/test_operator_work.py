@@ -104,9 +104,10 @@ def test_the_unmeasured_share_is_the_share_of_the_least_time():
     table, batches = zoo_cnn("convnext_tiny"), np.array([1.0, 32.0])
     share = unmeasured_share(table, batches, H200, MEASURED_TYPES - {"layer_norm"})
     least = {
-        each: count * roofline_ms([each], batches, H200)[0] for each, count in operators_of(table).items()
+        operator: count * roofline_ms([operator], batches, H200)[0]
+        for operator, count in operators_of(table).items()
     }
-    norms = sum(ms for each, ms in least.items() if each.type == "layer_norm")
+    norms = sum(ms for operator, ms in least.items() if operator.type == "layer_norm")
     assert share == pytest.approx(norms / sum(least.values()))
     assert (share > 0.05).all()
 

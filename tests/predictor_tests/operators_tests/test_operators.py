@@ -61,14 +61,16 @@ def test_a_split_tensor_joins_its_gradients():
 
 
 def test_the_gradient_of_an_overwritten_view_is_copied_four_times():
-    shape = {f"{side}_{part}": 8 for side in ("in", "out") for part in ("channels", "height", "width")}
+    shape = {
+        f"{side}_{dimension}": 8 for side in ("in", "out") for dimension in ("channels", "height", "width")
+    }
     norm = Layer(0, "a", "instance_norm", inputs=(IMAGE,), parameters=16, **shape)
     relu = Layer(1, "b", "activation", "relu", inputs=(0,), overwrites=2, **shape)
     copies, none = (
         {
-            each.type: n
-            for each, n in operators_of(LayerTable("cnn", 8, (norm, of))).items()
-            if each.passes == "forward"
+            operator.type: n
+            for operator, n in operators_of(LayerTable("cnn", 8, (norm, of))).items()
+            if operator.passes == "forward"
         }
         for of in (relu, replace(relu, overwrites=0))
     )
@@ -110,7 +112,9 @@ def test_a_convolution_behind_a_group_norm_reads_what_the_mode_makes_of_its_nchw
     ("behind", "in_nchw"), [("sigmoid", True), ("layer_norm", False), ("convolution", False)]
 )
 def test_a_float32_state_joined_to_the_image_lies_in_nchw_unless_a_layer_norm_left_it(behind, in_nchw):
-    shape = {f"{side}_{part}": 8 for side in ("in", "out") for part in ("channels", "height", "width")}
+    shape = {
+        f"{side}_{dimension}": 8 for side in ("in", "out") for dimension in ("channels", "height", "width")
+    }
     window = {"kernel_height": 3, "kernel_width": 3, "parameters": 9 * 8 * 8}
     of = {
         "sigmoid": Layer(0, "a", "activation", "sigmoid", inputs=(IMAGE,), **shape),
@@ -137,7 +141,9 @@ def test_a_float32_state_joined_to_the_image_lies_in_nchw_unless_a_layer_norm_le
 
 @pytest.mark.parametrize(("memory_format", "wide"), [("nchw", True), ("channels_last", False)])
 def test_a_depthwise_convolution_of_tokens_runs_as_in_channels_last(memory_format, wide):
-    shape = {f"{side}_{part}": 8 for side in ("in", "out") for part in ("channels", "height", "width")}
+    shape = {
+        f"{side}_{dimension}": 8 for side in ("in", "out") for dimension in ("channels", "height", "width")
+    }
     window = {"kernel_height": 3, "kernel_width": 3, "parameters": 9 * 8, "groups": 8}
     layers = (
         Layer(0, "a", "linear", inputs=(IMAGE,), parameters=72, **shape),
@@ -200,7 +206,9 @@ def test_operator_is_hashable_and_named():
 
 
 def test_a_change_of_layout_is_a_view_in_pytorch_alone_and_a_convolution_in_none():
-    permute = next(each for each in operators_of(zoo_cnn("convnext_tiny")) if each.type == "permute")
+    permute = next(
+        operator for operator in operators_of(zoo_cnn("convnext_tiny")) if operator.type == "permute"
+    )
     convolution = next(iter(operators_of(zoo_cnn("resnet18"))))
     assert [is_view(permute, framework) for framework in ("pytorch", "chainer")] == [True, False]
     assert [is_view(convolution, framework) for framework in ("pytorch", "chainer")] == [False, False]
@@ -227,8 +235,8 @@ def test_in_16_bits_the_gradients_of_a_frozen_layers_weights_are_the_dearest(typ
     """Sums over the shapes of ConvNeXt-S in `benchmarks/passes_h100.csv`."""
     layer = frozen(type_)
     shares = [
-        share_of_passes(each, input_gradient=True, half=True)
-        for each in (replace(layer, input_gradients=0), layer)
+        share_of_passes(variant, input_gradient=True, half=True)
+        for variant in (replace(layer, input_gradients=0), layer)
     ]
     assert shares == pytest.approx([forward, of_input], abs=0.02)
 
@@ -236,6 +244,6 @@ def test_in_16_bits_the_gradients_of_a_frozen_layers_weights_are_the_dearest(typ
 def test_both_gradients_of_a_batch_norm_are_one_kernel():
     layer = frozen("batch_norm")
     trained = replace(layer, input_gradients=0, weight_gradients=1)
-    assert [share_of_passes(each, input_gradient=True) for each in (layer, trained)] == [1, 1]
+    assert [share_of_passes(variant, input_gradient=True) for variant in (layer, trained)] == [1, 1]
     forward_alone = replace(layer, input_gradients=0)
     assert share_of_passes(forward_alone, input_gradient=False) == pytest.approx(3 / 8)

@@ -88,8 +88,8 @@ class NormalisedClasses(nn.Module):
         self.body, self.weight = nn.Conv2d(3, 64, 3), nn.Parameter(torch.zeros(20_000, 64))
 
     def forward(self, x):
-        found = self.body(x).mean(dim=(2, 3))
-        return functional.linear(functional.normalize(found), functional.normalize(self.weight))
+        features = self.body(x).mean(dim=(2, 3))
+        return functional.linear(functional.normalize(features), functional.normalize(self.weight))
 
 
 def standardised():

@@ -93,9 +93,9 @@ def test_a_dense_layer_works_at_each_position():
 
 
 def test_batch_norm_moves_eight_tensors_in_training():
-    one = 4 * 96 * 55 * 55
+    numbers = 4 * 96 * 55 * 55
     moved = sum(layer_bytes(NORM, pass_, 2) - layer_bytes(NORM, pass_, 1) for pass_ in PASSES)
-    assert moved == 8 * one
+    assert moved == 8 * numbers
 
 
 def test_half_precision_moves_half_the_bytes():
@@ -171,8 +171,8 @@ def test_work_is_never_negative(layer, pass_, batch):
 
 @given(_layers(), st.sampled_from(PASSES), st.integers(1, 1000))
 def test_bytes_are_a_constant_plus_a_share_of_each_image(layer, pass_, batch):
-    one, two = layer_bytes(layer, pass_, 1), layer_bytes(layer, pass_, 2)
-    assert layer_bytes(layer, pass_, batch) == pytest.approx(one + (batch - 1) * (two - one))
+    single, double = layer_bytes(layer, pass_, 1), layer_bytes(layer, pass_, 2)
+    assert layer_bytes(layer, pass_, batch) == pytest.approx(single + (batch - 1) * (double - single))
 
 
 @given(_layers())

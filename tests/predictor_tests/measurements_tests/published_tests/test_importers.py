@@ -25,9 +25,9 @@ class TestEveryImporter:
         assert report.n_kept + len(report.rejected) == report.n_read
 
     def test_takes_the_file_as_well_as_the_folder(self, name, published):
-        whole, _ = import_measurements(name, published)
+        from_folder, _ = import_measurements(name, published)
         single, _ = import_measurements(name, published / DATA_SETS[name].table)
-        pd.testing.assert_frame_equal(whole, single)
+        pd.testing.assert_frame_equal(from_folder, single)
 
     def test_reads_the_table_unpacked(self, name, published):
         table = published / DATA_SETS[name].table
@@ -59,15 +59,17 @@ class TestEveryImporter:
 
 
 def test_every_card_says_what_its_iterations_hold_in_columns_of_the_table():
-    known = {entry.name for entry in COLUMNS}
-    assert not {(name, column) for name, each in DATA_SETS.items() for column in {*each.holds} - known}
+    names = {entry.name for entry in COLUMNS}
+    assert not {
+        (name, column) for name, data_set in DATA_SETS.items() for column in {*data_set.holds} - names
+    }
 
 
 def test_every_whole_cnn_says_whether_it_copies_its_images_or_the_card_says_why_not():
     silent = {
         n
-        for n, each in DATA_SETS.items()
-        if each.holds["kind"] == "target" and "copies_input" not in each.holds
+        for n, data_set in DATA_SETS.items()
+        if data_set.holds["kind"] == "target" and "copies_input" not in data_set.holds
     }
     assert silent == {"pytorch"}  # differs from row to row there
 
@@ -88,8 +90,8 @@ def test_the_environment_tells_where_the_tables_are(published, monkeypatch):
 
 
 def test_all_sources_make_one_table(published):
-    whole = load_published(published)
-    assert len(whole) == sum(len(import_measurements(name, published)[0]) for name in DATA_SETS)
+    joined = load_published(published)
+    assert len(joined) == sum(len(import_measurements(name, published)[0]) for name in DATA_SETS)
 
 
 def test_some_sources_can_be_chosen(published):

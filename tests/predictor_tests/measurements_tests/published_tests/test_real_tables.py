@@ -40,8 +40,8 @@ def test_only_radeons_are_rejected_of_lambdas_rows(real_tables):
 def test_the_known_anomalies_are_marked(real_tables):
     frame, _ = import_measurements("lambda-tf", real_tables)
     suspects = frame[frame["notes"].str.contains("suspect")]
-    found = set(zip(suspects["gpu"], suspects["cnn"], strict=True))
-    assert ("NVIDIA A100-SXM4-40GB", "lambda/vgg16") in found
+    marked = set(zip(suspects["gpu"], suspects["cnn"], strict=True))
+    assert ("NVIDIA A100-SXM4-40GB", "lambda/vgg16") in marked
     assert len(suspects) < 10
 
 
@@ -66,8 +66,8 @@ def test_nearly_every_target_but_timms_has_a_layer_table(real_tables):
     tables = published_layer_tables(real_tables)
     for name in ("profet", "lambda-tf", "pytorch"):
         frame, _ = import_measurements(name, real_tables)
-        known = [key in tables for key in zip(frame["cnn"], frame["image_size"], strict=True)]
-        assert sum(known) / len(known) > 0.99, name
+        has_table = [key in tables for key in zip(frame["cnn"], frame["image_size"], strict=True)]
+        assert sum(has_table) / len(has_table) > 0.99, name
 
 
 def test_timm_parameters_agree_with_the_zoo_within_one_percent(real_tables):
