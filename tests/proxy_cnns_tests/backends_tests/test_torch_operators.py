@@ -6,10 +6,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from small_subjects import RARE, RARE_OUTPUTS, kinds_of_operator
+from small_subjects import RARE
 
 from predictor.catalogue.modes import Mode
-from predictor.cnns.zoo import minimum_image_size, zoo_cnn
 from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.operators import copies_of, input_shapes
@@ -18,12 +17,6 @@ from proxy_cnns.backends.torch.operators import operator_program
 from proxy_cnns.designs import adaptive_pool, conv, linear, optimizer, same_shape
 from proxy_cnns.presets import preset
 
-_CPU_MODES = [
-    Mode(),
-    Mode(precision="amp_bf16"),
-    Mode(memory_format="channels_last"),
-    Mode(precision="amp_bf16", memory_format="channels_last"),
-]
 _NARROW = Mode(precision="amp_bf16")
 
 
@@ -56,15 +49,6 @@ def run(operator: Operator, mode: Mode = Mode()) -> Any:  # noqa: B008 - a froze
     program = operator_program(operator, mode, 2, "cpu", cache_bytes=0)
     program.iterate()
     return program
-
-
-@pytest.mark.parametrize("mode", _CPU_MODES, ids=lambda mode: f"{mode.precision}-{mode.memory_format}")
-def test_every_operator_of_a_cnn_runs(mode, torch):
-    names = ("mobilenet_v3_small", "shufflenet_v2_x0_5", "convnext_tiny", "dcgan_generator")
-    tables = (zoo_cnn(name, max(32, minimum_image_size(name))) for name in names)
-
-    for operator in kinds_of_operator(*tables):
-        run(operator, mode)
 
 
 def test_copies_exceed_the_cache_twice_within_limits():
@@ -196,24 +180,14 @@ def test_an_optimizer_step_moves_all_its_tensors(torch):
     run(operator)
 
 
-@pytest.mark.parametrize("mode", _CPU_MODES, ids=lambda mode: f"{mode.precision}-{mode.memory_format}")
-def test_rare_operators_run_forward_and_backward(mode, torch, monkeypatch):
-    calls = handed_over(monkeypatch, torch)
-    for operator in RARE.values():
-        run(operator, mode)
-
-    outputs = {name: tuple(call[0][0].shape) for name, call in zip(RARE, calls, strict=True)}
-    assert outputs == RARE_OUTPUTS
-
-
 def test_a_volume_whose_depth_is_unknown_is_refused(torch):
     with pytest.raises(SchemaError, match="in_depth None"):
-        run(replace(RARE["conv3d"], in_depth=None))
+        run(replace(RARE["conv3d"].operator, in_depth=None))
 
 
 def test_a_volume_whose_window_gives_another_size_is_refused(torch):
     with pytest.raises(SchemaError, match="out_height 2 does not follow"):
-        run(replace(RARE["conv3d"], out_height=8))
+        run(replace(RARE["conv3d"].operator, out_height=8))
 
 
 def test_operators_of_trainings_give_as_many_numbers_as_they_say(torch: ModuleType) -> None:

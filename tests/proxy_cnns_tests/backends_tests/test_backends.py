@@ -1,0 +1,380 @@
+"""Both frameworks keep the protocol on a CPU, run one table of operators, and say what they cannot do."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from small_subjects import RARE, kinds_of_operator
+
+from predictor.catalogue.modes import Mode
+from predictor.cnns.proxies import proxy_table
+from predictor.cnns.zoo import minimum_image_size, zoo_cnn
+from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, ProfilingError, SchemaError
+from predictor.operators.operators import Operator
+from proxy_cnns.backends import load_backend
+from proxy_cnns.backends.chainer import device as chainer_device
+from proxy_cnns.backends.chainer.modes import check_mode as check_chainer
+from proxy_cnns.backends.protocol import Launches
+from proxy_cnns.backends.torch import device as torch_device
+from proxy_cnns.backends.torch.modes import check_mode as check_torch
+from proxy_cnns.configuration import Builder, Configuration, Subject
+from proxy_cnns.designs import same_shape
+
+CPU_MODES = [
+    Mode(precision=precision, memory_format=memory_format)
+    for precision in ("fp32", "amp_bf16")
+    for memory_format in ("nchw", "channels_last")
+]
+CNNS = {
+    "pytorch": ("mobilenet_v3_small", "shufflenet_v2_x0_5", "convnext_tiny", "dcgan_generator"),
+    "chainer": ("googlenet", "convnext_tiny", "efficientnet_b0", "shufflenet_v2_x0_5"),
+}
+"""CNNs whose kinds of operators each framework runs."""
+
+MODES = [*CPU_MODES, Mode("chainer")]
+
+
+class Opened(NamedTuple):
+    """A framework's name, module, backend on the CPU, and the module whose ``grad`` it calls."""
+
+    framework: str
+    module: ModuleType
+    backend: Any
+    gradients: Any
+
+
+@pytest.fixture
+def opened(request: pytest.FixtureRequest) -> Callable[[str], Opened]:
+    """Open a framework on the CPU; skips where it is not installed."""
+
+    def of(framework: str) -> Opened:
+        module = request.getfixturevalue("torch" if framework == "pytorch" else framework)
+        gradients = module.autograd if framework == "pytorch" else module
+        return Opened(framework, module, load_backend(framework, "cpu"), gradients)
+
+    return of
+
+
+@pytest.fixture(params=CNNS)
+def one(request: pytest.FixtureRequest, opened: Callable[[str], Opened]) -> Opened:
+    """Each framework in turn."""
+    return opened(request.param)
+
+
+def whole(
+    framework: str, cnn: str = "lenet5", size: int = 32, batch_size: int = 2, **mode: Any
+) -> Configuration:
+    subject = Subject("target", cnn, size, table=zoo_cnn(cnn, size))
+    return Configuration(subject, Mode(framework, **mode), batch_size)
+
+
+def alone(operator: Operator, mode: Mode) -> Configuration:
+    return Configuration(
+        Subject("operator", operator.name, operator.in_height or 1, operator=operator), mode, 2
+    )
+
+
+def test_it_names_the_device_and_the_versions(one):
+    about = one.backend.environment()
+    assert one.backend.framework == one.framework
+    assert str(about["gpu"]).startswith("cpu:")
+    assert about["framework_version"] == one.module.__version__
+    if one.framework == "chainer":
+        assert (about["convolutions"], about["batch_norm_and_pooling"]) == ("im2col", "numpy")
+
+
+@pytest.mark.parametrize(
+    ("framework", "capture"), [("pytorch", "eager"), ("chainer", "eager"), ("chainer", "static_graph")]
+)
+def test_a_cpu_gives_wall_times_alone(opened, framework, capture):
+    backend = opened(framework).backend
+    prepared = backend.prepare(whole(framework, capture=capture))
+    prepared.run(2)
+    prepared.synchronise()
+    assert prepared.host_time_ms(2) > 0
+    assert prepared.capture() == "a CPU has no CUDA graphs"
+    assert (prepared.gpu_times_ms(3), prepared.peak_memory_mib(), prepared.conv_algorithms()) == (None,) * 3
+    assert backend.launches() == Launches()
+
+
+@pytest.mark.parametrize(
+    "mode", [Mode(precision="amp_bf16"), Mode(memory_format="channels_last"), Mode(optimizer="sgd")]
+)
+def test_a_proxy_trains_in_every_mode_of_a_cpu(opened, mode):
+    subject = Subject("proxy", "8_16_16", 8, table=proxy_table("8_16_16"))
+    prepared = opened("pytorch").backend.prepare(Configuration(subject, mode, 4))
+    prepared.run(1)
+    assert prepared.copies == 1
+
+
+def test_a_closed_configuration_does_not_run(one):
+    prepared = one.backend.prepare(whole(one.framework))
+    prepared.close()
+    prepared.close()
+    with pytest.raises(ProfilingError, match="lenet5 at batch size 2 in fp32 is closed"):
+        prepared.run(1)
+
+
+def test_an_operators_time_is_that_of_one_copy(one):
+    prepared = one.backend.prepare(alone(same_shape("batch_norm", 8, 4), Mode(one.framework)))
+    assert prepared.copies == 16
+    assert prepared.host_time_ms(1) > 0
+    prepared.close()
+
+
+@pytest.mark.parametrize(
+    "mode", MODES, ids=lambda mode: f"{mode.framework}-{mode.precision}-{mode.memory_format}"
+)
+def test_every_kind_of_operator_runs_forward_and_backward(opened, monkeypatch, mode):
+    """Operators that few CNNs have give outputs of their size, or are refused where a framework lacks them."""
+    framework = opened(mode.framework)
+    for operator in kinds_of_operator(
+        *(zoo_cnn(name, max(32, minimum_image_size(name))) for name in CNNS[mode.framework])
+    ):
+        run(framework, operator, mode)
+    handed_over: list[Any] = []
+    grad = framework.gradients.grad
+    monkeypatch.setattr(framework.gradients, "grad", lambda *how: handed_over.append(how[0]) or grad(*how))
+    shapes = {}
+    for name, (operator, _, in_chainer) in RARE.items():
+        if mode.framework == "chainer" and not in_chainer:
+            with pytest.raises(SchemaError, match=f"{operator.name}.*Chainer cannot run"):
+                run(framework, operator, mode)
+        else:
+            run(framework, operator, mode)
+            shapes[name] = tuple(handed_over[-1][0].shape)
+    assert shapes == {name: RARE[name].output for name in shapes}
+
+
+def run(framework: Opened, operator: Operator, mode: Mode) -> None:
+    """Run one iteration of a single copy."""
+    device = framework.backend._device
+    program = import_module(f"proxy_cnns.backends.{framework.module.__name__}.operators").operator_program
+    with framework.backend.running(alone(operator, mode)):
+        program(operator, mode, 2, device, cache_bytes=0).iterate()
+
+
+OWN = {
+    "pytorch": "import torch\nmodel = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 3))\n",
+    "chainer": "import chainer.links as L\nmodel = L.Classifier(L.Convolution2D(3, 4, 3))\n",
+}
+_TWO_HEADS = """import torch
+class Two(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(16, 3), torch.nn.Linear(16, 5)
+    def forward(self, x):
+        x = x.mean((1, 2))
+        return self.a(x), {'aux': self.b(x)}
+model = Two()
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A configuration of the user's own CNN, which this code makes."""
+
+    def of(code: str, framework: str) -> Configuration:
+        path = tmp_path / f"own_{framework}_{abs(hash(code))}.py"
+        path.write_text(f"{code}\ndef make_model():\n    return model\n")
+        return Configuration(
+            Subject("target", "mine", 16, builder=Builder(path, "make_model")), Mode(framework), 2
+        )
+
+    return of
+
+
+def test_a_users_own_cnn_is_trained_itself(one, own, monkeypatch):
+    monkeypatch.setattr(f"proxy_cnns.backends.{one.module.__name__}.training.LEARNING_RATE", 0.1)
+    prepared = one.backend.prepare(own(OWN[one.framework], one.framework))
+    (module,) = (
+        sys.modules[name] for name in sys.modules if name.startswith(f"epochcast_user_own_{one.framework}")
+    )
+    weights = module.model[1].weight if one.framework == "pytorch" else module.model.predictor.W
+    weights = weights.detach() if one.framework == "pytorch" else weights.array
+    before = weights.copy() if one.framework == "chainer" else weights.clone()
+    prepared.run(3)
+    assert not (before == weights).all()
+    del sys.modules[module.__name__]
+
+
+def test_all_outputs_of_a_tuple_are_trained(opened, own):
+    assert opened("pytorch").backend.prepare(own(_TWO_HEADS, "pytorch")).host_time_ms(1) > 0
+
+
+def test_the_configuration_of_chainer_is_left_as_it_was(opened):
+    chainer, backend = opened("chainer").module, opened("chainer").backend
+    with chainer.using_config("train", False):
+        backend.prepare(whole("chainer", autotune=True)).run(1)
+        assert (chainer.config.train, chainer.config.autotune) == (False, False)
+
+
+NO_CNN, MISFIT = "model = 7", "import torch\nmodel = torch.nn.Linear(7, 3)"
+PREPARED: dict[str, tuple[str, Any, type[Exception], str]] = {
+    "no module": ("pytorch", NO_CNN, SchemaError, r"make_model\(\) of .* gives a int, no torch\.nn\.Module"),
+    "no chain": ("chainer", NO_CNN, SchemaError, r"gives a int, no chainer\.Chain"),
+    "its own error": (
+        "pytorch",
+        MISFIT,
+        ProfilingError,
+        "mine at batch size 2 in fp32: RuntimeError: mat1 and mat2",
+    ),
+    "batch norm over one number": (
+        "pytorch",
+        partial(whole, cnn="resnet18", batch_size=1),
+        ProfilingError,
+        r"resnet18 at batch size 1 .*more than 1 value per channel",
+    ),
+    "xla": ("pytorch", partial(whole, xla=True), SchemaError, "measured"),
+    "static graph": ("pytorch", partial(whole, capture="static_graph"), SchemaError, "measured"),
+    "adam": ("pytorch", partial(whole, optimizer="adam"), SchemaError, "measured"),
+    **{
+        precision: ("pytorch", partial(whole, precision=precision), SchemaError, "fp32, amp_bf16")
+        for precision in ("tf32", "amp_fp16", "fp16")
+    },
+    "unknown operator": (
+        "chainer",
+        lambda name: alone(Operator("other", in_channels=3, in_height=8, in_width=8), Mode(name)),
+        SchemaError,
+        "other_3x8x8",
+    ),
+}
+"""Framework, configuration or the code of a user's file, and the error with its words."""
+
+
+@pytest.mark.parametrize("case", PREPARED)
+def test_what_cannot_be_prepared_is_refused_in_words(opened, own, case):
+    framework, configuration, error, words = PREPARED[case]
+    backend = opened(framework).backend
+    asks = own(configuration, framework) if isinstance(configuration, str) else configuration(framework)
+    with pytest.raises(error, match=words):
+        backend.prepare(asks)
+
+
+@pytest.mark.parametrize(
+    ("check", "mode", "capability", "words"),
+    [
+        (check_torch, Mode(precision="fp16"), (3, 7), r"another of fp32\."),
+        (check_torch, Mode(precision="fp16"), (7, 0), r"another of fp32, amp_fp16\."),
+        (check_torch, Mode(precision="fp16"), (8, 0), r"another of fp32, tf32, amp_fp16, amp_bf16\."),
+        (check_torch, Mode(capture="compile"), (6, 1), r"7.0, and this is .* 6.1: choose eager"),
+        (check_chainer, Mode("chainer", "amp_bf16"), (9, 0), "choose fp32, tf32, fp16, amp_fp16"),
+        (check_chainer, Mode("chainer", memory_format="channels_last"), (9, 0), "choose nchw"),
+        (check_chainer, Mode("chainer", capture="graph"), (9, 0), "choose eager or static_graph"),
+        (check_chainer, Mode("chainer", capture="compile"), (9, 0), "choose eager or static_graph"),
+        (check_chainer, Mode("chainer", optimizer="adam"), (9, 0), "choose momentum or sgd"),
+        (check_chainer, Mode("pytorch"), (9, 0), "framework 'pytorch'"),
+        (
+            check_chainer,
+            Mode("chainer", "tf32"),
+            (7, 0),
+            r"compute capability 7\.0: choose fp32, fp16, amp_fp16",
+        ),
+        (check_chainer, Mode("chainer", "fp16"), None, "on a CPU: choose fp32"),
+    ],
+)
+def test_a_mode_that_a_framework_or_gpu_lacks_is_refused_with_what_it_has(check, mode, capability, words):
+    with pytest.raises(SchemaError, match=words):
+        check(mode, capability)
+
+
+@pytest.mark.parametrize(
+    ("framework", "device", "words"),
+    [
+        *(("pytorch", device, device) for device in ("cuda:77", "tpu", "cuda:first")),
+        ("chainer", "tpu", "give cpu or cuda:0"),
+        ("chainer", "cuda:0", r"epochcast\[cuda12\]"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(opened, monkeypatch, framework, device, words):
+    opened(framework)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(BackendUnavailableError, match=words):
+        load_backend(framework, device)
+
+
+def test_without_pytorch_the_extra_to_install_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(BackendUnavailableError, match=r"epochcast\[torch\]"):
+        load_backend("pytorch", "cpu")
+
+
+def test_a_workspace_that_is_no_number_is_refused(chainer, monkeypatch):
+    monkeypatch.setenv("EPOCHCAST_WORKSPACE_MIB", "much")
+    with pytest.raises(SchemaError, match="'much': give a number of MiB"):
+        load_backend("chainer", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("device", "raised", "error", "words"),
+    [
+        (
+            torch_device,
+            RuntimeError("CUDA out of memory. Tried"),
+            DeviceOutOfMemoryError,
+            "vgg16 does not fit",
+        ),
+        (
+            torch_device,
+            RuntimeError("CUDNN_STATUS_ALLOC_FAILED"),
+            DeviceOutOfMemoryError,
+            "vgg16 does not fit",
+        ),
+        (
+            chainer_device,
+            MemoryError("allocating 3 bytes"),
+            DeviceOutOfMemoryError,
+            "vgg16 does not fit in memory",
+        ),
+        (
+            chainer_device,
+            RuntimeError("cudaErrorMemoryAllocation: x"),
+            DeviceOutOfMemoryError,
+            "does not fit",
+        ),
+        (
+            chainer_device,
+            ProfilingError("CUDNN_STATUS_ALLOC_FAILED (2)"),
+            DeviceOutOfMemoryError,
+            "does not fit",
+        ),
+        (chainer_device, ValueError("no"), SchemaError, "Chainer cannot run vgg16: ValueError: no"),
+    ],
+)
+def test_lack_of_memory_is_told_from_other_failures(device, raised, error, words):
+    with pytest.raises(error, match=words), device.refusing("vgg16"):
+        raise raised
+
+
+def test_what_a_failed_call_held_is_let_go(torch):
+    import weakref
+
+    held: list[Any] = []
+
+    def fail() -> None:
+        tensor = torch.zeros(3)
+        held.append(weakref.ref(tensor))
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(DeviceOutOfMemoryError), torch_device.refusing("a CNN"):
+        fail()
+    assert held[0]() is None
+
+
+def test_kernels_are_profiled_only_where_asked_for_since_a_profile_slows_what_follows(torch, monkeypatch):
+    from proxy_cnns.backends.torch.kernels import convolution_kernels
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    profiled: list[str] = []
+    monkeypatch.delenv("EPOCHCAST_PROFILER", raising=False)
+    assert convolution_kernels(lambda: profiled.append("an iteration")) is None
+    monkeypatch.setenv("EPOCHCAST_PROFILER", "off")
+    assert convolution_kernels(lambda: profiled.append("an iteration")) is None
+    assert profiled == []
+    monkeypatch.setenv("EPOCHCAST_PROFILER", "on")
+    convolution_kernels(lambda: profiled.append("an iteration"))
+    assert profiled == ["an iteration"]
