@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -63,3 +64,33 @@ def orders(monkeypatch):
         monkeypatch.setenv("FAKE_ORDERS", json.dumps(what))
 
     return order
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Give this machine GPUs of these names."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def have(*names):
+        library = SimpleNamespace(
+            NVMLError=OSError,
+            nvmlInit=lambda: None,
+            nvmlDeviceGetCount=lambda: len(names),
+            nvmlDeviceGetHandleByIndex=lambda number: number,
+            nvmlDeviceGetName=lambda handle: names[handle],
+        )
+        monkeypatch.setitem(sys.modules, "pynvml", library)
+
+    return have
+
+
+@pytest.fixture(scope="session")
+def chainer() -> ModuleType:
+    """Chainer, imported beside a current numpy."""
+    from predictor.cnns.chainer_compat import install
+    from predictor.errors import BackendUnavailableError
+
+    try:
+        return install()
+    except BackendUnavailableError as error:
+        pytest.skip(f"Chainer is not installed here ({error})")

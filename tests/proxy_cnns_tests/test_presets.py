@@ -10,7 +10,6 @@ import pytest
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn, zoo_names
-from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError
 from predictor.operators.operators import operators_of
 from proxy_cnns.configuration import Builder, Subject, mode_of
 from proxy_cnns.designs import conv, conv_3d, linear, pool
@@ -266,38 +265,6 @@ def test_operators_behind_a_group_norm_are_measured_as_the_mode_runs_them():
     kept, _ = configurations(chosen, [4], [Mode(precision="tf32"), half])
     measured = [(each.subject.operator.wide_input, each.subject.operator.wide_in_nchw) for each in kept]
     assert measured == [(False, False), (True, False)]
-
-
-def test_an_unknown_preset_names_the_nearest():
-    with pytest.raises(SchemaError, match="'quick'"):
-        preset("quik")
-
-
-@pytest.mark.parametrize("name", ["cnn:", "targets:", "cnn: ", "cnn"])
-def test_a_preset_of_cnns_without_one_says_what_belongs_behind_the_colon(name):
-    with pytest.raises(SchemaError, match=r"names no CNN behind the colon. Try: (cnn|targets):resnet50, "):
-        preset(name)
-
-
-@pytest.mark.parametrize("name", ["quick:resnet50", ""])
-def test_half_a_preset_is_refused(name):
-    with pytest.raises(SchemaError, match="no preset is called"):
-        preset(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "why"),
-    [
-        ("cnn:resnet5", UnknownCnnError, "resnet50"),
-        ("targets:lenet5,resnet5", UnknownCnnError, "resnet50"),
-        ("cnn:alexnet@32", OutOfRangeError, "63"),
-        ("cnn:resnet18@big", SchemaError, "image size"),
-        ("cnn:absent.py:make", SchemaError, "not a file"),
-    ],
-)
-def test_a_preset_of_what_does_not_exist_is_refused_with_the_reason(name, error, why):
-    with pytest.raises(error, match=why):
-        preset(name)
 
 
 def test_planning_needs_neither_pandas_nor_a_framework():

@@ -48,18 +48,6 @@ def single_thread() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def chainer() -> ModuleType:
-    """Chainer, imported beside a current numpy."""
-    from predictor.cnns.chainer_compat import install
-    from predictor.errors import BackendUnavailableError
-
-    try:
-        return install()
-    except BackendUnavailableError as error:
-        pytest.skip(f"Chainer is not installed here ({error})")
-
-
 @pytest.fixture
 def cudnn() -> PretendedCudnn:
     return PretendedCudnn()

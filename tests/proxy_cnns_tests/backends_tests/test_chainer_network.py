@@ -7,7 +7,6 @@ import pytest
 
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import SchemaError
 from proxy_cnns.backends.chainer.network import network
 
 torch = pytest.importorskip("torch")
@@ -80,36 +79,9 @@ def _single(**columns: object) -> LayerTable:
     return LayerTable("single", 8, (replace(layer, **columns),))  # type: ignore[arg-type]
 
 
-def test_an_unknown_type_is_refused_by_the_layers_name(chainer):
-    with pytest.raises(SchemaError, match="layer 'it' is of type 'other'"):
-        network(_single(type="other"))
-
-
-def test_a_dilated_pool_is_refused(chainer):
-    with pytest.raises(SchemaError, match="'it' pools with dilation 2"):
-        network(_single(dilation=2, out_height=3, out_width=3))
-
-
-def test_a_size_that_chainer_would_not_give_is_refused(chainer):
-    with pytest.raises(SchemaError, match="out_height"):
-        network(_single(out_height=5, out_width=5))
-
-
 def test_a_single_pixel_is_pooled_to_a_larger_map(chainer):
     window = {"kernel_height": 1, "kernel_width": 1, "stride_height": 0, "stride_width": 0}
     sizes = {"in_height": 1, "in_width": 1, "out_height": 6, "out_width": 6}
     pixel = np.array([[[[1.0]], [[2.0]], [[3.0]]]], np.float32)
     pooled = network(_single(type="avg_pool", **window, **sizes))(pixel).array
     assert (pooled == np.broadcast_to(pixel, (1, 3, 6, 6))).all()
-
-
-def test_adaptive_pooling_to_no_divisor_is_refused(chainer):
-    window = {"kernel_height": 2, "kernel_width": 2, "stride_height": 1, "stride_width": 1}
-    sizes = {"in_height": 5, "in_width": 5, "out_height": 3, "out_width": 3}
-    with pytest.raises(SchemaError, match="multiple of the output"):
-        network(_single(type="avg_pool", **window, **sizes))
-
-
-def test_an_unknown_activation_is_refused_with_the_known_ones(chainer):
-    with pytest.raises(SchemaError, match="Nearest: 'relu'"):
-        network(_single(type="activation", kind="relu7"))

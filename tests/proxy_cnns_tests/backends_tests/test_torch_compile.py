@@ -10,11 +10,10 @@ import pytest
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import proxy_table
-from predictor.errors import ProfilingError, SchemaError
+from predictor.errors import ProfilingError
 from proxy_cnns.backends import load_backend
 from proxy_cnns.backends.protocol import Backend
 from proxy_cnns.backends.torch import training
-from proxy_cnns.backends.torch.modes import check_mode
 from proxy_cnns.configuration import Configuration, Subject
 
 COMPILED = Mode(capture="compile")
@@ -71,8 +70,3 @@ def test_a_failure_to_compile_names_the_configuration(backend, monkeypatch):
 
     with pytest.raises(ProfilingError, match="2_8_8 at batch size 2 in fp32, compiled: RuntimeError: no C"):
         backend.prepare(small())
-
-
-def test_a_gpu_before_volta_is_refused_with_its_compute_capability():
-    with pytest.raises(SchemaError, match=r"7.0, and this is .* 6.1: choose eager"):
-        check_mode(COMPILED, (6, 1))

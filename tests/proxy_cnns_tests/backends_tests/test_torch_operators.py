@@ -1,15 +1,12 @@
 """One operator alone computes what it computes in a CNN, in copies that leave the cache."""
 
-from dataclasses import replace
 from math import prod
 from types import ModuleType
 from typing import Any
 
 import pytest
-from small_subjects import RARE
 
 from predictor.catalogue.modes import Mode
-from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.operators import copies_of, input_shapes
 from proxy_cnns.backends.torch import operators as torch_operators
@@ -178,16 +175,6 @@ def test_an_optimizer_step_moves_all_its_tensors(torch):
     assert sum(tensor.numel() for tensor in tensors) == 700
     assert len({tensor.grad.data_ptr() for tensor in tensors}) == 7
     run(operator)
-
-
-def test_a_volume_whose_depth_is_unknown_is_refused(torch):
-    with pytest.raises(SchemaError, match="in_depth None"):
-        run(replace(RARE["conv3d"].operator, in_depth=None))
-
-
-def test_a_volume_whose_window_gives_another_size_is_refused(torch):
-    with pytest.raises(SchemaError, match="out_height 2 does not follow"):
-        run(replace(RARE["conv3d"].operator, out_height=8))
 
 
 def test_operators_of_trainings_give_as_many_numbers_as_they_say(torch: ModuleType) -> None:

@@ -1,0 +1,193 @@
+"""What the instrument refuses: one table of calls, errors and the words that say the next step."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_subjects import RARE
+
+from epochcast.profiling import ProfileRequest, request_for
+from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import BackendUnavailableError, DataError, OutOfRangeError, SchemaError, UnknownCnnError
+from proxy_cnns.backends.layers import Numbers
+from proxy_cnns.configuration import Builder
+from proxy_cnns.data_parallel import gpu_counts
+from proxy_cnns.device import visible_gpus
+from proxy_cnns.input_pipeline import measure_input
+from proxy_cnns.pictures import images_of
+from proxy_cnns.pipelines import decode, pipeline_of
+from proxy_cnns.presets import preset
+from proxy_cnns.user_cnns import builder_of, make_model
+
+_NO_CNN = r"names no CNN behind the colon. Try: (cnn|targets):resnet50, "
+PRESETS = {
+    "quik": (SchemaError, "'quick'"),
+    **dict.fromkeys(("cnn:", "targets:", "cnn: ", "cnn"), (SchemaError, _NO_CNN)),
+    **dict.fromkeys(("quick:resnet50", ""), (SchemaError, "no preset is called")),
+    "cnn:resnet5": (UnknownCnnError, "resnet50"),
+    "targets:lenet5,resnet5": (UnknownCnnError, "resnet50"),
+    "cnn:alexnet@32": (OutOfRangeError, "63"),
+    "cnn:resnet18@big": (SchemaError, "image size"),
+    "cnn:absent.py:make": (SchemaError, "not a file"),
+}
+"""By the name of a preset."""
+
+CALLS = {
+    "absent.py:make_model": (builder_of, SchemaError, "not a file"),
+    "absent.py": (builder_of, SchemaError, "not a file"),
+    "a damaged image": (
+        lambda _: decode(b"no JPEG"),
+        DataError,
+        r"an image of 7 bytes cannot be decoded .* Take damaged files out",
+    ),
+    "nowhere": (lambda name: images_of(Path(name), 9), SchemaError, "is not a folder"),
+    "pilow": (
+        lambda name: pipeline_of(name, 224),
+        SchemaError,
+        r"'pilow'\. Nearest: 'pillow'.*known: dali",
+    ),
+    "workers without one": (
+        lambda _: measure_input(workers=(2, 0)),
+        SchemaError,
+        r"workers \[0, 2\]: 1 must be among them",
+    ),
+    "one GPU together": (lambda _: gpu_counts(1), SchemaError, "Pass --gpus all"),
+    "chainer together": (
+        lambda _: request_for(ProfileRequest("ddp", framework="chainer", device="cpu"), Path("t.csv")),
+        SchemaError,
+        "measured with pytorch, eager",
+    ),
+    "a volume of unknown depth": (
+        lambda _: Numbers(replace(RARE["conv3d"].operator, in_depth=None)).volume,
+        SchemaError,
+        "in_depth None",
+    ),
+    "a volume of another size": (
+        lambda _: Numbers(replace(RARE["conv3d"].operator, out_height=8)).volume,
+        SchemaError,
+        "out_height 2 does not follow",
+    ),
+}
+"""What is called with its own name, the error and its words."""
+
+
+@pytest.mark.parametrize("name", [*PRESETS, *CALLS])
+def test_what_is_none_is_refused_with_the_reason(name):
+    call, error, words = CALLS[name] if name in CALLS else (preset, *PRESETS[name])
+    with pytest.raises(error, match=words):
+        call(name)
+
+
+def test_a_folder_without_images_is_refused_with_the_next_step(tmp_path):
+    with pytest.raises(SchemaError, match=r"holds no image \(\.jpg.*Pass a folder of images, or none"):
+        images_of(tmp_path, 9)
+
+
+_CODE = """
+def broken():
+    raise RuntimeError("no weights here")
+
+def needs(argument):
+    return argument
+
+class Made:
+    def __call__(self, images):
+        return images
+
+def make_model():
+    return 7
+
+made = Made()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "function", "words"),
+    [
+        (_CODE, "make_modl", "make_model"),
+        (_CODE, "broken", "no weights here"),
+        (_CODE, "needs", "without arguments"),
+        (_CODE, "made", "is a Made, not a function"),
+        ("import package_that_does_not_exist\n", "make_model", "package_that_does_not_exist"),
+        (_CODE, None, "names no function"),
+    ],
+)
+def test_a_users_file_that_makes_no_cnn_is_refused_with_the_reason(tmp_path, code, function, words):
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    with pytest.raises(SchemaError, match=words):
+        builder_of(str(path)) if function is None else make_model(Builder(path, function))
+
+
+def _pool(**columns: object) -> LayerTable:
+    layer = Layer(0, "it", "max_pool", None, (-1,), 3, 8, 8, 3, 4, 4, 2, 2, 2, 2, 0, 0, 1, 1)
+    return LayerTable("single", 8, (replace(layer, **columns),))  # type: ignore[arg-type]
+
+
+def _changed(cnn: str, name: str | int, **columns: object) -> LayerTable:
+    """A zoo's CNN with other columns of one layer, by its name or position."""
+    table = zoo_cnn(cnn)
+    layers = [
+        replace(layer, **columns) if name in (layer.name, layer.index) else layer  # type: ignore[arg-type]
+        for layer in table
+    ]
+    return replace(table, layers=tuple(layers))
+
+
+_EVEN = {"kernel_height": 2, "kernel_width": 2, "stride_height": 1, "stride_width": 1}
+_ODD = {"in_height": 5, "in_width": 5, "out_height": 3, "out_width": 3}
+BOTH, CHAINER = ("torch", "chainer"), ("chainer",)
+TABLES = {
+    "unknown type": (_pool(type="other"), r"layer 'it' is of type 'other'.*FILE.py:make_model", BOTH),
+    "unknown activation": (_pool(type="activation", kind="relu7"), "Nearest: 'relu'", BOTH),
+    "size that the window does not give": (_pool(out_height=5, out_width=5), "out_height is 5", BOTH),
+    "convolution of another size": (_changed("resnet18", 0, out_height=99), "but out_height is 99", BOTH),
+    "pool of another size": (_changed("resnet18", 3, out_height=99), "but out_height is 99", BOTH),
+    "missing size": (_changed("lenet5", 0, kernel_height=None), "kernel_height None", BOTH),
+    "parts that do not add up": (
+        _changed("shufflenet_v2_x0_5", "stage2.1.branch2.expand", in_channels=20),
+        "of the 48 channels",
+        BOTH,
+    ),
+    "dilated pool": (_pool(dilation=2, out_height=3, out_width=3), "'it' pools with dilation 2", CHAINER),
+    "uneven adaptive pool": (_pool(type="avg_pool", **_EVEN, **_ODD), "multiple of the output", CHAINER),
+}
+"""Layer tables that frameworks cannot run, the words that say why, and the frameworks."""
+
+
+@pytest.mark.parametrize(
+    ("case", "framework"), [(case, name) for case, (*_, frameworks) in TABLES.items() for name in frameworks]
+)
+def test_a_layer_that_cannot_be_run_is_refused_by_its_name(request, case, framework):
+    request.getfixturevalue("torch")
+    from proxy_cnns.backends.chainer.network import network as chainer_network
+    from proxy_cnns.backends.torch.network import network as torch_network
+
+    table, words, _ = TABLES[case]
+    if framework == "chainer":
+        request.getfixturevalue("chainer")
+    with pytest.raises(SchemaError, match=words):
+        torch_network(table, "meta") if framework == "torch" else chainer_network(table)
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers", "error", "words"),
+    [
+        (("NVIDIA H200", "Tesla T4"), "all", SchemaError, "these GPUs differ: NVIDIA H200, Tesla T4"),
+        (("NVIDIA H200",), "0,3", BackendUnavailableError, "there is no GPU 3: this machine has 1"),
+        *(
+            (("NVIDIA H200",), text, SchemaError, "neither `all` nor different numbers")
+            for text in ("", "first", "0,0", "-1")
+        ),
+        (None, "all", BackendUnavailableError, "profile doctor"),
+    ],
+)
+def test_gpus_that_are_not_there_or_differ_are_refused(gpus, monkeypatch, names, numbers, error, words):
+    if names is None:
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+    else:
+        gpus(*names)
+    with pytest.raises(error, match=words):
+        visible_gpus(numbers)
