@@ -78,10 +78,15 @@ def measure_input(
         if stored == "array":
             if loader == "dali":
                 raise SchemaError("arrays are not loaded by dali here. Pass --loader torchvision or pillow.")
-            images = [_array(path, image_size) for path in paths[:MADE_IMAGES]]
+            size = (image_size, image_size)
+            images = [np.asarray(decode(path.read_bytes()).resize(size)) for path in paths[:MADE_IMAGES]]
         if loader == "dali":
             stages: tuple[float | None, ...] = (None, None, None)
-            rates = [_dali_rate(paths, image_size, n, seconds, clock) for n in numbers if n > 0]
+            rates = [
+                WorkerRate(n, rate_of(dali_batches(paths, image_size, n, _BATCH), seconds, clock))
+                for n in numbers
+                if n > 0
+            ]
         else:
             pipeline = (
                 usual_pipeline(image_size, stored)
@@ -90,7 +95,7 @@ def measure_input(
             )
             stages = _stages_us(pipeline, images, cpu_clock)
             rates = [_rate(pipeline, images, n, seconds, clock) for n in numbers]
-        sizes = [_megapixels(path) for path in islice(paths, _TIMED)]
+        sizes = [_megapixels(path) for path in paths[:_TIMED]]
         bytes_of = [image.stat().st_size if isinstance(image, Path) else image.nbytes for image in images]
         return InputMeasurement(
             host=host_name(),
@@ -158,10 +163,6 @@ def copy_gb_per_s() -> float | None:
     return float(f"{_COPIES * _COPIED_BYTES / start.elapsed_time(end) / 1e6:.4g}")
 
 
-def _array(path: Path, image_size: int) -> Any:
-    return np.asarray(decode(path.read_bytes()).resize((image_size, image_size)))
-
-
 def _stages_us(
     pipeline: Pipeline, stored: Sequence[Any], cpu_clock: Clock
 ) -> tuple[float | None, float | None, float]:
@@ -208,10 +209,6 @@ def _rate(
     with ExitStack() as stack:
         batches = _batches(pipeline, stored, workers, stack)
         return WorkerRate(workers, rate_of(batches, seconds, clock, _WARM_BATCHES * max(1, workers)))
-
-
-def _dali_rate(paths: list[Path], image_size: int, threads: int, seconds: float, clock: Clock) -> WorkerRate:
-    return WorkerRate(threads, rate_of(dali_batches(paths, image_size, threads, _BATCH), seconds, clock))
 
 
 def _batches(pipeline: Pipeline, stored: Sequence[Any], workers: int, stack: ExitStack) -> Iterator[int]:

@@ -11,11 +11,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module
 from math import inf
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
 from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.catalogue.modes import Mode
@@ -147,7 +146,7 @@ def measure_job(job: Job, report: Report) -> dict[str, Any]:
     reading_ms = 1000 * (time.perf_counter() - opened) / 2  # it reads twice
     if not request.allow_noise:
         _wait_until_free(monitor, job.device, job.label)
-    backend = _backend(request, job.device)
+    backend = load_backend(request.framework, job.device, request.backend)
     environment = {"framework": backend.framework, "host": host_name(), **backend.environment()}
     if job.device != "cpu":
         environment.setdefault("driver", driver_version())
@@ -178,7 +177,7 @@ def _measure_into(
         for entry in timed:
             file.append(entry)
             run.take(entry, [])
-        measure_all(job, backend, monitor, run, file, report, about=about, host_ms=host_ms)
+        Session(job, backend, monitor, run, file, about, host_ms, report).measure_all()
     except KeyboardInterrupt:
         if (
             job.of > 1 or not run.rows
@@ -191,14 +190,11 @@ def _measure_into(
 
 
 def _reference(job: Job, backend: Backend) -> tuple[dict[Mode, float], list[dict[str, Any]]]:
-    """Enqueue time of the reference CNN by mode, and the entries that keep it; of a mode that fails, the reason."""
+    """Enqueue times of the reference CNN on a GPU by mode, and entries that keep them, or why a mode failed."""
     host_ms: dict[Mode, float] = {}
     entries: list[dict[str, Any]] = []
-    for mode in (
-        []
-        if job.device == "cpu"
-        else dict.fromkeys(configuration.mode for configuration in job.configurations)
-    ):
+    modes = () if job.device == "cpu" else {configuration.mode: None for configuration in job.configurations}
+    for mode in modes:
         try:
             (timed,) = reference_times(backend, [mode], time.perf_counter)
         except EpochcastError as error:
@@ -250,13 +246,6 @@ def _wait_until_free(monitor: Monitor, device: str, label: str) -> None:
                 raise
 
 
-def _backend(request: Request, device: str) -> Backend:
-    if request.backend is None:
-        return load_backend(request.framework, device)
-    module, _, name = request.backend.partition(":")
-    return cast("Backend", getattr(import_module(module), name)(device))
-
-
 def remaining(configurations: Iterable[Configuration], run: Run) -> list[Configuration]:
     """Configurations that are not measured, did not fail, and are not beyond the end of their series."""
     keys = ((configuration, configuration_key(configuration)) for configuration in configurations)
@@ -264,47 +253,22 @@ def remaining(configurations: Iterable[Configuration], run: Run) -> list[Configu
     return [configuration for configuration, key in keys if key not in done and run.ends(key) is None]
 
 
-def measure_all(
-    job: Job,
-    backend: Backend,
-    monitor: Monitor,
-    run: Run,
-    file: RunFile,
-    report: Report = lambda _: None,
-    clock: Clock = time.perf_counter,
-    *,
-    about: Mapping[str, Any],
-    host_ms: Mapping[Mode, float],
-) -> bool:
-    """Measure what `run` does not have yet, writing each row to `file` and to `run`.
+@dataclass(slots=True)
+class Session:
+    """A job while it runs: `run` is what is on disk, to which `file` appends.
 
     `about` are columns that all rows share, `host_ms` the time to enqueue an iteration of the reference CNN, by mode.
-    Gives whether everything is measured; False if the budget ended before. NoisyMeasurementError if something disturbed
-    the device and noise is not allowed; the rows since the last clean reading are taken back. ProfilingError if the
-    disk is full, or one configuration after the other fails.
     """
-    session = _Session(job, backend, monitor, run, file, report, clock, about, host_ms)
-    session.check_device("before")
-    done = True
-    while done and (left := remaining(job.configurations, run)):
-        done = session.measure(left)
-    session.check_device("after")
-    return done
-
-
-@dataclass(slots=True)
-class _Session:
-    """The state of a job while it runs."""
 
     job: Job
     backend: Backend
     monitor: Monitor
     run: Run
     file: RunFile
-    report: Report
-    clock: Clock
     about: Mapping[str, Any]
     host_ms: Mapping[Mode, float]
+    report: Report = lambda _: None
+    clock: Clock = time.perf_counter
     _clean: DeviceState | None = None
     _read_at: float = 0.0
     _failures: list[tuple[Configuration, Exception]] = field(default_factory=list)
@@ -313,6 +277,19 @@ class _Session:
     _slowness: list[float] = field(
         default_factory=list
     )  # measured times x those estimated for an H200 or a CPU
+
+    def measure_all(self) -> bool:
+        """Measure what `run` does not have yet, into `file` and `run`; False if the budget ended before.
+
+        NoisyMeasurementError if something disturbed the device and noise is not allowed; the rows since the last clean
+        reading are taken back. ProfilingError if the disk is full, or one configuration after the other fails.
+        """
+        self.check_device("before")
+        done = True
+        while done and (left := remaining(self.job.configurations, self.run)):
+            done = self.measure(left)
+        self.check_device("after")
+        return done
 
     def measure(self, configurations: Sequence[Configuration]) -> bool:
         """Measure these in order, on a CPU or slow GPU the short ones first; False if the deadline came first."""

@@ -270,6 +270,12 @@ def rows_paths(out: Path) -> list[Path]:
     return sorted(out.parent.glob(f"{_escaped(out.name)}.rows*.jsonl"))
 
 
+def remove_rows(out: Path) -> None:
+    """Remove the rows files of a run."""
+    for path in rows_paths(out):
+        path.unlink()
+
+
 def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Path) -> None:
     """Add the lines of one rows file to `run`; a line that a killed run did not finish is left out.
 

@@ -34,6 +34,7 @@ from proxy_cnns.rows_file import (
     configuration_key,
     differing,
     read_run,
+    remove_rows,
     reopen,
     rows_path,
     rows_paths,
@@ -387,8 +388,7 @@ def profile(
         _refuse_nothing(request, run)
     if rows_paths(request.out):
         write_table(run, request.out, environment)
-        for path in rows_paths(request.out):
-            path.unlink()
+        remove_rows(request.out)
     return _outcome(request, run, before, interrupted=interrupted)
 
 
@@ -396,14 +396,12 @@ def _drop_unchanged(out: Path, before: Run) -> None:
     """Remove the rows files of a finished table to which nothing was added; the table itself stays."""
     run = read_run(out, None)
     if all(getattr(run, name).keys() == getattr(before, name).keys() for name in ("rows", "ended", "failed")):
-        for path in rows_paths(out):
-            path.unlink()
+        remove_rows(out)
 
 
 def _refuse_nothing(request: Request, run: Run) -> None:
     """Remove the rows files of a run without rows: an empty table would stop the next run."""
-    for path in rows_paths(request.out):
-        path.unlink()
+    remove_rows(request.out)
     key, reason = next(iter(run.failed.items()))
     raise ProfilingError(
         f"nothing was measured, and {request.out} was not written: {_name(key)} and all other configurations "

@@ -4,7 +4,7 @@ Every function gives the same numbers on every machine, so the code defines the 
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import count, islice
+from itertools import count
 from random import Random
 from typing import TypeVar
 
@@ -75,4 +75,4 @@ def draws(seed: str, dimensions: int = 3) -> Iterator[Draw]:
 def spread_order(values: Sequence[_T]) -> list[_T]:
     """Reorder by golden-ratio steps: every first part of the list is then spread over the whole of it."""
     ranks = [(position * _GOLDEN) % 1 for position in range(len(values))]
-    return [values[position] for position in islice(sorted(range(len(values)), key=ranks.__getitem__), None)]
+    return [values[position] for position in sorted(range(len(values)), key=ranks.__getitem__)]

@@ -22,12 +22,14 @@ def check_framework(framework: str) -> None:
         )
 
 
-def load_backend(framework: str, device: str) -> Backend:
+def load_backend(framework: str, device: str, path: str | None = None) -> Backend:
     """Open a framework on a device, ``cpu`` or ``cuda:N``.
 
-    SchemaError if no backend is called so; BackendUnavailableError if the framework is not installed, or there is no
-    such device.
+    `path`: module and class of a backend that is not in `BACKENDS`. SchemaError if no backend is called so;
+    BackendUnavailableError if the framework is not installed, or there is no such device.
     """
-    check_framework(framework)
-    module, _, name = BACKENDS[framework].partition(":")
+    if path is None:
+        check_framework(framework)
+        path = BACKENDS[framework]
+    module, _, name = path.partition(":")
     return cast("Backend", getattr(import_module(module), name)(device))

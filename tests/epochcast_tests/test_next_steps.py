@@ -42,7 +42,7 @@ def measured(epochcast, monkeypatch, tmp_path):
 
     clock = fake_backend.Clock()
     monkeypatch.setattr(fake_backend, "Clock", lambda: clock)
-    monkeypatch.setattr(jobs, "measure_all", partial(jobs.measure_all, clock=clock))
+    monkeypatch.setattr(jobs, "Session", partial(jobs.Session, clock=clock))
     monkeypatch.setattr(jobs, "open_monitor", lambda _device: Monitor(dict))
     Path("mine.py").write_text(CODE)
 

@@ -34,7 +34,7 @@ def request_of(tmp_path):
 
     def make(configurations, **changes):
         changes = {"devices": ("cpu",), "allow_noise": True, "out": tmp_path / "run.csv"} | changes
-        on_cpu = tuple(replace(each, mode=Mode()) for each in configurations)
+        on_cpu = tuple(replace(configuration, mode=Mode()) for configuration in configurations)
         return Request("fake", on_cpu, "pytorch", backend="fake_backend:FakeBackend", **changes)
 
     return make

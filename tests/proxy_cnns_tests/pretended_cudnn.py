@@ -46,8 +46,8 @@ class PretendedCudnn:
     def _offer(self, results: Any, arguments: tuple[Any, ...]) -> None:
         count = arguments[list(map(id, arguments)).index(id(results)) - 1]
         count._obj.value = len(self.offers)
-        for place, (algorithm, status, memory, deterministic) in enumerate(self.offers):
-            results[place] = Performance(algorithm, status, 0.5, memory, deterministic, 1)
+        for position, (algorithm, status, memory, deterministic) in enumerate(self.offers):
+            results[position] = Performance(algorithm, status, 0.5, memory, deterministic, 1)
 
     def arguments_of(self, name: str) -> list[tuple[Any, ...]]:
         return [arguments for called, arguments in self.calls if called == name]

@@ -36,21 +36,21 @@ class Here:
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
     """Measure jobs without processes of their own, and remember what they were asked; `then` happens before each."""
-    seen = SimpleNamespace(sizes=[], then=lambda _n: None)
+    asked_jobs = SimpleNamespace(sizes=[], then=lambda _n: None)
 
     def measure(request):
-        seen.then(len(seen.sizes))
-        out = tmp_path / f"job{len(seen.sizes)}.csv"
-        seen.sizes.append(len(request.configurations))
+        asked_jobs.then(len(asked_jobs.sizes))
+        out = tmp_path / f"job{len(asked_jobs.sizes)}.csv"
+        asked_jobs.sizes.append(len(request.configurations))
         try:
             result = measure_here(replace(request, out=out), None, lambda _: None)
         except EpochcastError as error:
             result = error
         lines = [line for path in rows_paths(out) for line in path.read_text().splitlines()]
-        return JobResult(f"machine {len(seen.sizes)}", [json.loads(line) for line in lines], result)
+        return JobResult(f"machine {len(asked_jobs.sizes)}", [json.loads(line) for line in lines], result)
 
     monkeypatch.setattr(runs, "measure_request", measure)
-    return seen
+    return asked_jobs
 
 
 def rows_of(path):
@@ -61,14 +61,14 @@ def rows_of(path):
 
 def test_jobs_give_the_table_of_one_run(request_of, tmp_path, measured, monkeypatch, readings):
     monkeypatch.setattr(jobs, "open_monitor", lambda _device: readings())
-    whole = replace(request_of(BOTH), devices=("cuda:0",))  # whose times are the formula's
-    profile(whole)
-    gathered = replace(whole, out=tmp_path / "gathered.csv")
-    seen = []
-    outcome = profile(gathered, seen.append, measured_by(Here()))
+    undivided = replace(request_of(BOTH), devices=("cuda:0",))  # whose times are the formula's
+    profile(undivided)
+    gathered = replace(undivided, out=tmp_path / "gathered.csv")
+    reports = []
+    outcome = profile(gathered, reports.append, measured_by(Here()))
     assert (outcome.left, len(measured.sizes) > 3) == (0, True)
-    assert rows_of(gathered.out) == rows_of(whole.out)
-    assert max(each.done for each in seen) == outcome.rows
+    assert rows_of(gathered.out) == rows_of(undivided.out)
+    assert max(progress.done for progress in reports) == outcome.rows
     assert rows_paths(gathered.out) == []
 
 
@@ -87,10 +87,10 @@ def test_a_series_that_ended_in_one_job_is_left_out_of_the_next(request_of, orde
 
 def test_an_error_keeps_the_rows_and_names_the_worker(request_of, orders, measured):
     measured.then = lambda n: orders(broken=n > 0)
-    many = configurations_of(TARGETS, range(1, 60))
+    configurations = configurations_of(TARGETS, range(1, 60))
     with pytest.raises(ProfilingError, match=r"worker machine 2: 10 configurations failed"):
-        profile(request_of(many), measure=measured_by(Here()))
-    request = request_of(many)
+        profile(request_of(configurations), measure=measured_by(Here()))
+    request = request_of(configurations)
     assert len(measured.sizes) == 2
     orders()
     outcome = profile(request)

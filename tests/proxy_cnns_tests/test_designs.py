@@ -29,8 +29,8 @@ def _kind(operator: Operator) -> tuple[object, ...]:
     if operator.type == "conv2d":
         return (operator.type, *window, _grouping(operator), operator.in_height == 1)
     if operator.type in ("max_pool", "avg_pool"):
-        whole = operator.kernel_height == operator.in_height and (operator.in_height or 0) > 2
-        return (operator.type, "global") if whole else (operator.type, *window)
+        is_global = operator.kernel_height == operator.in_height and (operator.in_height or 0) > 2
+        return (operator.type, "global") if is_global else (operator.type, *window)
     return operator.type, operator.kind, operator.passes
 
 
@@ -60,13 +60,13 @@ def _distances(library: tuple[Operator, ...], wanted: set[Operator]) -> list[tup
     of_kind = defaultdict(list)
     for operator in library:
         of_kind[_kind(operator)].append((_place(operator), operator.name))
-    found = []
+    distances = []
     for operator in wanted:
         neighbours = of_kind[_kind(operator)] or [((float("inf"),) * 4, "none")]
-        place = _place(operator)
-        distance, name = min((dist(place, at), name) for at, name in neighbours)
-        found.append((distance, operator.name, name))
-    return sorted(found)
+        point = _place(operator)
+        distance, name = min((dist(point, at), name) for at, name in neighbours)
+        distances.append((distance, operator.name, name))
+    return sorted(distances)
 
 
 NO_NEIGHBOUR = {
@@ -122,9 +122,9 @@ def test_every_type_that_costs_time_is_there():
 def test_output_sizes_follow_from_kernel_stride_and_padding():
     for operator in designed_operators(3.0):
         if operator.type in ("conv2d", "max_pool", "avg_pool") and not _widens(operator):
-            for part in ("height", "width"):
+            for dimension in ("height", "width"):
                 size, kernel, stride, padding, out = (
-                    getattr(operator, f"{what}_{part}")
+                    getattr(operator, f"{what}_{dimension}")
                     for what in ("in", "kernel", "stride", "padding", "out")
                 )
                 reach = (operator.dilation or 1) * (kernel - 1) + 1
@@ -133,7 +133,9 @@ def test_output_sizes_follow_from_kernel_stride_and_padding():
 
 
 def test_pools_that_widen_have_the_window_of_an_adaptive_pool():
-    widening = [each for each in designed_operators(3.0) if each.type == "avg_pool" and _widens(each)]
+    widening = [
+        operator for operator in designed_operators(3.0) if operator.type == "avg_pool" and _widens(operator)
+    ]
     assert len(widening) >= 4
     for operator in widening:
         assert operator.kernel_height == -(-operator.in_height // operator.out_height) == 1
@@ -141,10 +143,14 @@ def test_pools_that_widen_have_the_window_of_an_adaptive_pool():
 
 
 def test_small_maps_have_every_kind_of_layer_that_ends_a_cnn_for_small_images():
-    small = [each for each in designed_operators(0.85) if (each.in_height or 9) <= 3]
-    depthwise = {each.kernel_height for each in small if each.groups == each.in_channels and each.groups}
+    small = [operator for operator in designed_operators(0.85) if (operator.in_height or 9) <= 3]
+    depthwise = {
+        operator.kernel_height
+        for operator in small
+        if operator.groups == operator.in_channels and operator.groups
+    }
     assert depthwise >= {3, 5}
-    kinds = {each.type for each in small}
+    kinds = {operator.type for operator in small}
     assert kinds >= {"batch_norm", "add", "multiply", "concat", "stochastic_depth", "permute", "avg_pool"}
 
 

@@ -51,9 +51,9 @@ def library(monkeypatch):
     """Install a library with these answers."""
 
     def install(**answers):
-        found = nvml(**answers)
-        monkeypatch.setitem(sys.modules, "pynvml", found)
-        return found
+        installed = nvml(**answers)
+        monkeypatch.setitem(sys.modules, "pynvml", installed)
+        return installed
 
     return install
 
@@ -87,19 +87,19 @@ def test_our_own_process_is_not_another(library):
         SimpleNamespace(pid=os.getpid(), usedGpuMemory=1),
         SimpleNamespace(pid=4711, usedGpuMemory=2**30),
     ]
-    found = library(nvmlDeviceGetComputeRunningProcesses=[])
+    nvidia = library(nvmlDeviceGetComputeRunningProcesses=[])
     monitor = open_monitor("cuda:0")
     monitor.start()
     monitor.settle()
-    found.nvmlDeviceGetComputeRunningProcesses = lambda _handle: processes
+    nvidia.nvmlDeviceGetComputeRunningProcesses = lambda _handle: processes
     assert monitor.read().other_processes == (OTHER,)
 
 
 def test_in_a_container_we_learn_what_the_driver_calls_us(library):
-    found = library(nvmlDeviceGetComputeRunningProcesses=[])
+    nvidia = library(nvmlDeviceGetComputeRunningProcesses=[])
     monitor = open_monitor("cuda:0")
     monitor.start()
-    found.nvmlDeviceGetComputeRunningProcesses = lambda _handle: [SimpleNamespace(pid=9, usedGpuMemory=None)]
+    nvidia.nvmlDeviceGetComputeRunningProcesses = lambda _handle: [SimpleNamespace(pid=9, usedGpuMemory=None)]
     assert monitor.read().other_processes == ()
     monitor.settle()
     assert monitor.read().other_processes == ()
@@ -123,11 +123,11 @@ def test_who_was_there_before_us_stays_another(library):
 )
 def test_the_gpu_is_the_one_that_the_framework_sees(library, monkeypatch, visible, device, handle):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    found = library()
-    asked = []
-    found.nvmlDeviceGetMemoryInfo = lambda of: asked.append(of) or SimpleNamespace(used=0)
+    nvidia = library()
+    handles = []
+    nvidia.nvmlDeviceGetMemoryInfo = lambda of: handles.append(of) or SimpleNamespace(used=0)
     open_monitor(device).read()
-    assert asked == [handle]
+    assert handles == [handle]
 
 
 def test_without_the_library_the_state_says_why(monkeypatch):
@@ -136,16 +136,16 @@ def test_without_the_library_the_state_says_why(monkeypatch):
 
 
 def test_without_a_driver_the_state_says_why(library):
-    found = library()
-    found.nvmlInit = lambda: (_ for _ in ()).throw(NvmlError("Driver Not Loaded"))
+    nvidia = library()
+    nvidia.nvmlInit = lambda: (_ for _ in ()).throw(NvmlError("Driver Not Loaded"))
     assert "Driver Not Loaded" in open_monitor("cuda:0").read().missing
 
 
 def test_a_cpu_tells_what_others_used():
     monitor = open_monitor("cpu")
-    told = [monitor.read().cpu_busy]
-    wait_until(lambda: told.append(monitor.read().cpu_busy) or told[-1] is not None)
-    assert 0 <= told[-1] <= 1.5
+    shares = [monitor.read().cpu_busy]
+    wait_until(lambda: shares.append(monitor.read().cpu_busy) or shares[-1] is not None)
+    assert 0 <= shares[-1] <= 1.5
 
 
 @pytest.mark.parametrize(

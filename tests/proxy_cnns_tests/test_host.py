@@ -27,17 +27,17 @@ def fake(monkeypatch):
 def test_on_a_gpu_every_mode_of_every_cnn_is_enqueued_and_one_cnn_runs_on_the_cpu(fake):
     measured = measure_host(clock=fake_backend.Clock())
     on_gpu = measured.times_of("pytorch")
-    assert {(each.precision, each.memory_format) for each in on_gpu} == {
+    assert {(host_time.precision, host_time.memory_format) for host_time in on_gpu} == {
         (mode.precision, mode.memory_format) for mode in HOST_MODES
     }
-    assert {each.subject for each in on_gpu} == set(HOST_CNNS)
-    assert [each.subject for each in measured.times_of("pytorch", "cpu")] == [DISPATCHED]
+    assert {host_time.subject for host_time in on_gpu} == set(HOST_CNNS)
+    assert [host_time.subject for host_time in measured.times_of("pytorch", "cpu")] == [DISPATCHED]
     assert (measured.gpu, measured.kernel_us, measured.graph_kernel_us) == ("NVIDIA H200", 5.0, 1.5)
 
 
 def test_on_a_cpu_only_what_the_framework_takes_is_known(fake):
     measured = measure_host(device="cpu", clock=fake_backend.Clock())
-    assert [each.device for each in measured.times] == ["cpu"]
+    assert [host_time.device for host_time in measured.times] == ["cpu"]
     assert (measured.gpu, measured.kernel_us) == (None, None)
 
 
@@ -67,9 +67,11 @@ def run_on_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr("proxy_cnns.jobs.open_monitor", lambda _device: Monitor(dict))
 
     def run():
-        out, found = tmp_path / "run.csv", configurations_of(OPERATORS, (4,))
+        out, configurations = tmp_path / "run.csv", configurations_of(OPERATORS, (4,))
         backend = "fake_backend:FakeBackend"
-        profile(Request("fake", found, "pytorch", ("cuda:0",), out, allow_noise=True, backend=backend))
+        profile(
+            Request("fake", configurations, "pytorch", ("cuda:0",), out, allow_noise=True, backend=backend)
+        )
         return out
 
     return run
@@ -102,6 +104,6 @@ def test_two_rounds_apart_in_time_say_how_steady_a_host_is():
     first, second = (
         HostTime("pytorch", "gpu", "tf32", "nchw", "resnet18", 32, ms, 0.02) for ms in (5.0, 7.2)
     )
-    found = host._of_rounds(first, second)
-    assert found.host_time_ms == pytest.approx(6.0)
-    assert found.spread == pytest.approx(0.1823, abs=1e-4)  # ln 1.2
+    mean = host._of_rounds(first, second)
+    assert mean.host_time_ms == pytest.approx(6.0)
+    assert mean.spread == pytest.approx(0.1823, abs=1e-4)  # ln 1.2

@@ -22,19 +22,19 @@ def folder(tmp_path_factory):
     """Three small images in two folders, beside a text."""
     from PIL import Image
 
-    found = tmp_path_factory.mktemp("images")
+    images = tmp_path_factory.mktemp("images")
     for name in ("cat/one.jpg", "cat/two.JPEG", "dog/three.png"):
-        (found / name).parent.mkdir(exist_ok=True)
-        Image.fromarray(np.full((40, 60, 3), 128, dtype=np.uint8)).save(found / name)
-    (found / "cat" / "notes.txt").write_text("no image")
-    return found
+        (images / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((40, 60, 3), 128, dtype=np.uint8)).save(images / name)
+    (images / "cat" / "notes.txt").write_text("no image")
+    return images
 
 
 STEPS = ["RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize"]
 
 
-def step(*given):
-    return given
+def step(*arguments):
+    return arguments
 
 
 class Clock:
@@ -100,13 +100,13 @@ def test_one_worker_is_always_measured():
 def test_stages_and_rates_of_a_folder_are_measured(folder, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_batches", lambda *_: itertools.repeat(32))
     monkeypatch.setitem(sys.modules, "torch", None)
-    found = measure_input(folder, 32, (2, 1, 0), "pillow", 4.0, Clock(), Clock())
-    assert [(rate.workers, rate.samples_per_s) for rate in found.rates] == [
+    measured = measure_input(folder, 32, (2, 1, 0), "pillow", 4.0, Clock(), Clock())
+    assert [(rate.workers, rate.samples_per_s) for rate in measured.rates] == [
         (n, pytest.approx(25.6)) for n in (0, 1, 2)
     ]
-    assert (found.images, found.loader, found.folder) == (3, "pillow", str(folder))
-    assert (found.read_us, found.decode_us, found.augment_us) == (1e6, 1e6, 1e6)
-    assert found.mean_megapixels == pytest.approx(0.0024)
+    assert (measured.images, measured.loader, measured.folder) == (3, "pillow", str(folder))
+    assert (measured.read_us, measured.decode_us, measured.augment_us) == (1e6, 1e6, 1e6)
+    assert measured.mean_megapixels == pytest.approx(0.0024)
 
 
 def test_stages_are_timed_in_one_thread_of_pytorch(torch, folder, monkeypatch):
@@ -114,29 +114,29 @@ def test_stages_are_timed_in_one_thread_of_pytorch(torch, folder, monkeypatch):
     threads = [4]
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    seen = []
+    threads_at_reading = []
 
     def cpu_clock():
-        seen.append(threads[-1])
+        threads_at_reading.append(threads[-1])
         return 0.0
 
     measure_input(folder, 32, (1,), "pillow", 4.0, Clock(), cpu_clock)
-    assert set(seen) == {1}
+    assert set(threads_at_reading) == {1}
     assert threads == [4, 1, 4]
 
 
 def test_arrays_of_the_image_size_are_measured_without_decoding(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "torch.utils.data", None)
-    found = measure_input(folder, 8, (0, 1), "pillow", 1e-9, stored="array")
-    assert (found.stored, found.images, found.mean_mb, found.mean_megapixels) == (
+    measured = measure_input(folder, 8, (0, 1), "pillow", 1e-9, stored="array")
+    assert (measured.stored, measured.images, measured.mean_mb, measured.mean_megapixels) == (
         "array",
         3,
         0.000192,
         0.000064,
     )
-    assert (found.read_us, found.decode_us) == (None, None)
-    assert found.augment_us > 0
+    assert (measured.read_us, measured.decode_us) == (None, None)
+    assert measured.augment_us > 0
     with pytest.raises(SchemaError, match="not loaded by dali"):
         measure_input(folder, 8, (1,), "dali", stored="array")
 
@@ -155,16 +155,16 @@ def test_an_array_is_cropped_from_itself_with_a_margin(monkeypatch):
 def test_workers_of_a_pool_load_images_where_pytorch_is_missing(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "torch.utils.data", None)
-    found = measure_input(folder, 8, (0, 1), "pillow", 1e-9)
-    assert [rate.workers for rate in found.rates] == [0, 1]
+    measured = measure_input(folder, 8, (0, 1), "pillow", 1e-9)
+    assert [rate.workers for rate in measured.rates] == [0, 1]
 
 
 def test_workers_of_pytorch_get_batches_of_the_images(torch, folder, monkeypatch):
-    asked = {}
+    settings = {}
 
     class Loader:
         def __init__(self, images, batch_size, **how):
-            asked.update(how, images=len(images))
+            settings.update(how, images=len(images))
             self.batches = ([images[i] for i in range(batch_size)] for _ in itertools.count())
 
         def __iter__(self):
@@ -172,7 +172,7 @@ def test_workers_of_pytorch_get_batches_of_the_images(torch, folder, monkeypatch
 
     monkeypatch.setattr("torch.utils.data.DataLoader", Loader)
     measure_input(folder, 8, (1,), "pillow", 1e-9)
-    assert (asked["num_workers"], asked["images"]) == (1, 10**9)
+    assert (settings["num_workers"], settings["images"]) == (1, 10**9)
 
 
 def test_without_a_gpu_no_copy_is_measured(torch):

@@ -6,7 +6,7 @@ from small_subjects import TARGETS, configurations_of
 
 from predictor.errors import NoisyMeasurementError, ProfilingError
 from proxy_cnns.device import DeviceState
-from proxy_cnns.jobs import Job, Request, measure_all, remaining
+from proxy_cnns.jobs import Job, Request, Session, remaining
 from proxy_cnns.rows_file import Run, RunFile, configuration_key, read_run
 
 ABOUT = {"gpu": "NVIDIA H200", "framework": "pytorch"}
@@ -23,18 +23,18 @@ def work(tmp_path, readings):
         clock = clock or Clock()
         backend = FakeBackend("cuda:0", clock, orders or {})
         path = tmp_path / "run.csv.rows.jsonl"
-        file, found = RunFile(path, {}), Run()
+        file, measured_run = RunFile(path, {}), Run()
         request = Request("fake", tuple(configurations), "pytorch", ("cuda:0",), tmp_path / "run.csv", **more)
-        job, columns = Job(request, "cuda:0", "cuda:3", deadline), {"about": ABOUT, "host_ms": {}}
+        job = Job(request, "cuda:0", "cuda:3", deadline)
         try:
-            run.finished = measure_all(
-                job, backend, readings(*states), found, file, report=report, clock=clock, **columns
-            )
+            monitor = readings(*states)
+            session = Session(job, backend, monitor, measured_run, file, ABOUT, {}, report, clock)
+            run.finished = session.measure_all()
         finally:
             file.close()
             run.on_disk = read_run(tmp_path / "run.csv", {})
             run.backend = backend
-        return found
+        return measured_run
 
     return run
 
@@ -99,7 +99,7 @@ def test_out_of_memory_ends_the_series_alone(work, targets):
 def test_larger_batches_than_one_that_did_not_fit_are_not_tried(work):
     descending = configurations_of(TARGETS[:1], (64, 256, 1024, 16))
     work(descending, orders={"memory_for": 64})
-    assert [each.configuration.batch_size for each in work.backend.prepared] == [64, 16]
+    assert [prepared.configuration.batch_size for prepared in work.backend.prepared] == [64, 16]
 
 
 def test_too_long_an_iteration_ends_the_series(work, targets):
@@ -122,9 +122,9 @@ def test_what_cannot_be_built_is_noted_and_not_tried_again(work, targets):
 
 
 def test_when_nothing_works_any_more_the_run_stops(work, targets):
-    many = configurations_of(TARGETS, range(1, 30))
+    configurations = configurations_of(TARGETS, range(1, 30))
     with pytest.raises(ProfilingError, match="10 configurations failed one after the other"):
-        work(many, orders={"broken": True})
+        work(configurations, orders={"broken": True})
     assert work.on_disk.failed == {}
 
 
@@ -170,21 +170,21 @@ def test_the_device_is_read_every_second_at_most(work, targets):
 
 
 def test_progress_counts_and_its_time_left_falls(work, targets):
-    seen = []
-    work(targets, report=seen.append, deadline=1e9)
-    assert [each.done for each in seen] == list(range(1, len(targets) + 1))
-    assert seen[-1].seconds_left == 0
-    assert not any(each.limited for each in seen)
+    reports = []
+    work(targets, report=reports.append, deadline=1e9)
+    assert [progress.done for progress in reports] == list(range(1, len(targets) + 1))
+    assert reports[-1].seconds_left == 0
+    assert not any(progress.limited for progress in reports)
 
 
 def test_time_left_is_never_more_than_the_budgets(work, targets):
-    seen = []
-    work(targets, report=seen.append, deadline=3.0)
-    assert all(0 <= each.seconds_left <= 3 for each in seen)
+    reports = []
+    work(targets, report=reports.append, deadline=3.0)
+    assert all(0 <= progress.seconds_left <= 3 for progress in reports)
 
 
 def test_progress_says_that_the_time_limit_ends_the_run(work, targets):
-    seen = []
-    work(targets, report=seen.append, deadline=1.0)
-    assert seen[0].limited
-    assert len(seen) < len(targets)
+    reports = []
+    work(targets, report=reports.append, deadline=1.0)
+    assert reports[0].limited
+    assert len(reports) < len(targets)

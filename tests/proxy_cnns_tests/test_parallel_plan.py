@@ -23,38 +23,44 @@ def test_one_gpu_all_and_the_powers_of_two_between_are_measured():
 
 
 def test_every_configuration_comes_once_beside_one_gpu(planned):
-    keys = [configuration_key(each) for each in planned]
+    keys = [configuration_key(config) for config in planned]
     assert len(set(keys)) == len(keys)
-    alone = {(each.subject.name, each.mode, each.batch_size) for each in planned if each.replicas.n_gpus == 1}
+    alone = {
+        (config.subject.name, config.mode, config.batch_size)
+        for config in planned
+        if config.replicas.n_gpus == 1
+    }
     assert all(
-        (each.subject.name, each.mode, each.batch_size) in alone
-        for each in planned
-        if each.subject.kind == "target"
+        (config.subject.name, config.mode, config.batch_size) in alone
+        for config in planned
+        if config.subject.kind == "target"
     )
 
 
 def test_all_reduces_come_first_then_all_numbers_of_gpus_then_other_buckets(planned):
     sums = 2 * len(PRESETS["ddp"]["all_reduce_bytes"])
-    assert {each.subject.kind for each in planned[:sums]} == {"all_reduce"}
-    assert [each.replicas.n_gpus for each in planned[sums : sums + 6]] == [1, 4, 2, 1, 4, 2]
-    others = [
-        each.replicas for each in planned if each.replicas.bucket_mib != 25 or each.replicas.bucket_view
+    assert {config.subject.kind for config in planned[:sums]} == {"all_reduce"}
+    assert [config.replicas.n_gpus for config in planned[sums : sums + 6]] == [1, 4, 2, 1, 4, 2]
+    other_buckets = [
+        config.replicas
+        for config in planned
+        if config.replicas.bucket_mib != 25 or config.replicas.bucket_view
     ]
-    assert len(others) == 3 * len(BUCKETS)
-    assert {other.n_gpus for other in others} == {4}
+    assert len(other_buckets) == 3 * len(BUCKETS)
+    assert {replicas.n_gpus for replicas in other_buckets} == {4}
 
 
 def test_a_row_holds_the_mini_batch_of_all_gpus_and_its_buckets(planned):
     measured = Measured((10.0,) * 6, None, ())
-    for configuration in (
+    for config in (
         planned[0],
         planned[27],
-        next(each for each in planned if each.replicas.bucket_view),
+        next(later for later in planned if later.replicas.bucket_view),
     ):
-        row = measurement_row(configuration, measured, {"gpu": "NVIDIA H200"})
-        assert row["batch_size"] == configuration.batch_size * configuration.replicas.n_gpus
-        assert row["n_gpus"] == configuration.replicas.n_gpus
-        assert key_of(json.loads(json.dumps(row))) == configuration_key(configuration)
+        row = measurement_row(config, measured, {"gpu": "NVIDIA H200"})
+        assert row["batch_size"] == config.batch_size * config.replicas.n_gpus
+        assert row["n_gpus"] == config.replicas.n_gpus
+        assert key_of(json.loads(json.dumps(row))) == configuration_key(config)
 
 
 def test_two_processes_train_together_on_a_cpu(tmp_path, tiny_cnn_and_sum):

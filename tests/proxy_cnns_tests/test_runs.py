@@ -83,17 +83,17 @@ def an_hour_each(monkeypatch):
     monkeypatch.setattr(fake_backend.FakeBackend, "prepare", prepare_for_an_hour)
     for module in (runs, jobs):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
-    monkeypatch.setattr(jobs, "measure_all", partial(jobs.measure_all, clock=clock))
+    monkeypatch.setattr(jobs, "Session", partial(jobs.Session, clock=clock))
 
 
 def test_the_budget_ends_a_run_that_the_same_command_completes(request_of, an_hour_each):
-    whole = request_of(BOTH)
-    profile(whole)
-    part = request_of(BOTH, out=whole.out.with_name("part.csv"), budget_s=5 * 3600)
-    outcome = profile(part)
+    unlimited = request_of(BOTH)
+    profile(unlimited)
+    limited = request_of(BOTH, out=unlimited.out.with_name("part.csv"), budget_s=5 * 3600)
+    outcome = profile(limited)
     assert (outcome.rows, outcome.left) == (5, len(BOTH) - 5)
-    profile(replace(part, budget_s=None))
-    assert keys_of(part.out) == keys_of(whole.out)
+    profile(replace(limited, budget_s=None))
+    assert keys_of(limited.out) == keys_of(unlimited.out)
 
 
 @pytest.mark.parametrize("n_devices", [1, 2])
@@ -118,19 +118,19 @@ def test_a_killed_run_resumes_to_the_same_table(tmp_path, request_of, n_devices)
 
 
 def test_several_devices_measure_the_same_table_as_one(request_of, tmp_path):
-    one, three = request_of(BOTH), request_of(BOTH, out=tmp_path / "three.csv", devices=("cpu",) * 3)
-    profile(one)
-    seen = []
-    profile(three, seen.append)
-    assert keys_of(one.out) == keys_of(three.out)
-    assert max(each.total for each in seen) == len(BOTH)
+    on_one, on_three = request_of(BOTH), request_of(BOTH, out=tmp_path / "three.csv", devices=("cpu",) * 3)
+    profile(on_one)
+    reports = []
+    profile(on_three, reports.append)
+    assert keys_of(on_one.out) == keys_of(on_three.out)
+    assert max(progress.total for progress in reports) == len(BOTH)
 
 
 def test_an_error_in_one_of_several_processes_is_raised(request_of, orders):
     orders(broken=True)
-    many = configurations_of(TARGETS, range(1, 40))
+    configurations = configurations_of(TARGETS, range(1, 40))
     with pytest.raises(ProfilingError, match="one after the other"):
-        profile(request_of(many, devices=("cpu", "cpu")))
+        profile(request_of(configurations, devices=("cpu", "cpu")))
 
 
 @pytest.mark.parametrize("n_devices", [1, 2])
@@ -156,12 +156,12 @@ def test_another_workspace_is_another_run(request_of, orders):
 def test_other_modes_are_another_run(request_of):
     request = request_of(configurations_of(TARGETS))
     profile(request)
-    other = tuple(
+    in_other_mode = tuple(
         replace(configuration, mode=Mode(memory_format="channels_last"))
         for configuration in request.configurations
     )
     with pytest.raises(SchemaError, match="modes"):
-        profile(replace(request, configurations=other))
+        profile(replace(request, configurations=in_other_mode))
 
 
 def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_measured(request_of):

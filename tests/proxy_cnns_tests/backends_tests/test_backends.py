@@ -60,7 +60,7 @@ def opened(request: pytest.FixtureRequest) -> Callable[[str], Opened]:
 
 
 @pytest.fixture(params=CNNS)
-def one(request: pytest.FixtureRequest, opened: Callable[[str], Opened]) -> Opened:
+def each_framework(request: pytest.FixtureRequest, opened: Callable[[str], Opened]) -> Opened:
     """Each framework in turn."""
     return opened(request.param)
 
@@ -78,12 +78,12 @@ def alone(operator: Operator, mode: Mode) -> Configuration:
     )
 
 
-def test_it_names_the_device_and_the_versions(one):
-    about = one.backend.environment()
-    assert one.backend.framework == one.framework
+def test_it_names_the_device_and_the_versions(each_framework):
+    about = each_framework.backend.environment()
+    assert each_framework.backend.framework == each_framework.framework
     assert str(about["gpu"]).startswith("cpu:")
-    assert about["framework_version"] == one.module.__version__
-    if one.framework == "chainer":
+    assert about["framework_version"] == each_framework.module.__version__
+    if each_framework.framework == "chainer":
         assert (about["convolutions"], about["batch_norm_and_pooling"]) == ("im2col", "numpy")
 
 
@@ -111,16 +111,18 @@ def test_a_proxy_trains_in_every_mode_of_a_cpu(opened, mode):
     assert prepared.copies == 1
 
 
-def test_a_closed_configuration_does_not_run(one):
-    prepared = one.backend.prepare(whole(one.framework))
+def test_a_closed_configuration_does_not_run(each_framework):
+    prepared = each_framework.backend.prepare(whole(each_framework.framework))
     prepared.close()
     prepared.close()
     with pytest.raises(ProfilingError, match="lenet5 at batch size 2 in fp32 is closed"):
         prepared.run(1)
 
 
-def test_an_operators_time_is_that_of_one_copy(one):
-    prepared = one.backend.prepare(alone(same_shape("batch_norm", 8, 4), Mode(one.framework)))
+def test_an_operators_time_is_that_of_one_copy(each_framework):
+    prepared = each_framework.backend.prepare(
+        alone(same_shape("batch_norm", 8, 4), Mode(each_framework.framework))
+    )
     assert prepared.copies == 16
     assert prepared.host_time_ms(1) > 0
     prepared.close()
@@ -188,15 +190,17 @@ def own(tmp_path):
     return of
 
 
-def test_a_users_own_cnn_is_trained_itself(one, own, monkeypatch):
-    monkeypatch.setattr(f"proxy_cnns.backends.{one.module.__name__}.training.LEARNING_RATE", 0.1)
-    prepared = one.backend.prepare(own(OWN[one.framework], one.framework))
+def test_a_users_own_cnn_is_trained_itself(each_framework, own, monkeypatch):
+    monkeypatch.setattr(f"proxy_cnns.backends.{each_framework.module.__name__}.training.LEARNING_RATE", 0.1)
+    prepared = each_framework.backend.prepare(own(OWN[each_framework.framework], each_framework.framework))
     (module,) = (
-        sys.modules[name] for name in sys.modules if name.startswith(f"epochcast_user_own_{one.framework}")
+        sys.modules[name]
+        for name in sys.modules
+        if name.startswith(f"epochcast_user_own_{each_framework.framework}")
     )
-    weights = module.model[1].weight if one.framework == "pytorch" else module.model.predictor.W
-    weights = weights.detach() if one.framework == "pytorch" else weights.array
-    before = weights.copy() if one.framework == "chainer" else weights.clone()
+    weights = module.model[1].weight if each_framework.framework == "pytorch" else module.model.predictor.W
+    weights = weights.detach() if each_framework.framework == "pytorch" else weights.array
+    before = weights.copy() if each_framework.framework == "chainer" else weights.clone()
     prepared.run(3)
     assert not (before == weights).all()
     del sys.modules[module.__name__]

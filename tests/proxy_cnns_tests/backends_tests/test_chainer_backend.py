@@ -46,8 +46,8 @@ class PretendedGpu:
         pass
 
     def queued_time_ms(self, parts: Sequence[Callable[[], None]], wait_ms: float) -> float | None:
-        for part in parts:
-            part()
+        for enqueue in parts:
+            enqueue()
         self.waits.append(wait_ms)
         return self.busy_ms * len(parts) if wait_ms >= self.needs_ms else None
 
@@ -115,8 +115,8 @@ class PretendedCupy(ModuleType):
                 self.looks += 1
                 return self.looks > polls
 
-        def elapsed(one: Any, other: Any) -> float:
-            return 2.0 * (recorded.index(other) - recorded.index(one))
+        def elapsed(begin: Any, end: Any) -> float:
+            return 2.0 * (recorded.index(end) - recorded.index(begin))
 
         runtime = SimpleNamespace(
             getDeviceCount=lambda: 1, getDeviceProperties=lambda _: gpu, CUDARuntimeError=RuntimeError

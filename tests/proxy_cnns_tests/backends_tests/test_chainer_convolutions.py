@@ -39,12 +39,12 @@ def test_outputs_and_gradients_equal_pytorchs(chainer, name):
         (case["c_out"], case["c_in"] // case["groups"], case["k"], case["k"]), np.float32
     )
     b = draw.standard_normal(case["c_out"], np.float32)
-    theirs = [torch.tensor(each, requires_grad=True) for each in (x, w, b)]
+    theirs = [torch.tensor(array, requires_grad=True) for array in (x, w, b)]
     numbers = (case["stride"], case["pad"], case["dilation"], case["groups"])
     expected = torch.nn.functional.conv2d(*theirs, *numbers)
     gradient = draw.standard_normal(tuple(expected.shape), np.float32)
     expected.backward(torch.tensor(gradient))
-    ours = [chainer.Variable(each) for each in (x, w, b)]
+    ours = [chainer.Variable(array) for array in (x, w, b)]
     y = chainer.functions.convolution_2d(
         *ours, stride=case["stride"], pad=case["pad"], dilate=case["dilation"], groups=case["groups"]
     )

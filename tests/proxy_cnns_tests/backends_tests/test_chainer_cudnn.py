@@ -39,7 +39,7 @@ def test_descriptors_say_window_groups_and_sizes(plans, cudnn):
     # padding, stride, dilation, cross-correlation, float32
     assert cudnn.arguments_of("cudnnSetConvolution2dDescriptor")[0][1:] == (0, 0, 2, 2, 2, 2, 1, 0)
     assert cudnn.arguments_of("cudnnSetConvolutionGroupCount")[0][1] == 2
-    assert [each[1:] for each in cudnn.arguments_of("cudnnSetTensor4dDescriptor")] == [
+    assert [arguments[1:] for arguments in cudnn.arguments_of("cudnnSetTensor4dDescriptor")] == [
         (0, 0, 4, 8, 16, 16),
         (0, 0, 4, 6, 7, 7),
     ]
@@ -113,13 +113,13 @@ def test_deterministic_gradients_are_not_autotuned_and_take_deterministic_algori
 def test_plain_float32_stays_plain_whatever_cudnn_proposes(plans, cudnn):
     plans.allow_tf32 = False
     _forward(plans)
-    assert {each[1] for each in cudnn.arguments_of("cudnnSetConvolutionMathType")} == {FMA_MATH}
+    assert {arguments[1] for arguments in cudnn.arguments_of("cudnnSetConvolutionMathType")} == {FMA_MATH}
 
 
 def test_half_precision_uses_tensor_cores_though_tf32_is_not_allowed(plans, cudnn):
     plans.allow_tf32 = False
     _forward(plans, dtype="float16")
-    assert FMA_MATH not in {each[1] for each in cudnn.arguments_of("cudnnSetConvolutionMathType")}
+    assert FMA_MATH not in {arguments[1] for arguments in cudnn.arguments_of("cudnnSetConvolutionMathType")}
 
 
 def test_a_bias_is_added_after_the_convolution(plans, cudnn):
@@ -134,7 +134,7 @@ def test_backward_passes_hand_cudnn_their_operands_in_its_order(plans, cudnn):
     functions = CudnnConvolutions(plans)
     functions.convolution_backward_data(w, gy, None, x, (0, 0), (1, 1), (1, 1), 1, **how)
     functions.convolution_backward_filter(x, gy, w, (0, 0), (1, 1), (1, 1), 1, **how)
-    at = [each.ctypes.data for each in (x, w, gy)]
+    at = [array.ctypes.data for array in (x, w, gy)]
     data = cudnn.arguments_of("cudnnConvolutionBackwardData")[0]
     filters = cudnn.arguments_of("cudnnConvolutionBackwardFilter")[0]
     assert [data[3], data[5], data[12]] == [at[1], at[2], at[0]]

@@ -41,9 +41,9 @@ def _value(pointer: Any) -> float:
 
 
 def _normalise(plans: CudnnPlans, x: Any, parameters: list[Any], mode: int = SPATIAL, **how: Any) -> Any:
-    asked = (2e-5, 0.9, mode == SPATIAL, mode, False)
+    how_asked = (2e-5, 0.9, mode == SPATIAL, mode, False)
     return CudnnBatchNorm(plans).batch_normalization_forward_training_ex(
-        x, *parameters, None, None, *asked, **how
+        x, *parameters, None, None, *how_asked, **how
     )
 
 
@@ -63,8 +63,10 @@ def test_batch_norm_hands_over_maps_parameters_and_running_statistics(plans, cud
     x, parameters = np.ones((4, 3, 5, 6), np.float32), _parameters(3)
     reserved, y, mean, inv_std = _normalise(plans, x, parameters)
     handed = _handed(cudnn, "cudnnBatchNormalizationForwardTraining")
-    places = ("x", "bnScale", "bnBias", "runningMean", "runningVar", "y", "saveMean", "saveInvVar")
-    assert [handed[place] for place in places] == [_at(each) for each in (x, *parameters, y, mean, inv_std)]
+    names = ("x", "bnScale", "bnBias", "runningMean", "runningVar", "y", "saveMean", "saveInvVar")
+    assert [handed[parameter] for parameter in names] == [
+        _at(array) for array in (x, *parameters, y, mean, inv_std)
+    ]
     assert (reserved, y.shape, mean.shape, inv_std.shape) == (None, x.shape, (3,), (3,))
 
 
@@ -96,10 +98,10 @@ def test_half_precision_maps_keep_their_own_float32_parameters(plans, cudnn):
     x, parameters = np.ones((4, 3, 5, 6), np.float16), _parameters(3)
     _, y, mean, inv_std = _normalise(plans, x, parameters)
     handed = _handed(cudnn, "cudnnBatchNormalizationForwardTraining")
-    assert [handed[each] for each in ("bnScale", "bnBias", "runningMean", "runningVar")] == list(
+    assert [handed[name] for name in ("bnScale", "bnBias", "runningMean", "runningVar")] == list(
         map(_at, parameters)
     )
-    assert [each.dtype.name for each in (y, mean, inv_std)] == ["float16", "float32", "float32"]
+    assert [array.dtype.name for array in (y, mean, inv_std)] == ["float16", "float32", "float32"]
 
 
 def test_half_precision_parameters_are_widened_and_running_statistics_written_back(plans, cudnn):
@@ -124,9 +126,9 @@ def test_the_gradient_of_batch_norm_gets_what_the_forward_pass_saved(plans, cudn
         x, gamma, gy, mean, inv_std, 1e-5, True, SPATIAL, False, reserve_space=None
     )
     handed = _handed(cudnn, "cudnnBatchNormalizationBackward")
-    places = ("x", "bnScale", "dy", "savedMean", "savedInvVar", "dx", "dBnScale", "dBnBias")
-    assert [handed[place] for place in places] == [
-        _at(each) for each in (x, gamma, gy, mean, inv_std, gx, ggamma, gbeta)
+    names = ("x", "bnScale", "dy", "savedMean", "savedInvVar", "dx", "dBnScale", "dBnBias")
+    assert [handed[name] for name in names] == [
+        _at(array) for array in (x, gamma, gy, mean, inv_std, gx, ggamma, gbeta)
     ]
     assert [_value(handed[f"{scalar}{of}"]) for of in ("Data", "Param") for scalar in ("alpha", "beta")] == [
         1,
@@ -141,8 +143,8 @@ def test_inference_hands_over_given_statistics(plans, cudnn):
     x, parameters = np.ones((4, 3, 5, 6), np.float32), _parameters(3)
     y = CudnnBatchNorm(plans).batch_normalization_forward_inference(x, *parameters, 2e-5, True, SPATIAL)
     handed = _handed(cudnn, "cudnnBatchNormalizationForwardInference")
-    places = ("x", "bnScale", "bnBias", "mean", "var", "y")
-    assert [handed[place] for place in places] == [_at(each) for each in (x, *parameters, y)]
+    names = ("x", "bnScale", "bnBias", "mean", "var", "y")
+    assert [handed[name] for name in names] == [_at(array) for array in (x, *parameters, y)]
 
 
 def test_channels_last_batch_norm_is_refused(plans):
@@ -161,7 +163,7 @@ def test_pooling_says_window_padding_stride_and_both_sizes(plans, cudnn):
     CudnnPooling(plans).pooling_forward(x, y, (3, 2), (2, 3), (1, 0), 3)
     ((_, mode, nan, n, *numbers),) = cudnn.arguments_of("cudnnSetPoolingNdDescriptor")
     assert (mode, nan, n, [list(number) for number in numbers]) == (3, 0, 2, [[3, 2], [1, 0], [2, 3]])
-    sizes = [each[1:] for each in cudnn.arguments_of("cudnnSetTensor4dDescriptor")]
+    sizes = [arguments[1:] for arguments in cudnn.arguments_of("cudnnSetTensor4dDescriptor")]
     assert sizes == [(0, 2, 2, 3, 9, 8), (0, 2, 2, 3, 5, 3)]
     handed = _handed(cudnn, "cudnnPoolingForward")
     assert (handed["x"], handed["y"], _value(handed["alpha"]), _value(handed["beta"])) == (
@@ -176,7 +178,9 @@ def test_the_gradient_of_pooling_gets_input_output_and_its_gradient(plans, cudnn
     x, y, gy = (np.ones(shape, np.float32) for shape in ((2, 3, 8, 8), (2, 3, 4, 4), (2, 3, 4, 4)))
     gx = CudnnPooling(plans).pooling_backward(x, y, gy, (2, 2), (2, 2), (0, 0), 0)
     handed = _handed(cudnn, "cudnnPoolingBackward")
-    assert [handed[each] for each in ("x", "y", "dy", "dx")] == [_at(each) for each in (x, y, gy, gx)]
+    assert [handed[operand] for operand in ("x", "y", "dy", "dx")] == [
+        _at(operand) for operand in (x, y, gy, gx)
+    ]
     assert handed["xDesc"] == handed["dxDesc"] != handed["yDesc"] == handed["dyDesc"]
     assert gx.shape == x.shape
 

@@ -46,16 +46,18 @@ def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(chainer, name
     table = zoo_cnn(name, size)
     chain, module = network(table), torch_network(table, "cpu")
     ours = sorted(chain.children(), key=lambda link: int(link.name.removeprefix("layer")))
-    theirs = [each for each in module.children() if any(True for _ in each.parameters())]
+    theirs = [
+        module_layer for module_layer in module.children() if any(True for _ in module_layer.parameters())
+    ]
     with torch.no_grad():
-        for link, each in zip(ours, theirs, strict=True):
+        for link, module_layer in zip(ours, theirs, strict=True):
             names = (
                 {"weight": "W", "bias": "b"} if hasattr(link, "W") else {"weight": "gamma", "bias": "beta"}
             )
-            for own, parameter in each.named_parameters():
+            for own, parameter in module_layer.named_parameters():
                 parameter.copy_(torch.tensor(getattr(link, names[own]).array))
-            if hasattr(each, "eps"):
-                each.eps = float(link.eps)
+            if hasattr(module_layer, "eps"):
+                module_layer.eps = float(link.eps)
     images = np.random.default_rng(0).random((8, 3, size, size), np.float32)
     expected = module(torch.tensor(images)).detach().numpy()
     np.testing.assert_allclose(chain(images).array, expected, rtol=1e-3, atol=1e-3)
@@ -70,8 +72,8 @@ def test_a_static_graph_gives_the_same_gradients(chainer):
         for chain in (eager, static):
             chain.cleargrads()
             chainer.functions.softmax_cross_entropy(chain(images), np.zeros(4, np.int32)).backward()
-    for one, other in zip(eager.params(), static.params(), strict=True):
-        np.testing.assert_array_equal(one.grad, other.grad)
+    for eager_parameter, static_parameter in zip(eager.params(), static.params(), strict=True):
+        np.testing.assert_array_equal(eager_parameter.grad, static_parameter.grad)
 
 
 def _single(**columns: object) -> LayerTable:

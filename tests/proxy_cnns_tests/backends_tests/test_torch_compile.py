@@ -37,10 +37,12 @@ def test_a_compiled_cnn_trains_in_one_graph_says_its_time_of_compiling_and_leave
 ):
     from torch._dynamo.utils import counters
 
-    seen: list[Any] = []
+    models: list[Any] = []
     network = training.network
     monkeypatch.setattr(
-        training, "network", lambda *given: seen.append(weakref.ref(model := network(*given))) or model
+        training,
+        "network",
+        lambda *arguments: models.append(weakref.ref(model := network(*arguments))) or model,
     )
     counters.clear()
 
@@ -52,7 +54,7 @@ def test_a_compiled_cnn_trains_in_one_graph_says_its_time_of_compiling_and_leave
     assert (prepared.compile_s() or 0) > 0.5
     prepared.close()
     gc.collect()
-    assert seen[0]() is None
+    assert models[0]() is None
 
 
 def test_an_eager_cnn_has_no_time_of_compiling(backend):

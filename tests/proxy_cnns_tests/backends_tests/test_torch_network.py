@@ -28,9 +28,9 @@ def layers_in_order(torch: ModuleType, module: Any, image: Any) -> list[Any]:
     """Submodules with parameters of their own, in the order in which they run."""
     ran: list[Any] = []
     hooks = [
-        each.register_forward_hook(lambda which, *_: ran.append(which))
-        for each in module.modules()
-        if list(each.parameters(recurse=False))
+        submodule.register_forward_hook(lambda ran_module, *_: ran.append(ran_module))
+        for submodule in module.modules()
+        if list(submodule.parameters(recurse=False))
     ]
     with torch.no_grad():
         module(image)
@@ -57,38 +57,40 @@ _BRANCHES = {"3x3": 1, "5x5": 1, "7x7": 1, "3x3dbl": 2, "7x7dbl": 2, "7x7x3": 2,
 def give_weights(torch: ModuleType, table: LayerTable, source: Any, target: Any, image: Any) -> None:
     """Copy parameters layer by layer as they run; the small constants of norms go the other way."""
     mine = in_torchvisions_order(table, layers_in_order(torch, source, image))
-    for one, other in zip(mine, layers_in_order(torch, target, image), strict=True):
-        for given, taken in zip(one.parameters(recurse=False), other.parameters(recurse=False), strict=True):
-            taken.data.copy_(given.data)
-        if hasattr(other, "reset_running_stats"):
-            other.reset_running_stats()
-        if hasattr(other, "eps"):
-            one.eps = other.eps
+    for source_module, target_module in zip(mine, layers_in_order(torch, target, image), strict=True):
+        for own_parameter, target_parameter in zip(
+            source_module.parameters(recurse=False), target_module.parameters(recurse=False), strict=True
+        ):
+            target_parameter.data.copy_(own_parameter.data)
+        if hasattr(target_module, "reset_running_stats"):
+            target_module.reset_running_stats()
+        if hasattr(target_module, "eps"):
+            source_module.eps = target_module.eps
 
 
 @pytest.mark.parametrize("name", _COMPARED)
 def test_it_computes_what_torchvision_computes(name, torch, torchvision_cnn):
     table = small_table(name)
-    mine, other = network(table, "cpu").eval(), torchvision_cnn(name).to_empty(device="cpu").eval()
+    mine, torchvisions = network(table, "cpu").eval(), torchvision_cnn(name).to_empty(device="cpu").eval()
     image = images(torch, table)
-    give_weights(torch, table, mine, other, image)
+    give_weights(torch, table, mine, torchvisions, image)
 
     with torch.no_grad():
-        torch.testing.assert_close(mine(image), other(image), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(mine(image), torchvisions(image), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5"])
 def test_its_gradients_are_torchvisions(name, torch, torchvision_cnn):
     table = small_table(name)
-    mine, other = network(table, "cpu"), torchvision_cnn(name).to_empty(device="cpu")
+    mine, torchvisions = network(table, "cpu"), torchvision_cnn(name).to_empty(device="cpu")
     image = images(torch, table)
-    give_weights(torch, table, mine, other, image)
+    give_weights(torch, table, mine, torchvisions, image)
 
     mine(image).square().sum().backward()
-    other(image).square().sum().backward()
+    torchvisions(image).square().sum().backward()
 
-    first, known = next(mine.parameters()).grad, next(other.parameters()).grad
-    assert float((first - known).norm() / known.norm()) < 1e-2
+    first, torchvision_gradient = next(mine.parameters()).grad, next(torchvisions.parameters()).grad
+    assert float((first - torchvision_gradient).norm() / torchvision_gradient.norm()) < 1e-2
 
 
 def smallest_of_each_description() -> list[LayerTable]:
@@ -130,14 +132,16 @@ def test_activations_run_in_place_where_the_operators_say_so(torch):
 
 def test_convnext_runs_channels_last_behind_its_stem_whatever_the_mode(torch):
     table = zoo_cnn("convnext_tiny", 64)
-    module, found = network(table, "cpu"), []
-    for each in module.modules():
-        if isinstance(each, torch.nn.Conv2d):
-            each.register_forward_pre_hook(lambda _, inputs: found.append(is_channels_last(torch, inputs[0])))
+    module, are_channels_last = network(table, "cpu"), []
+    for submodule in module.modules():
+        if isinstance(submodule, torch.nn.Conv2d):
+            submodule.register_forward_pre_hook(
+                lambda _, inputs: are_channels_last.append(is_channels_last(torch, inputs[0]))
+            )
 
     module(images(torch, table))
 
-    assert found == [False] + [True] * (len(found) - 1)
+    assert are_channels_last == [False] + [True] * (len(are_channels_last) - 1)
 
 
 def is_channels_last(torch: ModuleType, x: Any) -> bool:

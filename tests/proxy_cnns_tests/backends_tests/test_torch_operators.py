@@ -20,9 +20,9 @@ _NARROW = Mode(precision="amp_bf16")
 def test_a_softmax_over_the_channels_of_maps_reads_the_maps():
     """It ran on vectors of as many channels: 0.009 ms whatever the maps."""
     sides = {
-        f"{side}_{part}": n
+        f"{side}_{dimension}": n
         for side in ("in", "out")
-        for part, n in (("channels", 19), ("height", 8), ("width", 6))
+        for dimension, n in (("channels", 19), ("height", 8), ("width", 6))
     }
     assert input_shapes(Operator("activation", "softmax", **sides), 2) == [(2, 19, 8, 6)]
     vectors = {name: n if "channels" in name else 1 for name, n in sides.items()}
@@ -59,7 +59,7 @@ def test_copies_run_forward_and_backward_together(torch, monkeypatch):
     program.iterate()
 
     assert program.copies == 16
-    assert [len(each) for each in calls[-1]] == [16, 48, 16]
+    assert [len(tensors) for tensors in calls[-1]] == [16, 48, 16]
 
 
 def test_incoming_gradients_are_tensors_of_their_own(torch, monkeypatch):
@@ -90,12 +90,14 @@ def test_in_place_activations_overwrite_their_input(kind, torch, monkeypatch):
 def test_gradients_through_an_activation_in_place_are_those_beside_it(kind, torch):
     function = {"relu": torch.nn.functional.relu, "silu": torch.nn.functional.silu}[kind]
     x, gradient = torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)
-    one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
+    leaf, overwritten = x.clone().requires_grad_(), x.clone().requires_grad_()
 
-    (known,) = torch.autograd.grad(function(one), one, gradient)
-    (found,) = torch.autograd.grad(function(torch_operators._alias(two), inplace=True), two, gradient)
+    (beside_gradient,) = torch.autograd.grad(function(leaf), leaf, gradient)
+    (in_place_gradient,) = torch.autograd.grad(
+        function(torch_operators._alias(overwritten), inplace=True), overwritten, gradient
+    )
 
-    torch.testing.assert_close(found, known)
+    torch.testing.assert_close(in_place_gradient, beside_gradient)
 
 
 def test_a_sum_of_gradients_runs_forward_alone(torch, monkeypatch):
@@ -180,10 +182,12 @@ def test_an_optimizer_step_moves_all_its_tensors(torch):
 def test_operators_of_trainings_give_as_many_numbers_as_they_say(torch: ModuleType) -> None:
     """A sample on no device: all take a quarter of a minute."""
     operators = [subject.operator for subject in preset("trainings").subjects if subject.operator][::6]
-    found = {}
+    sizes = {}
     for operator in operators:
         (function,) = torch_operators._functions(operator, Mode(), 2, "meta", 1)
         inputs = (torch.empty(shape, device="meta") for shape in input_shapes(operator, 2))
-        found[operator.name] = function(*inputs)[0].numel()
+        sizes[operator.name] = function(*inputs)[0].numel()
     sides = ("channels", "height", "width")
-    assert found == {each.name: prod(getattr(each, f"out_{side}") for side in sides) for each in operators}
+    assert sizes == {
+        operator.name: prod(getattr(operator, f"out_{side}") for side in sides) for operator in operators
+    }
