@@ -28,15 +28,15 @@ def row_of(batch_size=256, parts=PARTS, gpu="H200", **options):
 
 @pytest.mark.parametrize("gpu", ["H200", "T4"])
 def test_a_step_takes_its_parts_with_one_update(gpu):
-    step, part = row_of(gpu=gpu), row_of(64, 1, gpu=gpu)
-    assert 0.9 * PARTS < step.gpu_time_ms / part.gpu_time_ms < PARTS
-    assert 0.8 * PARTS < step.host_time_ms / part.host_time_ms < PARTS
+    step, one_part = row_of(gpu=gpu), row_of(64, 1, gpu=gpu)
+    assert 0.9 * PARTS < step.gpu_time_ms / one_part.gpu_time_ms < PARTS
+    assert 0.8 * PARTS < step.host_time_ms / one_part.host_time_ms < PARTS
 
 
 def test_memory_is_that_of_a_part_and_of_the_gradients_of_those_before():
-    step, part = row_of(gpu="T4"), row_of(64, 1, gpu="T4")
+    step, one_part = row_of(gpu="T4"), row_of(64, 1, gpu="T4")
     gradients_gib = 4 * zoo_cnn("resnet50").parameters / 2**30
-    assert part.peak_memory_gib < step.peak_memory_gib <= part.peak_memory_gib + gradients_gib
+    assert one_part.peak_memory_gib < step.peak_memory_gib <= one_part.peak_memory_gib + gradients_gib
     assert not row_of(256, 1, gpu="T4").fits_in_memory
     assert step.fits_in_memory
 
@@ -49,20 +49,20 @@ def test_an_epoch_counts_the_steps_of_the_optimizer():
 
 def test_gradients_are_exchanged_once_in_a_step_beside_the_last_part():
     team = {"n_gpus": 4, "link": "pcie4"}
-    step, part = row_of(1024, **team), row_of(256, 1, **team)
-    assert part.added_ms < step.added_ms < 0.8 * PARTS * part.added_ms
-    once, whole = (
-        Gradients.of(each) for each in (zoo_cnn("resnet50").accumulated(PARTS), zoo_cnn("resnet50"))
+    step, one_part = row_of(1024, **team), row_of(256, 1, **team)
+    assert one_part.added_ms < step.added_ms < 0.8 * PARTS * one_part.added_ms
+    once, at_once = (
+        Gradients.of(row) for row in (zoo_cnn("resnet50").accumulated(PARTS), zoo_cnn("resnet50"))
     )
-    assert (once.n_bytes, once.n_tensors) == (whole.n_bytes, whole.n_tensors)
-    assert once.n_batch_norms == PARTS * whole.n_batch_norms
+    assert (once.n_bytes, once.n_tensors) == (at_once.n_bytes, at_once.n_tensors)
+    assert once.n_batch_norms == PARTS * at_once.n_batch_norms
 
 
 def test_the_first_mini_batch_of_a_loader_is_a_part():
     loaded = {"data_set": "imagenet", "workers": 2, "gpu": "T4"}
-    step, whole = row_of(**loaded), row_of(parts=1, **loaded)
-    assert step.loading_time_ms == pytest.approx(whole.loading_time_ms)
-    assert step.start_s < whole.start_s
+    step, at_once = row_of(**loaded), row_of(parts=1, **loaded)
+    assert step.loading_time_ms == pytest.approx(at_once.loading_time_ms)
+    assert step.start_s < at_once.start_s
 
 
 def test_an_image_draws_the_power_of_one_part():
@@ -83,35 +83,35 @@ def test_the_batch_sizes_that_are_searched_can_be_shared():
 
 @pytest.mark.parametrize("capture", ["eager", "compile", "graph"])
 def test_every_capture_runs_its_parts(capture):
-    step, part = row_of(capture=capture), row_of(64, 1, capture=capture)
-    assert 0.9 * PARTS < step.gpu_time_ms / part.gpu_time_ms < PARTS
+    step, one_part = row_of(capture=capture), row_of(64, 1, capture=capture)
+    assert 0.9 * PARTS < step.gpu_time_ms / one_part.gpu_time_ms < PARTS
 
 
 def test_an_explanation_is_of_the_whole_step():
     [step], scope = explain(Question("resnet50", "T4", [64, 256], gradient_accumulation=PARTS))
     assert "a step of the optimizer: each GPU runs its images in 4 parts" in scope
-    [part], _ = explain(Question("resnet50", "T4", [16, 64]))
-    assert step.pass_ms["forward"].keys() == part.pass_ms["forward"].keys()
-    forward, of_part = (each.pass_ms["forward"]["convolution"][1] for each in (step, part))
+    [one_part], _ = explain(Question("resnet50", "T4", [16, 64]))
+    assert step.pass_ms["forward"].keys() == one_part.pass_ms["forward"].keys()
+    forward, of_part = (row.pass_ms["forward"]["convolution"][1] for row in (step, one_part))
     assert forward == pytest.approx(PARTS * of_part, rel=0.02)
-    assert step.classes["optimizer"] == pytest.approx(part.classes["optimizer"], rel=0.02)
+    assert step.classes["optimizer"] == pytest.approx(one_part.classes["optimizer"], rel=0.02)
     assert OVERHEAD not in step.classes
 
 
 def test_a_row_of_a_table_answers_as_a_prediction_does(tmp_path):
-    asked, answered = tmp_path / "rows.csv", tmp_path / "out.csv"
+    questions, answered = tmp_path / "rows.csv", tmp_path / "out.csv"
     rows = [
         {"cnn": "resnet50", "gpu": "T4", "batch_size": size, "gradient_accumulation": 4} for size in (256, 66)
     ]
-    pd.DataFrame(rows).to_csv(asked, index=False)
-    assert predict_rows(asked, answered) == 1
+    pd.DataFrame(rows).to_csv(questions, index=False)
+    assert predict_rows(questions, answered) == 1
     first, second = pd.read_csv(answered).to_dict("records")
     assert first["iteration_time_ms"] == pytest.approx(row_of(gpu="T4").iteration_time_ms)
     assert "whose 4 parts cannot share it evenly. Nearest: 64" in second["error"]
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "message"),
+    ("options", "error", "message"),
     [
         ({"batch_size": 254}, OutOfRangeError, "whose 4 parts cannot share it evenly. Nearest: 256"),
         (
@@ -123,9 +123,9 @@ def test_a_row_of_a_table_answers_as_a_prediction_does(tmp_path):
         ({"parts": 5000}, OutOfRangeError, "gradient_accumulation 5000 lies outside"),
     ],
 )
-def test_parts_that_cannot_be_are_refused_with_what_can(given, error, message):
+def test_parts_that_cannot_be_are_refused_with_what_can(options, error, message):
     with pytest.raises(error, match=message):
-        row_of(**given)
+        row_of(**options)
 
 
 def test_measured_iterations_of_one_mini_batch_say_nothing_of_several_parts():

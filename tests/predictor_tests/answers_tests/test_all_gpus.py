@@ -23,12 +23,12 @@ def test_each_gpu_is_answered_among_all_as_it_is_alone(mode):
     together = answer(Question("densenet121", "all", SIZES, samples=50_000, **mode))
     rows = together.records()
     differing = []
-    for place in range(0, len(rows), len(SIZES)):
-        alone = answer(Question("densenet121", rows[place]["gpu"], SIZES, samples=50_000, **mode)).records()
-        for expected, found in zip(alone, rows[place : place + len(SIZES)], strict=True):
+    for start in range(0, len(rows), len(SIZES)):
+        alone = answer(Question("densenet121", rows[start]["gpu"], SIZES, samples=50_000, **mode)).records()
+        for expected, answered in zip(alone, rows[start : start + len(SIZES)], strict=True):
             differing += [
-                (found["gpu"], found["batch_size"], name)
-                for name, value in found.items()
+                (answered["gpu"], answered["batch_size"], name)
+                for name, value in answered.items()
                 if not _same(value, expected[name])
             ]
     assert differing == []
@@ -48,11 +48,13 @@ def test_an_answer_does_not_depend_on_the_batch_sizes_asked_before(tmp_path):
 
 
 def test_records_hold_every_column_however_many_rows_a_gpu_has():
-    found = answer(
+    answered = answer(
         Question([zoo_cnn("alexnet"), zoo_cnn("vgg11")], ["T4", "H200"], [8, 16, 32], samples=1000)
     )
-    rows = [dict(zip(found.columns, row, strict=True)) for row in zip(*found.columns.values(), strict=True)]
-    assert found.records() == Answer(found.columns, found.scope).records() == rows
+    rows = [
+        dict(zip(answered.columns, row, strict=True)) for row in zip(*answered.columns.values(), strict=True)
+    ]
+    assert answered.records() == Answer(answered.columns, answered.scope).records() == rows
 
 
 K80, T4 = (Offer("cloud", "machine", gpu, 1, 0.5) for gpu in ("Tesla K80", "Tesla T4"))
@@ -96,7 +98,7 @@ def test_an_option_that_leaves_no_gpu_for_rent_is_named(options, says):
         compare(Question("resnet18", None, 64, data_set="cifar10", **options))
 
 
-def _same(one, other):
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
-    return one == other
+def _same(row, expected_row):
+    if isinstance(row, float) and isinstance(expected_row, float):
+        return math.isclose(row, expected_row, rel_tol=1e-9, abs_tol=1e-12)
+    return row == expected_row

@@ -73,9 +73,9 @@ def test_a_small_gpu_without_the_common_size_has_its_fastest_and_its_largest(fak
 
 
 def test_python_asks_for_the_largest_batch_size_of_one_cnn_on_one_gpu():
-    found = epochcast.largest_batch_size("ResNet-50", "T4", precision="amp_fp16")
+    largest = epochcast.largest_batch_size("ResNet-50", "T4", precision="amp_fp16")
     devices = [(find_gpu("T4"), Mode(precision="amp_fp16"))]
-    assert [found] == largest_local_batch_sizes(zoo_cnn("resnet50"), devices)
+    assert [largest] == largest_local_batch_sizes(zoo_cnn("resnet50"), devices)
     with pytest.raises(SchemaError, match="one CNN on one GPU"):
         epochcast.largest_batch_size(["resnet50", "vgg16"], "T4")
     with pytest.raises(OutOfRangeError, match="not even with one image"):
@@ -97,7 +97,7 @@ def test_where_nothing_fits_the_next_step_is_named(fake_model):
 def test_without_batch_sizes_each_gpu_has_its_common_fastest_and_largest(fake_model):
     rows = answer(Question("resnet50", ["T4", "H200"], samples=10**6, model=fake_model)).rows()
     sizes = {gpu: [row.batch_size for row in rows if row.gpu == gpu] for gpu in ("Tesla T4", "NVIDIA H200")}
-    assert all(128 in each for each in sizes.values())
+    assert all(128 in sizes_of_gpu for sizes_of_gpu in sizes.values())
     for row in rows:
         assert row.batch_size <= row.largest_batch_size
         assert row.largest_batch_size in sizes[row.gpu]

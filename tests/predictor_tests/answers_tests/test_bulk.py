@@ -16,9 +16,9 @@ def answer(tmp_path, fake_model):
     """The answers to lines of a CSV, as dicts."""
 
     def ask(*lines, header=HEADER, **defaults):
-        asked, answered = tmp_path / "rows.csv", tmp_path / "predictions.csv"
-        asked.write_text("\n".join([header, *lines]) + "\n")
-        ask.failed = predict_rows(asked, answered, model=fake_model, **defaults)
+        questions, answered = tmp_path / "rows.csv", tmp_path / "predictions.csv"
+        questions.write_text("\n".join([header, *lines]) + "\n")
+        ask.failed = predict_rows(questions, answered, model=fake_model, **defaults)
         with answered.open(newline="") as file:
             return list(csv.DictReader(file))
 
@@ -104,9 +104,9 @@ def test_a_bad_row_gets_its_error_and_the_others_their_numbers(line, message, an
 
 
 def test_a_row_whose_gpu_lacks_the_precision_of_its_neighbours_gets_its_error(answer):
-    found = answer(*(f"{gpu},resnet18,64,{gpu},32,amp_bf16," for gpu in ("H200", "T4", "A10G")))
-    assert ["has no amp_bf16" in row["error"] for row in found] == [False, True, False]
-    assert [row["iteration_time_ms"] != "" for row in found] == [True, False, True]
+    answers = answer(*(f"{gpu},resnet18,64,{gpu},32,amp_bf16," for gpu in ("H200", "T4", "A10G")))
+    assert ["has no amp_bf16" in row["error"] for row in answers] == [False, True, False]
+    assert [row["iteration_time_ms"] != "" for row in answers] == [True, False, True]
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ def predicted(tmp_path):
     """The answers to the rows of a data frame."""
 
     def ask(frame, **defaults):
-        asked, answered = tmp_path / "rows.parquet", tmp_path / "predictions.parquet"
-        frame.to_parquet(asked)
-        ask.failed = predict_rows(asked, answered, **defaults)
+        questions, answered = tmp_path / "rows.parquet", tmp_path / "predictions.parquet"
+        frame.to_parquet(questions)
+        ask.failed = predict_rows(questions, answered, **defaults)
         return pd.read_parquet(answered)
 
     return ask
@@ -47,9 +47,9 @@ def grid():
 )
 def test_every_column_is_that_of_the_answer(predicted, more):
     options = ({} if "data_set" in more else {"samples": 50_000}) | more
-    found = predicted(grid(), **options)
+    answers = predicted(grid(), **options)
     single = answer(Question(CNNS, GPUS, SIZES, **options)).frame()
-    both = found.merge(single, on=["cnn", "gpu", "batch_size"], suffixes=("", "_single"))
+    both = answers.merge(single, on=["cnn", "gpu", "batch_size"], suffixes=("", "_single"))
     assert len(both) == len(CNNS) * len(GPUS) * len(SIZES)
     for name in NUMBERS:
         wanted = both[f"{name}_single"].astype(float).to_numpy()
@@ -65,16 +65,16 @@ def test_every_column_is_that_of_the_answer(predicted, more):
 
 
 def test_the_rows_stay_as_they_are(predicted, fake_model):
-    asked = grid().assign(mine=range(18), note=pd.Categorical(["a", "b"] * 9))
-    found = predicted(asked, model=fake_model)
-    pd.testing.assert_frame_equal(found[list(asked)], asked)
-    assert list(found) == [*asked, *ADDED_COLUMNS]
+    questions = grid().assign(mine=range(18), note=pd.Categorical(["a", "b"] * 9))
+    answers = predicted(questions, model=fake_model)
+    pd.testing.assert_frame_equal(answers[list(questions)], questions)
+    assert list(answers) == [*questions, *ADDED_COLUMNS]
 
 
 def test_batches_of_rows_give_the_table_of_one_batch(predicted, fake_model, monkeypatch):
-    whole = predicted(grid(), model=fake_model)
+    in_one_batch = predicted(grid(), model=fake_model)
     monkeypatch.setattr(bulk, "_ROWS_OF_ARROW", 5)
-    pd.testing.assert_frame_equal(predicted(grid(), model=fake_model), whole)
+    pd.testing.assert_frame_equal(predicted(grid(), model=fake_model), in_one_batch)
 
 
 def test_what_a_batch_asked_is_known_to_the_next(predicted, fake_model, monkeypatch):
@@ -84,37 +84,39 @@ def test_what_a_batch_asked_is_known_to_the_next(predicted, fake_model, monkeypa
 
 
 def test_csv_and_parquet_give_the_same_answers(predicted, fake_model, tmp_path):
-    asked = grid().assign(samples=1000)
-    found = predicted(asked, model=fake_model)
-    asked.to_csv(tmp_path / "rows.csv", index=False)
+    questions = grid().assign(samples=1000)
+    answers = predicted(questions, model=fake_model)
+    questions.to_csv(tmp_path / "rows.csv", index=False)
     predict_rows(tmp_path / "rows.csv", tmp_path / "out.csv", model=fake_model)
     pd.testing.assert_frame_equal(
         pd.read_csv(tmp_path / "out.csv"),
-        found.astype(dict.fromkeys(WORDS, object)),
+        answers.astype(dict.fromkeys(WORDS, object)),
         check_dtype=False,
     )
 
 
 def test_a_gap_in_a_column_of_counts_is_an_empty_cell(predicted, fake_model):
-    asked = pd.DataFrame({"cnn": "alexnet", "gpu": "T4", "batch_size": [8.0, 16.0], "samples": [100.0, None]})
-    first, second = predicted(asked, model=fake_model).to_dict("records")
+    questions = pd.DataFrame(
+        {"cnn": "alexnet", "gpu": "T4", "batch_size": [8.0, 16.0], "samples": [100.0, None]}
+    )
+    first, second = predicted(questions, model=fake_model).to_dict("records")
     assert first["epoch_time_s"] > 0
     assert pd.isna(second["epoch_time_s"])
     assert second["iteration_time_ms"] > 0
 
 
 def test_a_gpu_that_nobody_knows_fails_alone(predicted, fake_model):
-    asked = pd.DataFrame({"cnn": "alexnet", "gpu": ["T4", "H2O", "K80", None], "batch_size": 8})
-    found = predicted(asked, model=fake_model)
-    assert found["iteration_time_ms"].notna().tolist() == [True, False, True, False]
-    assert found["fits_in_memory"].notna().tolist() == [True, False, True, False]
-    assert "no GPU is called 'H2O'" in found["error"][1]
+    questions = pd.DataFrame({"cnn": "alexnet", "gpu": ["T4", "H2O", "K80", None], "batch_size": 8})
+    answers = predicted(questions, model=fake_model)
+    assert answers["iteration_time_ms"].notna().tolist() == [True, False, True, False]
+    assert answers["fits_in_memory"].notna().tolist() == [True, False, True, False]
+    assert "no GPU is called 'H2O'" in answers["error"][1]
     assert predicted.failed == 2
 
 
 def test_a_table_without_rows_is_answered_by_one_without_rows(predicted, fake_model):
-    asked = pd.DataFrame({"cnn": ["alexnet"], "gpu": ["T4"], "batch_size": [8]})
-    assert len(predicted(asked.head(0), model=fake_model)) == 0
+    questions = pd.DataFrame({"cnn": ["alexnet"], "gpu": ["T4"], "batch_size": [8]})
+    assert len(predicted(questions.head(0), model=fake_model)) == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"cnn,gpu\n", b"PAR1 and no more PAR1"])
@@ -126,15 +128,15 @@ def test_what_is_no_parquet_is_refused(content, tmp_path, fake_model):
 
 
 def test_a_gpu_s_library_computes_the_times_of_a_bulk_and_gives_the_same_rows(predicted, monkeypatch):
-    on_cpu, asked = predicted(grid(), samples=50_000), []
+    on_cpu, questions = predicted(grid(), samples=50_000), []
 
     def strict(device):
-        asked.append(device)
+        questions.append(device)
         return Arrays(array_api_strict, np.asarray)
 
     monkeypatch.setattr(served, "arrays_on", strict)
     pd.testing.assert_frame_equal(predicted(grid(), samples=50_000, device="cuda"), on_cpu, rtol=1e-12)
-    assert asked == ["cuda"]
+    assert questions == ["cuda"]
 
 
 def test_an_unknown_device_writes_nothing(predicted, tmp_path):

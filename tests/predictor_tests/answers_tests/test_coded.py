@@ -17,12 +17,12 @@ def test_combinations_are_those_of_numpy(monkeypatch, sparse):
     monkeypatch.setattr(bulk, "_SPARSE", sparse)  # 0: keys are always sorted, 4: mostly counted
     draw = np.random.default_rng(0)
     columns = [Coded(list("abcdef")[:n], draw.integers(n, size=500)) for n in (3, 1, 6, 4)]
-    which, codes = distinct(columns)
-    rows = np.stack([each.codes for each in columns])
-    assert (codes[:, which] == rows).all()
+    combination_of_row, codes = distinct(columns)
+    rows = np.stack([column.codes for column in columns])
+    assert (codes[:, combination_of_row] == rows).all()
     assert (codes == np.unique(rows, axis=1)).all()
 
 
 def test_no_rows_have_no_combinations():
-    which, codes = distinct([Coded.of([]), Coded.blank(0)])
-    assert (which.shape, codes.shape) == ((0,), (2, 0))
+    combination_of_row, codes = distinct([Coded.of([]), Coded.blank(0)])
+    assert (combination_of_row.shape, codes.shape) == ((0,), (2, 0))

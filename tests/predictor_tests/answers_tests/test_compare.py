@@ -19,8 +19,8 @@ def rank(fake_model, prices):
 
     def ranked(gpus=GPUS, batch_sizes=64, **question):
         options = {"samples": 10**6, "offers": prices, "model": fake_model, **question}
-        plan, others = Plan.of(options)
-        return compare(Question.of("resnet18", gpus, batch_sizes, others), plan).rows
+        plan, options_of_question = Plan.of(options)
+        return compare(Question.of("resnet18", gpus, batch_sizes, options_of_question), plan).rows
 
     return ranked
 
@@ -114,7 +114,7 @@ def test_no_point_of_the_front_is_beaten_and_every_other_is(points):
         return a[0] <= b[0] and a[1] <= b[1] and a != b
 
     for point, front in zip(points, pareto_front(points), strict=True):
-        assert front is not any(beats(other, point) for other in points)
+        assert front is not any(beats(rival, point) for rival in points)
 
 
 @pytest.mark.parametrize(

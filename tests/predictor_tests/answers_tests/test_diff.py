@@ -88,9 +88,9 @@ def test_one_cnn_is_compared_with_one_at_given_batch_sizes(change, says):
 def test_only_the_mode_that_is_asked_is_forecast(monkeypatch):
     forecast_modes, forecasts = set(), Model.forecasts
 
-    def noted(model, table, devices, *others, **more):
+    def noted(model, table, devices, *arguments, **more):
         forecast_modes.update((gpu.name, mode.precision, mode.memory_format) for gpu, mode in devices)
-        return forecasts(model, table, devices, *others, **more)
+        return forecasts(model, table, devices, *arguments, **more)
 
     monkeypatch.setattr(Model, "forecasts", noted)
     changed(Question("resnet34", "H200", 48, precision="amp_bf16"), "resnet50")

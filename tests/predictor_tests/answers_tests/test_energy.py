@@ -21,8 +21,8 @@ def row_of(gpu="NVIDIA H200", batch_size=128, cnn="resnet50", **options):
 
 
 def test_watt_hours_are_power_times_time_of_all_gpus():
-    one, four = row_of(), row_of(n_gpus=4, batch_size=512)
-    assert one.watt_hours == pytest.approx(one.power_w * one.epoch_time_s / 3600)
+    of_one, four = row_of(), row_of(n_gpus=4, batch_size=512)
+    assert of_one.watt_hours == pytest.approx(of_one.power_w * of_one.epoch_time_s / 3600)
     assert four.watt_hours == pytest.approx(4 * four.power_w * four.epoch_time_s / 3600)
 
 
@@ -90,10 +90,10 @@ def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_wait
 
 @pytest.mark.parametrize("n_workers", [None, 2])
 def test_a_comparison_has_the_energy_of_the_prediction_on_its_offer(n_workers):
-    asked = {"data_set": "cifar10", "samples_per_worker_second": 200.0, "workers": n_workers}
+    options = {"data_set": "cifar10", "samples_per_worker_second": 200.0, "workers": n_workers}
     for gpu in ("Quadro RTX 6000", "H100 SXM", "Tesla T4"):
-        [row] = compare(Question("resnet18_cifar", gpu, 256, **asked)).rows
-        alone = row_of(gpu, 256, cnn="resnet18_cifar", **asked)
+        [row] = compare(Question("resnet18_cifar", gpu, 256, **options)).rows
+        alone = row_of(gpu, 256, cnn="resnet18_cifar", **options)
         if n_workers is None and row.offer != alone.offer:
             continue  # another offer is cheaper for a training than by the hour
         for name in ("iteration_time_ms", "epoch_time_s", "power_w", "watt_hours", "watt_hours_high"):
@@ -101,17 +101,17 @@ def test_a_comparison_has_the_energy_of_the_prediction_on_its_offer(n_workers):
 
 
 def test_rows_of_a_file_have_the_energy_of_single_answers(tmp_path):
-    asked, answered = tmp_path / "rows.csv", tmp_path / "answers.csv"
-    asked.write_text(
+    options, answered = tmp_path / "rows.csv", tmp_path / "answers.csv"
+    options.write_text(
         "cnn,gpu,batch_size,data_set\n"
         "resnet50,H200,128,imagenet\nresnet50,GH200 480GB,128,imagenet\nresnet50,H200,64,\n"
     )
-    assert predict_rows(asked, answered) == 0
+    assert predict_rows(options, answered) == 0
     with answered.open(newline="") as file:
-        known, unlimited, without_epoch = csv.DictReader(file)
+        on_gpu, unlimited, without_epoch = csv.DictReader(file)
     row = row_of()
     for name in ("watt_hours", "watt_hours_low", "watt_hours_high"):
-        assert float(known[name]) == pytest.approx(getattr(row, name))
+        assert float(on_gpu[name]) == pytest.approx(getattr(row, name))
         assert unlimited[name] == without_epoch[name] == ""
     assert unlimited["energy_basis"].startswith("unknown: ")
 

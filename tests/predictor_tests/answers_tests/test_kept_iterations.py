@@ -14,15 +14,15 @@ from predictor.models.served import Model
 @pytest.fixture
 def asked_of_the_model(monkeypatch):
     """Batch sizes of every grid that the model is asked for, by whoever asks."""
-    found = []
+    models = []
     forecasts = Model.forecasts
 
     def counted(self, table, devices, batch_sizes, *more, **named):
-        found.append(tuple(batch_sizes))
+        models.append(tuple(batch_sizes))
         return forecasts(self, table, devices, batch_sizes, *more, **named)
 
     monkeypatch.setattr(Model, "forecasts", counted)
-    return found
+    return models
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,11 @@ def asked_of_the_model(monkeypatch):
 def test_a_comparison_for_other_epochs_or_wishes_asks_the_model_nothing(asked_of_the_model, plan):
     question = Question("squeezenet1_1", ["T4", "H200"], 24, samples=50_000, model=replace(Model.load()))
     first = compare(question, Plan(epochs=90))
-    known = len(asked_of_the_model)
+    n_before = len(asked_of_the_model)
     again = compare(question, plan)
-    assert known > 0
-    assert len(asked_of_the_model) == known
-    times = [{row.gpu: row.iteration_time_ms for row in each.rows} for each in (first, again)]
+    assert n_before > 0
+    assert len(asked_of_the_model) == n_before
+    times = [{row.gpu: row.iteration_time_ms for row in comparison.rows} for comparison in (first, again)]
     assert times[0] == times[1]
 
 
@@ -48,7 +48,7 @@ def test_another_model_is_asked_itself(asked_of_the_model):
 
 
 def test_kept_iterations_cannot_be_changed():
-    asked = ResolvedQuestion.of(Question("squeezenet1_1", "T4", [24, 48]))
-    (forecast,) = forecasts_of(asked, asked.tables[0], asked.devices, [24, 48])
+    resolved = ResolvedQuestion.of(Question("squeezenet1_1", "T4", [24, 48]))
+    (forecast,) = forecasts_of(resolved, resolved.tables[0], resolved.devices, [24, 48])
     with pytest.raises(ValueError, match="read-only"):
         forecast.iteration_time_ms[0] = 1.0

@@ -22,8 +22,10 @@ def test_half_of_the_probability_lies_below_the_estimate_and_five_percent_beyond
 
 
 @given(POSITIVE, POSITIVE, POSITIVE)
-def test_a_larger_limit_is_never_less_likely_to_hold(value, one, other):
-    small, large = (chance_within(limit, value, value / 2, value * 3) for limit in sorted((one, other)))
+def test_a_larger_limit_is_never_less_likely_to_hold(value, limit, other_limit):
+    small, large = (
+        chance_within(limit, value, value / 2, value * 3) for limit in sorted((limit, other_limit))
+    )
     assert 0.0 <= small <= large <= 1.0
 
 
@@ -48,8 +50,8 @@ def test_no_limit_is_left_after_the_set_up():
 )
 def test_the_limit_that_is_missed_most_counts(plan, cost, share):
     usd = np.array([math.nan if cost is None else cost])
-    found = misses_by(Plan(**plan), np.array([3.0]), usd)
-    assert (None if found is None else found.tolist()) == (None if share is None else [share])
+    missed = misses_by(Plan(**plan), np.array([3.0]), usd)
+    assert (None if missed is None else missed.tolist()) == (None if share is None else [share])
 
 
 @pytest.mark.parametrize(

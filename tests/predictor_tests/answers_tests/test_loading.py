@@ -34,8 +34,8 @@ def offer(vcpus, gpu_count=1.0, **more):
 
 
 def compared(plan=None, **options):
-    known = {"cnn": "resnet50", "gpus": "H100 SXM", "batch_sizes": 256} | IMAGENET | options
-    return compare(Question(**known), plan)
+    published = {"cnn": "resnet50", "gpus": "H100 SXM", "batch_sizes": 256} | IMAGENET | options
+    return compare(Question(**published), plan)
 
 
 def best(plan=None, **options):
@@ -99,9 +99,9 @@ def test_a_given_rate_is_that_of_one_worker():
 
 
 def test_workers_of_a_machine_are_shared_by_its_gpus(tmp_path):
-    asked = {"samples_per_worker_second": 64.0, "n_gpus": 4, "batch_size": 1024}
-    assert one(machine_workers=6, **asked).loading_time_ms == pytest.approx(1000 * 256 / (1.5 * 64.0))
-    assert one(machine_workers=8, **asked) == one(workers=2, **asked)
+    asked_options = {"samples_per_worker_second": 64.0, "n_gpus": 4, "batch_size": 1024}
+    assert one(machine_workers=6, **asked_options).loading_time_ms == pytest.approx(1000 * 256 / (1.5 * 64.0))
+    assert one(machine_workers=8, **asked_options) == one(workers=2, **asked_options)
     path = measured_input(tmp_path, (1, 100.0), (4, 400.0), (8, 480.0), vcpus=8)
     measured = one(machine_workers=6, input=path, n_gpus=4, batch_size=1024)
     assert measured.loading_time_ms == pytest.approx(1000 * 256 / (480.0 / 4))
@@ -143,8 +143,8 @@ def test_without_a_number_of_workers_the_vcpus_of_the_offer_load():
 
 def measured_input(where, *rates, vcpus=4, image_size=224, **more):
     path = where / "input.json"
-    known, more = tuple(WorkerRate(*rate) for rate in rates), {"folder": "/images"} | more
-    measured = InputMeasurement("a host", vcpus, "pillow", image_size, 200, 0.1, 0.19, known, **more)
+    published, more = tuple(WorkerRate(*rate) for rate in rates), {"folder": "/images"} | more
+    measured = InputMeasurement("a host", vcpus, "pillow", image_size, 200, 0.1, 0.19, published, **more)
     write_input(measured, path)
     return path
 
@@ -220,8 +220,10 @@ def test_the_workers_needed_are_those_that_were_measured_fast_enough(tmp_path):
 
 def test_the_scope_names_the_measured_rate_of_the_workers(tmp_path):
     path = measured_input(tmp_path, (1, 198.0), (2, 224.0), vcpus=2)
-    asked = Question("resnet50", "H100 SXM", 256, data_set="imagenet", workers=2, input=path)
-    assert "224 images/s for each GPU as measured on a host with up to 2 workers" in answer(asked).scope
+    asked_options = Question("resnet50", "H100 SXM", 256, data_set="imagenet", workers=2, input=path)
+    assert (
+        "224 images/s for each GPU as measured on a host with up to 2 workers" in answer(asked_options).scope
+    )
 
 
 @pytest.mark.parametrize(
@@ -253,19 +255,19 @@ def test_what_cannot_be_answered_names_the_next_step(options, message):
 
 
 def test_96_vcpus_cannot_feed_eight_h100s_in_amp():
-    found = compared(
+    answered = compared(
         n_gpus=8, batch_sizes=2048, precision="amp_bf16", memory_format="channels_last",
         offers=[each for each in load_offers() if each.instance == "Standard_ND96isr_H100_v5"],
     )  # fmt: skip
-    row = found.rows[0]
+    row = answered.rows[0]
     assert (row.vcpus, row.bottleneck) == (96, "loading")
     assert row.workers_needed * 8 > 96
-    [hint] = loading_hints(found)
+    [hint] = loading_hints(answered)
     assert f"needs {row.workers_needed * 8} vCPUs: 96 load " in hint
 
 
-def loading_hints(found):
-    return [note.text for note in found.verdict.hints if " images/s" in note.text]
+def loading_hints(answered):
+    return [note.text for note in answered.verdict.hints if " images/s" in note.text]
 
 
 def test_a_hint_asks_for_workers_only_where_the_machine_has_vcpus_for_them():
@@ -273,8 +275,8 @@ def test_a_hint_asks_for_workers_only_where_the_machine_has_vcpus_for_them():
     assert int(re.search(r"needs (\d+) workers: ", few)[1]) <= 16
     [bound] = loading_hints(compared(offers=(offer(2.0),)))
     assert int(re.search(r"needs (\d+) vCPUs: ", bound)[1]) > 2
-    [given] = loading_hints(compared(offers=(offer(2.0),), images_per_second=50.0))
-    assert given.count(":") == 0  # no number of workers helps
+    [hint] = loading_hints(compared(offers=(offer(2.0),), images_per_second=50.0))
+    assert hint.count(":") == 0  # no number of workers helps
 
 
 def test_more_vcpus_change_the_ranking_of_equal_gpus():
@@ -303,8 +305,8 @@ def test_an_offer_whose_vcpus_are_not_known_is_not_bound():
 
 
 def test_workers_asked_for_are_bound_by_the_vcpus_of_an_offer():
-    few, many = (best(offers=(offer(vcpus),), workers=16).loading_time_ms for vcpus in (4.0, 32.0))
-    assert few > one(workers=16).loading_time_ms > many
+    few, many_workers = (best(offers=(offer(vcpus),), workers=16).loading_time_ms for vcpus in (4.0, 32.0))
+    assert few > one(workers=16).loading_time_ms > many_workers
 
 
 def test_workers_are_faster_on_a_machine_most_of_whose_vcpus_are_idle():
@@ -328,23 +330,25 @@ def test_a_file_of_decoded_images_does_not_answer_for_arrays(tmp_path):
     with pytest.raises(SchemaError, match=r"stored as jpeg, and cifar10.* input --arrays --image-size 32"):
         one(data_set="cifar10", cnn="resnet18_cifar", workers=2, input=path)
     arrays = measured_input(tmp_path, (1, 4000.0), (8, 24000.0), stored="array", image_size=32)
-    asked = HOST_BOUND | {"input": arrays}
-    assert images_per_s(one(**asked, workers=8)) == 24000
-    assert images_per_s(one(**asked | {"image_size": 96}, workers=8)) == pytest.approx(12000, rel=0.01)
+    asked_options = HOST_BOUND | {"input": arrays}
+    assert images_per_s(one(**asked_options, workers=8)) == 24000
+    assert images_per_s(one(**asked_options | {"image_size": 96}, workers=8)) == pytest.approx(
+        12000, rel=0.01
+    )
 
 
 def test_made_images_answer_for_others_by_what_their_sizes_take(tmp_path):
     made = measured_input(tmp_path, (1, 200.0), (8, 1600.0), folder=None)
-    known = {
+    published = {
         each: images_per_s(one(data_set=each, cnn="resnet18", workers=8, input=made)).expected
         for each in ("imagenet", "imagenet_256", "imagenet_160")
     }
-    table = {each: images_per_s(one(data_set=each, cnn="resnet18", workers=8)).expected for each in known}
-    assert known["imagenet"] == pytest.approx(1600, rel=0.05)
-    assert known["imagenet_160"] / known["imagenet"] == pytest.approx(
+    table = {each: images_per_s(one(data_set=each, cnn="resnet18", workers=8)).expected for each in published}
+    assert published["imagenet"] == pytest.approx(1600, rel=0.05)
+    assert published["imagenet_160"] / published["imagenet"] == pytest.approx(
         table["imagenet_160"] / table["imagenet"]
     )
-    assert known["imagenet_256"] / known["imagenet"] == pytest.approx(
+    assert published["imagenet_256"] / published["imagenet"] == pytest.approx(
         table["imagenet_256"] / table["imagenet"]
     )
 
@@ -381,10 +385,10 @@ def test_a_file_that_fits_on_the_disk_is_read_once():
 
 
 def test_a_part_of_a_data_set_loads_as_the_whole_in_its_share_of_the_time():
-    some, every = (best(offers=(offer(8.0),), samples=samples) for samples in (128_128, None))
-    assert some.loading_time_ms == every.loading_time_ms
-    assert some.iteration_time_ms == every.iteration_time_ms
-    assert some.epoch_time_s == pytest.approx(every.epoch_time_s * 128_128 / 1_281_167, rel=0.03)
+    part_of_set, every = (best(offers=(offer(8.0),), samples=samples) for samples in (128_128, None))
+    assert part_of_set.loading_time_ms == every.loading_time_ms
+    assert part_of_set.iteration_time_ms == every.iteration_time_ms
+    assert part_of_set.epoch_time_s == pytest.approx(every.epoch_time_s * 128_128 / 1_281_167, rel=0.03)
 
 
 def test_a_part_of_a_data_set_is_stored_in_its_share_of_the_room():
@@ -393,8 +397,8 @@ def test_a_part_of_a_data_set_is_stored_in_its_share_of_the_room():
 
 
 def test_the_scope_says_that_an_epoch_is_a_part_of_a_data_set():
-    told = "An epoch is 10,000 of the 1,281,167 images of imagenet."
-    assert told in compared(samples=10_000).scope
+    in_words = "An epoch is 10,000 of the 1,281,167 images of imagenet."
+    assert in_words in compared(samples=10_000).scope
     assert "An epoch is" not in compared().scope
 
 
@@ -450,8 +454,8 @@ def test_the_start_is_answered_with_and_without_loading_eager_and_compiled():
 
 def test_every_epoch_and_validation_pass_waits_for_workers_and_their_first_mini_batch():
     few = one(workers=16, samples=64_000)
-    many = one(workers=16, samples=128_000)
-    wait_s = 2 * few.epoch_time_s - many.epoch_time_s
+    many_workers = one(workers=16, samples=128_000)
+    wait_s = 2 * few.epoch_time_s - many_workers.epoch_time_s
     assert wait_s == pytest.approx(workers_start_s() + 16 * few.loading_time_ms / 1000)
     validated = one(workers=16, samples=64_000, validation_samples=64)
     forward_s = max(few.training_time_ms / 3, few.loading_time_ms) / 1000
@@ -484,12 +488,12 @@ def test_a_training_is_its_epochs_and_one_start():
 
 
 def test_a_validation_pass_waits_for_loading_where_training_does_not():
-    asked = {"precision": "tf32", "samples": 10_000, "validation_samples": 50_000}
-    row, told = best(offers=(offer(26.0),), **asked), one(workers=26, **asked)
+    asked_options = {"precision": "tf32", "samples": 10_000, "validation_samples": 50_000}
+    row, in_words = best(offers=(offer(26.0),), **asked_options), one(workers=26, **asked_options)
     assert row.bottleneck != "loading"
     for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s"):
-        assert getattr(row, name) == pytest.approx(getattr(told, name))
-    assert row.epoch_high_s > best(offers=(offer(200.0),), **asked).epoch_high_s
+        assert getattr(row, name) == pytest.approx(getattr(in_words, name))
+    assert row.epoch_high_s > best(offers=(offer(200.0),), **asked_options).epoch_high_s
 
 
 def test_a_run_in_a_table_was_measured_beside_its_loader_as_an_anchor_was():
@@ -498,34 +502,34 @@ def test_a_run_in_a_table_was_measured_beside_its_loader_as_an_anchor_was():
     anchor = {"gpu": "H100 SXM", "batch_size": 32, "iteration_time_ms": 8.0}
     typed = one(**HOST_BOUND, workers=8, anchors=[anchor]).iteration_time_ms
     tables = {workers: pd.DataFrame([run | {"loader_workers": workers}]) for workers in (None, 8, 0)}
-    told = {
+    in_words = {
         workers: one(**HOST_BOUND, workers=8, measurements=table).iteration_time_ms
         for workers, table in tables.items()
     }
-    assert told[None] == told[8] == typed == pytest.approx(8.0, rel=1e-3)
-    assert told[0] > 1.05 * typed  # measured without workers
+    assert in_words[None] == in_words[8] == typed == pytest.approx(8.0, rel=1e-3)
+    assert in_words[0] > 1.05 * typed  # measured without workers
     question = HOST_BOUND | {"batch_sizes": HOST_BOUND["batch_size"], "workers": 8}
     del question["batch_size"]
     ranked = {
         workers: best(**question, measurements=table).iteration_time_ms for workers, table in tables.items()
     }
-    assert ranked == pytest.approx(told)
+    assert ranked == pytest.approx(in_words)
 
 
 def test_an_iteration_measured_in_its_loader_is_the_answer_for_as_many_workers():
     waited = {"gpu": "H100 SXM", "batch_size": 256, "iteration_time_ms": 70.0, "workers": 8}
-    asked = {"precision": "amp_bf16", "memory_format": "channels_last", "workers": 8}
-    plain, told = one(**asked), one(**asked, anchors=[waited])
-    assert plain.bottleneck == told.bottleneck == "loading"
-    assert plain.iteration_time_ms > 1.5 * told.iteration_time_ms
-    assert (told.iteration_time_ms, told.loading_time_ms) == (70.0, 70.0)
-    assert told.training_time_ms == plain.training_time_ms
-    assert told.low_ms < 70.0 < told.high_ms
-    elsewhere = one(**asked | {"batch_size": 128}, anchors=[waited])
-    assert elsewhere.iteration_time_ms == one(**asked | {"batch_size": 128}).iteration_time_ms
+    asked_options = {"precision": "amp_bf16", "memory_format": "channels_last", "workers": 8}
+    plain, in_words = one(**asked_options), one(**asked_options, anchors=[waited])
+    assert plain.bottleneck == in_words.bottleneck == "loading"
+    assert plain.iteration_time_ms > 1.5 * in_words.iteration_time_ms
+    assert (in_words.iteration_time_ms, in_words.loading_time_ms) == (70.0, 70.0)
+    assert in_words.training_time_ms == plain.training_time_ms
+    assert in_words.low_ms < 70.0 < in_words.high_ms
+    elsewhere = one(**asked_options | {"batch_size": 128}, anchors=[waited])
+    assert elsewhere.iteration_time_ms == one(**asked_options | {"batch_size": 128}).iteration_time_ms
     for other in ({"workers": 4}, {"workers": None}, {"n_gpus": 2}):
         with pytest.raises(SchemaError, match=r"workers 8: the anchor's time includes waits"):
-            one(**asked | other, anchors=[waited])
+            one(**asked_options | other, anchors=[waited])
 
 
 def test_trainings_of_several_gpus_each_share_the_vcpus():
@@ -537,9 +541,9 @@ def test_trainings_of_several_gpus_each_share_the_vcpus():
 
 
 def test_a_named_cpu_loads_as_fast_as_it_enqueues_and_serial_loading_has_a_core_to_itself():
-    asked = {"cnn": "resnet18", "gpu": "RTX 3090", "batch_size": 64, "data_set": "food101"}
+    asked_options = {"cnn": "resnet18", "gpu": "RTX 3090", "batch_size": 64, "data_set": "food101"}
     usual, fast = (
-        one(**asked, workers=0, host=host).loading_time_ms for host in (None, "Intel Core i9-14900K")
+        one(**asked_options, workers=0, host=host).loading_time_ms for host in (None, "Intel Core i9-14900K")
     )
     assert 2.0 < usual / fast < 2.5
-    assert usual / one(**asked, workers=1).loading_time_ms == pytest.approx(0.6, abs=0.02)
+    assert usual / one(**asked_options, workers=1).loading_time_ms == pytest.approx(0.6, abs=0.02)

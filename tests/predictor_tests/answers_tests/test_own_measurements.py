@@ -41,15 +41,13 @@ def nobodys():
 
 
 def test_operators_answer_without_a_fit(operators, made_up_gpu, nobodys):
-    found = _predict("resnet18", operators, model=nobodys)
-    assert found.method == "layer-times"
-    assert found.gpu_time_ms == pytest.approx(
-        made_up_gpu.target_ms(zoo_cnn("resnet18"), [64], {})[0], rel=1e-6
-    )
+    row = _predict("resnet18", operators, model=nobodys)
+    assert row.method == "layer-times"
+    assert row.gpu_time_ms == pytest.approx(made_up_gpu.target_ms(zoo_cnn("resnet18"), [64], {})[0], rel=1e-6)
 
 
 def test_a_gpu_without_measured_cnns_borrows_the_weights_of_another(operators, nobodys):
-    borrowing, plain = (_predict("resnet18", operators, model=each) for each in (Model.load(), nobodys))
+    borrowing, plain = (_predict("resnet18", operators, model=variant) for variant in (Model.load(), nobodys))
     assert "weights of NVIDIA H200" in borrowing.trained_on
     assert "weights of 1" in plain.trained_on
     assert borrowing.gpu_time_ms == pytest.approx(plain.gpu_time_ms, rel=0.1)
@@ -63,16 +61,16 @@ def test_a_file_is_as_good_as_a_table(operators, tmp_path):
 
 def test_a_target_of_the_same_cnn_is_an_anchor(with_target):
     measured = float(with_target["iteration_time_ms"].iloc[-1])
-    found = _predict("resnet18", with_target)
-    assert found.method == "layer-times, anchored"
-    assert found.iteration_time_ms == pytest.approx(measured, rel=0.01)
+    row = _predict("resnet18", with_target)
+    assert row.method == "layer-times, anchored"
+    assert row.iteration_time_ms == pytest.approx(measured, rel=0.01)
 
 
 def test_targets_without_operators_are_anchors_of_the_roofline(with_target):
     targets = with_target[with_target["kind"] == "target"]
-    found = _predict("resnet18", targets)
-    assert found.method == "anchored"
-    assert found.iteration_time_ms == pytest.approx(float(targets["iteration_time_ms"].iloc[0]), rel=0.01)
+    row = _predict("resnet18", targets)
+    assert row.method == "anchored"
+    assert row.iteration_time_ms == pytest.approx(float(targets["iteration_time_ms"].iloc[0]), rel=0.01)
 
 
 def test_a_target_of_another_mode_or_image_size_is_no_anchor(with_target):
@@ -89,8 +87,8 @@ def test_an_iteration_of_several_gpus_is_no_anchor_of_one(with_target):
 
 
 def test_a_captured_question_takes_the_measured_gpu_time(with_target):
-    found = _predict("resnet18", with_target, capture="graph")
-    assert found.iteration_time_ms == pytest.approx(float(with_target["gpu_time_ms"].iloc[-1]), rel=0.01)
+    row = _predict("resnet18", with_target, capture="graph")
+    assert row.iteration_time_ms == pytest.approx(float(with_target["gpu_time_ms"].iloc[-1]), rel=0.01)
 
 
 def test_a_cnn_of_near_layers_is_answered_by_them(operators):
@@ -98,9 +96,9 @@ def test_a_cnn_of_near_layers_is_answered_by_them(operators):
 
 
 def test_a_cnn_of_which_the_table_tells_little_is_answered_from_specifications_and_says_so(operators):
-    found = _predict("convnext_tiny", operators)
-    assert found.method == "roofline"
-    assert any(str(reason).startswith("layers: layer-times not used: ") for reason in found.extrapolates)
+    row = _predict("convnext_tiny", operators)
+    assert row.method == "roofline"
+    assert any(str(reason).startswith("layers: layer-times not used: ") for reason in row.extrapolates)
 
 
 def test_measurements_that_were_disturbed_are_counted(operators):
@@ -113,8 +111,8 @@ def test_measurements_that_were_disturbed_are_counted(operators):
 
 def test_disturbed_and_imprecise_measurements_widen_the_interval(operators):
     def factor(**columns):
-        found = _predict("resnet18", operators.assign(**columns))
-        return found.gpu_high_ms / found.gpu_low_ms
+        row = _predict("resnet18", operators.assign(**columns))
+        return row.gpu_high_ms / row.gpu_low_ms
 
     quiet, precise = factor(), factor(median_precision=0.02)
     assert quiet == precise
@@ -165,18 +163,18 @@ def on_cpu(made_up_gpu):
 
 
 def test_a_cpu_is_answered_from_its_operators_alone(on_cpu, made_up_gpu):
-    found = predict("lenet5", CPU, [64], measurements=on_cpu[0])[0]
-    assert (found.method, found.gpu, found.host_time_ms) == ("layer-times", CPU, 0.0)
-    assert found.iteration_time_ms == pytest.approx(
+    row = predict("lenet5", CPU, [64], measurements=on_cpu[0])[0]
+    assert (row.method, row.gpu, row.host_time_ms) == ("layer-times", CPU, 0.0)
+    assert row.iteration_time_ms == pytest.approx(
         made_up_gpu.target_ms(zoo_cnn("lenet5"), [64], {})[0], rel=1e-6
     )
 
 
 def test_a_run_on_the_cpu_is_an_anchor(on_cpu):
     table = pd.concat(on_cpu, ignore_index=True)
-    found = predict("lenet5", CPU, [64], measurements=table)[0]
-    assert found.method == "layer-times, anchored"
-    assert found.iteration_time_ms == pytest.approx(float(on_cpu[1]["iteration_time_ms"].iloc[0]), rel=0.01)
+    row = predict("lenet5", CPU, [64], measurements=table)[0]
+    assert row.method == "layer-times, anchored"
+    assert row.iteration_time_ms == pytest.approx(float(on_cpu[1]["iteration_time_ms"].iloc[0]), rel=0.01)
 
 
 @pytest.mark.parametrize("method", ["auto", "roofline", "layer-times"])
@@ -204,7 +202,7 @@ def test_a_compiled_cnn_is_an_anchor_of_compiled_questions_alone(with_target):
     assert _predict("resnet18", table, capture="compile").iteration_time_ms == pytest.approx(
         measured, rel=0.01
     )
-    assert [_predict("resnet18", table, capture=each).method for each in ("eager", "graph")] == [
+    assert [_predict("resnet18", table, capture=variant).method for variant in ("eager", "graph")] == [
         "layer-times",
         "layer-times",
     ]

@@ -10,45 +10,47 @@ from predictor.errors import OutOfRangeError, SchemaError
 
 
 def ways_of(cnn="resnet50", gpu="NVIDIA H200", batch_size=256, **options):
-    return {way.way: way for way in parallel_ways(Question(cnn, gpu, batch_size, **{"n_gpus": 4, **options}))}
+    return {row.way: row for row in parallel_ways(Question(cnn, gpu, batch_size, **{"n_gpus": 4, **options}))}
 
 
 @pytest.fixture(scope="module")
-def ways():
+def rows_by_way():
     return ways_of()
 
 
-def test_one_gpu_and_data_parallelism_are_what_predict_answers(ways):
-    (one,), (four,) = (
+def test_one_gpu_and_data_parallelism_are_what_predict_answers(rows_by_way):
+    (channels,), (four,) = (
         predict("resnet50", "NVIDIA H200", 256),
         predict("resnet50", "NVIDIA H200", 256, n_gpus=4),
     )
-    assert ways["one"].iteration_time_ms == pytest.approx(one.iteration_time_ms, rel=1e-12)
-    assert ways["data"].iteration_time_ms == pytest.approx(four.iteration_time_ms, rel=1e-12)
-    assert ways["data"].ratio == pytest.approx(four.iteration_time_ms / one.iteration_time_ms, rel=1e-12)
+    assert rows_by_way["one"].iteration_time_ms == pytest.approx(channels.iteration_time_ms, rel=1e-12)
+    assert rows_by_way["data"].iteration_time_ms == pytest.approx(four.iteration_time_ms, rel=1e-12)
+    assert rows_by_way["data"].ratio == pytest.approx(
+        four.iteration_time_ms / channels.iteration_time_ms, rel=1e-12
+    )
 
 
-def test_data_parallelism_is_the_fastest_and_layers_are_no_faster_than_one_gpu(ways):
-    assert min(ways.values(), key=lambda way: way.iteration_time_ms).way == "data"
-    assert ways["layers"].ratio > 1
+def test_data_parallelism_is_the_fastest_and_layers_are_no_faster_than_one_gpu(rows_by_way):
+    assert min(rows_by_way.values(), key=lambda row: row.iteration_time_ms).way == "data"
+    assert rows_by_way["layers"].ratio > 1
 
 
-def test_channels_exchange_the_activations_of_every_layer(ways):
+def test_channels_exchange_the_activations_of_every_layer(rows_by_way):
     layers = [layer for layer in zoo_cnn("resnet50") if layer.type in ("conv2d", "linear")]
     out = sum(layer.out_channels * layer.out_height * layer.out_width for layer in layers)
     read = sum(layer.in_channels * layer.in_height * layer.in_width for layer in layers[1:])
-    assert ways["channels"].exchanged_mb == pytest.approx(256 * 4 * (0.75 * out + 1.5 * read) / 1e6)
-    assert ways["channels"].exchanges == 2 * len(layers) - 1
+    assert rows_by_way["channels"].exchanged_mb == pytest.approx(256 * 4 * (0.75 * out + 1.5 * read) / 1e6)
+    assert rows_by_way["channels"].exchanges == 2 * len(layers) - 1
 
 
-def test_rows_exchange_less_than_channels_and_layers_the_least_often(ways):
-    assert ways["rows"].exchanged_mb < ways["channels"].exchanged_mb
-    assert ways["layers"].exchanges == 6
+def test_rows_exchange_less_than_channels_and_layers_the_least_often(rows_by_way):
+    assert rows_by_way["rows"].exchanged_mb < rows_by_way["channels"].exchanged_mb
+    assert rows_by_way["layers"].exchanges == 6
 
 
-def test_half_precision_sends_half_as_much(ways):
+def test_half_precision_sends_half_as_much(rows_by_way):
     half = ways_of(precision="amp_bf16")
-    assert half["channels"].exchanged_mb == pytest.approx(ways["channels"].exchanged_mb / 2)
+    assert half["channels"].exchanged_mb == pytest.approx(rows_by_way["channels"].exchanged_mb / 2)
 
 
 @pytest.mark.parametrize(
@@ -62,23 +64,23 @@ def test_one_process_for_all_gpus_is_as_slow_as_programs_of_the_study_were(host,
     study's figure for the VGG, the slowest above it.
     """
     of = {"gpu": "V100-SXM2-16GB", "framework": "chainer", "precision": "fp32", "host": host}
-    one = ways_of("vgg_cifar", batch_size=256, **of)["channels"]
+    channels = ways_of("vgg_cifar", batch_size=256, **of)["channels"]
     networks = [ways_of(f"dcgan_{name}", batch_size=256, **of) for name in ("generator", "discriminator")]
     together = sum(n["channels"].one_process_ratio * n["one"].iteration_time_ms for n in networks) / sum(
         n["one"].iteration_time_ms for n in networks
     )
-    assert vgg[0] < one.one_process_ratio < vgg[1]
+    assert vgg[0] < channels.one_process_ratio < vgg[1]
     assert dcgan[0] < together < dcgan[1]
-    assert one.ratio < 1
+    assert channels.ratio < 1
 
 
-def test_one_process_is_no_faster_than_one_for_each_gpu(ways):
-    assert [way.way for way in ways.values() if way.one_process_ratio < way.ratio] == []
+def test_one_process_is_no_faster_than_one_for_each_gpu(rows_by_way):
+    assert [row.way for row in rows_by_way.values() if row.one_process_ratio < row.ratio] == []
 
 
 def test_a_part_of_the_channels_reads_all_of_them_and_writes_its_own():
-    part = split_channels(zoo_cnn("resnet50"), 4)
-    conv, norm, last = part.layers[0], part.layers[1], part.layers[-1]
+    share = split_channels(zoo_cnn("resnet50"), 4)
+    conv, norm, last = share.layers[0], share.layers[1], share.layers[-1]
     assert (conv.in_channels, conv.out_channels, conv.parameters) == (3, 16, 3 * 16 * 49)
     assert (norm.type, norm.in_channels, norm.out_channels) == ("batch_norm", 16, 16)
     assert (last.in_channels, last.out_channels) == (2048, 250)

@@ -139,10 +139,10 @@ def test_an_anchor_beyond_the_interval_is_adopted_and_the_answer_says_by_how_muc
     (row,) = predict(
         "resnet50", gpu, 64, anchors=[{"gpu": gpu, "batch_size": 64, "iteration_time_ms": run_ms}]
     )
-    said = [reason.text for reason in row.extrapolates if reason.kind == "anchor"]
+    texts = [reason.text for reason in row.extrapolates if reason.kind == "anchor"]
     assert row.iteration_time_ms == pytest.approx(run_ms, rel=0.05)
-    assert len(said) == (not plain.low_ms <= run_ms <= plain.high_ms)
-    assert all(f"{run_ms / plain.iteration_time_ms:.2g} times the model's own time" in text for text in said)
+    assert len(texts) == (not plain.low_ms <= run_ms <= plain.high_ms)
+    assert all(f"{run_ms / plain.iteration_time_ms:.2g} times the model's own time" in text for text in texts)
 
 
 @pytest.mark.parametrize(

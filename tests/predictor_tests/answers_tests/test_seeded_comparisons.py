@@ -85,11 +85,11 @@ def _compared(draw: random.Random) -> Compared:
         options |= {"n_gpus": 8, "nodes": 2, "link": "ethernet_25g"}
     question = Question(draw.choice(_CNNS), gpus, draw.choice((None, None, 64, [32, 128, 256])), **options)
     comparer = Comparer.of(ResolvedQuestion.of(question, "compare"), Plan(**plan))
-    usual, which = comparer.answers()
-    fast = comparer.fast(usual, which)
+    usual, split = comparer.answers()
+    fast = comparer.fast(usual, split)
     if fast is None:
         return Compared(question, Plan(**plan), compare(question, Plan(**plan)), [], [])
-    as_asked = comparer.priced(usual, which)
+    as_asked = comparer.priced(usual, split)
     places = np.flatnonzero(np.isin(as_asked.machine, fast.machine))
     rows = comparer.rows(as_asked, places), comparer.rows(fast, np.arange(len(places)))
     return Compared(question, Plan(**plan), compare(question, Plan(**plan)), *rows)
@@ -120,30 +120,30 @@ SAME = 1 + 1e-9
 def test_a_row_is_slower_in_its_fastest_mode_only_where_kernels_host_or_start_are():
     """The GPUs and the batch size are those of the row."""
     slower = []
-    for each in comparisons():
-        for row, fast in zip(each.rows, each.fast, strict=True):
+    for compared in comparisons():
+        for row, fast in zip(compared.rows, compared.fast, strict=True):
             assert place_of(row) == place_of(fast)
             assert (row.gpus_used, row.batch_size) == (fast.gpus_used, fast.batch_size)
             parts = ("gpu_time_ms", "host_time_ms", "start_s")
             if fast.total_time_h > SAME * row.total_time_h and all(
-                getattr(fast, part) <= SAME * getattr(row, part) for part in parts
+                getattr(fast, clause) <= SAME * getattr(row, clause) for clause in parts
             ):
-                slower.append((each.question, each.plan, row.gpu, row.offer))
+                slower.append((compared.question, compared.plan, row.gpu, row.offer))
     assert slower == []
 
 
 def test_a_sentence_says_what_its_table_says():
-    for each in comparisons():
-        verdict, rows, plan = each.found.verdict, each.found.rows, each.plan
+    for compared in comparisons():
+        verdict, rows, plan = compared.found.verdict, compared.found.rows, compared.plan
         sentence, fitting = verdict.sentence, [row for row in rows if row.fits_in_memory]
         if not fitting:
             assert sentence.startswith("Does not fit")
             continue
         for role, value in (("Fastest", "total_time_h"), ("Cheapest", "total_cost_usd")):
-            for part in re.findall(rf"{role}((?: that fits| for rent| within [^:]+)*): ", sentence):
+            for clause in re.findall(rf"{role}((?: that fits| for rent| within [^:]+)*): ", sentence):
                 chosen = getattr(verdict, role.lower())
                 assert getattr(chosen, value) == min(
-                    getattr(row, value) for row in rows_of(part, rows) if getattr(row, value) is not None
+                    getattr(row, value) for row in rows_of(clause, rows) if getattr(row, value) is not None
                 ), sentence
         best = rows[0]
         priced = [row for row in fitting if row.total_cost_usd is not None]
@@ -160,8 +160,8 @@ def test_a_sentence_says_what_its_table_says():
 
 def test_every_place_of_a_sentence_is_a_row_with_its_price_and_no_more_workers_than_vcpus():
     named = 0
-    for each in comparisons():
-        verdict = each.found.verdict
+    for compared in comparisons():
+        verdict = compared.found.verdict
         chosen = [verdict.best, verdict.measured, verdict.cheapest, verdict.fastest, verdict.safest]
         for count, gpu, offer, usd in PLACE.findall(verdict.sentence):
             alike = [
@@ -176,7 +176,7 @@ def test_every_place_of_a_sentence_is_a_row_with_its_price_and_no_more_workers_t
             named += 1
         for note in verdict.hints:
             for needed, what in re.findall(r"needs (\d+) (workers|vCPUs): ", note.text):
-                rented = [row.vcpus for row in each.found.rows if row.vcpus]
+                rented = [row.vcpus for row in compared.found.rows if row.vcpus]
                 assert what == "vCPUs" or int(needed) <= max(rented), note.text
     assert named > N_QUESTIONS
 
@@ -187,11 +187,11 @@ PLACE = re.compile(
 """GPUs that work, their name, the offer and the cost, as sentences have them."""
 
 
-def rows_of(part, rows):
+def rows_of(clause, rows):
     """The rows of the part of a table that a sentence names."""
-    kept = [row for row in rows if row.fits_in_memory or "that fits" not in part]
-    kept = [row for row in kept if row.total_cost_usd is not None or "for rent" not in part]
-    return [row for row in kept if row.holds_limits or "within" not in part]
+    kept = [row for row in rows if row.fits_in_memory or "that fits" not in clause]
+    kept = [row for row in kept if row.total_cost_usd is not None or "for rent" not in clause]
+    return [row for row in kept if row.holds_limits or "within" not in clause]
 
 
 def missed_in(sentence):
@@ -225,12 +225,17 @@ COSTS = {  # hours of each cost's time
 
 
 def test_no_cost_differs_from_its_own_time_at_its_own_price():
-    for each in comparisons():
-        for row in each.found.rows:
+    for compared in comparisons():
+        for row in compared.found.rows:
             for cost, (time, hours) in COSTS.items():
                 usd, lasts = getattr(row, cost), getattr(row, time)
                 if row.usd_per_hour is None or lasts is None:
-                    assert usd is None, (each.question, each.plan, row.gpu, cost)
+                    assert usd is None, (compared.question, compared.plan, row.gpu, cost)
                 else:
                     own = lasts * hours * row.usd_per_hour
-                    assert usd == pytest.approx(own, rel=1e-9), (each.question, each.plan, row.gpu, cost)
+                    assert usd == pytest.approx(own, rel=1e-9), (
+                        compared.question,
+                        compared.plan,
+                        row.gpu,
+                        cost,
+                    )

@@ -74,16 +74,16 @@ def test_the_host_waits_for_each_synchronised_batch_norm_and_the_answer_says_wha
 
 
 def test_memory_is_that_of_one_gpus_part_and_its_buckets():
-    asked = ResolvedQuestion.of(Question("resnet50", "NVIDIA H200", 1024, n_gpus=8))
-    (table,), ((_, mode),) = asked.tables, asked.devices
+    resolved = ResolvedQuestion.of(Question("resnet50", "NVIDIA H200", 1024, n_gpus=8))
+    (table,), ((_, mode),) = resolved.tables, resolved.devices
     buckets = 4 * table.parameters / 2**30
     assert row_of().peak_memory_gib == pytest.approx(peak_memory_gib(table, 128, mode) + buckets)
 
 
 def test_the_offer_has_enough_gpus_and_every_machine_is_paid_for():
-    eight, two = row_of(), row_of(n_gpus=16, batch_size=2048, nodes=2, link="infiniband_8x200g")
-    assert eight.offer_gpu_count == two.offer_gpu_count == 8
-    assert two.cost_usd / two.epoch_time_s == pytest.approx(2 * eight.cost_usd / eight.epoch_time_s)
+    eight, sixteen = row_of(), row_of(n_gpus=16, batch_size=2048, nodes=2, link="infiniband_8x200g")
+    assert eight.offer_gpu_count == sixteen.offer_gpu_count == 8
+    assert sixteen.cost_usd / sixteen.epoch_time_s == pytest.approx(2 * eight.cost_usd / eight.epoch_time_s)
 
 
 def test_a_comparison_ranks_machines_with_enough_gpus():
@@ -120,9 +120,9 @@ def test_a_team_that_makes_no_sense_is_refused_with_the_next_step(options, refus
 
 
 def test_a_comparison_refuses_what_joins_several_gpus_where_one_is_asked_for():
-    for given in ({"link": "nvlink4"}, {"sync_batch_norm": True}, {"nodes": 2}):
+    for option in ({"link": "nvlink4"}, {"sync_batch_norm": True}, {"nodes": 2}):
         with pytest.raises((SchemaError, OutOfRangeError)):
-            compare(Question("resnet50", "H200", 64, data_set="imagenet", **given))
+            compare(Question("resnet50", "H200", 64, data_set="imagenet", **option))
 
 
 def test_all_gpus_are_those_that_an_offer_has_so_many_of():

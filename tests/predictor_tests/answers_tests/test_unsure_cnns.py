@@ -18,10 +18,10 @@ def of_kind(kind, reasons):
 @pytest.mark.parametrize("gpu", ["H200", "T4"])
 @pytest.mark.parametrize("capture", ["eager", "compile"])
 def test_frozen_parts_widen_the_interval_down_to_a_forward_pass(gpu, capture):
-    whole = zoo_cnn("resnet18")
-    frozen = replace(whole, warnings=(TableWarning("frozen", "11,176,512"),))
+    sure = zoo_cnn("resnet18")
+    frozen = replace(sure, warnings=(TableWarning("frozen", "11,176,512"),))
     ours, theirs = (
-        epochcast.predict(table, gpu, 256, capture=capture).iloc[0].to_dict() for table in (whole, frozen)
+        epochcast.predict(table, gpu, 256, capture=capture).iloc[0].to_dict() for table in (sure, frozen)
     )
     assert len(of_kind("frozen", theirs["extrapolates"])) == 1
     for name in ("iteration_time_ms", "gpu_time_ms", "high_ms", "gpu_high_ms"):
@@ -44,9 +44,9 @@ def test_a_run_of_the_cnn_says_what_its_frozen_parts_cost():
 
 @pytest.mark.parametrize("gpu", ["H200", "T4"])
 def test_a_table_of_branches_without_inputs_is_answered_and_the_answer_says_so(gpu):
-    known = zoo_cnn("resnet18")
-    flat = replace(known, layers=tuple(replace(layer, inputs=None) for layer in known))
-    ours, theirs = (epochcast.predict(table, gpu, 64).iloc[0].to_dict() for table in (known, flat))
+    sure = zoo_cnn("resnet18")
+    flat = replace(sure, layers=tuple(replace(layer, inputs=None) for layer in sure))
+    ours, theirs = (epochcast.predict(table, gpu, 64).iloc[0].to_dict() for table in (sure, flat))
     assert (len(of_kind("edges", ours["extrapolates"])), len(of_kind("edges", theirs["extrapolates"]))) == (
         0,
         1,

@@ -28,16 +28,18 @@ def compared(fake_model, prices):
     """compare of ResNet-18 on three GPUs: the T4 is cheapest, the instance of eight A100 fastest."""
 
     def ask(gpus=GPUS, cnn="resnet18", batch_sizes=None, **options):
-        plan, others = Plan.of({"samples": 5 * 10**6, "offers": prices, "model": fake_model, **options})
-        return compare(Question.of(cnn, gpus, batch_sizes, others), plan)
+        plan, question_options = Plan.of(
+            {"samples": 5 * 10**6, "offers": prices, "model": fake_model, **options}
+        )
+        return compare(Question.of(cnn, gpus, batch_sizes, question_options), plan)
 
     return ask
 
 
 def test_the_best_row_is_rented_and_the_cheapest_fastest_and_safest_are_named(compared):
-    found = compared()
-    verdict = found.verdict
-    assert verdict.best.offer == verdict.cheapest.offer == found.rows[0].offer == "cloud cheap-t4"
+    comparison = compared()
+    verdict = comparison.verdict
+    assert verdict.best.offer == verdict.cheapest.offer == comparison.rows[0].offer == "cloud cheap-t4"
     assert verdict.fastest.offer == "cloud eight-a100"
     assert verdict.sentence.startswith("Rent 1x T4 at cloud cheap-t4: ")
     assert "Fastest: 8x A100-SXM4-40GB at cloud eight-a100" in verdict.sentence
@@ -55,13 +57,13 @@ def test_a_node_of_ones_own_costs_nothing_and_holds_every_budget(compared, rank_
 
 
 def test_the_sentence_has_the_interval_of_time_and_cost(compared):
-    found = compared(epochs=50)
-    row = found.rows[0]
+    comparison = compared(epochs=50)
+    row = comparison.rows[0]
     time = duration_estimate(
         *(3600 * hours for hours in (row.total_time_h, row.total_low_h, row.total_high_h))
     )
     cost = estimate(row.total_cost_usd, row.total_low_usd, row.total_high_usd)
-    assert f": {time}, US$ {cost}" in found.verdict.sentence
+    assert f": {time}, US$ {cost}" in comparison.verdict.sentence
 
 
 def test_rows_that_hold_the_wishes_rank_above_those_that_do_not(compared):
@@ -107,15 +109,15 @@ def test_the_chance_is_that_of_the_tighter_wish(compared):
 
 
 def test_without_wishes_there_is_no_chance_to_speak_of(compared):
-    found = compared()
-    assert (found.rows[0].chance, found.verdict.holds_wishes) == (None, None)
-    assert "likely" not in found.verdict.sentence
+    comparison = compared()
+    assert (comparison.rows[0].chance, comparison.verdict.holds_wishes) == (None, None)
+    assert "likely" not in comparison.verdict.sentence
 
 
 def test_mixed_precision_is_told_as_a_ratio_with_what_it_takes(compared):
-    found = compared()
-    assert (found.rows[0].fast_precision, found.rows[0].fast_memory_format) == ("amp_fp16", "nchw")
-    assert found.verdict.fast_ratio == pytest.approx(found.rows[0].fast_ratio)
+    comparison = compared()
+    assert (comparison.rows[0].fast_precision, comparison.rows[0].fast_memory_format) == ("amp_fp16", "nchw")
+    assert comparison.verdict.fast_ratio == pytest.approx(comparison.rows[0].fast_ratio)
     changes = [note.text for note in shipped_verdict(epochs=90).hints if note.priority is Priority.CHANGE]
     assert any(text.startswith("Mixed precision: ") for text in changes)
 
@@ -127,9 +129,9 @@ def test_a_change_that_saves_nothing_is_no_hint():
 
 
 def test_a_question_with_a_precision_is_compared_in_it_alone(compared):
-    found = compared(precision="fp32")
-    assert {row.fast_ratio for row in found.rows} == {None}
-    assert found.verdict.fast_ratio is None
+    comparison = compared(precision="fp32")
+    assert {row.fast_ratio for row in comparison.rows} == {None}
+    assert comparison.verdict.fast_ratio is None
 
 
 def test_the_anchor_of_a_mode_scales_the_other_mode_too(compared):
@@ -144,20 +146,20 @@ def test_the_fastest_mode_and_batch_size_are_those_of_the_gpus_of_the_row():
     rows = compare(Question("vgg16", "H100 SXM", **question), plan).rows
     row = next(row for row in rows if row.offer == "lambda 8x H100 SXM" and row.gpus_used == 8)
 
-    def asked(batch_size, **mode):
+    def options_asked(batch_size, **mode):
         of_eight = Question("vgg16", "H100 SXM", batch_size, n_gpus=8, **question, **mode)
-        return next(each for each in compare(of_eight, plan).rows if place_of(each) == place_of(row))
+        return next(ranked for ranked in compare(of_eight, plan).rows if place_of(ranked) == place_of(row))
 
-    fast = asked(row.batch_size, precision="amp_bf16", memory_format="channels_last")
+    fast = options_asked(row.batch_size, precision="amp_bf16", memory_format="channels_last")
     assert (row.fast_time_h, row.fast_cost_usd) == pytest.approx((fast.total_time_h, fast.total_cost_usd))
     assert row.fast_time_h < row.total_time_h
-    assert row.fastest_epoch_time_s == pytest.approx(asked(row.fastest_batch_size).epoch_time_s)
+    assert row.fastest_epoch_time_s == pytest.approx(options_asked(row.fastest_batch_size).epoch_time_s)
 
 
 def shipped_verdict(gpu="H100 SXM", batch_sizes=None, cnn="resnet50", **options):
     """The verdict of the shipped model on one GPU."""
-    plan, others = Plan.of({"samples": 10**6, **options})
-    return compare(Question.of(cnn, gpu, batch_sizes, others), plan).verdict
+    plan, question_options = Plan.of({"samples": 10**6, **options})
+    return compare(Question.of(cnn, gpu, batch_sizes, question_options), plan).verdict
 
 
 def compile_hint(verdict):
@@ -167,22 +169,25 @@ def compile_hint(verdict):
 PASCAL_RUN = {"gpu": "Tesla P100-PCIE-16GB", "batch_size": 64, "iteration_time_ms": 300.0}
 
 
-def same_time(one, other):
+def same_time(row, other_row):
     ends = ("total_low_h", "total_time_h", "total_high_h")
-    return one.offer == other.offer and [getattr(one, end) for end in ends] == pytest.approx(
-        [getattr(other, end) for end in ends]
+    return row.offer == other_row.offer and [getattr(row, end) for end in ends] == pytest.approx(
+        [getattr(other_row, end) for end in ends]
     )
 
 
 def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_compiling_takes():
     verdict = shipped_verdict(epochs=90)
-    asked = shipped_verdict(epochs=90, capture="compile").best
-    assert same_time(verdict.compiled, asked)
+    options_asked = shipped_verdict(epochs=90, capture="compile").best
+    assert same_time(verdict.compiled, options_asked)
     mode = {"precision": "amp_bf16", "memory_format": "channels_last"}
     assert same_time(verdict.compiled_fast, shipped_verdict(epochs=90, capture="compile", **mode).best)
     assert verdict.compile_s == pytest.approx(compile_seconds(zoo_cnn("resnet50")))
     took = duration_estimate(
-        *(3600 * hours for hours in (asked.total_time_h, asked.total_low_h, asked.total_high_h))
+        *(
+            3600 * hours
+            for hours in (options_asked.total_time_h, options_asked.total_low_h, options_asked.total_high_h)
+        )
     )
     start = f"torch.compile: {took}"
     assert compile_hint(verdict).startswith(start)
@@ -192,16 +197,16 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
 
 
 def test_a_compiled_training_has_no_eager_start():
-    asked = {
+    options_asked = {
         "data_set": "imagenet",
         "samples": 10_000,
         "precision": "amp_bf16",
         "memory_format": "channels_last",
     }
-    told = shipped_verdict(cnn="mobilenet_v2", batch_sizes=256, epochs=60, **asked).compiled
-    question = Question.of("mobilenet_v2", "H100 SXM", 256, {**asked, "capture": "compile"})
+    compiled_row = shipped_verdict(cnn="mobilenet_v2", batch_sizes=256, epochs=60, **options_asked).compiled
+    question = Question.of("mobilenet_v2", "H100 SXM", 256, {**options_asked, "capture": "compile"})
     rows = compare(question, Plan(epochs=60, all_offers=True)).rows
-    assert same_time(told, next(row for row in rows if row.offer == told.offer))
+    assert same_time(compiled_row, next(row for row in rows if row.offer == compiled_row.offer))
 
 
 def test_torch_compile_that_saves_less_than_compiling_takes_is_only_data():
@@ -233,14 +238,14 @@ def test_the_anchor_of_an_eager_run_scales_the_compiled_one_too():
     anchor = {"gpu": "H100 SXM", "batch_size": 64, "iteration_time_ms": 45.0}
     long = {"samples": 10**10}  # beside it, compiling takes nothing
     plain, anchored = shipped_verdict(**long), shipped_verdict(**long, anchors=[anchor])
-    ratios = [each.compiled.total_time_h / each.best.total_time_h for each in (plain, anchored)]
+    ratios = [ranked.compiled.total_time_h / ranked.best.total_time_h for ranked in (plain, anchored)]
     assert ratios[0] == pytest.approx(ratios[1], rel=1e-4)
 
 
 def test_the_fastest_batch_size_is_named_apart(compared):
-    found = compared()
-    assert {row.batch_size for row in found.rows} == {256}
-    assert all(row.fastest_batch_size <= row.largest_batch_size for row in found.rows)
+    comparison = compared()
+    assert {row.batch_size for row in comparison.rows} == {256}
+    assert all(row.fastest_batch_size <= row.largest_batch_size for row in comparison.rows)
 
 
 SMALL_BESIDE_TWO_LARGE = ["Tesla M60", "V100-SXM2-32GB", "A100-SXM4-40GB"]
@@ -310,8 +315,8 @@ def test_other_modes_follow_a_run_of_a_table_as_they_follow_an_anchor(cnn):
     run |= {"iteration_time_ms": 30.0}
     anchor = {"gpu": "H200", "batch_size": 128, "iteration_time_ms": 30.0}
     of_anchor, of_table = (
-        shipped_verdict(cnn=cnn, gpu="H200", batch_sizes=128, samples=None, data_set="cifar10", **given)
-        for given in ({"anchors": [anchor]}, {"measurements": pd.DataFrame([run])})
+        shipped_verdict(cnn=cnn, gpu="H200", batch_sizes=128, samples=None, data_set="cifar10", **source)
+        for source in ({"anchors": [anchor]}, {"measurements": pd.DataFrame([run])})
     )
     assert of_anchor.fast_ratio > 0.5
     assert of_table.fast_ratio == pytest.approx(of_anchor.fast_ratio)
@@ -388,15 +393,15 @@ def test_gpus_that_nothing_known_joins_work_one_by_one(compared, monkeypatch):
         raise SchemaError("it is not known what joins them")
 
     monkeypatch.setattr(module, "usual_link", unknown)
-    found = compared(["A100-SXM4-40GB"])
-    assert found.rows[0].gpus_used == 1
-    assert "1 of 8x A100-SXM4-40GB" in found.verdict.sentence
+    comparison = compared(["A100-SXM4-40GB"])
+    assert comparison.rows[0].gpus_used == 1
+    assert "1 of 8x A100-SXM4-40GB" in comparison.verdict.sentence
 
 
 def test_an_answer_that_extrapolates_says_what_would_sharpen_it(compared):
-    found = compared(["A100-SXM4-40GB"])
-    assert "measure 3 minutes on this GPU" in remedy_of(found.rows[0].extrapolates)
-    [remedy] = [note.text for note in found.verdict.hints if note.priority is Priority.REMEDY]
+    comparison = compared(["A100-SXM4-40GB"])
+    assert "measure 3 minutes on this GPU" in remedy_of(comparison.rows[0].extrapolates)
+    [remedy] = [note.text for note in comparison.verdict.hints if note.priority is Priority.REMEDY]
     assert remedy.startswith("To narrow the interval: measure 3 minutes on this GPU")
 
 
