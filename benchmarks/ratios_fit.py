@@ -159,8 +159,8 @@ class CompiledPair:
     def parts_ms(self) -> tuple[float, ...]:
         """As of `eager_parts_ms`."""
         sizes = np.array([float(self.batch_size)])
-        parts = eager_parts_ms(self.eager, self.table, self.gpu, self.mode.precision, sizes)
-        return tuple(float(part[0]) for part in parts)
+        times = eager_parts_ms(self.eager, self.table, self.gpu, self.mode.precision, sizes)
+        return tuple(float(ms[0]) for ms in times)
 
     def forecast(self, ratios: Ratios | None = None) -> IterationForecast:
         """The answer for it by these ratios."""
@@ -190,7 +190,7 @@ def _compiled_pair(row: Mapping[Any, Any], eager: pd.DataFrame, model: Model) ->
         capture="compile",
         float32_matmul_precision=str(setting),
     )
-    known = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
+    eager_answer = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
     own = model.forecast(table, gpu, replace(mode, capture="eager"), [batch_size])
     return CompiledPair(
         family,
@@ -202,8 +202,8 @@ def _compiled_pair(row: Mapping[Any, Any], eager: pd.DataFrame, model: Model) ->
         float(row["host_time_ms"]),
         math.nan if row["disturbed"] else float(row["compile_s"]),
         float(eager.loc[key]["host_time_ms"]) if key in eager.index and not row["disturbed"] else math.nan,
-        known,
-        float(own.host_time_ms[0] / known.host_time_ms[0]),
+        eager_answer,
+        float(own.host_time_ms[0] / eager_answer.host_time_ms[0]),
     )
 
 
@@ -239,8 +239,8 @@ def graph_hosts() -> dict[str, float]:
     layers = unit * (rows["enqueue_ms"] / rows["reference_ms"]).to_numpy()
     tensors = [sum(map(parameter_tensors, zoo_cnn(cnn))) for cnn in rows["cnn"]]
     design = np.column_stack([np.ones(len(rows)), tensors]) / layers[:, None]
-    fixed, each = np.linalg.lstsq(design, np.ones(len(rows)), rcond=None)[0]
-    return {"graph_layers": round(float(fixed), 1), "graph_tensor": round(float(each), 3)}
+    fixed, of_tensor = np.linalg.lstsq(design, np.ones(len(rows)), rcond=None)[0]
+    return {"graph_layers": round(float(fixed), 1), "graph_tensor": round(float(of_tensor), 3)}
 
 
 def _compile_seconds(pairs: Sequence[CompiledPair]) -> dict[str, float]:
@@ -288,8 +288,8 @@ def _compiled_spreads(pairs: Sequence[CompiledPair], without: Mapping[str, Ratio
     beyond = []
     for pair in pairs:
         wrong = math.log(float(pair.forecast(without[pair.family]).gpu_time_ms[0]) / pair.gpu_ms)
-        known = math.log(float(pair.eager.gpu_high_ms[0] / pair.eager.gpu_time_ms[0]))
-        beyond.append(math.sqrt(max(0.0, wrong**2 - known**2)))
+        eager_width = math.log(float(pair.eager.gpu_high_ms[0] / pair.eager.gpu_time_ms[0]))
+        beyond.append(math.sqrt(max(0.0, wrong**2 - eager_width**2)))
     hosts = _log_host_ratios(pairs)
     of_hosts = interval_factor(hosts - np.median(hosts), 1.0, COVERAGE)
     return round(interval_factor(beyond, 1.0, COVERAGE), 3), round(of_hosts, 3)
@@ -321,7 +321,7 @@ class ChainerPair:
     replayed. `pytorch_ms` is what PyTorch takes for pointwise
     and for larger convolutions, matrix products and the rest: measured for proxies, whose split is predicted, and
     predicted for CNNs. `windowed_size` is as of `predictor.models.chainer.windowed_size`, `host_ratio` Chainer's host
-    time over PyTorch's on the same machine, `rest` the ratio of single operators, which is the same in all pairs.
+    time over PyTorch's on the same machine, `others_ratio` that of single operators, which is the same in all pairs.
     """
 
     group: str
@@ -333,13 +333,13 @@ class ChainerPair:
     pytorch_ms: tuple[float, float, float, float]
     windowed_size: tuple[float, float]
     host_ratio: float
-    rest: float
+    others_ratio: float
 
     def predicted_ms(self, ratios: Ratios) -> float:
         """GPU time by these ratios."""
-        pointwise, windowed, products, rest = self.pytorch_ms
+        pointwise, windowed, products, others_ms = self.pytorch_ms
         ratio = float(windowed_ratio(self.windowed_size, np.array([self.batch_size]), ratios)[0])
-        return pointwise + ratio * windowed + products + ratios["rest"] * rest
+        return pointwise + ratio * windowed + products + ratios["rest"] * others_ms
 
     def log_error(self, ratios: Ratios) -> float:
         """Ln(predicted / measured) of the GPU time."""
@@ -360,7 +360,7 @@ def chainer_pairs(model: Model, cnns: Collection[str] | None = None) -> list[Cha
     key = ["cnn", "batch_size"]
     beside = _table(_PROXIES_OF_PYTORCH).drop_duplicates(key).set_index(key)["gpu_time_ms"]
     hosts = _table(_HOSTS_OF_PYTORCH).drop_duplicates(key).set_index(key)["host_time_ms"]
-    pairs, rest = [], round(_measured_rest(), 2)
+    pairs, others_ratio = [], round(_measured_others_ratio(), 2)
     for name in (*_CNNS, *_PROXIES):
         rows = _table(name)
         rows = rows[rows["precision"].isin(["fp32", "tf32"])]
@@ -385,7 +385,7 @@ def chainer_pairs(model: Model, cnns: Collection[str] | None = None) -> list[Cha
                     tuple(parts.tolist()),
                     windowed_size(table),
                     float(row["host_time_ms"]) / host_ms,
-                    rest,
+                    others_ratio,
                 )
             )
     return pairs
@@ -398,8 +398,8 @@ def _pytorch_ms(model: Model, table: LayerTable, gpu: Gpu, batch_size: int) -> A
         sum(class_ms.get(name, 0.0) for name in names) for names in (CONVOLUTIONS, PRODUCTS)
     )
     share = windowed_share(table)
-    rest = float(forecast.gpu_time_ms[0]) - convolutions - products
-    return np.array([convolutions * (1.0 - share), convolutions * share, products, rest])
+    others_ms = float(forecast.gpu_time_ms[0]) - convolutions - products
+    return np.array([convolutions * (1.0 - share), convolutions * share, products, others_ms])
 
 
 def _host_ms(model: Model, table: LayerTable, gpu: Gpu, precision: str) -> float:
@@ -407,7 +407,7 @@ def _host_ms(model: Model, table: LayerTable, gpu: Gpu, precision: str) -> float
     return float(forecast.host_time_ms[0])
 
 
-def _measured_rest() -> float:
+def _measured_others_ratio() -> float:
     """Time of ResNet-50's operators that are neither convolutions nor products, over PyTorch's; mean of batch sizes."""
     key, beside = ["cnn", "batch_size", "pass"], _table(_OPERATORS_OF_PYTORCH)
     beside = beside[(beside["precision"] == "tf32") & (beside["memory_format"] == "nchw")]
@@ -445,12 +445,12 @@ def _chainer_numbers(pairs: Sequence[ChainerPair]) -> dict[str, float]:
     """
     from scipy.optimize import least_squares
 
-    groups, (rest, *_) = _by_group(pairs), [pair.rest for pair in pairs]
+    groups, others_ratio = _by_group(pairs), pairs[0].others_ratio
     names, timed = ("windowed", "channels", "pixels"), [pair for pair in pairs if math.isfinite(pair.gpu_ms)]
     weights = np.sqrt(_weights(timed))
 
     def errors(numbers: Array) -> Array:
-        tried = Ratios({"rest": rest, **dict(zip(names, numbers, strict=True))})
+        tried = Ratios({"rest": others_ratio, **dict(zip(names, numbers, strict=True))})
         wrong: Array = weights * [pair.log_error(tried) for pair in timed]
         return wrong
 
@@ -459,7 +459,7 @@ def _chainer_numbers(pairs: Sequence[ChainerPair]) -> dict[str, float]:
     halves = [half / full for half, full in zip(_LADDER["half"], _LADDER["tf32"], strict=True)]
     return {
         **{name: round(float(number), 3) for name, number in zip(names, numbers, strict=True)},
-        "rest": rest,
+        "rest": others_ratio,
         "half": round(math.prod(halves) ** 0.5, 2),
         "host": round(math.exp(float(np.mean(hosts))), 2),
         "half_spread": round(_NORMAL_90 * abs(math.log(halves[0] / halves[1])) / 2, 2),
@@ -528,10 +528,9 @@ class TeamPair:
 
     def predicted_ms(self, ratios: Ratios) -> float:
         """The team's iteration by these ratios, from that of one GPU as measured."""
-        one, host = np.array([self.one_ms]), np.array([self.host_ms])
-        return float(
-            team_iteration_ms(one, host, Exchange.of(self.gradients, self.gpu, self.team), ratios)[0]
-        )
+        exchange = Exchange.of(self.gradients, self.gpu, self.team)
+        time_ms = team_iteration_ms(np.array([self.one_ms]), np.array([self.host_ms]), exchange, ratios)
+        return float(time_ms[0])
 
 
 def team_pairs(
@@ -547,10 +546,10 @@ def team_pairs(
     single = rows[rows["n_gpus"] == 1].set_index(key)
     pairs = []
     for row in rows[rows["n_gpus"] > 1].to_dict("records"):
-        place = tuple(row[name] for name in key)
-        if place in single.index and buckets in (None, (row["bucket_mib"], bool(row["bucket_view"]))):
-            one = single.loc[place]
-            pairs.append(_team_pair(row, float(one["iteration_time_ms"]), float(one["host_time_ms"])))
+        configuration = tuple(row[name] for name in key)
+        if configuration in single.index and buckets in (None, (row["bucket_mib"], bool(row["bucket_view"]))):
+            alone = single.loc[configuration]
+            pairs.append(_team_pair(row, float(alone["iteration_time_ms"]), float(alone["host_time_ms"])))
     return pairs
 
 
@@ -624,10 +623,10 @@ def sync_norm_ms(measurements: pd.DataFrame) -> float:
     plain = teams[~synchronised].drop_duplicates(key).set_index(key)["iteration_time_ms"]
     added = []
     for row in teams[synchronised].to_dict("records"):
-        place = tuple(row[name] for name in key)
+        configuration = tuple(row[name] for name in key)
         norms = Gradients.of(zoo_cnn(str(row["cnn"]), int(row["image_size"]))).n_batch_norms
-        if norms and place in plain.index:
-            added.append((float(row["iteration_time_ms"]) - float(plain[place])) / norms)
+        if norms and configuration in plain.index:
+            added.append((float(row["iteration_time_ms"]) - float(plain[configuration])) / norms)
     return round(math.exp(float(np.mean(np.log(added)))), 2)
 
 

@@ -23,15 +23,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     options = parser.parse_args(arguments)
-    names = sorted(
-        {path.relative_to(each) for each in (options.before, options.after) for path in models_in(each)}
-    )
+    folders = options.before, options.after
+    names = sorted({path.relative_to(folder) for folder in folders for path in models_in(folder)})
     different = 0
     for name in names:
-        found = list(differences(read(options.before / name), read(options.after / name)))
-        largest = max((by for _, by in found), default=0.0)
-        print(f"{name!s:90} {len(found):6,} numbers or texts differ, by {largest:.1e} at most")
-        beyond = [(where, by) for where, by in found if by > WITHIN]
+        changes = list(differences(read(options.before / name), read(options.after / name)))
+        largest = max((by for _, by in changes), default=0.0)
+        print(f"{name!s:90} {len(changes):6,} numbers or texts differ, by {largest:.1e} at most")
+        beyond = [(where, by) for where, by in changes if by > WITHIN]
         different += bool(beyond)
         for where, by in beyond[:5]:
             print(f"    {where}: {by:.1e}")
@@ -61,7 +60,7 @@ def differences(before: object, after: object, where: str = "") -> Iterator[tupl
         for index, (old, new) in enumerate(zip(before, after, strict=True)):
             yield from differences(old, new, f"{where}[{index}]")
     elif before != after:
-        numbers = [each for each in (before, after) if isinstance(each, int | float)]
+        numbers = [value for value in (before, after) if isinstance(value, int | float)]
         size = max(map(abs, numbers), default=0.0)
         yield where, abs(numbers[0] - numbers[1]) / size if len(numbers) == 2 else float("inf")
 

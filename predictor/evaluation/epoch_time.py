@@ -45,7 +45,8 @@ class EpochTime(RegressorMixin, BaseEstimator):
 
     def predict(self, X: pd.DataFrame) -> NDArray[np.float64]:
         """Seconds of one epoch of each row."""
-        _check_fitted(self, "epochs_")
+        if not hasattr(self, "epochs_"):
+            raise NotFittedError("EpochTime has not been fitted yet. Call fit(X, y) first.")
         if self.iteration_ is None:
             time_ms = X["iteration_time_ms"].to_numpy(dtype=float)
         else:
@@ -69,10 +70,5 @@ def as_epoch_time(predictors: dict[str, Any]) -> dict[str, Any]:
     return {
         "measured iteration": EpochTime(overhead=False),
         "measured iteration + overhead": EpochTime(),
-        **{f"{name} + overhead": EpochTime(each) for name, each in predictors.items()},
+        **{f"{name} + overhead": EpochTime(iteration) for name, iteration in predictors.items()},
     }
-
-
-def _check_fitted(estimator: Any, attribute: str) -> None:
-    if not hasattr(estimator, attribute):
-        raise NotFittedError(f"{type(estimator).__name__} has not been fitted yet. Call fit(X, y) first.")

@@ -75,13 +75,13 @@ class EvaluationResult:
 
     def start_and_goal(self, scenario: str) -> tuple[float | None, float | None]:
         """Give the best figure known before and the goal (MAPE, fractions); None on data that have none."""
-        found = find_scenario(scenario)
-        return (found.start, found.goal) if self.published else (None, None)
+        about = find_scenario(scenario)
+        return (about.start, about.goal) if self.published else (None, None)
 
     def scenarios(self) -> list[str]:
-        """Names of the scenarios that were asked for, in order."""
-        asked = {*self.predictions["scenario"], *self.not_applicable["scenario"]}
-        return [name for name in SCENARIOS if name in asked]
+        """Names of the scenarios that were judged or refused, in order."""
+        names = {*self.predictions["scenario"], *self.not_applicable["scenario"]}
+        return [name for name in SCENARIOS if name in names]
 
     def table(self, scenario: str | None = None) -> pd.DataFrame:
         """One scenario's errors by predictor, best first; those of all scenarios where none is named.
@@ -139,12 +139,11 @@ def evaluate(
         for name, estimator in _applicable(scenario, predictors).items():
             tasks += [_Task(scenario, name, estimator, fold) for fold in folds]
     groups = _by_training_rows(tasks)
-    done = Parallel(n_jobs=n_jobs)(
-        delayed(_run)(features, [tasks[place] for place in places], seed) for places in groups
+    answers = Parallel(n_jobs=n_jobs)(
+        delayed(_run)(features, [tasks[i] for i in positions], seed) for positions in groups.values()
     )
-    places = [place for group in groups for place in group]
-    answers = dict(zip(places, chain.from_iterable(done), strict=True))
-    in_order = [answers[place] for place in range(len(tasks))]
+    by_position = dict(zip(chain.from_iterable(groups.values()), chain.from_iterable(answers), strict=True))
+    in_order = [by_position[i] for i in range(len(tasks))]
     return EvaluationResult(*_collected(in_order, refused), noise, seed, published)
 
 
@@ -157,26 +156,27 @@ def registered_predictors(names: Iterable[str] | None = None) -> dict[str, Any]:
     from predictor.models.base import new_predictor
     from predictor.models.registry import PREDICTORS
 
-    asked = PREDICTORS if names is None else names
-    return {name: ShippedModel() if name == DEFAULT else new_predictor(name) for name in asked}
+    return {
+        name: ShippedModel() if name == DEFAULT else new_predictor(name)
+        for name in (PREDICTORS if names is None else names)
+    }
 
 
 def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
     from predictor.evaluation.epoch_time import as_epoch_time
 
     if isinstance(predictors, Mapping):
-        found = dict(predictors)
-    elif predictors is None and scenario.predictors:
-        found = registered_predictors(scenario.predictors)
+        estimators = dict(predictors)
     else:
-        found = registered_predictors(predictors)
+        usual = scenario.predictors or None
+        estimators = registered_predictors(usual if predictors is None else predictors)
     if scenario.answer == "gpu_time_ms":
-        found = {name: _answering(each, scenario.answer) for name, each in found.items()}
-    return as_epoch_time(found) if scenario.answer == "epoch_time_s" else found
+        estimators = {name: _answering(model, scenario.answer) for name, model in estimators.items()}
+    return as_epoch_time(estimators) if scenario.answer == "epoch_time_s" else estimators
 
 
 def _answering(estimator: Any, answer: str) -> Any:
-    """Set which time a predictor answers, where it has the choice; the others predict whatever y holds."""
+    """The estimator set to answer a time, where it has the choice; the others predict whatever y holds."""
     from sklearn.base import clone
 
     return clone(estimator).set_params(answers=answer) if "answers" in estimator.get_params() else estimator
@@ -191,13 +191,13 @@ class _Task(NamedTuple):
     fold: Fold
 
 
-def _by_training_rows(tasks: Sequence[_Task]) -> list[list[int]]:
-    """Positions of the tasks whose fits are shown the same rows and columns, together."""
-    alike: dict[tuple[Any, ...], list[int]] = {}
-    for place, (scenario, _, _, fold) in enumerate(tasks):
-        shown = (scenario.answer, scenario.known)
-        alike.setdefault((fold.train.tobytes(), fold.proxies.tobytes(), *shown), []).append(place)
-    return list(alike.values())
+def _by_training_rows(tasks: Sequence[_Task]) -> dict[tuple[Any, ...], list[int]]:
+    """Positions of the tasks, by the rows and columns that their fits are shown."""
+    positions: dict[tuple[Any, ...], list[int]] = {}
+    for i, (scenario, _, _, fold) in enumerate(tasks):
+        shown = (fold.train.tobytes(), fold.proxies.tobytes(), scenario.answer, scenario.known)
+        positions.setdefault(shown, []).append(i)
+    return positions
 
 
 def _collected(done: Iterable[Answers], refused: list[Refusal]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -257,14 +257,14 @@ def _fitted(features: pd.DataFrame, task: _Task, fits: list[tuple[Any, Any]], se
     return model
 
 
-def _learn_the_same(one: Any, other: Any) -> bool:
+def _learn_the_same(first: Any, second: Any) -> bool:
     """Whether two estimators learn the same from the same rows: `roofline` and `anchored` do."""
     from predictor.models.base import Predictor
 
-    if one is other:
+    if first is second:
         return True
-    ours = isinstance(one, Predictor) and type(one).fit is type(other).fit
-    return ours and one.get_params() == other.get_params()
+    ours = isinstance(first, Predictor) and type(first).fit is type(second).fit
+    return ours and first.get_params() == second.get_params()
 
 
 def _whole_or_by_cell(
@@ -277,11 +277,14 @@ def _whole_or_by_cell(
         cells = features.iloc[fold.test].groupby(_CELL, sort=False).indices
         if len(cells) == 1:
             return [], [Refusal(scenario.name, fold.name, name, fold.test.size, str(error))]
-    parts = [replace(fold, test=fold.test[rows]) for rows in cells.values()]
-    found = [_whole_or_by_cell(model, features, scenario, name, part) for part in parts]
-    return [each for tables, _ in found for each in tables], [
-        each for _, refused in found for each in refused
-    ]
+    tables: list[pd.DataFrame] = []
+    refused: list[Refusal] = []
+    for rows in cells.values():
+        cell = replace(fold, test=fold.test[rows])
+        answered, not_answered = _whole_or_by_cell(model, features, scenario, name, cell)
+        tables += answered
+        refused += not_answered
+    return tables, refused
 
 
 def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
@@ -292,22 +295,20 @@ def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> 
         train = train[train["kind"].fillna("target").isin(kinds)]
         if "pass" in train:
             train = train[train["pass"].fillna("training") == "training"]
-    model.fit(_shown_to_fit(train, scenario), _truth(train, scenario))
-
-
-def _shown_to_fit(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
-    """Leave out the answer, but not what else was measured, from which a predictor may learn."""
-    return rows.drop(columns=_hidden(rows, scenario, _ANSWERS))
+    # What else was measured, from which a predictor may learn, is shown.
+    model.fit(_without(train, scenario, _ANSWERS), _truth(train, scenario))
 
 
 def _shown_to_predict(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
     """Leave out all that was measured of the rows, so that no predictor can read the answer."""
     machine = () if scenario.host_known else _MACHINE
-    return rows.drop(columns=_hidden(rows, scenario, (*_ANSWERS, *_MEASURED_BESIDE, *machine)))
+    return _without(rows, scenario, (*_ANSWERS, *_MEASURED_BESIDE, *machine))
 
 
-def _hidden(rows: pd.DataFrame, scenario: Scenario, measured: Iterable[str]) -> list[str]:
-    return [column for column in measured if column in rows and column not in scenario.known]
+def _without(rows: pd.DataFrame, scenario: Scenario, measured: Iterable[str]) -> pd.DataFrame:
+    return rows.drop(
+        columns=[column for column in measured if column in rows and column not in scenario.known]
+    )
 
 
 def _truth(rows: pd.DataFrame, scenario: Scenario) -> NDArray[np.float64]:
@@ -315,23 +316,21 @@ def _truth(rows: pd.DataFrame, scenario: Scenario) -> NDArray[np.float64]:
 
 
 def _answers(model: Any, features: pd.DataFrame, scenario: Scenario, name: str, fold: Fold) -> pd.DataFrame:
-    rows = features.iloc[fold.test]
-    shown = _shown_to_predict(rows, scenario)
-    known = features.iloc[fold.anchors]
-    extra: dict[str, Any] = {}
+    import pandas as pd
+
+    rows, anchors = features.iloc[fold.test], features.iloc[fold.anchors]
+    shown, extra = _shown_to_predict(rows, scenario), {}
     if getattr(model, "uses_anchors", False):
-        extra["anchors"] = (_shown_to_predict(known, scenario), _truth(known, scenario))
+        extra["anchors"] = (_shown_to_predict(anchors, scenario), _truth(anchors, scenario))
     predicted = _one_per_row(model.predict(shown, **extra), name, len(rows))
     low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     if hasattr(model, "predict_interval"):
         ends = model.predict_interval(shown, **extra)
         low, high = (_one_per_row(end, name, len(rows)) for end in ends)
-    answered = rows[list(ROW_COLUMNS)].reset_index(drop=True)
-    answered.insert(0, "scenario", scenario.name)
-    answered.insert(1, "fold", fold.name)
-    answered.insert(2, "predictor", name)
-    answered.insert(3, "row", fold.test)
-    return answered.assign(measured=_truth(rows, scenario), predicted=predicted, low=low, high=high)
+    identity = {column: rows[column].array for column in ROW_COLUMNS}
+    times = {"measured": _truth(rows, scenario), "predicted": predicted, "low": low, "high": high}
+    cell = {"scenario": scenario.name, "fold": fold.name, "predictor": name}
+    return pd.DataFrame({**cell, "row": fold.test, **identity, **times})
 
 
 def _one_per_row(answer: Any, name: str, n_rows: int) -> NDArray[np.float64]:
@@ -393,17 +392,17 @@ def _worst(values: pd.Series[float], groups: pd.Series[str], largest: bool) -> t
 
 def _notes(answers: pd.DataFrame, refused: pd.DataFrame) -> str:
     """Say in one line what was not answered and why, and what was answered that no time can be."""
-    parts: list[str] = []
+    notes: list[str] = []
     if len(refused):
         first, n_rows = str(refused["reason"].iloc[0]), int(refused["n_rows"].sum())
-        parts.append(f"not applicable to {n_rows} rows: {first}" if n_rows else first)
-        others = refused["reason"].nunique() - 1
-        parts += [f"{others} more reasons"] * bool(others)
+        notes.append(f"not applicable to {n_rows} rows: {first}" if n_rows else first)
+        n_more = refused["reason"].nunique() - 1
+        notes += [f"{n_more} more reasons"] * bool(n_more)
     n_missing = int(absolute_error(answers).isna().sum())
     n_impossible = int((answers["predicted"].astype(float) <= 0).sum())
-    parts += [f"{n_missing} rows: no finite prediction"] * bool(n_missing)
-    parts += [f"{n_impossible} rows: predicted time not above 0 (counted)"] * bool(n_impossible)
-    return "; ".join(parts)
+    notes += [f"{n_missing} rows: no finite prediction"] * bool(n_missing)
+    notes += [f"{n_impossible} rows: predicted time not above 0 (counted)"] * bool(n_impossible)
+    return "; ".join(notes)
 
 
 def errors_by(rows: pd.DataFrame, columns: str | list[str]) -> pd.DataFrame:
@@ -435,8 +434,8 @@ def run_to_run_noise(features: pd.DataFrame) -> float:
     if features.empty:
         return float("nan")
     spread = relative_spread(features)
-    known = spread[np.isfinite(spread)]
-    return float(np.median(known)) if known.size else float("nan")
+    finite = spread[np.isfinite(spread)]
+    return float(np.median(finite)) if finite.size else float("nan")
 
 
 def relative_spread(features: pd.DataFrame) -> NDArray[np.float64]:

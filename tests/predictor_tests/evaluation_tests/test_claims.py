@@ -1,69 +1,58 @@
 """Published trainings: what is asked of each, and how answers are held against them."""
 
-import importlib
-from pathlib import Path
-
+import claims
 import pandas as pd
 import pytest
 
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
-
-@pytest.fixture(scope="module")
-def module():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module("claims")
-
-
-def claim_of(module, **changes):
-    row = next(row for row in module.claims() if row["id"] == "zeus-cifar-277")
+def claim_of(**changes):
+    row = next(row for row in claims.claims() if row["id"] == "zeus-cifar-277")
     return row | changes
 
 
-def test_every_claim_that_counts_is_a_question_that_the_product_takes(module):
-    rows = module.claims()
+def test_every_claim_that_counts_is_a_question_that_the_product_takes():
+    rows = claims.claims()
     assert len(rows) > 150
     for row in rows:
-        question = Question.of(row["cnn"], row["gpu"], int(row["batch_size"]), module.options_of(row))
+        question = Question.of(row["cnn"], row["gpu"], int(row["batch_size"]), claims.options_of(row))
         asked = ResolvedQuestion.of(question)
         assert asked.local_sizes(question.batch_sizes)
         assert asked.devices, row["id"]
         assert asked.tables[0].image_size == int(row["image_size"]), row["id"]
 
 
-def test_claims_of_low_confidence_do_not_count(module):
-    assert {row["confidence"] for row in module.claims()} == {"high", "medium"}
+def test_claims_of_low_confidence_do_not_count():
+    assert {row["confidence"] for row in claims.claims()} == {"high", "medium"}
 
 
-def test_a_claim_is_asked_with_what_its_source_states_and_nothing_else(module):
-    stated = module.options_of(claim_of(module))
+def test_a_claim_is_asked_with_what_its_source_states_and_nothing_else():
+    stated = claims.options_of(claim_of())
     assert stated == {
         "image_size": 32, "data_set": "cifar100", "samples": 50_000, "n_gpus": 1, "workers": 4,
         "precision": "tf32", "memory_format": "nchw", "framework": "pytorch", "optimizer": "adam",
         "capture": "eager",
     }  # fmt: skip
-    assert module.options_of(claim_of(module, loader_asked="none"))["loader"] == "none"
-    assert module.options_of(claim_of(module, autotuned="yes"))["autotune"] is True
+    assert claims.options_of(claim_of(loader_asked="none"))["loader"] == "none"
+    assert claims.options_of(claim_of(autotuned="yes"))["autotune"] is True
 
 
-def test_a_published_training_is_its_epochs_and_one_start_and_a_rate_is_an_iteration(module):
-    epoch = module.answered_claims([claim_of(module, workers="", loader_asked="none", value="100")]).iloc[0]
-    training = claim_of(module, workers="", loader_asked="none", measured="total_s", value="700", epochs="7")
-    together = module.answered_claims([training]).iloc[0]
+def test_a_published_training_is_its_epochs_and_one_start_and_a_rate_is_an_iteration():
+    epoch = claims.answered_claims([claim_of(workers="", loader_asked="none", value="100")]).iloc[0]
+    training = claim_of(workers="", loader_asked="none", measured="total_s", value="700", epochs="7")
+    together = claims.answered_claims([training]).iloc[0]
     assert together["measured"] == 7 * epoch["measured"]
     assert 0 < together["predicted"] - 7 * epoch["predicted"] < 5
-    rate = claim_of(module, workers="", loader_asked="none", measured="images/s", value="500")
+    rate = claim_of(workers="", loader_asked="none", measured="images/s", value="500")
     iteration = rate | {"measured": "iteration_ms", "value": str(1000 * 32 / 500)}
-    rates = module.answered_claims([rate, iteration])
+    rates = claims.answered_claims([rate, iteration])
     assert rates["measured"].tolist() == pytest.approx([32 / 500] * 2)
     assert rates["predicted"].iloc[0] == rates["predicted"].iloc[1]
 
 
-def test_the_table_gives_the_mean_of_the_groups_and_the_picture_every_generation(module, tmp_path):
+def test_the_table_gives_the_mean_of_the_groups_and_the_picture_every_generation(tmp_path):
     rows = pd.DataFrame(
         {
             "group": ["long", "long", "short"], "generation": ["volta", "volta", "ada"], "gpus": "one",
@@ -72,17 +61,17 @@ def test_the_table_gives_the_mean_of_the_groups_and_the_picture_every_generation
             "n_images": 100,
         }
     )  # fmt: skip
-    lines = module.table(rows).splitlines()
+    lines = claims.table(rows).splitlines()
     assert lines[0].split() == ["mean", "of", "the", "groups", "20.0"]
     assert "all                                16.7  +10.0      67    3" in lines
-    module.draw(rows, tmp_path / "claims.svg")
+    claims.draw(rows, tmp_path / "claims.svg")
     assert {"Volta (2)", "Ada (1)"} <= set((tmp_path / "claims.svg").read_text().replace("<", ">").split(">"))
 
 
-def test_a_claim_outside_its_interval_has_a_cause_beside_its_source(module):
-    slow = claim_of(module, measured="images/s", value="5", notes="a slow disk")
-    within = module.answered_claims([slow]).assign(id="within").eval("measured = predicted")
-    rows = module.pd.concat([module.answered_claims([slow]), within])
-    [line] = module.causes(rows, [slow]).splitlines()[2:]
+def test_a_claim_outside_its_interval_has_a_cause_beside_its_source():
+    slow = claim_of(measured="images/s", value="5", notes="a slow disk")
+    within = claims.answered_claims([slow]).assign(id="within").eval("measured = predicted")
+    rows = pd.concat([claims.answered_claims([slow]), within])
+    [line] = claims.causes(rows, [slow]).splitlines()[2:]
     assert line.endswith("| a slow disk |")
     assert "%" in line

@@ -1,12 +1,13 @@
 """The judged figures: what is shown and kept of them, and that each judge judges; the figures themselves take hours."""
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import figures
+import judges
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,19 +22,7 @@ from predictor.operators.operators import operators_of
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
 
-@pytest.fixture(scope="module")
-def figures():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module("figures")
-
-
-@pytest.fixture(scope="module")
-def judges(figures):
-    return sys.modules["judges"]
-
-
-def test_every_figure_names_a_judge_and_figures_have_names_of_their_own(figures):
+def test_every_figure_names_a_judge_and_figures_have_names_of_their_own():
     rows = figures.chosen_figures()
     assert len({row["name"] for row in rows}) == len(rows)
     for row in rows:
@@ -43,7 +32,7 @@ def test_every_figure_names_a_judge_and_figures_have_names_of_their_own(figures)
         assert all(0 <= float(row[name]) < 1 for name in ("goal", "committed") if row[name]), row
 
 
-def test_a_figure_is_chosen_by_how_its_name_begins(figures):
+def test_a_figure_is_chosen_by_how_its_name_begins():
     assert [row["name"] for row in figures.chosen_figures(["own-layers", "chips"])] == [
         "own-layers-tf32",
         "own-layers-bf16",
@@ -52,12 +41,12 @@ def test_a_figure_is_chosen_by_how_its_name_begins(figures):
     ]
 
 
-def test_an_unknown_figure_is_refused_with_the_nearest(figures):
+def test_an_unknown_figure_is_refused_with_the_nearest():
     with pytest.raises(DataError, match="Nearest: 'chips'"):
         figures.chosen_figures(["chip-s"])
 
 
-def test_a_card_quotes_the_committed_figures_and_so_do_the_named_methods(figures, tmp_path, monkeypatch):
+def test_a_card_quotes_the_committed_figures_and_so_do_the_named_methods(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "data_file", lambda _: tmp_path / "model.json")
     figures.write_card()
     model = Model.load(tmp_path / "model.json")
@@ -85,7 +74,7 @@ ANY = dict.fromkeys(
 )
 
 
-def test_a_figure_is_the_mean_over_parts_of_the_rows_of_its_gpu_and_mode(figures):
+def test_a_figure_is_the_mean_over_parts_of_the_rows_of_its_gpu_and_mode():
     every = figures.value_of(ANY, JUDGED)
     assert (every.error, every.bias, every.inside, every.n) == pytest.approx((0.125, 0.125, 0.75, 4))
     assert every.worst == "b 15%"
@@ -95,7 +84,7 @@ def test_a_figure_is_the_mean_over_parts_of_the_rows_of_its_gpu_and_mode(figures
         figures.value_of(ANY | {"gpu": "V100"}, JUDGED)
 
 
-def test_a_figure_that_became_worse_is_marked(figures):
+def test_a_figure_that_became_worse_is_marked():
     value = figures.value_of(ANY, JUDGED)
     worse, same = (figures.line(ANY | {"committed": committed}, value) for committed in ("0.119", "0.121"))
     assert worse.endswith("WORSE THAN COMMITTED")
@@ -103,7 +92,7 @@ def test_a_figure_that_became_worse_is_marked(figures):
     assert figures.line(ANY, None).endswith("-")
 
 
-def test_what_was_judged_is_committed_and_other_figures_stay(figures, tmp_path, monkeypatch):
+def test_what_was_judged_is_committed_and_other_figures_stay(tmp_path, monkeypatch):
     copy = tmp_path / "figures.csv"
     copy.write_bytes(figures.FIGURES.read_bytes())
     monkeypatch.setattr(figures, "FIGURES", copy)
@@ -118,14 +107,14 @@ def test_what_was_judged_is_committed_and_other_figures_stay(figures, tmp_path, 
     ]
 
 
-def test_what_was_judged_in_other_code_or_data_is_not_used_again(figures, tmp_path):
+def test_what_was_judged_in_other_code_or_data_is_not_used_again(tmp_path):
     group = figures.chosen_figures(["chips"])
     figures.keep(JUDGED, group, tmp_path, "a state", 1.0)
     pd.testing.assert_frame_equal(figures.kept(group, tmp_path, "a state"), JUDGED, check_like=True)
     assert figures.kept(group, tmp_path, "another") is None
 
 
-def test_the_state_changes_with_the_published_tables(figures, tmp_path):
+def test_the_state_changes_with_the_published_tables(tmp_path):
     (tmp_path / "table.csv").write_text("a\n1\n")
     before = figures.state_of(tmp_path)
     (tmp_path / "table.csv").write_text("a\n2\n")
@@ -154,7 +143,7 @@ def test_without_published_measurements_it_says_which_figures_lack_them_and_fail
         ("starts", "", 0.30),
     ],
 )
-def test_our_own_tables_are_judged(figures, judges, judge, scenario, limit, monkeypatch):
+def test_our_own_tables_are_judged(judge, scenario, limit, monkeypatch):
     monkeypatch.setattr(judges, "_model_without", lambda *_: Model.load())  # a minute for every CNN
     judged = figures.JUDGES[judge](judges.Request((scenario,)))
     assert figures.value_of(ANY, judged).error < limit
@@ -163,9 +152,7 @@ def test_our_own_tables_are_judged(figures, judges, judge, scenario, limit, monk
 CNNS = ("resnet18", "squeezenet1_1", "vgg11_bn", "mobilenet_v2")
 
 
-def test_an_unseen_cnns_eager_iteration_is_near_where_operators_take_the_host_alike(
-    judges, made_up_gpu, monkeypatch
-):
+def test_an_unseen_cnns_eager_iteration_is_near_where_operators_take_the_host_alike(made_up_gpu, monkeypatch):
     operators = dict.fromkeys(o for cnn in CNNS for o in operators_of(zoo_cnn(cnn)))
     rows = made_up_gpu.operator_rows(operators, (8, 64)) + made_up_gpu.target_rows(CNNS, (8, 64))
     table = pd.DataFrame(rows).assign(iteration_time_ms_iqr=np.nan, source="h200", held_out=False)

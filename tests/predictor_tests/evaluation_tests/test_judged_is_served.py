@@ -41,8 +41,8 @@ def measured() -> pd.DataFrame:
 def _answers(model, fold, measured, method):
     """What the model, fitted on the fold's training rows, says of its tested rows with its anchors of each CNN."""
     rows = []
-    for place in fold.test:
-        row = measured.iloc[place]
+    for position in fold.test:
+        row = measured.iloc[position]
         runs = measured.iloc[fold.anchors]
         runs = runs[(runs["cnn"] == row["cnn"]) & (runs["image_size"] == row["image_size"])]
         question = Question(
@@ -51,9 +51,9 @@ def _answers(model, fold, measured, method):
             anchors=tuple(runs[["gpu", "batch_size", "iteration_time_ms"]].to_dict("records")), samples=SAMPLES,
             validation_samples=VALIDATION,
         )  # fmt: skip
-        (found,) = answer(question).rows()
-        assert found.method == method
-        rows.append((place, found))
+        (served,) = answer(question).rows()
+        assert served.method == method
+        rows.append((position, served))
     return rows
 
 
@@ -63,11 +63,11 @@ def test_a_question_with_anchors_is_answered_with_what_was_judged(measured):
     for fold in SCENARIOS["problem-scaling"].folds(features)[:3]:
         model = fit_measurements(measured.iloc[fold.train])
         assert fold.anchors.size
-        for place, found in _answers(model, fold, measured, "anchored"):
-            assert found.extrapolates == ()
-            expected = judged.loc[fold.name, place][["predicted", "low", "high"]].astype(float)
-            served = [getattr(found, name) for name in TIMES]
-            assert served == pytest.approx(expected.tolist(), rel=1e-12)
+        for position, served in _answers(model, fold, measured, "anchored"):
+            assert served.extrapolates == ()
+            expected = judged.loc[fold.name, position][["predicted", "low", "high"]].astype(float)
+            times = [getattr(served, name) for name in TIMES]
+            assert times == pytest.approx(expected.tolist(), rel=1e-12)
 
 
 @pytest.mark.parametrize(("scenario", "group"), [("unseen-cnn", "cnns"), ("unseen-gpu-specs", "chips")])
@@ -75,11 +75,11 @@ def test_a_scenario_judges_the_fit_of_the_default_without_the_group(scenario, gr
     data = TrainingData.of_table(measured)
     judged = evaluate(data.features, [scenario], ["roofline"]).predictions
     for fold in SCENARIOS[scenario].folds(data.features)[:2]:
-        rest = data.without(**{group: [fold.name]})
-        law, rows = rest.law(), judged[judged["fold"] == fold.name]
+        fitted_on = data.without(**{group: [fold.name]})
+        law, rows = fitted_on.law(), judged[judged["fold"] == fold.name]
         assert law.predict(data.features.iloc[rows["row"]]).tolist() == rows["predicted"].tolist()
         of_group = {"cnns": rows["cnn"], "chips": rows["gpu"]}[group]
-        assert not set(rest.layers["cnn" if group == "cnns" else "gpu"]) & set(of_group)
+        assert not set(fitted_on.layers["cnn" if group == "cnns" else "gpu"]) & set(of_group)
 
 
 def test_predictors_that_learn_the_same_are_fitted_once_and_answer_as_alone(measured, monkeypatch):
@@ -98,6 +98,6 @@ def test_an_epoch_is_answered_with_what_was_judged(measured):
     judged = judged[judged["predictor"] == "roofline + overhead"].set_index(["fold", "row"])
     for fold in SCENARIOS["epoch-time"].folds(features)[:3]:
         model = fit_measurements(measured.iloc[fold.train])
-        for place, found in _answers(model, fold, measured, "roofline"):
-            expected = judged.loc[fold.name, place]["predicted"]
-            assert found.epoch_time_s == pytest.approx(expected, rel=1e-12)
+        for position, served in _answers(model, fold, measured, "roofline"):
+            expected = judged.loc[fold.name, position]["predicted"]
+            assert served.epoch_time_s == pytest.approx(expected, rel=1e-12)

@@ -23,9 +23,9 @@ FINE = (2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 90, 128)
 def table(made_up_gpu):
     """Operators of four CNNs, of which squeezenet's are of the quick library; one CNN on a fine grid."""
     quick = list(operators_of(zoo_cnn("squeezenet1_1")))
-    others = [o for o in dict.fromkeys(o for c in CNNS for o in operators_of(zoo_cnn(c))) if o not in quick]
+    slow = [o for o in dict.fromkeys(o for c in CNNS for o in operators_of(zoo_cnn(c))) if o not in quick]
     rows = made_up_gpu.operator_rows(quick, SIZES, notes="library=quick")
-    rows += made_up_gpu.operator_rows(others, SIZES)
+    rows += made_up_gpu.operator_rows(slow, SIZES)
     rows += made_up_gpu.target_rows(CNNS, SIZES) + made_up_gpu.target_rows(["resnet18"], FINE)
     return feature_table(pd.DataFrame(rows)).assign(source="h200")
 
@@ -33,9 +33,9 @@ def table(made_up_gpu):
 @pytest.fixture(scope="module")
 def two_cards(table, made_up_gpu):
     """The same measurements on an H100, where a third of the operators was measured and two CNNs."""
-    there = table.assign(gpu="NVIDIA H100 80GB HBM3", source="h100")
-    kept = ((there["kind"] == "operator") & (there.index % 3 == 0)) | there["cnn"].isin(CNNS[:2])
-    return pd.concat([table, there[kept]], ignore_index=True)
+    on_h100 = table.assign(gpu="NVIDIA H100 80GB HBM3", source="h100")
+    kept = ((on_h100["kind"] == "operator") & (on_h100.index % 3 == 0)) | on_h100["cnn"].isin(CNNS[:2])
+    return pd.concat([table, on_h100[kept]], ignore_index=True)
 
 
 def _names(table, rows):
@@ -45,15 +45,10 @@ def _names(table, rows):
 
 def test_of_an_unseen_card_nothing_is_known_and_all_of_its_chips_other_card(two_cards):
     for fold in SCENARIOS["same-chip-specs"].folds(two_cards):
-        known, tested = two_cards.iloc[fold.train], two_cards.iloc[fold.test]
+        train, tested = two_cards.iloc[fold.train], two_cards.iloc[fold.test]
         assert set(tested["gpu"]) == {fold.name}
-        assert set(known["gpu"]) == {"NVIDIA H200", "NVIDIA H100 80GB HBM3"} - {fold.name}
-        assert {"operator", "target"} == set(known["kind"])
-
-
-def test_a_chip_of_which_one_card_was_measured_is_no_question_of_the_same_chip(table):
-    with pytest.raises(DataError, match="give no fold"):
-        SCENARIOS["same-chip-specs"].folds(table)
+        assert set(train["gpu"]) == {"NVIDIA H200", "NVIDIA H100 80GB HBM3"} - {fold.name}
+        assert {"operator", "target"} == set(train["kind"])
 
 
 def test_on_a_card_of_a_known_chip_the_unseen_cnn_ran_nowhere_and_operators_of_both_cards_are_known(
@@ -62,11 +57,11 @@ def test_on_a_card_of_a_known_chip_the_unseen_cnn_ran_nowhere_and_operators_of_b
     folds = SCENARIOS["same-chip-quick"].folds(two_cards)
     assert {fold.name for fold in folds} == {f"NVIDIA H100 80GB HBM3 | {cnn}" for cnn in CNNS[:2]}
     for fold in folds:
-        known, tested = two_cards.iloc[fold.train], two_cards.iloc[fold.test]
+        train, tested = two_cards.iloc[fold.train], two_cards.iloc[fold.test]
         assert set(tested["source"]) == {"h100"}
-        assert set(known.loc[known["kind"] == "operator", "source"]) == {"h200", "h100"}
-        assert set(known.loc[known["kind"] == "target", "source"]) == {"h200"}
-        assert not set(tested["cnn"]) & set(known.loc[known["kind"] == "target", "cnn"])
+        assert set(train.loc[train["kind"] == "operator", "source"]) == {"h200", "h100"}
+        assert set(train.loc[train["kind"] == "target", "source"]) == {"h200"}
+        assert not set(tested["cnn"]) & set(train.loc[train["kind"] == "target", "cnn"])
 
 
 @pytest.mark.parametrize("name", [name for name in OF_LAYERS if not name.startswith("same-chip")])
@@ -93,8 +88,8 @@ def test_a_cnn_whose_layers_were_not_measured_is_not_asked_about_as_if_they_were
 def test_operators_of_the_unseen_cnn_alone_are_hidden(table):
     for fold in SCENARIOS["unseen-cnn-quick-preset"].folds(table):
         own = {o.name for o in operators_of(zoo_cnn(fold.name))}
-        others = {o.name for cnn in CNNS if cnn != fold.name for o in operators_of(zoo_cnn(cnn))}
-        assert not _names(table, fold.train) & (own - others)
+        elsewhere = {o.name for cnn in CNNS if cnn != fold.name for o in operators_of(zoo_cnn(cnn))}
+        assert not _names(table, fold.train) & (own - elsewhere)
 
 
 def test_the_quick_preset_knows_nothing_else(table):
@@ -104,17 +99,17 @@ def test_the_quick_preset_knows_nothing_else(table):
 
 
 def test_a_mode_in_which_the_preset_was_not_measured_is_not_asked_about(table):
-    other = table[table["notes"].astype(str) != "library=quick"].assign(precision="amp_bf16")
-    both = pd.concat([table, other], ignore_index=True)
+    in_bf16 = table[table["notes"].astype(str) != "library=quick"].assign(precision="amp_bf16")
+    both = pd.concat([table, in_bf16], ignore_index=True)
     folds = SCENARIOS["unseen-cnn-quick-preset"].folds(both)
     assert {precision for fold in folds for precision in both.iloc[fold.test]["precision"]} == {"tf32"}
 
 
 def test_on_a_fine_grid_five_batch_sizes_are_known_among_them_the_ends(table):
     (fold,) = SCENARIOS["problem-scaling-fine-grid"].folds(table)
-    known = table.iloc[fold.anchors]
-    assert known["batch_size"].nunique() == N_KNOWN_BATCH_SIZES
-    assert {2, 256} <= set(known["batch_size"])
+    anchors = table.iloc[fold.anchors]
+    assert anchors["batch_size"].nunique() == N_KNOWN_BATCH_SIZES
+    assert {2, 256} <= set(anchors["batch_size"])
     assert set(table.iloc[fold.test]["cnn"]) == {"resnet18"}
 
 
@@ -136,22 +131,17 @@ def test_interpolation_and_the_line_take_part_on_a_fine_grid(table):
     assert set(result.predictions["predictor"]) == {"layer-times", "interpolation", "line"}
 
 
-@pytest.mark.parametrize("name", OF_LAYERS)
-def test_a_table_without_single_layers_is_refused(name, table):
-    with pytest.raises(DataError, match="no single layers"):
-        SCENARIOS[name].folds(table[table["kind"] == "target"].reset_index(drop=True))
-
-
-def test_a_preset_that_no_row_names_is_refused(table):
-    with pytest.raises(DataError, match="library=quick"):
-        SCENARIOS["unseen-cnn-quick-preset"].folds(table.drop(columns="notes"))
-
-
-def test_without_gpu_times_there_is_nothing_to_add_up(table):
-    with pytest.raises(DataError, match="gpu_time_ms"):
-        SCENARIOS["unseen-cnn-layers-measured"].folds(table.drop(columns="gpu_time_ms"))
-
-
-def test_without_a_long_series_there_is_no_fine_grid(table):
-    with pytest.raises(DataError, match="12 batch sizes"):
-        SCENARIOS["problem-scaling-fine-grid"].folds(table[table["batch_size"] >= 16].reset_index(drop=True))
+@pytest.mark.parametrize(
+    ("names", "rows", "words"),
+    [
+        (OF_LAYERS, lambda table: table[table["kind"] == "target"], "no single layers"),
+        (["unseen-cnn-quick-preset"], lambda table: table.drop(columns="notes"), "library=quick"),
+        (["unseen-cnn-layers-measured"], lambda table: table.drop(columns="gpu_time_ms"), "gpu_time_ms"),
+        (["problem-scaling-fine-grid"], lambda table: table[table["batch_size"] >= 16], "12 batch sizes"),
+        (["same-chip-specs"], lambda table: table, "give no fold"),  # one card of the chip was measured
+    ],
+)
+def test_a_table_that_lacks_what_a_scenario_needs_is_refused(names, rows, words, table):
+    for name in names:
+        with pytest.raises(DataError, match=words):
+            SCENARIOS[name].folds(rows(table).reset_index(drop=True))

@@ -50,15 +50,15 @@ def test_gpu_2_gives_its_proxies_and_never_a_cnn(features, scaling):
 
 def test_both_scalings_know_no_cnn_at_a_tested_batch_size(features):
     for fold in find_scenario(SCALINGS["both"]).folds(features):
-        known = features.iloc[fold.train]
-        sizes = known.loc[known["kind"] == "target", "batch_size"]
+        train = features.iloc[fold.train]
+        sizes = train.loc[train["kind"] == "target", "batch_size"]
         assert not {*sizes} & {*features["batch_size"].iloc[fold.test]}
 
 
 def test_problem_scaling_stays_on_one_gpu_and_between_measured_batch_sizes(features):
     for fold in find_scenario(SCALINGS["problem"]).folds(features):
-        known, tested = features.iloc[fold.train], features.iloc[fold.test]
-        assert {*known["gpu"]} == {*tested["gpu"]}
+        train, tested = features.iloc[fold.train], features.iloc[fold.test]
+        assert {*train["gpu"]} == {*tested["gpu"]}
         assert tested["batch_size"].between(SIZES[1], SIZES[-2]).all()
 
 
@@ -100,7 +100,7 @@ def test_the_default_is_judged_on_the_host_that_a_row_names(features):
 
 
 def test_every_scaling_is_a_scenario():
-    assert {name for name, each in SCENARIOS.items() if each.scaling} == {*SCALINGS.values()}
+    assert {name for name, scenario in SCENARIOS.items() if scenario.scaling} == {*SCALINGS.values()}
 
 
 def test_a_scaling_is_answered_as_by_itself_beside_another_that_trains_on_the_same_rows():

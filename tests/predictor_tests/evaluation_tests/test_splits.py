@@ -27,14 +27,13 @@ def _series(**batch_sizes: list[int]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_a_fold_refuses_to_test_what_it_trains_on():
-    with pytest.raises(SchemaError, match=r"fold 'x' tests 1 rows that are in its train, e.g. 2"):
-        Fold("x", np.array([1, 2]), np.array([], dtype=int), np.array([2, 3]))
-
-
-def test_a_fold_refuses_to_test_its_anchors():
-    with pytest.raises(SchemaError, match="in its anchors"):
-        Fold("x", np.array([1]), np.array([3]), np.array([2, 3]))
+@pytest.mark.parametrize(
+    ("train", "anchors", "words"),
+    [([1, 2], [], "fold 'x' tests 1 rows that are in its train, e.g. 2"), ([1], [3], "in its anchors")],
+)
+def test_a_fold_refuses_to_test_what_is_known(train, anchors, words):
+    with pytest.raises(SchemaError, match=words):
+        Fold("x", np.array(train), np.array(anchors, dtype=int), np.array([2, 3]))
 
 
 def test_target_rows_leave_operators_and_other_sources_out(features_with_operators):
@@ -68,14 +67,14 @@ def test_interior_rows_are_every_row_but_the_ends_once(batch_sizes):
     table = _series(**{f"cnn{i}": sorted(bs) for i, bs in enumerate(batch_sizes)})
     rows = np.arange(len(table))
     held_out = interior_rows(SplitTable(table, rows), rows)
-    rows = [row for each in held_out.values() for row in each]
-    assert len(rows) == len(set(rows)) == sum(max(0, len(bs) - 2) for bs in batch_sizes)
+    interior = [row for run in held_out.values() for row in run]
+    assert len(interior) == len(set(interior)) == sum(max(0, len(bs) - 2) for bs in batch_sizes)
 
 
 def test_leave_one_out_gives_every_group_once_and_the_rest_beside_it():
     groups, rows = np.array(["b", "a", "b", "c"]), np.array([0, 1, 2])
-    found = [(name, test.tolist(), rest.tolist()) for name, test, rest in leave_one_out(groups, rows)]
-    assert found == [("a", [1], [0, 2]), ("b", [0, 2], [1])]
+    splits = [(name, test.tolist(), train.tolist()) for name, test, train in leave_one_out(groups, rows)]
+    assert splits == [("a", [1], [0, 2]), ("b", [0, 2], [1])]
 
 
 @given(st.sets(st.text("abc", min_size=1, max_size=4), min_size=1), st.integers(1, 6), st.integers(0, 9))
