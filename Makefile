@@ -77,6 +77,7 @@ lint: $(VENV)/.dev $(REDOCLY)
 	$(BIN)/ruff format --check .
 	$(BIN)/python .ci/lines.py
 	$(BIN)/mypy
+	$(BIN)/mypy tests/epochcast_tests/typed_calls.py
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
 	EPOCHCAST_STORE= $(BIN)/python -c 'import json; from api.main import create_app; print(json.dumps(create_app().openapi()))' > build/openapi.json

@@ -50,11 +50,11 @@ def page_paths() -> list[str]:
 def blocks(page: str) -> list[Block]:
     """The blocks of a page, in its order."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return [_block(page, text, found) for found in _FENCE.finditer(text)]
+    return [_block(page, text, fence) for fence in _FENCE.finditer(text)]
 
 
-def _block(page: str, text: str, found: re.Match[str]) -> Block:
-    line = text.count("\n", 0, found.start()) + 1
-    if found["file"]:
-        return Block(page, line, "file", f"{found['file']} {found['stand_in']}")
-    return Block(page, line, found["language"], found["text"], found["reason"] or "", found["varies"] or "")
+def _block(page: str, text: str, fence: re.Match[str]) -> Block:
+    line = text.count("\n", 0, fence.start()) + 1
+    if fence["file"]:
+        return Block(page, line, "file", f"{fence['file']} {fence['stand_in']}")
+    return Block(page, line, fence["language"], fence["text"], fence["reason"] or "", fence["varies"] or "")

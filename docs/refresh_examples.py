@@ -61,10 +61,10 @@ def _replace(block: Block, new: str) -> None:
 def demo() -> str:
     """The command that `make predict` runs."""
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
-    found = re.search(r"^DEMO := (.*)$", recipe, re.MULTILINE)
-    if found is None:
+    demo_line = re.search(r"^DEMO := (.*)$", recipe, re.MULTILINE)
+    if demo_line is None:
         raise SystemExit("the Makefile has no DEMO")
-    return f"epochcast {found[1]}"
+    return f"epochcast {demo_line[1]}"
 
 
 def _printed(line: str, title: str, shown: str, folder: str) -> str:

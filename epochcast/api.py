@@ -131,8 +131,8 @@ def compare(
     """
     from predictor.answers.compare import compare as compare_gpus
 
-    plan, others = Plan.of(options)
-    return compare_gpus(Question.of(cnn, gpu, batch_size, others), plan).frame()
+    plan, options_of_question = Plan.of(options)
+    return compare_gpus(Question.of(cnn, gpu, batch_size, options_of_question), plan).frame()
 
 
 @takes_options(Question, answer="memory")
@@ -168,9 +168,9 @@ def largest_batch_size(cnn: "Cnn", gpu: "str | Gpu", **options: "Unpack[MemoryOp
     from predictor.answers.grid import NOT_ONE_IMAGE, largest_local_batch_sizes
     from predictor.answers.resolved import ResolvedQuestion
 
-    asked = ResolvedQuestion.of(Question.of(cnn, gpu, None, options), "memory")
-    tables, devices = asked.tables, asked.devices
-    if len(tables) != 1 or len(devices) != 1 or asked.left_out:
+    question = ResolvedQuestion.of(Question.of(cnn, gpu, None, options), "memory")
+    tables, devices = question.tables, question.devices
+    if len(tables) != 1 or len(devices) != 1 or question.left_out:
         raise SchemaError(
             "largest_batch_size is of one CNN on one GPU. Ask once for each GPU, or predict without one."
         )
@@ -230,10 +230,10 @@ def explain(
 
     from predictor.answers.explain import explanation_rows, row_columns
 
-    found, scope = explanations(what, gpu, batch_size, options)
-    rows = [row for each in found for row in explanation_rows(each)]
-    frame = pd.DataFrame(rows, columns=row_columns(found))
-    frame.attrs |= {"explanations": found, "covers": scope}
+    explained, scope = explanations(what, gpu, batch_size, options)
+    rows = [row for explanation in explained for row in explanation_rows(explanation)]
+    frame = pd.DataFrame(rows, columns=row_columns(explained))
+    frame.attrs |= {"explanations": explained, "covers": scope}
     return frame
 
 
@@ -288,7 +288,7 @@ def check(
     from predictor.answers.check import Speed
     from predictor.answers.check import check as check_speed
 
-    given: dict[str, Any] = {
+    speeds: dict[str, Any] = {
         "images_per_s": images_per_s,
         "iteration_time_ms": iteration_time_ms,
         "epoch_time_s": epoch_time_s,
@@ -298,14 +298,14 @@ def check(
 
         from predictor.measurements.training_log import read_training_log
 
-        if any(value is not None for value in given.values()):
+        if any(value is not None for value in speeds.values()):
             raise SchemaError("a log and a speed are given. Pass one of them.")
         logged = read_training_log(
             Path(of_kind("log", log, (str, PathLike), "the path of what a training printed"))
         )
-        given[logged.name] = logged.value
+        speeds[logged.name] = logged.value
         waiting_share = logged.waiting_share if waiting_share is None else waiting_share
-    speed = Speed(**given, waiting_share=waiting_share)
+    speed = Speed(**speeds, waiting_share=waiting_share)
     epochs = whole_number("epochs", epochs)
     return check_speed(Question.of(cnn, gpu, batch_size, options), speed, epochs)
 
@@ -359,9 +359,12 @@ def fit_memory(
     """
     from predictor.answers.fit_memory import fit_memory as fit
 
-    plan, others = Plan.of(options)
+    plan, options_of_question = Plan.of(options)
     return fit(
-        Question.of(cnn, gpu, batch_size, others), plan, memory_gib, [str(word) for word in as_list(allow)]
+        Question.of(cnn, gpu, batch_size, options_of_question),
+        plan,
+        memory_gib,
+        [str(word) for word in as_list(allow)],
     )
 
 
@@ -445,25 +448,33 @@ def parallel_ways(
     from predictor.answers.parallel import ParallelWay
     from predictor.answers.parallel import parallel_ways as ways_of
 
-    found = ways_of(Question.of(cnn, gpu, batch_size, options))
-    return pd.DataFrame([asdict(each) for each in found], columns=[each.name for each in fields(ParallelWay)])
+    ways = ways_of(Question.of(cnn, gpu, batch_size, options))
+    return pd.DataFrame(
+        [asdict(way) for way in ways], columns=[column.name for column in fields(ParallelWay)]
+    )
 
 
-def explanations(what: object, gpu: object, batch_size: Any, options: "Mapping[str, Any]") -> "Explanations":
+def explanations(
+    subject: object, gpu: object, batch_size: Any, options: "Mapping[str, Any]"
+) -> "Explanations":
     """Explanations as `explain` returns them in a frame, and a paragraph on what they cover; errors as of it."""
     from predictor.answers.explain import explain as explained
     from predictor.answers.explain import is_measurement_table
 
-    many = as_list(what)
-    tables = [each for each in many if is_measurement_table(each) or type(each).__name__ == "DataFrame"]
+    subjects = as_list(subject)
+    tables = [
+        subject_
+        for subject_ in subjects
+        if is_measurement_table(subject_) or type(subject_).__name__ == "DataFrame"
+    ]
     if tables:
-        cnns = [each for each in many if not any(each is table for table in tables)]
+        cnns = [cnn for cnn in subjects if not any(cnn is table for table in tables)]
         return _of_tables(tables, cnns, gpu, batch_size, options)
     if gpu is None:
         raise SchemaError(
             f"{named('gpu')} is missing. Give a name such as 'H200'; `epochcast gpu list` shows them."
         )
-    question = Question.of(many, gpu, batch_size, options)
+    question = Question.of(subjects, gpu, batch_size, options)
     if question.batch_sizes is None:  # a recorded step has its own
         question = replace(question, batch_sizes=[question.parts * size for size in USUAL_BATCH_SIZES])
     return explained(question)
@@ -480,19 +491,19 @@ def _of_tables(
     from predictor.answers.resolved import ResolvedQuestion
     from predictor.measurements.table import canonical_gpu_name
 
-    given = {name: value for name, value in options.items() if value not in (None, (), "auto", False)}
-    for name in given:
+    set_options = {name: value for name, value in options.items() if value not in (None, (), "auto", False)}
+    for name in set_options:
         if name not in _OF_TABLES:
             raise SchemaError(
                 f"{name} has no meaning for a measurement table, since nothing is predicted. Leave it out, or "
                 "explain a CNN and pass the table as measurements."
             )
-    checked = Question.of(cnns, None, 1, given)
+    checked = Question.of(cnns, None, 1, set_options)
     only: dict[str, Any] = {
-        "gpu": None if gpu is None else [canonical_gpu_name(str(each)) for each in as_list(gpu)],
+        "gpu": None if gpu is None else [canonical_gpu_name(str(name)) for name in as_list(gpu)],
         "image_size": checked.image_size,
         "batch_size": None if batch_size is None else batch_sizes_of(batch_size),
     }
-    only |= {name: given[name] for name in _OF_A_MODE if name in given}
+    only |= {name: set_options[name] for name in _OF_A_MODE if name in set_options}
     names = [str(cnn) for cnn in cnns]
     return explain_measurements(list(tables), names, ResolvedQuestion.of(checked).samples, **only), _MEASURED

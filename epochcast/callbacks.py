@@ -81,7 +81,7 @@ def lightning_callback(
     >>> import epochcast
     >>> trainer = pl.Trainer(callbacks=[epochcast.lightning_callback(out="mine.csv")])  # doctest: +SKIP
     """
-    asked = _asked(gpu, out, report_after, usd_per_hour, on, options)
+    watch_options = _asked(gpu, out, report_after, usd_per_hour, on, options)
     base = _base("Callback", "PyTorch Lightning", "lightning.pytorch", "pytorch_lightning")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -95,7 +95,7 @@ def lightning_callback(
                 epochs=max(1, trainer.max_epochs or 1),
                 workers=getattr(trainer.train_dataloader, "num_workers", None),
                 samples=length_of(getattr(trainer.train_dataloader, "dataset", None)),
-                **asked,
+                **watch_options,
             )
 
         on_train_epoch_start = _Watching._waits
@@ -146,21 +146,21 @@ def trainer_callback(
     >>> import epochcast
     >>> trainer = Trainer(..., callbacks=[epochcast.trainer_callback(out="mine.csv")])  # doctest: +SKIP
     """
-    asked = _asked(gpu, out, report_after, usd_per_hour, on, options)
+    watch_options = _asked(gpu, out, report_after, usd_per_hour, on, options)
     base = _base("TrainerCallback", "transformers", "transformers")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
         """Watches `train`."""
 
-        def on_train_begin(self, args: Any, state: Any, _control: Any, **given: Any) -> None:
+        def on_train_begin(self, args: Any, state: Any, _control: Any, **training: Any) -> None:
             """Find the CNN and the training's length."""
-            loader = given.get("train_dataloader")
+            loader = training.get("train_dataloader")
             self.watching = Watch(
-                given["model"] if model is None else model,
+                training["model"] if model is None else model,
                 n_batches=state.max_steps * args.gradient_accumulation_steps,
                 workers=args.dataloader_num_workers,
                 samples=length_of(getattr(loader, "dataset", None)),
-                **asked,
+                **watch_options,
             )
 
         on_epoch_begin = _Watching._waits
@@ -187,14 +187,16 @@ def _asked(gpu: Any, out: Any, report_after: Any, usd_per_hour: Any, on: Any, op
     }
 
 
-def _base(name: str, what: str, *packages: str) -> Any:
+def _base(name: str, framework: str, *packages: str) -> Any:
     """The class of a framework's callbacks, from the first of its packages that is installed."""
     for package in packages:
         try:
             return getattr(import_module(package), name)
         except ImportError:
             continue
-    raise BackendUnavailableError(f"{what} is not installed: pip install {packages[0].partition('.')[0]}.")
+    raise BackendUnavailableError(
+        f"{framework} is not installed: pip install {packages[0].partition('.')[0]}."
+    )
 
 
 def _cnn_inside(module: Any) -> Any:

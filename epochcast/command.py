@@ -114,8 +114,8 @@ def _not_called() -> None:
     """Stand in for a command of which only the help is printed."""
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         from importlib.metadata import version
 
         typer.echo(f"epochcast {version('epochcast')}")

@@ -79,11 +79,11 @@ class Fleet:
             If there is none for a minute, or the scheduler is gone.
         """
         end = time.monotonic() + _PATIENCE_S
-        while not (found := self._places(resource)):
+        while not (places := self._places(resource)):
             if time.monotonic() >= end:
                 raise ServiceError(self._without_workers(resource))
             time.sleep(_LOOK_S)
-        return found
+        return places
 
     def run(
         self,
@@ -108,7 +108,7 @@ class Fleet:
                 room = max(0, most - len(jobs)) if more else 0
                 drawn = list(islice(arguments, room))
                 more = more and len(drawn) == room
-                jobs += [self._started(function, each, resource) for each in drawn]
+                jobs += [self._started(function, job_arguments, resource) for job_arguments in drawn]
                 for job in self._ended(jobs[:1] if in_order else jobs):
                     jobs.remove(job)
                     yield self._result(job)
@@ -118,9 +118,9 @@ class Fleet:
 
     def answered(self, defaults: dict[str, Any], batches: Iterator[Columns]) -> Iterator[Answers]:
         """Answer batches of rows there (`predictor.answers.bulk.Spread`)."""
-        there = {name: _whole_path(name, value) for name, value in defaults.items()}
-        named = pickle.dumps(there), digest_of(there)
-        return self.run(_answers, ((*named, each) for each in map(_without_files, batches)), in_order=True)
+        options = {name: _whole_path(name, value) for name, value in defaults.items()}
+        named = pickle.dumps(options), digest_of(options)
+        return self.run(_answers, ((*named, batch) for batch in map(_without_files, batches)), in_order=True)
 
     def _places(self, resource: str) -> int:
         with self._explained():
@@ -182,9 +182,9 @@ class Fleet:
 
     def _without_workers(self, resource: str) -> str:
         offering = f" --nthreads 1 --resources {resource}=1" if resource else ""
-        what = f"no worker that offers {resource}" if resource else "no worker"
+        missing = f"no worker that offers {resource}" if resource else "no worker"
         return (
-            f"the scheduler at {self.address} has {what}. Start some: dask worker {self.address}{offering}. "
+            f"the scheduler at {self.address} has {missing}. Start some: dask worker {self.address}{offering}. "
             "Measurements that have arrived here are kept: then repeat the command."
         )
 
@@ -206,9 +206,9 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def _checked(wanted: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def _checked(asker: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Run a job, on a worker whose epochcast is the asker's."""
-    if fingerprint() != wanted:
+    if fingerprint() != asker:
         import socket
 
         raise SchemaError(
@@ -237,8 +237,8 @@ def digest_of(options: Mapping[str, Any]) -> str:
             continue
         path = Path(options[name])
         libraries = sorted(path.with_name(f"{path.stem}_operators").glob("*")) if name == "model" else []
-        for each in (path, *libraries):
-            digest.update(name.encode() + (each.read_bytes() if each.is_file() else b""))
+        for file in (path, *libraries):
+            digest.update(name.encode() + (file.read_bytes() if file.is_file() else b""))
     return digest.hexdigest()
 
 

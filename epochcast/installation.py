@@ -12,14 +12,14 @@ def shadowed() -> list[str]:
     home = Path(__file__).resolve().parents[1]
     if (home / "epochcast" / "_predictor").is_dir():
         return []  # a wheel has them inside (hatch_build.py)
-    found = []
+    sentences = []
     for name in PACKAGES:
         spec = find_spec(name)
         origin = None if spec is None else spec.origin
         where = "missing" if origin is None else origin.removesuffix("/__init__.py")
         if origin is None or Path(origin).resolve().parents[1] != home:
-            found.append(
+            sentences.append(
                 f"the package {name!r} is {where}, not epochcast's in {home}: run epochcast in another folder, or "
                 "install its wheel (pip wheel . --no-deps), which has its packages inside."
             )
-    return found
+    return sentences

@@ -90,12 +90,12 @@ def feature_table(
 
     own = ("proxies", "cnns", "targets")
     rows = own_measurements(own) if measurements is None else _together(measurements)
-    whole = rows[rows["kind"].fillna("target").isin(("proxy", "target"))].reset_index(drop=True)
-    if whole.empty:
+    cnn_rows = rows[rows["kind"].fillna("target").isin(("proxy", "target"))].reset_index(drop=True)
+    if cnn_rows.empty:
         raise SchemaError(
             "the table holds no proxy and no CNN. Measure some: `epochcast profile --preset founding`."
         )
-    return described(with_layers(whole))
+    return described(with_layers(cnn_rows))
 
 
 def evaluate(
@@ -213,8 +213,8 @@ def _with_own_methods(
         raise SchemaError(
             "methods are fitted on measurements of your own. Pass a table with proxies and CNNs."
         )
-    found = fit_named(names, rows_of_measurements(_together(measurements)))
-    model = replace(Model.load(), methods=found)
+    methods = fit_named(names, rows_of_measurements(_together(measurements)))
+    model = replace(Model.load(), methods=methods)
     if out is not None:
         model.save(out)
     return model
@@ -236,9 +236,9 @@ def _with_methods(
     model = Model.load(out)
     own = None if measurements is None else _together(measurements)
     data = TrainingData.of_default(published) if own is None else TrainingData.of_table(own)
-    found = data.methods()
+    methods = data.methods()
     judged = [_accuracy_of_card(model), *summaries]
-    model = replace(model, methods=errors_of(judged, found) if summaries else found)
+    model = replace(model, methods=errors_of(judged, methods) if summaries else methods)
     model.save(out)
     return model
 
@@ -289,8 +289,8 @@ def profile(
     """
     from predictor.measurements.table import read_measurements
 
-    asked = ProfileRequest.of({"preset": preset, **options})
-    outcome = run_profile(request_for(asked, out)[0], asked.scheduler)
+    profile_request = ProfileRequest.of({"preset": preset, **options})
+    outcome = run_profile(request_for(profile_request, out)[0], profile_request.scheduler)
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame
@@ -351,10 +351,10 @@ def _together(measurements: "Tables") -> "pd.DataFrame":
 
     if isinstance(measurements, pd.DataFrame | str | PathLike):
         return _measured(measurements)
-    many = list(of_kind("measurements", measurements, Iterable, "a table, its path, or a list of them"))
-    if not many:
+    tables = list(of_kind("measurements", measurements, Iterable, "a table, its path, or a list of them"))
+    if not tables:
         raise SchemaError("no measurements are given. Pass a table, its path, or a list of them.")
-    return pd.concat([_measured(each) for each in many], ignore_index=True)
+    return pd.concat([_measured(table) for table in tables], ignore_index=True)
 
 
 def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":

@@ -223,15 +223,15 @@ def _loading_left_out(records: Records, question: "Question") -> str:
     from predictor.answers.loading import loading_left_out
     from predictor.answers.resolved import ResolvedQuestion
 
-    asked = ResolvedQuestion.of(question)
+    resolved = ResolvedQuestion.of(question)
     slow: dict[str, float] = {}
-    cheapest = asked.cheapest_of({row["gpu"] for row in records})
+    cheapest = resolved.cheapest_of({row["gpu"] for row in records})
     for row in records:
         offer = cheapest.get(row["gpu"])
         if offer is None or row["offer"] != f"{offer.provider} {offer.instance}" or not row["fits_in_memory"]:
             continue  # a service may have other offers
         times = loading_left_out(
-            asked, row["image_size"], offer, row["local_batch_size"], row["training_time_ms"]
+            resolved, row["image_size"], offer, row["local_batch_size"], row["training_time_ms"]
         )
         if times > _NOTEWORTHY_LOADING:
             slow[row["gpu"]] = max(slow.get(row["gpu"], 0.0), times)
@@ -255,15 +255,15 @@ def _start_is_missed(records: Records, question: "Question") -> bool:
 
 def _start(records: Records, question: "Question", where: str) -> str:
     """What a training pays once: seconds, the least and the most of the rows, with their interval, or why not known."""
-    known = [row for row in records if row["start_s"] is not None]
-    if not known:
+    started = [row for row in records if row["start_s"] is not None]
+    if not started:
         epochs = any(row["epoch_time_s"] for row in records)
         return f"The start of the first epoch is not counted: {_no_start(question)}." if epochs else ""
-    least, most = (pick(row["start_s"] for row in known) for pick in (min, max))
+    least, most = (pick(row["start_s"] for row in started) for pick in (min, max))
     start = "" if least == most else f"{rounded_duration(least)} to "
-    low, high = min(row["start_low_s"] for row in known), max(row["start_high_s"] for row in known)
+    low, high = min(row["start_low_s"] for row in started), max(row["start_high_s"] for row in started)
     longer = f"{start}{duration_estimate(most, low, high)} longer"
-    return f"The first epoch takes {longer}, {where}: {_of_start(known, question)}."
+    return f"The first epoch takes {longer}, {where}: {_of_start(started, question)}."
 
 
 def _of_start(records: Records, question: "Question") -> str:

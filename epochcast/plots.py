@@ -244,12 +244,12 @@ def _points(axes: Any, rows: "pd.DataFrame", scale: float, **style: Any) -> None
 def _scatter(axes: Any, rows: "pd.DataFrame", color: str, label: str) -> None:
     """Filled where measurements speak, hollow where the answer extrapolates."""
     guessed = rows["extrapolates"].map(bool)
-    for some, face, text in (
+    for points, face, text in (
         (rows[~guessed], color, label),
         (rows[guessed], "white", f"{label}, extrapolates"),
     ):
-        if len(some):
-            where = some["total_time_h"], some["total_cost_usd"]
+        if len(points):
+            where = points["total_time_h"], points["total_cost_usd"]
             axes.scatter(
                 *where, s=34, facecolors=face, edgecolors=color, linewidths=1.3, zorder=3, label=text
             )
@@ -274,8 +274,8 @@ def _label(figure: Any, axes: Any, front: "pd.DataFrame") -> None:
             str(number), point, xytext=(-5, -3), textcoords="offset points", ha="right", va="top", zorder=5
         )
         handles.append(Line2D([], [], linestyle="", marker=f"${number}$", color="black"))
-        said = (short_name(row["gpu"]), row["offer"])
-        names.append("\n".join(line for name in said for line in wrap(name, _LABEL_CHARACTERS)))
+        labels = (short_name(row["gpu"]), row["offer"])
+        names.append("\n".join(line for name in labels for line in wrap(name, _LABEL_CHARACTERS)))
     figure.legend(handles, names, loc="outside right center", frameon=False, fontsize=8, title="Pareto front")
 
 
@@ -307,11 +307,11 @@ def _draw_mode(
     axes.plot(answer["epoch_time_s"] / scale, heights, "o", color=color, markersize=6, label=name)
 
 
-def _plain_ticks(*each: Any) -> None:
+def _plain_ticks(*axes: Any) -> None:
     """Write 0.5, 2, 10 instead of powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    for axis in each:
+    for axis in axes:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())

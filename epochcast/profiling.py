@@ -77,10 +77,10 @@ class ProfileRequest:
     @classmethod
     def of(cls, options: Mapping[str, Any], **more: Any) -> ProfileRequest:
         """Check options as they are typed; SchemaError or OutOfRangeError for one that is unknown or makes no sense."""
-        known = options_of(cls)
+        declared = options_of(cls)
         for name in options:
-            check_known(name, known)
-        return cls(**{name: known[name].checked(value) for name, value in options.items()}, **more)
+            check_known(name, declared)
+        return cls(**{name: declared[name].checked(value) for name, value in options.items()}, **more)
 
 
 def request_for(options: ProfileRequest, out: str | PathLike[str]) -> tuple[Request, list[Configuration]]:
@@ -184,10 +184,10 @@ def seconds(text: str, option: str) -> float:
     SchemaError
         If it is none of these, or not above 0.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
-    if found is None or found[2] not in _SECONDS or float(found[1]) <= 0:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
+    if match is None or match[2] not in _SECONDS or float(match[1]) <= 0:
         raise SchemaError(f"{option} {text!r} is not a time above 0. Try: {option} 180s, 3min or 1h.")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def asked_modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]:
@@ -209,15 +209,15 @@ def asked_modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]
         for mode in chosen
         for capture in _parts([options.capture])
     )
-    asked = {"precision_asked": bool(_parts(options.precisions)), "format_asked": bool(formats)}
-    return measurable_modes(list(modes), options.device, **asked)
+    named_by_user = {"precision_asked": bool(_parts(options.precisions)), "format_asked": bool(formats)}
+    return measurable_modes(list(modes), options.device, **named_by_user)
 
 
 def _devices(options: ProfileRequest) -> tuple[str, ...]:
     if options.scheduler is not None and (options.gpus is not None or options.device not in ("cpu", "cuda")):
-        given = f"--device {options.device}" if options.gpus is None else f"--gpus {options.gpus}"
+        flag = f"--device {options.device}" if options.gpus is None else f"--gpus {options.gpus}"
         raise SchemaError(
-            f"{given} names GPUs of this machine, and --scheduler measures on others. Start a worker for each GPU."
+            f"{flag} names GPUs of this machine, and --scheduler measures on others. Start a worker for each GPU."
         )
     if options.gpus is not None:
         from proxy_cnns.device import visible_gpus
@@ -230,5 +230,5 @@ def _devices(options: ProfileRequest) -> tuple[str, ...]:
     return (options.device,)
 
 
-def _parts(given: Sequence[str]) -> list[str]:
-    return [part.strip() for text in given for part in text.split(",") if part.strip()]
+def _parts(texts: Sequence[str]) -> list[str]:
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]

@@ -109,8 +109,8 @@ def upload(path: Path, url: str, key: str | None = None) -> UploadReceipt:
     from predictor.measurements.table import read_measurements
 
     service, stored, duplicates, ids = Service(url, key), 0, 0, list[int]()
-    for part in _uploads(read_measurements(path)):
-        reply = service.post("/v1/measurements", part, "text/csv")
+    for csv_rows in _uploads(read_measurements(path)):
+        reply = service.post("/v1/measurements", csv_rows, "text/csv")
         if reply.status != 201:
             raise ServiceError(
                 f"{service.url} refuses the upload after {len(ids):,} rows: {_reason(reply)} "
@@ -144,11 +144,11 @@ def _uploads(frame: "pd.DataFrame") -> Iterator[bytes]:
     """The table as CSV, some rows at a time, without empty columns."""
     from predictor.measurements.schema import COLUMNS
 
-    known = frame[[entry.name for entry in COLUMNS]].dropna(axis="columns", how="all")
-    whole = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in known]
-    known = known.astype(dict.fromkeys(whole, "Int64"))
-    for start in range(0, len(known), _ROWS_OF_AN_UPLOAD):
-        yield known.iloc[start : start + _ROWS_OF_AN_UPLOAD].to_csv(index=False).encode()
+    rows = frame[[entry.name for entry in COLUMNS]].dropna(axis="columns", how="all")
+    counts = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in rows]
+    rows = rows.astype(dict.fromkeys(counts, "Int64"))
+    for start in range(0, len(rows), _ROWS_OF_AN_UPLOAD):
+        yield rows.iloc[start : start + _ROWS_OF_AN_UPLOAD].to_csv(index=False).encode()
 
 
 def _reason(reply: Reply) -> str:

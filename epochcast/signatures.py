@@ -28,17 +28,17 @@ def takes_options(*declared: type[Any], answer: str) -> Callable[[_Function], _F
     option; signature and docstring change, nothing else.
     """
     kinds: tuple[Any, ...] = declared
-    known = {
-        name: (each, annotation)
+    options = {
+        name: (option, annotation)
         for kind in kinds
-        for name, (each, annotation) in _annotated(kind).items()
-        if answer in each.answers
+        for name, (option, annotation) in _annotated(kind).items()
+        if answer in option.answers
     }
 
     def say(function: _Function) -> _Function:
         called: Any = function
         own = inspect.signature(function)
-        new = {name: each for name, each in known.items() if name not in own.parameters}
+        new = {name: option for name, option in options.items() if name not in own.parameters}
         called.__signature__ = _with(own, new)
         if called.__doc__:
             called.__doc__ = _documented(called.__doc__, new)
@@ -50,41 +50,41 @@ def takes_options(*declared: type[Any], answer: str) -> Callable[[_Function], _F
 @cache
 def _annotated(kind: Any) -> dict[str, tuple[Option, str]]:
     """Options of a dataclass with the types of their fields as they are written."""
-    written = {each.name: str(each.type) for each in fields(kind)}
-    return {name: (each, written[name]) for name, each in options_of(kind).items()}
+    written = {column.name: str(column.type) for column in fields(kind)}
+    return {name: (option, written[name]) for name, option in options_of(kind).items()}
 
 
-def _with(signature: inspect.Signature, known: dict[str, tuple[Option, str]]) -> inspect.Signature:
+def _with(signature: inspect.Signature, options: dict[str, tuple[Option, str]]) -> inspect.Signature:
     """The signature with options in place of ``**options``."""
     own = [
         parameter
         for parameter in signature.parameters.values()
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
-    options = [
+    parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=annotation)
-        for name, (option, annotation) in known.items()
+        for name, (option, annotation) in options.items()
     ]
-    return signature.replace(parameters=[*own, *options])
+    return signature.replace(parameters=[*own, *parameters])
 
 
-def _documented(text: str, known: dict[str, tuple[Option, str]]) -> str:
+def _documented(text: str, options: dict[str, tuple[Option, str]]) -> str:
     """The docstring with an entry for each option in place of that of ``**options``."""
-    found = _PLACE.search(text)
-    if found is None:
+    entry = _PLACE.search(text)
+    if entry is None:
         raise ValueError("the docstring has no entry **options to replace")
-    entries = (_entry(name, each, kind, found["margin"]) for name, (each, kind) in known.items())
-    return text[: found.start()] + "".join(entries) + text[found.end() :]
+    entries = (_entry(name, option, kind, entry["margin"]) for name, (option, kind) in options.items())
+    return text[: entry.start()] + "".join(entries) + text[entry.end() :]
 
 
 def _entry(name: str, option: Option, annotation: str, margin: str) -> str:
     """What a docstring says of an option: its type, its help, and what holds without it."""
     usual = option.usual or ("" if option.default in (None, ()) else repr(option.default))
     text = option.help.replace("\\[", "[")  # the terminal takes what stands in brackets for a style
-    said = f"{text.rstrip('.')}; by default {usual}." if usual else text
+    sentence = f"{text.rstrip('.')}; by default {usual}." if usual else text
     lines = [
         f"{name} : {annotation}{'' if usual else ', optional'}",
-        *(f"    {line}" for line in wrap(said, _WIDTH)),
+        *(f"    {line}" for line in wrap(sentence, _WIDTH)),
     ]
     return "".join(f"{margin}{line}\n" for line in lines)
 
@@ -126,14 +126,14 @@ def typed_options() -> str:
 
     parts: dict[tuple[str, ...], list[str]] = {}
     for kind in (Question, Plan, ProfileRequest):
-        for name, (known, annotation) in _annotated(kind).items():
+        for name, (option, annotation) in _annotated(kind).items():
             takers = tuple(
                 function
                 for function in _FUNCTIONS
-                if function in known.answers and name not in _OWN.get(function, ())
+                if function in option.answers and name not in _OWN.get(function, ())
             )
             if takers:
-                entry = f"{name}: {_type(known, annotation)}\n{_described(known)}"
+                entry = f"{name}: {_type(option, annotation)}\n{_described(option)}"
                 parts.setdefault(takers, []).append(entry)
     text = "".join(_typed_dict(_part(takers), ("TypedDict",), entries) for takers, entries in parts.items())
     for function in _FUNCTIONS:
@@ -151,19 +151,19 @@ def _typed_dict(name: str, bases: Iterable[str], entries: Iterable[str]) -> str:
     return f"\n\nclass {name}({', '.join(bases)}, total=False):\n{body}"
 
 
-def _type(known: Option, annotation: str) -> str:
-    if known.kind == "choice":
-        written = f"Literal[{', '.join(map(repr, known.choices))}]".replace("'", '"')
-    elif known.kind == "file":
-        written = _OF_FILES.get(known.name, annotation.removesuffix(" | None"))
+def _type(option: Option, annotation: str) -> str:
+    if option.kind == "choice":
+        written = f"Literal[{', '.join(map(repr, option.choices))}]".replace("'", '"')
+    elif option.kind == "file":
+        written = _OF_FILES.get(option.name, annotation.removesuffix(" | None"))
     else:
-        written = KINDS[known.kind].python
-    return f"{written} | None" if known.default is None else written
+        written = KINDS[option.kind].python
+    return f"{written} | None" if option.default is None else written
 
 
-def _described(known: Option) -> str:
-    usual = f" By default {known.usual}." if known.usual else ""
-    plain = known.help.replace("\\[", "[")  # the terminal takes what stands in brackets for a style
+def _described(option: Option) -> str:
+    usual = f" By default {option.usual}." if option.usual else ""
+    plain = option.help.replace("\\[", "[")  # the terminal takes what stands in brackets for a style
     return "".join(f"{line}\n" for line in wrap(f'"""{plain}{usual}"""', _WIDTH))
 
 

@@ -136,9 +136,9 @@ def json_ready(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {key: json_ready(each) for key, each in value.items()}
+        return {key: json_ready(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [json_ready(each) for each in value]
+        return [json_ready(entry) for entry in value]
     if isinstance(value, date):
         return value.isoformat()
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -146,10 +146,10 @@ def json_ready(value: Any) -> Any:
 
 def _type(values: Iterable[Any]) -> str:
     """Type of a column in Parquet: that of its values, text for all but numbers and flags."""
-    found = {type(value) for value in values if value is not None}
-    if found <= {int, float} and found:
-        return "float64" if float in found else "int64"
-    return "bool" if found == {bool} else "string"
+    types = {type(value) for value in values if value is not None}
+    if types <= {int, float} and types:
+        return "float64" if float in types else "int64"
+    return "bool" if types == {bool} else "string"
 
 
 def _text(value: Any) -> str:
@@ -157,7 +157,7 @@ def _text(value: Any) -> str:
 
 
 def _cell(value: Any) -> Any:
-    return "; ".join(str(each) for each in value) if isinstance(value, list | tuple) else value
+    return "; ".join(str(entry) for entry in value) if isinstance(value, list | tuple) else value
 
 
 def _console() -> "tuple[Console, int]":

@@ -53,10 +53,10 @@ def with_timm_arguments(typed: Sequence[str]) -> tuple[list[str], str]:
     SchemaError
         If it names no model, an argument that is not known, or a value of the wrong kind.
     """
-    place = next(i for i, word in enumerate(typed) if word.partition("=")[0] == "--args")
-    _, has_text, text = typed[place].partition("=")
-    text = text if has_text else "".join(typed[place + 1 : place + 2])
-    rest = [*typed[:place], *typed[place + 2 - bool(has_text) :]]
+    position = next(i for i, word in enumerate(typed) if word.partition("=")[0] == "--args")
+    _, has_text, text = typed[position].partition("=")
+    text = text if has_text else "".join(typed[position + 1 : position + 2])
+    own_words = [*typed[:position], *typed[position + 2 - bool(has_text) :]]
     parser = _Parser(add_help=False, allow_abbrev=False)
     for names, more in _TAKEN.items():
         parser.add_argument(*names.split(), **more)
@@ -64,48 +64,48 @@ def with_timm_arguments(typed: Sequence[str]) -> tuple[list[str], str]:
         parser.add_argument(name)
     for name in _SWITCHES:
         parser.add_argument(name, action="store_true")
-    given, words = parser.parse_known_args(shlex.split(text))
+    arguments, words = parser.parse_known_args(shlex.split(text))
     unknown = [word for word in words if word.startswith("-")]
-    if unknown or not given.model:
+    if unknown or not arguments.model:
         flags = [name for names in _TAKEN for name in names.split()] + [*_LEFT, *_SWITCHES]
         raise SchemaError(
             f"--args: {unknown[0]!r} is not known. Nearest: {nearest(unknown[0], flags)}. Leave it out."
             if unknown
             else "--args names no --model. Give timm's, such as --args '--model resnet50 -b 256 --amp'."
         )
-    own = _options(given)
-    left = sorted(f"--{name.replace('_', '-')}" for name in _changing(given))
-    note = f"--args read as: epochcast {' '.join([*rest[:1], *own, *rest[1:]])}"
+    own = _options(arguments)
+    left = sorted(f"--{name.replace('_', '-')}" for name in _changing(arguments))
+    note = f"--args read as: epochcast {' '.join([*own_words[:1], *own, *own_words[1:]])}"
     note += f"; not counted: {', '.join(left)}" if left else ""
-    return [*rest[:1], *own, *rest[1:]], note
+    return [*own_words[:1], *own, *own_words[1:]], note
 
 
-def _options(given: Any) -> list[str]:
-    known = given.model in zoo_names() and find_spec("timm") is None
-    gpus, parts = given.nproc_per_node or 1, given.grad_accum_steps
-    half = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}.get(given.amp_dtype or "float16")
+def _options(arguments: Any) -> list[str]:
+    in_zoo = arguments.model in zoo_names() and find_spec("timm") is None
+    gpus, parts = arguments.nproc_per_node or 1, arguments.grad_accum_steps
+    half = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}.get(arguments.amp_dtype or "float16")
     if half is None:
-        raise SchemaError(f"--args: --amp-dtype {given.amp_dtype!r} is none of float16, bfloat16.")
-    side = given.img_size or (given.input_size or [None])[-1]
+        raise SchemaError(f"--args: --amp-dtype {arguments.amp_dtype!r} is none of float16, bfloat16.")
+    side = arguments.img_size or (arguments.input_size or [None])[-1]
     pairs = {
-        "--batch-size": (given.batch_size or 128) * parts * gpus,
+        "--batch-size": (arguments.batch_size or 128) * parts * gpus,
         "--n-gpus": gpus if gpus > 1 else None,
         "--gradient-accumulation": parts if parts > 1 else None,
-        "--precision": half if given.amp or given.native_amp or given.apex_amp else None,
-        "--memory-format": "channels_last" if given.channels_last else None,
-        "--capture": "compile" if given.torchcompile else None,
-        "--optimizer": _OPTIMIZERS.get(given.opt or "sgd", given.opt),
+        "--precision": half if arguments.amp or arguments.native_amp or arguments.apex_amp else None,
+        "--memory-format": "channels_last" if arguments.channels_last else None,
+        "--capture": "compile" if arguments.torchcompile else None,
+        "--optimizer": _OPTIMIZERS.get(arguments.opt or "sgd", arguments.opt),
         "--image-size": side,
-        "--epochs": given.epochs,
-        "--workers": given.workers,
+        "--epochs": arguments.epochs,
+        "--workers": arguments.workers,
     }
     words = [str(word) for name, value in pairs.items() if value is not None for word in (name, value)]
-    words += ["--sync-batch-norm"] if given.sync_bn else []
-    return [given.model if known else f"timm:{given.model}", *words]
+    words += ["--sync-batch-norm"] if arguments.sync_bn else []
+    return [arguments.model if in_zoo else f"timm:{arguments.model}", *words]
 
 
-def _changing(given: Any) -> list[str]:
+def _changing(arguments: Any) -> list[str]:
     """Arguments that change what an iteration does, and that no option tells."""
     names = "model_ema clip_grad mixup cutmix cutmix_minmax aug_splits jsd_loss split_bn"
     names += " drop_path drop_block bce_loss grad_checkpointing torchscript"
-    return [name for name in names.split() if getattr(given, name)]
+    return [name for name in names.split() if getattr(arguments, name)]

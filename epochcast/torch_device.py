@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FirstBatch:
     """What the first batch shows of a training.
 
     `precision` and `float32_matmul_precision` are None where they are the framework's default, `capture` where it is
@@ -33,7 +33,7 @@ class Seen:
     float32_matmul_precision: str | None = None
 
     @classmethod
-    def of(cls, images: Any, **mode: Any) -> Seen:
+    def of(cls, images: Any, **mode: Any) -> FirstBatch:
         """Of a tensor or array of shape (batch_size, channels, height, width)."""
         batch_size, channels, height, width = (int(size) for size in images.shape)
         return cls(batch_size, channels, height, width, **mode)
@@ -70,7 +70,7 @@ def team_of(model: object) -> Team | None:
 def is_module(model: object) -> bool:
     """Whether it is a torch.nn.Module, found without importing torch."""
     return any(
-        each.__name__ == "Module" and each.__module__.startswith("torch.nn") for each in type(model).__mro__
+        base.__name__ == "Module" and base.__module__.startswith("torch.nn") for base in type(model).__mro__
     )
 
 
@@ -79,10 +79,10 @@ def images_in(batch: object) -> Any:
     if len(getattr(batch, "shape", ())) == 4:
         return batch
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
-    return next((found for part in parts if (found := images_in(part)) is not None), None)
+    return next((images for array in parts if (images := images_in(array)) is not None), None)
 
 
-def layers_of(module: torch.nn.Module, seen: Seen) -> LayerTable:
+def layers_of(module: torch.nn.Module, first_batch: FirstBatch) -> LayerTable:
     """The layer table of a module on images like those seen.
 
     A LightningModule is read without its trainer, which cannot be copied.
@@ -94,7 +94,7 @@ def layers_of(module: torch.nn.Module, seen: Seen) -> LayerTable:
     try:
         if trainer is not None:
             module.__dict__["_trainer"] = None
-        return from_torch(module, seen.height, in_channels=seen.channels)
+        return from_torch(module, first_batch.height, in_channels=first_batch.channels)
     finally:
         if trainer is not None:
             module.__dict__["_trainer"] = trainer
@@ -114,13 +114,13 @@ def _capture(module: torch.nn.Module) -> str:
     """``compile`` where the module is compiled as a whole, ``partly`` where parts of it are, else ``eager``."""
     import torch
 
-    def is_compiled(part: Any) -> bool:
-        return hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None
+    def is_compiled(module: Any) -> bool:
+        return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
-    whole, cnn = module, _unwrapped(module)
-    while whole is not cnn and not is_compiled(whole):
-        whole = whole.module
-    if torch.compiler.is_compiling() or is_compiled(whole):
+    wrapped, cnn = module, _unwrapped(module)
+    while wrapped is not cnn and not is_compiled(wrapped):
+        wrapped = wrapped.module
+    if torch.compiler.is_compiling() or is_compiled(wrapped):
         return "compile"
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return "graph"
@@ -171,10 +171,10 @@ class TorchDevice:
 
         if not self._is_cuda:
             return ()
-        found = gpu_reader(f"cuda:{self._device.index or 0}")().get("throttle_reasons", ())
-        return tuple(name for name in found if name in HARMFUL)
+        reasons = gpu_reader(f"cuda:{self._device.index or 0}")().get("throttle_reasons", ())
+        return tuple(name for name in reasons if name in HARMFUL)
 
-    def on_first_batch(self, module: torch.nn.Module, call: Callable[[Seen], None]) -> None:
+    def on_first_batch(self, module: torch.nn.Module, call: Callable[[FirstBatch], None]) -> None:
         """Call once with what the module's next forward pass on images shows."""
 
         def hook(_module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -185,11 +185,11 @@ class TorchDevice:
 
         handle = module.register_forward_pre_hook(hook, with_kwargs=True)
 
-    def _seen(self, images: Any, capture: str) -> Seen:
+    def _seen(self, images: Any, capture: str) -> FirstBatch:
         import torch
 
         last = images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
-        return Seen.of(
+        return FirstBatch.of(
             images,
             precision=self._precision(images),
             memory_format="channels_last" if last else "nchw",

@@ -21,8 +21,10 @@ def usage_message(error: Any, called: str) -> str:
     command = error.ctx.command_path if error.ctx is not None else f"epochcast {called}".rstrip()
     shows = f"`{command} --help`"
     if kind == "NoSuchOption":
-        known = [name for each in error.ctx.command.params if not each.hidden for name in each.opts]
-        return _unknown("option", error.option_name, filter(_is_option, known), shows)
+        names = [
+            name for parameter in error.ctx.command.params if not parameter.hidden for name in parameter.opts
+        ]
+        return _unknown("option", error.option_name, filter(_is_option, names), shows)
     if message.startswith("No such command"):
         return _unknown("command", _named_in(message), error.ctx.command.list_commands(error.ctx), shows)
     if kind == "MissingParameter":
@@ -39,15 +41,15 @@ def usage_message(error: Any, called: str) -> str:
     return f"{message.rstrip('.')}. {shows} shows what is right."
 
 
-def _unknown(what: str, name: str, known: Iterable[str], shows: str) -> str:
-    return f"no {what} is called {name!r}. Nearest: {nearest(name, known)}. {shows} shows all."
+def _unknown(noun: str, name: str, names: Iterable[str], shows: str) -> str:
+    return f"no {noun} is called {name!r}. Nearest: {nearest(name, names)}. {shows} shows all."
 
 
 def _wrong_value(error: Any, value: str, shows: str) -> str:
     shown, of = _shown(error.param), error.param.type
     if getattr(of, "choices", None):
-        known = [str(getattr(each, "value", each)) for each in of.choices]
-        return f"{shown} {value!r} is not known. Nearest: {nearest(value, known)}; known: {', '.join(known)}."
+        choices = [str(getattr(choice, "value", choice)) for choice in of.choices]
+        return f"{shown} {value!r} is not known. Nearest: {nearest(value, choices)}; known: {', '.join(choices)}."
     if not of.name.startswith(("int", "float")):
         return f"{shown} {value!r} {error.message.partition(' is ')[2].rstrip('.')}. {shows} shows what is right."
     number = "whole number" if of.name.startswith("int") else "number"
@@ -67,5 +69,5 @@ def _is_option(name: str) -> bool:
 
 def _named_in(message: str) -> str:
     """The word that a message quotes, or has in brackets."""
-    found = _WORD.search(message)
-    return (found[1] or found[2]) if found else message
+    quoted = _WORD.search(message)
+    return (quoted[1] or quoted[2]) if quoted else message

@@ -10,7 +10,7 @@ from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any, Unpack
 
 from epochcast.signatures import takes_options
-from epochcast.torch_device import Seen, Team, TorchDevice, images_in, is_module, layers_of, team_of
+from epochcast.torch_device import FirstBatch, Team, TorchDevice, images_in, is_module, layers_of, team_of
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.check import Speed, check
 from predictor.answers.notes import duration, number, percent, usd
@@ -84,17 +84,17 @@ class Watched:
     on: tuple["Elsewhere", ...] = ()
 
     def __str__(self) -> str:
-        said = f"epochcast: {number(self.iteration_time_ms)} ms an iteration on {self.gpu}"
+        text = f"epochcast: {number(self.iteration_time_ms)} ms an iteration on {self.gpu}"
         if self.predicted_ms is not None:
-            said += f", predicted {number(self.predicted_ms)} ({number(self.low_ms)}-{number(self.high_ms)})"
+            text += f", predicted {number(self.predicted_ms)} ({number(self.low_ms)}-{number(self.high_ms)})"
         elif self.not_predicted is not None:
-            said += f"; not predicted: {self.not_predicted.rstrip('.')}"
-        said += "".join(f"; {reason}" for reason in self.why)
-        said += "".join(f"; {each}" for each in self.on)
+            text += f"; not predicted: {self.not_predicted.rstrip('.')}"
+        text += "".join(f"; {reason}" for reason in self.why)
+        text += "".join(f"; {elsewhere}" for elsewhere in self.on)
         if self.left_s:
             cost = "" if self.left_usd is None else f" and {usd(self.left_usd)}"
-            said += f"; {duration(self.left_s)}{cost} left"
-        return f"{said}."
+            text += f"; {duration(self.left_s)}{cost} left"
+        return f"{text}."
 
 
 @takes_options(Question, answer="watch")
@@ -234,7 +234,7 @@ class Watch:
     tell: Callable[[str], None] = print
     clock: Callable[[], float] = time.perf_counter
     watched: Watched | None = None
-    seen: Seen | None = None
+    first_batch: FirstBatch | None = None
     _question: Question | None = None
     _device: TorchDevice | None = None
     _done: int = 0
@@ -260,10 +260,10 @@ class Watch:
     def starts(self, batch: object = None) -> None:
         """The loop has a batch; without a module, its first array of four dimensions is taken as the images."""
         self._was_idle = self._device is None or self._device.is_idle()
-        asked, self._asked_at = self._asked_at, None
-        self._waited_s = self.clock() - asked if self._was_idle and asked is not None else 0.0
-        if self.seen is None and self._device is None and (images := images_in(batch)) is not None:
-            self.seen = Seen.of(images)
+        asked_at, self._asked_at = self._asked_at, None
+        self._waited_s = self.clock() - asked_at if self._was_idle and asked_at is not None else 0.0
+        if self.first_batch is None and self._device is None and (images := images_in(batch)) is not None:
+            self.first_batch = FirstBatch.of(images)
 
     def ends(self) -> None:
         """An iteration is over."""
@@ -313,8 +313,8 @@ class Watch:
             self._keeps(row, Path(self.out))
         self._ended_at = None  # reporting is no part of an iteration
 
-    def _sees(self, seen: Seen) -> None:
-        self.seen = seen
+    def _sees(self, first_batch: FirstBatch) -> None:
+        self.first_batch = first_batch
 
     def _gpu(self) -> str | None:
         return self.gpu or (self._device.name() if self._device else None)
@@ -323,16 +323,16 @@ class Watch:
         """The prediction of what was seen, or why there is none."""
         if self.model is None:
             return None, "no model is given"
-        if self.seen is None:
+        if self.first_batch is None:
             return None, "no batch of images was seen: the model was given none of four dimensions"
-        if self.seen.height != self.seen.width:
+        if self.first_batch.height != self.first_batch.width:
             return (
                 None,
-                f"images are {self.seen.height} x {self.seen.width}, and only square ones are predicted",
+                f"images are {self.first_batch.height} x {self.first_batch.width}, and only square ones are predicted",
             )
         if (gpu := self._gpu()) is None:
             return None, "no gpu is given"
-        ran = self._ran(self.seen)
+        ran = self._ran(self.first_batch)
         if ran.get("capture") == "partly":
             return None, "parts of the model are compiled; eager CNNs and wholly compiled ones are predicted"
         team = team_of(self.model) or Team(ran.get("n_gpus", 1))
@@ -341,8 +341,8 @@ class Watch:
         if team.n_processes > 1 and ran["n_gpus"] != team.n_gpus:
             return None, f"n_gpus {ran['n_gpus']} is given, and {team.n_gpus} processes train together"
         try:
-            images = self.seen.batch_size * team.n_processes
-            self._question = Question.of(self._table(self.seen), gpu, images, ran)
+            images = self.first_batch.batch_size * team.n_processes
+            self._question = Question.of(self._table(self.first_batch), gpu, images, ran)
             return answer(self._question).rows()[0], None
         except EpochcastError as error:
             return None, str(error)
@@ -351,9 +351,9 @@ class Watch:
         self, gpu: str, time_ms: float, waiting: float, row: PredictionRow | None, why_not: str | None
     ) -> Elsewhere:
         """The iteration on another GPU, anchored on the measured one."""
-        ran = {} if self.seen is None else self._ran(self.seen)
+        ran = {} if self.first_batch is None else self._ran(self.first_batch)
         n_gpus = ran.get("n_gpus", 1)
-        if row is None or self.seen is None:
+        if row is None or self.first_batch is None:
             why = f"{why_not}; ask epochcast.predict, which needs no run"
         elif n_gpus > 1:
             why = f"{n_gpus} GPUs train together, and a run of one GPU is carried over; watch one"
@@ -363,36 +363,40 @@ class Watch:
             run = {"gpu": row.gpu, "batch_size": row.batch_size, "iteration_time_ms": time_ms}
             ran["anchors"] = [*(ran.get("anchors") or ()), run]
             try:
-                asked = Question.of(self._table(self.seen), gpu, row.batch_size, ran)
-                there = answer(asked).rows()[0]
+                question = Question.of(self._table(self.first_batch), gpu, row.batch_size, ran)
+                forecast = answer(question).rows()[0]
                 return Elsewhere(
-                    there.gpu, there.iteration_time_ms, there.low_ms, there.high_ms, there.method
+                    forecast.gpu,
+                    forecast.iteration_time_ms,
+                    forecast.low_ms,
+                    forecast.high_ms,
+                    forecast.method,
                 )
             except EpochcastError as error:
                 why = str(error)
         return Elsewhere(gpu, why_not=why)
 
-    def _ran(self, seen: Seen) -> dict[str, Any]:
+    def _ran(self, first_batch: FirstBatch) -> dict[str, Any]:
         """Options of the question: as given, else as seen; what is not known is left out."""
         team = team_of(self.model)
         of_batch = {
-            "precision": seen.precision,
-            "float32_matmul_precision": seen.float32_matmul_precision,
-            "memory_format": seen.memory_format,
-            "autotune": seen.autotune,
-            "image_size": seen.height,
-            "capture": seen.capture,
+            "precision": first_batch.precision,
+            "float32_matmul_precision": first_batch.float32_matmul_precision,
+            "memory_format": first_batch.memory_format,
+            "autotune": first_batch.autotune,
+            "image_size": first_batch.height,
+            "capture": first_batch.capture,
             "n_gpus": team and team.n_gpus,
             "nodes": team and team.nodes,
         }
         return {name: value for name, value in of_batch.items() if value is not None} | dict(self.options)
 
-    def _table(self, seen: Seen) -> object:
+    def _table(self, first_batch: FirstBatch) -> object:
         """The layers of a module, with the channels that its images have; other models as they are."""
         if self._device is None:
             return self.model
         module: Any = self.model
-        return layers_of(module, seen)
+        return layers_of(module, first_batch)
 
     def _left_s(self, time_ms: float) -> float | None:
         """Seconds until all epochs are over; None if their number is not known, or more were run."""
@@ -426,9 +430,9 @@ class Watch:
         gpu = self._gpu()
         if self.usd_per_hour is not None or gpu is None:
             return self.usd_per_hour
-        asked = Question.of(None, None, None, dict(self.options))
-        offer = cheapest_offers(ResolvedQuestion.of(asked).prices, asked.spot).get(self._canonical(gpu))
-        return None if offer is None else hourly_usd(offer, asked.spot)
+        question = Question.of(None, None, None, dict(self.options))
+        offer = cheapest_offers(ResolvedQuestion.of(question).prices, question.spot).get(self._canonical(gpu))
+        return None if offer is None else hourly_usd(offer, question.spot)
 
     @staticmethod
     def _canonical(gpu: str) -> str:
@@ -448,17 +452,17 @@ class Watch:
         new = check_measurements(pd.DataFrame([self._measurement(row)]), "the watched training")
         tables = [read_measurements(out), new] if out.exists() else [new]
         table = pd.concat([table.dropna(axis="columns", how="all") for table in tables], ignore_index=True)
-        place = [name for name in (*_ANSWERED, *_RAN) if name in table]
-        write_measurements(table.drop_duplicates(place, keep="last"), out)
+        key = [name for name in (*_ANSWERED, *_RAN) if name in table]
+        write_measurements(table.drop_duplicates(key, keep="last"), out)
 
     def _measurement(self, row: PredictionRow) -> dict[str, Any]:
         """A row of the measurement table; what is not known is left out."""
         from proxy_cnns.device import host_name
 
-        times_ms = [1000.0 * each for each in self._times_s]
-        ran = {} if self.seen is None else self._ran(self.seen)
+        times_ms = [1000.0 * time_s for time_s in self._times_s]
+        ran = {} if self.first_batch is None else self._ran(self.first_batch)
         low, _, high = quantiles(times_ms, n=4) if len(times_ms) > 1 else (times_ms[0],) * 3
-        found = {
+        measurement = {
             "source": WATCHED,
             **{name: getattr(row, name) for name in _ANSWERED},
             **{name: ran.get(name) for name in (*_RAN, "sync_batch_norm")},
@@ -474,7 +478,7 @@ class Watch:
             "n_repeats": len(times_ms),
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in measurement.items() if value is not None}
 
     def _host_cnn_ms(self, row: PredictionRow, time_ms: float) -> float | None:
         """Enqueue time of the reference CNN that the iteration tells; None where the GPU may decide it, or slows it.
@@ -488,14 +492,14 @@ class Watch:
         on_gpu = self._device is None or not is_cpu(self._device.name())
         if self._question is None or not (decides and on_gpu) or (self._device and self._device.slowed_by()):
             return None
-        asked = ResolvedQuestion.of(self._question)
-        [(_, mode)] = asked.devices
-        return host_cnn_ms(asked.tables[0], mode, time_ms, row.gpu_time_ms or 0.0)
+        resolved = ResolvedQuestion.of(self._question)
+        [(_, mode)] = resolved.devices
+        return host_cnn_ms(resolved.tables[0], mode, time_ms, row.gpu_time_ms or 0.0)
 
 
-def length_of(what: object) -> int | None:
+def length_of(value: object) -> int | None:
     """Its length; None where it has none."""
     try:
-        return len(what)  # type: ignore[arg-type]
+        return len(value)  # type: ignore[arg-type]
     except TypeError:
         return None

@@ -8,6 +8,6 @@ import pytest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs PyTorch where there is none."""
     if find_spec("torch") is None:
-        for item in items:
-            if item.path.name == "05-your-own-cnn.ipynb":
-                item.add_marker(pytest.mark.skip(reason="PyTorch is not installed here"))
+        for test in items:
+            if test.path.name == "05-your-own-cnn.ipynb":
+                test.add_marker(pytest.mark.skip(reason="PyTorch is not installed here"))

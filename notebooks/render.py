@@ -22,8 +22,8 @@ _NEVER = 300  # seconds that no cell takes
 
 def digest(notebook: Any) -> str:
     """SHA-256 of what a notebook's cells say, whatever was run."""
-    said = [f"{cell.cell_type}\x1f{cell.source}" for cell in notebook.cells]
-    return hashlib.sha256("\x1e".join(said).encode()).hexdigest()
+    cells = [f"{cell.cell_type}\x1f{cell.source}" for cell in notebook.cells]
+    return hashlib.sha256("\x1e".join(cells).encode()).hexdigest()
 
 
 def render(path: Path, folder: Path = RENDERED) -> Path:
@@ -51,7 +51,7 @@ def page(notebook: Any, path: Path, folder: Path) -> str:
             parts.append(f"```python\n{cell.source}\n```")
             picture = folder / f"{path.stem}-{cell.id}.png"
             parts += [_shown(output, picture) for output in _joined(cell.outputs)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(section for section in parts if section) + "\n"
 
 
 def _joined(outputs: list[Any]) -> list[Any]:

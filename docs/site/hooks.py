@@ -85,11 +85,11 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     name = page.file.src_uri
     source = _SOURCES.get(name, f"docs/{name}")
 
-    def lead(found: re.Match[str]) -> str:
-        there = _page_of(normpath(join(dirname(source), found["path"])))
-        if there is None or files.get_file_from_path(there) is None:
-            return found["name"] if found["path"].startswith("../") or name in _SOURCES else found[0]
-        return f"[{found['name']}]({relpath(there, dirname(name) or '.')}{found['anchor'] or ''})"
+    def lead(link: re.Match[str]) -> str:
+        target = _page_of(normpath(join(dirname(source), link["path"])))
+        if target is None or files.get_file_from_path(target) is None:
+            return link["name"] if link["path"].startswith("../") or name in _SOURCES else link[0]
+        return f"[{link['name']}]({relpath(target, dirname(name) or '.')}{link['anchor'] or ''})"
 
     return _LINK.sub(lead, markdown)
 

@@ -32,8 +32,9 @@ def _route(title: str, route: Mapping[str, Any]) -> Iterator[str]:
     yield f"**{route['summary']}.** {_prose(route.get('description'))}\n"
     if parameters := route.get("parameters"):
         yield "| parameter | type | |\n|---|---|---|"
-        for each in parameters:
-            yield f"| `{each['name']}` | {_type(each['schema'])} | {_cell(each.get('description', ''))} |"
+        for parameter in parameters:
+            about = _cell(parameter.get("description", ""))
+            yield f"| `{parameter['name']}` | {_type(parameter['schema'])} | {about} |"
         yield ""
     for kind, content in route.get("requestBody", {}).get("content", {}).items():
         yield f"Takes `{kind}`: {_type(content.get('schema', {}))}.\n"
@@ -61,9 +62,9 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     if fields := schema.get("properties"):
         needed = schema.get("required", [])
         yield "| field | type | |\n|---|---|---|"
-        for field, each in fields.items():
+        for field, schema_of_field in fields.items():
             mark = " (needed)" if field in needed and "Question" in name else ""
-            yield f"| `{field}`{mark} | {_type(each)} | {_cell(_bounds(each))} |"
+            yield f"| `{field}`{mark} | {_type(schema_of_field)} | {_cell(_bounds(schema_of_field))} |"
         yield ""
 
 
@@ -71,13 +72,13 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     """What is said of a field: its description, its range, its default."""
     parts = [_prose(schema.get("description")).rstrip(".")]
     inner = [schema, *schema.get("anyOf", [])]
-    low = next((each["minimum"] for each in inner if "minimum" in each), None)
-    high = next((each["maximum"] for each in inner if "maximum" in each), None)
+    low = next((bounds["minimum"] for bounds in inner if "minimum" in bounds), None)
+    high = next((bounds["maximum"] for bounds in inner if "maximum" in bounds), None)
     if low is not None or high is not None:
         parts.append(f"{'' if low is None else low} to {'' if high is None else high}".strip())
     if schema.get("default") not in (None, [], ""):
         parts.append(f"by default {schema['default']}")
-    return "; ".join(part for part in parts if part)
+    return "; ".join(bound for bound in parts if bound)
 
 
 def _type(schema: Mapping[str, Any]) -> str:
@@ -86,7 +87,7 @@ def _type(schema: Mapping[str, Any]) -> str:
         name = schema["$ref"].rsplit("/", 1)[-1]
         return f"[{name}](#{_anchor(name)})"
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_type(each) for each in schema["anyOf"]))
+        return " or ".join(dict.fromkeys(_type(alternative) for alternative in schema["anyOf"]))
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if "const" in schema:

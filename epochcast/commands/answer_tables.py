@@ -36,10 +36,10 @@ def write_answer(records: Sequence[Record], out: Path | None) -> bool:
     return False
 
 
-def title(cnn: str, image_size: int, asked: Sequence[object]) -> str:
+def title(cnn: str, image_size: int, cnns: Sequence[object]) -> str:
     """A CNN of those `asked` and the sides of its images."""
-    known = (resolve_cnn(each) if is_layer_csv(each) else each for each in asked)
-    table = next((each for each in known if isinstance(each, LayerTable) and each.cnn == cnn), None)
+    tables = (resolve_cnn(cnn_) if is_layer_csv(cnn_) else cnn_ for cnn_ in cnns)
+    table = next((table for table in tables if isinstance(table, LayerTable) and table.cnn == cnn), None)
     return f"{cnn}, {f'{image_size} x {image_size} px' if table is None else table.image_in_words}"
 
 

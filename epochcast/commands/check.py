@@ -38,12 +38,12 @@ def check_command(
         raise SchemaError(
             f"--format {output.value} is a table's, and this is no table. Pass json, or leave it out."
         )
-    found = check_speed(
+    checkup = check_speed(
         o.cnn_or_layers(cnn, options), gpu, batch_size or None, log=log, epochs=epochs, **options
     )
     if output is Format.json:
-        about = asdict(found)
-        print_records(about.pop("causes"), output, (), sentence=found.sentence, **about)
+        about = asdict(checkup)
+        print_records(about.pop("causes"), output, (), sentence=checkup.sentence, **about)
         return
-    print_notes([found.sentence], style="bold")
-    print_notes(found.lines())
+    print_notes([checkup.sentence], style="bold")
+    print_notes(checkup.lines())

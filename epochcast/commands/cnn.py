@@ -71,8 +71,8 @@ def _work(layer: "Layer", batch_size: int) -> dict[str, Any]:
 
     return {
         "forward_flops": layer_flops(layer, "forward", batch_size),
-        "training_flops": sum(layer_flops(layer, each, batch_size) for each in PASSES),
-        "training_bytes": sum(layer_bytes(layer, each, batch_size) for each in PASSES),
+        "training_flops": sum(layer_flops(layer, pass_, batch_size) for pass_ in PASSES),
+        "training_bytes": sum(layer_bytes(layer, pass_, batch_size) for pass_ in PASSES),
         "forward_arithmetic_intensity": arithmetic_intensity(layer, "forward", batch_size),
     }
 
@@ -98,10 +98,10 @@ def _beside_trained_whole(table: "LayerTable", flops: float) -> list[str]:
     """What frozen parts save, and recomputed and repeated ones cost."""
     from predictor.operators.work import cnn_flops
 
-    whole = table.trained_whole()
-    if whole is table:
+    trained = table.trained_whole()
+    if trained is table:
         return []
-    usual = cnn_flops(whole, 1)
+    usual = cnn_flops(trained, 1)
     return [
         f"Trained whole, with every layer once, an image takes {number(usual / 1e9)} GFLOP: frozen, recomputed and "
         f"repeated parts make it {number(flops / usual)} x."
@@ -146,18 +146,18 @@ def _passes(record: Record) -> str:
 
 
 def _shape(record: Record, side: str) -> str:
-    sizes = [record[f"{side}_{what}"] for what in ("channels", "height", "width")]
+    sizes = [record[f"{side}_{axis}"] for axis in ("channels", "height", "width")]
     if None in sizes:
         return ""
     shape = f"{sizes[0]}x{_sides(record, side)}"
     return shape if record["repeats"] == 1 else f"{record['repeats']} of {shape}"
 
 
-def _pair(record: Record, what: str) -> str:
-    return "" if record[f"{what}_height"] is None else _sides(record, what)
+def _pair(record: Record, field: str) -> str:
+    return "" if record[f"{field}_height"] is None else _sides(record, field)
 
 
-def _sides(record: Record, what: str) -> str:
+def _sides(record: Record, field: str) -> str:
     """Height and width; of a volume, whose height column holds its depth, too, all three sides."""
-    depth, height, width = (record[f"{what}_{part}"] for part in ("depth", "height", "width"))
+    depth, height, width = (record[f"{field}_{axis}"] for axis in ("depth", "height", "width"))
     return f"{depth}x{height // depth}x{width}" if depth else f"{height}x{width}"

@@ -57,21 +57,21 @@ def compare_command(
 
     plan = Plan(**{name: options.pop(name) for name in options_of(Plan) if name in options})
     question = Question(o.cnn_or_layers(cnn, options), gpu or None, batch_size or None, **options)
-    found = compare(question, plan)
+    comparison = compare(question, plan)
     if plot is not None:
         from epochcast.plots import cost_against_time
 
-        o.write_figure(cost_against_time(found.frame(), plan.budget_usd, plan.deadline_h), plot)
-    if write_answer(found.records(), out):
+        o.write_figure(cost_against_time(comparison.frame(), plan.budget_usd, plan.deadline_h), plot)
+    if write_answer(comparison.records(), out):
         return
-    _show(found, output, plan, question, verbose)
+    _show(comparison, output, plan, question, verbose)
 
 
-def _show(found: "Comparison", output: Format, plan: Plan, question: Question, verbose: bool) -> None:
-    records = found.records()
-    if print_answer(records, output, found.scope, verdict=found.verdict):
+def _show(comparison: "Comparison", output: Format, plan: Plan, question: Question, verbose: bool) -> None:
+    records = comparison.records()
+    if print_answer(records, output, comparison.scope, verdict=comparison.verdict):
         return
-    verdict = found.verdict
+    verdict = comparison.verdict
     changes = " ".join(note.text for note in verdict.hints if note.priority is Priority.CHANGE)
     print_notes(filter(None, (verdict.sentence, changes)), style="bold")
     print()
@@ -81,14 +81,14 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     print_table(shown, columns, strong=lambda r: bool(r["pareto"]))
     if len(shown) < len(records):
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
-    others = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
+    hints = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
     uncounted = NOT_COUNTED if question.spot and plan.interruptions_per_day is None else ""
     notes = [
-        *others,
+        *hints,
         *comparison_notes(shown, question),
         *reasons,
         *notes_of(Priority.DETAIL, uncounted),
-        *notes_of(Priority.VERBOSE, found.scope, f"{price_dates(records).capitalize()}."),
+        *notes_of(Priority.VERBOSE, comparison.scope, f"{price_dates(records).capitalize()}."),
     ]
     print_notes_below(shown, _training(records, plan, question), notes, verbose)
 

@@ -61,16 +61,16 @@ def diff_command(
         questions = [
             Question.of(o.cnn_or_layers(cnn, options), gpu, batch_size or None, options) for cnn in cnns
         ]
-    found = diff(*questions)
+    changes = diff(*questions)
     if output is Format.json:
-        print_records([asdict(each) | {"sentence": each.sentence} for each in found], Format.json, ())
+        print_records([asdict(change) | {"sentence": change.sentence} for change in changes], Format.json, ())
     elif markdown:
-        print(_markdown(found))
+        print(_markdown(changes))
     else:
-        _show(found)
-    worse = [each for each in found if limit is not None and _is_worse(each, limit)]
+        _show(changes)
+    worse = [change for change in changes if limit is not None and _is_worse(change, limit)]
     if worse:
-        typer.echo(f"Over {fail_over}: {', '.join(sorted({each.gpu for each in worse}))}.", err=True)
+        typer.echo(f"Over {fail_over}: {', '.join(sorted({change.gpu for change in worse}))}.", err=True)
         raise typer.Exit(1)
 
 
@@ -93,8 +93,8 @@ def _of_revisions(revisions: str, cnn: str, folder: Path) -> tuple[str, str]:
     """Layer tables of a CNN in two revisions, each made by a process of its own in a checkout of that revision."""
     names = revisions.split(_BETWEEN)
     tables = []
-    for place, name in enumerate(names if len(names) == 2 else ()):
-        checkout, table = folder / str(place), folder / f"{place}.csv"
+    for position, name in enumerate(names if len(names) == 2 else ()):
+        checkout, table = folder / str(position), folder / f"{position}.csv"
         checkout.mkdir()
         archive = _run(["git", "archive", "--format=tar", name or "HEAD"], Path.cwd())
         _run(["tar", "-x", "-C", str(checkout)], Path.cwd(), archive)
@@ -106,9 +106,9 @@ def _of_revisions(revisions: str, cnn: str, folder: Path) -> tuple[str, str]:
     return tables[0], tables[1]
 
 
-def _run(command: Sequence[str], folder: Path, given: bytes | None = None) -> bytes:
+def _run(command: Sequence[str], folder: Path, stdin: bytes | None = None) -> bytes:
     """What a program prints; SchemaError with its words where it fails."""
-    done = subprocess.run(command, cwd=folder, input=given, capture_output=True, check=False)  # noqa: S603
+    done = subprocess.run(command, cwd=folder, input=stdin, capture_output=True, check=False)  # noqa: S603
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().removeprefix("Error: ")
         raise SchemaError(f"{' '.join(command[-5:])}: {words or f'exit code {done.returncode}'}")
@@ -123,9 +123,9 @@ _LAYERS = (
 )
 
 
-def _show(found: Sequence[Difference]) -> None:
-    for place, change in enumerate(found):
-        if place:
+def _show(changes: Sequence[Difference]) -> None:
+    for position, change in enumerate(changes):
+        if position:
             print()
         print_notes([change.sentence], style="bold")
         if change.layers:
@@ -134,23 +134,22 @@ def _show(found: Sequence[Difference]) -> None:
 
 def _parts(change: Difference) -> list[LayerChange]:
     """The layers that move most, and the rest."""
-    shown, others = change.layers[:_MOST_LAYERS], change.layers[_MOST_LAYERS:]
-    return [*shown, LayerChange.rest([*others, change.rest])]
+    shown, hidden = change.layers[:_MOST_LAYERS], change.layers[_MOST_LAYERS:]
+    return [*shown, LayerChange.rest([*hidden, change.rest])]
 
 
-def _markdown(found: Sequence[Difference]) -> str:
+def _markdown(changes: Sequence[Difference]) -> str:
     """A comment for a pull request."""
     lines = ["| GPU | batch | time | ms | GiB |", "|---|---|---|---|---|"]
-    for each in found:
-        change = (
-            f"{100 * (each.ratio - 1):+.1f} % ({100 * (each.low - 1):+.1f} to {100 * (each.high - 1):+.1f})"
-        )
-        times = f"{number(each.before.iteration_time_ms)} -> {number(each.after.iteration_time_ms)}"
-        memory = f"{each.before.peak_memory_gib:.2f} -> {each.after.peak_memory_gib:.2f}"
-        lines.append(f"| {each.gpu} | {each.batch_size:,} | {change} | {times} | {memory} |")
-    if found[0].layers:
-        lines += ["", f"On {found[0].gpu}:", "", "| layer | before | after | ms |", "|---|---|---|---|"]
-        lines += [_markdown_row(layer) for layer in _parts(found[0])]
+    for change in changes:
+        percents = [100 * (ratio - 1) for ratio in (change.ratio, change.low, change.high)]
+        ratio_in_words = "{:+.1f} % ({:+.1f} to {:+.1f})".format(*percents)
+        times = f"{number(change.before.iteration_time_ms)} -> {number(change.after.iteration_time_ms)}"
+        memory = f"{change.before.peak_memory_gib:.2f} -> {change.after.peak_memory_gib:.2f}"
+        lines.append(f"| {change.gpu} | {change.batch_size:,} | {ratio_in_words} | {times} | {memory} |")
+    if changes[0].layers:
+        lines += ["", f"On {changes[0].gpu}:", "", "| layer | before | after | ms |", "|---|---|---|---|"]
+        lines += [_markdown_row(layer) for layer in _parts(changes[0])]
     return "\n".join(lines)
 
 

@@ -54,7 +54,7 @@ def evaluate_command(
     from predictor.evaluation.report import scenario_text, write_report
     from predictor.evaluation.scenarios import SCALINGS
 
-    scenarios = [*(scenario or ()), *(SCALINGS[each] for each in scaling or ())]
+    scenarios = [*(scenario or ()), *(SCALINGS[word] for word in scaling or ())]
     result = evaluation(measurements or None, published, scenarios or None, predictor or None, seed, jobs)
     if output is Format.table:
         typer.echo("\n\n".join(scenario_text(result, name) for name in result.scenarios()))

@@ -91,22 +91,22 @@ def explain_command(
         return
     from predictor.answers.explain import is_measurement_table
 
-    of_table = any(is_measurement_table(each) for each in what)  # then CNNs are names in it
+    of_table = any(is_measurement_table(subject_) for subject_ in what)  # then CNNs are names in it
     subject = what if of_table else o.cnns_or_layers(what, options)
-    found, scope = explanations(subject, gpu, batch_size or None, options)
-    _print(found, () if of_table else subject, output, scope, verbose)
+    explained, scope = explanations(subject, gpu, batch_size or None, options)
+    _print(explained, () if of_table else subject, output, scope, verbose)
 
 
 def _show_ways(
-    what: list[str], gpu: object, batch_size: object, options: dict[str, Any], output: Format
+    cnns: list[str], gpu: object, batch_size: object, options: dict[str, Any], output: Format
 ) -> None:
     from predictor.answers.parallel import parallel_ways
     from predictor.errors import SchemaError
 
     if gpu is None:
         raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200 --parallel 4")
-    question = Question.of(o.cnns_or_layers(what, options), gpu, batch_size or _USUAL_SHARED, options)
-    records: list[Record] = [asdict(way) for way in parallel_ways(question)]
+    question = Question.of(o.cnns_or_layers(cnns, options), gpu, batch_size or _USUAL_SHARED, options)
+    records: list[Record] = [asdict(split) for split in parallel_ways(question)]
     if output is not Format.table:
         print_records(records, output, records[0])
         return
@@ -127,25 +127,25 @@ def _show_ways(
 
 
 def _print(
-    found: "Sequence[Explanation]", cnns: Sequence[object], output: Format, scope: str, verbose: bool
+    explained: "Sequence[Explanation]", cnns: Sequence[object], output: Format, scope: str, verbose: bool
 ) -> None:
     from predictor.answers.explain import explanation_rows, row_columns
 
     if output is Format.table:
-        _show_all(found, cnns, scope, verbose)
+        _show_all(explained, cnns, scope, verbose)
     elif output is Format.json:
-        print_records([asdict(each) for each in found], output, (), covers=scope)
+        print_records([asdict(explanation) for explanation in explained], output, (), covers=scope)
     else:
-        rows = [row for each in found for row in explanation_rows(each)]
-        print_records(rows, output, row_columns(found))
+        rows = [row for explanation in explained for row in explanation_rows(explanation)]
+        print_records(rows, output, row_columns(explained))
 
 
-def _show_all(found: "Sequence[Explanation]", cnns: Sequence[object], scope: str, verbose: bool) -> None:
+def _show_all(explained: "Sequence[Explanation]", cnns: Sequence[object], scope: str, verbose: bool) -> None:
     """Print each explanation, then what the words mean and, if `verbose`, what the answer covers."""
-    for explanation in found:
+    for explanation in explained:
         _show(explanation, cnns, verbose)
         print()
-    bounds = dict.fromkeys(name for explanation in found for name in explanation.bound)
+    bounds = dict.fromkeys(name for explanation in explained for name in explanation.bound)
     print_notes(
         [*(f"bound {name}: {_BOUNDS[name]}." for name in bounds), scope if verbose else "More: --verbose"]
     )
@@ -155,7 +155,7 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool) -> 
     about = [_arithmetic(explanation), explanation.memory_format, explanation.capture]
     about += ["autotune"] * explanation.autotune
     subject = title(explanation.cnn, explanation.image_size, cnns)
-    rows = (*explanation.extrapolates, *(other.extrapolates for other in explanation.other_modes))
+    rows = (*explanation.extrapolates, *(mode.extrapolates for mode in explanation.other_modes))
     reasons = list(chain.from_iterable(rows))
     letters, meanings = legend(reasons)
     shown = letters if verbose else None
@@ -191,12 +191,12 @@ def _columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -
     """Columns over the places of its batch sizes; classes and passes in percent of the GPU's time."""
     total = [sum(ms) for ms in zip(*explanation.classes.values(), strict=True)]
 
-    def percent(*some: Sequence[float]) -> Callable[[int], str]:
-        return lambda i: f"{100 * sum(ms[i] for ms in some) / total[i]:.0f}"
+    def percent(*times_ms: Sequence[float]) -> Callable[[int], str]:
+        return lambda i: f"{100 * sum(ms[i] for ms in times_ms) / total[i]:.0f}"
 
     shares = [
-        Column(f"{name} %", percent(ms), rank=0 if place < _ALWAYS_SHOWN else _RANK_OF_CLASS + place)
-        for place, (name, ms) in enumerate(explanation.classes.items())
+        Column(f"{name} %", percent(ms), rank=0 if order < _ALWAYS_SHOWN else _RANK_OF_CLASS + order)
+        for order, (name, ms) in enumerate(explanation.classes.items())
         if not explanation.terms
     ]
     passes = [
@@ -235,8 +235,8 @@ def _arithmetic(mode: "Explanation | OtherMode") -> str:
 def _mode_columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -> list[Column]:
     sizes = explanation.batch_sizes
     modes = explanation.other_modes
-    known = [i for i in range(len(sizes)) if any(math.isfinite(other.factor[i]) for other in modes)]
-    shown = [known[i] for i in _spread(len(known), _MOST_FACTORS)]
+    predicted = [i for i in range(len(sizes)) if any(math.isfinite(mode.factor[i]) for mode in modes)]
+    shown = [predicted[i] for i in _spread(len(predicted), _MOST_FACTORS)]
     return [
         Column("mode", lambda mode: f"{_arithmetic(mode)}, {mode.memory_format}", left=True),
         *(Column(f"at {sizes[i]}", lambda mode, i=i: _factor(mode.factor[i])) for i in shown),  # type: ignore[misc]
@@ -320,12 +320,12 @@ def _kernel_changes(switches: "Sequence[Switch]") -> list[str]:
     for (small, large), group in groupby(
         named, key=lambda switch: (switch.from_batch_size, switch.to_batch_size)
     ):
-        some = list(group)
+        changes = list(group)
         most = min(
-            some, key=lambda switch: SequenceMatcher(None, switch.before or "", switch.after or "").ratio()
+            changes, key=lambda switch: SequenceMatcher(None, switch.before or "", switch.after or "").ratio()
         )
         notes.append(
-            f"Between batch {small} and {large}, {len(some)} convolution passes change their kernel, such as "
+            f"Between batch {small} and {large}, {len(changes)} convolution passes change their kernel, such as "
             f"{most.layer} {most.part}: {_short(most.before)} -> {_short(most.after)}."
         )
     return notes

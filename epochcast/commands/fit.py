@@ -62,14 +62,14 @@ def fit_command(
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:
         columns = [Column("field", lambda r: r["field"], left=True), Column("value", _text, left=True)]
-        known = [
+        lines = [
             line
             for line in card
             if line["field"] not in ("provenance", "accuracy")
             and _text(line) not in ("", "None")
             and (line["field"], line["value"]) != ("single_layers", 0)
         ]
-        print_table(known, columns)
+        print_table(lines, columns)
         if names := model.layers.modes():
             typer.echo(f"Operator libraries in {out.with_name(f'{out.stem}_operators')}: {', '.join(names)}.")
         if fitted := model.named_methods().fitted:
@@ -81,5 +81,5 @@ def fit_command(
 def _text(line: Record) -> str:
     value = line["value"]
     if isinstance(value, dict):
-        return ", ".join(f"{key} {each}" for key, each in value.items())
+        return ", ".join(f"{key} {entry}" for key, entry in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -42,7 +42,7 @@ def fit_memory_command(
     """Find the cheapest way to train a CNN in the memory of a GPU, and the best without each concession."""
     if output is Format.csv or (code and output is Format.json):
         raise SchemaError(f"--format {output.value} does not go here. Pass --json or --code, or neither.")
-    found = fit_memory(
+    plans = fit_memory(
         o.cnn_or_layers(cnn, options),
         gpu or None,
         batch_size or None,
@@ -52,10 +52,10 @@ def fit_memory_command(
     )
     if output is Format.json:
         print_records(
-            [asdict(found.best)], output, (), sentence=found.sentence, without=asdict(found)["without"]
+            [asdict(plans.best)], output, (), sentence=plans.sentence, without=asdict(plans)["without"]
         )
     elif code:
-        print(found.best.code)
+        print(plans.best.code)
     else:
-        print_notes([found.sentence], style="bold")
-        print_notes(found.lines())
+        print_notes([plans.sentence], style="bold")
+        print_notes(plans.lines())

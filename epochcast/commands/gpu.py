@@ -72,5 +72,5 @@ def _columns() -> list[Column]:
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
-        return ", ".join(str(each) for each in value)
+        return ", ".join(str(entry) for entry in value)
     return "not given by the vendor" if value is None else str(value)

@@ -39,7 +39,7 @@ def host_command(
     measured = measure_host(framework or (), device)
     if out is not None:
         write_host(measured, out)
-    records = [asdict(each) for each in measured.times]
+    records = [asdict(host_time) for host_time in measured.times]
     if output is not Format.table:
         print_records(records, output, records[0], host=measured.host, gpu=measured.gpu)
         return
@@ -64,7 +64,7 @@ def _notes(measured: HostMeasurement, out: Path | None) -> list[str]:
         notes.append(f"In a replayed graph one follows the other after {measured.graph_kernel_us:.2f} us.")
     if measured.gpu is None:
         notes.append("There is no GPU: iterations on the CPU stand for enqueuing, which tells less of it.")
-    unsteady = max(each.spread or 0 for each in measured.times)
+    unsteady = max(host_time.spread or 0 for host_time in measured.times)
     if unsteady > _UNSTEADY:
         notes.append(
             f"This machine is unsteady: times of seconds apart lie up to {100 * unsteady:.0f} % from their mean, and "

@@ -33,11 +33,11 @@ def list_command(
     from predictor.catalogue.devices import find_gpu
     from predictor.catalogue.offers import load_offers
 
-    wanted = None if gpu is None else find_gpu(gpu).name
+    gpu_name = None if gpu is None else find_gpu(gpu).name
     chosen = [
         offer
         for offer in load_offers(offers)
-        if (historic or not offer.historic) and wanted in (None, offer.gpu)
+        if (historic or not offer.historic) and gpu_name in (None, offer.gpu)
     ]
     records = sorted(
         (asdict(offer) for offer in chosen), key=lambda r: (r["usd_per_hour"] is None, r["usd_per_hour"])
@@ -49,7 +49,7 @@ def list_command(
             records, _columns(), f"{counted(len(records), 'offer')}; US$ per hour of the whole instance"
         )
     else:
-        typer.echo(f"No offer of {wanted}. --historic shows old ones; --offers FILE reads your own.")
+        typer.echo(f"No offer of {gpu_name}. --historic shows old ones; --offers FILE reads your own.")
 
 
 @app.command("update")
@@ -65,13 +65,13 @@ def update_command(
     from predictor.catalogue.live_offers import SOURCE, updated_offers
     from predictor.catalogue.offers import write_offers
 
-    found = updated_offers(provider or ())
-    write_offers(found.offers, out)
-    live = Counter(offer.provider for offer in found.offers if offer.source_url == SOURCE)
-    kept = Counter(offer.provider for offer in found.offers if offer.source_url != SOURCE)
+    update = updated_offers(provider or ())
+    write_offers(update.offers, out)
+    live = Counter(offer.provider for offer in update.offers if offer.source_url == SOURCE)
+    kept = Counter(offer.provider for offer in update.offers if offer.source_url != SOURCE)
     typer.echo(f"Wrote {out}: {_counts(live)} read now" + (f"; {_counts(kept)} as shipped." if kept else "."))
-    if found.skipped:
-        typer.echo(f"Skipped {sum(found.skipped.values())}, not known here: {_counts(found.skipped)}.")
+    if update.skipped:
+        typer.echo(f"Skipped {sum(update.skipped.values())}, not known here: {_counts(update.skipped)}.")
     typer.echo(f"Use it: epochcast compare resnet50 --dataset imagenet --offers {out}")
 
 
@@ -101,12 +101,12 @@ def own_command(
     from predictor.catalogue.offers import Offer, load_offers, own_usd_per_hour, write_offers
     from predictor.errors import SchemaError
 
-    known = find_gpu(gpu)
-    if watts is None and known.tdp_w is None:
+    device = find_gpu(gpu)
+    if watts is None and device.tdp_w is None:
         raise SchemaError(
-            f"the power limit of {known.name} is not known. Pass --watts, what the machine draws."
+            f"the power limit of {device.name} is not known. Pass --watts, what the machine draws."
         )
-    draws = watts or (known.tdp_w or 0.0) * gpu_count / known.chips_per_card
+    draws = watts or (device.tdp_w or 0.0) * gpu_count / device.chips_per_card
     machine, electricity = own_usd_per_hour(paid, years, hours_per_week, draws, usd_per_kwh)
     hourly = round(machine + electricity, 3)
     typer.echo(
@@ -118,7 +118,7 @@ def own_command(
             f"Use it: --price {hourly:g}; --out offers.csv writes a price file to compare it with offers."
         )
         return
-    own = Offer("own", "machine", known.name, gpu_count, hourly, vcpus=vcpus, retrieved_on=date.today())
+    own = Offer("own", "machine", device.name, gpu_count, hourly, vcpus=vcpus, retrieved_on=date.today())
     write_offers((own, *load_offers()), out)
     typer.echo(f"Wrote {out}: your machine and the shipped offers. Pass --offers {out}.")
 

@@ -36,15 +36,15 @@ def complete_gpu() -> list[str]:
     return ["all", *(short_name(gpu.name).replace(" ", "-") for gpu in all_gpus())]
 
 
-def _complete(known: Option) -> Callable[[], list[str]] | None:
+def _complete(option: Option) -> Callable[[], list[str]] | None:
     """Completion of an option that takes a word of a list: its choices, or data sets."""
 
     def complete() -> list[str]:
         from predictor.catalogue.data_sets import training_sets
 
-        return list(known.choices or training_sets())
+        return list(option.choices or training_sets())
 
-    return complete if known.choices or known.name == "data_set" else None
+    return complete if option.choices or option.name == "data_set" else None
 
 
 def gpu_option(usual: str | None = None, more: str = "; repeat it") -> Any:
@@ -116,36 +116,43 @@ def with_options(
     It takes those that `answer` reads, a word of `predictor.answers.options.ANSWERS` or ``profile``; `usual` is what to
     show as the default of an option instead of what it declares.
     """
-    declared = {name: each for kind in kinds for name, each in options_of(kind, answer).items()}
+    declared = {name: option for kind in kinds for name, option in options_of(kind, answer).items()}
     shown = usual or {}
     derived = [
-        _parameter(each, each.name, shown.get(name, ""))
-        for name, each in declared.items()
-        if each.kind != "anchors"
+        _parameter(option, option.name, shown.get(name, ""))
+        for name, option in declared.items()
+        if option.kind != "anchors"
     ]
     if "anchors" in declared:
         derived += [
-            _parameter(each, _ANCHOR + name)
-            for name, each in ANCHOR_FIELDS.items()
+            _parameter(option, _ANCHOR + name)
+            for name, option in ANCHOR_FIELDS.items()
             if name != "image_size"  # the command line measures no other size
         ]
     # Options of a whole training are taken only to say which command reads them.
     elsewhere = {} if Plan in kinds else options_of(Plan)
-    derived += [_parameter(each, each.name, hidden=True) for each in elsewhere.values()]
+    derived += [_parameter(option, option.name, hidden=True) for option in elsewhere.values()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [each for each in inspect.signature(command).parameters.values() if each.name != "options"]
-        names = {each.name for each in own}
-        added = [each for each in derived if each.name not in names]
+        own = [
+            parameter
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.name != "options"
+        ]
+        names = {parameter.name for parameter in own}
+        added = [parameter for parameter in derived if parameter.name not in names]
 
         @functools.wraps(command)
         def call(**values: Any) -> None:
-            given = {each.name: values.pop(each.name) for each in added}
-            for each in added:
-                if isinstance(given[each.name], str) and not given[each.name].strip():  # such as "$UNSET"
-                    flag = each.annotation.__metadata__[0].default  # as typer keeps the first of its names
+            typed = {parameter.name: values.pop(parameter.name) for parameter in added}
+            for parameter in added:
+                text = typed[parameter.name]
+                if isinstance(text, str) and not text.strip():  # such as "$UNSET"
+                    flag = parameter.annotation.__metadata__[
+                        0
+                    ].default  # as typer keeps the first of its names
                     raise SchemaError(f"{flag} is empty. Pass a value, or leave it out.")
-            options = _given(given)
+            options = _typed_options(typed)
             with named_by_flags():
                 check_names(options.keys() & elsewhere.keys(), declared)
                 for (
@@ -155,10 +162,7 @@ def with_options(
                     declared[name].checked(value)
                 command(**values, options=options)
 
-        signature = inspect.Signature([*own, *added])
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
-        return call
+        return _with_parameters(call, [*own, *added])
 
     return decorate
 
@@ -175,30 +179,35 @@ def with_json(command: Callable[..., None]) -> Callable[..., None]:
         command(**values | ({"output": Format.json} if as_json else {}))
 
     own = list(inspect.signature(command).parameters.values())
-    at = next(i for i, each in enumerate(own) if each.name == "output") + 1
-    given = inspect.Parameter("as_json", own[at - 1].kind, default=False, annotation=_JSON)
-    signature = inspect.Signature([*own[:at], given, *own[at:]])
-    call.__signature__ = signature  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
-    return call
+    at = next(i for i, parameter in enumerate(own) if parameter.name == "output") + 1
+    flag = inspect.Parameter("as_json", own[at - 1].kind, default=False, annotation=_JSON)
+    return _with_parameters(call, [*own[:at], flag, *own[at:]])
 
 
-def _parameter(known: Option, name: str, shown: str = "", hidden: bool = False) -> inspect.Parameter:
-    panel = known.panel or None
-    if known.kind == "flag":
-        about = typer.Option(*known.flags, help=known.help, rich_help_panel=panel, hidden=hidden)
+def _with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """The function with the signature that typer makes options of."""
+    call.__signature__ = inspect.Signature(parameters)
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command: Callable[..., None] = call
+    return command
+
+
+def _parameter(option: Option, name: str, shown: str = "", hidden: bool = False) -> inspect.Parameter:
+    panel = option.panel or None
+    if option.kind == "flag":
+        about = typer.Option(*option.flags, help=option.help, rich_help_panel=panel, hidden=hidden)
         return _keyword(name, Annotated[bool, about], False)
-    default = known.usual or ("" if known.default in (None, 0) else str(known.default))
+    default = option.usual or ("" if option.default in (None, 0) else str(option.default))
     about = typer.Option(
-        *known.flags,
-        help=known.help,
-        metavar=KINDS[known.kind].metavar,
+        *option.flags,
+        help=option.help,
+        metavar=KINDS[option.kind].metavar,
         show_default=shown or default or False,
         rich_help_panel=panel,
         hidden=hidden,
-        autocompletion=_complete(known),
+        autocompletion=_complete(option),
     )
-    if known.kind in ("words", "sizes"):
+    if option.kind in ("words", "sizes"):
         return _keyword(name, Annotated[list[str] | None, about], None)
     return _keyword(name, Annotated[str | None, about], None)  # the question checks it, with its own message
 
@@ -207,7 +216,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+def _typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were typed, the anchor's fields as one anchor."""
     typed = {name: value for name, value in values.items() if value not in (None, False, [])}
     anchor = {name.removeprefix(_ANCHOR): typed.pop(name) for name in list(typed) if name.startswith(_ANCHOR)}
@@ -237,10 +246,10 @@ def cnns_or_layers(cnns: Iterable[str], options: Mapping[str, Any]) -> "list[str
 
 def write_figure(figure: Any, path: Path) -> None:
     """Save a matplotlib figure, and say so on stderr; SchemaError for a suffix that it cannot write."""
-    known = figure.canvas.get_supported_filetypes()
-    if path.suffix.removeprefix(".") not in known:
+    suffixes = figure.canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".") not in suffixes:
         raise SchemaError(
-            f"--plot {path}: its suffix must be one of {', '.join(f'.{each}' for each in known)}."
+            f"--plot {path}: its suffix must be one of {', '.join(f'.{suffix}' for suffix in suffixes)}."
         )
     figure.savefig(path)
     typer.echo(f"Wrote {path}.", err=True)

@@ -66,9 +66,11 @@ def predict_command(
 ) -> None:
     """Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory."""
     if rows is not None:
-        given = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--plot": plot}
+        values = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--plot": plot}
         options["device"] = device
-        _predict_file(rows, out, options, [name for name, value in given.items() if value], output, scheduler)
+        _predict_file(
+            rows, out, options, [name for name, value in values.items() if value], output, scheduler
+        )
         return
     for flag, where in (("--scheduler", scheduler), ("--device", None if device == "cpu" else device)):
         if where is not None:
@@ -84,28 +86,28 @@ def predict_command(
     from predictor.answers.answer import answer
 
     question = Question(o.cnns_or_layers(cnn or (), options), gpu, batch_size or None, **options)
-    found = answer(question)
+    prediction = answer(question)
     if plot is not None:
         from epochcast.plots import epoch_times
 
-        o.write_figure(epoch_times(found.frame()), plot)
-    if not write_answer(found.records(), out):
-        _show(found, output, question, verbose)
+        o.write_figure(epoch_times(prediction.frame()), plot)
+    if not write_answer(prediction.records(), out):
+        _show(prediction, output, question, verbose)
 
 
 def _predict_file(
     rows: Path,
     out: Path | None,
     options: dict[str, Any],
-    other: list[str],
+    flags: list[str],
     output: Format,
     scheduler: str | None,
 ) -> None:
     from predictor.answers.bulk import predict_rows
 
-    if out is None or other:
+    if out is None or flags:
         raise SchemaError(
-            f"--rows needs --out, and goes without {', '.join(other) or 'CNN, --gpu and --batch-size'}: the file has "
+            f"--rows needs --out, and goes without {', '.join(flags) or 'CNN, --gpu and --batch-size'}: the file has "
             "those. Try: epochcast predict --rows rows.csv --out predictions.csv"
         )
     if output is Format.json:
@@ -123,32 +125,32 @@ def _predict_file(
         raise typer.Exit(1)
 
 
-def _show(found: "Answer", output: Format, question: Question, verbose: bool) -> None:
+def _show(prediction: "Answer", output: Format, question: Question, verbose: bool) -> None:
     from predictor.answers.resolved import ResolvedQuestion
 
-    records = found.records()
-    if print_answer(records, output, found.scope):
+    records = prediction.records()
+    if print_answer(records, output, prediction.scope):
         return
-    letters, reasons = legend(chain.from_iterable(found.columns["extrapolates"]))
+    letters, reasons = legend(chain.from_iterable(prediction.columns["extrapolates"]))
     samples = counted(question.samples, "sample") if question.samples else None
     data = ResolvedQuestion.of(question).part_in_words or question.data_set or samples
     for i, (some_cnn, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
         if i:
             print()
-        some = list(group)
-        print_notes([_verdict(some, question)], style="bold")
+        rows = list(group)
+        print_notes([_verdict(rows, question)], style="bold")
         print()
-        columns = _columns(some, letters if verbose else None, question)
+        columns = _columns(rows, letters if verbose else None, question)
         several = len({(r["cnn"], r["image_size"]) for r in records}) > 1
         print_table(
-            some,
+            rows,
             columns,
             title(*some_cnn, as_list(question.cnn)) if several else None,
             group="GPU",
             strong=lambda r: bool(r["best_batch"]),
         )
     notes = [*prediction_notes(records, question), *reasons]
-    notes += notes_of(Priority.VERBOSE, found.scope, f"{price_dates(records).capitalize()}.")
+    notes += notes_of(Priority.VERBOSE, prediction.scope, f"{price_dates(records).capitalize()}.")
     about = [title(*some_cnn, as_list(question.cnn))] if len({r["cnn"] for r in records}) == 1 else []
     about += [data] if data else []
     print_notes_below(records, about, notes, verbose)

@@ -82,11 +82,14 @@ def profile_command(
         raise SchemaError(
             f"--out is missing. Try: epochcast profile {where} --time-limit 180s --out mine.csv.gz"
         )
-    wanted = ProfileRequest.of(options)
-    request, left_out = request_for(wanted, out or "dry-run.csv")
-    for said in (default_words(wanted), _no_prediction(request, on_cpu=wanted.device == "cpu")):
-        if said:
-            typer.echo(said, err=True)
+    profile_request = ProfileRequest.of(options)
+    request, left_out = request_for(profile_request, out or "dry-run.csv")
+    for sentence in (
+        default_words(profile_request),
+        _no_prediction(request, on_cpu=profile_request.device == "cpu"),
+    ):
+        if sentence:
+            typer.echo(sentence, err=True)
     if dry_run:
         _show_plan(request, left_out, output)
         return
@@ -95,7 +98,7 @@ def profile_command(
 
         check_upload(push)
     with shown_progress() as report:
-        outcome = run_profile(request, wanted.scheduler, report)
+        outcome = run_profile(request, profile_request.scheduler, report)
     _show_outcome(outcome, request, output)
     if outcome.interrupted:
         raise typer.Exit(130)  # as a shell says of what SIGINT ended
@@ -202,8 +205,8 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
     typer.echo(f"{outcome.out}: {counted(outcome.rows, 'measurement')}, {outcome.new:,} of them new.")
     print_notes(_outcome_notes(outcome))
     if outcome.rows:
-        first, *others = _next_steps(request, outcome)
-        typer.echo("\n      ".join([f"Next: {first}", *others]))
+        first, *next_steps = _next_steps(request, outcome)
+        typer.echo("\n      ".join([f"Next: {first}", *next_steps]))
 
 
 def _outcome_notes(outcome: "Outcome") -> list[str]:
@@ -271,7 +274,7 @@ def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:
         if configuration.subject.kind != "all_reduce"
     ]
     mode = measured[0].mode
-    sizes = {each.batch_size for each in measured}
+    sizes = {configuration.batch_size for configuration in measured}
     size = _USUAL_BATCH_SIZE if _USUAL_BATCH_SIZE in sizes else measured[0].batch_size
     words = ["epochcast predict", _cnn(request), f"--gpu {_quoted(outcome.gpu)}"]
     words += [f"--framework {mode.framework}"] * (mode.framework != "pytorch")

@@ -60,9 +60,9 @@ def input_command(
     from proxy_cnns.input_pipeline import measure_input
 
     numbers = [
-        whole_number("--workers", part, low=0, high=1024)
-        for each in workers or ()
-        for part in each.split(",")
+        whole_number("--workers", number, low=0, high=1024)
+        for text in workers or ()
+        for number in text.split(",")
     ]
     if out is not None:
         check_replaceable(out)
@@ -80,8 +80,10 @@ def input_command(
 
 
 def _show_input(measured: "InputMeasurement", out: Path | None, output: Format) -> None:
-    one = measured.samples_per_worker_second
-    records: list[Record] = [asdict(rate) | {"ratio": rate.samples_per_s / one} for rate in measured.rates]
+    rate_of_one = measured.samples_per_worker_second
+    records: list[Record] = [
+        asdict(rate) | {"ratio": rate.samples_per_s / rate_of_one} for rate in measured.rates
+    ]
     if output is not Format.table:
         about = {name: value for name, value in asdict(measured).items() if name != "rates"}
         print_records(records, output, records[0], **about)
@@ -108,8 +110,8 @@ def _input_notes(measured: "InputMeasurement", out: Path | None) -> list[str]:
             ("decoding", measured.decode_us),
             ("augmenting", measured.augment_us),
         )
-        said = ", ".join(f"{name} {number(us)}" for name, us in stages if us is not None)
-        notes.append(f"CPU microseconds of an image: {said}.")
+        stages_in_words = ", ".join(f"{name} {number(us)}" for name, us in stages if us is not None)
+        notes.append(f"CPU microseconds of an image: {stages_in_words}.")
     if measured.copy_gb_per_s is not None:
         images = 1e9 * measured.copy_gb_per_s / (12.0 * measured.image_size**2)
         notes.append(

@@ -132,7 +132,7 @@ def _check() -> None:
         app = create_app()
     except ValidationError as error:
         first = error.errors()[0]
-        name = "EPOCHCAST_" + "_".join(str(part) for part in first["loc"]).upper()
+        name = "EPOCHCAST_" + "_".join(str(name_) for name_ in first["loc"]).upper()
         raise SchemaError(
             f"{name} is {first['input']!r}: {first['msg']}. Set it right, or leave it out."
         ) from None

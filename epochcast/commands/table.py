@@ -46,6 +46,10 @@ def _print_columns(output: Format) -> None:
     from predictor.measurements.features import DESCRIBING_COLUMNS, MEASURED_COLUMNS
     from predictor.measurements.schema import column
 
-    known = [*(column(name) for name in MEASURED_COLUMNS), *DESCRIBING_COLUMNS]
-    records = [{"column": each.name, "unit": each.unit, "meaning": each.about} for each in known if each]
+    columns = [*(column(name) for name in MEASURED_COLUMNS), *DESCRIBING_COLUMNS]
+    records = [
+        {"column": described.name, "unit": described.unit, "meaning": described.about}
+        for described in columns
+        if described
+    ]
     print_records(records, output, ("column", "unit", "meaning"))

@@ -71,8 +71,10 @@ def test_every_tool_says_what_it_does_and_takes_the_options_that_its_answer_read
     for name, tool in session[0].items():
         properties = tool.input_schema["properties"]
         kinds = (Question, Plan) if name == "compare" else (Question,)
-        assert properties.keys() >= {each for kind in kinds for each in options_of(kind, TOOLS[name].answer)}
-        assert [each for each, schema in properties.items() if not schema["description"]] == []
+        assert properties.keys() >= {
+            option for kind in kinds for option in options_of(kind, TOOLS[name].answer)
+        }
+        assert [option for option, schema in properties.items() if not schema["description"]] == []
         assert tool.description
         assert tool.annotations.read_only_hint
 

@@ -40,8 +40,8 @@ def test_help_lists_every_command(epochcast):
 
 
 def test_help_says_of_a_command_what_the_command_says_of_itself():
-    known = typer.main.get_command(build_app()).commands
-    assert {name: known[name].help for name in COMMANDS} == COMMANDS
+    commands = typer.main.get_command(build_app()).commands
+    assert {name: commands[name].help for name in COMMANDS} == COMMANDS
 
 
 def test_help_lists_every_module_of_commands():
@@ -75,7 +75,7 @@ def test_predict_says_what_its_answer_covers_and_how_well_memory_was_validated(e
         "fitted on",
     )
     assert [
-        what for what in (*covered, "for half of the measurements it is within 2 %") if what not in out
+        text for text in (*covered, "for half of the measurements it is within 2 %") if text not in out
     ] == []
 
 
@@ -97,10 +97,10 @@ def test_predict_without_a_batch_size_names_the_common_the_fastest_and_the_large
 @pytest.mark.parametrize("command", ["predict", "compare"])
 def test_an_answer_is_drawn_where_asked_for_in_a_form_that_pictures_have(command, epochcast, tmp_path):
     path = tmp_path / "answer.png"
-    asked = (command, "resnet18", "--samples", 1000, "-g", "T4", "--plot")
-    run = epochcast(*asked, path)
+    question = (command, "resnet18", "--samples", 1000, "-g", "T4", "--plot")
+    run = epochcast(*question, path)
     assert (run.code, path.read_bytes()[:4], str(path) in run.err) == (0, b"\x89PNG", True)
-    refused = epochcast(*asked, tmp_path / "answer.xyz")
+    refused = epochcast(*question, tmp_path / "answer.xyz")
     assert (refused.code, "its suffix must be one of" in refused.err) == (2, True)
 
 
@@ -112,20 +112,20 @@ def test_compare_begins_with_the_verdict_that_python_gets(epochcast):
     first = " ".join(epochcast("compare", *question).out.split("\n\n")[0].split())
     changes = [note.text for note in verdict.hints if note.priority is Priority.CHANGE]
     assert first == " ".join([verdict.sentence, *changes])
-    found = json.loads(epochcast("compare", *question, "--json").out)["verdict"]
-    assert found["sentence"] == verdict.sentence
-    assert found["best"]["offer"] == verdict.best.offer
+    printed = json.loads(epochcast("compare", *question, "--json").out)["verdict"]
+    assert printed["sentence"] == verdict.sentence
+    assert printed["best"]["offer"] == verdict.best.offer
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])
 def test_reasons_and_what_energy_rests_on_are_objects_and_in_csv_readable(command, epochcast):
-    asked = (command, "resnet18", "-g", "L4", "-b", 64, "--samples", 1000)
-    [shown] = rows_of(epochcast(*asked, "--json"))
+    question = (command, "resnet18", "-g", "L4", "-b", 64, "--samples", 1000)
+    [shown] = rows_of(epochcast(*question, "--json"))
     [row] = getattr(face, command)("resnet18", "L4", 64, samples=1000).to_dict("records")
     assert shown["extrapolates"] == [asdict(reason) for reason in row["extrapolates"]]
     assert set(shown["extrapolates"][0]) == {"kind", "text", "remedy"}
     assert shown["energy_basis"] == asdict(row["energy_basis"])
-    [line] = csv.DictReader(io.StringIO(epochcast(*asked, "--format", "csv").out))
+    [line] = csv.DictReader(io.StringIO(epochcast(*question, "--format", "csv").out))
     assert line["extrapolates"].startswith("gpu: never measured")
     assert line["energy_basis"] == "estimated from the power limit of 72 W"
 
@@ -135,9 +135,9 @@ def test_at_most_three_notes_follow_a_table_and_all_are_shown_where_asked_for(
     command, epochcast, monkeypatch
 ):
     monkeypatch.delenv("COLUMNS")
-    asked = (command, *CIFAR, "--loader", "torchvision", "-g", "L4", "-g", "T4", "--capture", "compile")
+    question = (command, *CIFAR, "--loader", "torchvision", "-g", "L4", "-g", "T4", "--capture", "compile")
     few, every = (
-        epochcast(*asked, *more).out.split("\n\n")[-1].splitlines() for more in ((), ("--verbose",))
+        epochcast(*question, *more).out.split("\n\n")[-1].splitlines() for more in ((), ("--verbose",))
     )
     first, notes = ([line for line in lines if not line.startswith("  ")] for lines in (few, every))
     assert len(first) == 3
@@ -155,9 +155,9 @@ def test_the_first_question_is_answered_in_few_words_and_100_columns(epochcast, 
 
 
 def test_of_gpus_that_were_not_named_the_first_rows_are_shown(epochcast):
-    asked = ("compare", "resnet18", "--samples", 1000)
-    assert "more: --verbose shows all." in epochcast(*asked).out
-    assert "more: --verbose shows all." not in epochcast(*asked, "--verbose").out
+    question = ("compare", "resnet18", "--samples", 1000)
+    assert "more: --verbose shows all." in epochcast(*question).out
+    assert "more: --verbose shows all." not in epochcast(*question, "--verbose").out
 
 
 def test_a_narrow_terminal_gets_fewer_columns_and_their_names_and_a_pipe_all(epochcast, monkeypatch):
@@ -170,23 +170,23 @@ def test_a_narrow_terminal_gets_fewer_columns_and_their_names_and_a_pipe_all(epo
 
 
 def test_rows_of_a_file_are_predicted_and_a_failed_one_makes_the_exit_code_1(epochcast, tmp_path):
-    asked, answered = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows, answered = tmp_path / "rows.csv", tmp_path / "out.csv"
     columns = "cnn,image_size,gpu,batch_size,precision"
-    asked.write_text(f"{columns}\nresnet18,224,T4,32,fp32\n")
-    assert epochcast("predict", "--rows", asked, "--out", answered).code == 0
+    rows.write_text(f"{columns}\nresnet18,224,T4,32,fp32\n")
+    assert epochcast("predict", "--rows", rows, "--out", answered).code == 0
     (row,) = csv.DictReader(answered.open())
     assert float(row["iteration_time_ms"]) == face.predict("resnet18", "T4", 32)["iteration_time_ms"][0]
-    asked.write_text(f"{columns}\nresnet18,224,H2O,32,fp32\n")
-    run = epochcast("predict", "--rows", asked, "--out", answered)
+    rows.write_text(f"{columns}\nresnet18,224,H2O,32,fp32\n")
+    run = epochcast("predict", "--rows", rows, "--out", answered)
     assert (run.code, "1 row failed: see the column error." in run.err) == (1, True)
 
 
 def test_rows_predicted_into_standard_output_are_all_that_it_gets(epochcast, tmp_path):
-    asked, out = tmp_path / "rows.csv", tmp_path / "out"
-    asked.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
-    epochcast("predict", "--rows", asked, "--out", tmp_path / "out.csv")
+    rows, out = tmp_path / "rows.csv", tmp_path / "out"
+    rows.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
+    epochcast("predict", "--rows", rows, "--out", tmp_path / "out.csv")
     out.symlink_to("/dev/stdout")  # a link of our own, so that no failing test can replace the machine's
-    command = [sys.executable, "-m", "epochcast", "predict", "--rows", asked, "--out", out]
+    command = [sys.executable, "-m", "epochcast", "predict", "--rows", rows, "--out", out]
     run = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     assert run.stdout == (tmp_path / "out.csv").read_bytes()
     assert out.is_symlink()
@@ -194,8 +194,8 @@ def test_rows_predicted_into_standard_output_are_all_that_it_gets(epochcast, tmp
 
 def test_rows_come_from_standard_input_and_go_to_standard_output():
     command = [sys.executable, "-m", "epochcast", "predict", "--rows", "-", "--out", "-"]
-    asked = "cnn,gpu,batch_size\nresnet18,T4,32\n"
-    run = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
+    rows = "cnn,gpu,batch_size\nresnet18,T4,32\n"
+    run = subprocess.run(command, input=rows, capture_output=True, text=True, check=True)
     [row] = csv.DictReader(io.StringIO(run.stdout))
     assert float(row["iteration_time_ms"]) == face.predict("resnet18", "T4", 32)["iteration_time_ms"][0]
 
@@ -221,17 +221,17 @@ def test_a_shell_is_told_the_options_of_a_command():
 
 
 def test_a_folder_to_write_to_is_one_line_that_names_it(epochcast, tmp_path):
-    asked, measured, folder = (tmp_path / name for name in ("rows.csv", "measured.csv", "folder"))
+    rows, measured, folder = (tmp_path / name for name in ("rows.csv", "measured.csv", "folder"))
     folder.mkdir()
-    asked.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
-    rows = [
+    rows.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
+    lines = [
         f"{gpu},{cnn},224,{2**i},fp32,{20 * 2**i}"
         for gpu in ("T4", "K80")
         for cnn in ("vgg11", "resnet18")
         for i in range(5)
     ]
-    measured.write_text("\n".join(["gpu,cnn,image_size,batch_size,precision,iteration_time_ms", *rows]))
-    for words in (("predict", "--rows", asked), ("fit", measured)):
+    measured.write_text("\n".join(["gpu,cnn,image_size,batch_size,precision,iteration_time_ms", *lines]))
+    for words in (("predict", "--rows", rows), ("fit", measured)):
         run = epochcast(*words, "--out", folder)
         assert (run.code, len(run.err.splitlines())) == (2, 1), run.err
         assert f"{folder}" in run.err
@@ -239,8 +239,18 @@ def test_a_folder_to_write_to_is_one_line_that_names_it(epochcast, tmp_path):
 
 
 def test_compare_shows_offer_count_used_gpus_the_prices_date_and_what_is_not_for_rent(epochcast):
-    asked = ("compare", "resnet50", "--dataset", "imagenet", "-b", "64", "-g", "V100-SXM2-32GB", "--verbose")
-    header, line = lines_of_table(epochcast(*asked).out)[:2]
+    question = (
+        "compare",
+        "resnet50",
+        "--dataset",
+        "imagenet",
+        "-b",
+        "64",
+        "-g",
+        "V100-SXM2-32GB",
+        "--verbose",
+    )
+    header, line = lines_of_table(epochcast(*question).out)[:2]
     assert all(word in header for word in ("offer", "US$/h", "priced on"))
     assert "(8 GPUs)" in line
     assert "no offer" in epochcast("compare", "resnet18", "--samples", 1000, "-b", 8, "-g", "K20X").out
@@ -249,7 +259,7 @@ def test_compare_shows_offer_count_used_gpus_the_prices_date_and_what_is_not_for
 @pytest.mark.parametrize("command", ["predict", "compare"])
 def test_answers_change_with_a_users_prices_and_say_that_these_have_no_date(command, epochcast, tmp_path):
     path = tmp_path / "prices.csv"
-    asked = (
+    question = (
         command, "resnet18", "--samples", 10**6, "-b", 64, "-g", "T4", "-g", "V100-SXM2-16GB", "--offers", path,
     )  # fmt: skip
     cheapest = []
@@ -257,9 +267,9 @@ def test_answers_change_with_a_users_prices_and_say_that_these_have_no_date(comm
         path.write_text(
             f"provider,instance,gpu,gpu_count,usd_per_hour\na,b,T4,1,{t4}\na,c,V100-SXM2-16GB,1,{v100}\n"
         )
-        cheapest.append(min(rows_of(epochcast(*asked, "--json")), key=lambda row: row["cost_usd"])["gpu"])
+        cheapest.append(min(rows_of(epochcast(*question, "--json")), key=lambda row: row["cost_usd"])["gpu"])
     assert cheapest == ["Tesla T4", "Tesla V100-SXM2-16GB"]
-    assert "prices without a date" in " ".join(epochcast(*asked).out.split())
+    assert "prices without a date" in " ".join(epochcast(*question).out.split())
 
 
 def test_what_does_not_fit_is_marked(epochcast):
@@ -278,12 +288,12 @@ def test_without_a_precision_pytorchs_own_is_predicted_and_explained(epochcast):
 @pytest.mark.parametrize("command", ["predict", "compare"])
 def test_the_precision_is_below_the_table_and_in_a_column_where_gpus_differ(command, epochcast, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    asked = (command, "resnet18", "--samples", 1000, "-b", 8)
+    question = (command, "resnet18", "--samples", 1000, "-b", 8)
     for more, precision in (((), "TF32"), (("--precision", "fp32"), "FP32")):
-        out = " ".join(epochcast(*asked, "-g", "A10G", *more).out.split())
+        out = " ".join(epochcast(*question, "-g", "A10G", *more).out.split())
         assert f", {precision}, without image loading" in out
     monkeypatch.setenv("COLUMNS", "120")
-    header, *lines = lines_of_table(epochcast(*asked, "-g", "A10G", "-g", "T4").out)
+    header, *lines = lines_of_table(epochcast(*question, "-g", "A10G", "-g", "T4").out)
     assert "precision" in header
     assert {word for line in lines[:2] for word in line.split()} >= {"fp32", "tf32"}
 
@@ -298,25 +308,25 @@ def test_a_narrow_comparison_keeps_the_offer_longest(epochcast, monkeypatch):
 @pytest.mark.parametrize("command", ["predict", "compare"])
 def test_the_form_for_large_images_is_named_where_cifars_are_asked_for(command, epochcast):
     words = "the form for small ones, which takes longer, is resnet18_cifar"
-    asked = (command, "ResNet-18", "-g", "T4", "-b", 64, "--data-set")
-    assert words in " ".join(epochcast(*asked, "cifar10").out.split())
-    assert words not in " ".join(epochcast(*asked, "imagenet").out.split())
+    question = (command, "ResNet-18", "-g", "T4", "-b", 64, "--data-set")
+    assert words in " ".join(epochcast(*question, "cifar10").out.split())
+    assert words not in " ".join(epochcast(*question, "imagenet").out.split())
 
 
 LOADS_SLOWLY = ("resnet18", "-g", "H100-SXM", "-b", 2048, "--n-gpus", 8, "--precision", "amp_bf16")
 
 
 def test_loading_slower_than_training_on_the_offers_vcpus_is_said_where_it_is_not_counted(epochcast):
-    asked = ("predict", *LOADS_SLOWLY, "--data-set", "imagenet")
-    left_out, counted = (json.loads(epochcast(*asked, *more, "--json").out)["rows"][0]
+    question = ("predict", *LOADS_SLOWLY, "--data-set", "imagenet")
+    left_out, counted = (json.loads(epochcast(*question, *more, "--json").out)["rows"][0]
                          for more in ((), ("--loader", "torchvision")))  # fmt: skip
     times = counted["loading_time_ms"] / left_out["iteration_time_ms"]
-    said = f"On the offer's vCPUs loading would take {times:.1f} times as long as training: add --workers"
-    assert said in " ".join(epochcast(*asked).out.split())
+    note = f"On the offer's vCPUs loading would take {times:.1f} times as long as training: add --workers"
+    assert note in " ".join(epochcast(*question).out.split())
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "question",
     [
         (*LOADS_SLOWLY, "--data-set", "imagenet", "--loader", "none"),
         (*LOADS_SLOWLY, "--data-set", "imagenet", "--workers", 2),
@@ -325,8 +335,8 @@ def test_loading_slower_than_training_on_the_offers_vcpus_is_said_where_it_is_no
         ("resnet50", "-g", "T4", "-b", 64, "--data-set", "imagenet"),
     ],
 )
-def test_nothing_is_said_of_loading_that_is_counted_left_out_not_of_jpegs_or_keeps_up(asked, epochcast):
-    assert "loading would take" not in " ".join(epochcast("predict", *asked).out.split())
+def test_nothing_is_said_of_loading_that_is_counted_left_out_not_of_jpegs_or_keeps_up(question, epochcast):
+    assert "loading would take" not in " ".join(epochcast("predict", *question).out.split())
 
 
 CIFAR = ("mobilenet_v2", "--data-set", "cifar10", "-g", "H200", "-b", 128)
@@ -338,8 +348,8 @@ def test_where_the_start_matters_compare_shows_epoch_and_start_and_else_neither(
     for more in (("--epochs", 1), ("--epochs", 3), ("--epochs", 3, "--verbose")):
         out = epochcast("compare", *CIFAR, *SLOW_START, *more).out
         assert "epoch" in lines_of_table(out)[0].split()
-        said = f"{FIRST_EPOCH} .* which each time holds once: PyTorch loads its kernels, and cuDNN compiles"
-        assert re.search(said, " ".join(out.split()))
+        start = f"{FIRST_EPOCH} .* which each time holds once: PyTorch loads its kernels, and cuDNN compiles"
+        assert re.search(start, " ".join(out.split()))
     assert "first epoch" not in epochcast("compare", *CIFAR, *SLOW_START, "--epochs", 10_000).out
 
 
@@ -412,8 +422,8 @@ def test_host_bound_rows_are_marked_with_what_helps_and_without_them_the_word_is
 def test_every_letter_that_is_explained_stands_in_the_table(command, epochcast, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     gpus = [word for gpu in ("L4", "A100-SXM4-80GB", "B200") for word in ("-g", gpu)]
-    asked = (command, "resnet50", "--dataset", "imagenet", "-b", "32", *gpus, "--verbose")
-    out = epochcast(*asked, *(["--budget", 1] if command == "compare" else [])).out
+    question = (command, "resnet50", "--dataset", "imagenet", "-b", "32", *gpus, "--verbose")
+    out = epochcast(*question, *(["--budget", 1] if command == "compare" else [])).out
     header, *lines = lines_of_table(out)
     explained = {line[1] for line in out.splitlines() if line.startswith("(")}
     shown = {letter for line in lines for letter in line[header.index("notes") :].strip().split(",")}
@@ -465,8 +475,8 @@ def test_offer_update_writes_a_price_file_and_counts_what_it_skips(epochcast, tm
 
 def test_offer_own_prices_a_machine_and_writes_it_beside_the_shipped_offers(epochcast, tmp_path):
     prices = tmp_path / "offers.csv"
-    asked = ("RTX 4090", "--paid", 2400, "--years", 3, "--hours-per-week", 40, "--usd-per-kwh", 0.3)
-    run = epochcast("offer", "own", *asked, "--out", prices)
+    machine = ("RTX 4090", "--paid", 2400, "--years", 3, "--hours-per-week", 40, "--usd-per-kwh", 0.3)
+    run = epochcast("offer", "own", *machine, "--out", prices)
     assert run.out.startswith("US$ 0.518 an hour: 0.383 for the machine")
     assert "0.135 for 450 W." in run.out
     listed = rows_of(epochcast("offer", "list", "--offers", prices, "--format", "json"))
@@ -477,29 +487,30 @@ def test_offer_own_prices_a_machine_and_writes_it_beside_the_shipped_offers(epoc
 
 
 def test_a_price_of_ones_own_needs_its_gpu_and_no_offers(epochcast, tmp_path):
-    asked = ("compare", "resnet18", "--samples", 1000, "--price", 0.12)
-    assert "name its GPU" in epochcast(*asked).err
+    question = ("compare", "resnet18", "--samples", 1000, "--price", 0.12)
+    assert "name its GPU" in epochcast(*question).err
     assert (
-        "--price is of your own machine, --spot of rented ones" in epochcast(*asked, "-g", "T4", "--spot").err
+        "--price is of your own machine, --spot of rented ones"
+        in epochcast(*question, "-g", "T4", "--spot").err
     )
-    (row,) = rows_of(epochcast(*asked, "-g", "RTX 4090", "-b", 32, "--format", "json"))
+    (row,) = rows_of(epochcast(*question, "-g", "RTX 4090", "-b", 32, "--format", "json"))
     assert (row["offer"], row["usd_per_hour"]) == ("own machine", 0.12)
 
 
 @pytest.mark.parametrize("price", ["0", "$0.00"])
 def test_a_machine_of_ones_own_may_cost_nothing_and_a_budget_may_not(epochcast, price):
-    asked = ("compare", "resnet18", "--samples", 1000, "-g", "T4", "-b", 32, "--epochs", 2)
-    (row,) = rows_of(epochcast(*asked, "--price", price, "--format", "json"))
+    question = ("compare", "resnet18", "--samples", 1000, "-g", "T4", "-b", 32, "--epochs", 2)
+    (row,) = rows_of(epochcast(*question, "--price", price, "--format", "json"))
     assert (row["usd_per_hour"], row["total_cost_usd"]) == (0, 0)
-    assert "--budget '0' is not a positive number" in epochcast(*asked, "--budget", "0").err
+    assert "--budget '0' is not a positive number" in epochcast(*question, "--budget", "0").err
 
 
 def test_a_named_gpu_of_marketplaces_alone_is_priced_and_an_unnamed_one_is_not_compared(epochcast):
-    asked = ("compare", "resnet18", "--samples", 1000, "-b", 32, "--format", "json")
-    (named,) = rows_of(epochcast(*asked, "-g", "RTX 4090"))
+    question = ("compare", "resnet18", "--samples", 1000, "-b", 32, "--format", "json")
+    (named,) = rows_of(epochcast(*question, "-g", "RTX 4090"))
     assert "marketplace" in named["offer"]
-    gpus = {row["gpu"] for row in rows_of(epochcast(*asked))}
-    everywhere = {row["gpu"] for row in rows_of(epochcast(*asked, "--marketplaces"))}
+    gpus = {row["gpu"] for row in rows_of(epochcast(*question))}
+    everywhere = {row["gpu"] for row in rows_of(epochcast(*question, "--marketplaces"))}
     assert ("GeForce RTX 4090" in gpus, "GeForce RTX 4090" in everywhere) == (False, True)
 
 

@@ -78,10 +78,10 @@ def test_the_page_leads_to_the_reference_and_repeats_no_table_of_options():
 )
 def test_shells_complete_names(typed, completed):
     words = ["epochcast", *typed.split()]
-    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    completion = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
     run = subprocess.run(
         [sys.executable, "-m", "epochcast"],
-        env=os.environ | asked | {"_EPOCHCAST_COMPLETE": "complete_bash"},
+        env=os.environ | completion | {"_EPOCHCAST_COMPLETE": "complete_bash"},
         capture_output=True,
         text=True,
     )

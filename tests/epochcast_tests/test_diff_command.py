@@ -50,19 +50,3 @@ def test_two_revisions_of_a_repository_are_compared(epochcast, tmp_path, monkeyp
         git("commit", "-qm", str(width))
     run = epochcast("diff", "HEAD~1..HEAD", "net.py:make@32", "-g", "T4", "-b", "64")
     assert (run.code, "conv2d_3x32x32_16x30x30" in run.out) == (0, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("diff", "a..b..c", "x.py:make", "-g", "T4", "-b", "64"), "no two revisions"),
-        (("diff", "nosuch..HEAD", "x.py:make", "-g", "T4", "-b", "64"), "nosuch"),
-        ((*ASKED, "--fail-over", "much"), "--fail-over 'much'"),
-        ((*ASKED, "--format", "csv"), "--format csv"),
-        ((*ASKED, "--fail-over", "-1"), "--fail-over '-1'"),
-        (("diff", "vgg16", "vgg16_bn", "-g", "T4"), "--batch-size is missing"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_with_what_would(epochcast, words, says):
-    run = epochcast(*words)
-    assert (run.code, says in run.err) == (2, True)

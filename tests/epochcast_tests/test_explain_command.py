@@ -37,12 +37,12 @@ def test_a_table_shows_times_shares_bounds_modes_and_the_law(epochcast):
     assert run.code == 0
     assert run.out.splitlines()[0] == "resnet50, 224 x 224 px, H200, tf32, nchw, eager"
     assert "convolution %" in run.out.splitlines()[1]
-    for said in (
+    for text in (
         "amp_bf16, channels_last",
         "Small batches: an epoch takes 2",
         "bound host: the host takes longer",
     ):
-        assert said in run.out
+        assert text in run.out
 
 
 def test_json_has_the_whole_explanation_and_csv_the_numbers_of_python(epochcast):
@@ -66,15 +66,15 @@ def test_a_file_of_an_accumulated_step_is_asked_at_its_own_batch_size(epochcast,
 
 
 def test_the_usual_batch_sizes_are_those_of_a_part(epochcast):
-    asked = ("explain", "lenet5", "--gpu", "H200", "--format", "csv", "--gradient-accumulation", "4")
-    sizes = [int(row["batch_size"]) for row in csv.DictReader(io.StringIO(epochcast(*asked).out))]
+    question = ("explain", "lenet5", "--gpu", "H200", "--format", "csv", "--gradient-accumulation", "4")
+    sizes = [int(row["batch_size"]) for row in csv.DictReader(io.StringIO(epochcast(*question).out))]
     assert sizes
     assert all(size % 4 == 0 for size in sizes)
 
 
 def test_batch_sizes_may_be_left_out(epochcast):
-    found = json.loads(epochcast("explain", "lenet5", "-g", "T4", "--format", "json").out)
-    assert found["rows"][0]["batch_sizes"] == [2**i for i in range(10)]
+    answer = json.loads(epochcast("explain", "lenet5", "-g", "T4", "--format", "json").out)
+    assert answer["rows"][0]["batch_sizes"] == [2**i for i in range(10)]
 
 
 def test_a_measurement_table_shows_what_was_measured(epochcast, table):
@@ -95,16 +95,16 @@ def test_noise_that_a_table_notes_is_said(epochcast, table):
     ]
     lines = [f"{line},{note}" for line, note in zip(table.read_text().splitlines(), notes, strict=True)]
     table.write_text("\n".join(lines))
-    said = " ".join(epochcast("explain", table, "resnet50", "--precision", "tf32").out.split())
-    assert "noise: 1 of 3 measurements were disturbed by other work" in said
-    assert "noise: 1 of 3 measured times are uncertain by more than 10 %, at worst by 55.7 %" in said
+    output = " ".join(epochcast("explain", table, "resnet50", "--precision", "tf32").out.split())
+    assert "noise: 1 of 3 measurements were disturbed by other work" in output
+    assert "noise: 1 of 3 measured times are uncertain by more than 10 %, at worst by 55.7 %" in output
 
 
 def test_cnns_and_options_choose_from_a_table_whose_modes_are_side_by_side(epochcast, table):
-    asked = ("explain", table, "resnet50", "--format", "json")
-    [row] = json.loads(epochcast(*asked, "--precision", "tf32", "-b", "64").out)["rows"]
+    question = ("explain", table, "resnet50", "--format", "json")
+    [row] = json.loads(epochcast(*question, "--precision", "tf32", "-b", "64").out)["rows"]
     assert (row["iteration_time_ms"], row["low_ms"], row["bound"]) == ([32.2], [None], ["memory"])
-    rows = json.loads(epochcast(*asked).out)["rows"]
+    rows = json.loads(epochcast(*question).out)["rows"]
     assert {row["precision"]: row["other_modes"][0]["factor"] for row in rows} == {
         "amp_bf16": [pytest.approx(32.2 / 28.8)],
         "tf32": [None, None, pytest.approx(28.8 / 32.2)],
@@ -140,10 +140,10 @@ def test_bad_input_is_one_line_that_says_what_to_do(epochcast, table, arguments,
 
 
 def test_ways_to_share_an_iteration_are_shown_beside_one_gpu(epochcast):
-    asked = ("explain", "lenet5", "-g", "H200", "-b", "64", "--parallel", "4")
-    rows = json.loads(epochcast(*asked, "--format", "json").out)["rows"]
+    question = ("explain", "lenet5", "-g", "H200", "-b", "64", "--parallel", "4")
+    rows = json.loads(epochcast(*question, "--format", "json").out)["rows"]
     assert [row["way"] for row in rows] == ["one", "data", "channels", "rows", "layers"]
-    shown = epochcast(*asked).out
+    shown = epochcast(*question).out
     assert "lenet5 on 4 x H200, nvlink4" in shown
     assert "never measured" in shown
     assert "no GPU is given" in epochcast("explain", "lenet5", "--parallel", "4").err

@@ -9,24 +9,26 @@ from predictor.errors import EpochcastError
 
 WRONG = {"whole": "-3", "number": "-1", "hours": "soon", "usd": "much", "choice": "luck"}
 KNOWN = {
-    name: known for name, known in {**options_of(Question), **options_of(Plan)}.items() if known.kind in WRONG
+    name: option
+    for name, option in {**options_of(Question), **options_of(Plan)}.items()
+    if option.kind in WRONG
 }
 
 
 def test_a_wrong_value_is_refused_by_its_flag(epochcast):
     wrong = {}
-    for name, known in KNOWN.items():
-        value = WRONG[known.kind]
-        run = epochcast("compare", "resnet18", "-g", "T4", "--samples", "100", known.flags[0], value)
-        if run.code != 2 or not run.err.startswith(f"Error: {known.flags[0]} "):
+    for name, option in KNOWN.items():
+        value = WRONG[option.kind]
+        run = epochcast("compare", "resnet18", "-g", "T4", "--samples", "100", option.flags[0], value)
+        if run.code != 2 or not run.err.startswith(f"Error: {option.flags[0]} "):
             wrong[name] = run.err
     assert wrong == {}
 
 
 def test_the_same_value_is_refused_by_its_name_in_python():
-    for name, known in KNOWN.items():
+    for name, option in KNOWN.items():
         with pytest.raises(EpochcastError, match=f"^{name} "):
-            face.compare("resnet18", "T4", 16, **{"samples": 100, name: WRONG[known.kind]})
+            face.compare("resnet18", "T4", 16, **{"samples": 100, name: WRONG[option.kind]})
 
 
 @pytest.mark.parametrize(
@@ -53,9 +55,9 @@ def test_options_that_contradict_each_other_are_named_by_their_flags(epochcast, 
 def test_a_row_of_a_table_is_refused_by_its_column_and_the_options_of_all_rows_by_their_flag(
     epochcast, tmp_path
 ):
-    asked = tmp_path / "rows.csv"
-    asked.write_text("cnn,gpu,batch_size,n_gpus,nodes\nresnet18,H200,12,3,2\n")
-    run = epochcast("predict", "--rows", asked, "--out", tmp_path / "out.csv")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("cnn,gpu,batch_size,n_gpus,nodes\nresnet18,H200,12,3,2\n")
+    run = epochcast("predict", "--rows", rows, "--out", tmp_path / "out.csv")
     assert "n_gpus 3 cannot be spread" in (tmp_path / "out.csv").read_text()
-    run = epochcast("predict", "--rows", asked, "--out", tmp_path / "out.csv", "--n-gpus", "-3")
+    run = epochcast("predict", "--rows", rows, "--out", tmp_path / "out.csv", "--n-gpus", "-3")
     assert run.err.startswith("Error: --n-gpus ")

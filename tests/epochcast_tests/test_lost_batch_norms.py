@@ -13,6 +13,6 @@ def export(tmp_path):
 
 @pytest.mark.parametrize("command", [("predict", "-b", 32), ("compare",), ("cnn", "show")])
 def test_the_next_step_is_printed(epochcast, export, command):
-    asked = () if command[0] == "cnn" else ("-g", "T4", "--data-set", "cifar10")
-    out = " ".join(epochcast(*command, export, *asked).out.split())
+    options = () if command[0] == "cnn" else ("-g", "T4", "--data-set", "cifar10")
+    out = " ".join(epochcast(*command, export, *options).out.split())
     assert "Beware: inference export, batch norms are missing; export for training: torch.onnx.export(" in out

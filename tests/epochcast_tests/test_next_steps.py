@@ -27,9 +27,9 @@ PRESETS += (
 
 
 def commands_of(steps):
-    found = [step for step in steps if step.startswith("epochcast ")]
-    assert found
-    return found
+    commands = [step for step in steps if step.startswith("epochcast ")]
+    assert commands
+    return commands
 
 
 @pytest.fixture
@@ -60,13 +60,13 @@ def test_every_command_named_after_measuring_is_one(measured, epochcast, monkeyp
     if "mine.py" in preset:
         pytest.importorskip("torch")
     commands = commands_of(measured("--preset", preset, "--device", device, "--limit", 30))
-    asked = []
-    monkeypatch.setattr(TyperCommand, "invoke", lambda _self, context: asked.append(context.params))
+    requests = []
+    monkeypatch.setattr(TyperCommand, "invoke", lambda _self, context: requests.append(context.params))
     for command in commands:
         run = epochcast(*shlex.split(command)[1:])
         assert run.code == 0, command + "\n" + run.err
-    assert len(asked) == len(commands)
-    for command, options in zip(commands, asked, strict=True):
+    assert len(requests) == len(commands)
+    for command, options in zip(commands, requests, strict=True):
         assert "my table.csv.gz" in str(options), command
 
 

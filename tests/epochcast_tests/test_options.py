@@ -16,7 +16,7 @@ from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_in
 EXAMPLES = option_examples.EXAMPLES | {"link": "infiniband_100g"}  # which joins machines, as `nodes` needs
 OF_QUESTION, OF_PLAN = options_of(Question), options_of(Plan)
 KNOWN = {**OF_QUESTION, **OF_PLAN}
-NOT_IN_A_ROW = {name for name, known in OF_QUESTION.items() if "cell" not in known.answers}
+NOT_IN_A_ROW = {name for name, option in OF_QUESTION.items() if "cell" not in option.answers}
 """Options that no cell of a row can hold: an anchor has columns of its own, `method` is a column of the answer."""
 
 
@@ -59,7 +59,7 @@ def needs(name):
         "checkpoint_minutes": ("checkpoint_seconds", "interruptions_per_day"),
     }.get(name, ())
     epoch = {} if {"samples", "data_set"} & {name, *besides} else {"samples": 1000}
-    return epoch | {each: EXAMPLES[each] for each in besides}
+    return epoch | {name_: EXAMPLES[name_] for name_ in besides}
 
 
 def with_needs(name):
@@ -71,57 +71,59 @@ def plain(value):
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def options_of_core(monkeypatch):
     """What reaches the core, as options by name; nothing is computed."""
-    seen = {}
+    core_options = {}
 
     def record(question, plan=None):
-        for each in (question, plan):
-            seen.update(
-                {} if each is None else {name: plain(getattr(each, name)) for name in options_of(type(each))}
+        for taken in (question, plan):
+            core_options.update(
+                {}
+                if taken is None
+                else {name: plain(getattr(taken, name)) for name in options_of(type(taken))}
             )
         raise AskedError("asked")
 
     for target in ("answer.answer", "compare.compare", "explain.explain"):
         monkeypatch.setattr(f"predictor.answers.{target}", record)
-    return seen
+    return core_options
 
 
-def test_every_option_reaches_the_core_from_the_command_line(epochcast, asked):
+def test_every_option_reaches_the_core_from_the_command_line(epochcast, options_of_core):
     lost = []
     for command, options in (("predict", OF_QUESTION), ("compare", KNOWN), ("explain", OF_QUESTION)):
-        for name, known in options.items():
-            if command not in known.answers:
+        for name, option in options.items():
+            if command not in option.answers:
                 continue
-            asked.clear()
+            options_of_core.clear()
             run = epochcast(command, "resnet18", "-g", "T4", "-b", "16", *with_needs(name))
             assert run.err == "Error: asked\n"
-            lost += [] if asked[name] == EXAMPLES[name] else [(command, name)]
+            lost += [] if options_of_core[name] == EXAMPLES[name] else [(command, name)]
     assert lost == []
 
 
-def test_every_option_reaches_the_core_from_python(asked):
+def test_every_option_reaches_the_core_from_python(options_of_core):
     lost = []
     for name in KNOWN:
-        given = {name: EXAMPLES[name], **needs(name)}
-        asked.clear()
+        values = {name: EXAMPLES[name], **needs(name)}
+        options_of_core.clear()
         with pytest.raises(AskedError):
-            face.compare("resnet18", "T4", 16, **given)
-        lost += [] if asked[name] == EXAMPLES[name] else [("compare", name)]
+            face.compare("resnet18", "T4", 16, **values)
+        lost += [] if options_of_core[name] == EXAMPLES[name] else [("compare", name)]
     for name in OF_QUESTION:
-        given = {name: EXAMPLES[name], **needs(name)}
-        asked.clear()
+        values = {name: EXAMPLES[name], **needs(name)}
+        options_of_core.clear()
         with pytest.raises(AskedError):
-            face.predict("resnet18", "T4", 16, **given)
-        lost += [] if asked[name] == EXAMPLES[name] else [("predict", name)]
+            face.predict("resnet18", "T4", 16, **values)
+        lost += [] if options_of_core[name] == EXAMPLES[name] else [("predict", name)]
     assert lost == []
 
 
 def predicted(epochcast, tmp_path, columns, cells, *options):
     """The one row that `predict --rows` answers."""
-    asked, answered = tmp_path / "rows.csv", tmp_path / "out.csv"
-    asked.write_text(f"{','.join(columns)}\n{','.join(map(str, cells))}\n")
-    run = epochcast("predict", "--rows", asked, "--out", answered, *options)
+    rows, answered = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text(f"{','.join(columns)}\n{','.join(map(str, cells))}\n")
+    run = epochcast("predict", "--rows", rows, "--out", answered, *options)
     (row,) = csv.DictReader(answered.open()) if answered.exists() else [{}]
     answered.unlink(missing_ok=True)
     return run, row
@@ -160,7 +162,7 @@ def test_a_rows_cell_and_the_option_give_what_predict_gives(epochcast, tmp_path)
     )
     files = {"measurements": measured, "input": written_input(tmp_path / "input.json")}
     different = []
-    for name in {name for name, known in OF_QUESTION.items() if "bulk" in known.answers} - {
+    for name in {name for name, option in OF_QUESTION.items() if "bulk" in option.answers} - {
         "offers",
         "spot",
         "model",
@@ -235,8 +237,8 @@ def test_a_cell_beats_the_option(epochcast, tmp_path):
 def test_a_row_is_of_a_part_of_a_data_set(epochcast, tmp_path, columns, cells, options):
     columns, cells = ("cnn", "gpu", "batch_size", *columns), ("resnet18", "T4", 16, *cells)
     _, row = predicted(epochcast, tmp_path, columns, cells, *options, "--workers", 2)
-    part = {"data_set": "imagenet", "samples": 10_000, "workers": 2}
-    expected = face.predict("resnet18", "T4", 16, **part).iloc[0]
+    subset = {"data_set": "imagenet", "samples": 10_000, "workers": 2}
+    expected = face.predict("resnet18", "T4", 16, **subset).iloc[0]
     for name in ("epoch_time_s", "loading_time_ms", "cost_usd", "watt_hours"):
         assert float(row[name]) == pytest.approx(expected[name])
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import epochcast
-from epochcast.torch_device import Seen
+from epochcast.torch_device import FirstBatch
 from epochcast.watching import Watch
 from predictor.answers.answer import answer
 from predictor.answers.bulk import ADDED_COLUMNS, checked_defaults, predict_rows
@@ -87,14 +87,14 @@ def compared(options, _folder):
 
 
 def in_a_table(options, folder, cells=None):
-    asked, answered = folder / "rows.csv", folder / "out.csv"
+    rows, answered = folder / "rows.csv", folder / "out.csv"
     row = {"cnn": CNN, "gpu": GPU, "batch_size": BATCH, **(cells or {})}
-    pd.DataFrame([row]).to_csv(asked, index=False)
-    predict_rows(asked, answered, **options)
+    pd.DataFrame([row]).to_csv(rows, index=False)
+    predict_rows(rows, answered, **options)
     table = pd.read_csv(answered, dtype=str, keep_default_na=False)
-    found = table[list(ADDED_COLUMNS)].to_dict("records")
-    assert found[0]["error"] == "", found
-    return found
+    answers = table[list(ADDED_COLUMNS)].to_dict("records")
+    assert answers[0]["error"] == "", answers
+    return answers
 
 
 def in_a_cell(options, folder):
@@ -105,7 +105,7 @@ def in_a_cell(options, folder):
 def watched(options, _folder):
     now = iter(range(1000))
     watch = Watch(CNN, n_batches=20, gpu=GPU, options=options, tell=lambda _: None, clock=lambda: next(now))
-    watch.seen = Seen(BATCH, 3, 224, 224)
+    watch.first_batch = FirstBatch(BATCH, 3, 224, 224)
     for _ in range(10):
         watch.waits()
         watch.starts()
@@ -157,18 +157,18 @@ def test_every_answer_and_every_option_is_walked():
 @pytest.mark.parametrize("name", ASK)
 def test_an_option_changes_an_answer_or_is_refused_by_it(name, examples, tmp_path):
     ask, wrong, without = ASK[name], [], {}  # answers without the option, by what it needs
-    for option_name, known in KNOWN.items():
+    for option_name, declared in KNOWN.items():
         if option_name in options_of(Plan) and name != "compare":
             continue  # no option of a question: refused by its name
         needed = {
             key: value for key, value in NEEDS.get(option_name, {}).items() if name in KNOWN[key].answers
         }
-        joined = {"link": "ethernet_25g"} if option_name == "nodes" and name in known.answers else {}
-        given = {**needed, option_name: examples[option_name], **joined}
-        if name in known.answers:
+        joined = {"link": "ethernet_25g"} if option_name == "nodes" and name in declared.answers else {}
+        values = {**needed, option_name: examples[option_name], **joined}
+        if name in declared.answers:
             if repr(needed) not in without:
                 without[repr(needed)] = repr(ask(needed, tmp_path))
-            if without[repr(needed)] == repr(ask(given, tmp_path)):
+            if without[repr(needed)] == repr(ask(values, tmp_path)):
                 wrong.append(f"{name} does not read {option_name}")
         elif name != "cell":
             besides = EPOCH if option_name == "validation_samples" else {}
@@ -189,12 +189,12 @@ class Cropped(Question):
 
 
 def test_a_new_option_changes_the_answers_that_it_names_and_no_other_takes_it():
-    whole, half = (Cropped(CNN, GPU, BATCH, samples=1000, crop=share) for share in (0.0, 0.5))
-    assert [answer(each).rows()[0].image_size for each in (whole, half)] == [224, 112]
+    uncropped, half = (Cropped(CNN, GPU, BATCH, samples=1000, crop=share) for share in (0.0, 0.5))
+    assert [answer(question).rows()[0].image_size for question in (uncropped, half)] == [224, 112]
     joined = Cropped(CNN, GPU, BATCH, n_gpus=4, crop=0.5)
-    for ask, asked in ((compare, half), (explain, half), (parallel_ways, joined)):
+    for ask, question in ((compare, half), (explain, half), (parallel_ways, joined)):
         with pytest.raises(SchemaError, match="crop has no effect on"):
-            ask(asked)
+            ask(question)
     for face in (epochcast.predict, epochcast.compare, epochcast.watch, epochcast.largest_batch_size):
         with pytest.raises(SchemaError, match="no option is called 'crop'"):
             face(CNN, GPU, crop=0.5) if face is not epochcast.watch else face([], CNN, crop=0.5)
@@ -208,6 +208,6 @@ def test_a_new_option_changes_the_answers_that_it_names_and_no_other_takes_it():
 def test_an_option_names_the_answers_that_read_it():
     with pytest.raises(TypeError, match="answers"):
         option(0.0, "A share.", "number")
-    for known in KNOWN.values():
-        assert set(known.answers) <= set(ANSWERS)
-        assert known.answers
+    for declared in KNOWN.values():
+        assert set(declared.answers) <= set(ANSWERS)
+        assert declared.answers

@@ -88,10 +88,10 @@ predict_rows("rows.csv", "answers.csv", method="per-image", model="mine.json")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The class in its file, a model with it fitted beside, and runs of 20 ms an image."""
-    found = tmp_path_factory.mktemp("own_predictor")
-    (found / "per_image.py").write_text(CLASS)
+    checkout = tmp_path_factory.mktemp("own_predictor")
+    (checkout / "per_image.py").write_text(CLASS)
     model = json.loads(data_file("models/default.json").read_text(encoding="utf-8"))
-    (found / "mine.json").write_text(json.dumps(model | {"files": {"methods": None, "operators": {}}}))
+    (checkout / "mine.json").write_text(json.dumps(model | {"files": {"methods": None, "operators": {}}}))
     rows = [
         f"{gpu},{cnn},{size},fp32,pytorch,{20.0 * size}\n"
         for gpu in ("T4", "V100-SXM2-16GB")
@@ -99,9 +99,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for size in (8, 16, 32, 64)
     ]
     header = "gpu,cnn,batch_size,precision,framework,iteration_time_ms,image_size\n"
-    (found / "runs.csv").write_text(header + "".join(row.replace("\n", ",224\n") for row in rows))
-    _run(found, FIT)
-    return found
+    (checkout / "runs.csv").write_text(header + "".join(row.replace("\n", ",224\n") for row in rows))
+    _run(checkout, FIT)
+    return checkout
 
 
 def _run(folder: Path, code: str) -> str:
@@ -119,7 +119,7 @@ def _run(folder: Path, code: str) -> str:
 
 
 def test_a_predictor_of_one_file_and_one_line_is_asked_through_every_face(folder):
-    told = "\nimport json\nprint(json.dumps(['{}', row['method'], float(row['iteration_time_ms'])]))\n"
-    lines = _run(folder, "".join(code + told.format(face) for face, code in FACES.items())).splitlines()
+    printing = "\nimport json\nprint(json.dumps(['{}', row['method'], float(row['iteration_time_ms'])]))\n"
+    lines = _run(folder, "".join(code + printing.format(face) for face, code in FACES.items())).splitlines()
     answers: list[Any] = [json.loads(line) for line in lines if line.startswith("[")]
     assert answers == [[face, "per-image", pytest.approx(200.0)] for face in FACES]

@@ -40,13 +40,13 @@ SAME_AS = {"README.ja.md": "README.md"}
 """A page whose blocks are those of another (test_readme.py)."""
 
 
-@pytest.mark.parametrize("page", [page for page, found in PAGES.items() if found and page not in SAME_AS])
+@pytest.mark.parametrize("page", [page for page, blocks_ in PAGES.items() if blocks_ and page not in SAME_AS])
 def test_what_a_page_shows_runs(page, service, tmp_path):
     reader = PageRunner(tmp_path, service)
     run = [block for block in PAGES[page] if not block.reason]
-    said = {a.place: reader.run(a, b) for a, b in zip(run, [*run[1:], None], strict=False)}
-    missing = [why for why in said.values() if why and why.startswith(NOT_INSTALLED)]
-    wrong = [f"{place}: {why}" for place, why in said.items() if why and why not in missing]
+    reasons = {a.place: reader.run(a, b) for a, b in zip(run, [*run[1:], None], strict=False)}
+    missing = [why for why in reasons.values() if why and why.startswith(NOT_INSTALLED)]
+    wrong = [f"{block}: {why}" for block, why in reasons.items() if why and why not in missing]
     if wrong:
         pytest.fail("\n".join(wrong))
     if missing:
@@ -78,13 +78,13 @@ def test_a_wrong_block_is_found(tmp_path):
 
 
 def test_every_page_names_commands_that_exist():
-    known = set(typer.main.get_command(build_app()).commands)
+    commands = set(typer.main.get_command(build_app()).commands)
     named = {
         (page, name)
         for page in PAGES
         for name in re.findall(r"\bepochcast ([a-z]+)\b(?!\w)", "\n".join([*_typed(page), *_inline(page)]))
     }
-    assert sorted((page, name) for page, name in named if name not in known) == []
+    assert sorted((page, name) for page, name in named if name not in commands) == []
 
 
 def test_every_page_names_make_targets_that_exist():

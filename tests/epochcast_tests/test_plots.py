@@ -24,9 +24,9 @@ def ranking():
 def test_every_gpu_has_a_panel_that_draws_its_numbers_its_best_batch_size_and_what_does_not_fit(answer):
     figure, gpus = plots.epoch_times(answer), list(dict.fromkeys(answer["gpu"]))
     assert [axes.get_title() for axes in figure.axes] == gpus
-    whole = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
     times = answer["epoch_time_s"][answer["gpu"] == "Tesla T4"] / _scale(answer)
-    assert list(whole[0].get_ydata()) == pytest.approx(list(times))
+    assert list(dashed[0].get_ydata()) == pytest.approx(list(times))
     assert not answer["fits_in_memory"].all()
     assert "does not fit in memory" in _legend(figure)
     for axes, gpu in zip(figure.axes, gpus, strict=True):
@@ -87,9 +87,9 @@ def test_an_answer_without_samples_or_of_two_cnns_is_refused():
     for draw in (plots.epoch_times, lambda answer: plots.modes({"fp32": answer})):
         with pytest.raises(SchemaError, match="samples"):
             draw(blind)
-    both = epochcast.predict(["resnet18", "alexnet"], "T4", 16, data_set="imagenet")
+    two_cnns = epochcast.predict(["resnet18", "alexnet"], "T4", 16, data_set="imagenet")
     with pytest.raises(SchemaError, match="one CNN"):
-        plots.epoch_times(both)
+        plots.epoch_times(two_cnns)
 
 
 def test_without_matplotlib_the_extra_is_named(answer, monkeypatch):

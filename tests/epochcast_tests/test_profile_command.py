@@ -58,9 +58,12 @@ def test_a_cpu_without_a_preset_measures_a_small_cnn_and_asks_about_it(epochcast
 
 
 def test_without_a_preset_a_cpu_takes_the_batch_sizes_asked_for_and_a_gpu_measures_quick():
-    asked = ProfileRequest(device="cpu", batch_sizes=["8,16"])
-    assert {each.batch_size for each in request_for(asked, "x.csv")[0].configurations} == {8, 16}
-    assert "batch 8,16;" in default_words(asked)
+    on_cpu = ProfileRequest(device="cpu", batch_sizes=["8,16"])
+    assert {configuration.batch_size for configuration in request_for(on_cpu, "x.csv")[0].configurations} == {
+        8,
+        16,
+    }
+    assert "batch 8,16;" in default_words(on_cpu)
     assert request_for(ProfileRequest(), "x.csv")[0].name == "quick"
     assert default_words(ProfileRequest()) == ""
 
@@ -128,12 +131,12 @@ def test_a_dry_run_says_what_and_how_long_or_lists_it_as_csv_and_writes_nothing(
     epochcast, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    asked = ("profile", "--preset", "founding", "--dry-run")
-    run = epochcast(*asked, "--time-limit", "180s")
+    command = ("profile", "--preset", "founding", "--dry-run")
+    run = epochcast(*command, "--time-limit", "180s")
     assert "founding: 350 configurations" in run.out
     assert "on an H200" in run.out
     assert "The time limit ends it after 3.00 min" in run.out
-    assert len(epochcast(*asked, "--format", "csv", "-b", "8,16").out.splitlines()) == 1 + 14 * 2
+    assert len(epochcast(*command, "--format", "csv", "-b", "8,16").out.splitlines()) == 1 + 14 * 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -199,8 +202,10 @@ def test_a_dry_run_refuses_what_a_run_does_and_neither_writes(
 
 def test_where_every_configuration_fails_no_empty_table_stays(epochcast, fake, tmp_path, monkeypatch):
     names = [
-        each.subject.name
-        for each in request_for(ProfileRequest("cnn:lenet5", device="cpu"), "x.csv")[0].configurations
+        configuration.subject.name
+        for configuration in request_for(ProfileRequest("cnn:lenet5", device="cpu"), "x.csv")[
+            0
+        ].configurations
     ]
     monkeypatch.setenv("FAKE_ORDERS", json.dumps({"cannot": names}))
     run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
@@ -217,12 +222,21 @@ def test_layers_of_no_known_type_are_pointed_to_whole_cnns_before_and_after(
     Path("odd.py").write_text(
         "from torch import nn\n\ndef make_model():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Hardshrink())\n"
     )
-    asked = ("profile", "--preset", "cnn:odd.py:make_model@32", "--device", "cpu", "--allow-noise", "-b", "2")
-    what = "Measure the CNN whole: --preset targets:FILE.py:make_model"
-    before = " ".join(epochcast(*asked, "--dry-run").out.split())
+    command = (
+        "profile",
+        "--preset",
+        "cnn:odd.py:make_model@32",
+        "--device",
+        "cpu",
+        "--allow-noise",
+        "-b",
+        "2",
+    )
+    advice = "Measure the CNN whole: --preset targets:FILE.py:make_model"
+    before = " ".join(epochcast(*command, "--dry-run").out.split())
     assert "Operators of no known type, which will fail: 1." in before
-    assert what in before
-    assert what in " ".join(epochcast(*asked, "--out", "x.csv").out.split())
+    assert advice in before
+    assert advice in " ".join(epochcast(*command, "--out", "x.csv").out.split())
 
 
 def test_without_a_gpu_it_says_how_to_measure_without(epochcast, tmp_path):
@@ -249,7 +263,12 @@ def test_what_is_no_time_is_refused(text):
 
 def modes_of(**options):
     request, _ = request_for(ProfileRequest("cnn:lenet5", **options), "x.csv")
-    return sorted({(each.mode.precision, each.mode.memory_format) for each in request.configurations})
+    return sorted(
+        {
+            (configuration.mode.precision, configuration.mode.memory_format)
+            for configuration in request.configurations
+        }
+    )
 
 
 def test_every_combination_of_the_modes_asked_for_is_measured_else_the_presets_or_a_cpus():
@@ -262,9 +281,12 @@ def test_modes_of_a_preset_that_the_framework_lacks_are_left_out():
     request, _ = request_for(
         ProfileRequest("founding", framework="chainer", memory_formats=["nchw"]), "x.csv"
     )
-    assert {each.mode.precision for each in request.configurations} == {"fp32"}
-    whole, _ = request_for(ProfileRequest("targets", framework="chainer", batch_sizes=["4"]), "x.csv")
-    assert {(each.mode.precision, each.mode.memory_format) for each in whole.configurations} == {
+    assert {configuration.mode.precision for configuration in request.configurations} == {"fp32"}
+    targets, _ = request_for(ProfileRequest("targets", framework="chainer", batch_sizes=["4"]), "x.csv")
+    assert {
+        (configuration.mode.precision, configuration.mode.memory_format)
+        for configuration in targets.configurations
+    } == {
         ("tf32", "nchw"),
         ("fp32", "nchw"),
     }

@@ -15,50 +15,50 @@ MEASURED = InputMeasurement(
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def measurement_arguments(monkeypatch):
     """What was measured, without measuring."""
-    seen = []
+    calls = []
 
-    def measure(*given, stored):
-        seen.extend((*given, stored))
+    def measure(*arguments, stored):
+        calls.extend((*arguments, stored))
         return MEASURED
 
     monkeypatch.setattr(input_pipeline, "measure_input", measure)
-    return seen
+    return calls
 
 
-def test_it_prints_rates_and_the_parts_of_an_image(epochcast, asked):
+def test_it_prints_rates_and_the_parts_of_an_image(epochcast, measurement_arguments):
     run = epochcast("profile", "input")
     assert run.code == 0
     assert "3.20" in run.out
     assert "reading 12.0, decoding 2,000, augmenting 900" in " ".join(run.out.split())
-    assert asked == [None, 224, [], None, 3.0, "jpeg"]
+    assert measurement_arguments == [None, 224, [], None, 3.0, "jpeg"]
 
 
-def test_options_reach_the_measurement(epochcast, asked, tmp_path):
+def test_options_reach_the_measurement(epochcast, measurement_arguments, tmp_path):
     epochcast(
         "profile", "input", tmp_path, "--image-size", 64, "--workers", "0,1", "--workers", 8,
         "--loader", "pillow", "--seconds", "1min", "--arrays",
     )  # fmt: skip
-    assert asked == [tmp_path, 64, [0, 1, 8], "pillow", 60.0, "array"]
+    assert measurement_arguments == [tmp_path, 64, [0, 1, 8], "pillow", 60.0, "array"]
 
 
-def test_the_file_that_it_writes_answers_questions(epochcast, asked, tmp_path):
+def test_the_file_that_it_writes_answers_questions(epochcast, measurement_arguments, tmp_path):
     path = tmp_path / "input.json"
     run = epochcast("profile", "input", "--out", path)
     assert f"--input {path}" in " ".join(run.out.split()).replace("\n", "")
     assert read_input(path) == MEASURED
-    asked = ("predict", "resnet50", "-g", "H200", "-b", 256, "--samples", 50_000, "--workers", 2)
-    answer = epochcast(*asked, "--input", path, "--json")
+    question = ("predict", "resnet50", "-g", "H200", "-b", 256, "--samples", 50_000, "--workers", 2)
+    answer = epochcast(*question, "--input", path, "--json")
     [row] = json.loads(answer.out)["rows"]
-    each = 100 + (320 / 4 - 100) / 3  # between the rate of 1 worker and that of each of 4
-    assert (row["loading_time_ms"], row["bottleneck"]) == (pytest.approx(256_000 / (2 * each)), "loading")
+    rate = 100 + (320 / 4 - 100) / 3  # between the rate of 1 worker and that of each of 4
+    assert (row["loading_time_ms"], row["bottleneck"]) == (pytest.approx(256_000 / (2 * rate)), "loading")
 
 
-def test_json_has_the_rates_and_the_machine(epochcast, asked):
-    found = json.loads(epochcast("profile", "input", "--format", "json").out)
-    assert [row["workers"] for row in found["rows"]] == [0, 1, 4]
-    assert (found["vcpus"], found["decode_us"]) == (4, 2000.0)
+def test_json_has_the_rates_and_the_machine(epochcast, measurement_arguments):
+    answer = json.loads(epochcast("profile", "input", "--format", "json").out)
+    assert [row["workers"] for row in answer["rows"]] == [0, 1, 4]
+    assert (answer["vcpus"], answer["decode_us"]) == (4, 2000.0)
 
 
 def test_a_folder_without_images_is_refused_in_one_line(epochcast, tmp_path):

@@ -87,4 +87,4 @@ def test_a_key_that_no_header_can_carry_is_one_line_that_does_not_show_it(
     run = epochcast("data", "push", table, url)
     assert (run.code, len(run.err.splitlines())) == (2, 1)
     assert "EPOCHCAST_API_KEY" in run.err
-    assert not any(part in run.err for part in ("日本", "cret", "epochcast_se", "\udcff"))
+    assert not any(secret in run.err for secret in ("日本", "cret", "epochcast_se", "\udcff"))

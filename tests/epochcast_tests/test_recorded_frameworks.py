@@ -20,7 +20,7 @@ def small_cnn():
 def batches(as_dict=False):
     images = [(torch.zeros(3, 16, 16), index % 10) for index in range(48)]
     return (
-        [dict(zip(("pixel_values", "labels"), each, strict=True)) for each in images] if as_dict else images
+        [dict(zip(("pixel_values", "labels"), image, strict=True)) for image in images] if as_dict else images
     )
 
 
@@ -61,9 +61,9 @@ def test_train_of_hugging_face_is_recorded_as_installed(tmp_path):
     """In a process that sees what is installed alone: `datasets` of a checkout is not Hugging Face's library."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed: Trainer needs it")
-    here = Path(__file__)
-    folders = [str(here.parent), str(here.parents[1])]
-    script = f"import sys; sys.path += {folders}; import {here.stem} as this; this.record_trainer()"
+    file = Path(__file__)
+    folders = [str(file.parent), str(file.parents[1])]
+    script = f"import sys; sys.path += {folders}; import {file.stem} as this; this.record_trainer()"
     run = subprocess.run(
         [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -107,5 +107,5 @@ def test_a_loop_with_accelerate_is_recorded():
         optimizer.step()
         optimizer.zero_grad()
 
-    found = epochcast.record(step).step
-    assert (found.batch_size, found.precision, found.optimizer) == (4, "amp_bf16", "adam")
+    recorded = epochcast.record(step).step
+    assert (recorded.batch_size, recorded.precision, recorded.optimizer) == (4, "amp_bf16", "adam")

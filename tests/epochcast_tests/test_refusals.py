@@ -3,6 +3,11 @@
 import pytest
 
 PREDICT = ("predict", "resnet18", "--gpu", "T4")
+CHECK = ("check", "resnet50", "-g", "T4", "-b", 64)
+FIT_MEMORY = ("fit-memory", "resnet50", "-g", "L4", "-b", 256, "--data-set", "imagenet", "--memory-gib", 8)
+DIFF = ("diff", "vgg16", "vgg16_bn", "-g", "T4")
+ANCHOR = ("--anchor-gpu", "T4", "--anchor-batch-size", 64, "--anchor-iteration-time-ms", 560)
+FLEET = ("--out", "x.csv", "--scheduler", "tcp://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
@@ -74,12 +79,36 @@ PREDICT = ("predict", "resnet18", "--gpu", "T4")
         (("profile", "input", "--workers", "x"), "--workers 'x' is not a whole number"),
         (("profile", "input", "--out", "none/input.json"), "none/input.json: No such file or directory"),
         (("host", "now"), "'now' is more than `epochcast host` takes"),
+        (CHECK, "Give one: --images-per-s"),
+        ((*CHECK, "--images-per-s", -3), "--images-per-s '-3'"),
+        ((*CHECK, "--epoch-time-s", 9), "--epoch-time-s needs the samples"),
+        ((*CHECK, "--images-per-s", 9, "--log", "x.log"), "a log and a speed are given"),
+        ((*CHECK, "--images-per-s", 9, "--format", "csv"), "--format csv"),
+        ((*CHECK, "--images-per-s", 9, "--waiting-share", 2), "--waiting-share 2"),
+        ((*FIT_MEMORY, "--allow", "optimiser"), "Nearest: 'optimizer'"),
+        ((*FIT_MEMORY, "--code", "--json"), "--format json does not go here"),
+        ((*FIT_MEMORY, "--memory-gib", 0.5), "--batch-size 256 needs"),
+        (("diff", "a..b..c", "x.py:make", "-g", "T4", "-b", 64), "no two revisions"),
+        (("diff", "nosuch..HEAD", "x.py:make", "-g", "T4", "-b", 64), "nosuch"),
+        ((*DIFF, "-b", 64, "--fail-over", "much"), "--fail-over 'much'"),
+        ((*DIFF, "-b", 64, "--format", "csv"), "--format csv"),
+        ((*DIFF, "-b", 64, "--fail-over", -1), "--fail-over '-1'"),
+        (DIFF, "--batch-size is missing"),
+        (("profile", "--gpus", "0,1", *FLEET), "--gpus 0,1 names GPUs of this machine"),
+        (("profile", "--device", "cuda:1", *FLEET), "--device cuda:1 names GPUs of this machine"),
+        (("profile", "--preset", "ddp", *FLEET), "measures the GPUs of one machine together"),
+        ((*PREDICT, *FLEET), "--scheduler answers many rows at once"),
+        (("predict", "resnet50", "-g", "T4", "-b", 64, "--json", "--format", "csv"), "--format csv is given"),
+        (
+            (*PREDICT, "-b", 64, *ANCHOR, "--anchor-samples", 100),
+            "--anchor-samples belongs to --anchor-epoch-time-s",
+        ),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments, message, epochcast):
     run = epochcast(*arguments)
-    assert run.code == 2
+    assert (run.code, run.out) == (2, "")
     assert run.err.startswith("Error: ")
     assert message in run.err
     assert run.err.count("\n") == 1
@@ -131,16 +160,3 @@ def test_a_folder_that_cannot_be_written_is_named(epochcast, tmp_path):
     rows.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
     run = epochcast("predict", "--rows", rows, "--out", tmp_path / "none" / "out.csv")
     assert (run.code, "cannot be written" in run.err) == (2, True)
-
-
-def test_two_formats_at_once_are_refused(epochcast):
-    run = epochcast("predict", "resnet50", "-g", "T4", "-b", 64, "--json", "--format", "csv")
-    assert (run.code, run.out) == (2, "")
-    assert "--json is --format json, and --format csv is given" in run.err
-
-
-def test_samples_of_an_anchor_without_an_epoch_are_refused(epochcast):
-    anchor = ("--anchor-gpu", "T4", "--anchor-batch-size", 64, "--anchor-iteration-time-ms", 560)
-    run = epochcast("predict", "resnet50", "-g", "T4", "-b", 64, *anchor, "--anchor-samples", 100)
-    assert (run.code, run.out) == (2, "")
-    assert "--anchor-samples belongs to --anchor-epoch-time-s" in run.err

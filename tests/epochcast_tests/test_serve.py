@@ -33,11 +33,11 @@ def test_a_wrong_setting_is_named_by_its_variable(epochcast, monkeypatch):
 def test_it_listens_on_this_machine_alone_unless_told(epochcast, monkeypatch):
     import uvicorn
 
-    asked = {}
+    server = {}
     monkeypatch.setenv("EPOCHCAST_STORE", "")
-    monkeypatch.setattr(uvicorn, "run", lambda app, **options: asked.update(options, app=app))
+    monkeypatch.setattr(uvicorn, "run", lambda app, **options: server.update(options, app=app))
     assert epochcast("serve").code == 0
-    assert (asked["app"], asked["host"], asked["port"]) == ("api.main:create_app", "127.0.0.1", 8000)
+    assert (server["app"], server["host"], server["port"]) == ("api.main:create_app", "127.0.0.1", 8000)
 
 
 def test_a_port_that_is_taken_is_one_line_that_says_to_pick_another(epochcast, monkeypatch):

@@ -15,24 +15,24 @@ from predictor.answers.question import Plan, Question
 from predictor.errors import SchemaError
 
 CALLABLE = {name: getattr(epochcast, name) for name in epochcast.__all__ if name[0].islower()}
-PUBLIC = {name: each for name, each in CALLABLE.items() if not name.startswith("_")}
+PUBLIC = {name: function for name, function in CALLABLE.items() if not name.startswith("_")}
 QUESTION, PLAN = set(options_of(Question)), set(options_of(Plan))
 
 
 def options(function):
     return {
         name
-        for name, each in inspect.signature(function).parameters.items()
-        if each.kind is each.KEYWORD_ONLY
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
     }
 
 
 def test_no_option_hides():
     hidden = {
         name
-        for name, each in PUBLIC.items()
-        if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(each).parameters.values())
-        or "**options" in (each.__doc__ or "")
+        for name, function in PUBLIC.items()
+        if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+        or "**options" in (function.__doc__ or "")
     }
     assert hidden == set()
 
@@ -40,9 +40,9 @@ def test_no_option_hides():
 def test_every_parameter_is_documented():
     missing = [
         (name, parameter)
-        for name, each in PUBLIC.items()
-        for parameter in inspect.signature(each).parameters
-        if parameter != "self" and not re.search(rf"\b{parameter}\b", each.__doc__ or "")
+        for name, function in PUBLIC.items()
+        for parameter in inspect.signature(function).parameters
+        if parameter != "self" and not re.search(rf"\b{parameter}\b", function.__doc__ or "")
     ]
     assert missing == []
 

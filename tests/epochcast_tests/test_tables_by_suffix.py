@@ -37,9 +37,9 @@ def measured(path):
 
 
 def test_rows_are_predicted_from_any_form_to_any(epochcast, tmp_path, suffix):
-    asked, answered = tmp_path / "rows.parquet", tmp_path / f"out{suffix}"
-    pd.DataFrame({"mine": [1.5], "cnn": ["resnet18"], "gpu": ["T4"], "batch_size": [8]}).to_parquet(asked)
-    assert epochcast("predict", "--rows", asked, "--out", answered).code == 0
+    rows, answered = tmp_path / "rows.parquet", tmp_path / f"out{suffix}"
+    pd.DataFrame({"mine": [1.5], "cnn": ["resnet18"], "gpu": ["T4"], "batch_size": [8]}).to_parquet(rows)
+    assert epochcast("predict", "--rows", rows, "--out", answered).code == 0
     [row] = table(answered).to_dict("records")
     single = face.predict("resnet18", "T4", 8)
     assert (row["mine"], row["batch_size"]) == (1.5, 8)
@@ -73,12 +73,12 @@ def test_an_answer_in_another_form_is_refused(epochcast, tmp_path):
 
 
 def test_measurements_are_read_in_any_form(epochcast, tmp_path, monkeypatch):
-    first, *others = [measured(tmp_path / f"x{each}") for each in (".csv", ".csv.gz", ".parquet")]
+    first, *paths = [measured(tmp_path / f"x{suffix}") for suffix in (".csv", ".csv.gz", ".parquet")]
     words = ("predict", "lenet5", "-g", "T4", "-b", "64", "--json", "--measurements")
     for command in (("data", "show", "--json"), ("explain", "--format", "csv"), words):
-        wanted = epochcast(*command, first)
-        assert wanted.code == 0
-        assert [epochcast(*command, other).out for other in others] == [wanted.out] * 2
+        run = epochcast(*command, first)
+        assert run.code == 0
+        assert [epochcast(*command, path).out for path in paths] == [run.out] * 2
 
 
 def test_a_measurement_table_comes_from_standard_input(epochcast, tmp_path, monkeypatch):
@@ -123,7 +123,9 @@ def formatted(command=None, path=()):
 
 def test_every_command_that_has_a_format_has_json_beside_it():
     without = [
-        words for words, each in formatted() if not any("--json" in option.opts for option in each.params)
+        words
+        for words, command in formatted()
+        if not any("--json" in option.opts for option in command.params)
     ]
     assert without == []
 

@@ -33,8 +33,8 @@ def rows(run):
 def test_predict_explain_compare_and_cnn_show_take_the_cnn_that_a_file_makes(epochcast, own):
     [row] = rows(epochcast("predict", own, *ON_T4, "--format", "json"))
     assert (row["cnn"], row["image_size"]) == ("mine.make_model", 224)
-    [found] = rows(epochcast("explain", own, *ON_T4, "--format", "json"))
-    assert (found["cnn"], "convolution" in found["classes"]) == ("mine.make_model", True)
+    [explained] = rows(epochcast("explain", own, *ON_T4, "--format", "json"))
+    assert (explained["cnn"], "convolution" in explained["classes"]) == ("mine.make_model", True)
     ranked = rows(epochcast("compare", own, "--batch-size", 64, "--dataset", "cifar10", "--format", "json"))
     assert {row["cnn"] for row in ranked} == {"mine.make_model"}
     layers = rows(epochcast("cnn", "show", f"{own}@32", "--format", "json"))
@@ -42,18 +42,18 @@ def test_predict_explain_compare_and_cnn_show_take_the_cnn_that_a_file_makes(epo
 
 
 def test_a_zoo_name_beside_it_stays_one(epochcast, own):
-    found = rows(epochcast("predict", own, "lenet5", "--image-size", 32, *ON_T4, "--format", "json"))
-    assert [(row["cnn"], row["image_size"]) for row in found] == [("mine.make_model", 32), ("lenet5", 32)]
+    predicted = rows(epochcast("predict", own, "lenet5", "--image-size", 32, *ON_T4, "--format", "json"))
+    assert [(row["cnn"], row["image_size"]) for row in predicted] == [("mine.make_model", 32), ("lenet5", 32)]
 
 
 def test_its_image_size_is_said_once_in_any_way_and_two_are_refused(epochcast, own):
-    for asked, pixels in (
+    for words, pixels in (
         ((f"{own}@65",), 65),
         ((own, "--image-size", 48), 48),
         ((own, "--dataset", "cifar10"), 32),
         ((f"{own}@48", "--image-size", 48), 48),
     ):
-        [row] = rows(epochcast("predict", *asked, *ON_T4, "--format", "json"))
+        [row] = rows(epochcast("predict", *words, *ON_T4, "--format", "json"))
         assert row["image_size"] == pixels
     run = epochcast("predict", f"{own}@65", "--image-size", 48, *ON_T4)
     assert "'mine.py:make_model@65' and image size 48 differ" in run.err

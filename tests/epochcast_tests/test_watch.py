@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 import epochcast
-from epochcast.torch_device import Seen
+from epochcast.torch_device import FirstBatch
 from epochcast.watching import Watch
 from predictor.errors import SchemaError
 
@@ -26,19 +26,22 @@ def clock():
 
 
 @pytest.fixture
-def told():
+def lines():
     return []
 
 
 @pytest.fixture
-def train(clock, told):
+def train(clock, lines):
     """Train ResNet-18 on a T4 with iterations and waits of these seconds; gives the watch."""
 
     def run(n=40, iteration_s=0.25, wait_s=0.0, **more):
         options = {"gpu": "T4", "n_batches": n, "report_after": 20, **more}
-        model, seen = options.pop("model", "resnet18"), options.pop("seen", Seen(64, 3, 224, 224))
-        watching = Watch(model, tell=told.append, clock=clock, **options)
-        watching.seen = seen
+        model, first_batch = (
+            options.pop("model", "resnet18"),
+            options.pop("seen", FirstBatch(64, 3, 224, 224)),
+        )
+        watching = Watch(model, tell=lines.append, clock=clock, **options)
+        watching.first_batch = first_batch
         for _ in range(n):
             watching.waits()
             clock.now_s += wait_s
@@ -55,33 +58,33 @@ def predicted_ms():
     return epochcast.predict("resnet18", "T4", 64)["iteration_time_ms"][0]
 
 
-def test_the_actual_time_is_told_beside_the_predicted(train, told):
+def test_the_actual_time_is_told_beside_the_predicted(train, lines):
     watched = train().watched
     assert watched.iteration_time_ms == pytest.approx(250.0)
     assert watched.predicted_ms == pytest.approx(predicted_ms())
-    assert told[0].startswith("epochcast: 250 ms an iteration on T4, predicted ")
+    assert lines[0].startswith("epochcast: 250 ms an iteration on T4, predicted ")
 
 
-def test_the_first_line_comes_after_some_iterations_and_one_ends_the_epoch(train, told):
+def test_the_first_line_comes_after_some_iterations_and_one_ends_the_epoch(train, lines):
     train(n=40)
-    assert len(told) == 2
+    assert len(lines) == 2
 
 
-def test_time_and_cost_that_are_left_follow_from_the_epochs(train, told):
+def test_time_and_cost_that_are_left_follow_from_the_epochs(train, lines):
     watched = train(n=40, iteration_s=0.36, epochs=11, usd_per_hour=10.0).watched
     assert watched.left_s == pytest.approx(400 * 0.36)
     assert watched.left_usd == pytest.approx(0.4)
-    assert "2.40 min and US$ 0.400 left" in told[-1]
+    assert "2.40 min and US$ 0.400 left" in lines[-1]
 
 
-def test_more_epochs_than_were_said_leave_nothing_to_say(train, told):
+def test_more_epochs_than_were_said_leave_nothing_to_say(train, lines):
     watching = train(n=40)
     watching.waits()
     watching.starts()
     watching.ends()
     watching.ends_epoch()
     assert watching.watched.left_s is None
-    assert "left" not in told[-1]
+    assert "left" not in lines[-1]
 
 
 def test_without_a_price_that_of_the_cheapest_offer_counts(train):
@@ -89,16 +92,16 @@ def test_without_a_price_that_of_the_cheapest_offer_counts(train):
     assert train(epochs=2, gpu="TITAN V").watched.left_usd is None  # nobody rents it out
 
 
-def test_a_loop_that_waits_for_its_loader_is_told_so(train, told):
+def test_a_loop_that_waits_for_its_loader_is_told_so(train, lines):
     assert train(iteration_s=0.1, wait_s=0.1).watched.waiting_share == pytest.approx(0.5)
-    assert "50 % of it waits for the loader" in told[-1]
+    assert "50 % of it waits for the loader" in lines[-1]
 
 
-def test_a_prediction_that_is_met_needs_no_reason(train, told):
+def test_a_prediction_that_is_met_needs_no_reason(train, lines):
     train(iteration_s=predicted_ms() / 1000.0)
-    assert " x the prediction" not in told[-1]
+    assert " x the prediction" not in lines[-1]
     train(iteration_s=predicted_ms() / 500.0)
-    assert "2.0 x the prediction" in told[-1]
+    assert "2.0 x the prediction" in lines[-1]
 
 
 def test_the_measurement_that_is_left_anchors_the_next_prediction(train, tmp_path):
@@ -160,22 +163,22 @@ def small(train):
 
     def run(out, **more):
         options = {"gpu": "H100 SXM", "options": {"precision": "tf32"}} | more
-        return train(model="mobilenet_v3_small", seen=Seen(8, 3, 64, 64), out=out, **options)
+        return train(model="mobilenet_v3_small", seen=FirstBatch(8, 3, 64, 64), out=out, **options)
 
     return run
 
 
 @pytest.mark.parametrize("slowness", [0.8, 1.0, 1.6])
 def test_an_iteration_that_the_host_decides_tells_its_speed(small, tmp_path, slowness):
-    out, asked = tmp_path / "mine.csv", ("mobilenet_v3_small", "H100 SXM", 8)
-    usual_ms = epochcast.predict(*asked, image_size=64)["iteration_time_ms"][0]
+    out, question = tmp_path / "mine.csv", ("mobilenet_v3_small", "H100 SXM", 8)
+    usual_ms = epochcast.predict(*question, image_size=64)["iteration_time_ms"][0]
     small(out, iteration_s=slowness * usual_ms / 1000)
-    [answer] = epochcast.predict(*asked, image_size=64, host=str(out)).to_dict("records")
+    [answer] = epochcast.predict(*question, image_size=64, host=str(out)).to_dict("records")
     assert answer["iteration_time_ms"] == pytest.approx(slowness * usual_ms, rel=0.03)
-    other, other_usual = (
+    resnet, usual_resnet = (
         epochcast.predict("resnet18", "H100 SXM", 4, host=host) for host in (str(out), None)
     )
-    assert other["host_time_ms"][0] == pytest.approx(slowness * other_usual["host_time_ms"][0], rel=0.05)
+    assert resnet["host_time_ms"][0] == pytest.approx(slowness * usual_resnet["host_time_ms"][0], rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -225,19 +228,19 @@ def test_a_loop_that_is_left_early_can_go_on(capsys):
     assert len(list(loader)) == 100
 
 
-def test_a_run_is_forecast_on_other_gpus_from_its_own_time(train, told):
+def test_a_run_is_forecast_on_other_gpus_from_its_own_time(train, lines):
     gpus = ["A10G", "H100 SXM"]
     slow = train(iteration_s=2 * predicted_ms() / 1000.0, on=gpus).watched
     anchor = {"gpu": "T4", "batch_size": 64, "iteration_time_ms": slow.iteration_time_ms}
     rows = epochcast.predict("resnet18", gpus, 64, anchors=[anchor]).to_dict("records")
     expected = [(row["gpu"], pytest.approx(row["iteration_time_ms"]), row["method"]) for row in rows]
-    assert [(each.gpu, each.iteration_time_ms, each.method) for each in slow.on] == expected
+    assert [(forecast.gpu, forecast.iteration_time_ms, forecast.method) for forecast in slow.on] == expected
     anchored, _ = slow.on
     assert anchored.method == "anchored"
     assert (
         anchored.iteration_time_ms > 1.2 * epochcast.predict("resnet18", "A10G", 64)["iteration_time_ms"][0]
     )
-    assert f"; on {anchored.gpu} " in told[0]
+    assert f"; on {anchored.gpu} " in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -250,8 +253,8 @@ def test_a_run_is_forecast_on_other_gpus_from_its_own_time(train, told):
         ({"on": ["T5"]}, "no GPU is called 'T5'"),
     ],
 )
-def test_what_is_not_forecast_elsewhere_is_said_with_the_way_round(train, told, change, why):
-    [there] = train(**{"on": ["H100 SXM"], **change}).watched.on
-    assert there.iteration_time_ms is None
-    assert why in there.why_not
-    assert "not forecast: " in told[-1]
+def test_what_is_not_forecast_elsewhere_is_said_with_the_way_round(train, lines, change, why):
+    [forecast] = train(**{"on": ["H100 SXM"], **change}).watched.on
+    assert forecast.iteration_time_ms is None
+    assert why in forecast.why_not
+    assert "not forecast: " in lines[-1]

@@ -63,9 +63,9 @@ def test_a_training_on_this_cpu_is_forecast_on_a_gpu_only_by_asking(batches):
     model = small_cnn()
     loader = epochcast.watch(batches, model, on="H100 SXM")
     train(model, loader)
-    [there] = loader.watched.on
-    assert there.iteration_time_ms is None
-    assert "ask epochcast.predict" in there.why_not
+    [forecast] = loader.watched.on
+    assert forecast.iteration_time_ms is None
+    assert "ask epochcast.predict" in forecast.why_not
 
 
 def compiled(model):
@@ -90,7 +90,7 @@ def test_a_compiled_module_is_seen(batches, change, capture):
     model = change(small_cnn())
     loader = epochcast.watch(batches, model, gpu="A10G")
     train(model, loader)
-    assert loader._watch.seen.capture == capture
+    assert loader._watch.first_batch.capture == capture
     expected = epochcast.predict(small_cnn(), "A10G", BATCH, image_size=16, capture=capture)
     assert loader.watched.predicted_ms == pytest.approx(expected["iteration_time_ms"][0])
 
@@ -99,8 +99,8 @@ def test_a_module_that_is_watched_plain_and_trained_compiled_is_never_taken_as_e
     model = small_cnn()
     loader = epochcast.watch(batches, model, gpu="A10G")
     train(compiled(model), loader)
-    seen = loader._watch.seen
-    assert seen is None or seen.capture == "compile"
+    first_batch = loader._watch.first_batch
+    assert first_batch is None or first_batch.capture == "compile"
 
 
 def test_a_module_of_which_parts_are_compiled_is_neither_predicted_nor_kept(batches, tmp_path):
@@ -177,8 +177,8 @@ def test_autocast_and_channels_last_are_seen_in_the_first_batch(batches):
         gpu="A10G",
     )
     train(model, loader, autocast=True)
-    seen = loader._watch.seen
-    assert (seen.batch_size, seen.height, seen.precision, seen.memory_format) == (
+    first_batch = loader._watch.first_batch
+    assert (first_batch.batch_size, first_batch.height, first_batch.precision, first_batch.memory_format) == (
         BATCH,
         16,
         "amp_bf16",
@@ -231,9 +231,9 @@ def test_hugging_faces_trainer_is_watched_as_installed(tmp_path):
     """In a process that sees what is installed alone: `datasets` of a checkout is not Hugging Face's library."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed: Trainer needs it")
-    here = Path(__file__)
-    folders = [str(here.parent), str(here.parents[1])]
-    script = f"import sys; sys.path += {folders}; import {here.stem} as this; this.train_with_trainer()"
+    file = Path(__file__)
+    folders = [str(file.parent), str(file.parents[1])]
+    script = f"import sys; sys.path += {folders}; import {file.stem} as this; this.train_with_trainer()"
     run = subprocess.run(
         [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -268,4 +268,4 @@ def train_with_trainer():
     ).train()
     assert callback.watched.predicted_ms > 0
     assert callback.watched.left_s == 0.0
-    assert callback.watching.seen.batch_size == BATCH
+    assert callback.watching.first_batch.batch_size == BATCH
