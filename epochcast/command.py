@@ -44,7 +44,7 @@ COMMANDS = {
     "offer": "Cloud offers and their prices.",
     "cnn": "CNNs: the zoo, and layer tables.",
     "keys": "API keys of the service: who may upload measurements.",
-    "store": "The measurement store: back it up, restore it, delete an upload.",
+    "store": "The measurement store: delete an upload.",
 }
 """Each command and the first line of its help, which stands in its module, too; a test compares them."""
 

@@ -46,7 +46,6 @@ def test_an_address_of_no_store_is_one_line_and_exit_code_2(epochcast):
         ("keys", "list"),
         ("keys", "revoke", "alice"),
         ("keys", "rotate", "alice"),
-        ("store", "backup", "x.gz"),
         ("store", "delete-upload", "1"),
     ],
 )
