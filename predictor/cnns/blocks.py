@@ -52,8 +52,8 @@ def block_levels(table: LayerTable) -> list[tuple[Block, ...]]:
         coarser = [block for block in (levels[-1] if levels else ()) if covered.isdisjoint(block.positions)]
         levels.append(tuple(sorted([*coarser, *finer], key=lambda block: block.first)))
     by_number = {len(level): level for level in reversed(levels) if _covers(level) >= _COVERED * len(table)}
-    found = [by_number[number] for number in sorted(by_number)][:_MOST_LEVELS]
-    return found or ([stages] if (stages := tuple(_stages(table))) else [])
+    levels_by_size = [by_number[number] for number in sorted(by_number)][:_MOST_LEVELS]
+    return levels_by_size or ([stages] if (stages := tuple(_stages(table))) else [])
 
 
 def _covers(level: Iterable[Block]) -> int:
@@ -62,18 +62,18 @@ def _covers(level: Iterable[Block]) -> int:
 
 
 def _of_modules(table: LayerTable) -> list[Block]:
-    places: dict[str, list[int]] = {}
+    positions_by_module: dict[str, list[int]] = {}
     for position, layer in enumerate(table):
         names = layer.name.split(".")
         for depth in range(1, len(names)):
-            places.setdefault(".".join(names[:depth]), []).append(position)
+            positions_by_module.setdefault(".".join(names[:depth]), []).append(position)
     leaves = {layer.name for layer in table}
     blocks = (
-        Block(name, some[0], some[-1], table.layers[some[0]].type == "concat")
-        for name, some in places.items()
+        Block(name, positions[0], positions[-1], table.layers[positions[0]].type == "concat")
+        for name, positions in positions_by_module.items()
         if name not in leaves
     )
-    return [block for block in blocks if _is_block(table, block, len(places[block.name]))]
+    return [block for block in blocks if _is_block(table, block, len(positions_by_module[block.name]))]
 
 
 def _is_block(table: LayerTable, block: Block, n_layers: int) -> bool:
@@ -93,9 +93,9 @@ def _outputs(table: LayerTable, block: Block) -> set[int]:
 
 
 def _sources(table: LayerTable, position: int) -> Iterable[int]:
-    known = table.layers[position].inputs
-    if known is not None:
-        return known
+    inputs = table.layers[position].inputs
+    if inputs is not None:
+        return inputs
     return (table.layers[position - 1].index,) if position else (IMAGE,)
 
 

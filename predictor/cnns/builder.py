@@ -177,9 +177,9 @@ class NetBuilder:
         kernel, stride = (-(-x.height // size), -(-x.width // size)), (x.height // size, x.width // size)
         return self._row("avg_pool", name, (x,), x, (x.channels, size, size), _window(kernel, stride, 0))
 
-    def add(self, x: FeatureMap, other: FeatureMap, name: str) -> FeatureMap:
+    def add(self, x: FeatureMap, y: FeatureMap, name: str) -> FeatureMap:
         """Sum of two feature maps of one shape."""
-        return self._row("add", name, (x, other), x, (x.channels, x.height, x.width))
+        return self._row("add", name, (x, y), x, (x.channels, x.height, x.width))
 
     def multiply(self, x: FeatureMap, factors: FeatureMap, name: str) -> FeatureMap:
         """Product of a feature map and one computed factor for each of its channels."""
@@ -191,8 +191,8 @@ class NetBuilder:
 
     def concat(self, xs: Sequence[FeatureMap], name: str) -> FeatureMap:
         """Channels of all `xs`, one after the other."""
-        whole = replace(xs[0], channels=sum(x.channels for x in xs))
-        return self._row("concat", name, xs, whole, (whole.channels, whole.height, whole.width))
+        joined = replace(xs[0], channels=sum(x.channels for x in xs))
+        return self._row("concat", name, xs, joined, (joined.channels, joined.height, joined.width))
 
     def dropout(self, x: FeatureMap, name: str) -> FeatureMap:
         """Dropout of single numbers, with a probability above 0."""

@@ -163,7 +163,7 @@ def from_chainer(
         raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
     name = cnn or type(chain).__name__
     for path, link in chain.namedlinks():
-        if any(each.__name__ == _RECURRENT for each in type(link).__mro__):
+        if any(class_.__name__ == _RECURRENT for class_ in type(link).__mro__):
             where = path.strip("/").replace("/", ".")
             raise SchemaError(f"{name}, link {where!r}: {recurrent_refusal(type(link).__name__)}")
     copy = deepcopy(chain)
@@ -189,12 +189,12 @@ def from_chainer(
 
 def _channels_read(started: list[Any], image_size: int) -> int:
     """Channels that the first link with weights reads, if a run on images of the usual channels stopped there."""
-    link = next((each for each in started if getattr(each, "W", None) is not None), None)
+    link = next((candidate for candidate in started if getattr(candidate, "W", None) is not None), None)
     if link is None or link is not started[-1] or link.W.array is None:
         return _CHANNELS
     if link.W.ndim == 2:  # a linear link reads flattened images
-        channels, rest = divmod(link.W.shape[1], image_size**2)
-        return _CHANNELS if rest or not channels else int(channels)
+        channels, remainder = divmod(link.W.shape[1], image_size**2)
+        return _CHANNELS if remainder or not channels else int(channels)
     return int(link.W.shape[1] * getattr(link, "groups", 1))
 
 
@@ -282,7 +282,7 @@ def _kept_random_state() -> Iterator[None]:
 
 
 def _record(ran: list[_Ran], again: list[_Ran], chain: Any, image: Any, batch: int, name: str) -> Recorder:
-    if [type(each.function) for each in ran] != [type(each.function) for each in again]:
+    if [type(call.function) for call in ran] != [type(call.function) for call in again]:
         raise SchemaError(
             f"{name} runs different functions at batch sizes {batch} and {batch + 1}, so its work for one image is "
             "not known. Write it without loops over the mini-batch and without random branches, or give a layer "
@@ -296,8 +296,8 @@ def _record(ran: list[_Ran], again: list[_Ran], chain: Any, image: Any, batch: i
     tensors[id(image.node)] = _Tensor(image.shape)
     recorder.image(tensors[id(image.node)])
     try:
-        for one, other in zip(ran, again, strict=True):
-            _record_one(one, other, recorder, tensors)
+        for call, larger_call in zip(ran, again, strict=True):
+            _record_one(call, larger_call, recorder, tensors)
     except EpochcastError as error:
         raise type(error)(f"{name}: {error}") from error
     if not recorder.rows:
@@ -305,15 +305,15 @@ def _record(ran: list[_Ran], again: list[_Ran], chain: Any, image: Any, batch: i
     return recorder
 
 
-def _record_one(one: _Ran, other: _Ran, recorder: Recorder, tensors: dict[int, _Tensor]) -> None:
-    function = one.function
+def _record_one(call: _Ran, larger_call: _Ran, recorder: Recorder, tensors: dict[int, _Tensor]) -> None:
+    function = call.function
     if function.inputs is None:  # no input comes from the image or a parameter
         return
     inputs = [_tensor(node, tensors) for node in function.inputs]
     outputs = [_tensor(node, tensors) for node in _outputs(function)]
     operator, arguments, is_view = operator_of(function, inputs)
-    recorder.path[:] = [(one.path, one.is_leaf)] if one.path else []
-    shapes = [tuple(node.shape) for node in _outputs(other.function)]
+    recorder.path[:] = [(call.path, call.is_leaf)] if call.path else []
+    shapes = [tuple(node.shape) for node in _outputs(larger_call.function)]
     recorder.record(operator, arguments, outputs, is_view, shapes)
 
 

@@ -39,10 +39,10 @@ class ChainerFinder:
     @staticmethod
     def find_spec(name: str, *_: Any) -> ModuleSpec | None:
         """Where Chainer is installed; None of every other module."""
-        found = PathFinder.find_spec(name) if name == "chainer" else None
-        if found is not None and found.origin is not None:
-            found.loader = _ChainerLoader(name, found.origin)
-        return found
+        spec = PathFinder.find_spec(name) if name == "chainer" else None
+        if spec is not None and spec.origin is not None:
+            spec.loader = _ChainerLoader(name, spec.origin)
+        return spec
 
 
 class _ChainerLoader(SourceFileLoader):

@@ -118,12 +118,12 @@ def _keras() -> Any:
 def _image_shape(model: Any, name: str, image_size: int | None) -> tuple[bool, tuple[int, int, int]]:
     """Whether channels come last, and an image's dimensions."""
     last = _is_channels_last(model)
-    known = getattr(model, "input_shape", None) or (None,) * 4  # a subclass of keras.Model does not say
-    if not isinstance(known, tuple) or len(known) != 4:
+    shape = getattr(model, "input_shape", None) or (None,) * 4  # a subclass of keras.Model does not say
+    if not isinstance(shape, tuple) or len(shape) != 4:
         raise SchemaError(
-            f"{name} reads {known}, not one batch of images. Give the part of it that reads images."
+            f"{name} reads {shape}, not one batch of images. Give the part of it that reads images."
         )
-    height, width, channels = known[1:] if last else (*known[2:], known[1])
+    height, width, channels = shape[1:] if last else (*shape[2:], shape[1])
     for side in (height, width):
         if image_size is not None and side not in (None, image_size):
             raise OutOfRangeError(
@@ -143,8 +143,10 @@ def _image_shape(model: Any, name: str, image_size: int | None) -> tuple[bool, t
 def _is_channels_last(model: Any) -> bool:
     """Where the channels of a model's maps lie, by its first layer that says so, else by Keras's default."""
     formats = (getattr(layer, "data_format", None) for layer in _layers(model))
-    known = next((each for each in formats if each), None) or _keras().config.image_data_format()
-    return bool(known == "channels_last")
+    format_of_model = (
+        next((format_ for format_ in formats if format_), None) or _keras().config.image_data_format()
+    )
+    return bool(format_of_model == "channels_last")
 
 
 def _layers(model: Any) -> list[Any]:
@@ -169,11 +171,11 @@ class _Meta(str):
     __slots__ = ()
     __hash__ = str.__hash__
 
-    def __eq__(self, other: object) -> bool:
-        return str(self) == str(other)
+    def __eq__(self, device: object) -> bool:
+        return str(self) == str(device)
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+    def __ne__(self, device: object) -> bool:
+        return not self == device
 
     def __str__(self) -> str:
         return "meta"
@@ -189,8 +191,8 @@ class _MetaOfPools(_Meta):
     __slots__ = ()
     __hash__ = str.__hash__
 
-    def __eq__(self, other: object) -> bool:
-        return not isinstance(other, str) and str(self) == str(other)
+    def __eq__(self, device: object) -> bool:
+        return not isinstance(device, str) and str(self) == str(device)
 
 
 @contextmanager
@@ -212,18 +214,18 @@ def _followed(model: Any, path: list[tuple[str, bool]]) -> Iterator[None]:
 
 def _names(model: Any, prefix: str = "") -> dict[int, str]:
     """Names of layers with those of the models that they lie in: ``stem/conv1``."""
-    found = {}
+    names = {}
     for layer in model._flatten_layers(include_self=False, recursive=False):
-        found[id(layer)] = f"{prefix}{layer.name}"
-        found |= _names(layer, f"{prefix}{layer.name}/")
-    return found
+        names[id(layer)] = f"{prefix}{layer.name}"
+        names |= _names(layer, f"{prefix}{layer.name}/")
+    return names
 
 
 def _following(
-    call: Callable[..., Any], here: tuple[str, bool], path: list[tuple[str, bool]]
+    call: Callable[..., Any], layer: tuple[str, bool], path: list[tuple[str, bool]]
 ) -> Callable[..., Any]:
     def followed(*args: Any, **kwargs: Any) -> Any:
-        path.append(here)
+        path.append(layer)
         try:
             return call(*args, **kwargs)
         finally:
@@ -238,16 +240,16 @@ def _batch_norm(layer: Any) -> Callable[..., Any]:
 
     def call(inputs: Any, **_: Any) -> Any:
         axis = layer.axis % inputs.ndim
-        there = [0, axis, *(i for i in range(1, inputs.ndim) if i != axis)]
-        back = [there.index(i) for i in range(inputs.ndim)]
+        order = [0, axis, *(i for i in range(1, inputs.ndim) if i != axis)]
+        inverse = [order.index(i) for i in range(inputs.ndim)]
         weight, bias = (
             getattr(layer, name).value if used else None
             for name, used in (("gamma", layer.scale), ("beta", layer.center))
         )
         normed = torch.nn.functional.batch_norm(
-            inputs.permute(there), None, None, weight, bias, training=True, eps=layer.epsilon
+            inputs.permute(order), None, None, weight, bias, training=True, eps=layer.epsilon
         )
-        return normed.permute(back)
+        return normed.permute(inverse)
 
     return call
 
@@ -302,16 +304,16 @@ def _called(model: Any, images: Any) -> None:
 def _with_biases(rows: Sequence[Layer]) -> tuple[Layer, ...]:
     """Rows with each bias as parameters of the convolution or product that it is added to."""
     readers = Counter(index for row in rows for index in row.inputs or ())
-    place = {-1: -1}  # index of a row -> index among those that are kept
+    new_index = {-1: -1}  # index of a row -> index among those that are kept
     kept: list[Layer] = []
     for row in rows:
-        read = tuple(place[index] for index in row.inputs or ())
+        read = tuple(new_index[index] for index in row.inputs or ())
         source = kept[read[0]] if len(read) == 1 and read[0] >= 0 else None
         if source is not None and readers[(row.inputs or ())[0]] == 1 and _is_bias(row, source):
             kept[source.index] = replace(source, parameters=source.parameters + row.parameters)
-            place[row.index] = source.index
+            new_index[row.index] = source.index
         else:
-            place[row.index] = len(kept)
+            new_index[row.index] = len(kept)
             kept.append(replace(row, index=len(kept), inputs=read))
     return tuple(kept)
 
@@ -322,13 +324,13 @@ def _is_bias(row: Layer, source: Layer) -> bool:
 
 
 def _warnings(model: Any, recorder: Recorder) -> tuple[TableWarning, ...]:
-    found = recorder.warnings()
+    warnings = recorder.warnings()
     if recorder.uncounted_parameters():
         raise SchemaError(
             f"{recorder.uncounted_parameters():,} parameters of {model.name} are read by no operator that can be "
             "followed. Export it to ONNX, model.export('mine.onnx', format='onnx'), and give that file."
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def _first_line(error: Exception) -> str:

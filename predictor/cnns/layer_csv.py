@@ -108,10 +108,10 @@ def _layers(file: Iterator[str], path: Path, about: dict[str, str]) -> Iterator[
 def _step(about: Mapping[str, str], path: Path) -> Step | None:
     """The recorded step that the rows name; None where they name no batch size."""
     batch_size = _counted(about, "batch_size", path, MAX_BATCH_SIZE)
-    said = [name for name in STEP_COLUMNS if about[name]]
-    if batch_size is None and said:
+    filled = [name for name in STEP_COLUMNS if about[name]]
+    if batch_size is None and filled:
         raise SchemaError(
-            f"{path}: {said[0]} is {about[said[0]]!r}, but batch_size is empty. A recorded step has a batch size; "
+            f"{path}: {filled[0]} is {about[filled[0]]!r}, but batch_size is empty. A recorded step has a batch size; "
             "of a CNN without one leave both out."
         )
     if batch_size is None:
@@ -159,8 +159,8 @@ def _check_header(header: list[str], path: Path) -> None:
             f"A layer table has the columns {','.join(_USUAL_COLUMNS)}."
         )
     for name in header:
-        if name not in (known := (*LAYER_TABLE_COLUMNS, *TABLE_COLUMNS, *_COMPUTED_COLUMNS)):
-            close = nearest(name, known)
+        if name not in (columns := (*LAYER_TABLE_COLUMNS, *TABLE_COLUMNS, *_COMPUTED_COLUMNS)):
+            close = nearest(name, columns)
             raise SchemaError(f"{path}, line 1: unknown column {name!r}. Nearest: {close}.")
         if header.count(name) > 1:
             raise SchemaError(f"{path}, line 1: column {name!r} is given twice.")

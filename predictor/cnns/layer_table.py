@@ -122,9 +122,9 @@ def with_frozen(layers: Sequence[Layer], frozen: Collection[int]) -> tuple[Layer
     passes = zip(layers, trained_whole(layers), trained_whole(layers, frozen), strict=True)
     return tuple(
         layer
-        if usual == some
-        else replace(layer, forwards=some[0], input_gradients=some[1], weight_gradients=some[2])
-        for layer, usual, some in passes
+        if usual == own
+        else replace(layer, forwards=own[0], input_gradients=own[1], weight_gradients=own[2])
+        for layer, usual, own in passes
     )
 
 
@@ -206,7 +206,7 @@ class LayerTable:
         if first.in_channels is None or 1 in (first.in_height, first.in_width):  # made from a vector
             return f"{self.image_size} x {self.image_size} px"
         sides = DIMENSIONS if first.in_depth is not None else DIMENSIONS[1:]
-        return f"{' x '.join(str(side(first, 'in', each)) for each in sides)} px"
+        return f"{' x '.join(str(side(first, 'in', dimension)) for dimension in sides)} px"
 
     @property
     def parameters(self) -> int:
@@ -239,18 +239,18 @@ class LayerTable:
 
     def recomputing(self, blocks: Sequence[Collection[int]]) -> LayerTable:
         """The step that runs the forward pass of each block, positions of layers, again in the backward pass."""
-        part_of = {position: part for part, block in enumerate(blocks, 1) for position in block}
+        number_of_block = {position: number for number, block in enumerate(blocks, 1) for position in block}
         layers = list(self.layers)
         for position, (runs, of_input, of_weights) in enumerate(trained_whole(layers)):
             layer = layers[position]
-            if position in part_of:
-                known = layer.forwards is not None
+            if position in number_of_block:
+                has_passes = layer.forwards is not None
                 layers[position] = replace(
                     layer,
-                    forwards=(layer.forwards or 0 if known else runs) + self.parts,
-                    input_gradients=layer.input_gradients if known else of_input,
-                    weight_gradients=layer.weight_gradients if known else of_weights,
-                    recomputed=part_of[position],
+                    forwards=(layer.forwards or 0 if has_passes else runs) + self.parts,
+                    input_gradients=layer.input_gradients if has_passes else of_input,
+                    weight_gradients=layer.weight_gradients if has_passes else of_weights,
+                    recomputed=number_of_block[position],
                 )
         return replace(self, layers=tuple(layers))
 
@@ -358,7 +358,7 @@ class LayerTable:
         """Sixteen hexadecimal digits that change with any number or word of the rows."""
         rows = "\n".join(map(str, map(_VALUES, self.layers)))
         passes = [_PASSES(layer) for layer in self.layers]
-        if any(any(each) for each in passes) or self.step is not None:
+        if any(any(cells) for cells in passes) or self.step is not None:
             rows += f"\n{passes}\n{self.step}"
         for rare in (_DEPTHS, _IN_MEMORY):
             cells = [rare(layer) for layer in self.layers]
@@ -392,7 +392,7 @@ def _cell(value: Any) -> Any:
 
 _DEPTHS, _IN_MEMORY = attrgetter(*DEPTH_COLUMNS), attrgetter(*MEMORY_COLUMNS)
 _VALUES = attrgetter(
-    *(each.name for each in fields(Layer) if each.name == "repeats" or each.name not in OPTIONAL_COLUMNS)
+    *(field.name for field in fields(Layer) if field.name == "repeats" or field.name not in OPTIONAL_COLUMNS)
 )
 DIMENSIONS = ("depth", "height", "width")
 
@@ -430,8 +430,8 @@ def _nothing(_layer: Layer) -> str | None:
 
 def _volume_complaint(layer: Layer) -> str | None:
     if layer.type not in VOLUME_TYPES:
-        given = next((column for column in DEPTH_COLUMNS if getattr(layer, column) is not None), None)
-        return given and f"{given} is given, but only {' and '.join(VOLUME_TYPES)} have depths"
+        column = next((column for column in DEPTH_COLUMNS if getattr(layer, column) is not None), None)
+        return column and f"{column} is given, but only {' and '.join(VOLUME_TYPES)} have depths"
     for what in ("in", "out", "kernel", "stride"):
         depth, height = getattr(layer, f"{what}_depth"), getattr(layer, f"{what}_height")
         if depth and height is not None and height % depth:
@@ -539,8 +539,8 @@ def _permute_complaint(layer: Layer) -> str | None:
     sizes = [[getattr(layer, f"{end}_{side}") for side in _SIDES] for end in ("in", "out")]
     if any(None in shape for shape in sizes) or prod(sizes[0]) == prod(sizes[1]):
         return None
-    given, made = ("x".join(map(str, shape)) for shape in sizes)
-    return f"it writes {made}, not as many numbers as the {given} that it reads"
+    read, written = ("x".join(map(str, shape)) for shape in sizes)
+    return f"it writes {written}, not as many numbers as the {read} that it reads"
 
 
 def _flatten_complaint(layer: Layer) -> str | None:
@@ -596,7 +596,7 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
             return position, "old_gradient", why
         if layer.overwrites is not None and (layer.type != "activation" or layer.overwrites > 2):
             return position, "overwrites", "it is 0, 1 or 2, of an activation."
-    complaints = ((position, *found) for position, found in _edge_complaints(table))
+    complaints = ((position, *complaint) for position, complaint in _edge_complaints(table))
     return next((complaint for complaint in complaints if complaint[0] == 0 or not _is_flat(table)), None)
 
 
@@ -609,7 +609,7 @@ def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]
     inputs = [
         (position - 1,) if layer.inputs is None else layer.inputs for position, layer in enumerate(table)
     ]
-    readers = Counter(each for read in inputs for each in read)
+    readers = Counter(index for read in inputs for index in read)
     for position, (layer, read) in enumerate(zip(table, inputs, strict=True)):
         several_images = read == (IMAGE,) and table.step is not None
         joins = layer.type == "concat" or (layer.type in _JOINS and table.step is not None)
@@ -619,13 +619,13 @@ def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]
         of_boxes = layer.type == "avg_pool" or _is_list(layer, "in")
         if chosen and (of_boxes or _is_list(table.layers[read[0]], "out")):
             continue  # a part that numbers of tensors choose, and a box's samples of a map
-        found = (
+        complaint = (
             _image_complaint(layer, table.image_size)
             if read[0] == IMAGE
             else _pair_complaint(table.layers[read[0]], layer, readers[read[0]])
         )
-        if found is not None:
-            yield position, found
+        if complaint is not None:
+            yield position, complaint
 
 
 def _is_list(layer: Layer, what: str) -> bool:
@@ -647,30 +647,30 @@ def _image_complaint(layer: Layer, image_size: int) -> tuple[str, str] | None:
 
 
 def _pair_complaint(before: Layer, layer: Layer, readers: int) -> tuple[str, str] | None:
-    given = tuple(getattr(before, f"out_{side}") for side in _SIDES)
-    taken = tuple(getattr(layer, f"in_{side}") for side in _SIDES)
-    wrong = [i for i in range(3) if None not in (given[i], taken[i]) and given[i] != taken[i]]
-    cropped = 0 not in wrong and all(taken[i] < given[i] for i in wrong)
-    if not wrong or cropped or before.type in _RESHAPES or _shares(before, given, layer, taken, readers):
+    written = tuple(getattr(before, f"out_{side}") for side in _SIDES)
+    read = tuple(getattr(layer, f"in_{side}") for side in _SIDES)
+    wrong = [i for i in range(3) if None not in (written[i], read[i]) and written[i] != read[i]]
+    cropped = 0 not in wrong and all(read[i] < written[i] for i in wrong)
+    if not wrong or cropped or before.type in _RESHAPES or _shares(before, written, layer, read, readers):
         return None
     side = _SIDES[wrong[0]]
     return (
         f"in_{side}",
-        f"{layer.type} {layer.name!r} reads {taken[wrong[0]]}, but row {before.index}, {before.type} {before.name!r}, "
-        f"gives {given[wrong[0]]} as out_{side}. Correct one of them, or say in inputs which rows it reads.",
+        f"{layer.type} {layer.name!r} reads {read[wrong[0]]}, but row {before.index}, {before.type} {before.name!r}, "
+        f"gives {written[wrong[0]]} as out_{side}. Correct one of them, or say in inputs which rows it reads.",
     )
 
 
 def _shares(
-    before: Layer, given: tuple[int | None, ...], layer: Layer, taken: tuple[int | None, ...], readers: int
+    before: Layer, written: tuple[int | None, ...], layer: Layer, read: tuple[int | None, ...], readers: int
 ) -> bool:
     """Whether a layer reads all numbers of another in some shape, or a part where others read it, too."""
-    if given[1:] == taken[1:] and given[0] and taken[0]:  # heights and widths may be unknown
-        parts = given[0] * before.repeats / (taken[0] * layer.repeats)
-    elif None in given or None in taken:
+    if written[1:] == read[1:] and written[0] and read[0]:  # heights and widths may be unknown
+        parts = written[0] * before.repeats / (read[0] * layer.repeats)
+    elif None in written or None in read:
         return False
     else:
-        parts = _numbers(given) * before.repeats / max(1, _numbers(taken) * layer.repeats)
+        parts = _numbers(written) * before.repeats / max(1, _numbers(read) * layer.repeats)
     return parts == 1 or (readers > 1 and parts > 1)
 
 

@@ -94,9 +94,9 @@ LIBRARIES: dict[str, Callable[[str, Any], Built]] = {
 """What builds a CNN, by the word before the colon."""
 
 
-def _check(name: str, library: str, known: list[str]) -> None:
-    if name not in known:
-        raise UnknownCnnError(f"{library} has no CNN {name!r}. Nearest: {nearest(name, known)}.")
+def _check(name: str, library: str, names: list[str]) -> None:
+    if name not in names:
+        raise UnknownCnnError(f"{library} has no CNN {name!r}. Nearest: {nearest(name, names)}.")
 
 
 def _without_numbers(torch: Any, make: Callable[[], Any]) -> Any:

@@ -202,13 +202,13 @@ def _gelu(graph: Graph, node: Node, _recorder: Recorder) -> Fused | None:
             return None
         parts.append(following)
     product = parts[-1]
-    others = [value for value in product.inputs if value is not parts[-2].outputs[0]]
-    if others == [x]:
+    factors = [value for value in product.inputs if value is not parts[-2].outputs[0]]
+    if factors == [x]:
         last = graph.only_consumer(product.outputs[0])
         if last is None or last.operator != "Mul" or not _with_constant(last):
             return None
         return "gelu", {"self": x}, [*parts, last]
-    half = [n for n in graph.consumers.get(id(x), []) if n.outputs[:1] == others and _with_constant(n)]
+    half = [n for n in graph.consumers.get(id(x), []) if n.outputs[:1] == factors and _with_constant(n)]
     return ("gelu", {"self": x}, [*half, *parts]) if half else None
 
 
@@ -298,36 +298,38 @@ def from_onnx(
     )
 
 
-def _record(graph: Graph, recorder: Recorder, others: Shapes | None) -> None:
+def _record(graph: Graph, recorder: Recorder, other_shapes: Shapes | None) -> None:
     done: set[int] = set()
     for node in graph.nodes:
         if id(node) in done or not node.outputs:
             continue
         recorder.path[:] = [(node.name, True)]
-        whole = fused(graph, node, recorder)
-        if whole is not None:
-            operator, arguments, nodes = whole
-            done |= {id(part) for part in nodes}
-            _run(recorder, operator, arguments, nodes[-1].outputs, False, others)
+        fusion = fused(graph, node, recorder)
+        if fusion is not None:
+            operator, arguments, nodes = fusion
+            done |= {id(node_of_fusion) for node_of_fusion in nodes}
+            _run(recorder, operator, arguments, nodes[-1].outputs, False, other_shapes)
         else:
-            _record_alone(node, recorder, others)
+            _record_alone(node, recorder, other_shapes)
 
 
-def _record_alone(node: Node, recorder: Recorder, others: Shapes | None) -> None:
+def _record_alone(node: Node, recorder: Recorder, other_shapes: Shapes | None) -> None:
     if node.operator in CREATIONS:
         random = "rand_like" if node.operator.startswith("Random") else "empty_like"
-        recorder.record(random, {"inputs": node.inputs}, [_known(value) for value in node.outputs], False)
+        recorder.record(
+            random, {"inputs": node.inputs}, [_with_shape(value) for value in node.outputs], False
+        )
     elif node.operator in VIEWS or _selects(node):
-        _run(recorder, "view", {"self": node.inputs[0]}, node.outputs, True, others)
+        _run(recorder, "view", {"self": node.inputs[0]}, node.outputs, True, other_shapes)
     elif node.operator == "CastLike":
-        _run(recorder, "CastLike", {"self": node.inputs[0]}, node.outputs, False, others)
+        _run(recorder, "CastLike", {"self": node.inputs[0]}, node.outputs, False, other_shapes)
     elif node.operator == "MatMul" and _multiplies_by_weights(node, recorder):
-        _run(recorder, "linear", _tensors(node, "input", "weight"), node.outputs, False, others)
+        _run(recorder, "linear", _tensors(node, "input", "weight"), node.outputs, False, other_shapes)
     elif node.operator in TRANSLATIONS:
         operator, arguments = TRANSLATIONS[node.operator](node)
-        _run(recorder, operator, arguments, node.outputs[:1], operator in ("permute", "alias"), others)
+        _run(recorder, operator, arguments, node.outputs[:1], operator in ("permute", "alias"), other_shapes)
     else:
-        _run(recorder, node.operator, {"inputs": node.inputs}, node.outputs, False, others)
+        _run(recorder, node.operator, {"inputs": node.inputs}, node.outputs, False, other_shapes)
 
 
 def _selects(node: Node) -> bool:
@@ -346,7 +348,7 @@ def _run(
     arguments: dict[str, Any],
     outputs: Iterable[Value],
     is_view: bool,
-    others: Shapes | None,
+    other_shapes: Shapes | None,
 ) -> None:
     """Record an operator; SchemaError if it reads a feature map and the shape of its result is unknown."""
     outputs = list(outputs)
@@ -356,8 +358,8 @@ def _run(
                 raise SchemaError(
                     f"the shape of {value.name!r} ({operator}) is unknown. Export with fixed sizes."
                 )
-    shapes = None if others is None else [others.get(value.name) for value in outputs]
-    recorder.record(operator, arguments, [_known(value) for value in outputs], is_view, shapes)
+    shapes = None if other_shapes is None else [other_shapes.get(value.name) for value in outputs]
+    recorder.record(operator, arguments, [_with_shape(value) for value in outputs], is_view, shapes)
 
 
 def _values(arguments: Iterable[Any]) -> list[Value]:
@@ -370,7 +372,7 @@ def _values(arguments: Iterable[Any]) -> list[Value]:
     return flat
 
 
-def _known(value: Value) -> Value:
+def _with_shape(value: Value) -> Value:
     """Replace an unknown shape by an empty one: the value is no feature map, so its shape is not used."""
     if value.shape is None:
         value.shape = ()

@@ -85,8 +85,8 @@ class Graph:
 
     def only_consumer(self, value: Value) -> Node | None:
         """Return the node that reads a value, if it is read once."""
-        found = self.consumers.get(id(value), [])
-        return found[0] if len(found) == 1 else None
+        consumers = self.consumers.get(id(value), [])
+        return consumers[0] if len(consumers) == 1 else None
 
 
 def read_graph(
@@ -233,24 +233,27 @@ def _check_growth(graph: Any, path: Any) -> None:
 def _growth(node: Any, ranks: dict[str, int], values: dict[str, int]) -> tuple[int, int]:
     """Most dimensions of a node's result, and most numbers in it that shape inference follows (0: it follows none)."""
     of_inputs = [ranks.get(name, 1) for name in node.input if name]
-    known = [values.get(name, 0) for name in node.input if name]
-    rank, length = max(of_inputs, default=1), max(known, default=0)
+    lengths = [values.get(name, 0) for name in node.input if name]
+    rank, length = max(of_inputs, default=1), max(lengths, default=0)
     if node.op_type in ("Gather", "GatherND"):
         return sum(of_inputs), length
     if node.op_type == "Unsqueeze":
-        axes = next((len(each.ints) for each in node.attribute if each.name == "axes"), sum(known[1:]))
+        axes = next(
+            (len(attribute.ints) for attribute in node.attribute if attribute.name == "axes"),
+            sum(lengths[1:]),
+        )
         return rank + axes, length
     if node.op_type in ("Reshape", "Expand", "ConstantOfShape", "Tile"):
-        return known[-1] if known and known[-1] else rank, 0
+        return lengths[-1] if lengths and lengths[-1] else rank, 0
     if node.op_type == "Constant":
-        tensors = [each.t for each in node.attribute if each.HasField("t")]
+        tensors = [attribute.t for attribute in node.attribute if attribute.HasField("t")]
         return max([len(tensor.dims) for tensor in tensors], default=1), max(
             map(_followed, tensors), default=0
         )
     if node.op_type == "Shape":
         return 1, rank
     if node.op_type == "Concat":
-        return rank, sum(known) if all(known) else 0
+        return rank, sum(lengths) if all(lengths) else 0
     return rank + (node.op_type in _ADD_A_DIMENSION), length if node.op_type in _FOLLOWED else 0
 
 
@@ -274,7 +277,7 @@ def _nodes_within(graph: Any) -> Iterator[Any]:
 def _give_shapes(graph: Any, onnx: Any) -> bool:
     """Copy the input's shape to outputs of shape-preserving operators that onnx does not infer; True if any changed."""
     shapes = {info.name: info for info in (*graph.input, *graph.value_info)}
-    found = [
+    inferred = [
         onnx.helper.make_tensor_value_info(node.output[0], source.type.tensor_type.elem_type, _shape(source))
         for node in graph.node
         if node.op_type in _SHAPELESS
@@ -282,8 +285,8 @@ def _give_shapes(graph: Any, onnx: Any) -> bool:
         and (source := shapes.get(node.input[0])) is not None
         and _shape(source) is not None
     ]
-    graph.value_info.extend(found)
-    return bool(found)
+    graph.value_info.extend(inferred)
+    return bool(inferred)
 
 
 def _is_channels_last(dims: Any) -> bool:
@@ -314,19 +317,19 @@ def _fold_constants(model: Any, onnx: Any) -> bool:
     Exporters write ``x[:, : x.shape[1] // 2]`` as half a dozen operators on the shape of x.
     """
     graph = model.graph
-    known = {
+    constants = {
         tensor.name: onnx.numpy_helper.to_array(tensor)
         for tensor in graph.initializer
         if not tensor.dims or tensor.data_type not in _FLOATS  # the rest may be weights, which stay weights
     }
     shapes = {info.name: _shape(info) for info in (*graph.input, *graph.value_info, *graph.output)}
-    opsets, left = {each.domain: each.version for each in model.opset_import}, []
+    opsets, left = {opset.domain: opset.version for opset in model.opset_import}, []
     for node in graph.node:
-        value = _constant(node, known, shapes, opsets, onnx)
+        value = _constant(node, constants, shapes, opsets, onnx)
         if value is None:
             left.append(node)
             continue
-        known[node.output[0]] = value
+        constants[node.output[0]] = value
         graph.initializer.append(onnx.numpy_helper.from_array(value, node.output[0]))
     folded = len(left) < len(graph.node)
     del graph.node[:]
@@ -336,7 +339,7 @@ def _fold_constants(model: Any, onnx: Any) -> bool:
 
 def _constant(
     node: Any,
-    known: dict[str, Any],
+    constants: dict[str, Any],
     shapes: dict[str, tuple[int, ...] | None],
     opsets: dict[str, int],
     onnx: Any,
@@ -351,23 +354,27 @@ def _constant(
     if len(node.output) != 1 or node.op_type.startswith("Random") or node.domain not in ("", "ai.onnx"):
         return None
     if node.op_type == "Shape" and shapes.get(node.input[0]) is not None:
-        bounds = {each.name: each.i for each in node.attribute}
+        bounds = {attribute.name: attribute.i for attribute in node.attribute}
         shape = shapes[node.input[0]][bounds.get("start", 0) : bounds.get("end")]  # type: ignore[index]
         return np.array(shape, np.int64)
     size = shapes.get(node.output[0])
-    if size is None or prod(size) > _MOST_NUMBERS or not all(name in known for name in node.input if name):
+    if (
+        size is None
+        or prod(size) > _MOST_NUMBERS
+        or not all(name in constants for name in node.input if name)
+    ):
         return None
-    if any(each.t.data_location == onnx.TensorProto.EXTERNAL for each in node.attribute):
+    if any(attribute.t.data_location == onnx.TensorProto.EXTERNAL for attribute in node.attribute):
         return None
     inputs, outputs = (
-        [onnx.ValueInfoProto(name=name) for name in each if name] for each in (node.input, node.output)
+        [onnx.ValueInfoProto(name=name) for name in names if name] for names in (node.input, node.output)
     )
-    alone = onnx.GraphProto(node=[node], input=inputs, output=outputs)
+    graph = onnx.GraphProto(node=[node], input=inputs, output=outputs)
     try:
-        found = ReferenceEvaluator(alone, opsets).run(
-            None, {name: known[name] for name in node.input if name}
+        results = ReferenceEvaluator(graph, opsets).run(
+            None, {name: constants[name] for name in node.input if name}
         )
-        return np.asarray(found[0])
+        return np.asarray(results[0])
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError):
         return None  # a damaged file: its shapes stay unknown, which is an error where they matter
 
@@ -384,7 +391,7 @@ def _linked(graph: Any, image: str, open_batch: bool, values: dict[str, Value], 
         inputs = [values.setdefault(name, Value(name)) if name else None for name in proto.input]
         outputs = [values.setdefault(name, Value(name)) for name in proto.output if name]
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
-        fused = next((each.value for each in proto.metadata_props if each.key == _FUSED_RULES), "")
+        fused = next((prop.value for prop in proto.metadata_props if prop.key == _FUSED_RULES), "")
         name = proto.name or f"{proto.op_type}_{number}"
         node = Node(proto.op_type, name, inputs, outputs, attributes, fused)
         linked.nodes.append(node)
@@ -404,5 +411,5 @@ def _shape(info: Any) -> tuple[int, ...] | None:
     tensor = info.type.tensor_type
     if not tensor.HasField("shape"):
         return None
-    known = all(dim.HasField("dim_value") for dim in tensor.shape.dim)
-    return tuple(dim.dim_value for dim in tensor.shape.dim) if known else None
+    is_fixed = all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    return tuple(dim.dim_value for dim in tensor.shape.dim) if is_fixed else None

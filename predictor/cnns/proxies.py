@@ -108,10 +108,14 @@ def _parts_of_name(name: str) -> tuple[int, int, int, tuple[int, int], int, int]
             f"{name!r} names no proxy CNN. Write height, input channels and filters, such as '16_128_128', with "
             "kernel, stride and groups where they are not 3, 1, 1: '56_64_256_k1_s1_g1'."
         )
-    part = {key: int(value) for key, value in match.groupdict().items() if value is not None}
-    height = part.get("height", 3)
-    kernel, stride, groups = (height, part.get("width", height)), part.get("stride", 1), part.get("groups", 1)
-    side, inputs, outputs = part["side"], part["inputs"], part["outputs"]
+    numbers = {key: int(value) for key, value in match.groupdict().items() if value is not None}
+    height = numbers.get("height", 3)
+    kernel, stride, groups = (
+        (height, numbers.get("width", height)),
+        numbers.get("stride", 1),
+        numbers.get("groups", 1),
+    )
+    side, inputs, outputs = numbers["side"], numbers["inputs"], numbers["outputs"]
     if min(side, inputs, outputs, *kernel, stride, groups) < 1:
         raise SchemaError(f"proxy {name!r} has a 0 in its name: every number must be at least 1.")
     if inputs % groups or outputs % groups:

@@ -47,14 +47,14 @@ class Call:
 
 
 def _convolution(call: Call) -> Columns:
-    given = call.arguments
-    kernel = tuple(given["weight"].shape[2:])
+    arguments = call.arguments
+    kernel = tuple(arguments["weight"].shape[2:])
     if len(kernel) not in (1, 2, 3):
         raise SchemaError(
             f"a convolution over {len(kernel)} dimensions: epochcast counts convolutions over 1 to 3. "
             "Give the CNN as a layer table CSV."
         )
-    dilation = _each(given["dilation"], len(kernel))
+    dilation = _per_dimension(arguments["dilation"], len(kernel))
     if len(set(dilation)) != 1:
         raise SchemaError(
             f"a convolution dilated by {dilation}: epochcast counts the same dilation in each dimension. "
@@ -62,14 +62,17 @@ def _convolution(call: Call) -> Columns:
         )
     volume = len(kernel) == 3
     columns = {
-        "type": f"conv{'_transpose' * given['transposed']}{3 if volume else 2}d",
+        "type": f"conv{'_transpose' * arguments['transposed']}{3 if volume else 2}d",
         "dilation": dilation[0],
-        "groups": given["groups"],
-        **_window(kernel, given["stride"], given["padding"], len(kernel)),
+        "groups": arguments["groups"],
+        **_window(kernel, arguments["stride"], arguments["padding"], len(kernel)),
     }
     images = call.batch_size
-    if given["input"].shape[0] == 1 < images and given["groups"] % images == 0 and not volume:
-        columns |= {"groups": given["groups"] // images, **_map_sizes("in", given["input"].shape, images)}
+    if arguments["input"].shape[0] == 1 < images and arguments["groups"] % images == 0 and not volume:
+        columns |= {
+            "groups": arguments["groups"] // images,
+            **_map_sizes("in", arguments["input"].shape, images),
+        }
         return columns | _map_sizes("out", call.out_sizes, images)  # each image has its own filters
     return columns | _depths(call, kernel) if volume else columns
 
@@ -82,19 +85,19 @@ def _map_sizes(side: str, shape: Sequence[int], images: int) -> Columns:
 
 def _depths(call: Call, kernel: tuple[int, int, int]) -> Columns:
     """Columns of a convolution over volumes beside those that hold its depth x height as height."""
-    given = call.arguments
-    padding = _each(given["padding"], 3)
+    arguments = call.arguments
+    padding = _per_dimension(arguments["padding"], 3)
     return {
-        "in_depth": given["input"].shape[-3],
+        "in_depth": arguments["input"].shape[-3],
         "out_depth": call.out_sizes[-3],
         "kernel_depth": kernel[0],
-        "stride_depth": _each(given["stride"], 3)[0],
+        "stride_depth": _per_dimension(arguments["stride"], 3)[0],
         "padding_depth": padding[0],
         "padding_height": padding[1],
     }
 
 
-def _each(value: int | Sequence[int], n: int) -> tuple[int, ...]:
+def _per_dimension(value: int | Sequence[int], n: int) -> tuple[int, ...]:
     """One number for each of n dimensions."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * n if len(values) == 1 else values
@@ -106,9 +109,11 @@ def _window(kernel: Any, stride: Any, padding: Any, n: int) -> Columns:
     The height of a pooled volume is its depth x height, so its padding in that direction is unknown.
     """
     columns: Columns = {}
-    for name, value, one in (("kernel", kernel, 1), ("stride", stride, 1), ("padding", padding, 0)):
-        sizes = _each(value, n)
-        height = one if n == 1 else sizes[0] if n == 2 else None if name == "padding" else prod(sizes[:-1])
+    for name, value, default in (("kernel", kernel, 1), ("stride", stride, 1), ("padding", padding, 0)):
+        sizes = _per_dimension(value, n)
+        height = (
+            default if n == 1 else sizes[0] if n == 2 else None if name == "padding" else prod(sizes[:-1])
+        )
         columns[f"{name}_height"], columns[f"{name}_width"] = height, sizes[-1]
     return columns
 
@@ -119,7 +124,7 @@ def _pool(type_: str) -> Callable[[Call], Columns]:
         kernel = call.arguments["kernel_size"]
         stride = call.arguments["stride"] or kernel
         columns = {"type": type_, **_window(kernel, stride, call.arguments["padding"], n)}
-        dilation = _each(call.arguments.get("dilation", 1), n)[0]
+        dilation = _per_dimension(call.arguments.get("dilation", 1), n)[0]
         return columns if dilation == 1 else columns | {"dilation": dilation}
 
     return rule
@@ -148,9 +153,9 @@ def _boxes(call: Call) -> Columns:
     channels, height, width = call.out_shape
     sides = {"in": (channels, 4 * height, 4 * width), "out": call.out_shape}
     shapes = {
-        f"{side}_{part}": size
+        f"{side}_{name}": size
         for side, sizes in sides.items()
-        for part, size in zip(("channels", "height", "width"), sizes, strict=True)
+        for name, size in zip(("channels", "height", "width"), sizes, strict=True)
     }
     return {"type": "avg_pool", **_window(4, 4, 0, 2), **shapes}
 
@@ -219,17 +224,18 @@ def _softmax(call: Call) -> Columns:
 
 
 def _bounded(call: Call) -> Columns:
-    given = call.arguments
-    bounds = (given.get("min_val", given.get("min")), given.get("max_val", given.get("max")))
+    arguments = call.arguments
+    bounds = (arguments.get("min_val", arguments.get("min")), arguments.get("max_val", arguments.get("max")))
     if tensors_of(bounds):
         return {"type": "clamp"}
-    kind = next((kind for known, kind in (((0, None), "relu"), ((0, 6), "relu6")) if bounds == known), None)
+    kinds: dict[Any, str] = {(0, None): "relu", (0, 6): "relu6"}
+    kind = kinds.get(bounds)
     return {"type": "activation", "kind": kind} if kind else {"type": "clamp"}
 
 
 def _dropout(call: Call) -> Columns:
-    given = call.arguments
-    off = not given.get("p", 1) or given.get("train") is False
+    arguments = call.arguments
+    off = not arguments.get("p", 1) or arguments.get("train") is False
     return {} if off else {"type": "dropout"}
 
 
@@ -254,14 +260,14 @@ def recurrent_refusal(layer: str) -> SchemaError:
 
 def _recurrent(call: Call) -> Columns:
     """One layer over all its positions; its directions are groups."""
-    given = call.arguments
-    if "directions" not in given:  # of another framework than PyTorch
+    arguments = call.arguments
+    if "directions" not in arguments:  # of another framework than PyTorch
         raise recurrent_refusal(call.operator.partition("_")[0].upper())
-    channels = given["input"].shape[-1], call.out_sizes[-1]
-    positions = prod(given["input"].shape[:-1]) // call.batch_size
+    channels = arguments["input"].shape[-1], call.out_sizes[-1]
+    positions = prod(arguments["input"].shape[:-1]) // call.batch_size
     return {
         "type": RECURRENT[call.operator],
-        "groups": given["directions"],
+        "groups": arguments["directions"],
         **_map_columns("in", channels[0], positions),
         **_map_columns("out", channels[1], positions),
     }
@@ -413,14 +419,14 @@ class Recorder:
 
     def warnings(self) -> list[TableWarning]:
         """Warnings about the rows, for an answer's reasons for caution."""
-        found = []
+        warnings = []
         if self.unknown:
-            found.append(TableWarning("operator", ", ".join(sorted(self.unknown))))
+            warnings.append(TableWarning("operator", ", ".join(sorted(self.unknown))))
         if self.constant:
             names = ", ".join(sorted(self.constant))
             text = f"results that do not grow with the batch size, not counted further: {names}"
-            found.append(TableWarning("cnn", text))
-        return found
+            warnings.append(TableWarning("cnn", text))
+        return warnings
 
     def record(
         self,
@@ -493,30 +499,32 @@ class Recorder:
         self, operator: str, outputs: list[Any], other_shapes: Sequence[tuple[int, ...] | None] | None
     ) -> dict[int, _Batch]:
         """Batch dimension of each result; results that do not grow with the mini-batch are left out."""
-        found: dict[int, _Batch] = {}
-        others = [None] * len(outputs) if other_shapes is None else other_shapes
-        for tensor, other in zip(outputs, others, strict=True):
-            batch = self._batch(operator, tuple(tensor.shape), other)
+        batches: dict[int, _Batch] = {}
+        shapes = [None] * len(outputs) if other_shapes is None else other_shapes
+        for tensor, other_shape in zip(outputs, shapes, strict=True):
+            batch = self._batch(operator, tuple(tensor.shape), other_shape)
             if batch is not None:
-                found[id(tensor)] = batch
+                batches[id(tensor)] = batch
         if self.each_tensor:
-            beside = outputs[0].ndim if id(outputs[0]) in found else 0  # such as the means of a norm
+            beside = outputs[0].ndim if id(outputs[0]) in batches else 0  # such as the means of a norm
             apart = (tensor for tensor in outputs if prod(tensor.shape) > 1 and tensor.ndim >= beside)
-            found = {id(tensor): _ONE_IMAGE for tensor in apart} | found
-        return found
+            batches = {id(tensor): _ONE_IMAGE for tensor in apart} | batches
+        return batches
 
-    def _batch(self, operator: str, shape: tuple[int, ...], other: tuple[int, ...] | None) -> _Batch | None:
-        if other is None or self.other_batch_size is None:
+    def _batch(
+        self, operator: str, shape: tuple[int, ...], other_shape: tuple[int, ...] | None
+    ) -> _Batch | None:
+        if other_shape is None or self.other_batch_size is None:
             return self._probable_batch(shape)
-        differ = [i for i, sizes in enumerate(zip(shape, other, strict=False)) if sizes[0] != sizes[1]]
-        if not differ and len(shape) == len(other):
+        differ = [i for i, sizes in enumerate(zip(shape, other_shape, strict=False)) if sizes[0] != sizes[1]]
+        if not differ and len(shape) == len(other_shape):
             return None
-        if len(differ) == 1 and len(shape) == len(other):
+        if len(differ) == 1 and len(shape) == len(other_shape):
             dim, maps = differ[0], shape[differ[0]] // self.batch_size
-            if (shape[dim], other[dim]) == (maps * self.batch_size, maps * self.other_batch_size):
+            if (shape[dim], other_shape[dim]) == (maps * self.batch_size, maps * self.other_batch_size):
                 return _Batch(dim, maps)
         raise SchemaError(
-            f"{operator} gives {_sizes(shape)} at batch size {self.batch_size} but {_sizes(other)} at "
+            f"{operator} gives {_sizes(shape)} at batch size {self.batch_size} but {_sizes(other_shape)} at "
             f"{self.other_batch_size}: its work for one image depends on the batch size. "
             "Leave it out, or give the CNN as a layer table CSV."
         )
@@ -618,11 +626,11 @@ class Recorder:
 
     def _add_of_one_image(self, operator: str, inputs: list[Any], outputs: list[Any]) -> int:
         """Row of an operator on tensors that no dimension splits into images."""
-        read, written = (max(prod(each.shape) for each in tensors) for tensors in (inputs, outputs))
+        read, written = (max(prod(tensor.shape) for tensor in tensors) for tensors in (inputs, outputs))
         if not written or any(map(self.is_weights, inputs)):
             return IMAGE
         if operator in _PRODUCTS:
-            inner, channels = (each.shape[-1] for each in (tensors_of(inputs)[-2], outputs[0]))
+            inner, channels = (tensor.shape[-1] for tensor in (tensors_of(inputs)[-2], outputs[0]))
             rows = max(1, ceil(prod(outputs[0].shape) / channels / self.batch_size))
             sizes = _map_columns("in", inner, rows) | _map_columns("out", channels, rows)
             columns: Columns = {"type": "linear", **sizes}
@@ -632,13 +640,13 @@ class Recorder:
             columns = {"type": type_, "kind": next(kinds, None)}
             if OPERATOR_TYPES[type_].same_shape:
                 read = written
-            numbers = (max(1, ceil(each / self.batch_size)) for each in (read, written))
+            numbers = (max(1, ceil(size / self.batch_size)) for size in (read, written))
             columns |= {
                 k: v
                 for s, n in zip(("in", "out"), numbers, strict=True)
                 for k, v in _map_columns(s, n, 1).items()
             }
-        end = _End(max(outputs, key=lambda each: prod(each.shape)), 1, _Batch())
+        end = _End(max(outputs, key=lambda tensor: prod(tensor.shape)), 1, _Batch())
         row = self._add(operator, columns, inputs, end, end)
         if not self.rows[row].inputs:  # constants count as the image
             self.rows[row] = replace(self.rows[row], inputs=(IMAGE,))
@@ -658,12 +666,12 @@ class Recorder:
 
     def _parameters(self, inputs: list[Any]) -> int:
         """Trainable numbers behind these tensors that no earlier row has counted."""
-        found = {k: v for tensor in inputs for k, v in self._owners.get(id(tensor), {}).items()}
-        new = found.keys() - self._counted
+        owned = {k: v for tensor in inputs for k, v in self._owners.get(id(tensor), {}).items()}
+        new = owned.keys() - self._counted
         self._counted |= new
-        if found and found.keys() <= self._frozen:
+        if owned and owned.keys() <= self._frozen:
             self.frozen_rows.add(len(self.rows))
-        return sum(found[key] for key in new)
+        return sum(owned[key] for key in new)
 
     def _name(self, operator: str, type_: str) -> str:
         path, leaf = self.path[-1] if self.path else ("", False)
@@ -712,9 +720,9 @@ def _shapes(type_: str, source: _End, out: _End) -> Columns:
     repeats = 1 if together else gcd(source.batch.maps, out.batch.maps)
     sides = {"in": source.shape(repeats), "out": out.shape(repeats)}
     columns = {
-        f"{side}_{part}": size
+        f"{side}_{name}": size
         for side, sizes in sides.items()
-        for part, size in zip(("channels", "height", "width"), sizes, strict=True)
+        for name, size in zip(("channels", "height", "width"), sizes, strict=True)
     }
     return columns | {"repeats": repeats}
 

@@ -79,8 +79,8 @@ def is_compiled(cnn: object) -> bool:
         torch is not None
         and isinstance(cnn, torch.nn.Module)
         and any(
-            type(part).__name__ == "OptimizedModule" or part._compiled_call_impl is not None
-            for part in cnn.modules()
+            type(child).__name__ == "OptimizedModule" or child._compiled_call_impl is not None
+            for child in cnn.modules()
         )
     )
 
@@ -96,7 +96,7 @@ def has_own_image_size(cnn: Any) -> bool:
         return True
     if isinstance(cnn, LayerTable) or str(cnn).casefold().endswith((".csv", ".onnx", ".keras")):
         return True
-    if not any(each.__module__.startswith("keras.") for each in type(cnn).__mro__):
+    if not any(class_.__module__.startswith("keras.") for class_ in type(cnn).__mro__):
         return False
     from predictor.cnns.keras_model import image_size_of_keras
 
@@ -157,15 +157,15 @@ def other_form_in_words(cnn: object, image_size: int | None) -> str:
 
     if not isinstance(cnn, str):
         return ""
-    asked, own_size = name_and_size(cnn)
+    name, own_size = name_and_size(cnn)
     image_size = own_size or image_size
-    names = _zoo_names_by_bare_name().get(_bare(asked), [])
-    other = f"{names[0]}_cifar" if len(names) == 1 else ""
-    if other not in ZOO or image_size is None or image_size > _SMALL_IMAGE:
+    names = _zoo_names_by_bare_name().get(_bare(name), [])
+    small_form = f"{names[0]}_cifar" if len(names) == 1 else ""
+    if small_form not in ZOO or image_size is None or image_size > _SMALL_IMAGE:
         return ""
     return (
         f"{names[0]} is the form for images of {ZOO[names[0]].usual_image_size} px; the form for small ones, which "
-        f"takes longer, is {other}."
+        f"takes longer, is {small_form}."
     )
 
 
@@ -187,15 +187,15 @@ def _zoo_name(name: str) -> str:
     """The zoo's name for a CNN, whatever the case and the dashes: ``ResNet-50`` is ``resnet50``."""
     from predictor.cnns.zoo import zoo_names
 
-    known = zoo_names()
-    alike = [name] if name in known else sorted(_zoo_names_by_bare_name().get(_bare(name), ()))
+    names = zoo_names()
+    alike = [name] if name in names else sorted(_zoo_names_by_bare_name().get(_bare(name), ()))
     if len(alike) == 1:
         return alike[0]
     if alike:
         raise UnknownCnnError(f"{name!r} fits several CNNs. Say which: {', '.join(map(repr, alike))}.")
     raise UnknownCnnError(
-        f"no CNN is called {name!r}. Nearest: {nearest(name, known)}. `epochcast cnn list` shows "
-        f"all {len(known)}; a path must end in .csv (a layer table), .onnx or .keras."
+        f"no CNN is called {name!r}. Nearest: {nearest(name, names)}. `epochcast cnn list` shows "
+        f"all {len(names)}; a path must end in .csv (a layer table), .onnx or .keras."
     )
 
 

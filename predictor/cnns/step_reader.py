@@ -99,19 +99,19 @@ class _Row:
     forwards: int = 1
     input_gradients: int = 0
     weight_gradients: int = 0
-    part: int = 0  # of those that gradient checkpointing runs again
+    checkpoint: int = 0  # of those that gradient checkpointing runs again
     recomputes: bool = False  # it is such a run
     backward_after: int | None = None  # the last row that ran before its backward pass began
     freed: int | None = None  # how many events ran before the gradient from the step before was
     old_gradient: int | None = None  # the last row that ran before that, if its backward pass came after
 
-    def add(self, other: _Row) -> None:
+    def add(self, row: _Row) -> None:
         """Add the passes of another run of the same layer."""
-        self.forwards += other.forwards
-        self.input_gradients += other.input_gradients
-        self.weight_gradients += other.weight_gradients
-        if other.backward_after is not None:
-            self.backward_after = max(self.backward_after or 0, other.backward_after)
+        self.forwards += row.forwards
+        self.input_gradients += row.input_gradients
+        self.weight_gradients += row.weight_gradients
+        if row.backward_after is not None:
+            self.backward_after = max(self.backward_after or 0, row.backward_after)
 
 
 @dataclass(slots=True)
@@ -128,12 +128,12 @@ class _Beside:
 
     def add(self, event: Event, tensors: list[Any]) -> None:
         """Add an operator; one on lists of tensors runs a kernel for some eight of them, and writes the first list."""
-        given = [tensors_of([argument]) for argument in event.arguments.values()]
-        lists = max(map(len, given), default=0) if event.operator.startswith("_foreach") else 0
-        written = tensors_of(event.result) or next(filter(None, given), [])
+        tensors_by_argument = [tensors_of([argument]) for argument in event.arguments.values()]
+        lists = max(map(len, tensors_by_argument), default=0) if event.operator.startswith("_foreach") else 0
+        written = tensors_of(event.result) or next(filter(None, tensors_by_argument), [])
         self.kernels += max(1.0, lists / _TENSORS_OF_A_KERNEL)
         self.normed += lists if event.operator == "_foreach_norm" else 0
-        self.bytes += sum(each.numel() * each.element_size() for each in (*tensors, *written))
+        self.bytes += sum(tensor.numel() * tensor.element_size() for tensor in (*tensors, *written))
         self.nodes.update(event.made)
 
 
@@ -163,29 +163,31 @@ class StepReader:
         self._precisions: Counter[str | None] = Counter()
         self._memory_formats: Counter[tuple[str, str]] = Counter()
 
-    def read(self, trace: Trace, others: Sequence[Sequence[tuple[int, ...] | None] | None] = ()) -> None:
+    def read(
+        self, trace: Trace, other_shapes: Sequence[Sequence[tuple[int, ...] | None] | None] = ()
+    ) -> None:
         """Read what ran, in its order; `others` are the shapes of the first results at another batch size."""
         events, self._freed = trace.events, trace.freed
         saved = deque(trace.saved)
         self._made = {id(tensor) for event in events for tensor in tensors_of(event.result)}
-        shapes, skip = [*others], False
+        shapes, skip = [*other_shapes], False
         shapes += [None] * (len(events) - len(shapes))
-        for place, event in enumerate(events):
+        for position, event in enumerate(events):
             self._rows_before.append(len(self._rows))
-            while saved and saved[0][0] <= place:
+            while saved and saved[0][0] <= position:
                 _, storage = saved.popleft()
                 if storage in self._derived:
                     self._kept_derived += self._derived.pop(storage)
             self._declare(event)
-            following = events[place + 1] if place + 1 < len(events) else None
+            following = events[position + 1] if position + 1 < len(events) else None
             if skip:
                 skip = False
             elif following is not None and _saves_for_backward(event, following):
                 made = range(event.made.start, following.made.stop)
-                self._forward(replace(following, made=made), shapes[place + 1])
+                self._forward(replace(following, made=made), shapes[position + 1])
                 skip = True
             elif event.node is None:
-                self._forward(event, shapes[place])
+                self._forward(event, shapes[position])
             else:
                 self._backward(event)
 
@@ -223,14 +225,16 @@ class StepReader:
                 return first
         return None
 
-    def _forward(self, event: Event, other: Sequence[tuple[int, ...] | None] | None) -> None:
+    def _forward(self, event: Event, other_shapes: Sequence[tuple[int, ...] | None] | None) -> None:
         recorder, operator = self.recorder, event.operator
         recorder.path[:] = event.path
         tensors = tensors_of(event.arguments.values())
         self._boxes += len(tensors[0]) if operator == "nms" else 0
         if event.part_of is not None:
             if not any(map(recorder.is_map, tensors)):
-                recorder.record(operator, event.arguments, event.result, True, other)  # its whole has the row
+                recorder.record(
+                    operator, event.arguments, event.result, True, other_shapes
+                )  # its whole has the row
             return
         if operator in _PRODUCTS:
             first, second = _factors(operator, tensors)
@@ -251,7 +255,7 @@ class StepReader:
         if is_cast:
             self._cast[id(event.result)] = id(tensors[0])
         try:
-            recorder.record(operator, event.arguments, event.result, event.is_view or is_cast, other)
+            recorder.record(operator, event.arguments, event.result, event.is_view or is_cast, other_shapes)
         except EpochcastError as error:
             where = f"module {event.path[-1][0]!r}: " if event.path else ""
             raise type(error)(f"{where}{error}") from error
@@ -262,8 +266,8 @@ class StepReader:
         if of_numbers and not is_free and not any(map(recorder.is_map, tensors)):
             if len(recorder.rows) == before:
                 self._on_parameters.add(event, tensors)
-            results = [each for each in tensors_of(event.result) if recorder.is_weights(each)]
-            self._derived |= {storage_of(each): each.numel() for each in results}
+            results = [tensor for tensor in tensors_of(event.result) if recorder.is_weights(tensor)]
+            self._derived |= {storage_of(tensor): tensor.numel() for tensor in results}
 
     def _add(self, layer: Layer, event: Event, tensors: list[Any]) -> None:
         if self._went_back and not event.recomputed:
@@ -278,7 +282,7 @@ class StepReader:
         shape = replace(layer, index=0, name="", inputs=None, parameters=0)
         key = (shape, event.path[-1:], tuple(map(id, weights)))
         row = _Row(layer, self._stretch, sources, len(event.made) > 0, trains, key)
-        row.part, row.recomputes = event.checkpoint, event.recomputed
+        row.checkpoint, row.recomputes = event.checkpoint, event.recomputed
         if event.operator in CONVOLUTIONS:
             row.filters = event.shapes[id(event.arguments["weight"])]
             row.has_own_filters = is_folded(event) and layer.groups == 1 < self.recorder.batch_size
@@ -396,8 +400,8 @@ class StepReader:
             _update_waits(trace),
         )
         root = next((event.path[0][0] for event in trace.events if event.path), "step")
-        said = (*self.recorder.warnings(), *self._warnings(), *samples.warnings_of(step))
-        warnings = (*said, *(TableWarning("cnn", doubt) for doubt in doubts))
+        cautions = (*self.recorder.warnings(), *self._warnings(), *samples.warnings_of(step))
+        warnings = (*cautions, *(TableWarning("cnn", doubt) for doubt in doubts))
         return LayerTable(name or root.partition(".")[0], _side(layers), layers, "torch", warnings, step)
 
     def _waits(self, trace: Trace) -> tuple[int | None, int | None, int | None]:
@@ -419,30 +423,30 @@ class StepReader:
             if event.node is None and not (event.made or event.is_view or event.of_optimizer)
         )
         norms = max(0, kept["linalg_vector_norm"] - 1 + self._on_parameters.normed)
-        others = max(0.0, self._on_parameters.kernels - norms) + self._second.kernels
-        found = (
+        kernels = max(0.0, self._on_parameters.kernels - norms) + self._second.kernels
+        layers_passes = (
             _UPDATE * max(0, len(trace.updates) - 1)
             + _GROUP * sum(update.groups - 1 for update in trace.updates)
             + _ONE_BY_ONE * sum(update.one_by_one for update in trace.updates)
             + _otherwise_updated(trace.updates)
             + _CLIPPED * norms
-            + _OTHER * others
+            + _OTHER * kernels
         )
-        return max(0, round(found)) or None
+        return max(0, round(layers_passes)) or None
 
     def _warnings(self) -> list[TableWarning]:
-        found = []
+        warnings = []
         compiled, eager = self._compiled[True], self._compiled[False]
         if 0 < compiled <= eager:
             text = f"{compiled} of its {compiled + eager} layers are compiled, and answered eager"
-            found.append(TableWarning("cnn", text))
+            warnings.append(TableWarning("cnn", text))
         if self._own_filters:
             text = (
                 "filters of each image's own run one image after the other, as long as in the one StyleGAN2 that was "
                 "measured, on an H100 in TF32"
             )
-            found.append(TableWarning("cnn", text))
-        return found
+            warnings.append(TableWarning("cnn", text))
+        return warnings
 
     def layers(self) -> tuple[tuple[Layer, ...], int]:
         """The rows, and how many parts of a mini-batch one step runs one after the other.
@@ -463,7 +467,7 @@ class StepReader:
                 n_before = bisect_right(kept, row.old_gradient)
                 row.layer = replace(row.layer, old_gradient=n_before - 1) if n_before else row.layer
             read = tuple(
-                new[numbers.get(each, each)] for source in row.sources for each in self._read(source)
+                new[numbers.get(before, before)] for source in row.sources for before in self._read(source)
             )
             rows.append(replace(row, layer=replace(row.layer, index=index, inputs=read)))
         self._own_filters = sum(
@@ -505,7 +509,7 @@ class StepReader:
         """The row that is read; of one left out, those that it reads."""
         if source == IMAGE or self._rows[source].forwards:
             return (source,)
-        return tuple(each for before in self._rows[source].sources for each in self._read(before))
+        return tuple(index for before in self._rows[source].sources for index in self._read(before))
 
     def _count_passes(self) -> None:
         """Passes of layers whose backward operators do not say which gradients they compute."""
@@ -527,14 +531,14 @@ class StepReader:
 
         Some, such as a sum, run no operator in it: they are those between rows that do.
         """
-        found = {i for i, row in enumerate(self._rows) if row.backward_after is not None}
+        reached = {i for i, row in enumerate(self._rows) if row.backward_after is not None}
         for i, row in reversed(list(enumerate(self._rows))):
-            if i in found and row.made and (row.input_gradients or not _has_own_passes(row.layer)):
-                found.update(source for source in row.sources if source != IMAGE)
+            if i in reached and row.made and (row.input_gradients or not _has_own_passes(row.layer)):
+                reached.update(source for source in row.sources if source != IMAGE)
         for i, row in enumerate(self._rows):
-            if not found.isdisjoint(row.sources):
-                found.add(i)
-        return found
+            if not reached.isdisjoint(row.sources):
+                reached.add(i)
+        return reached
 
     def _merge_recomputed(self) -> dict[int, int]:
         """Add recomputed rows to those that they repeat; the row that each row became part of."""
@@ -568,7 +572,7 @@ class StepReader:
         for i, number in numbers.items():
             numbers[i] = numbers[number]
         images = list(self._images.values())
-        repeats = any(first & later for first, *rest in (images,) for later in rest)
+        repeats = any(first & later for first, *later_images in (images,) for later in later_images)
         return 1 if repeats else len(stretches)
 
     def _precision(self) -> str | None:
@@ -587,26 +591,26 @@ def _with_sums(
     layers: tuple[Layer, ...], name: str, calls: int, numbers: int, derived: int | None = None
 ) -> tuple[Layer, ...]:
     """The rows with one, before the last, of as many sums of lists of an image's `numbers`."""
-    place = max(0, len(layers) - 1)
+    position = max(0, len(layers) - 1)
     row = Layer(
-        place, name, "add", inputs=(IMAGE,),
+        position, name, "add", inputs=(IMAGE,),
         in_channels=numbers, in_height=1, in_width=1, out_channels=numbers, out_height=1, out_width=1,
         forwards=calls, input_gradients=0, weight_gradients=0, derived=derived,
     )  # fmt: skip
-    return *layers[:place], row, *(replace(layer, index=place + 1) for layer in layers[place:])
+    return *layers[:position], row, *(replace(layer, index=position + 1) for layer in layers[position:])
 
 
 def _with_columns(row: _Row, usual: tuple[int, int, int]) -> Layer:
     passes = row.forwards, row.input_gradients, row.weight_gradients
     is_first = row.layer.index == 0 or row.layer.inputs == (IMAGE,)
-    if (passes, row.part) == (usual, 0) and usual[1] != is_first:
+    if (passes, row.checkpoint) == (usual, 0) and usual[1] != is_first:
         return replace(row.layer, backward_after=row.backward_after) if row.backward_after else row.layer
     return replace(
         row.layer,
         forwards=row.forwards,
         input_gradients=row.input_gradients,
         weight_gradients=row.weight_gradients,
-        recomputed=row.part or None,
+        recomputed=row.checkpoint or None,
         backward_after=row.backward_after,
     )
 
@@ -653,7 +657,9 @@ def _otherwise_updated(updates: Sequence[Update]) -> float:
     """
     once = {update.by: update.tensors for update in updates}
     usual = PER_TENSOR.get(_optimizer(updates)[0] or "", 0.0) * sum(once.values())
-    return sum(PER_TENSOR.get(_optimizer([each])[0] or "", 0.0) * each.tensors for each in updates) - usual
+    return (
+        sum(PER_TENSOR.get(_optimizer([update])[0] or "", 0.0) * update.tensors for update in updates) - usual
+    )
 
 
 def _optimizer(updates: Sequence[Update]) -> tuple[str | None, list[str]]:

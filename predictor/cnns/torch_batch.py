@@ -35,14 +35,14 @@ class Samples(NamedTuple):
 
     number: int
     warnings: tuple[TableWarning, ...] = ()
-    given: int | None = None
+    loaded: int | None = None
     reads: tuple[_Read, ...] = ()
 
     def warnings_of(self, step: Step) -> tuple[TableWarning, ...]:
         """Those, and one where the step takes images that are not counted, in forward passes that follow."""
         counted = step.batch_size
-        if self.given is not None and self.given > counted:
-            text = f"the first layer reads {counted} of the {self.given} samples that the step is given"
+        if self.loaded is not None and self.loaded > counted:
+            text = f"the first layer reads {counted} of the {self.loaded} samples that the step is given"
             return *self.warnings, TableWarning("cnn", f"{text}; {counted} count as its mini-batch")
         numbers = sorted({read.images for read in self.reads})
         images = sum(read.images for read in self.reads)
@@ -75,30 +75,34 @@ def samples_of(events: Sequence[Event], inputs: Sequence[Any], batch_size: int |
     numbers = sorted({images, *(read.images for read in reads)})
     if batch_size is not None:
         return Samples(_checked(batch_size, numbers))
-    found = _samples_of_first(events, made_by, images, source)
-    if any(number % found.number for number in numbers):
+    samples = _samples_of_first(events, made_by, images, source)
+    if any(number % samples.number for number in numbers):
         if gcd(*numbers) not in numbers:
             raise SchemaError(
                 f"the step's networks read mini-batches of {_and(numbers)} images: say how many samples of your data "
                 f"set a step takes, {_divisors(gcd(*numbers))}, as epochcast.record(step, batch_size=N)."
             )
-        found = Samples(gcd(*numbers))
-    return found._replace(reads=tuple(reads))
+        samples = Samples(gcd(*numbers))
+    return samples._replace(reads=tuple(reads))
 
 
 def _samples_of_first(
     events: Sequence[Event], made_by: dict[int, Event], images: int, source: Any
 ) -> Samples:
     """Samples that the first layer's images are, which are those of the tensors of which they were made."""
-    given = [] if source is None else [each for each in _given(source, made_by) if not _is_parameter(each)]
-    lengths = [len(tensor) for tensor in given if tensor.ndim >= source.ndim > 1]
+    sources = (
+        []
+        if source is None
+        else [tensor for tensor in _sources_outside(source, made_by) if not _is_parameter(tensor)]
+    )
+    lengths = [len(tensor) for tensor in sources if tensor.ndim >= source.ndim > 1]
     sizes = sorted(set(lengths))
     if not sizes or images in sizes:
         return Samples(images, _fewer_labels(events, made_by, images))
     if len(sizes) == 1 and images % sizes[0] == 0:
         return Samples(sizes[0], (_folded(images, sizes[0], len(lengths)),))
     if len(sizes) == 1:
-        return Samples(images, given=sizes[0])
+        return Samples(images, loaded=sizes[0])
     raise SchemaError(
         f"the first layer reads {images} images, which the step joins from tensors of {_and(sizes)}: "
         f"say how many samples of your data set that is, {_divisors(images)}, as "
@@ -123,7 +127,7 @@ def _first_images(
     convolutions = [event for event in events if event.operator in CONVOLUTIONS and event.node is None]
     convolutions = [event for event in convolutions if not is_folded(event)] or convolutions
     for event in convolutions:
-        if any(map(_is_parameter, _given(event.arguments["weight"], made_by))):
+        if any(map(_is_parameter, _sources_outside(event.arguments["weight"], made_by))):
             return _images(event, made_by), event.arguments["input"]
     for event in convolutions:
         return _images(event, made_by), None
@@ -153,30 +157,30 @@ def _reads(events: Sequence[Event], made_by: dict[int, Event]) -> list[_Read]:
 
     Each tensor is read once, as the same images by a generator and by its critic.
     """
-    seen, went_back, stretch, reads = set[int](), False, 0, list[_Read]()
+    images_read, went_back, stretch, reads = set[int](), False, 0, list[_Read]()
     for event in events:
         went_back |= event.node is not None
         if event.operator not in CONVOLUTIONS or event.node is not None or is_folded(event):
             continue
         images, *sizes = event.shapes[id(event.arguments["input"])]
-        given = {id(each) for each in _given_to_first(event.arguments["input"], made_by)}
-        if given - seen:
+        sources = {id(tensor) for tensor in _sources_of_first(event.arguments["input"], made_by)}
+        if sources - images_read:
             stretch, went_back = stretch + went_back, False
             reads.append(_Read(images, sizes, stretch))
-            seen |= given
+            images_read |= sources
     largest = max(reads, key=lambda read: prod(read.sizes)).sizes if reads else None
     return [read for read in reads if read.sizes == largest]
 
 
-def _given_to_first(tensor: Any, made_by: dict[int, Event]) -> list[Any]:
+def _sources_of_first(tensor: Any, made_by: dict[int, Event]) -> list[Any]:
     """The images, or samples of a mini-batch, of which a first layer's input was made; none of another layer's."""
-    given = []
-    for each, event in _sources(tensor, made_by):
+    sources = []
+    for source, event in _sources(tensor, made_by):
         if event is None:
-            given.append(each)
+            sources.append(source)
         elif event.operator in CONVOLUTIONS:
             return []
-    return [each for each in given if each.ndim >= tensor.ndim - 1 and not _is_parameter(each)]
+    return [source for source in sources if source.ndim >= tensor.ndim - 1 and not _is_parameter(source)]
 
 
 def _is_parameter(tensor: Any) -> bool:
@@ -188,22 +192,22 @@ def is_folded(event: Event) -> bool:
     return event.shapes[id(event.arguments["input"])][0] == 1 and event.arguments["groups"] != 1
 
 
-def _given(tensor: Any, made_by: dict[int, Event]) -> list[Any]:
+def _sources_outside(tensor: Any, made_by: dict[int, Event]) -> list[Any]:
     """The tensors, made by no operator, of which one was made; without small ones, such as a mean."""
-    given = [each for each, event in _sources(tensor, made_by) if event is None]
-    largest = max((each.numel() for each in given), default=0)
-    return [each for each in given if each.ndim and each.numel() >= _SMALL * largest]
+    sources = [source for source, event in _sources(tensor, made_by) if event is None]
+    largest = max((source.numel() for source in sources), default=0)
+    return [source for source in sources if source.ndim and source.numel() >= _SMALL * largest]
 
 
 def _sources(tensor: Any, made_by: dict[int, Event]) -> Iterator[tuple[Any, Event | None]]:
     """A tensor and all of which it was made, with what made them."""
-    left, seen = [tensor], set[int]()
+    left, visited = [tensor], set[int]()
     while left:
-        each = left.pop()
-        if id(each) not in seen:
-            seen.add(id(each))
-            event = made_by.get(id(each))
-            yield each, event
+        current = left.pop()
+        if id(current) not in visited:
+            visited.add(id(current))
+            event = made_by.get(id(current))
+            yield current, event
             left += tensors_of(event.arguments.values()) if event else ()
 
 
@@ -247,8 +251,8 @@ def _fewer_labels(
     if not fewer or images in numbers:
         return ()
     text = f"{images} images with {max(fewer)} labels count as {images} samples of an epoch"
-    way = f"if they are views, record the step with epochcast.record(step, batch_size={max(fewer)})"
-    return (TableWarning("cnn", f"{text}; {way}"),)
+    remedy = f"if they are views, record the step with epochcast.record(step, batch_size={max(fewer)})"
+    return (TableWarning("cnn", f"{text}; {remedy}"),)
 
 
 def _labels(event: Event, made_by: dict[int, Event]) -> Iterator[Any]:
@@ -256,9 +260,9 @@ def _labels(event: Event, made_by: dict[int, Event]) -> Iterator[Any]:
         for tensor in tensors_of(event.arguments.values()):
             if not tensor.is_floating_point():
                 yield from (
-                    each
-                    for each in _given(tensor, made_by)
-                    if each.ndim == 1 and not each.is_floating_point()
+                    labels
+                    for labels in _sources_outside(tensor, made_by)
+                    if labels.ndim == 1 and not labels.is_floating_point()
                 )
 
 

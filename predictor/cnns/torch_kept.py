@@ -59,10 +59,10 @@ class Kept:
 
     def count(self, tensor: Any) -> int:
         """Elements of a mask that are true, or of any tensor that are not 0."""
-        found = self._exact(tensor)
-        if found is None:
-            found = self._counts.get(id(tensor))
-        return self._few(tensor) if found is None else found
+        n_true = self._exact(tensor)
+        if n_true is None:
+            n_true = self._counts.get(id(tensor))
+        return self._few(tensor) if n_true is None else n_true
 
     def number(self, tensor: Any) -> int:
         """A whole number that a step reads: how many are counted, as many as there are objects at most, or 1."""
@@ -109,24 +109,24 @@ class Kept:
             return int(result.numel())
         if operator in ("full", "full_like", "new_full", "fill") and not inputs[1:]:
             return int(result.numel()) * bool(args[-1] if not isinstance(args[-1], Sequence) else 1)
-        known: list[int | None] = [self._counts.get(id(tensor)) for tensor in inputs]
-        if not inputs or known[0] is None:
+        counts: list[int | None] = [self._counts.get(id(tensor)) for tensor in inputs]
+        if not inputs or counts[0] is None:
             return None
         if operator in ("index_put", "index_fill", "scatter", "_index_put_impl"):
-            return int(known[0]) + self._indexed(inputs[1:])
+            return int(counts[0]) + self._indexed(inputs[1:])
         if operator in ("logical_not", "bitwise_not"):
-            return int(result.numel()) - known[0]
+            return int(result.numel()) - counts[0]
         if operator in ("cat", "stack"):
-            return None if None in known else sum(each or 0 for each in known)
+            return None if None in counts else sum(count or 0 for count in counts)
         if operator in _BOTH:
-            return min(each for each in known if each is not None)
+            return min(count for count in counts if count is not None)
         if operator in _EITHER:
-            return sum(each for each in known if each is not None)
+            return sum(count for count in counts if count is not None)
         if operator in _JOINED:
-            return known[0]
+            return counts[0]
         if operator in _SAME:
             share = float(result.numel() / max(1, inputs[0].numel()))
-            return ceil(known[0] * share)
+            return ceil(counts[0] * share)
         return None
 
     def _indexed(self, indices: Sequence[Any]) -> int:
@@ -137,15 +137,15 @@ class Kept:
         return self.count(first) if _is_mask(first) else int(first.numel())
 
     def _compared(self, operator: str, args: Any, inputs: list[Any], result: Any) -> int:
-        other = args[1]
+        threshold = args[1]
         few, most = self._few(result), int(result.numel())
         if operator in ("ne", "lt", "le"):
             return most
         if operator == "eq":
-            return most if not tensors_of(other) and other == 0 else few
-        if tensors_of(other):
+            return most if not tensors_of(threshold) and threshold == 0 else few
+        if tensors_of(threshold):
             return few
-        small = inputs[0].is_floating_point() and abs(other) <= _SMALL_THRESHOLD
+        small = inputs[0].is_floating_point() and abs(threshold) <= _SMALL_THRESHOLD
         return most if small else few
 
     def _few(self, tensor: Any) -> int:
@@ -173,13 +173,13 @@ class Kept:
     def indices_for(self, masks: Sequence[Any]) -> list[Any]:
         """Indices of what masks choose, in place of the masks among the indices of a tensor."""
         self.is_used = True
-        found: list[Any] = []
-        for each in masks:
-            if each is not None and _is_mask(each):
-                found += [each.new_empty(self.count(each), dtype=self._long) for _ in range(each.ndim)]
+        indices: list[Any] = []
+        for mask in masks:
+            if mask is not None and _is_mask(mask):
+                indices += [mask.new_empty(self.count(mask), dtype=self._long) for _ in range(mask.ndim)]
             else:
-                found.append(each)
-        return found
+                indices.append(mask)
+        return indices
 
     def stand_in(self, operator: str, args: Any) -> Any:
         """What an operator of `DECIDED` gives."""
@@ -204,7 +204,7 @@ class Kept:
 
 def has_masks(indices: Sequence[Any]) -> bool:
     """Whether a mask is among the indices of a tensor."""
-    return any(each is not None and _is_mask(each) for each in indices)
+    return any(index is not None and _is_mask(index) for index in indices)
 
 
 def _is_mask(tensor: Any) -> bool:

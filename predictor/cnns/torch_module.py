@@ -59,11 +59,11 @@ def from_torch(
     module = _unwrapped(module)
     if not isinstance(module, torch.nn.Module):
         raise SchemaError(f"{type(module).__name__} is not a torch.nn.Module.")
-    for part_name, part in module.named_modules():
-        if isinstance(part, torch.jit.ScriptModule):
-            which = f"module {part_name!r}" if part_name else "the module"
+    for child_name, child in module.named_modules():
+        if isinstance(child, torch.jit.ScriptModule):
+            subject = f"module {child_name!r}" if child_name else "the module"
             raise SchemaError(
-                f"{which} is scripted and cannot be read: give the torch.nn.Module that it was made of."
+                f"{subject} is scripted and cannot be read: give the torch.nn.Module that it was made of."
             )
     if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1:
         raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
@@ -103,8 +103,8 @@ def _channels_read(
     if layer is None or not path or module.get_submodule(path[-1][0]) is not layer:
         return None
     if layer.weight.ndim == 2:  # a linear layer reads flattened images
-        channels, rest = divmod(layer.weight.shape[1], image_size**2)
-        return None if rest or channels in (0, _CHANNELS) else int(channels)
+        channels, remainder = divmod(layer.weight.shape[1], image_size**2)
+        return None if remainder or channels in (0, _CHANNELS) else int(channels)
     channels = getattr(layer, "in_channels", getattr(layer, "num_features", _CHANNELS))
     return None if channels == _CHANNELS else int(channels)
 
@@ -161,7 +161,9 @@ def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size
     layers = [
         path
         for path, child in module.named_modules()
-        if any(is_lazy(each) for each in (*child.parameters(recurse=False), *child.buffers(recurse=False)))
+        if any(
+            is_lazy(tensor) for tensor in (*child.parameters(recurse=False), *child.buffers(recurse=False))
+        )
     ]
     if layers:
         raise SchemaError(
@@ -200,8 +202,8 @@ def _follow_modules(module: Any, running: list[tuple[str, bool]]) -> list[Any]:
     """Track the running module, whose name the rows get; the list of all that have started to run."""
     started: list[Any] = []
     for path, child in module.named_modules():
-        here = (path, not any(True for _ in child.children()))
-        child.register_forward_pre_hook(lambda *_, here=here: running.append(here))
+        layer = (path, not any(True for _ in child.children()))
+        child.register_forward_pre_hook(lambda *_, layer=layer: running.append(layer))
         child.register_forward_pre_hook(lambda child, *_: started.append(child))
         child.register_forward_hook(lambda *_: (running.pop(), None)[1])
     return started
@@ -235,8 +237,8 @@ _NEXT_STEP = (
 
 
 def _warnings(recorder: Recorder) -> tuple[TableWarning, ...]:
-    found = recorder.warnings()
+    warnings = recorder.warnings()
     if recorder.uncounted_parameters():
         text = f"{recorder.uncounted_parameters():,} parameters that no operator reads"
-        found.append(TableWarning("cnn", text))
-    return tuple(found)
+        warnings.append(TableWarning("cnn", text))
+    return tuple(warnings)

@@ -35,13 +35,13 @@ def run_recurrent(torch: Any, name: str, args: Sequence[Any], note: Composite) -
     for layer in range(n_layers):
         own = weights[layer * per_layer : (layer + 1) * per_layer]
         begin = [state[layer * directions : (layer + 1) * directions] for state in states]
-        given = (x, tuple(begin), tuple(own), directions)
+        arguments = (x, tuple(begin), tuple(own), directions)
         run = _layer_of(torch, x, begin, own, directions)
-        x, *ends = note(name, _NAMES, run, given)
+        x, *ends = note(name, _NAMES, run, arguments)
         last.append(tuple(ends))
         if dropout and trains and layer + 1 < n_layers:
             x = torch.nn.functional.dropout(x, dropout)
-    joined = (each[0] if n_layers == 1 else torch.cat(each) for each in zip(*last, strict=True))
+    joined = (ends[0] if n_layers == 1 else torch.cat(ends) for ends in zip(*last, strict=True))
     return x, *joined
 
 
@@ -61,15 +61,15 @@ def _layer_of(
 
     class Layer(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: Any, *others: Any) -> tuple[Any, ...]:
-            ctx.save_for_backward(x, *others)
+        def forward(ctx: Any, x: Any, *states_and_weights: Any) -> tuple[Any, ...]:
+            ctx.save_for_backward(x, *states_and_weights)
             dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
             out = x.new_empty((*x.shape[:-1], directions * hidden), dtype=dtype)
             return out, *(out.new_empty(state.shape) for state in states)
 
         @staticmethod
         def backward(ctx: Any, *_gradients: Any) -> tuple[Any, ...]:
-            given = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=True)
-            return tuple(torch.empty_like(tensor) if needed else None for tensor, needed in given)
+            needs = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=True)
+            return tuple(torch.empty_like(tensor) if needed else None for tensor, needed in needs)
 
     return lambda: Layer.apply(x, *states, *weights)

@@ -68,7 +68,7 @@ def refusal(error: Exception, path: Sequence[tuple[str, bool]]) -> EpochcastErro
         places.append(f"line {line.lineno} of {Path(line.filename).name}, `{line.line}`")
     where = f" in {', '.join(places)}" if places else ""
     modules = [module for module in _owners(error, "forward") if hasattr(module, "transform")]
-    detector = next((way for module in modules if (way := way_round_detector(module))), None)
+    detector = next((remedy for module in modules if (remedy := way_round_detector(module))), None)
     if detector is not None:
         return SchemaError(f"the step stops{where}: {detector}")
     if any(type(optimizer).__name__ == "LBFGS" for optimizer in _owners(error, "step")):
@@ -81,10 +81,10 @@ def refusal(error: Exception, path: Sequence[tuple[str, bool]]) -> EpochcastErro
             f"the step fails{where}: {says}. It may know that only within its loop: record `{loop}` as it trains for "
             "one iteration, such as by `max_steps=1`."
         )
-    for words, way in _WAYS_ROUND.items():
+    for words, remedy in _WAYS_ROUND.items():
         if words in says:
             return SchemaError(
-                f"the step stops{where}: {way}; a measured iteration as an anchor corrects the answer."
+                f"the step stops{where}: {remedy}; a measured iteration as an anchor corrects the answer."
             )
     return SchemaError(f"the step fails{where}: {says}. {_ANY_WAY_ROUND}")
 

@@ -100,9 +100,9 @@ def record(
         )
     again = partial(_table_of, step, inputs, name, batch_size)
     with _no_chainer(step):
-        found = again(boxes_per_image)
-    table = _middle_of_draws(found.table, partial(again, boxes_per_image)) if found.drew else found.table
-    return _between_boxes(table, boxes_per_image, again) if found.has_stand_ins else table
+        run = again(boxes_per_image)
+    table = _middle_of_draws(run.table, partial(again, boxes_per_image)) if run.drew else run.table
+    return _between_boxes(table, boxes_per_image, again) if run.has_stand_ins else table
 
 
 class _Recorded(NamedTuple):
@@ -182,7 +182,7 @@ def _between_boxes(table: LayerTable, boxes: int, again: Callable[..., _Recorded
 def _middle_of_draws(table: LayerTable, again: Callable[..., _Recorded]) -> LayerTable:
     """The table of a step that draws random numbers: where they decide what runs, that of the middle one of draws."""
     tables = [again(seed=seed).table for seed in range(_FEW_DRAWS)]
-    if len({_elements(each) for each in (table, *tables)}) == 1:
+    if len({_elements(drawn) for drawn in (table, *tables)}) == 1:
         return table
     tables += [again(seed=seed).table for seed in range(_FEW_DRAWS, _DRAWS)]
     low, *_, high = sizes = sorted(map(_elements, tables))
@@ -245,7 +245,7 @@ def _outputs(result: object) -> list[Any]:
     parts = result.values() if isinstance(result, Mapping) else getattr(result, "__dict__", {}).values()
     if isinstance(result, list | tuple):
         parts = result
-    return [tensor for part in parts for tensor in _outputs(part)]
+    return [tensor for value in parts for tensor in _outputs(value)]
 
 
 def _forward_of(module: Any, inputs: tuple[Any, ...]) -> Callable[[], object]:

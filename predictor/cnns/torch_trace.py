@@ -213,7 +213,7 @@ def _follow_modules(torch: Any, mode: Any, note: Note) -> list[Any]:
             prefix = type(root).__name__
             prefix += f"_{len(roots)}" if prefix in roots else ""
             roots.append(prefix)
-            names.update({id(part): f"{prefix}.{at}".rstrip(".") for at, part in root.named_modules()})
+            names.update({id(inner): f"{prefix}.{at}".rstrip(".") for at, inner in root.named_modules()})
             names[id(module)] = prefix
         mode.path.append((names[id(module)], not any(True for _ in module.children())))
 
@@ -323,7 +323,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
 
         def is_on(self) -> bool:
             """Whether it follows the thread that asks: the step's, or one in which autograd goes back for it."""
-            return any(each is self for each in _get_current_dispatch_mode_stack())
+            return any(active is self for active in _get_current_dispatch_mode_stack())
 
         @staticmethod
         def _number_of_next_node() -> int:
@@ -357,8 +357,8 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             for tensor in tensors:
                 if isinstance(tensor, torch.nn.Parameter):
                     note(tensor)
-                    for each in (tensor, self._twin(tensor)):
-                        self._parameters[storage_of(each)] = tensor
+                    for same_memory in (tensor, self._twin(tensor)):
+                        self._parameters[storage_of(same_memory)] = tensor
             self._went_back = self._went_back or node is not None
             if func._schema.is_mutable and node is None and self._went_back and self._is_update(args):
                 self.own_updates, self._went_back = self.own_updates + 1, False
@@ -379,16 +379,16 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                     self.updating > 0,
                 )
             )
-            for place, tensor in enumerate(results):
-                self._made_by[id(tensor)] = func, args, kwargs, operator, place
+            for number, tensor in enumerate(results):
+                self._made_by[id(tensor)] = func, args, kwargs, operator, number
                 if func._schema.is_mutable:
                     del self._made_by[id(tensor)]
                 if name in _DRAWN_IN_PLACE:
                     drawn = partial(_drawn, func, tensor.shape, tensor.dtype)
-                    self._made_by[id(tensor)] = drawn, args[1:], kwargs, operator, place
+                    self._made_by[id(tensor)] = drawn, args[1:], kwargs, operator, number
                 if func._schema.is_mutable:
-                    known = id(tensor) if name in _DRAWN_IN_PLACE else None
-                    self._written[tensor.untyped_storage()._cdata] = known
+                    known_id = id(tensor) if name in _DRAWN_IN_PLACE else None
+                    self._written[tensor.untyped_storage()._cdata] = known_id
             return result
 
         def composite(self, name: str, names: tuple[str, ...], run: Callable[[], Any], args: Any) -> Any:
@@ -413,7 +413,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             """`tensor.data`, which PyTorch makes without an operator."""
             result = tensor.data
             if torch._C._current_autograd_node() is None:
-                shapes = {id(each): tuple(each.shape) for each in (tensor, result)}
+                shapes = {id(shaped): tuple(shaped.shape) for shaped in (tensor, result)}
                 made, path = range(self._next, self._next), tuple(self.path)
                 arguments = {"self": tensor}
                 self.events.append(Event("detach", arguments, result, True, made, None, path, shapes))
@@ -481,8 +481,8 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
 
         def _is_update(self, args: Any) -> bool:
             """Whether a parameter that has a gradient is written, by no optimizer of PyTorch."""
-            written = (self._parameters.get(storage_of(each)) for each in tensors_of(args[:1]))
-            return not self.updating and any(each is not None and each.grad is not None for each in written)
+            written = (self._parameters.get(storage_of(tensor)) for tensor in tensors_of(args[:1]))
+            return not self.updating and any(p is not None and p.grad is not None for p in written)
 
         def _maker(self, tensor: Any) -> tuple[str, Any] | None:
             if id(tensor) not in self._made_by:
@@ -531,13 +531,13 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 return tensor
             if tensor.numel() > _MOST_COMPUTED:
                 raise LookupError
-            func, args, kwargs, operator, place = self._made_by[id(tensor)]
+            func, args, kwargs, operator, number = self._made_by[id(tensor)]
             if operator.endswith("batch_norm"):
                 raise LookupError  # which writes what it is lent, its running statistics
             flat, spec = tree_flatten((args, kwargs))
-            known = [self._number(value) if isinstance(value, torch.Tensor) else value for value in flat]
-            args, kwargs = tree_unflatten(known, spec)
-            return tensors_of(func(*args, **kwargs))[place]
+            numbers = [self._number(value) if isinstance(value, torch.Tensor) else value for value in flat]
+            args, kwargs = tree_unflatten(numbers, spec)
+            return tensors_of(func(*args, **kwargs))[number]
 
         def _true_elements(self, tensor: Any) -> int | None:
             if tensor.numel() <= _MOST_COMPUTED:
@@ -590,16 +590,16 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     def scaled(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Unscale the gradients of 16 bits, which a scaler for a GPU leaves out where there is no GPU."""
         is_off = self._device == "cuda" and not (self.is_enabled() or torch.cuda.is_available())
-        results = (each for event in mode.events for each in tensors_of(event.result))
-        if is_off and any(each.dtype == torch.float16 for each in results):
-            parameters = (each for group in optimizer.param_groups for each in group["params"])
-            gradients = [each.grad for each in parameters if each.grad is not None]
+        results = (tensor for event in mode.events for tensor in tensors_of(event.result))
+        if is_off and any(tensor.dtype == torch.float16 for tensor in results):
+            parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
             is_infinite, factor = torch.zeros(1), torch.ones(1)
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, is_infinite, factor)
             is_infinite.item()
         return scaler(self, optimizer, *args, **kwargs)
 
-    def here(value: Any) -> Any:
+    def on_processor_device(value: Any) -> Any:
         is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda"))
         return "cpu" if is_device else value
 
@@ -628,19 +628,21 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
             if not on_meta and not torch.cuda.is_available():
                 if func is torch.Tensor.cuda:
                     return args[0]
-                kwargs = {name: here(value) for name, value in kwargs.items()}
-                args = tuple(map(here, args)) if func in moves else args
+                kwargs = {name: on_processor_device(value) for name, value in kwargs.items()}
+                args = tuple(map(on_processor_device, args)) if func in moves else args
             return whole(func, *args, **kwargs)
 
     def whole(func: Any, *args: Any, **kwargs: Any) -> Any:
         if func not in composites:
             return func(*args, **kwargs)
         name, names = composites[func]
-        given = (*args, *(kwargs.get(name) for name in names[len(args) :]))
-        if name == "scaled_dot_product_attention" and any(each.stride(-1) != 1 for each in given[:3]):
+        operands = (*args, *(kwargs.get(name) for name in names[len(args) :]))
+        if name == "scaled_dot_product_attention" and any(
+            operand.stride(-1) != 1 for operand in operands[:3]
+        ):
             with sdpa_kernel(SDPBackend.MATH):  # no fused kernel of a GPU reads such a layout
                 return func(*args, **kwargs)
-        return mode.composite(name, names, lambda: func(*args, **kwargs), given)
+        return mode.composite(name, names, lambda: func(*args, **kwargs), operands)
 
     def assigned(function: Any, costs: Any, *args: Any, **kwargs: Any) -> Any:
         """As many pairs as there are; the host waits for the costs of tensors."""
@@ -746,8 +748,8 @@ def _following_optimizers(updates: list[Update], mode: Any, note: Note) -> Itera
             return None
         note(optimizer)
         mode.updating += 1
-        given = dict(zip(("closure",), args[1:], strict=False)) | kwargs
-        closure, groups = given.get("closure"), optimizer.param_groups
+        named_arguments = dict(zip(("closure",), args[1:], strict=False)) | kwargs
+        closure, groups = named_arguments.get("closure"), optimizer.param_groups
         learns = [p for group in groups for p in group["params"] if closure or p.grad is not None]
         has_momentum = any(group.get("momentum") for group in groups)
         number = numbers.setdefault(id(optimizer), len(numbers))
@@ -756,7 +758,7 @@ def _following_optimizers(updates: list[Update], mode: Any, note: Note) -> Itera
         called = sum(any(closure or p.grad is not None for p in group["params"]) for group in groups)
         named, lists = type(optimizer).__name__, 1 if one_by_one else max(1, called)
         updates.append(Update(named, has_momentum, numbers_updated, number, len(learns), one_by_one, lists))
-        return closure and (args[:1], given | {"closure": partial(outside, closure)})
+        return closure and (args[:1], named_arguments | {"closure": partial(outside, closure)})
 
     def outside(closure: Callable[[], object]) -> object:
         """Run the forward and backward passes that an optimizer is given to run."""
@@ -786,9 +788,9 @@ def _freeing(torch: Any, events: list[Event], freed: dict[int, int]) -> list[_Re
 
     def zeroed(zero_grad: Callable[..., None], self: Any, set_to_none: bool = True) -> None:
         groups = [{"params": self.parameters()}] if hasattr(self, "parameters") else self.param_groups
-        for parameter in (each for group in groups for each in group["params"] if set_to_none):
+        for parameter in (p for group in groups for p in group["params"] if set_to_none):
             freed.setdefault(id(parameter), len(events))
         zero_grad(self, set_to_none)
 
     classes = (torch.optim.Optimizer, torch.nn.Module)
-    return [(each, "zero_grad", partial(zeroed, each.zero_grad)) for each in classes]
+    return [(class_, "zero_grad", partial(zeroed, class_.zero_grad)) for class_ in classes]

@@ -190,8 +190,8 @@ class _State:
             ):
                 return
             base.clear(value)
-            for key, each in before:
-                base.__setitem__(value, key, each)
+            for key, kept in before:
+                base.__setitem__(value, key, kept)
 
         self._undo.append(put_back)
 
@@ -312,13 +312,15 @@ def _attributes(value: Any) -> Any:
 def _is_same_memory(a: Any, b: Any) -> bool:
     if (a.device, a.dtype, a.layout, a.shape) != (b.device, b.dtype, b.layout, b.shape):
         return False
-    places = [(each.untyped_storage()._cdata, each.storage_offset(), each.stride()) for each in (a, b)]
+    places = [
+        (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.stride()) for tensor in (a, b)
+    ]
     return places[0] == places[1]
 
 
 def _names(code: CodeType) -> set[str]:
     """Names of variables and attributes in code and in the functions written inside it."""
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*map(_names, inner))
 
 

@@ -24,8 +24,9 @@ def _fire(net: NetBuilder, x: FeatureMap, name: str, squeezed: int) -> FeatureMa
     x = net.activation(net.conv(x, f"{name}.squeeze", squeezed, 1), f"{name}.squeeze.relu")
     expanded = [
         net.activation(
-            net.conv(x, f"{name}.{part}", 4 * squeezed, kernel, padding=kernel // 2), f"{name}.{part}.relu"
+            net.conv(x, f"{name}.{branch}", 4 * squeezed, kernel, padding=kernel // 2),
+            f"{name}.{branch}.relu",
         )
-        for part, kernel in (("expand1x1", 1), ("expand3x3", 3))
+        for branch, kernel in (("expand1x1", 1), ("expand3x3", 3))
     ]
     return net.concat(expanded, f"{name}.concat")

@@ -169,21 +169,6 @@ def test_an_anchor_holds_what_the_host_waits_for(recorded):
     assert row.iteration_time_ms == pytest.approx(80.0, rel=0.02)
 
 
-@pytest.mark.parametrize("name", ["task aligned", "anchors"])
-def test_a_yolo_is_recorded_whose_loss_assigns_targets(torch, name, monkeypatch):
-    monkeypatch.syspath_prepend(RECORDED_STEPS)
-    import yolo
-
-    step = yolo.step_of(name)
-    step()
-    table = record(step)
-    assert table.step.batch_size == 4
-    assert table.step.waits > 1
-    assert any("boxes_per_image" in str(each) for each in table.warnings)
-    assert answer(Question(table, "H200")).rows()[0].gpu_time_ms > 0
-    step()
-
-
 def pairs_by_assignment(torch, n_layers, n_targets):
     """A detector as DETR is: queries are paired with each image's targets after each layer of its decoder."""
     from scipy import optimize
@@ -225,32 +210,6 @@ def test_a_target_is_assigned_one_prediction_and_the_host_waits_for_it(torch):
     assert any("the host waits for the GPU 8 times" in str(each) for each in table.warnings)
     [pairs, *_] = [row for row in table if row.type == "subtract" or row.name.endswith("sub")]
     assert pairs.in_channels * pairs.in_height * pairs.in_width * 2 == 3 * 4
-
-
-def test_numbers_that_a_step_writes_are_not_read_as_they_were(torch):
-    """A mask of what was scaled in place was counted by the numbers before: none."""
-    head = torch.nn.Conv2d(3, 4, 1)
-
-    def step():
-        sides = torch.full((12,), 2.0)
-        sides[:12] *= 2
-        chosen = torch.zeros(12, 4)[sides > 3]
-        (head(torch.zeros(2, 3, 8, 8)).mean() + chosen.sum()).backward()
-
-    (row,) = [row for row in record(step) if row.name == "index"]
-    assert row.out_channels * 2 == 8 * 4
-
-
-def test_a_mask_of_constants_is_counted_exactly(torch):
-    head, labels = torch.nn.Conv2d(3, 4, 1), torch.tensor([0, 1, 1, 0, 2, 1])
-
-    def step():
-        scores = head(torch.zeros(6, 3, 1, 1)).flatten(1)
-        scores[labels == 1].square().mean().backward()
-
-    rows = record(step)
-    chosen = next(row for row in rows if row.name == "index")
-    assert (chosen.type, chosen.out_channels) == ("pad", 2)  # 3 x 4 numbers of 6 images
 
 
 def test_the_steps_of_the_page_lead_to_a_verdict(torch, torchvision_models, monkeypatch, capsys):

@@ -110,20 +110,6 @@ def test_a_loss_is_logged_as_a_number(torch, net, capsys):
     assert capsys.readouterr().out == "1.000 1.0\n"
 
 
-def test_what_a_schedule_looks_up_among_constants_is_no_part_of_the_step(torch, steps):
-    """As fastai finds the phase of its cycle: everything on constants was counted as a detector's."""
-
-    def scheduled():
-        phases = torch.cumsum(torch.tensor([0.0, 0.25, 0.75]), 0)
-        assert (phases <= 0.1).nonzero().max() == 0
-        steps["train"]()
-
-    table = record(scheduled)
-    layers = [row.type for row in table if row.name != "on parameters"]
-    assert layers == [row.type for row in record(steps["train"])]
-    assert not table.warnings
-
-
 def test_a_copy_of_a_tensor_is_read_like_the_tensor(torch, net):
     """As Lightning copies what it logs."""
 
@@ -147,12 +133,6 @@ def of_no_optimizer(torch, net):
                 parameter.grad = None
 
     return step
-
-
-def test_the_update_of_no_optimizer_is_counted_and_said(of_no_optimizer):
-    table = record(of_no_optimizer)
-    assert any("by no optimizer of PyTorch" in str(each) for each in table.warnings)
-    assert on_parameters(table)[0] >= 6
 
 
 def test_an_epoch_of_no_optimizer_is_refused(of_no_optimizer):
@@ -189,10 +169,6 @@ def test_one_drawn_in_place_is_within_its_range(torch, net):
         net(torch.zeros(4, 3, 32, 32))[size:].mean().backward()
 
     assert record(step).step.batch_size == 4
-
-
-def test_a_step_that_waits_for_the_gpu_is_recorded_without_one(steps):
-    assert record(steps["train"]).step.batch_size == 4
 
 
 def test_a_module_that_cannot_be_followed_is_refused_with_the_way_round(torch, net):
@@ -278,42 +254,6 @@ def test_random_numbers_that_decide_nothing_are_not_said(torch, net):
     assert [str(warning) for warning in record(step).warnings if "random" in str(warning)] == []
 
 
-def on_parameters(table):
-    """Kernels, and the numbers that they read and write, of the row for what runs on parameters alone."""
-    row = next((row for row in table if row.name == "on parameters"), None)
-    return (0, 0) if row is None else (row.forwards, 3 * row.forwards * row.out_channels * 4)
-
-
-def test_averages_of_weights_are_counted_and_the_optimizers_updates_are_not(torch, steps, net):
-    """They were left out of time: an EfficientNet's weight averages took the host 10 ms."""
-    average = [torch.nn.Parameter(p.detach().clone()) for p in net.parameters()]
-    n, numbers = len(average), sum(p.numel() for p in average)
-
-    def averaged():
-        steps["train"]()
-        with torch.no_grad():
-            for slow, p in zip(average, net.parameters(), strict=True):
-                slow.mul_(0.99).add_(p, alpha=0.01)
-
-    def averaged_as_lists():
-        steps["train"]()
-        with torch.no_grad():
-            torch._foreach_lerp_(average, [*net.parameters()], 0.01)
-
-    assert on_parameters(record(steps["train"])) == (0, 0)
-    kernels, counted = on_parameters(record(averaged))
-    assert kernels == 2 * n
-    assert counted == pytest.approx(5 * numbers, rel=0.2)  # rounded up to whole numbers of an image
-    kernels, counted = on_parameters(record(averaged_as_lists))
-    assert kernels < n
-    assert counted == pytest.approx(3 * numbers, rel=0.2)
-    kept = [row.derived for row in record(averaged) if row.derived]
-    assert kept == [numbers]  # which no layer reads
-    alone, beside = (answer(Question(record(step), "H200")).rows()[0] for step in (steps["train"], averaged))
-    assert beside.host_time_ms > alone.host_time_ms
-    assert beside.gpu_time_ms > alone.gpu_time_ms
-
-
 def test_a_learning_rate_for_each_parameter_takes_the_host_a_call_for_each(torch, net):
     images, labels, n = torch.zeros(4, 3, 32, 32), torch.zeros(4).long(), len([*net.parameters()])
 
@@ -330,26 +270,6 @@ def test_a_learning_rate_for_each_parameter_takes_the_host_a_call_for_each(torch
 
     assert recorded() == round(0.54 * (n - 1))
     assert recorded(foreach=False) == round(0.29 * n)
-
-
-def test_the_host_updates_tensors_of_each_optimizer_as_long_as_that_one_takes(torch, net):
-    """Two optimizers were answered as the larger one: 57 norms by Adam as by SGD."""
-    wide = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 9), *(torch.nn.BatchNorm2d(64) for _ in range(57)))
-    norms = list(wide[1:].parameters())
-    of_convolution = torch.optim.SGD(wide[0].parameters(), 0.1, 0.9)  # of most numbers
-
-    def beside(of_norms, times=1):
-        def step():
-            wide(torch.zeros(4, 3, 16, 16)).mean().backward()
-            for optimizer in (of_convolution, *[of_norms] * times):
-                optimizer.step()
-
-        return record(step).step.beside
-
-    by_adam = round(PER_TENSOR["adam"] * len(norms))
-    sgd, adam = torch.optim.SGD(norms, 0.1), torch.optim.Adam(norms)
-    assert beside(adam) - beside(sgd) == pytest.approx(by_adam, abs=1)
-    assert beside(adam, 3) - beside(sgd, 3) == pytest.approx(3 * by_adam, abs=3)
 
 
 def test_numbers_of_optimizers_are_those_of_the_models():
@@ -394,41 +314,6 @@ def test_a_scaler_waits_for_the_gradients_before_the_update(torch, scaled):
         < rows[1].iteration_time_ms
         < rows[0].iteration_time_ms + rows[0].host_time_ms
     )
-
-
-def test_a_loss_that_is_read_before_the_update_is_waited_for(torch, scaled, tmp_path):
-    table = scaled(torch.bfloat16, enabled=False, reads=True)
-    assert (table.step.update_waits, table.step.waits) == (1, None)
-    table.to_csv(tmp_path / "step.csv")
-    assert read_layer_table_csv(tmp_path / "step.csv").step == table.step
-
-
-def test_clipping_gradients_by_value_is_counted_in_lists(torch, net):
-    """It was refused: it asks for foreach functions of a device by its name."""
-    images, labels = torch.zeros(4, 3, 32, 32), torch.zeros(4).long()
-    optimizer, n = torch.optim.SGD(net.parameters(), 0.1), len([*net.parameters()])
-
-    def clipped():
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(net(images), labels).backward()
-        torch.nn.utils.clip_grad_value_(net.parameters(), 1.0)
-        optimizer.step()
-
-    kernels, counted = on_parameters(record(clipped))
-    assert 2 <= kernels < 2 * n
-    assert counted == pytest.approx(4 * sum(p.numel() for p in net.parameters()), rel=0.2)
-
-
-def test_standardised_weights_are_counted_forward_and_backward(torch):
-    class Standardised(torch.nn.Conv2d):
-        def forward(self, maps):
-            weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
-            return self._conv_forward(maps, weight / weight.std((1, 2, 3), keepdim=True), None)
-
-    module = torch.nn.Sequential(Standardised(3, 16, 3), torch.nn.ReLU())
-    kernels, _ = on_parameters(record(module, torch.zeros(4, 3, 32, 32)))
-    assert kernels > 8  # four of them forward
-    assert record(module, torch.zeros(4, 3, 32, 32)).warnings == ()
 
 
 def test_what_is_compiled_is_answered_as_compiled(torch, net):
