@@ -176,7 +176,7 @@ def _n_bases(library: OperatorSource) -> int:
 def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
     """One library per GPU and mode of a measurement table's operator rows."""
     operators = frame[_is_operator(frame)]
-    if "pass" in operators:
+    if "pass" in operators and len(operators):
         is_training = operators["pass"].isna() | operators["pass"].isin(_WHOLE_PASSES)
         operators = operators[is_training | operators["type"].isin(("add", "concat"))]
     if operators.empty:

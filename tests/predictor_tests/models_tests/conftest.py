@@ -84,10 +84,10 @@ def features_with_proxies() -> pd.DataFrame:
 def stranger(features: pd.DataFrame) -> pd.DataFrame:
     """A question about a CNN with two convolution shapes that no training CNN has."""
     table = CNNS["stranger"]
-    asked = features.head(1).copy()
-    asked["cnn"] = "stranger"
-    asked["layer_table"] = pd.Series([table], index=asked.index, dtype=object)
-    return asked
+    question = features.head(1).copy()
+    question["cnn"] = "stranger"
+    question["layer_table"] = pd.Series([table], index=question.index, dtype=object)
+    return question
 
 
 @pytest.fixture(scope="session")

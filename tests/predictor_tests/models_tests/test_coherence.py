@@ -51,14 +51,15 @@ def gpu_ms():
     """GPU time by CNN, mode and card, over batch sizes."""
     model = Model.load()
     cards = list(dict.fromkeys(card for pair in FASTER_FIRST for card in pair))
-    found = {}
+    times = {}
     for cnn in CNNS:
         for name, mode in MODES.items():
             forecasts = model.forecasts(zoo_cnn(cnn), [(find_gpu(card), mode) for card in cards], SIZES)
-            found |= {
-                (cnn, name, card): each.gpu_time_ms for card, each in zip(cards, forecasts, strict=True)
+            times |= {
+                (cnn, name, card): forecast.gpu_time_ms
+                for card, forecast in zip(cards, forecasts, strict=True)
             }
-    return found
+    return times
 
 
 def test_a_card_with_more_bandwidth_or_clock_is_never_slower_than_another_of_its_chip(gpu_ms):
@@ -80,23 +81,23 @@ def test_the_faster_mode_of_one_card_is_the_faster_one_of_the_others(gpu_ms):
     """By more than a tenth on the H200: the H100 keeps the order at the same batch size, or has them within 1 %."""
     swapped = []
     for cnn in CNNS:
-        here, there = (
+        on_h200, on_h100 = (
             gpu_ms[cnn, "bf16, channels-last", card] / gpu_ms[cnn, "tf32", card]
             for card in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")
         )
-        clear = (np.abs(np.log(here)) > np.log(1.1)) & _measured("bf16, channels-last")
-        opposite = (np.sign(here - 1) != np.sign(there - 1)) & (np.abs(np.log(there)) > np.log(1.01))
+        clear = (np.abs(np.log(on_h200)) > np.log(1.1)) & _measured("bf16, channels-last")
+        opposite = (np.sign(on_h200 - 1) != np.sign(on_h100 - 1)) & (np.abs(np.log(on_h100)) > np.log(1.01))
         swapped += [(cnn, size) for size, bad in zip(SIZES, clear & opposite, strict=True) if bad]
     assert set(swapped) <= LENET_SWAPS
 
 
 @pytest.mark.parametrize("precision", ["tf32", "amp_bf16"])
 def test_where_the_host_decides_the_memory_format_does_not(precision):
-    asked = [
-        Question("resnet50", "NVIDIA H200", [1], precision=precision, memory_format=each)
-        for each in ("nchw", "channels_last")
+    questions = [
+        Question("resnet50", "NVIDIA H200", [1], precision=precision, memory_format=memory_format)
+        for memory_format in ("nchw", "channels_last")
     ]
-    nchw, channels_last = (answer(question).rows()[0].iteration_time_ms for question in asked)
+    nchw, channels_last = (answer(question).rows()[0].iteration_time_ms for question in questions)
     assert channels_last == pytest.approx(nchw, rel=0.02)
 
 
@@ -109,8 +110,8 @@ def test_no_upper_bound_falls_as_the_batch_grows_where_the_time_does_not():
     falling = []
     for cnn, mode in product(CNNS, modes):
         forecasts = model.forecasts(zoo_cnn(cnn), [(card, mode) for card in cards], sizes)
-        for card, each in zip(cards, forecasts, strict=True):
-            middle, high = np.diff(np.log([each.iteration_time_ms, each.high_ms]), axis=1)
+        for card, forecast in zip(cards, forecasts, strict=True):
+            middle, high = np.diff(np.log([forecast.iteration_time_ms, forecast.high_ms]), axis=1)
             if np.min(high - np.minimum(2 * middle, 0.0)) < -0.001:
                 falling.append((cnn, card.name, mode.precision))
     assert not falling
@@ -124,10 +125,18 @@ def test_two_rungs_that_answer_the_same_question_differ_by_less_than_their_inter
         source = model.layers.measured(library_mode(find_gpu("H200"), mode))
         own = model.layers.measured(library_mode(card, mode))
         carried = type(own)(CarriedOver(source.library, own.library.mode), source.law.borrowed("H200"))
-        other = Model(**{**vars(model), "layers": LayerModels().with_more([carried])})
+        carrying = Model(**{**vars(model), "layers": LayerModels().with_more([carried])})
         for cnn in CNNS:
-            one, two = (each.forecast(zoo_cnn(cnn), card, mode, SIZES) for each in (model, other))
-            allowed = np.hypot(np.log(one.high_ms / one.low_ms), np.log(two.high_ms / two.low_ms)) / 2
-            difference = np.abs(np.log(one.iteration_time_ms / two.iteration_time_ms))
+            measured, carried_over = (
+                rung.forecast(zoo_cnn(cnn), card, mode, SIZES) for rung in (model, carrying)
+            )
+            allowed = (
+                np.hypot(
+                    np.log(measured.high_ms / measured.low_ms),
+                    np.log(carried_over.high_ms / carried_over.low_ms),
+                )
+                / 2
+            )
+            difference = np.abs(np.log(measured.iteration_time_ms / carried_over.iteration_time_ms))
             apart += [(cnn, name, size) for size, bad in zip(SIZES, difference > allowed, strict=True) if bad]
     assert not apart

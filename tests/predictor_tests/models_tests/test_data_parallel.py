@@ -46,8 +46,8 @@ def test_iterations_of_cnns_held_out_are_within_three_percent_where_the_gpu_is_t
 
 
 def test_the_spread_holds_nine_of_ten_teams(pairs, held_out):
-    one, measured = (np.array([getattr(pair, name) for pair in pairs]) for name in ("one_ms", "team_ms"))
-    inside = np.abs(measured - held_out) <= SHIPPED.spread * (held_out - one)
+    one_ms, measured = (np.array([getattr(pair, name) for pair in pairs]) for name in ("one_ms", "team_ms"))
+    inside = np.abs(measured - held_out) <= SHIPPED.spread * (held_out - one_ms)
     assert np.mean(inside) == pytest.approx(0.9, abs=0.01)
 
 
@@ -81,8 +81,8 @@ def test_more_parameters_and_more_tensors_add_more():
 def test_the_host_counts_where_it_becomes_the_slower_one():
     ratios = Ratios({**NOTHING, "host": 1.5})
     team, gradients = Team(2, 1, find_link("nvlink4")), Gradients(1, 4.0)
-    one = np.array([10.0, 10.0])
-    slow, fast = team_iteration_ms(one, np.array([10.0, 1.0]), Exchange.of(gradients, H200, team), ratios)
+    one_ms = np.array([10.0, 10.0])
+    slow, fast = team_iteration_ms(one_ms, np.array([10.0, 1.0]), Exchange.of(gradients, H200, team), ratios)
     assert slow == pytest.approx(15.0, rel=0.01)
     assert fast == pytest.approx(10.0, rel=0.01)
 
@@ -94,12 +94,12 @@ def test_a_pair_is_predicted_from_one_gpu_as_measured(pairs):
 
 def test_the_wait_for_the_slowest_gpu_grows_slowly_with_their_number():
     ratios = Ratios({**NOTHING, "wait": 0.01})
-    link, one, no_gradients = find_link("nvlink4"), np.array([100.0]), Gradients(1, 0.0)
+    link, one_ms, no_gradients = find_link("nvlink4"), np.array([100.0]), Gradients(1, 0.0)
     teams = [Team(n, 1, link) for n in (2, 8, 64, 512)]
-    exchange = Exchange.of_rows(no_gradients, [H200], np.zeros(4, dtype=int), teams, np.arange(4))
-    waits = added_gpu_ms(one, exchange, ratios).tolist()
+    of_rows = Exchange.of_rows(no_gradients, [H200], np.zeros(4, dtype=int), teams, np.arange(4))
+    waits = added_gpu_ms(one_ms, of_rows, ratios).tolist()
     alone = [Exchange.of(no_gradients, H200, team) for team in teams]
-    assert waits == [float(added_gpu_ms(one, each, ratios)[0]) for each in alone]
+    assert waits == [float(added_gpu_ms(one_ms, exchange, ratios)[0]) for exchange in alone]
     assert waits == pytest.approx([1.18, 2.04, 2.88, 3.53], abs=0.01)
 
 
@@ -107,8 +107,8 @@ def test_a_synchronised_batch_norm_takes_what_the_fit_gives_where_the_host_is_th
     assert SHIPPED["sync_norm_ms"] == sync_norm_ms(own_tables("ddp_synchronised"))
     gradients, link = Gradients.of(zoo_cnn("resnet50")), find_link("nvlink4")
     exchanges = [Exchange.of(gradients, H200, Team(2, 1, link, sync)) for sync in (False, True)]
-    one, slow = np.array([20.0]), np.array([20.0])
-    plain, synchronised = (float(team_iteration_ms(one, slow, exchange)[0]) for exchange in exchanges)
+    one_ms, slow = np.array([20.0]), np.array([20.0])
+    plain, synchronised = (float(team_iteration_ms(one_ms, slow, exchange)[0]) for exchange in exchanges)
     assert synchronised - plain == pytest.approx(53 * SHIPPED["sync_norm_ms"], rel=0.1)
-    captured = float(team_iteration_ms(one, np.zeros(1), exchanges[1])[0])
+    captured = float(team_iteration_ms(one_ms, np.zeros(1), exchanges[1])[0])
     assert captured < plain

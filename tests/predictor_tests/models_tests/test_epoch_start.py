@@ -20,8 +20,8 @@ def test_a_shape_is_compiled_once_however_often_it_is_run():
     depthwise = next(layer for layer in table if (layer.groups or 1) > 1)
     again = replace(depthwise, index=len(table), name="again")
     assert first_calls_s(replace(table, layers=(*table.layers, again)), AMP) == first_calls_s(table, AMP)
-    other = replace(again, in_height=7)
-    assert first_calls_s(replace(table, layers=(*table.layers, other)), AMP) > first_calls_s(table, AMP)
+    smaller = replace(again, in_height=7)
+    assert first_calls_s(replace(table, layers=(*table.layers, smaller)), AMP) > first_calls_s(table, AMP)
 
 
 def test_kernels_are_compiled_for_depthwise_convolutions_alone_in_channels_last_and_half_precision():
@@ -39,8 +39,8 @@ def test_no_kernels_are_compiled_for_large_and_oblong_depthwise_convolutions(sid
     table = zoo_cnn("mobilenet_v2", 224)
     depthwise = next(layer for layer in table if (layer.groups or 1) > 1)
     height, width = sides
-    other = replace(depthwise, index=len(table), kernel_height=height, kernel_width=width)
-    assert first_calls_s(replace(table, layers=(*table.layers, other)), AMP) == first_calls_s(table, AMP)
+    reshaped = replace(depthwise, index=len(table), kernel_height=height, kernel_width=width)
+    assert first_calls_s(replace(table, layers=(*table.layers, reshaped)), AMP) == first_calls_s(table, AMP)
 
 
 def test_the_start_grows_with_the_numbers_of_a_mini_batch_whatever_the_cnn():

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.catalogue.modes import Mode
-from predictor.errors import DataError
 from predictor.models.epochs import Epochs, epoch_times_s, fit_epoch_overhead, iterations_per_epoch
 from predictor.models.fit import between_iterations
 
@@ -44,13 +43,8 @@ def test_a_fit_finds_the_overhead_that_made_the_epochs(share, per_iteration, per
     fed_mb = (samples + validation) * size**2 * 12.0 / 1e6
     more_ms = share * validation / batch_size * time_ms + per_iteration * steps + per_mb * fed_mb
     epochs = (np.ceil(samples / batch_size) * time_ms + more_ms) / 1e3
-    found = astuple(fit_epoch_overhead(epochs, time_ms, samples, batch_size, size, validation))
-    assert found == pytest.approx((share, per_iteration, per_mb), abs=1e-3)
-
-
-def test_epochs_that_were_not_timed_do_not_count():
-    with pytest.raises(DataError, match="2 measured epochs are too few"):
-        fit_epoch_overhead([1.0, 2.0, np.nan], [1.0, 2.0, 3.0], 1000, 10, 32)
+    fitted = astuple(fit_epoch_overhead(epochs, time_ms, samples, batch_size, size, validation))
+    assert fitted == pytest.approx((share, per_iteration, per_mb), abs=1e-3)
 
 
 def test_an_epoch_whose_validation_is_unknown_counts_as_one_without():

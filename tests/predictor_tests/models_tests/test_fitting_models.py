@@ -7,7 +7,6 @@ import pytest
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import check_measurements
 from predictor.models.fit import accuracy_of, fit_measurements
 from predictor.models.intervals import Predicted, Shares, calibrate, sites_of
@@ -58,11 +57,6 @@ def test_iterations_of_several_gpus_and_their_sums_are_left_out(model):
     assert fit_measurements(mixed).roofline.law_.terms == model.roofline.law_.terms
 
 
-def test_a_table_that_lacks_a_required_column_is_refused_by_its_name():
-    with pytest.raises(SchemaError, match="the table of measurements lacks the column 'precision'"):
-        fit_measurements(made_up().drop(columns="precision"))
-
-
 def test_its_card_names_no_source_that_is_not_there(model):
     assert None not in model.card["sources"]
     assert model.card["trained_on"] == "36 iterations of 4 CNNs on 3 GPUs"
@@ -91,8 +85,8 @@ def test_no_copy_of_images_is_added_where_no_row_says_that_iterations_copy_their
 
 def test_a_copy_of_images_from_the_host_is_added_for_the_framework_whose_rows_say_so():
     fed = fit_measurements(made_up().assign(framework="tensorflow", copies_input=True))
-    asked = zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64]
-    synthetic, loaded = (fed.forecast(*asked, from_host=each) for each in (False, True))
+    question = zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64]
+    synthetic, loaded = (fed.forecast(*question, from_host=from_host) for from_host in (False, True))
     assert fed.fed_frameworks == ("tensorflow",)
     assert (
         loaded.iteration_time_ms[0] > join_host(loaded.gpu_time_ms, loaded.host_time_ms, loaded.sharpness)[0]
@@ -101,11 +95,6 @@ def test_a_copy_of_images_from_the_host_is_added_for_the_framework_whose_rows_sa
         synthetic.iteration_time_ms[0]
         == join_host(synthetic.gpu_time_ms, synthetic.host_time_ms, synthetic.sharpness)[0]
     )
-
-
-def test_a_few_rows_are_refused_with_how_many_it_takes():
-    with pytest.raises(DataError, match="are too few to fit on: it takes 10"):
-        fit_measurements(made_up({"resnet18": 1.0}, {"T4": 3.6, "K80": 9.0}))
 
 
 def test_one_gpu_is_enough_if_it_ran_several_cnns():
@@ -126,13 +115,13 @@ def test_calibration_leaves_out_whole_cnns_and_then_whole_gpus():
 
     def refit(group):
         left_out.append(group)
-        known = np.zeros(len(times), dtype=bool)
-        return Predicted(times * 1.1, Shares(*np.zeros((5, len(times)))), known)
+        is_known = np.zeros(len(times), dtype=bool)
+        return Predicted(times * 1.1, Shares(*np.zeros((5, len(times)))), is_known)
 
     calibrated(table, times, refit)
     for group in left_out:
-        rest = table.drop(index=table.index[group])
-        shares = [set(table.iloc[group][column]) & set(rest[column]) for column in ("cnn", "gpu")]
+        kept = table.drop(index=table.index[group])
+        shares = [set(table.iloc[group][column]) & set(kept[column]) for column in ("cnn", "gpu")]
         assert set() in shares
     assert sorted(np.concatenate(left_out)) == sorted([*range(len(table))] * 2)
 
@@ -149,16 +138,10 @@ def test_accuracy_is_read_from_an_evaluations_summary(tmp_path):
     }
     table = pd.DataFrame([{**row, "predictor": "roofline"}, {**row, "predictor": "one's own"}])
     table.to_csv(tmp_path / "summary.csv", index=False)
-    found = accuracy_of(tmp_path / "summary.csv")
-    assert [(each["scenario"], each["predictor"], each["mape"]) for each in found] == [
+    entries = accuracy_of(tmp_path / "summary.csv")
+    assert [(entry["scenario"], entry["predictor"], entry["mape"]) for entry in entries] == [
         ("unseen-cnn", "roofline", 0.1)
     ]
-
-
-def test_a_table_that_is_no_summary_is_refused(tmp_path):
-    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(SchemaError, match="is not the summary of an evaluation"):
-        accuracy_of(tmp_path / "t.csv")
 
 
 def test_operators_of_the_table_are_served_beside_the_roofline(made_up_gpu, tmp_path):
@@ -167,15 +150,9 @@ def test_operators_of_the_table_are_served_beside_the_roofline(made_up_gpu, tmp_
     both = pd.concat([made_up(), check_measurements(pd.DataFrame(rows), "made up")], ignore_index=True)
     fit_measurements(both).save(tmp_path / "mine.json")
     served = Model.load(tmp_path / "mine.json")
-    found = served.forecast(zoo_cnn("resnet18"), find_gpu("H200"), Mode(precision="tf32"), [64])
-    assert (found.method, found.host) == ("layer-times", "a desk")
-    assert found.gpu_time_ms[0] == pytest.approx(
+    answer = served.forecast(zoo_cnn("resnet18"), find_gpu("H200"), Mode(precision="tf32"), [64])
+    assert (answer.method, answer.host) == ("layer-times", "a desk")
+    assert answer.gpu_time_ms[0] == pytest.approx(
         made_up_gpu.target_ms(zoo_cnn("resnet18"), [64], {})[0], rel=0.03
     )
     assert served.forecast(zoo_cnn("resnet18"), find_gpu("T4"), Mode(), [64]).method == "roofline"
-
-
-def test_operators_alone_need_no_fit(made_up_gpu):
-    rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), (16, 64))
-    with pytest.raises(DataError, match="predict --measurements FILE"):
-        fit_measurements(check_measurements(pd.DataFrame(rows), "made up"))

@@ -45,8 +45,8 @@ def test_sums_of_gradients_count_as_other_operators_where_that_is_nearer():
 def test_one_iteration_that_waited_for_a_full_queue_does_not_bend_the_weights():
     stuck = APART.copy()
     stuck[0] *= 4
-    one, other = (_with_host(SummingLaw(), design(each)) for each in (APART, stuck))
-    np.testing.assert_allclose(told(other), told(one), rtol=0.05)
+    usual, bent = (_with_host(SummingLaw(), design(host_ms)) for host_ms in (APART, stuck))
+    np.testing.assert_allclose(told(bent), told(usual), rtol=0.05)
 
 
 def test_where_no_host_time_is_known_the_law_stays_as_it_was():

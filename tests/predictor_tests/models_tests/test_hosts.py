@@ -32,7 +32,7 @@ def test_autocast_and_optimizers_of_several_moments_take_the_host_longer():
 
 
 @pytest.mark.parametrize(("state", "each"), [(256, 0.4), (128, 0.0)])
-def test_the_host_enqueues_each_position_of_a_recurrent_layer_with_a_large_state(state, each):
+def test_the_host_enqueues_each_position_of_a_recurrent_layer_with_a_large_state(state, per_position):
     """A layer of 64 positions counted as one of a ResNet's: 0.06 ms for 4.3 measured."""
     sides = {"in_width": 1, "out_width": 1, "in_channels": 64, "out_channels": 2 * state, "groups": 2}
 
@@ -40,8 +40,8 @@ def test_the_host_enqueues_each_position_of_a_recurrent_layer_with_a_large_state
         layer = Layer(0, "lstm", "lstm", parameters=1, in_height=positions, out_height=positions, **sides)
         return host_ms(LayerTable("reader", 32, (layer,)), MODE, SPEED)
 
-    of_a_layer = (host_ms(RESNET, MODE, SPEED) - reads(1)) / (len(RESNET) - 11 - 2 * each)
-    assert (reads(64) - reads(1)) / of_a_layer == pytest.approx(2 * 63 * each)
+    of_a_layer = (host_ms(RESNET, MODE, SPEED) - reads(1)) / (len(RESNET) - 11 - 2 * per_position)
+    assert (reads(64) - reads(1)) / of_a_layer == pytest.approx(2 * 63 * per_position)
 
 
 def test_a_part_that_runs_forward_again_costs_the_host_its_forward_pass():
@@ -61,11 +61,11 @@ def test_frozen_layers_cost_the_host_less():
         layers = tuple(replace(layer, **passes) for layer in RESNET)
         return host_ms(replace(RESNET, layers=layers), MODE, SPEED)
 
-    whole = host(forwards=1, input_gradients=1, weight_gradients=1)
+    trained = host(forwards=1, input_gradients=1, weight_gradients=1)
     frozen = host(forwards=1, input_gradients=1, weight_gradients=0)
     forward = host(forwards=1, input_gradients=0, weight_gradients=0)
-    assert 0.33 < forward / whole < 0.4
-    assert forward < frozen < whole
+    assert 0.33 < forward / trained < 0.4
+    assert forward < frozen < trained
 
 
 def test_compiling_spares_the_host_what_autocast_costs_it():
@@ -79,10 +79,12 @@ def test_compiling_spares_the_host_what_autocast_costs_it():
 
 def test_the_slowest_of_many_machines_lifts_the_upper_end_alone():
     gpu = find_gpu("V100-SXM2-16GB")
-    one = Model.load().forecast(RESNET, gpu, Mode(), [64])
-    few, many = (
-        add_data_parallelism(one, RESNET, gpu, Mode(), Team(n, n, find_link("infiniband_400g")))
+    single = Model.load().forecast(RESNET, gpu, Mode(), [64])
+    small, large = (
+        add_data_parallelism(single, RESNET, gpu, Mode(), Team(n, n, find_link("infiniband_400g")))
         for n in (2, 64)
     )
-    assert many.high_ms / many.iteration_time_ms > 1.15 * few.high_ms / few.iteration_time_ms
-    assert many.low_ms / many.iteration_time_ms == pytest.approx(few.low_ms / few.iteration_time_ms, rel=0.1)
+    assert large.high_ms / large.iteration_time_ms > 1.15 * small.high_ms / small.iteration_time_ms
+    assert large.low_ms / large.iteration_time_ms == pytest.approx(
+        small.low_ms / small.iteration_time_ms, rel=0.1
+    )

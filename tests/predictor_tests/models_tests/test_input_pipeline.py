@@ -14,8 +14,8 @@ def feed(**changed):
     return Feed(**{"per_worker": 100.0, "per_vcpu": 60.0, "workers": 4, "vcpus": math.inf} | changed)
 
 
-def loading_ms(known, size=64, n_gpus=1):
-    return float(known.loading(np.array([size]), n_gpus).time_ms[0])
+def loading_ms(source, size=64, n_gpus=1):
+    return float(source.loading(np.array([size]), n_gpus).time_ms[0])
 
 
 def test_workers_share_the_images_of_an_iteration():
@@ -43,7 +43,7 @@ def test_the_slower_of_loading_and_training_bounds_an_iteration():
 
 def test_the_spread_of_a_rate_widens_the_interval_alone():
     time_ms, low_ms, high_ms = feed(workers=8, spread=2.0).loading(np.array([64]), 1).joined_ms(*ONE_MS)
-    assert [float(each[0]) for each in (time_ms, low_ms, high_ms)] == [100.0, 90.0, 160.0]
+    assert [float(ms[0]) for ms in (time_ms, low_ms, high_ms)] == [100.0, 90.0, 160.0]
 
 
 def test_without_workers_loading_and_training_add_up():
@@ -54,8 +54,8 @@ def test_without_workers_loading_and_training_add_up():
 
 @pytest.mark.parametrize("vcpus", [math.inf, 64.0])
 def test_the_workers_needed_remove_the_bottleneck_and_one_fewer_does_not(vcpus):
-    known = feed(vcpus=vcpus, per_vcpu=100.0)
-    needed = int(known.workers_needed(np.array([64]), np.array([50.0]))[0])
+    source = feed(vcpus=vcpus, per_vcpu=100.0)
+    needed = int(source.workers_needed(np.array([64]), np.array([50.0]))[0])
     assert needed == math.ceil(64 / 0.050 / 100.0)
     assert loading_ms(feed(workers=needed)) <= 50.0 < loading_ms(feed(workers=needed - 1))
 

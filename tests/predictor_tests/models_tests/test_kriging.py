@@ -28,59 +28,61 @@ def sites(*cells: tuple[str, str, int, float]) -> Locations:
 
 
 def test_without_measurements_nothing_is_corrected():
-    asked = sites(("T4", "a", 224, 32))
-    mean, variance = gp_posterior(asked.take(np.array([], dtype=int)), np.array([]), asked, VARIANCES)
+    site = sites(("T4", "a", 224, 32))
+    mean, variance = gp_posterior(site.take(np.array([], dtype=int)), np.array([]), site, VARIANCES)
     assert mean.tolist() == [0.0]
     assert variance[0] == pytest.approx(prior_variance(VARIANCES))
 
 
 def test_a_measurement_without_noise_is_met():
-    known = sites(("T4", "a", 224, 32))
+    site = sites(("T4", "a", 224, 32))
     exact = {**VARIANCES, "noise": 0.0}
-    mean, variance = gp_posterior(known, np.array([0.2]), known, exact)
+    mean, variance = gp_posterior(site, np.array([0.2]), site, exact)
     assert mean[0] == pytest.approx(0.2, rel=1e-3)
     assert variance[0] < 1e-4
 
 
 def test_the_nearer_measurement_tells_more():
-    known = sites(("T4", "a", 224, 32))
-    asked = sites(("T4", "a", 224, 64), ("V100-SXM2-16GB", "a", 224, 64), ("V100-SXM2-16GB", "b", 224, 64))
-    mean, variance = gp_posterior(known, np.array([0.2]), asked, VARIANCES)
+    measured = sites(("T4", "a", 224, 32))
+    unmeasured = sites(
+        ("T4", "a", 224, 64), ("V100-SXM2-16GB", "a", 224, 64), ("V100-SXM2-16GB", "b", 224, 64)
+    )
+    mean, variance = gp_posterior(measured, np.array([0.2]), unmeasured, VARIANCES)
     assert mean[0] > mean[1] > mean[2] == 0.0
     assert variance[0] < variance[1] < variance[2]
 
 
 def test_the_variance_never_falls_below_the_noise():
-    known = sites(*[("T4", "a", 224, 32.0)] * 20)
-    _, variance = gp_posterior(known, np.full(20, 0.1), known, VARIANCES)
+    site = sites(*[("T4", "a", 224, 32.0)] * 20)
+    _, variance = gp_posterior(site, np.full(20, 0.1), site, VARIANCES)
     assert (variance >= VARIANCES["noise"]).all()
 
 
 def test_a_bad_cell_of_a_table_counts_no_more_than_six_deviations():
-    known = sites(("T4", "a", 224, 32))
+    site = sites(("T4", "a", 224, 32))
     deviation = np.sqrt(prior_variance(VARIANCES))
     wild, outermost = (
-        gp_posterior(known, np.array([r]), known, VARIANCES)[0][0] for r in (50.0, 6 * deviation)
+        gp_posterior(site, np.array([r]), site, VARIANCES)[0][0] for r in (50.0, 6 * deviation)
     )
     assert wild == pytest.approx(outermost)
 
 
 def test_a_residual_of_five_deviations_counts_in_full():
-    known = sites(("T4", "a", 224, 32))
+    site = sites(("T4", "a", 224, 32))
     deviation = np.sqrt(prior_variance(VARIANCES))
-    once, large = (gp_posterior(known, np.array([n * deviation]), known, VARIANCES)[0][0] for n in (1, 5))
+    once, large = (gp_posterior(site, np.array([n * deviation]), site, VARIANCES)[0][0] for n in (1, 5))
     assert large == pytest.approx(5 * once)
 
 
-def corrected(runs, asked=None, parts=VARIANCES):
+def corrected(runs, batch_sizes=None, parts=VARIANCES):
     """Mean and variance at batch sizes on a T4, given runs of (batch size, residual) there."""
     sizes, residual = zip(*runs, strict=True)
     anchors = [Anchor("Tesla T4", size, 1.0) for size in sizes]
-    known = Runs(zoo_cnn("resnet18"), anchors, np.array(residual))
-    asked = np.array(sizes if asked is None else asked, dtype=float)
+    measured = Runs(zoo_cnn("resnet18"), anchors, np.array(residual))
+    batch_sizes = np.array(sizes if batch_sizes is None else batch_sizes, dtype=float)
     parts = dict(parts)
-    noise = np.full(asked.size, parts.pop("noise"))
-    return known.correction(find_gpu("T4"), asked, parts, np.ones(asked.size), noise)
+    noise = np.full(batch_sizes.size, parts.pop("noise"))
+    return measured.correction(find_gpu("T4"), batch_sizes, parts, np.ones(batch_sizes.size), noise)
 
 
 def test_a_measurement_of_ones_own_is_met_however_far_it_lies():
@@ -103,11 +105,17 @@ def test_runs_correct_as_the_inverse_of_their_covariance_says():
     rng = np.random.default_rng(0)
     sizes, other_sizes = np.arange(2, 302, 2), (3, 71, 30_001)
     residual = 0.2 * rng.standard_normal(sizes.size)
-    known, asked = (sites(*[("T4", "a", 224, size) for size in each]) for each in (sizes, other_sizes))
+    measured, unmeasured = (
+        sites(*[("T4", "a", 224, size) for size in batch_sizes]) for batch_sizes in (sizes, other_sizes)
+    )
     parts = {"gpu": 0.02, "cnn_image": 0.03, "series": 0.01}
     among, across = (
-        sum(parts[name] * part for name, part in covariances(one, known).items() if name in parts)
-        for one in (known, asked)
+        sum(
+            parts[name] * correlation
+            for name, correlation in covariances(places, measured).items()
+            if name in parts
+        )
+        for places in (measured, unmeasured)
     )
     solved = np.linalg.solve(among + 0.004 * np.eye(sizes.size), np.column_stack([across.T, residual]))
     left = 0.064 - (across * solved[:, :3].T).sum(axis=1)
@@ -148,9 +156,9 @@ def test_variances_are_found_again_in_simulated_residuals():
     cnns = [f"cnn{i}" for i in range(40)]
     grid = [("T4", cnn, 224, batch) for cnn in cnns for batch in (16.0, 64.0, 256.0)]
     by_cnn = np.repeat(0.3 * rng.standard_normal(len(cnns)), 3)
-    found = fit_variances(sites(*grid), by_cnn + 0.05 * rng.standard_normal(len(grid)), ("cnn", "noise"))
-    assert found["cnn"] == pytest.approx(0.09, rel=0.5)
-    assert found["noise"] == pytest.approx(0.0025, rel=0.5)
+    variances = fit_variances(sites(*grid), by_cnn + 0.05 * rng.standard_normal(len(grid)), ("cnn", "noise"))
+    assert variances["cnn"] == pytest.approx(0.09, rel=0.5)
+    assert variances["noise"] == pytest.approx(0.0025, rel=0.5)
 
 
 def test_the_interval_factor_of_normal_residuals_is_the_normal_quantile():
@@ -172,8 +180,8 @@ def test_a_run_that_leaves_little_memory_says_less_of_other_batch_sizes():
         anchor = {"gpu": "T4", "batch_size": batch_size}
         plain, usual = (predict("resnet50", "T4", size, method="roofline")[0] for size in (batch_size, 32))
         anchor["iteration_time_ms"] = 1.5 * plain.iteration_time_ms
-        (found,) = predict("resnet50", "T4", 32, anchors=[anchor])
-        return np.log(found.iteration_time_ms / usual.iteration_time_ms)
+        (anchored,) = predict("resnet50", "T4", 32, anchors=[anchor])
+        return np.log(anchored.iteration_time_ms / usual.iteration_time_ms)
 
     fits, short = 160, 180  # of 15 GiB, with and without a tenth left
     assert 0 < moved(short) < 0.8 * moved(fits)

@@ -23,11 +23,11 @@ def sums(**shares):
     for name, share in ({"measured": 1.0 - sum(shares.values())} | shares).items():
         beyond[*places[name], 0] = share
     sized = np.full((len(CLASSES), len(SIZES), 1), 1.0 / len(SIZES))
-    found = OperatorTotals(sized, beyond, 1.0, 10.0, {}, 0.1, 4.0)
+    totals = OperatorTotals(sized, beyond, 1.0, 10.0, {}, 0.1, 4.0)
     names = {
-        kind: (("permute",) if found.support_ms[kind].any() else (),) for kind in range(NEAR, len(RUNG_OF))
+        kind: (("permute",) if totals.support_ms[kind].any() else (),) for kind in range(NEAR, len(RUNG_OF))
     }
-    return replace(found, named=names)
+    return replace(totals, named=names)
 
 
 def width(**shares):
@@ -55,28 +55,28 @@ def test_a_batch_size_below_the_measured_ones_widens_the_lower_side_alone():
 
 
 def test_an_operator_of_unknown_type_is_named_and_widens_by_its_whole_share():
-    assert width(unknown=0.2) == pytest.approx([each + 0.2 for each in width(near=0.2)])
+    assert width(unknown=0.2) == pytest.approx([near + 0.2 for near in width(near=0.2)])
     assert "permute never measured" in sums(unknown=0.2).reasons()[0][0].text
 
 
 def test_an_operator_of_unknown_type_takes_the_time_that_specifications_give_its_class():
     before = sums(unknown=0.25)
     assert before.want_specifications
-    given = {CLASSES[0]: 3.0 * before.class_ms[0], "another class": np.ones(1)}
-    after = before.with_specified(given, np.full(1, 0.4))
+    class_ms = {CLASSES[0]: 3.0 * before.class_ms[0], "another class": np.ones(1)}
+    after = before.with_specified(class_ms, np.full(1, 0.4))
     assert after.class_ms[0] == pytest.approx((0.75 + 0.25 * 3.0) * before.class_ms[0])
     assert after.class_ms[1:].tolist() == before.class_ms[1:].tolist()
     assert after.shares[UNKNOWN][0] == pytest.approx(0.75 / 1.5)
     assert after.specified[0] == pytest.approx(0.75 / 1.5)
     near = sums(near=0.25)
     assert not near.want_specifications
-    assert near.with_specified(given, np.full(1, 0.4)).class_ms.tolist() == near.class_ms.tolist()
+    assert near.with_specified(class_ms, np.full(1, 0.4)).class_ms.tolist() == near.class_ms.tolist()
 
 
 def test_what_specifications_tell_widens_the_interval_by_no_more_than_theirs():
     def above(width, **shares):
-        found = sums(**shares)
-        return float(LAW.half_widths(found.with_specified({}, np.full(1, width)))[1][0])
+        totals = sums(**shares)
+        return float(LAW.half_widths(totals.with_specified({}, np.full(1, width)))[1][0])
 
     assert above(0.4, unknown=1.0) == pytest.approx(0.4 + above(0.4, near=1.0))
     assert above(0.4, unknown=0.1) < 0.1 + above(0.4, near=0.1)
@@ -124,8 +124,8 @@ class TestTheSizeOfAnOperator:
         library = OperatorLibrary.of_times(
             DeviceMode("H200"), list(operators_of(table)), _unit_times(table), {None}
         )
-        found = [layer_sums(library, table, np.array([batch])) for batch in (1.0, 1024.0)]
-        small, large = (each.sized_ms.sum(axis=(0, 2)) / each.sized_ms.sum() for each in found)
+        sized = [layer_sums(library, table, np.array([batch])) for batch in (1.0, 1024.0)]
+        small, large = (value.sized_ms.sum(axis=(0, 2)) / value.sized_ms.sum() for value in sized)
         assert np.arange(len(SIZES)) @ large > np.arange(len(SIZES)) @ small + 2
 
     def test_says_nothing_on_a_cpu_whose_cache_nobody_looked_up(self):

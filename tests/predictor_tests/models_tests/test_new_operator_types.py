@@ -49,9 +49,9 @@ def test_a_type_that_does_not_say_that_it_was_measured_changes_no_other_cnn():
 
 
 def test_trees_that_never_saw_a_measured_type_are_refused_and_it_is_named():
-    found = asked(NEW.format(", is_measured=True"))
-    assert found.returncode == 1
-    last = found.stderr.strip().splitlines()[-1]
+    process = asked(NEW.format(", is_measured=True"))
+    assert process.returncode == 1
+    last = process.stderr.strip().splitlines()[-1]
     assert last.startswith("predictor.errors.ArtifactError")
     assert "nvidia_h200-pytorch-tf32-nchw.json.gz: its trees have other features" in last
     assert "'type swirl' lacks" in last

@@ -39,12 +39,12 @@ def test_where_nothing_is_known_a_curve_is_zero(curves):
     ("asked", "positions"),
     [([64], [2]), ([20], [1, 2]), ([4, 256], [0, 3]), ([1], [0]), ([1000], [3]), ([5, 300], [0, 1, 3])],
 )
-def test_only_the_batch_sizes_around_those_asked_about_are_needed(asked, positions):
-    assert list(needed(np.log(SIZES), np.log(asked))) == positions
+def test_only_the_batch_sizes_around_those_asked_about_are_needed(batch_sizes, positions):
+    assert list(needed(np.log(SIZES), np.log(batch_sizes))) == positions
 
 
 def test_what_is_needed_answers_as_all_batch_sizes_do():
-    at, asked, values = np.log(SIZES), np.log(np.array([1.0, 4.0, 9.0, 64.0, 900.0])), VALUES[:1]
-    for some in (asked, *asked[:, None]):
-        used = needed(at, some)
-        np.testing.assert_array_equal(between(at[used], some, values[:, used]), between(at, some, values))
+    at, log_sizes, values = np.log(SIZES), np.log(np.array([1.0, 4.0, 9.0, 64.0, 900.0])), VALUES[:1]
+    for subset in (log_sizes, *log_sizes[:, None]):
+        used = needed(at, subset)
+        np.testing.assert_array_equal(between(at[used], subset, values[:, used]), between(at, subset, values))

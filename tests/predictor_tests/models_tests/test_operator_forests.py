@@ -36,8 +36,8 @@ def grown(plain):
 
 @pytest.fixture(scope="module")
 def strangers(grown):
-    known = set(grown.operators)
-    return [o for o in operators_of(zoo_cnn("googlenet")) if o.type == "conv2d" and o not in known]
+    measured = set(grown.operators)
+    return [o for o in operators_of(zoo_cnn("googlenet")) if o.type == "conv2d" and o not in measured]
 
 
 def test_features_are_finite_for_every_operator(plain):
@@ -75,9 +75,9 @@ def test_what_trees_expect_of_a_measured_operator_is_not_what_they_saw(plain, ma
 
 def test_forests_put_together_answer_their_mean(grown):
     forest = next(iter(grown.forests.values()))
-    other = replace(forest, start=forest.start + 2.0)
+    shifted = replace(forest, start=forest.start + 2.0)
     rows = np.random.default_rng(0).normal(size=(5, len(FEATURES)))
-    np.testing.assert_allclose(Forest.mean([forest, other]).predict(rows), forest.predict(rows) + 1.0)
+    np.testing.assert_allclose(Forest.mean([forest, shifted]).predict(rows), forest.predict(rows) + 1.0)
 
 
 def test_an_operator_taken_out_is_answered_as_if_never_seen(grown):
@@ -137,7 +137,7 @@ def test_trees_read_their_features_by_name(grown):
     forest = next(iter(grown.forests.values()))
     stored = forest.as_json()
     n = len(FEATURES)
-    turned = [place if place < 0 else n - 1 - place for place in stored["feature"]]
+    turned = [feature if feature < 0 else n - 1 - feature for feature in stored["feature"]]
     loaded = Forest.from_json({**stored, "features": stored["features"][::-1], "feature": turned})
     assert loaded.as_json() == stored
 
@@ -150,9 +150,9 @@ def test_trees_read_their_features_by_name(grown):
         ((*FEATURES, FEATURES[0]), "a name repeats"),
     ],
 )
-def test_trees_of_other_features_are_refused_and_these_are_named(grown, names, told):
+def test_trees_of_other_features_are_refused_and_these_are_named(grown, names, words):
     stored = next(iter(grown.forests.values())).as_json()
-    with pytest.raises(ArtifactError, match=told):
+    with pytest.raises(ArtifactError, match=words):
         Forest.from_json({**stored, "features": list(names)})
 
 
@@ -172,8 +172,8 @@ def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
     features = forest_features(plain.operators, plain.batch_sizes, H200)
     forest = operator_forests._grown(features, plain.log_ms, 0)
     rows = features.reshape(-1, len(FEATURES))[::7]
-    told = np.ptp(features.reshape(-1, len(FEATURES)), axis=0) > 0
-    np.testing.assert_allclose(forest.predict(rows), fitted[0].predict(rows[:, told]), atol=1e-9)
+    varying = np.ptp(features.reshape(-1, len(FEATURES)), axis=0) > 0
+    np.testing.assert_allclose(forest.predict(rows), fitted[0].predict(rows[:, varying]), atol=1e-9)
 
 
 class OtherTree:

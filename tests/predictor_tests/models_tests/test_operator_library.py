@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import SchemaError
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import BEYOND, FARAWAY, MEASURED, NEAR, UNKNOWN, DeviceMode
 from predictor.models.served import Model
@@ -23,8 +22,8 @@ def library(made_up_gpu):
 
 
 def _times(library, operator, *sizes):
-    found = library.times([operator], np.array(sizes, dtype=float))
-    return found.gpu_ms[0], found.sureness[0]
+    times = library.times([operator], np.array(sizes, dtype=float))
+    return times.gpu_ms[0], times.sureness[0]
 
 
 def test_a_measured_time_comes_back(library, made_up_gpu):
@@ -72,10 +71,10 @@ def test_a_dense_layer_of_few_channels_takes_no_longer_than_one_of_many():
 
 
 def depthwise(channels, side, window):
-    sizes = {f"{end}_{part}": n for end in ("in", "out") for part, n in (("height", side), ("width", side))}
-    around = {f"padding_{part}": window // 2 for part in ("height", "width")}
-    around |= {f"stride_{part}": 1 for part in ("height", "width")}
-    around |= {f"kernel_{part}": window for part in ("height", "width")}
+    sizes = {f"{end}_{axis}": n for end in ("in", "out") for axis, n in (("height", side), ("width", side))}
+    around = {f"padding_{axis}": window // 2 for axis in ("height", "width")}
+    around |= {f"stride_{axis}": 1 for axis in ("height", "width")}
+    around |= {f"kernel_{axis}": window for axis in ("height", "width")}
     return Operator("conv2d", in_channels=channels, out_channels=channels, dilation=1, groups=channels,
                     parameters=channels * window**2, **sizes, **around)  # fmt: skip
 
@@ -84,9 +83,12 @@ def depthwise(channels, side, window):
 def test_wide_windows_take_as_long_as_their_operations(gpu):
     """PyTorch computes them at 2 TFLOP/s; trees that knew windows up to 11 answered a tenth of 31 x 31."""
     library = Model.load().layers.measured(DeviceMode(gpu, "pytorch", "tf32")).library
-    operators = [depthwise(*each) for each in ((160, 40, 15), (128, 56, 21), (256, 32, 27))]
+    operators = [depthwise(*operator) for operator in ((160, 40, 15), (128, 56, 21), (256, 32, 27))]
     ms = library.times(operators, np.array([32.0])).gpu_ms[:, 0]
-    flop = [6 * 32 * each.in_channels * each.in_height**2 * each.kernel_height**2 for each in operators]
+    flop = [
+        6 * 32 * operator.in_channels * operator.in_height**2 * operator.kernel_height**2
+        for operator in operators
+    ]
     assert all(1.4 < tflop < 3.2 for tflop in flop / ms / 1e9)
 
 
@@ -94,7 +96,7 @@ def test_wide_windows_take_as_long_as_their_operations(gpu):
 def test_a_softmax_over_the_classes_of_each_pixel_reads_them_all(precision, least_ms):
     """That of four maps of 520 pixels and 21 classes took an H100 0.42 ms in TF32, and was answered 0.18."""
     library = Model.load().layers.measured(DeviceMode("NVIDIA H100 80GB HBM3", "pytorch", precision)).library
-    sizes = {f"{end}_{part}": 384 for end in ("in", "out") for part in ("height", "width")}
+    sizes = {f"{end}_{axis}": 384 for end in ("in", "out") for axis in ("height", "width")}
     softmax = Operator("activation", "softmax", in_channels=32, out_channels=32, **sizes)
     assert library.times([softmax], np.array([4.0])).gpu_ms[0, 0] > least_ms
 
@@ -110,11 +112,6 @@ def test_the_optimizer_holds_for_every_batch_size(made_up_gpu):
     step = Operator("optimizer", parameters=10**6, n_tensors=20)
     rows = made_up_gpu.operator_rows([step, RESNET[0]], [1])
     assert (_times(OperatorLibrary.of_rows(MODE, rows), step, 1, 512)[1] == MEASURED).all()
-
-
-def test_an_operator_without_its_shape_is_refused(library):
-    with pytest.raises(SchemaError, match="in_channels"):
-        _times(library, Operator("conv2d"), 32)
 
 
 def test_what_is_left_out_is_interpolated(library):
@@ -139,13 +136,6 @@ def test_repeated_measurements_of_an_operator_are_averaged(made_up_gpu):
     assert ms[0] == pytest.approx(2 * rows[0]["gpu_time_ms"])
 
 
-def test_rows_of_no_operator_are_refused(made_up_gpu):
-    with pytest.raises(SchemaError, match="no operator"):
-        OperatorLibrary.of_rows(MODE, made_up_gpu.target_rows(["resnet18"], [8]))
-    with pytest.raises(SchemaError, match="no operators of"):
-        OperatorLibrary.of_rows(MODE, [])
-
-
 def test_host_times_are_kept(library, made_up_gpu):
     host = library.times(list(RESNET), np.array([32.0])).host_ms
     np.testing.assert_allclose(host, made_up_gpu.host_ms_of_operator)
@@ -166,10 +156,10 @@ def test_a_view_takes_no_time_and_does_not_blur_its_neighbours(made_up_gpu):
 
 def test_a_library_asked_before_answers_as_one_asked_for_the_first_time(made_up_gpu):
     rows = made_up_gpu.operator_rows(RESNET, SIZES)
-    asked, batches = tuple(operators_of(zoo_cnn("resnet18", 200))), np.array([8.0, 20.0, 500.0])
+    operators, batches = tuple(operators_of(zoo_cnn("resnet18", 200))), np.array([8.0, 20.0, 500.0])
     used, fresh = (OperatorLibrary.of_rows(MODE, rows) for _ in range(2))
     used.times(RESNET[::2], batches[:1])
-    used.times(asked[::3], batches[1:])
+    used.times(operators[::3], batches[1:])
     for name in ("gpu_ms", "host_ms", "sureness"):
-        ours, theirs = (getattr(each.times(asked, batches), name) for each in (used, fresh))
+        ours, theirs = (getattr(library.times(operators, batches), name) for library in (used, fresh))
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)

@@ -68,7 +68,7 @@ def measured_designs(law):
 @pytest.fixture(scope="module")
 def ratios():
     """Time of the better GPU over that of the lesser one, of GPUs that the law knows by their sheets alone."""
-    law, found = Model.load().roofline.law_, []
+    law, by_cnn = Model.load().roofline.law_, []
     measured = measured_designs(law)
     for precision, memory_format in MODES:
         contexts = [
@@ -82,14 +82,14 @@ def ratios():
         better, lesser = np.nonzero(at_least & ~at_least.T)
         for cnn in CNNS:
             times = law.times(kernels_of(zoo_cnn(cnn)), contexts, BATCH_SIZES).iteration_ms
-            found.append((times[better] / times[lesser]).ravel())
-    return np.concatenate(found)
+            by_cnn.append((times[better] / times[lesser]).ravel())
+    return np.concatenate(by_cnn)
 
 
 @pytest.fixture(scope="module")
 def served_ratios():
     """The same of whole iterations as served, whatever answers for a GPU, on hosts that nobody named; by pair."""
-    model, gpus, found = Model.load(), all_gpus(), {}
+    model, gpus, by_pair = Model.load(), all_gpus(), {}
     for training in (Training(), Training(precision="amp_fp16")):
         devices = training.on_each([gpu for gpu in gpus if training.precision in (None, *precisions_of(gpu))])
         sheets = np.array([[*figures(gpu, mode.precision), *figures(gpu, "fp32")] for gpu, mode in devices])
@@ -101,8 +101,8 @@ def served_ratios():
             for ratio, pair in zip(
                 times[better] / times[lesser], zip(better, lesser, strict=True), strict=True
             ):
-                found.setdefault(tuple(devices[place][0].name for place in pair), []).extend(ratio)
-    return found
+                by_pair.setdefault(tuple(devices[index][0].name for index in pair), []).extend(ratio)
+    return by_pair
 
 
 def test_no_host_that_nobody_named_has_the_better_gpu_answered_slower(served_ratios):
@@ -115,7 +115,7 @@ def test_no_host_that_nobody_named_has_the_better_gpu_answered_slower(served_rat
 def test_the_better_gpu_is_answered_slower_only_beside_one_that_was_measured(served_ratios):
     law, slower = (
         Model.load().roofline.law_,
-        {pair for pair, each in served_ratios.items() if max(each) > 1.02},
+        {pair for pair, pair_ratios in served_ratios.items() if max(pair_ratios) > 1.02},
     )
     assert {pair for pair in slower if not MEASURED.keys() & pair} <= OF_THE_LAW
     assert {design_of(find_gpu(name)) for name in MEASURED} <= measured_designs(law)

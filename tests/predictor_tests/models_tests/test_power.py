@@ -28,11 +28,11 @@ def readings():
 
 
 def power_w(iteration_ms, gpu_ms, product_ms, limit_w=700.0):
-    return float(power_of(limit_w, *(np.array([each]) for each in (iteration_ms, gpu_ms, product_ms)))[0])
+    return float(power_of(limit_w, *(np.array([ms]) for ms in (iteration_ms, gpu_ms, product_ms)))[0])
 
 
-def error(readings, found):
-    return np.abs(found / np.array([reading.power_w for reading in readings]) - 1)
+def error(readings, predicted_w):
+    return np.abs(predicted_w / np.array([reading.power_w for reading in readings]) - 1)
 
 
 def test_the_shipped_shares_are_what_the_fit_gives(readings, same_ratios):
@@ -68,9 +68,13 @@ def test_a_gpu_without_a_limit_and_a_cpu_have_none():
 
 
 def test_least_time_of_the_products_is_that_of_the_peak_rate():
-    [[one, two]] = product_times_ms(zoo_cnn("vgg16"), [find_gpu("H200")], ["tf32"], np.array([1.0, 2.0]))
-    assert two == 2 * one
-    assert one == pytest.approx(92.68e9 / 494.7e9, rel=0.2)  # 93 GFLOP at 495 TFLOP/s, the clocks sustained
+    [[of_one_image, of_two]] = product_times_ms(
+        zoo_cnn("vgg16"), [find_gpu("H200")], ["tf32"], np.array([1.0, 2.0])
+    )
+    assert of_two == 2 * of_one_image
+    assert of_one_image == pytest.approx(
+        92.68e9 / 494.7e9, rel=0.2
+    )  # 93 GFLOP at 495 TFLOP/s, the clocks sustained
 
 
 def test_a_spread_on_other_gpus_needs_traces_of_other_gpus(readings, tmp_path):

@@ -78,11 +78,11 @@ def test_a_gpu_never_measured_has_a_wider_interval_than_every_measured_one_of_it
     answers = asked(roofline, "resnet50", gpus, "fp32")
     ratio = {gpu: answers[gpu.name].gpu_high_ms[-1] / answers[gpu.name].gpu_time_ms[-1] for gpu in gpus}
     narrow = [
-        (new.name, known.name)
+        (new.name, old.name)
         for new in gpus
-        for known in gpus
-        if new.generation == known.generation and new.name not in measured and known.name in measured
-        if ratio[new] <= ratio[known]
+        for old in gpus
+        if new.generation == old.generation and new.name not in measured and old.name in measured
+        if ratio[new] <= ratio[old]
     ]
     assert narrow == []
 

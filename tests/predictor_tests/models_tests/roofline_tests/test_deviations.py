@@ -50,8 +50,8 @@ def of_law_without_coefficients(objective: Objective) -> np.ndarray:
 
 def test_a_gpu_on_which_all_cnns_take_longer_has_levels_that_say_so():
     objective = objective_of(CNNS, lambda _, gpu: 1.4 if gpu == "Tesla T4" else 1.0)
-    found = objective.deviations(of_law_without_coefficients(objective))
-    levels = [value for (_, feature, where), value in found.items() if where == T4 and feature == "one"]
+    deviations = objective.deviations(of_law_without_coefficients(objective))
+    levels = [value for (_, feature, where), value in deviations.items() if where == T4 and feature == "one"]
     assert np.mean(levels) > 0.05
     ratio = objective.predicted(of_law_without_coefficients(objective)).times / objective.iterations.time_ms
     assert np.abs(np.log(ratio)).mean() < 0.1
@@ -64,15 +64,15 @@ def test_too_few_cnns_give_no_deviations():
 
 def test_gpus_have_deviations_where_one_cnn_is_strange():
     objective = objective_of(CNNS, lambda cnn, _: 4.0 if cnn == "vgg11" else 1.0)
-    found = objective.deviations(of_law_without_coefficients(objective))
-    assert {where for _, _, where in found} >= {T4, "gpu:GP104, 20 SMs, 1.063 GHz, pytorch"}
+    deviations = objective.deviations(of_law_without_coefficients(objective))
+    assert {where for _, _, where in deviations} >= {T4, "gpu:GP104, 20 SMs, 1.063 GHz, pytorch"}
 
 
 def test_rows_that_are_gone_are_not_read():
     objective = objective_of(CNNS, lambda _, gpu: 1.4 if gpu == "Tesla T4" else 1.0)
     on_t4 = np.array([context.gpu.name == "Tesla T4" for context in objective.iterations.rows.contexts])
-    found = objective.deviations(of_law_without_coefficients(objective), on_t4)
-    assert not any(where == T4 for _, _, where in found)
+    deviations = objective.deviations(of_law_without_coefficients(objective), on_t4)
+    assert not any(where == T4 for _, _, where in deviations)
 
 
 @pytest.mark.parametrize("precision", ["amp_fp16", "fp16"])
@@ -100,6 +100,6 @@ def test_a_run_elsewhere_corrects_the_law_of_a_gpu_that_has_no_terms_of_its_own(
     )
     assert law.knows(KernelContext(find_gpu(run[0].gpu), "fp32", "tensorflow"))
     with_terms, without = (
-        each.forecasts([case])[0] for each in (estimator, estimator.with_law(law.of_any_gpu))
+        model.forecasts([case])[0] for model in (estimator, estimator.with_law(law.of_any_gpu))
     )
     assert with_terms.iteration_time_ms == pytest.approx(without.iteration_time_ms)

@@ -42,14 +42,14 @@ def test_every_class_belongs_to_a_family_that_has_features():
 
 
 def test_every_class_has_the_features_that_its_family_names_in_their_order():
-    seen = set()
+    classes = set()
     for cnn in CNNS_WITH_EVERY_CLASS:
         kernels = kernels_of(zoo_cnn(cnn))
         for name in classes_in(kernels):
-            found = kernel_features(name, columns_of(kernels, name), BATCH_SIZES, RATES[0])
-            assert tuple(found) == FEATURES_OF_FAMILY[FAMILY_OF[name]], name
-            seen.add(name)
-    assert seen >= set(KERNEL_CLASSES) - {"pad", "other"}
+            features = kernel_features(name, columns_of(kernels, name), BATCH_SIZES, RATES[0])
+            assert tuple(features) == FEATURES_OF_FAMILY[FAMILY_OF[name]], name
+            classes.add(name)
+    assert classes >= set(KERNEL_CLASSES) - {"pad", "other"}
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -59,9 +59,14 @@ def test_features_and_rooflines_are_finite_for_the_whole_zoo_in_every_precision(
         kernels = kernels_of(zoo_cnn(cnn))
         for name, rates in product(classes_in(kernels), RATES):
             columns = columns_of(kernels, name)
-            found = kernel_features(name, columns, BATCH_SIZES, rates)
-            found = {**found, "base": kernel_base_ms(FAMILY_OF[name], columns, BATCH_SIZES, rates)}
-            infinite |= {(cnn, name, key) for key, values in found.items() if not np.isfinite(values).all()}
+            values_by_name = kernel_features(name, columns, BATCH_SIZES, rates)
+            values_by_name = {
+                **values_by_name,
+                "base": kernel_base_ms(FAMILY_OF[name], columns, BATCH_SIZES, rates),
+            }
+            infinite |= {
+                (cnn, name, key) for key, values in values_by_name.items() if not np.isfinite(values).all()
+            }
     assert infinite == set()
 
 

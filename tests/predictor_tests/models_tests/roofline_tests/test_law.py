@@ -77,7 +77,7 @@ def test_many_gpus_and_modes_at_once_are_each_as_alone():
     kernels, batches = kernels_of(zoo_cnn("mobilenet_v2")), [1, 7, 64]
     law = law_of({**TRUTH, ("conv", "one", "since:volta"): 0.3, ("element", "one", "amp:yes"): -0.2})
     together = law.times(kernels, EVERY_KIND, batches).iteration_ms
-    alone = [law.times(kernels, [each], batches).iteration_ms[0] for each in EVERY_KIND]
+    alone = [law.times(kernels, [context], batches).iteration_ms[0] for context in EVERY_KIND]
     assert np.allclose(together, alone, rtol=1e-13)
 
 
@@ -85,10 +85,14 @@ def test_many_gpus_and_modes_at_once_are_each_as_alone():
 def test_serving_and_fitting_give_the_same_times_for_the_same_coefficients(cnn):
     table, sizes = zoo_cnn(cnn), (1, 7, 64, 4096)
     rows = [
-        {"gpu": each.gpu.name, "cnn": cnn, "image_size": table.image_size, "batch_size": size}
-        | {"precision": each.precision, "framework": each.framework, "memory_format": each.memory_format}
-        | {"xla": each.xla, "source": "made up"}
-        for each in EVERY_KIND
+        {"gpu": context.gpu.name, "cnn": cnn, "image_size": table.image_size, "batch_size": size}
+        | {
+            "precision": context.precision,
+            "framework": context.framework,
+            "memory_format": context.memory_format,
+        }
+        | {"xla": context.xla, "source": "made up"}
+        for context in EVERY_KIND
         for size in sizes
     ]
     frame = feature_table(pd.DataFrame(rows))
@@ -97,8 +101,8 @@ def test_serving_and_fitting_give_the_same_times_for_the_same_coefficients(cnn):
         objective.blocks.expected.size
     )
     x[objective.blocks["machine"]] = 0.0
-    found = objective.fitted_law(x)
-    law = RooflineLaw(found.terms, found.host, found.host_offset, found.feed)
+    times = objective.fitted_law(x)
+    law = RooflineLaw(times.terms, times.host, times.host_offset, times.feed)
     served = law.times(kernels_of(table), EVERY_KIND, sizes)
     assert np.allclose(objective.predicted(x).times, served.iteration_ms.ravel(), rtol=1e-12)
 
@@ -126,11 +130,11 @@ def test_a_copy_of_the_images_adds_to_the_iteration_by_its_megabytes():
 
 def test_a_law_read_from_its_json_is_the_same(frame):
     objective = Objective(measured_of(frame))
-    found = objective.fitted_law(objective.solve())
-    law = RooflineLaw(found.terms, found.host, found.host_offset, found.feed, ("tensorflow",))
+    fitted = objective.fitted_law(objective.solve())
+    law = RooflineLaw(fitted.terms, fitted.host, fitted.host_offset, fitted.feed, ("tensorflow",))
     again = RooflineLaw.from_json(law.to_json())
     first, second = (
-        each.times(kernels_of(zoo_cnn("resnet18")), EVERY_KIND, [3, 50]) for each in (law, again)
+        same_law.times(kernels_of(zoo_cnn("resnet18")), EVERY_KIND, [3, 50]) for same_law in (law, again)
     )
     assert first.iteration_ms.tolist() == second.iteration_ms.tolist()
     assert (again.fed_frameworks, again.hosts()) == (law.fed_frameworks, law.hosts())
@@ -138,8 +142,8 @@ def test_a_law_read_from_its_json_is_the_same(frame):
 
 def test_the_fit_finds_the_truth_again(frame):
     objective = Objective(measured_of(frame))
-    found = objective.times(objective.solve())
-    error = np.abs(found / frame["iteration_time_ms"].to_numpy() - 1.0)
+    predicted = objective.times(objective.solve())
+    error = np.abs(predicted / frame["iteration_time_ms"].to_numpy() - 1.0)
     assert error.mean() < 0.02
 
 
@@ -159,7 +163,7 @@ def with_every_kind_of_row(frame: pd.DataFrame) -> Objective:
     n = len(frame)
     table = frame.assign(copies_input=np.arange(n) % 3 == 0, waits_for_loader=np.arange(n) % 5 == 0)
     times = frame["iteration_time_ms"].to_numpy(float) * np.random.default_rng(0).uniform(0.7, 1.4, n)
-    whole = Measured(
+    iterations = Measured(
         rows_of(table),
         times,
         np.where(np.arange(n) % 2, 0.8 * times, np.nan),
@@ -174,13 +178,13 @@ def with_every_kind_of_row(frame: pd.DataFrame) -> Objective:
     layer |= dict.fromkeys(DEPTH_COLUMNS, np.nan)
     layers = pd.DataFrame([layer | {"pass": "forward", "precision": "fp32", "source": "justus"}] * 2)
     single = Measured(pass_rows_of(layers), np.array([0.03, 0.05]), np.full(2, np.nan), np.ones(2), [])
-    return Objective(whole, single)
+    return Objective(iterations, single)
 
 
 def test_the_gradient_is_the_slope_of_the_loss(frame):
-    some = frame.iloc[::5].reset_index(drop=True)
-    amp = some.assign(gpu="Tesla T4", precision="amp_fp16")
-    exact, numeric = gradient_of(with_every_kind_of_row(pd.concat([some, amp], ignore_index=True)))
+    fifth = frame.iloc[::5].reset_index(drop=True)
+    amp = fifth.assign(gpu="Tesla T4", precision="amp_fp16")
+    exact, numeric = gradient_of(with_every_kind_of_row(pd.concat([fifth, amp], ignore_index=True)))
     assert np.allclose(exact, numeric, rtol=1e-3, atol=1e-4)
 
 
@@ -218,8 +222,8 @@ def test_rows_that_are_gone_are_as_good_as_absent(frame):
     spoiled = measured_of(frame, np.where(on_k80, 30.0, 1.0) * frame["iteration_time_ms"].to_numpy(float))
     heavy = Objective(spoiled)
     absent = Objective(measured_of(frame[~on_k80].reset_index(drop=True)))
-    found = heavy.times(heavy.solve(on_k80))
-    assert np.allclose(found[~on_k80], absent.times(absent.solve()), rtol=0.01)
+    predicted = heavy.times(heavy.solve(on_k80))
+    assert np.allclose(predicted[~on_k80], absent.times(absent.solve()), rtol=0.01)
 
 
 def test_a_refit_does_not_know_an_earlier_one(frame):

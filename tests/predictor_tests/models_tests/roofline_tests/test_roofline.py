@@ -48,12 +48,12 @@ def test_a_fitted_estimator_is_read_again_from_its_json(features, fitted):
 
 def test_a_machine_never_measured_is_less_sure_where_the_host_rules(features, fitted):
     small = features[features["batch_size"] == 16].assign(batch_size=1)
-    known, unknown = (
+    on_known, unknown = (
         np.log(np.divide(*fitted.predict_interval(table)[::-1]))
         for table in (small, small.assign(host="a stranger"))
     )
-    assert (unknown > 0.99 * known).all()  # a known machine's own slowness makes a small difference
-    assert (unknown / known).max() > 1.2
+    assert (unknown > 0.99 * on_known).all()  # a known machine's own slowness makes a small difference
+    assert (unknown / on_known).max() > 1.2
 
 
 def test_many_rows_of_one_source_on_one_gpu_count_less_each():
@@ -64,12 +64,12 @@ def test_many_rows_of_one_source_on_one_gpu_count_less_each():
 
 
 def test_an_iteration_counts_once_however_many_of_its_times_were_measured(features):
-    some = features["batch_size"] > 16
-    table = features.assign(gpu_time_ms=np.where(some, 0.9 * features["iteration_time_ms"], np.nan))
+    is_timed = features["batch_size"] > 16
+    table = features.assign(gpu_time_ms=np.where(is_timed, 0.9 * features["iteration_time_ms"], np.nan))
     objective = Roofline()._objective(table, table.iloc[:0])
     parts = objective._of_law(objective.blocks.expected, objective.iterations.weight, np.empty(0))
     total = parts[0][2].copy()
-    total[some.to_numpy()] += parts[1][2]
+    total[is_timed.to_numpy()] += parts[1][2]
     assert total.tolist() == objective.iterations.weight.tolist()
 
 

@@ -84,17 +84,18 @@ def test_a_generation_meets_every_step_that_an_older_one_meets():
         ("Quadro RTX 6000", "Quadro RTX 8000"),
     ],
 )
-def test_a_chip_is_one_whatever_memory_is_beside_it(one, other):
-    first, second = (conditions_of(KernelContext(find_gpu(name), "fp32", "pytorch")) for name in (one, other))
+def test_a_chip_is_one_whatever_memory_is_beside_it(gpu, twin):
+    first, second = (conditions_of(KernelContext(find_gpu(name), "fp32", "pytorch")) for name in (gpu, twin))
     assert first == second
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [("V100-SXM2-16GB", "V100-PCIE-16GB"), ("H100 80GB HBM3", "H100 PCIe")]
 )
-def test_chips_of_other_clocks_or_sms_are_others(one, other):
+def test_chips_of_other_clocks_or_sms_are_others(gpu, variant):
     first, second = (
-        dict(conditions_of(KernelContext(find_gpu(name), "fp32", "pytorch")))["gpu"] for name in (one, other)
+        dict(conditions_of(KernelContext(find_gpu(name), "fp32", "pytorch")))["gpu"]
+        for name in (gpu, variant)
     )
     assert first != second
 
