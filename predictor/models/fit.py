@@ -354,6 +354,8 @@ def _card(
     error = np.abs(estimator.predict(iterations) / iterations["iteration_time_ms"].to_numpy(dtype=float) - 1)
     named = set(iterations["source"].dropna().astype(str)) if "source" in iterations else set()
     sources = sorted(named) or ["own measurements"]
+    columns = ("gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms")
+    hashed = [name for name in columns if name in features]
     return {
         "name": "roofline",
         "trained_on": estimator.trained_on_,
@@ -362,17 +364,8 @@ def _card(
         "single_layers": int((passes["kind"] == "operator").sum()) if "kind" in passes else 0,
         "forward_passes": int((passes["kind"] != "operator").sum()) if "kind" in passes else 0,
         "left_out_without_layers": estimator.n_without_structure_,
-        "data_sha256": _data_hash(features),
+        "data_sha256": hashlib.sha256(features[hashed].to_csv(index=False).encode()).hexdigest(),
         "fitted_on": datetime.now(UTC).date().isoformat(),
         "versions": {name: version(name) for name in _VERSIONS},
         "in_sample_mape": round(float(error.mean()), 4),
     }
-
-
-def _data_hash(features: pd.DataFrame) -> str:
-    columns = [
-        c
-        for c in ("gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms")
-        if c in features
-    ]
-    return hashlib.sha256(features[columns].to_csv(index=False).encode()).hexdigest()

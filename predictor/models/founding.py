@@ -198,7 +198,12 @@ class GpuSpecs(_LinearStudy):
                 "no row has a CNN with known layers on a GPU with all specifications. Add some."
             )
         cases = [case for case, _ in specified]
-        self.modes_ = _fitted_modes(cases)
+        self.modes_: dict[ModeWords, tuple[tuple[str, ...], float, float]] = {}
+        for mode in sorted({_words(case.mode) for case in cases}):
+            of_mode = [case for case in cases if _words(case.mode) == mode]
+            sizes = np.concatenate([case.batch_sizes for case in of_mode])
+            gpus = tuple(sorted({case.gpu.name for case in of_mode}))
+            self.modes_[mode] = (gpus, float(sizes.min()), float(sizes.max()))
         counted = {name for case in cases for name in proxy_work(table_of(case), self.proxies)}
         self.proxies_ = tuple(name for name in self.proxies if name in counted)
         terms = _table_of([self._terms(case) for case in cases])
@@ -311,16 +316,6 @@ def _is_specified(case: Case) -> bool:
     return all(value > 0 for value in _specifications(case.gpu, case.mode.precision).values())
 
 
-def _fitted_modes(cases: Sequence[Case]) -> dict[ModeWords, tuple[tuple[str, ...], float, float]]:
-    by_mode: dict[ModeWords, tuple[tuple[str, ...], float, float]] = {}
-    for mode in sorted({_words(case.mode) for case in cases}):
-        mode_cases = [case for case in cases if _words(case.mode) == mode]
-        sizes = np.concatenate([case.batch_sizes for case in mode_cases])
-        gpus = tuple(sorted({case.gpu.name for case in mode_cases}))
-        by_mode[mode] = (gpus, float(sizes.min()), float(sizes.max()))
-    return by_mode
-
-
 def _balanced(cases: Sequence[Case]) -> Floats:
     """Weight of each row, 1 on average, such that every CNN of a mode weighs the same."""
     key = [(_words(case.mode), case.cnn, case.image_size) for case in cases for _ in case.batch_sizes]
@@ -334,6 +329,13 @@ class _Curve(NamedTuple):
 
     log_sizes: Floats
     log_ms: Floats
+
+    @classmethod
+    def of(cls, points: Mapping[float, Sequence[float]]) -> _Curve:
+        """Curve of medians at each batch size, rising with it."""
+        sizes = sorted(points)
+        middle = np.array([np.median(points[size]) for size in sizes])
+        return cls(np.log(sizes), np.log(np.maximum.accumulate(middle)))
 
     def at(self, sizes: Floats) -> Floats:
         """GPU times: ln linear between measured batch sizes, proportional above them, and no shorter below them."""
@@ -612,13 +614,7 @@ def _measured(X: pd.DataFrame, times: Floats) -> dict[tuple[str, ModeWords], _Pr
     return {
         where: _Proxies(
             float(np.median(hosts[where])),
-            {name: _curve(curves[name]) for name in sorted(curves)},
+            {name: _Curve.of(curves[name]) for name in sorted(curves)},
         )
         for where, curves in points.items()
     }
-
-
-def _curve(points: Mapping[float, Sequence[float]]) -> _Curve:
-    sizes = sorted(points)
-    middle = np.array([np.median(points[size]) for size in sizes])
-    return _Curve(np.log(sizes), np.log(np.maximum.accumulate(middle)))

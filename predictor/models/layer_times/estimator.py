@@ -98,7 +98,11 @@ class LayerTimes(Predictor):
             rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
         priors = {mode: law for mode in libraries if (law := earlier.nearest_law(mode)) is not None}
         laws = fit_laws(based, rows, priors, self.pull, calibrate=self.calibrate)
-        return [LayerModel(based[mode], _for_library(laws[mode], based[mode])) for mode in libraries]
+        for mode, library in based.items():
+            if not library.forests and library.base is None:  # too few operators for trees
+                least = SummingLaw().spread_strange
+                laws[mode] = replace(laws[mode], spread_strange=max(laws[mode].spread_strange, least))
+        return [LayerModel(based[mode], laws[mode]) for mode in libraries]
 
     def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
         """As of `Predictor`; runs on a case's own GPU correct it.
@@ -158,13 +162,6 @@ class LayerTimes(Predictor):
                 "Measure some with `epochcast profile --preset quick`."
             )
         return model
-
-
-def _for_library(law: SummingLaw, library: OperatorLibrary) -> SummingLaw:
-    """The law, with the wider interval of unusual shapes where a library has too few operators for trees."""
-    if library.forests or library.base is not None:
-        return law
-    return replace(law, spread_strange=max(law.spread_strange, SummingLaw().spread_strange))
 
 
 def _n_bases(library: OperatorSource) -> int:

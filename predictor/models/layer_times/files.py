@@ -98,10 +98,8 @@ class LayerModel:
         KeyError, TypeError, ValueError or AttributeError if it is damaged, or its base is unknown.
         """
         columns = _stored_columns(stored["operators"])
-        _check_columns(columns)
-        names = [entry.name for entry in _STORED]
         operators = tuple(
-            Operator(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)
+            Operator(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)
         )
         sizes = np.array(stored["batch_sizes"], dtype=float)
         log_ms = np.array(stored["log_ms"], dtype=float).reshape(len(operators), sizes.size)
@@ -122,27 +120,25 @@ class LayerModel:
             mode, operators, sizes, log_ms, host_ms, stored["host"], forests, expected, carried=carried
         )
         if stored["base"] is not None:
-            library = library.on_base(CarriedOver(_source(DeviceMode(**stored["base"]), measured), mode))
+            base = measured(DeviceMode(**stored["base"]))
+            if base is None:
+                raise ValueError(f"the base {stored['base']} is missing")
+            library = library.on_base(CarriedOver(base.library, mode))
         return cls(library, SummingLaw.from_json(stored["law"]))
 
     def packed(self) -> bytes:
-        """`to_json`, rounded and compressed."""
-        text = json.dumps(self._rounded().to_json(), separators=(",", ":"), allow_nan=False)
-        return gzip.compress(text.encode(), mtime=0)
-
-    def _rounded(self) -> LayerModel:
-        """The same with times to a hundredth of a percent, as far as they repeat at best."""
+        """`to_json` compressed, with times to a hundredth of a percent, as far as they repeat at best."""
         library = self.library
-        if not isinstance(library, OperatorLibrary):
-            return self
-        short = replace(
-            library,
-            log_ms=library.log_ms.round(_DIGITS),
-            host_ms=library.host_ms.round(_DIGITS),
-            forests={name: forest.rounded() for name, forest in library.forests.items()},
-            expected=None if library.expected is None else library.expected.round(_DIGITS),
-        )
-        return replace(self, library=short)
+        if isinstance(library, OperatorLibrary):
+            library = replace(
+                library,
+                log_ms=library.log_ms.round(_DIGITS),
+                host_ms=library.host_ms.round(_DIGITS),
+                forests={name: forest.rounded() for name, forest in library.forests.items()},
+                expected=None if library.expected is None else library.expected.round(_DIGITS),
+            )
+        text = json.dumps(replace(self, library=library).to_json(), separators=(",", ":"), allow_nan=False)
+        return gzip.compress(text.encode(), mtime=0)
 
     @classmethod
     def unpacked(
@@ -330,27 +326,16 @@ def _columns(operators: Iterable[Operator]) -> dict[str, list[Any]]:
     return {name: values for name, values in columns.items() if name not in _SELDOM or any(values)}
 
 
-def _stored_columns(stored: Mapping[str, list[Any]]) -> list[list[Any]]:
-    """Columns of `_columns`, one per field that is stored."""
-    n = len(stored["type"])
-    return [
-        stored.get(entry.name, [_SELDOM[entry.name]] * n) if entry.name in _SELDOM else stored[entry.name]
-        for entry in _STORED
-    ]
-
-
-def _source(mode: DeviceMode, measured: Callable[[DeviceMode], LayerModel | None]) -> OperatorSource:
-    model = measured(mode)
-    if model is None:
-        raise ValueError(f"the base {mode} is missing")
-    return model.library
-
-
-def _check_columns(columns: list[list[Any]]) -> None:
-    for entry, column in zip(_STORED, columns, strict=True):
-        allowed = bool if entry.name in _FLAGS else str if entry.name in _WORDS else int
-        if not all(value is None or type(value) is allowed for value in column):
-            raise ValueError(f"the column {entry.name} holds something else than {allowed.__name__}")
+def _stored_columns(stored: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Columns of `_columns` by field; ValueError if one holds values of another type than the field's."""
+    columns: dict[str, list[Any]] = {}
+    for entry in _STORED:
+        name, n = entry.name, len(stored["type"])
+        columns[name] = stored.get(name, [_SELDOM[name]] * n) if name in _SELDOM else stored[name]
+        allowed = bool if name in _FLAGS else str if name in _WORDS else int
+        if not all(value is None or type(value) is allowed for value in columns[name]):
+            raise ValueError(f"the column {name} holds something else than {allowed.__name__}")
+    return columns
 
 
 def _with_gaps(values: NDArray[np.float64]) -> list[Any]:

@@ -130,20 +130,16 @@ def fit_laws(
         laws[mode] = _calibrated(law, design, libraries[mode], rows[mode], prior, pull) if calibrate else law
     fitted = dict(laws)
     for mode in libraries.keys() - designs.keys():
-        lender = _lender(mode, libraries[mode], fitted)
+        base = libraries[mode].base
+        lender = (
+            base.source.mode
+            if base is not None and base.source.mode in fitted
+            else most_similar(mode, fitted)
+        )
         laws[mode] = (
             earlier[mode] if mode in earlier else fitted[lender].borrowed(str(lender)) if lender else together
         )
     return laws
-
-
-def _lender(
-    mode: DeviceMode, library: OperatorLibrary, fitted: Mapping[DeviceMode, SummingLaw]
-) -> DeviceMode | None:
-    """The fitted mode whose weights a mode without targets borrows: its base's, else the most similar one's."""
-    if library.base is not None and library.base.source.mode in fitted:
-        return library.base.source.mode
-    return most_similar(mode, fitted)
 
 
 def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
@@ -305,7 +301,9 @@ def _calibrated(
                 error = truth - np.log(left.gpu_ms(sums))
                 missed.append(np.column_stack([np.abs(error), sums.unmeasured(), sums.strange()]))
                 jumps[bool(sums.unmeasured().mean() < _FEW)] += _jumps(finite_rows.batch_sizes[at], error)
-                hosts += _host_errors(finite_rows.host_ms[at], left.host_ms(sums))
+                measured_ms, host_ms = finite_rows.host_ms[at], left.host_ms(sums)
+                if host_ms > 0:
+                    hosts += np.abs(np.log(measured_ms[np.isfinite(measured_ms)] / host_ms)).tolist()
     spread, unmeasured, strange = _half_widths(np.concatenate(missed))
     # Measured CNNs first: errors of interpolated operators are either equal at all batch sizes or erratic.
     chosen = jumps[True] or jumps[False]
@@ -315,11 +313,6 @@ def _calibrated(
     return replace(
         law, spread=spread, spread_near=near, spread_strange=strange, roughness=rough, host_spread=host
     )
-
-
-def _host_errors(measured: Array, predicted: float) -> list[float]:
-    finite = measured[np.isfinite(measured)]
-    return [float(error) for error in np.abs(np.log(finite / predicted))] if predicted > 0 else []
 
 
 def _jumps(batch_sizes: Array, error: Array) -> list[float]:
@@ -340,25 +333,19 @@ def _half_widths(missed: Array) -> tuple[float, float, float]:
     conformal quantile of error / width.
     """
     from scipy.optimize import linprog
+    from scipy.sparse import csr_array, eye_array, hstack
 
     error, unmeasured, strange = missed.T
     columns = np.column_stack([np.ones(len(error)), np.sqrt(unmeasured), strange])
     n, k = columns.shape
     cost = np.concatenate([np.zeros(k), np.full(n, _COVERAGE), np.full(n, 1.0 - _COVERAGE)])
-    balance = _equations(columns)
+    identity = eye_array(n)  # width + missed above - missed below = error
+    balance = hstack([csr_array(columns), identity, -identity]).tocsr()
     solved = linprog(cost, A_eq=balance, b_eq=error, bounds=(0.0, None)).x[:k]
     solved[0] = max(solved[0], _LEAST_SPREAD)
     scale = interval_factor(error / (columns @ solved), 1.0, _COVERAGE)
     spread, near, far = (float(value) for value in solved * scale)
     return max(spread, _LEAST_SPREAD), near, far
-
-
-def _equations(columns: Array) -> Any:
-    """Equations width + missed above - missed below = error."""
-    from scipy.sparse import csr_array, eye_array, hstack
-
-    identity = eye_array(len(columns))
-    return hstack([csr_array(columns), identity, -identity]).tocsr()
 
 
 def _finite(rows: LayerRows) -> LayerRows:

@@ -289,12 +289,7 @@ def neighbourhoods(unmeasured: Sequence[Operator], measured: KnownShapes) -> Nei
         rows[at, : order.shape[1]] = measured.positions[type_][order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
         nearest[at] = near[:, 0]
-    return Neighbourhood(rows, weights, nearest, _shrinkage(nearest))
-
-
-def _shrinkage(distance: Array) -> Array:
-    shrunk: Array = 1.0 / (1.0 + (distance / _REACH) ** 2)
-    return shrunk
+    return Neighbourhood(rows, weights, nearest, 1.0 / (1.0 + (nearest / _REACH) ** 2))
 
 
 WIDE_WINDOWS = "wide windows"

@@ -199,7 +199,9 @@ class Objective:
         parts = self._parts(x, device)
         here = np.arange(device.size)
         gradient = np.zeros((device.size, x.size))
-        self._to_device(gradient, here, of_terms)
+        gradient[:, self.blocks["law"]] = of_terms
+        gradient[here, self.blocks["source"].start + self.source] = 1.0
+        gradient[here, self.blocks["gpu"].start + self.gpu] = 1.0
         of_device = gradient[:, : self.blocks["host"].start]
         timed = np.flatnonzero(np.isfinite(self.iterations.gpu_time_ms))
         of_gpu = gradient[timed]
@@ -215,11 +217,6 @@ class Objective:
             residual = np.log(device[timed] / self.iterations.gpu_time_ms[timed])
             residuals.append((residual, of_gpu, 0.5 * weight[timed], _HUBER))
         return residuals
-
-    def _to_device(self, gradient: Array, here: NDArray[np.intp], of_terms: Array) -> None:
-        gradient[:, self.blocks["law"]] = of_terms
-        gradient[here, self.blocks["source"].start + self.source] = 1.0
-        gradient[here, self.blocks["gpu"].start + self.gpu] = 1.0
 
     def _parts(self, x: Array, device: Array) -> _IterationParts:
         fixed, per_kernel = np.exp(x[self.blocks["host"]].reshape(-1, 2))[self.framework].T

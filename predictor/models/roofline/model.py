@@ -63,7 +63,11 @@ class Roofline(Predictor):
         """Fit on a feature table; y is `iteration_time_ms` of every row (of single layers too)."""
         frame = self._checked(X, self.columns)
         frame = frame.assign(iteration_time_ms=times_of(y, len(frame), "iteration_time_ms"))
-        passes, iterations = self._split(_in_order(frame))
+        # The last digits of a fit depend on the order of sums.
+        frame = frame.sort_values(
+            [name for name in _ORDER if name in frame], kind="stable", ignore_index=True
+        )
+        passes, iterations = self._split(frame)
         objective = self._objective(iterations, passes)
         fed, calibration = _fed(objective.iterations.rows), self._calibrated(objective, iterations)
         self.law_ = objective.fitted_law(objective.solve(), fed, calibration)
@@ -263,18 +267,13 @@ class Roofline(Predictor):
         if passes.empty:
             return Objective(measured)
         alone = passes["iteration_time_ms"].to_numpy(dtype=float)
-        weight = self._pass_weights(passes)
-        single = Measured(pass_rows_of(passes), alone, np.full(len(passes), np.nan), weight, [])
-        return Objective(measured, single)
-
-    @staticmethod
-    def _pass_weights(passes: pd.DataFrame) -> Floats:
         of_layers = (passes["kind"] == "operator").to_numpy()
         weight = np.where(of_layers, _PASS_WEIGHT, _FORWARD_WEIGHT * _weights(passes))
         both = (passes["pass"] == _BOTH_PASSES).to_numpy()
         if both.any():  # operators of all types weigh the same, however many were measured
             weight[both] = _TYPE_WEIGHT / _sizes(passes[both], _KINDS)
-        return weight
+        single = Measured(pass_rows_of(passes), alone, np.full(len(passes), np.nan), weight, [])
+        return Objective(measured, single)
 
     def _calibrated(self, objective: Objective, iterations: pd.DataFrame) -> Calibration:
         if not self.calibrate:
@@ -323,12 +322,6 @@ def _fed(rows: Rows) -> tuple[str, ...]:
     return tuple(
         sorted(name for name, copied_rows in copies.items() if 2 * sum(copied_rows) > len(copied_rows))
     )
-
-
-def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sort the rows, since the last digits of a fit depend on the order of sums."""
-    columns = [name for name in _ORDER if name in frame]
-    return frame.sort_values(columns, kind="stable", ignore_index=True)
 
 
 class Anchored(Roofline):

@@ -85,7 +85,7 @@ def test_answering_by_a_method_imports_neither_scikit_learn_nor_scipy(name):
 
 
 @pytest.mark.parametrize(
-    ("asked", "kinds"),
+    ("options", "kinds"),
     [
         ({}, {"method", "shape"}),
         ({"gpus": "L4"}, {"method", "shape", "gpu"}),

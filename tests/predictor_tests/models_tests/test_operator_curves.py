@@ -36,7 +36,7 @@ def test_where_nothing_is_known_a_curve_is_zero(curves):
 
 
 @pytest.mark.parametrize(
-    ("asked", "positions"),
+    ("batch_sizes", "positions"),
     [([64], [2]), ([20], [1, 2]), ([4, 256], [0, 3]), ([1], [0]), ([1000], [3]), ([5, 300], [0, 1, 3])],
 )
 def test_only_the_batch_sizes_around_those_asked_about_are_needed(batch_sizes, positions):

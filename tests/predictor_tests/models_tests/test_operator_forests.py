@@ -143,7 +143,7 @@ def test_trees_read_their_features_by_name(grown):
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "words"),
     [
         (FEATURES[1:], "'in_channels' lacks"),
         ((*FEATURES, "type swirl"), "'type swirl' is unknown"),

@@ -76,7 +76,7 @@ def test_a_generation_meets_every_step_that_an_older_one_meets():
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("gpu", "twin"),
     [
         ("V100-SXM2-16GB", "V100-SXM2-32GB"),
         ("A100-SXM4-40GB", "A100-SXM4-80GB"),
@@ -90,7 +90,7 @@ def test_a_chip_is_one_whatever_memory_is_beside_it(gpu, twin):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("V100-SXM2-16GB", "V100-PCIE-16GB"), ("H100 80GB HBM3", "H100 PCIe")]
+    ("gpu", "variant"), [("V100-SXM2-16GB", "V100-PCIE-16GB"), ("H100 80GB HBM3", "H100 PCIe")]
 )
 def test_chips_of_other_clocks_or_sms_are_others(gpu, variant):
     first, second = (
