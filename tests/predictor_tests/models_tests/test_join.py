@@ -10,20 +10,17 @@ def joined(gpu_ms, host_ms):
     return float(join_host(np.array([gpu_ms]), np.array([host_ms]))[0])
 
 
-def test_a_host_of_half_the_gpus_time_hardly_shows():
-    assert joined(100.0, 50.0) == pytest.approx(LAUNCHED * 100.0, rel=1e-2)
-
-
-def test_a_gpu_of_half_the_hosts_time_hardly_shows():
-    assert joined(50.0, 100.0) == pytest.approx(100.0, rel=1e-2)
-
-
-def test_where_both_are_equal_the_iteration_is_a_sixth_longer():
-    assert joined(100.0, 100.0) == pytest.approx(116.0, abs=0.1)
-
-
-def test_without_a_host_the_iteration_is_the_gpus_time():
-    assert joined(100.0, 0.0) == 100.0
+@pytest.mark.parametrize(
+    ("gpu_ms", "host_ms", "iteration_ms"),
+    [
+        (100.0, 50.0, pytest.approx(LAUNCHED * 100.0, rel=1e-2)),
+        (50.0, 100.0, pytest.approx(100.0, rel=1e-2)),
+        (100.0, 100.0, pytest.approx(116.0, abs=0.1)),
+        (100.0, 0.0, 100.0),
+    ],
+)
+def test_the_longer_time_decides_and_equal_ones_add_a_sixth(gpu_ms, host_ms, iteration_ms):
+    assert joined(gpu_ms, host_ms) == iteration_ms
 
 
 def test_times_of_any_size_join():

@@ -58,20 +58,14 @@ def test_the_variance_never_falls_below_the_noise():
     assert (variance >= VARIANCES["noise"]).all()
 
 
-def test_a_bad_cell_of_a_table_counts_no_more_than_six_deviations():
+def test_a_residual_counts_in_full_up_to_six_deviations_and_no_more_beyond():
     site = sites(("T4", "a", 224, 32))
     deviation = np.sqrt(prior_variance(VARIANCES))
-    wild, outermost = (
-        gp_posterior(site, np.array([r]), site, VARIANCES)[0][0] for r in (50.0, 6 * deviation)
+    once, five, outermost, wild = (
+        gp_posterior(site, np.array([n * deviation]), site, VARIANCES)[0][0] for n in (1, 5, 6, 500)
     )
+    assert five == pytest.approx(5 * once)
     assert wild == pytest.approx(outermost)
-
-
-def test_a_residual_of_five_deviations_counts_in_full():
-    site = sites(("T4", "a", 224, 32))
-    deviation = np.sqrt(prior_variance(VARIANCES))
-    once, large = (gp_posterior(site, np.array([n * deviation]), site, VARIANCES)[0][0] for n in (1, 5))
-    assert large == pytest.approx(5 * once)
 
 
 def corrected(runs, batch_sizes=None, parts=VARIANCES):
@@ -85,15 +79,11 @@ def corrected(runs, batch_sizes=None, parts=VARIANCES):
     return measured.correction(find_gpu("T4"), batch_sizes, parts, np.ones(batch_sizes.size), noise)
 
 
-def test_a_measurement_of_ones_own_is_met_however_far_it_lies():
+def test_measurements_of_ones_own_are_met_however_far_they_lie_and_averaged_at_one_place():
     mean, variance = corrected([(32, np.log(10.0))])
     assert np.exp(mean[0]) == pytest.approx(10.0, rel=0.01)
     assert variance[0] >= VARIANCES["noise"]
-
-
-def test_two_measurements_of_ones_own_at_one_place_are_averaged():
-    mean, _ = corrected([(32, 0.9), (32, 1.1)])
-    assert mean == pytest.approx([1.0, 1.0], rel=0.01)
+    assert corrected([(32, 0.9), (32, 1.1)])[0] == pytest.approx([1.0, 1.0], rel=0.01)
 
 
 def test_a_measurement_beyond_the_variances_makes_the_rest_less_certain():

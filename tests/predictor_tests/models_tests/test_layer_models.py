@@ -26,6 +26,7 @@ MODE = DeviceMode("NVIDIA H200", "pytorch", "tf32")
 TF32 = Mode(precision="tf32", float32_matmul_precision="high")
 H200 = find_gpu("H200")
 RESNET = zoo_cnn("resnet18")
+ELSEWHERE = Anchor("NVIDIA A100-SXM4-40GB", 64, 30.0)
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +61,7 @@ def test_the_same_model_gives_the_same_bytes(layer_model):
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"not gzip",
-        gzip.compress(b"not json", mtime=0),
-        gzip.compress(b"[]", mtime=0),
-        gzip.compress(b'{"format_version": 3}', mtime=0),
-    ],
+    "content", [b"", b"not gzip", *map(gzip.compress, (b"{", b"[]", b'{"format_version": 3}'))]
 )
 def test_a_damaged_file_is_refused(content):
     with pytest.raises(ArtifactError, match="damaged operator library"):
@@ -154,13 +148,20 @@ def test_the_gpu_time_is_the_weighted_sum(model, made_up_gpu):
     np.testing.assert_allclose(sum(answer.class_ms.values()), weighted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", [Mode(), Mode(precision="tf32", memory_format="channels_last")])
-def test_another_mode_is_answered_by_roofline(model, mode):
-    assert model.forecast(RESNET, H200, mode, [64]).method == "roofline"
-
-
-def test_roofline_is_there_if_asked_for(model):
-    assert model.forecast(RESNET, H200, TF32, [64], method="roofline").method == "roofline"
+@pytest.mark.parametrize(
+    ("mode", "anchors", "options", "method"),
+    [
+        (Mode(), (), {}, "roofline"),
+        (Mode(precision="tf32", memory_format="channels_last"), (), {}, "roofline"),
+        (TF32, (), {"method": "roofline"}, "roofline"),
+        (TF32, (ELSEWHERE,), {}, "layer-times"),
+        (TF32, (ELSEWHERE,), {"method": "anchored"}, "anchored"),
+    ],
+)
+def test_layers_answer_in_their_mode_unless_another_method_is_asked_for(
+    model, mode, anchors, options, method
+):
+    assert model.forecast(RESNET, H200, mode, [64], anchors, **options).method == method
 
 
 def test_an_anchor_is_met_and_narrows_the_interval(model):
@@ -199,15 +200,6 @@ def test_an_answer_with_an_anchor_does_not_depend_on_the_other_batch_sizes_asked
         assert together.extrapolates[position] == alone.extrapolates[0]
 
 
-def test_an_anchor_on_another_gpu_says_nothing_about_measured_layers(model):
-    answer = model.forecast(RESNET, H200, TF32, [64], [Anchor("NVIDIA A100-SXM4-40GB", 64, 30.0)])
-    assert answer.method == "layer-times"
-    again = model.forecast(
-        RESNET, H200, TF32, [64], [Anchor("NVIDIA A100-SXM4-40GB", 64, 30.0)], method="anchored"
-    )
-    assert again.method == "anchored"
-
-
 def test_what_the_library_does_not_know_is_named_and_widens_the_interval(model):
     usual = model.forecast(RESNET, H200, TF32, [64])
     strange = model.forecast(zoo_cnn("convnext_tiny"), H200, TF32, [64], method="layer-times")
@@ -238,13 +230,9 @@ def test_what_an_anchor_says_of_an_iteration_it_says_of_its_parts(model, gpu):
     np.testing.assert_allclose(sum(after.class_ms.values()) / sum(before.class_ms.values()), ratio)
 
 
-def test_a_batch_size_beyond_the_measured_ones_is_named(model):
-    reasons = model.forecast(RESNET, H200, TF32, [64, 1024]).extrapolates
-    assert reasons[0] == ()
-    assert [reason.kind for reason in reasons[1]] == ["batch"]
-
-
-def test_another_optimizer_is_named(model):
+def test_a_batch_size_beyond_the_measured_ones_and_another_optimizer_are_named(model):
+    within, beyond = model.forecast(RESNET, H200, TF32, [64, 1024]).extrapolates
+    assert (within, [reason.kind for reason in beyond]) == ((), ["batch"])
     lamb = model.forecast(RESNET, H200, replace(TF32, optimizer="lamb"), [64])
     assert lamb.extrapolates[0][0].kind == "optimizer"
 

@@ -29,17 +29,12 @@ def test_they_are_never_zero():
     assert _half_widths(np.zeros((20, 3)))[0] > 0
 
 
-def test_errors_on_a_line_between_batch_sizes_do_not_jump():
-    assert _jumps(np.array([4.0, 16.0, 64.0]), np.array([0.0, 0.1, 0.2])) == pytest.approx([0.0])
-
-
-def test_one_batch_size_that_stands_out_jumps():
-    (jump,) = _jumps(np.array([4.0, 16.0, 64.0]), np.array([0.0, 0.3, 0.0]))
-    assert jump == pytest.approx(0.3 / np.sqrt(1.5))
-
-
-def test_two_batch_sizes_tell_nothing_of_jumps():
-    assert _jumps(np.array([4.0, 64.0]), np.array([0.0, 0.3])) == []
+@pytest.mark.parametrize(
+    ("errors", "jumps"), [([0.0, 0.1, 0.2], [0.0]), ([0.0, 0.3, 0.0], [0.3 / np.sqrt(1.5)]), ([0.0, 0.3], [])]
+)
+def test_a_batch_size_jumps_by_its_distance_from_the_line_between_its_neighbours(errors, jumps):
+    sizes = np.array([4.0, 16.0, 64.0])[: len(errors)]
+    assert _jumps(sizes, np.array(errors)) == pytest.approx(jumps)
 
 
 def test_noise_widens_intervals_that_were_not_judged_on_the_same_table():

@@ -19,20 +19,23 @@ def _along(curves, row, *sizes):
     return list(values[0].round(12)), list(beyond[0])
 
 
-def test_between_two_known_batch_sizes_a_curve_is_linear_in_the_logarithm(curves):
-    assert _along(curves, 0, 4.0, 8.0, 32.0) == ([1.0, 1.5, 3.0], [False] * 3)
-
-
-def test_each_row_is_joined_between_the_batch_sizes_that_it_is_known_at(curves):
-    assert _along(curves, 1, 16.0, 64.0, 256.0) == ([5.0, 6.0, 7.0], [False] * 3)
-
-
-def test_beyond_its_ends_a_curve_is_flat_and_says_so(curves):
-    assert _along(curves, 1, 4.0, 512.0) == ([5.0, 7.0], [-1, 1])
-
-
-def test_where_nothing_is_known_a_curve_is_zero(curves):
-    assert _along(curves, 2, 16.0) == ([0.0], [False])
+@pytest.mark.parametrize(
+    ("row", "sizes", "values", "beyond"),
+    [
+        (0, (4.0, 8.0, 32.0), [1.0, 1.5, 3.0], [0, 0, 0]),
+        (1, (16.0, 64.0, 256.0), [5.0, 6.0, 7.0], [0, 0, 0]),
+        (1, (4.0, 512.0), [5.0, 7.0], [-1, 1]),
+        (2, (16.0,), [0.0], [0]),
+    ],
+    ids=[
+        "linear in the logarithm",
+        "joined between known sizes",
+        "flat beyond its ends",
+        "zero where unknown",
+    ],
+)
+def test_a_curve_joins_the_batch_sizes_that_are_known(curves, row, sizes, values, beyond):
+    assert _along(curves, row, *sizes) == (values, beyond)
 
 
 @pytest.mark.parametrize(

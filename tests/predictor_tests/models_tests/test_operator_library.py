@@ -33,28 +33,28 @@ def test_a_measured_time_comes_back(library, made_up_gpu):
         assert (sure == MEASURED).all()
 
 
-def test_a_batch_size_between_two_measured_ones_is_interpolated_and_counts_as_measured(library, made_up_gpu):
-    ms, sure = _times(library, RESNET[0], 64)
-    np.testing.assert_allclose(ms, made_up_gpu.operator_ms(RESNET[0], [64]), rtol=0.03)
-    assert (sure == MEASURED).all()
+NEAR_SHAPE = replace(
+    next(o for o in RESNET if o.in_channels == 256 and o.kernel_height == 3), out_channels=320
+)
+FAR_SHAPE = replace(RESNET[0], in_channels=4, out_channels=4096, kernel_height=11, kernel_width=11)
 
 
-def test_beyond_the_measured_batch_sizes_the_roofline_scales_and_the_answer_says_so(library, made_up_gpu):
-    ms, sure = _times(library, RESNET[1], 2, 1024)
-    np.testing.assert_allclose(ms, made_up_gpu.operator_ms(RESNET[1], [2, 1024]), rtol=0.05)
-    assert (sure == BEYOND).all()
-
-
-def test_a_near_shape_is_interpolated_in_efficiency(library, made_up_gpu):
-    near = replace(next(o for o in RESNET if o.in_channels == 256 and o.kernel_height == 3), out_channels=320)
-    ms, sure = _times(library, near, *SIZES)
-    np.testing.assert_allclose(ms, made_up_gpu.operator_ms(near, SIZES), rtol=0.1)
-    assert (sure == NEAR).all()
-
-
-def test_a_far_shape_is_marked(library):
-    far = replace(RESNET[0], in_channels=4, out_channels=4096, kernel_height=11, kernel_width=11)
-    assert (_times(library, far, 32)[1] == FARAWAY).all()
+@pytest.mark.parametrize(
+    ("operator", "sizes", "error", "support"),
+    [
+        (RESNET[0], (64,), 0.03, MEASURED),
+        (RESNET[1], (2, 1024), 0.05, BEYOND),
+        (NEAR_SHAPE, SIZES, 0.1, NEAR),
+        (FAR_SHAPE, (32,), 10.0, FARAWAY),
+    ],
+    ids=["between batch sizes", "beyond them", "near shape", "far shape"],
+)
+def test_what_was_not_measured_is_interpolated_and_the_answer_says_how(
+    library, made_up_gpu, operator, sizes, error, support
+):
+    ms, sure = _times(library, operator, *sizes)
+    np.testing.assert_allclose(ms, made_up_gpu.operator_ms(operator, sizes), rtol=error)
+    assert (sure == support).all()
 
 
 def test_a_dense_layer_of_few_channels_takes_no_longer_than_one_of_many():

@@ -59,12 +59,10 @@ def test_a_new_gpu_a_far_generation_a_host_and_depthwise_convolutions_each_widen
     assert width() < width(depthwise=0.5)
 
 
-def test_classes_of_kernels_never_measured_widen_the_interval():
+def test_kernels_never_measured_few_kernels_and_a_higher_coverage_widen_the_interval():
     assert width() < width(unmeasured=0.02) < width(unmeasured=0.1)
-
-
-def test_a_cnn_of_few_kernels_has_a_wider_interval():
     assert width(kernel=1 / 200) < width(kernel=1 / 20)
+    assert width(coverage=0.5) < width(coverage=0.9)
 
 
 def test_half_widths_have_the_shape_of_the_shares():
@@ -72,10 +70,6 @@ def test_half_widths_have_the_shape_of_the_shares():
     widths = calibration().half_widths([T4, P4], [False] * 2, shares(share, share, shape=share.shape), 0.9)
     assert widths.shape == (2, 3)
     assert (np.diff(widths[0]) > 0).all()
-
-
-def test_a_higher_coverage_is_a_wider_interval():
-    assert width(coverage=0.5) < width(coverage=0.9)
 
 
 def test_generations_count_beyond_the_oldest_and_the_newest_measured_one():
