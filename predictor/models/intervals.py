@@ -129,31 +129,6 @@ def fit_spread(is_new: Array, steps: Array, shares: Shares, residual: Array, wei
     return Spread(*(float(value) for value in np.exp(log_fitted)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Likelihood:
-    parts: list[Array]
-    residual: Array
-
-    def __call__(self, log_variances: Array) -> tuple[float, Array]:
-        """Negative log likelihood and gradient of a centred Gaussian with the summed covariance."""
-        from scipy.linalg import cho_factor, cho_solve
-
-        variances = np.exp(log_variances)
-        total = sum(
-            (v * covariance for v, covariance in zip(variances, self.parts, strict=True)),
-            np.zeros_like(self.parts[0]),
-        )
-        factor = cho_factor(total + 1e-9 * np.eye(len(total)), lower=True)
-        alpha = cho_solve(factor, self.residual)
-        inverse = cho_solve(factor, np.eye(len(total)))
-        value = 0.5 * float(self.residual @ alpha) + float(np.log(np.diag(factor[0])).sum())
-        slope = [
-            0.5 * float(np.sum(inverse * covariance) - alpha @ covariance @ alpha)
-            for covariance in self.parts
-        ]
-        return value, np.array(slope) * variances
-
-
 def fit_variances(
     sites: Locations, residual: Array, names: tuple[str, ...] = PARTS, seed: int = 0
 ) -> dict[str, float]:
@@ -161,6 +136,7 @@ def fit_variances(
 
     Residuals are clipped at 3 times their rms. At most 500 sites are used, drawn with `seed`.
     """
+    from scipy.linalg import cho_factor, cho_solve
     from scipy.optimize import minimize
 
     if len(sites) > _MOST_SITES:
@@ -169,12 +145,23 @@ def fit_variances(
     rms = float(np.sqrt(np.median(residual**2) / 0.455))
     parts = covariances(sites, sites)
     matrices = [np.eye(len(sites)) if name == "noise" else parts[name] for name in names]
-    likelihood = _Likelihood(matrices, np.clip(residual, -_CLIP * rms, _CLIP * rms))
+    clipped = np.clip(residual, -_CLIP * rms, _CLIP * rms)
+
+    def loss(log_variances: Array) -> tuple[float, Array]:
+        """Negative log likelihood and gradient of a centred Gaussian with the summed covariance."""
+        sizes = np.exp(log_variances)
+        total = sum(
+            (size * part for size, part in zip(sizes, matrices, strict=True)), np.zeros_like(matrices[0])
+        )
+        factor = cho_factor(total + 1e-9 * np.eye(len(total)), lower=True)
+        alpha, inverse = cho_solve(factor, clipped), cho_solve(factor, np.eye(len(total)))
+        value = 0.5 * float(clipped @ alpha) + float(np.log(np.diag(factor[0])).sum())
+        slope = [0.5 * float(np.sum(inverse * part) - alpha @ part @ alpha) for part in matrices]
+        return value, np.array(slope) * sizes
+
     bounds = [(np.log(_LEAST), np.log(_MOST))] * len(names)
     start = np.full(len(names), np.log(_START))
-    log_fitted = minimize(
-        likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}
-    ).x
+    log_fitted = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}).x
     return dict(zip(names, map(float, np.exp(log_fitted)), strict=True))
 
 

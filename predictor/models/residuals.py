@@ -173,7 +173,7 @@ class Runs:
         self._known = self._sites([gpus[i] for i in first], [anchors[i].batch_size for i in first])
         short = _short_of_memory(table, self._known.gpus, [anchors[i] for i in first])
         self._local = _SHORT_OF_MEMORY * short
-        self._factor = lru_cache(maxsize=4)(self._factor_of)
+        self._factor = lru_cache(maxsize=4)(lambda key: _factor(self._known, dict(key)))
         self._inverse = lru_cache(maxsize=4)(self._inverse_of)
 
     def correction(
@@ -201,9 +201,6 @@ class Runs:
             left = (prior - inverse.squares(shared)) * max(1.0, inverse.surprise)
             mean_and_variance[:, chosen] = shared @ inverse.weights, np.maximum(left, own_noise)
         return mean_and_variance[0], mean_and_variance[1]
-
-    def _factor_of(self, key: tuple[tuple[str, float], ...]) -> Array:
-        return _factor(self._known, dict(key))
 
     def _inverse_of(self, key: tuple[tuple[str, float], ...], scale: float, noise: float) -> _Inverse:
         return _Inverse(

@@ -120,7 +120,10 @@ class RooflineLaw:
         alone = host_of_contexts[:, None] * (not captured)
         host = np.broadcast_to(alone, device.shape)
         busy = join_host(device, host, np.array([[sharpness_of(context.framework)] for context in contexts]))
-        total = busy + self._feed_ms(kernels, batches, waits) if copies or waits else busy
+        total = busy
+        if copies or waits:
+            first_ms, ms_per_mb = np.exp(self.feed[2:] if waits else self.feed[:2])
+            total = busy + (first_ms + ms_per_mb * 4e-6 * kernels.image_elements * batches)
         unmeasured = (ms for name, ms in class_ms.items() if name not in self._measured)
         return IterationTimes(
             total, device, host, class_ms, sum(unmeasured, np.zeros(device.shape)), kernels.count.size
@@ -264,10 +267,6 @@ class RooflineLaw:
             return self.host[framework]
         mean = np.mean(list(self.host.values()), axis=0)
         return float(mean[0]), float(mean[1])
-
-    def _feed_ms(self, kernels: Kernels, batches: Array, waits: bool) -> Array:
-        first, per_megabyte = np.exp(self.feed[2:] if waits else self.feed[:2])
-        return np.asarray(first + per_megabyte * 4e-6 * kernels.image_elements * batches)
 
 
 def _features_of(name: str) -> tuple[str, ...]:

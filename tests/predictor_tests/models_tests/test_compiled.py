@@ -122,7 +122,7 @@ def test_it_says_what_of_compiling_was_not_measured(model):
         return " ".join(reason.text for reason in at_size if reason.kind == "capture")
 
     assert reasons() == ""
-    assert "only at batch sizes 16 to 256" in reasons(place=0)
+    assert "only at batch sizes 16 to 256" in reasons(position=0)
     assert "only on an H100 and an H200" in reasons(gpu=A100)
     assert "only in tf32 and amp_bf16" in reasons(mode=Mode(precision="fp32", capture="compile"))
 
