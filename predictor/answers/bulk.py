@@ -270,7 +270,8 @@ class BulkAnswers:
 
         With them the error of each refused question, by its place.
         """
-        numbers = np.where(group.numbers == _BLANK, self._usual()[:, None], group.numbers)
+        usual = [_BAD, *(self.defaults.get(name) or 0 for name in ("samples", "validation_samples"))]
+        numbers = np.where(group.numbers == _BLANK, np.array(usual)[:, None], group.numbers)
         errors: dict[int, str] = {}
         for index in np.flatnonzero(~self._plain(group, numbers)).tolist():
             texts = [column.words[column.codes[index]] for column in group.own]
@@ -280,15 +281,11 @@ class BulkAnswers:
                 errors[index], numbers[0, index] = str(error), 0
         return numbers, errors
 
-    def _usual(self) -> _Indices:
-        """What empty cells of `_OWN` mean."""
-        return np.array([_BAD, *(self.defaults.get(name) or 0 for name in ("samples", "validation_samples"))])
-
     def _plain(self, group: _Group, numbers: _Indices) -> NDArray[np.bool_]:
         """Questions with which nothing is wrong; the others are checked one by one, which takes microseconds each."""
-        data_set = self._data_set(group.cells)
+        data_set = self._option(group.cells, "data_set")
         try:
-            shares = self._whole(group.cells, "n_gpus") * self._whole(group.cells, "gradient_accumulation")
+            shares = self._option(group.cells, "n_gpus") * self._option(group.cells, "gradient_accumulation")
             most = find_training_set(data_set).samples if data_set else MAX_SAMPLES
         except EpochcastError:
             return np.zeros(numbers.shape[1], dtype=bool)
@@ -300,20 +297,16 @@ class BulkAnswers:
             plain &= (validation == 0) | (samples > 0)
         return plain
 
-    def _whole(self, cells: _Cells, name: str) -> int:
-        """An option that is a whole number, of these rows or of all."""
-        cell = cells.get(name, "").strip() or self.defaults.get(name)
-        return int(options_of(Question)[name].checked(cell))
-
-    def _data_set(self, cells: _Cells) -> Any:
-        return cells.get("data_set", "").strip() or self.defaults.get("data_set")
+    def _option(self, cells: _Cells, name: str) -> Any:
+        """An option of these rows, or of all."""
+        return options_of(Question)[name].checked(cells.get(name, "").strip() or self.defaults.get(name))
 
     def _checked(self, cells: _Cells, size: str, samples: str, validation: str) -> tuple[int, int, int]:
         """Check a question's own cells; 0 samples where a data set or nothing gives them."""
-        options, data_set = options_of(Question), self._data_set(cells)
+        options, data_set = options_of(Question), self._option(cells, "data_set")
         batch_size = whole_number("batch_size", size, high=MAX_BATCH_SIZE)
-        parts = self._whole(cells, "gradient_accumulation")
-        MiniBatch(batch_size, self._whole(cells, "n_gpus"), parts).check()
+        parts = self._option(cells, "gradient_accumulation")
+        MiniBatch(batch_size, self._option(cells, "n_gpus"), parts).check()
         own = {"samples": samples, "validation_samples": validation}
         n, more = (
             options[name].checked(text if text.strip() else self.defaults.get(name))
@@ -339,16 +332,16 @@ class BulkAnswers:
             else:
                 missing[gpu] = sizes if kept is None else np.union1d(sizes, kept.sizes)
         for sizes_by_gpu in _together(missing):
-            grids |= (new := self._ask(cells, sizes_by_gpu))
-            self._keep({(key, gpu): grid for gpu, grid in new.items() if isinstance(grid, _Grid)})
+            grids |= (answered := self._ask(cells, sizes_by_gpu))
+            new: dict[tuple[object, ...], _Grid] = {
+                (key, gpu): grid for gpu, grid in answered.items() if isinstance(grid, _Grid)
+            }
+            n = sum(len(grid.sizes) for grid in new.values())
+            if self._n_kept + n > _MOST_KEPT:
+                self._grids, self._n_kept = {}, 0
+            self._grids |= new
+            self._n_kept += n
         return grids
-
-    def _keep(self, grids: Mapping[tuple[object, ...], _Grid]) -> None:
-        n = sum(len(grid.sizes) for grid in grids.values())
-        if self._n_kept + n > _MOST_KEPT:
-            self._grids, self._n_kept = {}, 0
-        self._grids |= grids
-        self._n_kept += n
 
     def _ask(self, cells: _Cells, sizes_by_gpu: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
         """Ask about several GPUs at once; if that fails, one by one, so that only those at fault fail.
@@ -356,21 +349,18 @@ class BulkAnswers:
         So are those that are left out.
         """
         sizes = np.unique(np.concatenate(list(sizes_by_gpu.values())))
+        grids: dict[str, _Grid | EpochcastError] = {}
         try:
             gpus = {word: device_of(word) for word in sizes_by_gpu}
-            grids = self._gridded(self._question(cells, list(gpus.values()), sizes.tolist()))
+            by_name = self._gridded(self._question(cells, list(gpus.values()), sizes.tolist()))
+            grids |= {word: by_name[gpu.name] for word, gpu in gpus.items() if gpu.name in by_name}
         except EpochcastError as error:
             if len(sizes_by_gpu) == 1:
                 return dict.fromkeys(sizes_by_gpu, error)
-            return {
-                word: self._ask(cells, {word: sizes_of_gpu})[word]
-                for word, sizes_of_gpu in sizes_by_gpu.items()
-            }
-        left_out = {word: sizes_by_gpu[word] for word, gpu in gpus.items() if gpu.name not in grids}
-        refused = {
-            word: self._ask(cells, {word: sizes_of_gpu})[word] for word, sizes_of_gpu in left_out.items()
-        }
-        return {word: grids[gpu.name] for word, gpu in gpus.items() if word not in refused} | refused
+        for word, sizes_of_gpu in sizes_by_gpu.items():
+            if word not in grids:
+                grids |= self._ask(cells, {word: sizes_of_gpu})
+        return grids
 
     def _gridded(self, question: Question) -> dict[str, _Grid]:
         """The answer to a question, a grid for each GPU by its name."""
@@ -379,10 +369,8 @@ class BulkAnswers:
         local_sizes = resolved.local_sizes(question.batch_sizes)
         rows = rented_rows(resolved, table, local_sizes, rentals_of(resolved, [gpu for gpu, _ in devices]))
         reasons = rows.iterations.reasons()
-        joined = {
-            id(reasons_of_row): "; ".join(map(str, as_answered(reasons_of_row))) for reasons_of_row in reasons
-        }  # shared by batch sizes
-        texts = np.array([joined[id(reasons_of_row)] for reasons_of_row in reasons], dtype=object)
+        joined = {id(own): "; ".join(map(str, as_answered(own))) for own in reasons}  # shared by batch sizes
+        texts = np.array([joined[id(own)] for own in reasons], dtype=object)
         n = len(question.batch_sizes)
         grids = {}
         for i, (gpu, mode) in enumerate(devices):
@@ -670,7 +658,9 @@ def _arrow_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
     with open_parquet(in_table) as table:
         schema = table.schema_arrow
         _check_header(in_table, [name.strip() for name in schema.names])
-        added = [arrow.field(name, _arrow_type(name)) for name in ADDED_COLUMNS]
+        types = dict.fromkeys(NUMBERS, arrow.float64()) | {FITS: arrow.bool_()}
+        words = arrow.dictionary(arrow.int32(), arrow.string())
+        added = [arrow.field(name, types.get(name, words)) for name in ADDED_COLUMNS]
         joined = arrow.schema([*schema, *added])
         text = [field.name for field in joined if not arrow.types.is_floating(field.type)]
         with (
@@ -680,24 +670,18 @@ def _arrow_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
 
             def batches() -> Iterator[tuple[Any, Columns]]:
                 for batch in parquet_batches(in_table, table, _ROWS_OF_ARROW):
-                    yield batch, _coded_arrow(batch)
+                    columns = zip(batch.schema.names, batch.columns, strict=True)
+                    names = BulkAnswers.columns
+                    yield (
+                        batch,
+                        {name.strip(): _coded(cells) for name, cells in columns if name.strip() in names},
+                    )
 
             def write(batch: Any, answers: Answers) -> None:
                 columns = [*batch.columns, *_arrow_columns(answers)]
                 writer.write_batch(arrow.RecordBatch.from_arrays(columns, schema=joined))
 
             yield _Pipe(batches(), write)
-
-
-def _arrow_type(name: str) -> Any:
-    arrow = load_pyarrow()
-    words = arrow.dictionary(arrow.int32(), arrow.string())
-    return arrow.float64() if name in NUMBERS else arrow.bool_() if name == FITS else words
-
-
-def _coded_arrow(batch: Any) -> Columns:
-    columns = zip(batch.schema.names, batch.columns, strict=True)
-    return {name.strip(): _coded(column) for name, column in columns if name.strip() in BulkAnswers.columns}
 
 
 def _coded(column: Any) -> Coded:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -177,9 +177,9 @@ class _Shared:
     def _channels(self) -> tuple[str, float, float, int, str]:
         """Each GPU has a part of the output channels: it gathers activations, and sums gradients of its inputs."""
         layers = [layer for layer in self.table if layer.type in _WEIGHTED]
-        written = sum(map(self._out_bytes, layers))
+        written = sum(self._bytes(layer, "out") for layer in layers)
         gathered = self._ring / 2 * written
-        summed = self._ring * sum(map(self._in_bytes, layers[1:]))
+        summed = self._ring * sum(self._bytes(layer, "in") for layer in layers[1:])
         copies_ms = (
             2 * written / (1e6 * self.gpu.memory_bandwidth_gb_per_s)
         )  # the gathered parts are put together
@@ -253,18 +253,15 @@ class _Shared:
     def _number_bytes(self) -> int:
         return 2 if self.mode.precision.startswith(("amp", "fp16")) else 4
 
-    def _out_bytes(self, layer: Layer) -> float:
-        elements = (layer.out_channels or 1) * (layer.out_height or 1) * (layer.out_width or 1)
-        return float(self.batch_size * layer.repeats * elements * self._number_bytes)
-
-    def _in_bytes(self, layer: Layer) -> float:
-        elements = (layer.in_channels or 1) * (layer.in_height or 1) * (layer.in_width or 1)
-        return float(self.batch_size * layer.repeats * elements * self._number_bytes)
+    def _bytes(self, layer: Layer, map_: str) -> float:
+        """Bytes of a layer's maps, ``in`` or ``out``, of the whole mini-batch."""
+        sides = (getattr(layer, f"{map_}_{side}") or 1 for side in ("channels", "height", "width"))
+        return float(self.batch_size * layer.repeats * prod(sides) * self._number_bytes)
 
     def _edge_bytes(self, layer: Layer) -> float:
         """Rows that a window reads beyond its part of the map."""
         rows = (layer.kernel_height or 1) - 1
-        return self._in_bytes(layer) / max(1, layer.in_height or 1) * rows
+        return self._bytes(layer, "in") / max(1, layer.in_height or 1) * rows
 
     def _cuts(self) -> Iterator[float]:
         """Bytes of the activations where the layers are cut into parts of as many layers each."""
@@ -272,4 +269,4 @@ class _Shared:
         for cut in range(1, self.team.n_gpus):
             position = cut * len(layers) // self.team.n_gpus
             if 0 < position < len(layers):
-                yield self._out_bytes(layers[position - 1])
+                yield self._bytes(layers[position - 1], "out")
