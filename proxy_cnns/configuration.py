@@ -42,6 +42,11 @@ class Subject:
     builder: Builder | None = None
     message_bytes: int | None = None
 
+    @property
+    def is_whole_cnn(self) -> bool:
+        """Whether it is a CNN, of which an iteration trains all layers."""
+        return self.operator is None and self.message_bytes is None
+
 
 @dataclass(frozen=True, slots=True)
 class Replicas:

@@ -80,11 +80,13 @@ class Monitor:
     def read(self) -> DeviceState:
         """Read the device and the processors now."""
         reading = self.read_device()
-        foreign = tuple(line for pid, line in reading.pop("processes", ()) if self._foreign(pid))
+        processes = reading.pop("processes", ())
+        foreign = tuple(
+            line
+            for pid, line in processes
+            if (pid in self._before if self._own is None else pid not in self._own)
+        )
         return replace(self._cpu(), **reading, other_processes=foreign)
-
-    def _foreign(self, pid: int) -> bool:
-        return pid in self._before if self._own is None else pid not in self._own
 
     def _cpu(self) -> DeviceState:
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
@@ -138,8 +140,9 @@ def refuse_busy(state: DeviceState, device: str, label: str = "") -> None:
     elif (state.cpu_busy or 0.0) > _BUSY_CPU:
         reasons.append(f"other processes use {100 * (state.cpu_busy or 0):.0f} % of the processors")
     if reasons:
+        name = "the CPU" if (label or device) == "cpu" else label or device
         raise NoisyMeasurementError(
-            f"{_device_words(label or device)} is not free: {_first(reasons)}. Stop these processes, or pass "
+            f"{name} is not free: {_first(reasons)}. Stop these processes, or pass "
             "--allow-noise to measure beside them and note it in the rows."
         )
 
@@ -155,10 +158,6 @@ def disturbances(before: DeviceState, after: DeviceState) -> list[str]:
     if after.power_limit_w != before.power_limit_w:
         reasons.append(f"the power limit changed from {before.power_limit_w} W to {after.power_limit_w} W")
     return reasons
-
-
-def _device_words(label: str) -> str:
-    return "the CPU" if label == "cpu" else label
 
 
 def _first(reasons: list[str]) -> str:
@@ -281,7 +280,7 @@ def _read(nvml: Any, handle: Any) -> dict[str, Any]:
         "temperature_c": ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
         "power_limit_w": None if limit is None else limit / 1000,
         "power_draw_w": None if power is None else power / 1000,
-        "throttle_reasons": tuple(_names(reasons)),
+        "throttle_reasons": tuple(name for name, bit in (HARMFUL | _HARMLESS).items() if reasons & bit),
         "ecc": None if ecc is None else bool(ecc[0]),
         "ecc_errors": ask("nvmlDeviceGetTotalEccErrors", 1, 0),  # uncorrected, since the driver was loaded
         "compute_mode": mode,
@@ -290,10 +289,6 @@ def _read(nvml: Any, handle: Any) -> dict[str, Any]:
         "memory_used_mib": None if memory is None else memory.used // 2**20,
         "processes": tuple(_processes(nvml, ask("nvmlDeviceGetComputeRunningProcesses") or ())),
     }
-
-
-def _names(reasons: int) -> Iterable[str]:
-    return [name for name, bit in (HARMFUL | _HARMLESS).items() if reasons & bit]
 
 
 def _processes(nvml: Any, processes: Iterable[Any]) -> Iterable[tuple[int, str]]:

@@ -6,6 +6,7 @@ else a pool of processes, which only count.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import sys
@@ -27,8 +28,7 @@ import numpy as np
 from predictor.errors import SchemaError
 from predictor.measurements.inputs import InputMeasurement, WorkerRate
 from proxy_cnns.device import host_name
-from proxy_cnns.pictures import images_of, pillow, write_images
-from proxy_cnns.pipelines import Pipeline, dali_batches, decode, pipeline_of, usual_pipeline
+from proxy_cnns.pipelines import Pipeline, dali_batches, decode, images_of, pillow, pipeline_of, write_images
 
 Clock = Callable[[], float]
 
@@ -88,14 +88,18 @@ def measure_input(
                 if n > 0
             ]
         else:
-            pipeline = (
-                usual_pipeline(image_size, stored)
-                if loader is None
-                else pipeline_of(loader, image_size, stored)
-            )
+            pipeline = pipeline_of(loader, image_size, stored)
             stages = _stages_us(pipeline, images, cpu_clock)
-            rates = [_rate(pipeline, images, n, seconds, clock) for n in numbers]
-        sizes = [_megapixels(path) for path in paths[:_TIMED]]
+            rates = []
+            for n in numbers:
+                with ExitStack() as pool:
+                    batches = _batches(pipeline, images, n, pool)
+                    warm = _WARM_BATCHES * max(1, n)
+                    rates.append(WorkerRate(n, rate_of(batches, seconds, clock, warm)))
+        sizes = []
+        for path in paths[:_TIMED]:
+            with pillow().open(path) as image:
+                sizes.append(math.prod(image.size) / 1e6)
         bytes_of = [image.stat().st_size if isinstance(image, Path) else image.nbytes for image in images]
         return InputMeasurement(
             host=host_name(),
@@ -203,14 +207,6 @@ def _timed(step: Callable[[Any], Any], inputs: Iterable[Any], cpu_clock: Clock) 
     return outputs, float(f"{statistics.median(times):.5g}")
 
 
-def _rate(
-    pipeline: Pipeline, stored: Sequence[Any], workers: int, seconds: float, clock: Clock
-) -> WorkerRate:
-    with ExitStack() as stack:
-        batches = _batches(pipeline, stored, workers, stack)
-        return WorkerRate(workers, rate_of(batches, seconds, clock, _WARM_BATCHES * max(1, workers)))
-
-
 def _batches(pipeline: Pipeline, stored: Sequence[Any], workers: int, stack: ExitStack) -> Iterator[int]:
     """Images of each batch: by this process, by PyTorch's workers where it is installed, else by a pool's."""
     if workers == 0:
@@ -261,9 +257,3 @@ def _loaded(pipeline: Pipeline, stored: Sequence[Any]) -> int:
     for image in stored:
         pipeline.load(image)
     return len(stored)
-
-
-def _megapixels(path: Path) -> float:
-    with pillow().open(path) as image:
-        width, height = image.size
-    return float(width * height) / 1e6

@@ -1,4 +1,4 @@
-"""How an image becomes a CNN's input: read, decoded, and augmented as in PyTorch's ImageNet example.
+"""Images of a folder, or made here, and how one becomes a CNN's input, as in PyTorch's ImageNet example.
 
 A random crop of 8 to 100 % of the image is resized, flipped half of the time and normalised. A small image that is
 stored as an array is cropped from itself with 4 pixels around it, as CIFAR-10's usually are.
@@ -7,6 +7,7 @@ stored as an array is cropped from itself with 4 pixels around it, as CIFAR-10's
 from __future__ import annotations
 
 import io
+import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,12 +17,74 @@ from typing import Any
 import numpy as np
 
 from predictor.errors import BackendUnavailableError, DataError, SchemaError, nearest
-from proxy_cnns.pictures import pillow
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _AREA, _RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 _TRIES = 10
 _MARGIN = 4  # pixels around an array, in which its crop lies
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
+"""Of the files of a folder that are images."""
+
+_WIDTH, _HEIGHT, _QUALITY = 500, 375, 90
+_OCTAVES = (64, 32, 16, 8, 4, 2, 1)  # pixels of a patch of noise
+_ROUGHNESS = (
+    0.22  # of the noise: at this, an image is about as large as ImageNet's (105 KB; ImageNet's mean is 115)
+)
+
+
+def images_of(folder: Path, most: int) -> list[Path]:
+    """At most `most` images of a folder and the folders in it, spread over all of them.
+
+    SchemaError if it is not a folder, or holds no image.
+    """
+    if not folder.is_dir():
+        raise SchemaError(
+            f"{folder} is not a folder. Pass a folder of images, or none: images are then made."
+        )
+    files = sorted(_image_files(folder))
+    if not files:
+        raise SchemaError(
+            f"{folder} holds no image ({', '.join(SUFFIXES)}). Pass a folder of images, or none: images are then made."
+        )
+    return [files[i * len(files) // min(most, len(files))] for i in range(min(most, len(files)))]
+
+
+def write_images(folder: Path, n: int, seed: int = 0) -> list[Path]:
+    """Write `n` JPEGs of 500 x 375 pixels and quality 90 of noise that is as rough as photographs."""
+    image = pillow()
+    noise = np.random.default_rng(seed)
+    paths = [folder / f"{i:05}.jpg" for i in range(n)]
+    for path in paths:
+        image.fromarray(_noise(noise)).save(path, "JPEG", quality=_QUALITY)
+    return paths
+
+
+def pillow() -> Any:
+    """The module ``PIL.Image``; BackendUnavailableError if Pillow is not installed."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "Pillow is not installed: pip install 'epochcast[input]', then repeat."
+        ) from error
+    return Image
+
+
+def _image_files(folder: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(folder, followlinks=True):
+        yield from (Path(parent, name) for name in names if name.casefold().endswith(SUFFIXES))
+
+
+def _noise(generator: np.random.Generator) -> Any:
+    """Sum of patches of noise of several sizes; shape (375, 500, 3), 8 bits."""
+    pixels = np.zeros((_HEIGHT, _WIDTH, 3))
+    for patch in _OCTAVES:
+        rows, columns = -(-_HEIGHT // patch), -(-_WIDTH // patch)
+        of_octave = generator.normal(size=(rows, columns, 3)) * patch**_ROUGHNESS
+        pixels += of_octave.repeat(patch, axis=0).repeat(patch, axis=1)[:_HEIGHT, :_WIDTH]
+    scaled = 120 + 50 * (pixels - pixels.mean()) / pixels.std()
+    return scaled.clip(0, 255).astype(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +110,17 @@ def decode(content: bytes) -> Any:
         ) from error
 
 
-def pipeline_of(name: str, image_size: int, stored: str = "jpeg") -> Pipeline:
+def pipeline_of(name: str | None, image_size: int, stored: str = "jpeg") -> Pipeline:
     """The pipeline of this name, of images that are stored as ``jpeg`` or as ``array``.
 
-    SchemaError if none is called so; BackendUnavailableError if what it needs is not installed.
+    None: torchvision's transforms where they can be imported, else the same steps with Pillow and numpy. SchemaError if
+    none is called so; BackendUnavailableError if what it needs is not installed.
     """
+    if name is None:
+        try:
+            return pipeline_of("torchvision", image_size, stored)
+        except BackendUnavailableError:
+            return pipeline_of("pillow", image_size, stored)
     if name not in PIPELINES:
         names = ", ".join(("dali", *PIPELINES))
         raise SchemaError(
@@ -59,14 +128,6 @@ def pipeline_of(name: str, image_size: int, stored: str = "jpeg") -> Pipeline:
         )
     pillow()
     return Pipeline(name, image_size, PIPELINES[name](image_size, stored))
-
-
-def usual_pipeline(image_size: int, stored: str = "jpeg") -> Pipeline:
-    """Torchvision's transforms where they can be imported, else the same steps with Pillow and numpy."""
-    try:
-        return pipeline_of("torchvision", image_size, stored)
-    except BackendUnavailableError:
-        return pipeline_of("pillow", image_size, stored)
 
 
 def dali_batches(paths: list[Path], image_size: int, threads: int, batch_size: int) -> Iterator[int]:

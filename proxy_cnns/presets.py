@@ -5,7 +5,7 @@ and modes. Only a user's own CNN needs a framework here.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,7 +57,7 @@ class Preset:
 PRESETS: dict[str, dict[str, Any]] = json.loads(
     data_file("profiles/presets.json").read_text(encoding="utf-8")
 )
-"""Presets without arguments: fields of `Preset`, and what `_SUBJECTS` reads of each."""
+"""Presets without arguments: fields of `Preset`, and what `_subjects` reads of each."""
 
 
 CNN_PREFIXES = ("cnn", "targets")
@@ -129,7 +129,8 @@ def _of_blocks(blocks: Sequence[Block]) -> Iterator[Configuration]:
             if subject.operator and is_view(subject.operator, block.mode.framework):
                 continue
             first_size = first_sizes.setdefault((block.mode, subject), block.batch_size)
-            if first_size == block.batch_size or not _same_at_any_batch_size(subject):
+            is_optimizer = subject.operator is not None and subject.operator.type == "optimizer"
+            if first_size == block.batch_size or not is_optimizer:
                 yield Configuration(subject, block.mode, block.batch_size)
 
 
@@ -158,10 +159,6 @@ def operator_subjects(operators: Sequence[Operator]) -> tuple[Subject, ...]:
         Subject("operator", operator.name, operator.in_height or 1, operator=operator)
         for operator in spread_order(operators)
     )
-
-
-def _same_at_any_batch_size(subject: Subject) -> bool:
-    return subject.operator is not None and subject.operator.type == "optimizer"
 
 
 def _affordable(chosen: Preset, configuration: Configuration) -> bool:
@@ -232,38 +229,17 @@ def _is_grouped(subject: Subject) -> bool:
     )
 
 
-def _proxies(_: Mapping[str, Any]) -> tuple[Subject, ...]:
-    tables = {name: proxy_table(name) for name in FOUNDING_PROXIES}
-    return tuple(Subject("proxy", name, table.image_size, table) for name, table in tables.items())
-
-
-def _designed(entry: Mapping[str, Any]) -> tuple[Subject, ...]:
-    return operator_subjects(designed_operators(entry["scale"]) + common_operators(entry["cnns"]))
-
-
-def _zoo(_: Mapping[str, Any]) -> tuple[Subject, ...]:
-    return operator_subjects(distinct_operators([zoo_cnn(name) for name in zoo_names()]))
-
-
-def _targets(entry: Mapping[str, Any]) -> tuple[Subject, ...]:
+def _subjects(entry: Mapping[str, Any]) -> tuple[Subject, ...]:
+    """Subjects of an entry of `PRESETS`, by the name of what makes them."""
+    match entry["subjects"]:
+        case "designed":
+            return operator_subjects(designed_operators(entry["scale"]) + common_operators(entry["cnns"]))
+        case "zoo":
+            return operator_subjects(distinct_operators([zoo_cnn(name) for name in zoo_names()]))
+        case "proxies":
+            tables = {name: proxy_table(name) for name in FOUNDING_PROXIES}
+            return tuple(Subject("proxy", name, table.image_size, table) for name, table in tables.items())
     return tuple(map(target_subject, entry["cnns"]))
-
-
-def _training_blocks() -> tuple[Block, ...]:
-    return tuple(
-        Block(mode, size, operator_subjects(operators))
-        for modes, sizes, operators in training_operators()
-        for mode in modes
-        for size in sizes
-    )
-
-
-_SUBJECTS: dict[str, Callable[[Mapping[str, Any]], tuple[Subject, ...]]] = {
-    "designed": _designed,
-    "proxies": _proxies,
-    "zoo": _zoo,
-    "targets": _targets,
-}
 
 
 def _shipped(name: str) -> Preset:
@@ -271,10 +247,15 @@ def _shipped(name: str) -> Preset:
     entry = PRESETS[name]
     blocks: tuple[Block, ...] = ()
     if entry["subjects"] == "trainings":
-        blocks = _training_blocks()
+        blocks = tuple(
+            Block(mode, size, operator_subjects(operators))
+            for modes, sizes, operators in training_operators()
+            for mode in modes
+            for size in sizes
+        )
         subjects = tuple(dict.fromkeys(subject for block in blocks for subject in block.subjects))
     else:
-        subjects = _SUBJECTS[entry["subjects"]](entry)
+        subjects = _subjects(entry)
     if "sample" in entry:
         shares = [Share(**share) for share in entry["sample"]]
         blocks = sampled_blocks(subjects, shares, entry["sampled_batch_sizes"])

@@ -158,7 +158,8 @@ def _measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) 
     host: list[float] = []
     gpu, uncaptured = None, None
     if on_gpu:
-        host = _host_times(prepared, clock, limits)
+        enough = replace(limits, repeats_least=limits.host_repeats_least)
+        host = _repeat(lambda: [prepared.host_time_ms(1)], clock, enough, limits.host_s)
         gpu, uncaptured = _gpu_times(prepared, clock, limits)
     algorithms = None if limits.quick else prepared.conv_algorithms()
     return Measured(
@@ -200,12 +201,6 @@ def _gpu_times(prepared: Prepared, clock: Clock, limits: Limits) -> tuple[list[f
     if first is None:
         return None, reason or "the device has none"
     return _repeat(lambda: prepared.gpu_times_ms(FEWEST) or [], clock, limits, limits.gpu_s, first), reason
-
-
-def _host_times(prepared: Prepared, clock: Clock, limits: Limits) -> list[float]:
-    """Enqueue times of single iterations, each on an empty queue."""
-    enough = replace(limits, repeats_least=limits.host_repeats_least)
-    return _repeat(lambda: [prepared.host_time_ms(1)], clock, enough, limits.host_s)
 
 
 def _warm_up(prepared: Prepared, clock: Clock, limits: Limits) -> tuple[int, int, bool]:

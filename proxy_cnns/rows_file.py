@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +268,7 @@ def rows_path(out: Path, number: int | None = None) -> Path:
 
 def rows_paths(out: Path) -> list[Path]:
     """Rows files of a run, one for each process that measured."""
-    return sorted(out.parent.glob(f"{_escaped(out.name)}.rows*.jsonl"))
+    return sorted(out.parent.glob(f"{escape(out.name)}.rows*.jsonl"))
 
 
 def remove_rows(out: Path) -> None:
@@ -356,10 +357,6 @@ def _drop_torn_line(file: int) -> int:
     if end < size:
         os.ftruncate(file, end)
     return end
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def sidecar_path(out: Path) -> Path:

@@ -82,6 +82,7 @@ class FrameworkBackend:
     """
 
     framework: str
+    prepared: type[PreparedProgram]
     _gpu: Any
 
     def environment(self) -> dict[str, object]:
@@ -101,13 +102,12 @@ class FrameworkBackend:
         fit; SchemaError if the framework cannot build or run it, or the device lacks the mode; ProfilingError if
         PyTorch fails to run it, or an earlier configuration still holds memory.
         """
-        gpu, subject, peak_mib = self._gpu, configuration.subject, None
+        gpu, peak_mib = self._gpu, None
         self.check_mode(configuration.mode, None if gpu is None else gpu.capability)
         self.switch(configuration.mode)
-        is_whole_cnn = subject.operator is None and subject.message_bytes is None
         if gpu is None:
             program = self._started(configuration)
-        elif is_whole_cnn:
+        elif configuration.subject.is_whole_cnn:
             gpu.tidy()
             before_mib = self._empty_mib(configuration)
             program = self._started(configuration)
@@ -116,8 +116,7 @@ class FrameworkBackend:
         else:
             gpu.tidy_if_needed()
             program = self._started_again(configuration)
-        running = partial(self.running, configuration)
-        return self._prepared(program, gpu, configuration.words, running, is_whole_cnn, peak_mib)
+        return self.prepared(self, configuration, program, peak_mib)
 
     def launches(self) -> Launches:
         """Cost of kernels without work; unknown on a CPU, which has no queue."""
@@ -140,10 +139,6 @@ class FrameworkBackend:
         raise NotImplementedError
 
     def _program(self, configuration: Configuration) -> Program:
-        raise NotImplementedError
-
-    def _prepared(self, *arguments: Any) -> PreparedProgram:
-        """Make the framework's `PreparedProgram` from these arguments of it."""
         raise NotImplementedError
 
     def _empty_mib(self, configuration: Configuration) -> float:
@@ -182,24 +177,18 @@ class FrameworkBackend:
 class PreparedProgram:
     """A program on a device; see `proxy_cnns.backends.protocol.Prepared`.
 
-    `program`: has run once. `gpu`: none: the CPU. `what`: name for messages. `running`: makes the context in which the
-    program runs. `whole`: whether it is a whole CNN, whose memory is given back when it is closed. `peak_mib`: as
-    measured before anything was captured.
+    `program`: has run once on the GPU of `backend`, or its CPU. `peak_mib`: as measured before anything was captured.
     """
 
     def __init__(
-        self,
-        program: Program,
-        gpu: Any,
-        what: str,
-        running: Callable[[], AbstractContextManager[Any]],
-        is_whole_cnn: bool,
-        peak_mib: float | None = None,
+        self, backend: Any, configuration: Configuration, program: Program, peak_mib: float | None = None
     ) -> None:
         self.copies = program.copies
         self._program: Program | None = program
-        self._gpu, self._what, self._whole = gpu, what, is_whole_cnn
-        self._running, self._peak_mib = running, peak_mib
+        self._gpu, self._what = backend._gpu, configuration.words
+        self._whole = configuration.subject.is_whole_cnn  # its memory is given back when it is closed
+        self._running: Callable[[], AbstractContextManager[Any]] = partial(backend.running, configuration)
+        self._peak_mib = peak_mib
 
     def run(self, n: int) -> None:
         """Enqueue `n` iterations as they are trained."""

@@ -11,8 +11,7 @@ import pytest
 from predictor.errors import BackendUnavailableError, SchemaError
 from proxy_cnns import input_pipeline, pipelines
 from proxy_cnns.input_pipeline import measure_input, rate_of, usual_workers
-from proxy_cnns.pictures import images_of, write_images
-from proxy_cnns.pipelines import pipeline_of, usual_pipeline
+from proxy_cnns.pipelines import images_of, pipeline_of, write_images
 
 pytest.importorskip("PIL", reason="Pillow is not installed: no image is loaded")
 
@@ -80,7 +79,7 @@ def test_torchvision_of_another_build_gives_way_to_pillow(monkeypatch):
         raise BackendUnavailableError("operator torchvision::nms does not exist")
 
     monkeypatch.setitem(pipelines.PIPELINES, "torchvision", broken)
-    assert usual_pipeline(224).name == "pillow"
+    assert pipeline_of(None, 224).name == "pillow"
 
 
 def test_dali_that_is_not_installed_names_the_next_step(folder, monkeypatch):

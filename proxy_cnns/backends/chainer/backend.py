@@ -9,7 +9,6 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.chainer_compat import install
@@ -35,6 +34,7 @@ class ChainerBackend(FrameworkBackend):
     """
 
     framework = "chainer"
+    prepared = ChainerPrepared
     check_mode = staticmethod(check_mode)
 
     def __init__(self, device: str) -> None:
@@ -92,9 +92,6 @@ class ChainerBackend(FrameworkBackend):
             raise SchemaError("a single operator has no static graph: measure operators with capture eager.")
         cache = CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
         return operator_program(operator, mode, configuration.batch_size, self._device, cache)
-
-    def _prepared(self, *arguments: Any) -> ChainerPrepared:
-        return ChainerPrepared(*arguments, plans=self._plans)
 
 
 def _cudnn_plans(workspace_bytes: int) -> tuple[CudnnPlans | None, str]:

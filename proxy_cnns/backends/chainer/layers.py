@@ -127,7 +127,7 @@ def _avg_pool(n: Numbers) -> Callable[[Any], Any]:
     up = n.pool_rounds_up
     if up is None:
         if n.in_size == (1, 1):
-            return partial(_repeated, size=n.out_size)
+            return lambda x: F.broadcast_to(x, (*x.shape[:2], *n.out_size))  # repeats a single pixel
         return partial(F.average_pooling_2d, **_even_window(n))
     if up:
         raise SchemaError(f"layer {n.layer.name!r} averages with its size rounded up, which Chainer cannot.")
@@ -172,10 +172,3 @@ def _drop_images(x: Any, kept: float) -> Any:
     draws = xp.random.rand(x.shape[0], *[1] * (x.ndim - 1))
     factors = ((draws < kept) / kept).astype(x.dtype)
     return x * xp.broadcast_to(factors, x.shape)
-
-
-def _repeated(x: Any, size: tuple[int, int]) -> Any:
-    """Repeat one pixel: what adaptive pooling makes of a single one."""
-    import chainer.functions as F  # noqa: N812
-
-    return F.broadcast_to(x, (*x.shape[:2], *size))

@@ -41,7 +41,8 @@ def configured(mode: Mode) -> Iterator[None]:
     """Set Chainer's configuration of this thread while something is built or run."""
     import chainer
 
-    values = {"dtype": _configured_dtype(mode), "autotune": mode.autotune, "train": True}
+    dtype = chainer.mixed16 if mode.precision == "amp_fp16" else numpy_dtype(mode)
+    values = {"dtype": dtype, "autotune": mode.autotune, "train": True}
     with ExitStack() as stack:
         for name, value in values.items():
             stack.enter_context(chainer.using_config(name, value))
@@ -61,9 +62,3 @@ def multiply_as_tf32(allowed: bool) -> None:
 
     wanted = "COMPUTE_TYPE_TF32" if allowed else "COMPUTE_TYPE_DEFAULT"
     set_compute_type("f", getattr(_routines_linalg, wanted))
-
-
-def _configured_dtype(mode: Mode) -> Any:
-    import chainer
-
-    return chainer.mixed16 if mode.precision == "amp_fp16" else numpy_dtype(mode)

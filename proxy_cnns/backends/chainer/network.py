@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.layer_table import LayerTable
 from proxy_cnns.backends.chainer.layers import layer_function, shuffle_channels
 from proxy_cnns.backends.graph import MAP_LAST, Functions, Graph
 
@@ -17,45 +17,28 @@ def network(table: LayerTable, *, static: bool = False) -> Any:
     holds a layer that Chainer cannot run, or its layers do not fit together.
     """
     import chainer
-
-    graph = Graph(table, _functions())
-
-    class Network(chainer.Chain):  # type: ignore[misc]
-        def forward(self, image: Any) -> Any:
-            return graph.run(image)
-
-    class StaticNetwork(chainer.Chain):  # type: ignore[misc]
-        @chainer.static_graph  # type: ignore[untyped-decorator]
-        def forward(self, image: Any) -> Any:
-            return graph.run(image)
-
-    chain = StaticNetwork() if static else Network()
-    for step in graph.steps:
-        if isinstance(step.function, chainer.Link):
-            chain.add_link(f"layer{step.layer}", step.function)
-    return chain
-
-
-def _functions() -> Functions:
     import chainer.functions as F  # noqa: N812
+    import numpy as np
 
-    return Functions(
-        _layer,
-        concat=lambda *parts: F.concat(parts, axis=1),
-        split=_split,
+    functions = Functions(
+        lambda layer, form, _in_place: layer_function(layer, positionwise=form == MAP_LAST),
+        concat=lambda *maps: F.concat(maps, axis=1),
+        split=lambda x, sizes: F.split_axis(x, np.cumsum(sizes)[:-1], axis=1),
         flatten=lambda x: F.reshape(x, (x.shape[0], -1)),
         to_map=partial(F.transpose, axes=(0, 3, 1, 2)),
         to_map_last=partial(F.transpose, axes=(0, 2, 3, 1)),
         shuffle=shuffle_channels,
     )
+    graph = Graph(table, functions)
 
+    def run(_chain: Any, image: Any) -> Any:
+        return graph.run(image)
 
-def _layer(layer: Layer, form: str, _in_place: bool) -> Any:
-    return layer_function(layer, positionwise=form == MAP_LAST)
+    class Network(chainer.Chain):  # type: ignore[misc]
+        forward = chainer.static_graph(run) if static else run
 
-
-def _split(x: Any, sizes: list[int]) -> Any:
-    import chainer.functions as F  # noqa: N812
-    import numpy as np
-
-    return F.split_axis(x, np.cumsum(sizes)[:-1], axis=1)
+    chain = Network()
+    for step in graph.steps:
+        if isinstance(step.function, chainer.Link):
+            chain.add_link(f"layer{step.layer}", step.function)
+    return chain

@@ -20,12 +20,12 @@ _NO_GRAPH = "Chainer cannot be captured as a CUDA graph"
 class ChainerPrepared(PreparedProgram):
     """A program that is queued behind a waiting kernel to be timed.
 
-    `plans` hold only the choices of this configuration; None: convolutions without cuDNN.
+    The backend's plans hold only the choices of this configuration; None: convolutions without cuDNN.
     """
 
-    def __init__(self, *arguments: Any, plans: CudnnPlans | None = None) -> None:
-        super().__init__(*arguments)
-        self._plans = plans
+    def __init__(self, backend: Any, *arguments: Any) -> None:
+        super().__init__(backend, *arguments)
+        self._plans: CudnnPlans | None = backend._plans
         self._rounds = 1
         self._wait_ms: float | None = None
 

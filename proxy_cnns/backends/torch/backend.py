@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from predictor.cnns.torch_trace import import_torch
 from predictor.errors import BackendUnavailableError
@@ -24,6 +23,7 @@ class TorchBackend(FrameworkBackend):
     """
 
     framework = "pytorch"
+    prepared = TorchPrepared
     check_mode = staticmethod(check_mode)
     switch = staticmethod(switch_precision)
 
@@ -61,6 +61,3 @@ class TorchBackend(FrameworkBackend):
             return training_program(configuration, self._device)
         cache = CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
         return operator_program(operator, mode, configuration.batch_size, self._device, cache)
-
-    def _prepared(self, *arguments: Any) -> TorchPrepared:
-        return TorchPrepared(*arguments)

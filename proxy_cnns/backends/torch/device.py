@@ -7,7 +7,7 @@ are reused.
 import gc
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -102,7 +102,8 @@ class CudaDevice:
             try:
                 enqueue()
             except BaseException:
-                _end_broken(graph)
+                with suppress(RuntimeError):  # which PyTorch raises when such a capture ends
+                    graph.capture_end()
                 raise
             graph.capture_end()
 
@@ -197,11 +198,3 @@ class CudaDevice:
 def refusing(what: str) -> AbstractContextManager[None]:
     """Turn PyTorch's errors into ours: DeviceOutOfMemoryError for a lack of memory, ProfilingError for the rest."""
     return refusing_failures("PyTorch", what, ProfilingError, _FAILURES)
-
-
-def _end_broken(graph: Any) -> None:
-    """End a capture whose enqueuing failed; PyTorch raises for such a capture, too."""
-    try:
-        graph.capture_end()
-    except RuntimeError:
-        return

@@ -22,10 +22,16 @@ def network(table: LayerTable, device: str) -> Any:
     def layer_function(layer: Layer, form: str, in_place: bool) -> Any:
         return layer_module(layer, device, in_place, vector=form == VECTOR)
 
-    graph = Graph(
-        table,
-        Functions(layer_function, _concat, _split, _flatten, _to_map, _to_map_last, shuffle_channels),
+    functions = Functions(
+        layer_function,
+        concat=lambda *maps: torch.cat(maps, 1),
+        split=lambda x, sizes: x.split(sizes, 1),
+        flatten=lambda x: x.flatten(1),
+        to_map=lambda x: x.permute(0, 3, 1, 2),
+        to_map_last=lambda x: x.permute(0, 2, 3, 1),
+        shuffle=shuffle_channels,
     )
+    graph = Graph(table, functions)
     module = torch.nn.Module()
     for step in graph.steps:
         if isinstance(step.function, torch.nn.Module):
@@ -51,25 +57,3 @@ def shuffle_channels(x: Any, groups: int = 2) -> Any:
     n, channels, height, width = x.shape
     x = x.view(n, groups, channels // groups, height, width)
     return x.transpose(1, 2).contiguous().view(n, channels, height, width)
-
-
-def _concat(*parts: Any) -> Any:
-    import torch
-
-    return torch.cat(parts, 1)
-
-
-def _split(x: Any, sizes: list[int]) -> Any:
-    return x.split(sizes, 1)
-
-
-def _flatten(x: Any) -> Any:
-    return x.flatten(1)
-
-
-def _to_map(x: Any) -> Any:
-    return x.permute(0, 3, 1, 2)
-
-
-def _to_map_last(x: Any) -> Any:
-    return x.permute(0, 2, 3, 1)

@@ -138,7 +138,7 @@ def _functions(
     plain: dict[str, Callable[..., Any]] = {
         "add": torch.add,
         "multiply": torch.mul,
-        "concat": _concat,
+        "concat": lambda *maps: torch.cat(maps, 1),
         "matmul": torch.matmul,
         "attention": torch.nn.functional.scaled_dot_product_attention,
         "permute": shuffle,
@@ -152,12 +152,6 @@ def _functions(
         return module.to(memory_format=torch.channels_last_3d if volume else torch.channels_last)
 
     return functions_of(operator, copies, plain, layer)
-
-
-def _concat(*parts: Any) -> Any:
-    import torch
-
-    return torch.cat(parts, 1)
 
 
 def _to_channels_last(x: Any) -> Any:

@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from small_subjects import TARGETS
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import (
@@ -19,6 +19,7 @@ from proxy_cnns.backends.chainer.device import CupyDevice
 from proxy_cnns.backends.chainer.modes import configured
 from proxy_cnns.backends.chainer.operators import operator_program
 from proxy_cnns.backends.chainer.prepared import ChainerPrepared
+from proxy_cnns.configuration import Configuration
 from proxy_cnns.designs import same_shape
 
 FP32 = Mode(framework="chainer")
@@ -53,8 +54,8 @@ class PretendedGpu:
 
 
 def _prepared(gpu: PretendedGpu, copies: int = 1) -> ChainerPrepared:
-    program = Program((lambda: None,), copies)
-    return ChainerPrepared(program, gpu, "it", partial(configured, FP32), True)  # type: ignore[arg-type]
+    backend = SimpleNamespace(_gpu=gpu, _plans=None, running=lambda _: configured(FP32))
+    return ChainerPrepared(backend, Configuration(TARGETS[0], FP32, 2), Program((lambda: None,), copies))
 
 
 def test_gpu_time_is_that_of_an_iteration_queued_behind_a_wait(chainer):

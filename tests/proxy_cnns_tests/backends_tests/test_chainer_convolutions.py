@@ -8,22 +8,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 CASES = {
-    "plain": {"c_in": 8, "c_out": 6, "k": 3, "stride": 1, "pad": 1, "dilation": 1, "groups": 1},
-    "strided": {"c_in": 3, "c_out": 8, "k": 7, "stride": 2, "pad": 3, "dilation": 1, "groups": 1},
-    "grouped": {"c_in": 8, "c_out": 12, "k": 3, "stride": 1, "pad": 1, "dilation": 1, "groups": 4},
-    "depthwise": {"c_in": 8, "c_out": 8, "k": 3, "stride": 2, "pad": 1, "dilation": 1, "groups": 8},
-    "dilated": {"c_in": 4, "c_out": 6, "k": 3, "stride": 1, "pad": 2, "dilation": 2, "groups": 1},
-    "grouped, dilated and strided": {
-        "c_in": 8,
-        "c_out": 4,
-        "k": 3,
-        "stride": 2,
-        "pad": 2,
-        "dilation": 2,
-        "groups": 2,
-    },
-    "pointwise": {"c_in": 16, "c_out": 4, "k": 1, "stride": 1, "pad": 0, "dilation": 1, "groups": 1},
+    "plain": (8, 6, 3, 1, 1, 1, 1),
+    "strided": (3, 8, 7, 2, 3, 1, 1),
+    "grouped": (8, 12, 3, 1, 1, 1, 4),
+    "depthwise": (8, 8, 3, 2, 1, 1, 8),
+    "dilated": (4, 6, 3, 1, 2, 2, 1),
+    "grouped, dilated and strided": (8, 4, 3, 2, 2, 2, 2),
+    "pointwise": (16, 4, 1, 1, 0, 1, 1),
 }
+"""Input and output channels, kernel, stride, padding, dilation, groups."""
 
 
 def _relative(ours: Any, theirs: Any) -> float:
@@ -33,21 +26,17 @@ def _relative(ours: Any, theirs: Any) -> float:
 
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_and_gradients_equal_pytorchs(chainer, name):
-    case, draw = CASES[name], np.random.default_rng(0)
-    x = draw.standard_normal((4, case["c_in"], 17, 15), np.float32)
-    w = draw.standard_normal(
-        (case["c_out"], case["c_in"] // case["groups"], case["k"], case["k"]), np.float32
-    )
-    b = draw.standard_normal(case["c_out"], np.float32)
+    c_in, c_out, kernel, stride, pad, dilation, groups = CASES[name]
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((4, c_in, 17, 15), np.float32)
+    w = draw.standard_normal((c_out, c_in // groups, kernel, kernel), np.float32)
+    b = draw.standard_normal(c_out, np.float32)
     theirs = [torch.tensor(array, requires_grad=True) for array in (x, w, b)]
-    numbers = (case["stride"], case["pad"], case["dilation"], case["groups"])
-    expected = torch.nn.functional.conv2d(*theirs, *numbers)
+    expected = torch.nn.functional.conv2d(*theirs, stride, pad, dilation, groups)
     gradient = draw.standard_normal(tuple(expected.shape), np.float32)
     expected.backward(torch.tensor(gradient))
     ours = [chainer.Variable(array) for array in (x, w, b)]
-    y = chainer.functions.convolution_2d(
-        *ours, stride=case["stride"], pad=case["pad"], dilate=case["dilation"], groups=case["groups"]
-    )
+    y = chainer.functions.convolution_2d(*ours, stride=stride, pad=pad, dilate=dilation, groups=groups)
     y.grad = gradient
     y.backward()
     assert _relative(y.array, expected.detach().numpy()) < 1e-6

@@ -41,6 +41,7 @@ class Framework(FrameworkBackend):
     """Runs programs that note that they ran; the first `fails` of them lack memory."""
 
     framework = "pretended"
+    prepared = PreparedProgram
 
     def __init__(self, fails=0):
         self.calls, self.fails = [], fails
@@ -64,9 +65,6 @@ class Framework(FrameworkBackend):
                 raise RuntimeError("CUDA out of memory")
 
         return Program((run,), copies=2)
-
-    def _prepared(self, *arguments):
-        return PreparedProgram(*arguments)
 
 
 def test_a_mode_is_checked_and_switched_before_anything_is_built():

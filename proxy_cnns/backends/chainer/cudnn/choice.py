@@ -110,10 +110,12 @@ def choose(
         pairs = (first, first_address, second, second_address, described.pointer, result, target)
         cudnn.call(f"cudnnFindConvolution{what}AlgorithmEx", handle, *pairs, *out, workspace, limit)
     offered = results[: count.value]
-    best = next(
-        (offer for offer in offered if _fits(offer, limit, deterministic)),
-        None,
+    fitting = (
+        offer
+        for offer in offered
+        if offer.status == 0 and offer.memory <= limit and (offer.deterministic or not deterministic)
     )
+    best = next(fitting, None)
     if best is None:
         raise SchemaError(
             f"cuDNN has no algorithm for {convolution.name} ({convolution.direction}, {convolution.dtype}) within "
@@ -132,10 +134,6 @@ def algorithms_json(choices: Iterable[Choice]) -> str | None:
     for choice in choices:
         names.setdefault(choice.convolution.name, {})[choice.convolution.direction] = choice.name
     return json.dumps(names, sort_keys=True) if names else None
-
-
-def _fits(result: Any, limit: int, deterministic: bool) -> bool:
-    return result.status == 0 and result.memory <= limit and bool(result.deterministic or not deterministic)
 
 
 def _offers(cudnn: Cudnn, direction: str, results: Sequence[Any]) -> str:
