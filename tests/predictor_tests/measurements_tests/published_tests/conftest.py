@@ -66,6 +66,7 @@ _ROWS: dict[str, list[dict[str, Any]]] = {
         PYTORCH,
         {**PYTORCH, "source": "pytorch_gpu_benchmark", "cnn": "vgg11", "pass": "forward_backward",
          "framework": "pytorch", "notes": "h2d_copy_in_time=1;cudnn.benchmark=1", "n_samples": 50},
+        {**PYTORCH, "source": "sia"},
     ],
 }  # fmt: skip
 

@@ -1,7 +1,6 @@
 """Importers on made-up tables: units, words, names, passes, and what becomes of bad rows."""
 
 import gzip
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +13,7 @@ from predictor.measurements.published import (
     load_published,
 )
 from predictor.measurements.published.sources import DATA_SETS
-from predictor.measurements.schema import COLUMNS, is_set
+from predictor.measurements.schema import COLUMNS
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
@@ -129,97 +128,71 @@ class TestBadRows:
             import_measurements("profet", published / "p.csv")
 
 
-class TestProfet:
-    def test_repeats_become_a_median_in_milliseconds(self, published):
-        row = import_measurements("profet", published)[0].iloc[0]
-        assert row["iteration_time_ms"] == pytest.approx(11.0)
-        assert row["iteration_time_ms_iqr"] == pytest.approx(1.0)
-        assert (row["n_repeats"], row["epoch_time_s"]) == (3, pytest.approx(44.0))
-
-    def test_the_source_stands_in_the_cnns_name_and_the_instance_is_the_host(self, published):
-        row = import_measurements("profet", published)[0].iloc[0]
-        assert (row["cnn"], row["host"], row["kind"]) == ("profet/LeNet5", "p2.xlarge", "target")
-
-    def test_an_iteration_copies_its_images(self, published):
-        assert import_measurements("profet", published)[0]["copies_input"].tolist() == [True]
-
-    def test_the_epochs_validation_pass_is_told(self, published):
-        assert import_measurements("profet", published)[0]["validation_samples"].tolist() == [10_000]
-
-
-class TestBareConvolutions:
-    def test_without_optimizer_only_the_forward_pass_was_timed(self, published):
-        frame, _ = import_measurements("justus", published)
-        assert frame["pass"].tolist() == ["forward", "training", "forward", "forward"]
-        assert frame["optimizer"].tolist() == [None, "adam", None, None]
-
-    def test_are_named_by_their_shape(self, published):
-        names = import_measurements("justus", published)[0]["cnn"].tolist()
-        assert names[:2] == ["justus/32_16_64", "justus/32_16_64_k2_s2"]
-
-    def test_paddings_follow_from_the_sizes_where_they_are_symmetric(self, published):
-        frame, _ = import_measurements("justus", published)
-        assert frame["padding_height"].fillna(-1).tolist() == [1, 0, -1, 0]
-        assert frame["out_height"].tolist() == [32, 16, 32, 30]
-
-    def test_parameters_count_the_bias_where_there_is_one(self, published):
-        parameters = import_measurements("justus", published)[0]["parameters"].tolist()
-        assert (parameters[0], parameters[3]) == (9 * 16 * 64 + 64, 9 * 16 * 64)
-
-    def test_deepbenchs_three_passes_become_three_rows(self, published):
-        frame, report = import_measurements("deepbench", published)
-        assert frame["pass"].tolist() == [
-            "forward", "backward_input", "backward_weight", "forward", "backward_weight",
-        ]  # fmt: skip
-        assert any(note.startswith("1 rows have no backward_input") for note in report.oddities)
-
-    def test_oblong_shapes_keep_both_sides(self, published):
-        row = import_measurements("deepbench", published)[0].iloc[0]
-        assert row["cnn"] == "deepbench/161x700_1_32_k5x20_s2"
-        assert (row["out_height"], row["out_width"], row["precision"]) == (79, 341, "amp_fp16")
-
-    def test_the_kernel_that_ran_is_the_algorithm(self, published):
-        stored = import_measurements("deepbench", published)[0]["conv_algorithms"][0]
-        assert json.loads(stored) == {"conv": {"forward": "WINOGRAD"}}
+UNKNOWN = "unknown"
+WINOGRAD = '{"conv": {"forward": "WINOGRAD"}}'
+TIMES = ("iteration_time", "epoch_time")
+IMPORTED = {
+    # repeats become a median in milliseconds, and the epoch's validation pass is told
+    "profet": {
+        "iteration_time_ms": [11.0], "iteration_time_ms_iqr": [1.0], "n_repeats": [3], "epoch_time_s": [44.0],
+        "cnn": ["profet/LeNet5"], "host": ["p2.xlarge"], "kind": ["target"], "copies_input": [True],
+        "validation_samples": [10_000],
+    },
+    # without optimizer only the forward pass was timed; paddings follow from the sizes where they are symmetric
+    "justus": {
+        "pass": ["forward", "training", "forward", "forward"], "optimizer": [UNKNOWN, "adam", UNKNOWN, UNKNOWN],
+        "cnn": ["justus/32_16_64", "justus/32_16_64_k2_s2", "justus/32_16_64_k4", "justus/32_16_64"],
+        "padding_height": [1, 0, UNKNOWN, 0], "out_height": [32, 16, 32, 30],
+        "parameters": [9 * 1024 + 64, 4 * 1024 + 64, 16 * 1024 + 64, 9 * 1024],  # with a bias where there is one
+    },
+    # three passes become three rows, the kernel that ran forward is the algorithm, oblong shapes keep both sides
+    "deepbench": {
+        "pass": ["forward", "backward_input", "backward_weight", "forward", "backward_weight"],
+        "cnn": ["deepbench/161x700_1_32_k5x20_s2"] * 5, "out_height": [79] * 5, "out_width": [341] * 5,
+        "precision": ["amp_fp16"] * 5,
+        "conv_algorithms": [WINOGRAD, UNKNOWN, UNKNOWN, WINOGRAD, UNKNOWN],
+    },
+    # frameworks are split into name, version and XLA
+    "lambda-tf": {
+        "framework": ["tensorflow"] * 4, "framework_version": ["1.15", "1.15", "1.15", "2.3"],
+        "xla": [True, True, True, False], "host": ["3970X"] * 4,
+    },
+    "timm": {
+        "precision": ["amp_fp16"] * 2, "memory_format": ["channels_last"] * 2, "optimizer": ["momentum"] * 2,
+        "autotune": [True] * 2, "cnn": ["timm/mobilenetv2_100", "timm/vit_tiny_patch16_224"],
+    },
+    # only what no compiler touched
+    "timm-forward": {
+        "cnn": ["timm/resnet50"], "pass": ["forward"], "batch_size": [1024], "framework": ["pytorch"],
+        "framework_version": ["2.4.0"],
+    },
+    # three projects stay apart; Sia's steps wait for a loader that copies
+    "pytorch": {
+        "source": ["pytorch/lambda", "pytorch/gpu-benchmark", "pytorch/sia"],
+        "pass": ["training", "forward_backward", "training"], "autotune": [UNKNOWN, True, UNKNOWN],
+        "cnn": ["pytorch/resnet50", "pytorch/vgg11", "pytorch/resnet50"],
+        "waits_for_loader": [UNKNOWN, UNKNOWN, True], "copies_input": [UNKNOWN, True, True],
+    },
+}  # fmt: skip
 
 
-class TestTrainedCnns:
-    def test_lambdas_framework_is_split_into_name_version_and_xla(self, published):
-        frame, _ = import_measurements("lambda-tf", published)
-        row = frame.iloc[0]
-        assert (row["framework"], row["framework_version"], row["host"]) == ("tensorflow", "1.15", "3970X")
-        assert frame["xla"].tolist() == [True, True, True, False]
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_what_a_source_measured_stands_in_our_columns(name, published):
+    frame, _ = import_measurements(name, published)
+    for column, expected in IMPORTED[name].items():
+        cells = [UNKNOWN if pd.isna(cell) else cell for cell in frame[column].tolist()]
+        assert cells == pytest.approx(expected) if column.startswith(TIMES) else cells == expected, column
 
-    def test_a_time_far_from_its_neighbours_is_marked_but_kept(self, published):
-        frame, report = import_measurements("lambda-tf", published)
-        assert frame["notes"].str.contains("suspect").tolist() == [False, False, False, True]
-        assert any(note.startswith("line 6: GeForce RTX 3090") for note in report.oddities)
 
-    def test_timms_words_become_ours(self, published):
-        row = import_measurements("timm", published)[0].iloc[0]
-        assert (row["precision"], row["memory_format"]) == ("amp_fp16", "channels_last")
-        assert (row["cnn"], row["optimizer"], row["autotune"]) == ("timm/mobilenetv2_100", "momentum", True)
+def test_a_time_far_from_its_neighbours_is_marked_but_kept(published):
+    frame, report = import_measurements("lambda-tf", published)
+    assert frame["notes"].str.contains("suspect").tolist() == [False, False, False, True]
+    assert any(note.startswith("line 6: GeForce RTX 3090") for note in report.oddities)
 
-    def test_forward_passes_of_timm_are_those_that_no_compiler_touched(self, published):
-        frame, _ = import_measurements("timm-forward", published)
-        (row,) = frame.to_dict("records")
-        assert (row["cnn"], row["pass"], row["batch_size"]) == ("timm/resnet50", "forward", 1024)
-        assert (row["framework"], row["framework_version"]) == ("pytorch", "2.4.0")
 
-    def test_sias_steps_say_that_they_wait_for_a_loader(self, published):
-        path = published / "pytorch_training.csv.gz"
-        rows = pd.read_csv(path)
-        pd.concat([rows, rows.head(1).assign(source="sia")]).to_csv(path, index=False)
-        frame = import_measurements("pytorch", published)[0]
-        assert is_set(frame, "waits_for_loader").tolist() == [False, False, True]
-        assert is_set(frame, "copies_input").tolist()[2]
-
-    def test_the_pytorch_tables_three_projects_stay_apart(self, published):
-        frame, _ = import_measurements("pytorch", published)
-        assert frame["source"].tolist() == ["pytorch/lambda", "pytorch/gpu-benchmark"]
-        assert frame["pass"].tolist() == ["training", "forward_backward"]
-        assert frame["cnn"].tolist() == ["pytorch/resnet50", "pytorch/vgg11"]
-        assert frame["autotune"].isna().tolist() == [True, False]
+def test_a_pass_that_was_not_timed_is_told(published):
+    oddities = import_measurements("deepbench", published)[1].oddities
+    assert any(note.startswith("1 rows have no backward_input") for note in oddities)
 
 
 def test_the_data_readme_names_every_source():
