@@ -6,6 +6,7 @@ PROFET's data_generation/workload/model_info.py and keras.applications, pools on
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,152 +28,106 @@ _RELU_INSIDE_LAYER = {("ResNetSmall", "conv1")}
 _POOLS_OF_3 = ("ResNetSmall", "ResNet18", "ResNet50", "InceptionResNetV2")
 
 
+_SIDES = ("height", "width")
+_DIMENSIONS = ("channels", *_SIDES)
+
+
 def profet_layer_tables(folder: Path) -> LayerTables:
     """Layer tables of PROFET's CNNs, by ``profet/<cnn>`` and image size; empty if their file is not there."""
     path = find_published(folder, _LAYERS)
     if path is None:
         return {}
-    table = read_published(path, _LAYER_COLUMNS)
-    cnns: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for row in table.to_dict("records"):
-        cnns.setdefault((str(row["cnn"]), int(row["image_size"])), []).append(
-            {str(k): v for k, v in row.items()}
-        )
-    return {(f"profet/{cnn}", size): _layer_table(cnn, size, rows) for (cnn, size), rows in cnns.items()}
-
-
-def _layer_table(cnn: str, image_size: int, rows: list[dict[str, Any]]) -> LayerTable:
-    layers: list[Layer] = []
-    for row in rows:
-        layers += _layers_of(cnn, row, len(layers), last=row is rows[-1])
-    if not any(layer.type in ("add", "concat", "multiply") for layer in layers):
-        layers = [_with_input(layer) for layer in layers]
-    return LayerTable(cnn=f"profet/{cnn}", image_size=image_size, layers=tuple(layers), source="profet")
-
-
-def _with_input(layer: Layer) -> Layer:
-    return replace(layer, inputs=(layer.index - 1 if layer.index else IMAGE,))
-
-
-def _layers_of(cnn: str, row: dict[str, Any], index: int, *, last: bool) -> list[Layer]:
-    before = [_scale_of_branch(row, index)] if cnn == "InceptionResNetV2" and row["type"] == "add" else []
-    layer = _layer(cnn, row, index + len(before), last=last)
-    inside = _activation_inside(cnn, row, last=last)
-    after = [_activation_after(layer, inside)] if inside else []
-    return [*before, layer, *after]
-
-
-def _layer(cnn: str, row: dict[str, Any], index: int, *, last: bool) -> Layer:
-    shape = _shape(row)
-    if row["type"] == "concat":  # the published row gives its first input; ours gives the whole
-        shape |= {
-            f"in_{dimension}": shape[f"out_{dimension}"] for dimension in ("channels", "height", "width")
-        }
-    return Layer(
-        index=index,
-        name=str(row["name"]),
-        type=str(row["type"]),
-        kind=_activation_kind(cnn, last=last) if row["type"] == "activation" else None,
-        **shape,
-        **_window(cnn, row),
-        parameters=_trainable(row),
-    )
-
-
-def _shape(row: dict[str, Any]) -> dict[str, Any]:
+    rows_by_cnn: Any = read_published(path, _LAYER_COLUMNS).groupby(["cnn", "image_size"], sort=False)
     return {
-        f"{side}_{dimension}": int(row[f"{side}_{dimension}"])
-        for side in ("in", "out")
-        for dimension in _PARTS
+        (f"profet/{cnn}", int(size)): _layer_table(str(cnn), int(size), rows.to_dict("records"))
+        for (cnn, size), rows in rows_by_cnn
     }
 
 
-_PARTS = ("channels", "height", "width")
+def _layer_table(cnn: str, image_size: int, rows: Sequence[Mapping[Hashable, Any]]) -> LayerTable:
+    layers: list[Layer] = []
+    for row in rows:
+        layers += _layers_of(cnn, row, len(layers), last=row is rows[-1])
+    if not any(layer.type in ("add", "concat", "multiply") for layer in layers):  # a chain
+        layers = [replace(layer, inputs=(layer.index - 1 if layer.index else IMAGE,)) for layer in layers]
+    return LayerTable(cnn=f"profet/{cnn}", image_size=image_size, layers=tuple(layers), source="profet")
 
 
-def _window(cnn: str, row: dict[str, Any]) -> dict[str, Any]:
+def _layers_of(cnn: str, row: Mapping[Hashable, Any], index: int, *, last: bool) -> list[Layer]:
+    """A row's layer, with what Keras runs inside it: the scale of a branch before, an activation behind."""
+    name, type_ = str(row["name"]), str(row["type"])
+    shape: dict[str, Any] = {
+        f"{side}_{size}": int(row[f"{side}_{size}"]) for side in ("in", "out") for size in _DIMENSIONS
+    }
+    layers = []
+    if cnn == "InceptionResNetV2" and type_ == "add":
+        # keras.applications scales a branch by a constant inside the layer that adds it
+        layers.append(Layer(index=index, name=f"{name}/scale", type="multiply", **shape))
+    outputs: dict[str, Any] = {
+        f"{side}_{size}": shape[f"out_{size}"] for side in ("in", "out") for size in _DIMENSIONS
+    }
+    kind = None
+    if type_ == "activation":
+        kind = "softmax" if last else "relu6" if cnn == "MobileNetV2" else "relu"
+    layer = Layer(
+        index=index + len(layers),
+        name=name,
+        type=type_,
+        kind=kind,
+        **(outputs if type_ == "concat" else shape),  # the published row of a concat gives its first input
+        **_window(cnn, row),
+        parameters=_trainable(row),
+    )
+    layers.append(layer)
+    hides_relu = cnn in _RELU_INSIDE or (cnn, name) in _RELU_INSIDE_LAYER
+    if type_ in ("conv2d", "linear") and (last or hides_relu):
+        kind = "softmax" if last else "relu"
+        layers.append(Layer(layer.index + 1, f"{name}/{kind}", "activation", kind, **outputs))
+    return layers
+
+
+def _window(cnn: str, row: Mapping[Hashable, Any]) -> dict[str, Any]:
     """Kernel, stride, padding, dilation and groups, as far as the layer has them and they are known."""
     if row["type"] == "conv2d":
         kernel, stride = (int(row["kernel_height"]), int(row["kernel_width"])), int(row["stride"])
-        return _checked_window(row, kernel, (stride, stride)) | {"dilation": 1, "groups": int(row["groups"])}
+        return _padded(row, kernel, (stride, stride)) | {"dilation": 1, "groups": int(row["groups"])}
     if row["type"] == "avg_pool" and row["out_height"] == row["out_width"] == 1:
         map_size = (int(row["in_height"]), int(row["in_width"]))
-        return _checked_window(row, map_size, map_size)
+        return _padded(row, map_size, map_size)
     if row["type"] == "avg_pool":
         return _pool(row, 3, 1)
     if row["type"] == "max_pool":
         return _pool(row, 3 if cnn in _POOLS_OF_3 else 2, 2)
-    if row["type"] == "pad":
-        return _pad(row)
+    if row["type"] == "pad":  # unknown where one side gets more than the other (Keras pads MobileNet so)
+        added = {side: int(row[f"out_{side}"] - row[f"in_{side}"]) for side in _SIDES}
+        return {f"padding_{side}": more // 2 if more % 2 == 0 else None for side, more in added.items()}
     return {}
 
 
-def _pool(row: dict[str, Any], kernel: int, stride: int) -> dict[str, Any]:
+def _pool(row: Mapping[Hashable, Any], kernel: int, stride: int) -> dict[str, Any]:
     """Take the pool of the script that built the CNN, or nothing where the published shapes contradict it."""
-    window = _checked_window(row, (kernel, kernel), (stride, stride))
-    same = all(
-        row[f"out_{dimension}"] == -(-row[f"in_{dimension}"] // stride) for dimension in ("height", "width")
-    )
-    return window if same or window["padding_height"] is not None else {}
+    window = _padded(row, (kernel, kernel), (stride, stride))
+    is_same = all(row[f"out_{side}"] == -(-row[f"in_{side}"] // stride) for side in _SIDES)
+    return window if is_same or window["padding_height"] is not None else {}
 
 
-def _checked_window(row: dict[str, Any], kernel: tuple[int, int], stride: tuple[int, int]) -> dict[str, Any]:
-    height = smallest_padding(int(row["in_height"]), int(row["out_height"]), kernel[0], stride[0])
-    width = smallest_padding(int(row["in_width"]), int(row["out_width"]), kernel[1], stride[1])
-    return {
-        "kernel_height": kernel[0],
-        "kernel_width": kernel[1],
-        "stride_height": stride[0],
-        "stride_width": stride[1],
-        "padding_height": height,
-        "padding_width": width,
-    }
+def _padded(row: Mapping[Hashable, Any], kernel: tuple[int, int], stride: tuple[int, int]) -> dict[str, Any]:
+    """A window with the padding that the row's sizes imply."""
+    window: dict[str, Any] = {}
+    for side, size, step in zip(_SIDES, kernel, stride, strict=True):
+        padding = smallest_padding(int(row[f"in_{side}"]), int(row[f"out_{side}"]), size, step)
+        window |= {f"kernel_{side}": size, f"stride_{side}": step, f"padding_{side}": padding}
+    return window
 
 
-def _pad(row: dict[str, Any]) -> dict[str, Any]:
-    """Amount per side; unknown where one side gets more than the other (Keras pads MobileNet so)."""
-    added = {
-        dimension: int(row[f"out_{dimension}"] - row[f"in_{dimension}"]) for dimension in ("height", "width")
-    }
-    return {f"padding_{dimension}": more // 2 if more % 2 == 0 else None for dimension, more in added.items()}
-
-
-def _trainable(row: dict[str, Any]) -> int:
+def _trainable(row: Mapping[Hashable, Any]) -> int:
     """Trainable parameters: Keras counts a batch norm's two running statistics per channel as well."""
+    parameters, channels = int(row["parameters"]), int(row["in_channels"])
     if row["type"] != "batch_norm":
-        return int(row["parameters"])
-    trainable = int(row["parameters"]) - 2 * int(row["in_channels"])
-    if trainable not in (int(row["in_channels"]), 2 * int(row["in_channels"])):
+        return parameters
+    if parameters not in (3 * channels, 4 * channels):
         raise SchemaError(
             f"batch norm {row['name']!r} of {row['cnn']} has {row['parameters']} parameters for "
             f"{row['in_channels']} channels. Valid: 3 (no scale) or 4 per channel."
         )
-    return trainable
-
-
-def _activation_kind(cnn: str, *, last: bool) -> str:
-    if last:
-        return "softmax"
-    return "relu6" if cnn == "MobileNetV2" else "relu"
-
-
-def _activation_inside(cnn: str, row: dict[str, Any], *, last: bool) -> str | None:
-    if row["type"] not in ("conv2d", "linear"):
-        return None
-    if last:
-        return "softmax"
-    return "relu" if cnn in _RELU_INSIDE or (cnn, row["name"]) in _RELU_INSIDE_LAYER else None
-
-
-def _activation_after(layer: Layer, kind: str) -> Layer:
-    shape = {
-        f"{side}_{dimension}": getattr(layer, f"out_{dimension}")
-        for side in ("in", "out")
-        for dimension in _PARTS
-    }
-    return Layer(index=layer.index + 1, name=f"{layer.name}/{kind}", type="activation", kind=kind, **shape)
-
-
-def _scale_of_branch(row: dict[str, Any], index: int) -> Layer:
-    """keras.applications scales an Inception-ResNet branch by a constant inside the layer that adds it."""
-    return Layer(index=index, name=f"{row['name']}/scale", type="multiply", **_shape(row))
+    return parameters - 2 * channels
