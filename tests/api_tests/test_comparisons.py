@@ -36,24 +36,10 @@ def test_a_machine_of_ones_own_may_cost_nothing(client):
     assert {row["total_cost_usd"] for row in client.post("/v1/comparisons", json=asked).json()["rows"]} == {0}
 
 
-def test_more_gpus_than_a_machine_has_are_refused_in_the_words_of_the_core(client):
-    answer = client.post("/v1/comparisons", json=ASKED | {"n_gpus": 64, "batch_sizes": [64]})
-    assert answer.status_code == 422
-    assert (
-        "n_gpus 64 takes 64 GPUs of one machine, and the largest on offer has 16" in answer.json()["detail"]
-    )
-
-
 def test_without_batch_sizes_gpus_are_compared_at_a_common_one(client):
     asked = {"cnn": "resnet50", "data_set": "imagenet", "gpus": ["T4", "V100-SXM2-16GB"]}
     rows = client.post("/v1/comparisons", json=asked).json()["rows"]
     assert {row["batch_size"] for row in rows} == {128}
-
-
-@pytest.mark.parametrize("change", [{"budget_usd": 0}, {"epochs": 0}, {"epochs": 10**7}, {"deadline_h": -1}])
-def test_wishes_are_bounded(client, change):
-    found = client.post("/v1/comparisons", json=ASKED | change).json()
-    assert found["errors"][0]["field"] == next(iter(change))
 
 
 @pytest.mark.parametrize(
@@ -69,15 +55,6 @@ def test_wishes_are_texts_as_commands_take_them(client, wishes):
     assert texts.json()["verdict"] == numbers.json()["verdict"]
     plan = Plan(epochs=90, **wishes)
     assert (plan.budget_usd, plan.deadline_h) == (150, 48)
-
-
-@pytest.mark.parametrize(
-    "change", [{"deadline_h": "soon"}, {"deadline_h": "1e300"}, {"budget_usd": "$"}, {"budget_usd": "1" * 61}]
-)
-def test_a_text_that_is_no_wish_is_refused_by_its_field(client, change):
-    response = client.post("/v1/comparisons", json=ASKED | change)
-    assert response.status_code == 422
-    assert response.json()["errors"][0]["field"] == next(iter(change))
 
 
 def test_the_same_comparison_is_the_same_until_another_model_is_served(client, another_model):

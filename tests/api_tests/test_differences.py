@@ -38,15 +38,3 @@ def test_measurements_count_for_both(client):
         "differences"
     ]
     assert abs(change["ratio"] - 1.2) < 0.01
-
-
-def test_what_is_missing_is_named(client):
-    for change, says in (
-        ({"after": {}}, "no CNN is given"),
-        ({"after": {"cnn": "vgg16_b"}}, "Nearest: 'vgg16_bn'"),
-        ({"batch_sizes": []}, "at least 1"),
-        ({"after": None}, "after"),
-    ):
-        answer = client.post("/v1/differences", json=ASKED | change)
-        assert answer.status_code in (404, 422)
-        assert says in answer.text
