@@ -1,7 +1,7 @@
 """Bodies of requests read under a limit, however they are packed.
 
 The limit holds for what a body becomes, not only for what is sent: a gzip bomb is stopped when it reaches the
-limit, whatever it would have grown to. What is left of a refused body, uvicorn reads and throws away.
+limit, whatever it would have grown to.
 """
 
 import zlib
@@ -11,6 +11,9 @@ from fastapi import HTTPException, Request
 
 from api.serving import client_of, serving_of
 from predictor.stopping import check_stop
+
+DRAINED_BYTES = 64 * 2**20
+"""Of a refused body: read and thrown away, since a client that is still sending would see a broken connection."""
 
 LARGER_TABLES = (
     "Larger tables of measurements: `epochcast data push FILE URL` stores them, and `POST /v1/calibrations` with "
@@ -35,13 +38,17 @@ async def read_body(request: Request, limit: int, next_step: str = "") -> bytes:
             415, f"Content-Encoding is {packing[:80]!r}. Valid: gzip, identity.", {"Accept-Encoding": "gzip"}
         )
     announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > limit:
-        raise _too_large(limit, next_step)
-    content = bytearray()
+    too_large = announced.isdecimal() and int(announced) > limit
+    content, size = bytearray(), 0
     async for chunk in request.stream():
-        if len(content) + len(chunk) > limit:
-            raise _too_large(limit, next_step)
-        content += chunk
+        size += len(chunk)
+        too_large = too_large or size > limit
+        if not too_large:
+            content += chunk
+        elif size > DRAINED_BYTES:
+            break
+    if too_large:
+        raise _too_large(limit, next_step)
     if packing == "identity":
         return bytes(content)
     queue = serving_of(request).unpacking_queue

@@ -24,8 +24,8 @@ def settings() -> Settings:
 @pytest.fixture(scope="session")
 def client(settings: Settings) -> Iterator[TestClient]:
     """A client of a running service."""
-    with TestClient(create_app(settings)) as found:
-        yield found
+    with TestClient(create_app(settings)) as test_client:
+        yield test_client
 
 
 @pytest.fixture

@@ -247,15 +247,15 @@ def _message(number: int, content: bytes) -> bytes:
 
 def _forms() -> Iterator[Request]:
     form = {"Content-Type": "multipart/form-data; boundary=b"}
-    part = b'--b\r\nContent-Disposition: form-data; name="question"\r\n\r\n{}\r\n'
-    yield _read(part * 5000 + b"--b--\r\n", form)
-    yield _read(part, form)
+    field = b'--b\r\nContent-Disposition: form-data; name="question"\r\n\r\n{}\r\n'
+    yield _read(field * 5000 + b"--b--\r\n", form)
+    yield _read(field, form)
     yield _read(b"--b\r\n" + b"X: y\r\n" * 100_000, form)
     yield _read(b"--b\r\nContent-Disposition: " + b"x" * 1_000_000, form)
     yield _read(b"--b\r\nContent-Disposition: form-data\r\n\r\n{}\r\n--b--\r\n", form)
-    yield _read(part + b"--b--\r\n", {"Content-Type": "multipart/form-data"})
-    yield _read(part + b"--b--\r\n", {"Content-Type": "multipart/form-data; boundary=" + "b" * 10_000})
-    yield _read(part + b"--b--\r\n", {"Content-Type": "multipart/mixed; boundary=b"})
+    yield _read(field + b"--b--\r\n", {"Content-Type": "multipart/form-data"})
+    yield _read(field + b"--b--\r\n", {"Content-Type": "multipart/form-data; boundary=" + "b" * 10_000})
+    yield _read(field + b"--b--\r\n", {"Content-Type": "multipart/mixed; boundary=b"})
     yield _read(b"x=1", {"Content-Type": "application/x-www-form-urlencoded"})
     yield _form(b"x", '"; filename="y')
     yield _form(b"x", "\u202e" * 500)
@@ -307,10 +307,10 @@ def _long() -> Iterator[Request]:
 
 def _by_columns() -> Iterator[Request]:
     """Measurements column by column: longer, deeper, wronger than a table is."""
-    asked = json.dumps(QUESTION)[:-1].encode() + b',"measurements":{'
+    beginning = json.dumps(QUESTION)[:-1].encode() + b',"measurements":{'
 
     def sent(*columns: bytes) -> Request:
-        return _predict(asked + b",".join(columns) + b"}}")
+        return _predict(beginning + b",".join(columns) + b"}}")
 
     def column(name: str, cells: bytes, count: int) -> bytes:
         return b'"%s":[' % name.encode() + cells * (count - 1) + cells.rstrip(b",") + b"]"
@@ -329,14 +329,14 @@ def _by_columns() -> Iterator[Request]:
     yield sent(column("gpu", b'"' + b"x" * 800 + b'",', 19_000))
     yield sent(b'"gpu":' + b"[" * 90_000)
     yield sent(b'"gpu":5')
-    yield _predict(asked + b"}," + b",".join(b'"k%d" :1' % i for i in range(149_000)) + b"}")
-    yield _predict(asked + b"}," + b",".join(b'"k%d"\t:1' % i for i in range(390_000)) + b"}")
+    yield _predict(beginning + b"}," + b",".join(b'"k%d" :1' % i for i in range(149_000)) + b"}")
+    yield _predict(beginning + b"}," + b",".join(b'"k%d"\t:1' % i for i in range(390_000)) + b"}")
 
 
 def _own(good: bytes) -> Iterator[Request]:
     """CNNs of one's own to be read: `/v1/cnns`."""
     bomb = gzip.compress(bytes(2**28))
-    asked = (
+    requests = (
         _predict(bomb, JSON | {"Content-Encoding": "gzip"}),
         _predict({"layer_table": {"layers": [{"type": "add"}]}}),
         _predict({"cnn": "/etc/passwd"}),
@@ -347,7 +347,7 @@ def _own(good: bytes) -> Iterator[Request]:
         _form(bytes(17 * 2**20)),
         _predict(bytes(40 * 2**20)),
     )
-    for request in asked:
+    for request in requests:
         yield _at(CNNS, request)
 
 

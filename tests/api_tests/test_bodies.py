@@ -19,8 +19,8 @@ def read(body, step=1 << 16, **headers):
     parts = [body[i : i + step] for i in range(0, len(body), step)] or [b""]
 
     async def receive():
-        part = parts.pop(0)
-        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+        chunk = parts.pop(0)
+        return {"type": "http.request", "body": chunk, "more_body": bool(parts)}
 
     names = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     serving = SimpleNamespace(unpacking_queue=Queue())

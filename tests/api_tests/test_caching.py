@@ -40,8 +40,8 @@ PATHS = ["/v1/gpus", "/web/main.js", "/openapi.json"]
 def test_an_answer_is_left_out_only_where_the_client_names_its_etag(client, path, sent, status):
     etag = client.get(path).headers["etag"]
     strong = etag.removeprefix("W/")
-    known = sent.format(etag=etag, strong=strong, inside=strong.strip('"'))
-    answer = client.get(path, headers={"If-None-Match": known})
+    etags = sent.format(etag=etag, strong=strong, inside=strong.strip('"'))
+    answer = client.get(path, headers={"If-None-Match": etags})
     assert (answer.status_code, answer.headers["vary"]) == (status, "Accept-Encoding")
 
 

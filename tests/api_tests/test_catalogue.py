@@ -24,13 +24,15 @@ def found(client, path):
 
 def test_every_gpu_is_listed_with_its_precisions_and_whether_it_was_measured(client):
     listed = found(client, "/v1/gpus")
-    assert [each["gpu"]["name"] for each in listed] == [gpu.name for gpu in all_gpus()]
-    assert [tuple(each["precisions"]) for each in listed] == [precisions_of(gpu) for gpu in all_gpus()]
-    assert {each["measured"] for each in listed} == {True, False}
+    assert [gpu_row["gpu"]["name"] for gpu_row in listed] == [gpu.name for gpu in all_gpus()]
+    assert [tuple(gpu_row["precisions"]) for gpu_row in listed] == [precisions_of(gpu) for gpu in all_gpus()]
+    assert {gpu_row["measured"] for gpu_row in listed} == {True, False}
 
 
 def test_gpus_of_one_generation_are_listed(client):
-    assert {each["gpu"]["generation"] for each in found(client, "/v1/gpus?generation=Turing")} == {"turing"}
+    assert {gpu_row["gpu"]["generation"] for gpu_row in found(client, "/v1/gpus?generation=Turing")} == {
+        "turing"
+    }
     assert client.get("/v1/gpus?generation=x").status_code == 422
 
 
@@ -42,17 +44,17 @@ def test_a_gpu_goes_by_any_of_its_names(client):
 def test_offers_are_listed_cheapest_first_without_historic_ones(client):
     listed = found(client, "/v1/offers")
     assert len(listed) == sum(not offer.historic for offer in load_offers())
-    assert [each["usd_per_hour"] for each in listed] == sorted(each["usd_per_hour"] for each in listed)
+    assert [offer["usd_per_hour"] for offer in listed] == sorted(offer["usd_per_hour"] for offer in listed)
     assert len(found(client, "/v1/offers?historic=true")) == len(load_offers())
 
 
 def test_offers_of_one_gpu_are_listed(client):
-    assert {each["gpu"] for each in found(client, "/v1/offers?gpu=T4")} == {"Tesla T4"}
+    assert {offer["gpu"] for offer in found(client, "/v1/offers?gpu=T4")} == {"Tesla T4"}
     assert client.get("/v1/offers?gpu=T5").status_code == 404
 
 
 def test_cnns_are_listed_and_shown_layer_by_layer(client):
-    assert [each["cnn"] for each in found(client, "/v1/cnns")] == zoo_names()
+    assert [cnn_row["cnn"] for cnn_row in found(client, "/v1/cnns")] == zoo_names()
     shown = found(client, "/v1/cnns/resnet18?image_size=64")
     assert shown["layers"] == json.loads(json.dumps([asdict(layer) for layer in zoo_cnn("resnet18", 64)]))
 
@@ -72,15 +74,15 @@ def test_options_are_listed_with_the_questions_that_take_them(client):
         "comparisons": ComparisonQuestion,
         "explanations": ExplanationQuestion,
     }
-    listed = {each["name"]: each for each in found(client, "/v1/options")}
-    assert {name for name, each in listed.items() if each["kind"] == "choice"} == {
-        name for name, each in KNOWN.items() if each.kind == "choice"
+    listed = {option["name"]: option for option in found(client, "/v1/options")}
+    assert {name for name, option in listed.items() if option["kind"] == "choice"} == {
+        name for name, option in KNOWN.items() if option.kind == "choice"
     }
     for path, question in questions.items():
         taken = {
-            each["listed"] if path == "predictions" and each["listed"] else name
-            for name, each in listed.items()
-            if path in each["answers"]
+            option["listed"] if path == "predictions" and option["listed"] else name
+            for name, option in listed.items()
+            if path in option["answers"]
         }
         options = {LISTED.get(name, name) if path == "predictions" else name for name in KNOWN}
         assert taken == options & set(question.model_fields) - {"measurements"}
@@ -89,7 +91,7 @@ def test_options_are_listed_with_the_questions_that_take_them(client):
 
 
 def test_data_sets_are_listed(client):
-    assert [each["name"] for each in found(client, "/v1/data_sets")] == list(training_sets())
+    assert [data_set["name"] for data_set in found(client, "/v1/data_sets")] == list(training_sets())
 
 
 def test_the_model_shows_its_card_with_accuracy(client):

@@ -11,6 +11,6 @@ ASKED = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [64], "data_set": "im
 
 
 def test_a_check_is_the_cores(client):
-    found = check(Question("resnet50", "T4", [64], data_set="imagenet"), Speed(images_per_s=40), epochs=90)
+    checkup = check(Question("resnet50", "T4", [64], data_set="imagenet"), Speed(images_per_s=40), epochs=90)
     answer = client.post("/v1/checks", json=ASKED | {"epochs": 90}).json()
-    assert answer == {"sentence": found.sentence, "checkup": from_json(to_json(asdict(found)))}
+    assert answer == {"sentence": checkup.sentence, "checkup": from_json(to_json(asdict(checkup)))}

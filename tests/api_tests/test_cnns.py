@@ -54,12 +54,12 @@ def read(client, content, image_size=None, name="my net.onnx"):
 
 
 def test_a_file_is_summed_up(client):
-    found = read(client, onnx_of()).json()
+    answer = read(client, onnx_of()).json()
     table = from_onnx("my_net.onnx", None, onnx_of())
-    assert (found["cnn"], found["image_size"], found["parameters"]) == ("my_net", 8, 216)
-    assert found["forward_flops_per_image"] == cnn_flops(table, 1, ("forward",))
-    assert found["training_flops_per_image"] == cnn_flops(table, 1)
-    assert [layer["type"] for layer in found["layer_table"]["layers"]] == [layer.type for layer in table]
+    assert (answer["cnn"], answer["image_size"], answer["parameters"]) == ("my_net", 8, 216)
+    assert answer["forward_flops_per_image"] == cnn_flops(table, 1, ("forward",))
+    assert answer["training_flops_per_image"] == cnn_flops(table, 1)
+    assert [layer["type"] for layer in answer["layer_table"]["layers"]] == [layer.type for layer in table]
 
 
 def test_its_layers_are_taken_as_they_are_given(client):
@@ -135,7 +135,10 @@ def functions_in_functions(depth, width):
         name, operator = f"F{level}", f"F{level + 1}" if level < depth else "Relu"
         domain = "own" if level < depth else ""
         values = ["a", *(f"v{i}" for i in range(width - 1)), "b"]
-        nodes = [helper.make_node(operator, [one], [two], domain=domain) for one, two in pairwise(values)]
+        nodes = [
+            helper.make_node(operator, [source], [target], domain=domain)
+            for source, target in pairwise(values)
+        ]
         return helper.make_function("own", name, ["a"], ["b"], nodes, domains)
 
     graph = helper.make_graph(
@@ -147,8 +150,8 @@ def functions_in_functions(depth, width):
 
 
 def test_functions_that_unfold_to_a_few_operators_are_read(client):
-    found = read(client, functions_in_functions(2, 2)).json()
-    assert [layer["type"] for layer in found["layer_table"]["layers"]] == ["activation"] * 8
+    answer = read(client, functions_in_functions(2, 2)).json()
+    assert [layer["type"] for layer in answer["layer_table"]["layers"]] == ["activation"] * 8
 
 
 @pytest.mark.parametrize("depth", [5, 60])
@@ -223,7 +226,7 @@ def test_another_address_has_its_file_read_while_one_sends_hostile_ones(client):
 
     async def ask():
         sent = [limits.run("attacker", read_onnx, hostile, "hostile", None) for _ in range(4)]
-        calls = [asyncio.ensure_future(each) for each in sent]
+        calls = [asyncio.ensure_future(call) for call in sent]
         await asyncio.sleep(0)
         table = await limits.run("other", read_onnx, onnx_of(), "good", None)
         return table, await asyncio.gather(*calls, return_exceptions=True)

@@ -24,21 +24,23 @@ ASKED = {"cnn": "resnet50", "batch_sizes": [32, 64], "data_set": "imagenet"}
 def test_answers_are_those_of_the_core(client, options):
     response = client.post("/v1/comparisons", json=ASKED | options)
     assert response.status_code == 200, response.text
-    plan, rest = Plan.of({"data_set": "imagenet"} | options)
-    expected = compare(Question("resnet50", None, [32, 64], **rest), plan)
+    plan, options_of_question = Plan.of({"data_set": "imagenet"} | options)
+    expected = compare(Question("resnet50", None, [32, 64], **options_of_question), plan)
     assert response.json()["rows"] == json.loads(json.dumps([asdict(row) for row in expected.rows]))
     assert response.json()["verdict"] == json.loads(json.dumps(asdict(expected.verdict)))
     assert response.json()["covers"] == expected.scope
 
 
 def test_a_machine_of_ones_own_may_cost_nothing(client):
-    asked = ASKED | {"gpus": ["T4"], "epochs": 1, "usd_per_hour": 0}
-    assert {row["total_cost_usd"] for row in client.post("/v1/comparisons", json=asked).json()["rows"]} == {0}
+    question = ASKED | {"gpus": ["T4"], "epochs": 1, "usd_per_hour": 0}
+    assert {
+        row["total_cost_usd"] for row in client.post("/v1/comparisons", json=question).json()["rows"]
+    } == {0}
 
 
 def test_without_batch_sizes_gpus_are_compared_at_a_common_one(client):
-    asked = {"cnn": "resnet50", "data_set": "imagenet", "gpus": ["T4", "V100-SXM2-16GB"]}
-    rows = client.post("/v1/comparisons", json=asked).json()["rows"]
+    question = {"cnn": "resnet50", "data_set": "imagenet", "gpus": ["T4", "V100-SXM2-16GB"]}
+    rows = client.post("/v1/comparisons", json=question).json()["rows"]
     assert {row["batch_size"] for row in rows} == {128}
 
 
@@ -46,10 +48,10 @@ def test_without_batch_sizes_gpus_are_compared_at_a_common_one(client):
     "wishes", [{"budget_usd": "$150", "deadline_h": "2d"}, {"budget_usd": "150", "deadline_h": "48"}]
 )
 def test_wishes_are_texts_as_commands_take_them(client, wishes):
-    asked = ASKED | {"epochs": 90}
+    question = ASKED | {"epochs": 90}
     texts, numbers = (
-        client.post("/v1/comparisons", json=asked | each)
-        for each in (wishes, {"budget_usd": 150, "deadline_h": 48})
+        client.post("/v1/comparisons", json=question | limits)
+        for limits in (wishes, {"budget_usd": 150, "deadline_h": 48})
     )
     assert texts.status_code == 200, texts.text
     assert texts.json()["verdict"] == numbers.json()["verdict"]

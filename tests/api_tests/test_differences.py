@@ -12,9 +12,9 @@ ASKED = {"cnn": "vgg16", "after": {"cnn": "vgg16_bn"}, "gpus": ["T4", "H200"], "
 
 def test_differences_are_the_cores(client):
     before = Question("vgg16", ["T4", "H200"], [64], data_set="imagenet")
-    found = diff(before, replace(before, cnn="vgg16_bn"))
+    differences = diff(before, replace(before, cnn="vgg16_bn"))
     answer = client.post("/v1/differences", json=ASKED | {"data_set": "imagenet"}).json()
-    expected = [{"sentence": each.sentence, **from_json(to_json(asdict(each)))} for each in found]
+    expected = [{"sentence": row.sentence, **from_json(to_json(asdict(row)))} for row in differences]
     assert answer == {"differences": expected}
     assert answer["differences"][0]["after"]["cost_usd"] > 0
 

@@ -16,9 +16,9 @@ def ask(client, **change):
 
 
 def test_explanations_are_the_cores(client):
-    found, scope = explain(Question("resnet50", ["H200", "T4"], [1, 64], data_set="imagenet"))
+    explanations, scope = explain(Question("resnet50", ["H200", "T4"], [1, 64], data_set="imagenet"))
     answer = ask(client).json()
-    assert answer["explanations"] == from_json(to_json([asdict(each) for each in found]))
+    assert answer["explanations"] == from_json(to_json([asdict(explanation) for explanation in explanations]))
     assert answer["covers_together"] == scope
 
 
@@ -27,19 +27,27 @@ def test_each_gpu_has_its_own_paragraph_of_what_is_covered(client):
 
 
 def test_one_mode_is_asked_and_all_others_are_answered(client):
-    [found] = ask(client, gpus=["T4"], precision="fp16", memory_format="channels_last").json()["explanations"]
-    assert (found["precision"], found["memory_format"]) == ("fp16", "channels_last")
-    assert len(found["other_modes"]) == 5
-    assert all(len(other["factor"]) == len(found["batch_sizes"]) == 2 for other in found["other_modes"])
+    [explanation] = ask(client, gpus=["T4"], precision="fp16", memory_format="channels_last").json()[
+        "explanations"
+    ]
+    assert (explanation["precision"], explanation["memory_format"]) == ("fp16", "channels_last")
+    assert len(explanation["other_modes"]) == 5
+    assert all(
+        len(mode["factor"]) == len(explanation["batch_sizes"]) == 2 for mode in explanation["other_modes"]
+    )
 
 
 def test_a_layer_table_of_ones_own_is_explained(client):
     layers = client.get("/v1/cnns/lenet5").json()["layers"]
     names = set(client.get("/openapi.json").json()["components"]["schemas"]["LayerIn"]["properties"])
     table = {"name": "mine", "layers": [{k: v for k, v in layer.items() if k in names} for layer in layers]}
-    [found] = ask(client, cnn=None, data_set=None, layer_table=table, gpus=["T4"]).json()["explanations"]
-    assert found["cnn"] == "mine"
-    assert sum(ms[0] for ms in found["classes"].values()) == pytest.approx(found["gpu_time_ms"][0])
+    [explanation] = ask(client, cnn=None, data_set=None, layer_table=table, gpus=["T4"]).json()[
+        "explanations"
+    ]
+    assert explanation["cnn"] == "mine"
+    assert sum(ms[0] for ms in explanation["classes"].values()) == pytest.approx(
+        explanation["gpu_time_ms"][0]
+    )
 
 
 def test_the_same_explanation_is_the_same_until_another_model_is_served(client, another_model):

@@ -38,9 +38,9 @@ def service(tmp_path_factory):
     engine = open_store(url)
     key = add_key(engine, "generated")
     engine.dispose()
-    found = Service(url)
-    yield found, key
-    found.kill()
+    service_of_client = Service(url)
+    yield service_of_client, key
+    service_of_client.kill()
 
 
 def test_it_is_type_checked(generated):
@@ -67,7 +67,7 @@ def asked(client, operation):
     name = operation["operationId"]
     module = importlib.import_module(f"{PACKAGE}.api.{operation['tags'][0]}.{name}")
     parameters = operation.get("parameters", [])
-    given = {
+    arguments = {
         parameter["name"]: parameter["schema"]["examples"][0]
         for parameter in parameters
         if parameter["in"] == "path"
@@ -75,15 +75,15 @@ def asked(client, operation):
     if name == "create_cnn":
         types = importlib.import_module(f"{PACKAGE}.types")
         file = types.File(payload=io.BytesIO(smallest_onnx()), file_name="mine.onnx")
-        given["body"] = inspect.get_annotations(module.sync_detailed)["body"](onnx=file)
+        arguments["body"] = inspect.get_annotations(module.sync_detailed)["body"](onnx=file)
     elif "requestBody" in operation:
         content = operation["requestBody"]["content"]["application/json"]
         example = next(iter(content["examples"].values()))["value"]
         model = getattr(
             importlib.import_module(f"{PACKAGE}.models"), content["schema"]["$ref"].rpartition("/")[2]
         )
-        given["body"] = model.from_dict(example)
-    answer = module.sync_detailed(client=client, **given)
+        arguments["body"] = model.from_dict(example)
+    answer = module.sync_detailed(client=client, **arguments)
     assert answer.parsed is not None or name in ("get_health", "get_metrics"), name
     return int(answer.status_code)
 

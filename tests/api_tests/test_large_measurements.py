@@ -61,7 +61,7 @@ def test_ten_thousand_rows_go_along_as_columns(client, path):
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "words"),
     [
         ({"gpu": ["T4", "T4"], "batch_size": [1]}, "batch_size has 1 cells, another 2"),
         ({"gpu": ["T4"], "speed": [1]}, "'speed', which a measurement does not have"),
@@ -70,9 +70,9 @@ def test_ten_thousand_rows_go_along_as_columns(client, path):
         ({"gpu": ["T4"] * 10_001}, "at most 10000 items"),
     ],
 )
-def test_columns_that_make_no_table_are_refused_by_name(client, columns, said):
+def test_columns_that_make_no_table_are_refused_by_name(client, columns, words):
     answer = client.post("/v1/predictions", json=QUESTION | {"measurements": columns})
-    assert (answer.status_code, said in answer.json()["detail"]) == (422, True), answer.text
+    assert (answer.status_code, words in answer.json()["detail"]) == (422, True), answer.text
 
 
 def test_a_column_holds_no_nan(client):
@@ -92,11 +92,11 @@ def test_what_is_no_table_is_told_both_forms(client):
 
 
 def test_too_many_rows_are_told_of_columns_and_of_the_store(client):
-    found = client.post("/v1/predictions", json=QUESTION | {"measurements": a_profile(4_500)}).json()
-    assert "take least room as columns" in found["detail"]
-    assert STORED in found["detail"]
-    found = client.post("/v1/predictions", json=QUESTION | {"measurements": [{"gpu": "T4"}] * 5_001}).json()
-    assert STORED in found["detail"]
+    refusal = client.post("/v1/predictions", json=QUESTION | {"measurements": a_profile(4_500)}).json()
+    assert "take least room as columns" in refusal["detail"]
+    assert STORED in refusal["detail"]
+    refusal = client.post("/v1/predictions", json=QUESTION | {"measurements": [{"gpu": "T4"}] * 5_001}).json()
+    assert STORED in refusal["detail"]
 
 
 def test_larger_bodies_are_refused_with_the_store_as_the_way(client):

@@ -60,7 +60,7 @@ def log(client, monkeypatch):
 
 def test_a_request_is_one_line_of_json(client, log):
     client.get("/v1/cnns/resnet50?image_size=64", headers={"X-Request-ID": "mine"})
-    (line,) = [each for each in log() if each["logger"] == "epochcast.access"]
+    (line,) = [entry for entry in log() if entry["logger"] == "epochcast.access"]
     assert line.pop("ms") > 0
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line == {
@@ -80,7 +80,7 @@ def test_a_failure_is_a_problem_with_the_id_under_which_it_is_logged(client, log
     assert answer.status_code == 500
     assert "mine" in answer.json()["detail"]
     assert "NoneType" not in answer.text
-    (line,) = [each for each in log() if each["level"] == "error"]
+    (line,) = [entry for entry in log() if entry["level"] == "error"]
     assert "NoneType" in line["exception"]
     assert line["request_id"] == "mine"
 
@@ -100,8 +100,8 @@ def test_logging_leaves_other_loggers_as_they_were():
 
 def test_requests_are_counted_by_route_and_status(client):
     def count(text, labels):
-        found = re.search(rf"^epochcast_requests_total\{{{re.escape(labels)}\}} (\S+)", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        match = re.search(rf"^epochcast_requests_total\{{{re.escape(labels)}\}} (\S+)", text, re.MULTILINE)
+        return float(match[1]) if match else 0.0
 
     labels = 'method="GET",route="/v1/gpus/{name}",status="404"'
     before = client.get("/metrics").text
@@ -157,13 +157,13 @@ def test_a_client_that_goes_is_no_failure(client, log, monkeypatch):
 def open_to_pages():
     """A service that pages of another origin may ask, once."""
     settings = Settings(store="", cors_origins=("https://page.example",), log_level="error")
-    with TestClient(create_app(settings)) as found:
-        yield found
+    with TestClient(create_app(settings)) as test_client:
+        yield test_client
 
 
 def test_pages_of_allowed_origins_may_read_refusals_too(open_to_pages):
-    asked = ("/v1/data_sets", "/v1/gpus/none")
-    answers = [open_to_pages.get(path, headers={"Origin": "https://page.example"}) for path in asked]
+    paths = ("/v1/data_sets", "/v1/gpus/none")
+    answers = [open_to_pages.get(path, headers={"Origin": "https://page.example"}) for path in paths]
     assert [answer.status_code for answer in answers] == [200, 404]
     for answer in answers:
         assert answer.headers["access-control-allow-origin"] == "https://page.example"

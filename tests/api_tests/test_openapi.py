@@ -60,14 +60,14 @@ def test_every_answer_is_one_that_the_document_names(service, mode):
 
     assert len(operations) >= 10
     for operation in operations:
-        asked = hypothesis.given(case=operation.as_strategy(generation_mode=mode))(ask)
+        ask_case = hypothesis.given(case=operation.as_strategy(generation_mode=mode))(ask)
         hypothesis.settings(
             max_examples=EXAMPLES,
             deadline=None,
             derandomize=EXAMPLES < 100,
             database=None,
             suppress_health_check=list(hypothesis.HealthCheck),
-        )(asked)()
+        )(ask_case)()
 
 
 WORDS = st.text(max_size=60) | st.sampled_from(
@@ -108,4 +108,4 @@ def test_an_end_of_an_interval_may_be_null_wherever_it_is_answered(client):
         if re.search(r"(^|_)(low|high)_", name)
     }
     assert {kind for kind, _ in ends} == {"PredictionRow", "ComparisonRow", "Columns", "Explanation"}
-    assert [place for place, field in ends.items() if '"null"' not in json.dumps(field)] == []
+    assert [path for path, field in ends.items() if '"null"' not in json.dumps(field)] == []

@@ -50,17 +50,17 @@ def answered(client, method, path, operation):
         if parameter["in"] == "path":
             path = path.replace(f"{{{parameter['name']}}}", str(parameter["schema"]["examples"][0]))
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
-    asked = {"json": next(iter(body["examples"].values()))["value"]} if body else {}
-    answer = client.request(method, path, **asked)
+    arguments = {"json": next(iter(body["examples"].values()))["value"]} if body else {}
+    answer = client.request(method, path, **arguments)
     assert answer.is_success, answer.text
     return answer.json() if "json" in answer.headers["content-type"] else answer.text
 
 
 def test_a_new_service_answers_each_example_as_the_document_shows_it(new_service, operations):
     in_turn = ["create_measurements", "list_measurements", "delete_upload"]
-    others = [name for name in operations if name not in (*in_turn, "create_cnn", "get_metrics")]
+    quick_operations = [name for name in operations if name not in (*in_turn, "create_cnn", "get_metrics")]
     differing = []
-    for name in (*others, *in_turn):
+    for name in (*quick_operations, *in_turn):
         example, answer = shown(operations[name][2]), answered(new_service, *operations[name])
         answer = answer[: len(example)] if name in KEPT_SHORT else answer
         if name == "list_measurements":  # leaves out nothing; the example leaves out what is not given

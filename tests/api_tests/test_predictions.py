@@ -27,10 +27,11 @@ def rows_of_columns(answer):
 
 def assert_same(rows, expected):
     assert [set(row) for row in rows] == [set(PredictionRow.__slots__)] * len(expected)
-    for row, other in zip(rows, json.loads(json.dumps([asdict(each) for each in expected])), strict=True):
+    core_rows = json.loads(json.dumps([asdict(prediction) for prediction in expected]))
+    for row, core_row in zip(rows, core_rows, strict=True):
         assert row == {
             name: pytest.approx(value, rel=1e-12) if isinstance(value, float) else value
-            for name, value in other.items()
+            for name, value in core_row.items()
         }
 
 
@@ -51,11 +52,11 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS)
 def test_answers_are_those_of_the_core(client, options, form):
     core = {"data_set": "imagenet"} | options
-    asked = {"data_set": "imagenet", "form": form} | options
-    for one, many in (("precision", "precisions"), ("memory_format", "memory_formats")):
-        if one in asked:
-            asked[many] = [asked.pop(one)]
-    answer = ask(client, **asked)
+    question = {"data_set": "imagenet", "form": form} | options
+    for option, listed in (("precision", "precisions"), ("memory_format", "memory_formats")):
+        if option in question:
+            question[listed] = [question.pop(option)]
+    answer = ask(client, **question)
     rows = answer["rows"] if form == "rows" else rows_of_columns(answer)
     assert_same(rows, predict("resnet50", ["T4", "H200"], [32, 64], **core))
 
@@ -72,15 +73,15 @@ def test_rows_run_over_precisions_then_formats_then_gpus_then_batch_sizes(client
     answer = ask(
         client, gpus=["H200", "A100-SXM4-40GB"], precisions=["fp32", "tf32"], memory_formats=["nchw", "channels_last"]
     )  # fmt: skip
-    seen = [(r["precision"], r["memory_format"], r["gpu"][7:11], r["batch_size"]) for r in answer["rows"]]
-    assert seen[:5] == [
+    modes = [(r["precision"], r["memory_format"], r["gpu"][7:11], r["batch_size"]) for r in answer["rows"]]
+    assert modes[:5] == [
         ("fp32", "nchw", "H200", 32),
         ("fp32", "nchw", "H200", 64),
         ("fp32", "nchw", "A100", 32),
         ("fp32", "nchw", "A100", 64),
         ("fp32", "channels_last", "H200", 32),
     ]
-    assert len(seen) == 16
+    assert len(modes) == 16
     assert len(answer["covers"]) == 4
 
 

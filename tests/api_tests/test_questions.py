@@ -21,11 +21,11 @@ def another(option: Option) -> object:
 
 
 def asked_of_a_service():
-    return [each for each in options_of(Question).values() if each.remote and each.name not in LISTS]
+    return [option for option in options_of(Question).values() if option.remote and option.name not in LISTS]
 
 
 def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
-    everywhere = {each.name for each in asked_of_a_service()}
+    everywhere = {option.name for option in asked_of_a_service()}
     lacking = {
         "predictions": (everywhere | {*LISTS.values()}) - {*PredictionQuestion.model_fields},
         "comparisons": (everywhere | {*LISTS} | {*options_of(Plan)}) - {*ComparisonQuestion.model_fields},
@@ -62,8 +62,8 @@ def test_every_option_reaches_the_core():
         if option.kind in ("file", "anchors") or option.name == "image_size":  # the table's own
             continue
         samples = {"samples": 5} if option.name == "validation_samples" else {}
-        asked = PredictionQuestion.model_validate(GIVEN | samples | {option.name: another(option)})
-        core = questions.core_question(asked, asked.gpus, None, ())
+        posted = PredictionQuestion.model_validate(GIVEN | samples | {option.name: another(option)})
+        core = questions.core_question(posted, posted.gpus, None, ())
         if getattr(core, option.name) != another(option):
             lost.append(option.name)
     assert lost == []
@@ -83,6 +83,6 @@ def test_files_of_the_services_machine_cannot_be_asked_for():
 
 @pytest.mark.parametrize("name", ["precisions", "memory_formats"])
 def test_what_is_left_out_is_what_the_core_takes_by_default(name):
-    asked = PredictionQuestion.model_validate(GIVEN)
+    posted = PredictionQuestion.model_validate(GIVEN)
     usual = options_of(Question)[name.removesuffix("s")].default
-    assert getattr(asked, name) == (None if usual is None else [usual])
+    assert getattr(posted, name) == (None if usual is None else [usual])

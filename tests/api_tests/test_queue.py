@@ -36,8 +36,8 @@ async def send(queue, clients):
 
 async def refused(tasks):
     """Of each call, whether it was refused, once all have ended."""
-    found = await asyncio.gather(*tasks, return_exceptions=True)
-    return [isinstance(each, HTTPException) for each in found]
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    return [isinstance(result, HTTPException) for result in results]
 
 
 def test_more_than_may_wait_are_refused():
@@ -74,8 +74,8 @@ def test_a_full_queue_says_so_before_any_work():
         queue.check("b")
         return refused.value
 
-    found = asyncio.run(ask())
-    assert (found.status_code, found.headers) == (503, {"Retry-After": "10"})
+    refusal = asyncio.run(ask())
+    assert (refusal.status_code, refusal.headers) == (503, {"Retry-After": "10"})
 
 
 def test_a_call_that_fails_leaves_its_place():
@@ -176,7 +176,7 @@ def test_a_turn_that_is_given_up_as_another_call_ends_is_forgotten_once():
         return await asyncio.gather(*calls, return_exceptions=True)
 
     for _ in range(10):
-        assert {type(each) for each in asyncio.run(ask())} <= {type(None), HTTPException}
+        assert {type(result) for result in asyncio.run(ask())} <= {type(None), HTTPException}
 
 
 def test_where_all_places_are_taken_a_newcomer_takes_one_of_who_has_most():

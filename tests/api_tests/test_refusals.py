@@ -18,10 +18,10 @@ REFUSALS = json.loads(Path(__file__).with_name("refusals.json").read_text(encodi
 def refused(response, status):
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
-    found = response.json()
-    assert found["status"] == status
-    assert found["title"] == TITLES[status]
-    return found
+    document = response.json()
+    assert document["status"] == status
+    assert document["title"] == TITLES[status]
+    return document
 
 
 def refusal(client, status=422, **changes):
@@ -57,8 +57,8 @@ def test_a_question_that_makes_no_sense_is_told_the_field_and_what_would(client,
 def test_what_a_recorded_step_contradicts_is_named_as_a_field(client, changes, field):
     step = {"batch_size": 32, "parts": 2, "precision": "amp_bf16", "optimizer": "sgd"}
     table = zoo_cnn("lenet5").document() | {"step": step}
-    found = refusal(client, **{"cnn": None, "gpus": ["H200"], "layer_table": table} | changes)
-    assert [each["field"] for each in found["errors"]] == [field]
+    document = refusal(client, **{"cnn": None, "gpus": ["H200"], "layer_table": table} | changes)
+    assert [error["field"] for error in document["errors"]] == [field]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,10 @@ def test_what_is_no_question_is_refused(client, content, status):
 
 
 def test_other_types_of_body_are_refused_with_those_that_are_taken(client):
-    found = refused(client.post("/v1/predictions", content=b"x", headers={"Content-Type": "text/csv"}), 415)
-    assert "Valid: application/json. `POST /v1/cnns` takes an ONNX file" in found["detail"]
+    document = refused(
+        client.post("/v1/predictions", content=b"x", headers={"Content-Type": "text/csv"}), 415
+    )
+    assert "Valid: application/json. `POST /v1/cnns` takes an ONNX file" in document["detail"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ _ONNX_FIELD = b'--b\r\nContent-Disposition: form-data; name="onnx"; filename="x.
 
 
 @pytest.mark.parametrize(
-    ("boundary", "content", "said"),
+    ("boundary", "content", "words"),
     [
         ("", b"x", "No boundary"),
         ("; boundary=b", _ONNX_FIELD + b"x\r\n--b\r\n", "does not end with its boundary"),
@@ -116,15 +118,15 @@ _ONNX_FIELD = b'--b\r\nContent-Disposition: form-data; name="onnx"; filename="x.
         ("; boundary=b", b"\r\n--c" * 1_000_000, "damaged"),
     ],
 )
-def test_a_damaged_form_is_refused(client, boundary, content, said):
+def test_a_damaged_form_is_refused(client, boundary, content, words):
     headers = {"Content-Type": f"multipart/form-data{boundary}"}
-    found = refused(client.post("/v1/cnns", content=content, headers=headers), 400)
-    assert said in found["detail"]
+    document = refused(client.post("/v1/cnns", content=content, headers=headers), 400)
+    assert words in document["detail"]
 
 
 def test_a_path_that_is_not_there_is_told_the_nearest(client):
-    found = refused(client.post("/v1/prediction", json=GOOD), 404)
-    assert "no path '/v1/prediction'. Nearest: '/v1/predictions'" in found["detail"]
+    document = refused(client.post("/v1/prediction", json=GOOD), 404)
+    assert "no path '/v1/prediction'. Nearest: '/v1/predictions'" in document["detail"]
 
 
 def test_a_wrong_method_is_told_the_right_one(client):
@@ -135,7 +137,7 @@ def test_a_wrong_method_is_told_the_right_one(client):
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "words"),
     [
         ("/v1/gpus?generaton=turing", "generaton: Extra inputs are not permitted. Valid: generation."),
         ("/v1/offers?gpus=T4", "Valid: gpu, historic."),
@@ -146,8 +148,8 @@ def test_a_wrong_method_is_told_the_right_one(client):
         ("/v1/models?x=", "x: Extra inputs"),
     ],
 )
-def test_a_parameter_that_nobody_knows_is_refused(client, path, said):
-    assert said in refused(client.get(path), 422)["detail"]
+def test_a_parameter_that_nobody_knows_is_refused(client, path, words):
+    assert words in refused(client.get(path), 422)["detail"]
 
 
 def test_every_error_of_the_tree_has_a_status():
@@ -157,15 +159,18 @@ def test_every_error_of_the_tree_has_a_status():
         if isinstance(value, type) and issubclass(value, EpochcastError)
     ]
     for kind in kinds:
-        status = next(status for known, status in STATUS_OF.items() if issubclass(kind, known))
+        status = next(status for error_class, status in STATUS_OF.items() if issubclass(kind, error_class))
         assert status in TITLES
 
 
 def test_a_damaged_new_model_is_reported_while_the_old_one_answers(client, monkeypatch):
     assert client.get("/readyz").json()["model_problem"] is None
     monkeypatch.setattr(client.app.state.serving.model, "problem", "the file is damaged. Refit it.")
-    found = client.get("/readyz")
-    assert (found.status_code, found.json()["model_problem"]) == (200, "the file is damaged. Refit it.")
+    readiness = client.get("/readyz")
+    assert (readiness.status_code, readiness.json()["model_problem"]) == (
+        200,
+        "the file is damaged. Refit it.",
+    )
     assert client.get("/healthz").text == "ok\n"
 
 

@@ -25,9 +25,9 @@ def path(tmp_path):
 
 
 def rewrite(path, trained_on):
-    found = json.loads(path.read_text())
-    found["card"]["trained_on"] = trained_on
-    replace_file(path, json.dumps(found))
+    document = json.loads(path.read_text())
+    document["card"]["trained_on"] = trained_on
+    replace_file(path, json.dumps(document))
 
 
 def test_the_default_model_is_served_without_a_path():
@@ -89,10 +89,10 @@ def refitted(path, trained_on):
     files = sorted(path.parent.glob("model_operators/*.gz"))
     for file in files:
         file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()), mtime=1))
-    found = json.loads(path.read_text())
-    found["files"]["operators"] = {file.name: sha256(file.read_bytes()).hexdigest() for file in files}
-    found["card"]["trained_on"] = trained_on
-    return lambda: replace_file(path, json.dumps(found))
+    document = json.loads(path.read_text())
+    document["files"]["operators"] = {file.name: sha256(file.read_bytes()).hexdigest() for file in files}
+    document["card"]["trained_on"] = trained_on
+    return lambda: replace_file(path, json.dumps(document))
 
 
 def test_a_model_is_read_whole_while_another_is_written_over_it(path):

@@ -18,9 +18,9 @@ from predictor.operators.kernels import KERNEL_CLASSES, operator_classes_of
 _FOLDER = FOLDERS["web"]
 _MODULES = sorted(_FOLDER.glob("*.js"))
 SHOWN = {
-    name: known
-    for name, known in {**options_of(Question), **options_of(Plan)}.items()
-    if is_served(known) and name not in ("anchors", "relative_to")
+    name: option
+    for name, option in {**options_of(Question), **options_of(Plan)}.items()
+    if is_served(option) and name not in ("anchors", "relative_to")
 }
 """Options that the form has a field for."""
 
@@ -62,8 +62,8 @@ def test_the_policy_allows_the_page_s_own_scripts_alone(client):
 
 def test_nothing_of_the_page_comes_from_elsewhere():
     for path in (*_MODULES, _FOLDER / "index.html", _FOLDER / "style.css"):
-        found = set(re.findall(r"https?://[^\s\"')]+", path.read_text()))
-        assert found <= {"http://www.w3.org/2000/svg"}
+        addresses = set(re.findall(r"https?://[^\s\"')]+", path.read_text()))
+        assert addresses <= {"http://www.w3.org/2000/svg"}
 
 
 def test_other_files_are_not_served(client):
@@ -126,13 +126,13 @@ def test_both_languages_have_the_same_texts_with_the_same_places():
 def test_every_text_that_is_asked_for_exists_and_every_one_that_exists_is_asked_for():
     page = (_FOLDER / "index.html").read_text()
     code = "".join(module.read_text() for module in _MODULES if not module.name.startswith("strings_"))
-    asked = set(re.findall(r'data-i18n(?:-label)?="(\w+)"', page)) | set(re.findall(r'\bt\("(\w+)"', code))
+    keys = set(re.findall(r'data-i18n(?:-label)?="(\w+)"', page)) | set(re.findall(r'\bt\("(\w+)"', code))
     texts = _texts("en").keys()
-    assert asked <= texts
+    assert keys <= texts
     quoted = set(re.findall(r'"(\w+)"', code))
     sentence = re.findall(r'data-words="(\w+)"', page)
     composed = [*re.findall(r"`(\w+_)\$\{", code), *(f"{name}_" for name in SHOWN), *sentence]
-    assert [key for key in texts - asked - quoted - SHOWN.keys() if not key.startswith(tuple(composed))] == []
+    assert [key for key in texts - keys - quoted - SHOWN.keys() if not key.startswith(tuple(composed))] == []
 
 
 def test_every_place_of_the_form_is_of_an_option_and_every_option_has_words():
@@ -146,7 +146,7 @@ def test_every_place_of_the_form_is_of_an_option_and_every_option_has_words():
 def test_no_option_is_written_out_in_the_page():
     """The form is built of `GET /v1/options`: a choice that is written out there would be a second list."""
     code = "".join(module.read_text() for module in _MODULES if not module.name.startswith("strings_"))
-    words = {word for known in SHOWN.values() for word in known.choices if "_" in word}
+    words = {word for option in SHOWN.values() for word in option.choices if "_" in word}
     assert [word for word in words if f'"{word}"' in code] == []
 
 

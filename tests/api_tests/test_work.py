@@ -24,7 +24,8 @@ def table_of(n):
     conv |= {"stride_height": 1, "stride_width": 1, "groups": 1, "dilation": 1}
     channels = [(3 + i, 4 + i) for i in range(n)]
     layers = [
-        conv | {"in_channels": one, "out_channels": two, "parameters": one * two * 9} for one, two in channels
+        conv | {"in_channels": n_in, "out_channels": n_out, "parameters": n_in * n_out * 9}
+        for n_in, n_out in channels
     ]
     return {"layer_table": {"name": f"chain of {n}", "image_size": 8, "layers": layers}}
 
@@ -64,32 +65,32 @@ def runs(n, **more):
 
 @pytest.mark.parametrize("path", ["predictions", "calibrations", "comparisons", "explanations"])
 def test_more_runs_of_a_cnn_than_are_used_are_refused_by_their_number(client, path):
-    asked = {"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [8], "measurements": runs(501)}
-    answer = client.post(f"/v1/{path}", json=asked | ({"samples": 1} if path == "comparisons" else {}))
+    question = {"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [8], "measurements": runs(501)}
+    answer = client.post(f"/v1/{path}", json=question | ({"samples": 1} if path == "comparisons" else {}))
     assert answer.status_code == 422
     assert "501 runs of resnet18 at image size 224 in fp32; at most 500" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["predictions", "calibrations"])
 def test_runs_that_correct_many_gpus_count_as_work(client, path):
-    asked = {"cnn": "resnet18", "gpus": ["all"], "batch_sizes": [8], "measurements": runs(400)}
-    answer = client.post(f"/v1/{path}", json=asked)
+    question = {"cnn": "resnet18", "gpus": ["all"], "batch_sizes": [8], "measurements": runs(400)}
+    answer = client.post(f"/v1/{path}", json=question)
     assert answer.status_code == 422
     assert "corrected by 400 runs" in answer.json()["detail"]
 
 
 def test_anchors_that_correct_many_gpus_count_as_work(client):
     anchors = [{"gpu": "T4", "batch_size": size, "iteration_time_ms": 9.0 * size} for size in range(1, 201)]
-    asked = {"cnn": "resnet18", "gpus": ["all"], "batch_sizes": [8], "anchors": anchors}
-    assert client.post("/v1/predictions", json=asked).status_code == 200
-    answer = client.post("/v1/predictions", json=asked | {"memory_formats": ["nchw", "channels_last"]})
+    question = {"cnn": "resnet18", "gpus": ["all"], "batch_sizes": [8], "anchors": anchors}
+    assert client.post("/v1/predictions", json=question).status_code == 200
+    answer = client.post("/v1/predictions", json=question | {"memory_formats": ["nchw", "channels_last"]})
     assert answer.status_code == 422
     assert "corrected by 200 runs" in answer.json()["detail"]
 
 
-def admitted(model, name, sizes, **asked):
+def admitted(model, name, sizes, **extent):
     try:
-        check_work(Question(name, "T4", SIZES[:sizes], model=model), **asked)
+        check_work(Question(name, "T4", SIZES[:sizes], model=model), **extent)
     except OutOfRangeError:
         return False
     return True
@@ -100,7 +101,7 @@ def test_every_cnn_of_the_zoo_is_answered_on_all_gpus_and_explained_on_eight(cli
     on_all = {"gpus": gpus, "modes": 1, "sizes": 20, "rows": 20 * gpus}
     explained = {"gpus": 8, "modes": 10, "sizes": 10, "repeats": 2}
     refused = [
-        name for name in zoo_names() for asked in (on_all, explained) if not admitted(model, name, **asked)
+        name for name in zoo_names() for extent in (on_all, explained) if not admitted(model, name, **extent)
     ]
     assert not refused
 

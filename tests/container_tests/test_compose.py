@@ -19,8 +19,8 @@ KEEPING = ["service", "database"]
 
 def test_every_variable_is_a_setting(compose):
     names = set(compose["services"]["service"]["environment"]) - OTHERS
-    known = {f"EPOCHCAST_{field}".upper() for field in Settings.model_fields}
-    assert sorted(names - known) == []
+    settings = {f"EPOCHCAST_{field}".upper() for field in Settings.model_fields}
+    assert sorted(names - settings) == []
 
 
 def test_its_defaults_are_settings_that_hold(compose, monkeypatch):
@@ -143,7 +143,7 @@ def _filled(environment):
     """As compose fills it in where nothing is set."""
     return {
         name: re.sub(
-            r"\$\{\w+:([-?])([^}]*)\}", lambda found: found[2] if found[1] == "-" else "secret", value
+            r"\$\{\w+:([-?])([^}]*)\}", lambda match: match[2] if match[1] == "-" else "secret", value
         )
         for name, value in environment.items()
     }

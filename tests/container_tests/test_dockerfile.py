@@ -38,15 +38,19 @@ def test_the_wheel_needs_nothing_that_is_not_copied():
         *PROJECT["project"]["license-files"],
         "pyproject.toml",
     ]
-    assert [name for name in needed if not any(f"{name}/".startswith(f"{each}/") for each in COPIED)] == []
+    assert [
+        name for name in needed if not any(f"{name}/".startswith(f"{copied}/") for copied in COPIED)
+    ] == []
 
 
 def test_no_file_of_the_wheel_is_kept_from_the_builder():
     patterns = [name.removeprefix("**/") for name in IGNORED if not name.startswith("!") and name != "*"]
     folders = ["api", "predictor", "proxy_cnns", "epochcast", "datasets"]
     run = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
-    parts = {part for path in run.stdout.splitlines() for part in path.split("/")}
-    assert [part for part in parts for pattern in patterns if fnmatch.fnmatch(part, pattern)] == []
+    parts = {file_name for path in run.stdout.splitlines() for file_name in path.split("/")}
+    assert [
+        file_name for file_name in parts for pattern in patterns if fnmatch.fnmatch(file_name, pattern)
+    ] == []
 
 
 @pytest.mark.parametrize("pin", [r"TORCH \?= (.*)", "(chainer==[0-9.]+)", "('setuptools[^']+')"])
@@ -58,10 +62,10 @@ def test_both_ways_to_install_the_frameworks_agree(pin):
 def test_images_are_pinned_by_the_digests_that_the_docs_give_two_sources_of():
     (python,) = re.findall(r"^ARG PYTHON=(.*)$", DOCKERFILE, re.MULTILINE)
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"].values()
-    pulled = {f"python:{python}", *(each["image"] for each in compose if "image" in each)}
-    told = (ROOT / "docs" / "containers.md").read_text("utf-8")
+    pulled = {f"python:{python}", *(service["image"] for service in compose if "image" in service)}
+    page = (ROOT / "docs" / "containers.md").read_text("utf-8")
     row = r"^\| `(\w+:[\d.]+-[\w-]+)` \| `(sha256:[0-9a-f]{64})` \| .*https://.*, .*https://.* \|$"
-    assert {f"{tag}@{digest}" for tag, digest in re.findall(row, told, re.MULTILINE)} == pulled
+    assert {f"{tag}@{digest}" for tag, digest in re.findall(row, page, re.MULTILINE)} == pulled
 
 
 def test_the_lock_names_each_package_that_the_service_needs_with_hashes_and_no_framework():
@@ -69,9 +73,9 @@ def test_the_lock_names_each_package_that_the_service_needs_with_hashes_and_no_f
     locked = {
         name.lower(): version for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE)
     }
-    wanted = [Requirement(extra) for name in ("api", "client", "postgresql") for extra in EXTRAS[name]]
-    wanted += [Requirement(each) for each in PROJECT["project"]["dependencies"]]
-    unmet = [str(each) for each in wanted if locked.get(each.name.lower(), "") not in each.specifier]
+    lines = [line for name in ("api", "client", "postgresql") for line in EXTRAS[name]]
+    needs = map(Requirement, [*lines, *PROJECT["project"]["dependencies"]])
+    unmet = [str(need) for need in needs if locked.get(need.name.lower(), "") not in need.specifier]
     assert unmet == []
     assert text.count("--hash=sha256:") > len(locked)
     assert re.findall(r"^(?:torch|cupy|chainer|nvidia).*", text, re.MULTILINE) == []

@@ -104,8 +104,8 @@ def answer_of(connection, request):
     answer = b""
     with suppress(ConnectionError, ssl.SSLError):
         connection.sendall(request)
-        while part := connection.recv(65536):
-            answer += part
+        while chunk := connection.recv(65536):
+            answer += chunk
     return answer
 
 

@@ -152,9 +152,9 @@ def secret(store: Engine) -> str:
 @pytest.fixture
 def key_id(store: Engine, secret: str) -> int:
     """Its number."""
-    found = find_key(store, secret)
-    assert found is not None
-    return found.id
+    key = find_key(store, secret)
+    assert key is not None
+    return key.id
 
 
 @pytest.fixture
@@ -181,8 +181,8 @@ def run_service() -> Iterator[Callable[..., Service]]:
         return running[-1]
 
     yield run
-    for each in running:
-        each.kill()
+    for started in running:
+        started.kill()
 
 
 @pytest.fixture(scope="session")

@@ -78,8 +78,8 @@ def test_rows_sent_along_answer_at_once_as_the_core_does(http, profile):
 
 
 def test_the_answer_adds_up_the_measured_operators(http, profile):
-    found = http.post("/v1/calibrations", json=QUESTION | {"measurements": profile}).json()["rows"]
-    assert [row["method"] for row in found] == ["layer-times"] * 2
+    rows = http.post("/v1/calibrations", json=QUESTION | {"measurements": profile}).json()["rows"]
+    assert [row["method"] for row in rows] == ["layer-times"] * 2
 
 
 def test_nothing_sent_along_is_stored(http, profile):
@@ -88,19 +88,19 @@ def test_nothing_sent_along_is_stored(http, profile):
 
 
 def test_stored_rows_answer_as_the_same_rows_sent_along(http, profile, stored):
-    found = http.post("/v1/calibrations", json=QUESTION | {"stored": {"gpu": "l40s"}}).json()
-    assert [row["iteration_time_ms"] for row in found["rows"]] == pytest.approx(
+    answer = http.post("/v1/calibrations", json=QUESTION | {"stored": {"gpu": "l40s"}}).json()
+    assert [row["iteration_time_ms"] for row in answer["rows"]] == pytest.approx(
         [row["iteration_time_ms"] for row in local(profile)], rel=1e-6
     )
-    assert found["measured"]["keys"] == {"alice": len(profile)}
+    assert answer["measured"]["keys"] == {"alice": len(profile)}
 
 
 def test_rows_of_a_key_that_one_trusts_are_chosen_by_its_name(http, store, profile, stored):
     bob = find_key(store, add_key(store, "bob"))
     wrong = [row | {"iteration_time_ms": 1e6, "gpu_time_ms": 1e6} for row in profile]
     store_rows(store, rows_of(table_of_rows(wrong))[1], bob.id)
-    asked = QUESTION | {"stored": {"gpu": GPU, "key": "alice"}}
-    assert http.post("/v1/calibrations", json=asked).json()["measured"]["keys"] == {"alice": len(profile)}
+    question = QUESTION | {"stored": {"gpu": GPU, "key": "alice"}}
+    assert http.post("/v1/calibrations", json=question).json()["measured"]["keys"] == {"alice": len(profile)}
 
 
 @one_database
@@ -149,29 +149,29 @@ def test_a_body_that_is_no_question_is_refused(http, body):
 
 @one_database
 def test_any_precision_and_form_may_be_asked_as_for_predictions(http, profile):
-    asked = QUESTION | {"measurements": profile, "precisions": ["fp32", "tf32"], "form": "columns"}
-    found = http.post("/v1/calibrations", json=asked).json()
-    assert found["n_rows"] == 4
-    assert len(found["covers"]) == 2
+    question = QUESTION | {"measurements": profile, "precisions": ["fp32", "tf32"], "form": "columns"}
+    answer = http.post("/v1/calibrations", json=question).json()
+    assert answer["n_rows"] == 4
+    assert len(answer["covers"]) == 2
 
 
 @one_database
 def test_a_cnn_of_ones_own_may_be_asked_about(http, profile):
     layers = http.get("/v1/cnns/vgg11").json()["layers"]
-    asked = {
+    question = {
         "layer_table": {"name": "vgg11", "layers": layers},
         "batch_sizes": [32],
         "precisions": ["fp32"],
         "measurements": profile,
     }
-    assert http.post("/v1/calibrations", json=asked).json()["rows"][0]["method"] == "layer-times"
+    assert http.post("/v1/calibrations", json=question).json()["rows"][0]["method"] == "layer-times"
 
 
 def test_a_deleted_upload_is_used_by_no_calibration_any_longer(http, store, stored):
-    asked = QUESTION | {"stored": {"gpu": GPU}}
-    assert http.post("/v1/calibrations", json=asked).status_code == 200
+    question = QUESTION | {"stored": {"gpu": GPU}}
+    assert http.post("/v1/calibrations", json=question).status_code == 200
     delete_upload(store, 1)
-    answer = http.post("/v1/calibrations", json=asked)
+    answer = http.post("/v1/calibrations", json=question)
     assert (answer.status_code, "no measurement of NVIDIA L40S is stored" in answer.text) == (422, True)
 
 

@@ -46,10 +46,10 @@ def test_processes_that_open_an_empty_store_at_once_all_find_it_ready(empty_stor
 
 def test_sqlite_has_a_write_ahead_log_and_syncs_every_commit(tmp_path):
     with reading(open_store(f"sqlite:///{tmp_path}/store.db")) as connection:
-        found = [
+        engines = [
             connection.execute(text(f"PRAGMA {name}")).scalar() for name in ("journal_mode", "synchronous")
         ]
-    assert found == ["wal", 2]
+    assert engines == ["wal", 2]
 
 
 @pytest.mark.parametrize("url", ["", "store.db", "mysql://u:hidden@h/d", "sqlite://", "sqlite:///:memory:"])

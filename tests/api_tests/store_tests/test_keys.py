@@ -14,9 +14,9 @@ def test_a_key_finds_its_name(store, secret):
 
 
 def test_two_keys_differ_in_256_bits(store):
-    one, two = add_key(store, "a"), add_key(store, "b")
-    assert one != two
-    assert len(one.removeprefix("epochcast_")) == 43
+    first, second = add_key(store, "a"), add_key(store, "b")
+    assert first != second
+    assert len(first.removeprefix("epochcast_")) == 43
 
 
 def test_the_store_holds_only_the_hash(store, secret):
@@ -72,7 +72,7 @@ def test_a_key_is_replaced_and_the_old_one_refused_at_once_or_later(store, secre
     second = rotate_key(store, "alice")
     assert find_key(store, secret) is None
     third = rotate_key(store, "alice", keep_old_days=1)
-    assert [find_key(store, each).name for each in (second, third)] == ["alice", "alice"]
+    assert [find_key(store, valid_secret).name for valid_secret in (second, third)] == ["alice", "alice"]
     fourth = rotate_key(store, "alice", days=-1)
     assert find_key(store, third) is None
     assert find_key(store, fourth).problem.startswith("expired")

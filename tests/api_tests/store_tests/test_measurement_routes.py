@@ -103,10 +103,10 @@ def test_without_a_key_nothing_is_stored(http, store):
 
 
 @pytest.mark.parametrize(
-    "given", ["Bearer epochcast_wrong", "Bearer x", "Basic YTpi", "Bearer", "Bearer " + "x" * 5000]
+    "authorization", ["Bearer epochcast_wrong", "Bearer x", "Basic YTpi", "Bearer", "Bearer " + "x" * 5000]
 )
-def test_a_wrong_key_is_401(http, store, given):
-    assert upload(http, body(1), Authorization=given).status_code == 401
+def test_a_wrong_key_is_401(http, store, authorization):
+    assert upload(http, body(1), Authorization=authorization).status_code == 401
 
 
 def test_a_revoked_key_is_403_at_once(alice, store):
@@ -161,15 +161,18 @@ def test_killing_the_service_in_the_middle_of_a_burst_loses_nothing_acknowledged
 
     def send(sender):
         with client_of(service.url, secret) as client, suppress(httpx.HTTPError):
-            for part in itertools.count():
-                answer = upload(client, body(20, first=1_000_000 * sender + 20 * part))
+            for batch in itertools.count():
+                answer = upload(client, body(20, first=1_000_000 * sender + 20 * batch))
                 assert answer.status_code == 201
                 acknowledged.extend(answer.json()["ids"])
 
     senders = [threading.Thread(target=send, args=(i,)) for i in range(4)]
     for sender in senders:
         sender.start()
-    wait_until(lambda: len(acknowledged) >= 400, alive=lambda: all(each.is_alive() for each in senders))
+    wait_until(
+        lambda: len(acknowledged) >= 400,
+        alive=lambda: all(thread.is_alive() for thread in senders),
+    )
     service.kill()
     for sender in senders:
         sender.join()
@@ -178,20 +181,20 @@ def test_killing_the_service_in_the_middle_of_a_burst_loses_nothing_acknowledged
 
 
 def all_ids(service):
-    found, address = set(), "/v1/measurements?limit=10000"
+    ids, address = set(), "/v1/measurements?limit=10000"
     while address:
         page = httpx.get(service.url + address, timeout=PATIENCE_S).json()
-        found |= {row["id"] for row in page["rows"]}
+        ids |= {row["id"] for row in page["rows"]}
         address = page["next"]
-    return found
+    return ids
 
 
 def test_who_sent_an_upload_deletes_it_and_nobody_else_does(alice, store):
     number = upload(alice, body(3)).json()["upload"]
-    other = {"Authorization": f"Bearer {add_key(store, 'bob')}"}
-    assert alice.delete(f"/v1/measurements/uploads/{number}", headers=other).status_code == 404
-    found = alice.delete(f"/v1/measurements/uploads/{number}")
-    assert found.json() == {"upload": number, "deleted": 3, "kept": 0}
+    bobs_headers = {"Authorization": f"Bearer {add_key(store, 'bob')}"}
+    assert alice.delete(f"/v1/measurements/uploads/{number}", headers=bobs_headers).status_code == 404
+    deletion = alice.delete(f"/v1/measurements/uploads/{number}")
+    assert deletion.json() == {"upload": number, "deleted": 3, "kept": 0}
     assert alice.get("/v1/measurements").json()["rows"] == []
     assert alice.delete(f"/v1/measurements/uploads/{number}").status_code == 404
 

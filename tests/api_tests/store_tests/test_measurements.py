@@ -12,7 +12,7 @@ from predictor.errors import DataError, SchemaError
 def test_an_upload_comes_back_as_it_was_sent(store, key_id, make_rows):
     rows = make_rows(3)
     store_rows(store, rows, key_id)
-    assert {found.content for found in find_rows(store, {}).rows} == {row.content for row in rows}
+    assert {stored.content for stored in find_rows(store, {}).rows} == {row.content for row in rows}
 
 
 def test_rows_that_come_twice_are_stored_once(store, key_id, make_rows):
@@ -50,14 +50,14 @@ def test_concurrent_uploads_of_the_same_rows_store_them_once(store, key_id, make
     rows = make_rows(1200)
     receipts, errors = [], []
 
-    def upload(part):
+    def upload(batch):
         try:
-            receipts.append(store_rows(store, part, key_id))
+            receipts.append(store_rows(store, batch, key_id))
         except Exception as error:  # noqa: BLE001 - shown by the assertion below
             errors.append(error)
 
     orders = [rows, rows[::-1], rows[600:] + rows[:600], rows[::2] + rows[1::2]] * 2
-    threads = [threading.Thread(target=upload, args=(part,)) for part in orders]
+    threads = [threading.Thread(target=upload, args=(batch,)) for batch in orders]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -46,9 +46,9 @@ def test_every_row_arrives_as_it_is_in_the_table(app, serve, store, secret, tabl
     monkeypatch.setattr("epochcast.pushing._ROWS_OF_AN_UPLOAD", 10)
     receipt = push(table, serve(app), secret)
     assert (receipt.stored, receipt.duplicates, len(set(receipt.ids))) == (25, 0, 25)
-    found = stored_frame(store).sort_values("batch_size", ignore_index=True)
-    sent = read_measurements(table)[list(found.columns)]
-    pd.testing.assert_frame_equal(found, sent)
+    frame = stored_frame(store).sort_values("batch_size", ignore_index=True)
+    sent = read_measurements(table)[list(frame.columns)]
+    pd.testing.assert_frame_equal(frame, sent)
 
 
 def test_pushing_again_stores_nothing_twice(app, serve, secret, table):

@@ -18,9 +18,9 @@ def refused(body):
     return str(error.value)
 
 
-def refused_json(found):
+def refused_json(document):
     with pytest.raises(EpochcastError) as error:
-        rows_of(json_table(found.encode() if isinstance(found, str) else json.dumps(found).encode()))
+        rows_of(json_table(document.encode() if isinstance(document, str) else json.dumps(document).encode()))
     return str(error.value)
 
 
