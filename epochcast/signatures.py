@@ -164,7 +164,7 @@ def _type(option: Option, annotation: str) -> str:
 def _described(option: Option) -> str:
     usual = f" By default {option.usual}." if option.usual else ""
     plain = option.help.replace("\\[", "[")  # the terminal takes what stands in brackets for a style
-    return "".join(f"{line}\n" for line in wrap(f'"""{plain}{usual}"""', _WIDTH))
+    return f'"""{plain}{usual}"""\n'
 
 
 if __name__ == "__main__":

@@ -63,11 +63,12 @@ def print_as(
     columns: Sequence[Column],
     title: str | None,
     fields: Iterable[str] | None = None,
+    notes: Iterable[str] = (),
     **about: object,
 ) -> None:
-    """Print records as a table of these columns, or with all `fields` (the first record's) as JSON or CSV."""
+    """Print records as a table of these columns and notes, or with all `fields` (the first record's) as JSON or CSV."""
     if output is Format.table:
-        print_table(records, columns, title)
+        print_table(records, columns, title, notes)
     else:
         print_records(records, output, fields or (records[0] if records else ()), **about)
 

@@ -26,8 +26,7 @@ class _OfPredictCompareExplainParallelMemoryWatch(TypedDict, total=False):
     data_set: str | None
     """A known data set, such as cifar100 or imagenet."""
     precision: Literal["fp32", "tf32", "fp16", "amp_fp16", "amp_bf16"] | None
-    """fp32, tf32, fp16, amp_fp16, amp_bf16. By default what the framework does: tf32 where the GPU has it, else
-    fp32."""
+    """fp32, tf32, fp16, amp_fp16, amp_bf16. By default what the framework does: tf32 where the GPU has it, else fp32."""
 
 
 class _OfPredictCompareExplain(TypedDict, total=False):
@@ -43,22 +42,18 @@ class _OfPredictCompare(TypedDict, total=False):
     workspace_mib: float
     """Memory that Chainer allows cuDNN for a convolution, in MiB."""
     loader: Literal["torchvision", "pillow_simd", "dali", "none"] | None
-    """What decodes images: torchvision, pillow_simd, dali; none leaves loading out, as with images on the GPU.
-    By default torchvision."""
+    """What decodes images: torchvision, pillow_simd, dali; none leaves loading out, as with images on the GPU. By default torchvision."""
     marketplaces: bool
     """Count marketplaces, whose hosts differ, for GPUs that clouds rent, too."""
     usd_per_hour: float | str | None
-    """US$ per hour of a machine of your own, instead of offers (`epochcast offer own` works it out). By default
-    the offers' prices."""
+    """US$ per hour of a machine of your own, instead of offers (`epochcast offer own` works it out). By default the offers' prices."""
     region: str | None
-    """Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA). By
-    default the offer's, where it is known."""
+    """Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA). By default the offer's, where it is known."""
 
 
 class _OfPredictCompareExplainParallelWatch(TypedDict, total=False):
     float32_matmul_precision: Literal["highest", "high"] | None
-    """PyTorch's matrix products in tf32: highest computes them in fp32, high in TF32. By default highest, as
-    PyTorch does."""
+    """PyTorch's matrix products in tf32: highest computes them in fp32, high in TF32. By default highest, as PyTorch does."""
     memory_format: Literal["nchw", "channels_last"] | None
     """nchw, channels_last. By default what the framework does: channels_last in TensorFlow's AMP, else nchw."""
     framework: Literal["pytorch", "tensorflow", "chainer"]
@@ -68,8 +63,7 @@ class _OfPredictCompareExplainParallelWatch(TypedDict, total=False):
     capture: Literal["eager", "graph", "static_graph", "compile", "compile_graph"]
     """eager, graph, static_graph, compile, compile_graph."""
     host: str | None
-    """The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or
-    `profile`. By default a usual machine."""
+    """The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or `profile`. By default a usual machine."""
     anchors: Iterable[Anchor | Mapping[str, Any]]
     """Measurements of this CNN to predict from."""
     measurements: pd.DataFrame | str | PathLike[str] | None
@@ -94,8 +88,7 @@ class _OfPredictCompareParallelWatch(TypedDict, total=False):
     nodes: int
     """Machines that these GPUs are spread over evenly."""
     link: str | None
-    """What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g. By default
-    the offer's, else the usual one of the GPU."""
+    """What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g. By default the offer's, else the usual one of the GPU."""
     sync_batch_norm: bool
     """Batch norms take the statistics of all GPUs' images."""
     offers: str | PathLike[str] | Sequence[Offer] | None
@@ -106,21 +99,15 @@ class _OfPredictCompareParallelWatch(TypedDict, total=False):
 
 class _OfPredictCompareWatch(TypedDict, total=False):
     workers: int | None
-    """Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations. By
-    default loading is not counted; if another of these options is given, as many as the offer's vCPUs keep
-    busy."""
+    """Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations. By default loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy."""
     machine_workers: int | None
-    """Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs. By default by the workers
-    of each GPU."""
+    """Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs. By default by the workers of each GPU."""
     samples_per_worker_second: float | None
-    """Images that one worker reads, decodes and augments in a second. By default by the loader and the data
-    set."""
+    """Images that one worker reads, decodes and augments in a second. By default by the loader and the data set."""
     images_per_second: float | None
-    """Images that all workers of a machine deliver in a second, however many they are. By default by the
-    workers."""
+    """Images that all workers of a machine deliver in a second, however many they are. By default by the workers."""
     data_source: Literal["folder", "nfs", "lmdb", "hdf5", "memory"] | None
-    """Where images are read from: folder, nfs, lmdb, hdf5, memory. By default reading is taken as faster than
-    decoding."""
+    """Where images are read from: folder, nfs, lmdb, hdf5, memory. By default reading is taken as faster than decoding."""
     input: str | PathLike[str] | None
     """Rates measured on this machine: the file of `epochcast profile input`."""
 
@@ -142,8 +129,7 @@ class _OfCompare(TypedDict, total=False):
     setup_minutes: float
     """Minutes that are paid before training starts."""
     interruptions_per_day: float | None
-    """How often spot machines are taken away, as you expect it; a restart takes the set-up minutes. By default
-    none are counted."""
+    """How often spot machines are taken away, as you expect it; a restart takes the set-up minutes. By default none are counted."""
     checkpoint_seconds: float | None
     """Seconds that writing a checkpoint takes."""
     checkpoint_minutes: float | None

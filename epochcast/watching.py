@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from epochcast.typed_options import WatchOptions
 
 _WARM_UP = 5  # iterations that are not counted: workers start, algorithms are chosen
-_WAITS = 0.1  # share of the time in which an idle device waits for the loader, from which it is a reason
+_WAITS = 0.1  # least share of time in which an idle device waits for the loader that is given as a reason
 _ANSWERED = ("gpu", "cnn", "image_size", "batch_size", "precision", "memory_format", "framework")
 _RAN = ("autotune", "capture", "optimizer", "n_gpus", "float32_matmul_precision")
 """Columns by which a measurement replaces an earlier one: as answered, and as it ran."""
 _MOST = 0.999  # of a waiting share
-_IDLE = 0.9  # share of iterations before which the device is done, from which the host may decide
-_DECIDED = 1.25  # iteration / the upper end of GPU time, from which the host does
-_NEAR = 1.1  # actual / predicted up to which the two agree
+_IDLE = 0.9  # least share of iterations that find the device done where the host may decide
+_DECIDED = 1.25  # least ratio of an iteration to the upper end of its GPU time where the host decides
+_NEAR = 1.1  # largest ratio of actual and predicted time, either way, that counts as agreement
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,7 +498,7 @@ class Watch:
 
 
 def length_of(value: object) -> int | None:
-    """Its length; None where it has none."""
+    """Length of an object, None if it has none."""
     try:
         return len(value)  # type: ignore[arg-type]
     except TypeError:

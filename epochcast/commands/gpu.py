@@ -45,14 +45,8 @@ def show_command(
     if output is not Format.table:
         print_records([record], output, record)
         return
-    fields = [{"field": key, "value": _text(value)} for key, value in record.items()]
-    print_table(
-        fields,
-        [
-            Column("field", lambda r: r["field"], left=True),
-            Column("value", lambda r: r["value"], left=True),
-        ],
-    )
+    columns = [Column("field", lambda field: field, left=True)]
+    print_table(list(record), [*columns, Column("value", lambda field: _text(record[field]), left=True)])
 
 
 def _columns() -> list[Column]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, print_notes, print_records, print_table
+from epochcast.tables import Column, Format, print_as
 from predictor.answers.notes import number
 from predictor.files import check_replaceable
 from predictor.measurements.hosts import HostMeasurement, write_host
@@ -40,9 +40,6 @@ def host_command(
     if out is not None:
         write_host(measured, out)
     records = [asdict(host_time) for host_time in measured.times]
-    if output is not Format.table:
-        print_records(records, output, records[0], host=measured.host, gpu=measured.gpu)
-        return
     columns = [
         Column("framework", lambda r: r["framework"], left=True),
         Column("device", lambda r: r["device"], left=True),
@@ -52,8 +49,8 @@ def host_command(
         Column("ms per iteration", lambda r: number(r["host_time_ms"])),
         Column("known within", lambda r: f"{100 * r['spread']:.1f} %", rank=2),
     ]
-    print_table(records, columns, f"Enqueuing on {measured.host}")
-    print_notes(_notes(measured, out))
+    title, about = f"Enqueuing on {measured.host}", {"host": measured.host, "gpu": measured.gpu}
+    print_as(output, records, columns, title, notes=_notes(measured, out), **about)
 
 
 def _notes(measured: HostMeasurement, out: Path | None) -> list[str]:

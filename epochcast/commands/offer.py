@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, counted, print_records, print_table
+from epochcast.tables import Column, Format, counted, print_as
 from predictor.answers.notes import number
 
 app = typer.Typer(help="Cloud offers and their prices.", no_args_is_help=True)
@@ -42,12 +42,9 @@ def list_command(
     records = sorted(
         (asdict(offer) for offer in chosen), key=lambda r: (r["usd_per_hour"] is None, r["usd_per_hour"])
     )
-    if output is not Format.table:
-        print_records(records, output, records[0] if records else ())
-    elif records:
-        print_table(
-            records, _columns(), f"{counted(len(records), 'offer')}; US$ per hour of the whole instance"
-        )
+    if records or output is not Format.table:
+        title = f"{counted(len(records), 'offer')}; US$ per hour of the whole instance"
+        print_as(output, records, _columns(), title)
     else:
         typer.echo(f"No offer of {gpu_name}. --historic shows old ones; --offers FILE reads your own.")
 

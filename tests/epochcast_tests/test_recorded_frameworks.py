@@ -1,9 +1,5 @@
 """Loops of PyTorch Lightning, Hugging Face's Trainer and accelerate, recorded for one iteration as a user runs them."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 import epochcast
@@ -57,25 +53,13 @@ def test_fit_of_lightning_is_recorded(options, batch_size, precision):
     assert (step.batch_size, step.precision, step.optimizer) == (batch_size, precision, "adamw")
 
 
-def test_train_of_hugging_face_is_recorded_as_installed(tmp_path):
-    """In a process that sees what is installed alone: `datasets` of a checkout is not Hugging Face's library."""
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    pytest.importorskip("accelerate", reason="accelerate is not installed: Trainer needs it")
-    file = Path(__file__)
-    folders = [str(file.parent), str(file.parents[1])]
-    script = f"import sys; sys.path += {folders}; import {file.stem} as this; this.record_trainer()"
-    run = subprocess.run(
-        [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-
-
 def record_trainer():
-    """A training of one iteration with Hugging Face's Trainer, recorded; its inner method is refused."""
-    import torchvision_import
+    """A training of one iteration with Hugging Face's Trainer, recorded; its inner method is refused.
+
+    `test_watched_frameworks` runs it in the process that has imported transformers.
+    """
     import transformers
 
-    torchvision_import.import_torchvision()
     config = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=10
     )

@@ -227,13 +227,16 @@ def test_lightning_is_watched(batches, tmp_path, one_child, torchvision_models):
     assert callback.watched.left_s == 0.0
 
 
-def test_hugging_faces_trainer_is_watched_as_installed(tmp_path):
+def test_hugging_faces_trainer_is_watched_and_recorded_as_installed(tmp_path):
     """In a process that sees what is installed alone: `datasets` of a checkout is not Hugging Face's library."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed: Trainer needs it")
-    file = Path(__file__)
-    folders = [str(file.parent), str(file.parents[1])]
-    script = f"import sys; sys.path += {folders}; import {file.stem} as this; this.train_with_trainer()"
+    folders = [str(folder) for folder in Path(__file__).parents[:2]]
+    script = (
+        f"import sys; sys.path += {folders}; import torchvision_import; torchvision_import.import_torchvision()\n"
+        "import test_watched_frameworks, test_recorded_frameworks\n"
+        "test_watched_frameworks.train_with_trainer(); test_recorded_frameworks.record_trainer()"
+    )
     run = subprocess.run(
         [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -242,10 +245,8 @@ def test_hugging_faces_trainer_is_watched_as_installed(tmp_path):
 
 def train_with_trainer():
     """A training with Hugging Face's Trainer in this folder."""
-    import torchvision_import
     import transformers
 
-    torchvision_import.import_torchvision()
     config = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=10
     )
