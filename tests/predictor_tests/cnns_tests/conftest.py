@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+collect_ignore = ["recorded_steps"]  # programs that `test_corpus.py` imports
+
 
 @pytest.fixture(scope="session")
 def chainer() -> ModuleType:
