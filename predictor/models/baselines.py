@@ -118,11 +118,11 @@ class FlopsRatio(WholePredictor):
         return (() if case.gpu.name in self.gpus_ else unknown,) * case.batch_sizes.size
 
     def _per_image(self, case: Case, size: float, runs: Sequence[_Run]) -> float:
-        for here, same in _LIKENESS:
+        for same_gpu, same_size in _LIKENESS:
             alike = [
                 run.reached
                 for run in runs
-                if (run.gpu == case.gpu.name) >= here and (run.batch_size == size) >= same
+                if (run.gpu == case.gpu.name) >= same_gpu and (run.batch_size == size) >= same_size
             ]
             if alike:
                 return float(np.median(alike))

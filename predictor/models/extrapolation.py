@@ -188,8 +188,8 @@ def _of_devices(ranges: Ranges, devices: tuple[tuple[Gpu, Mode], ...]) -> list[t
     for gpu, mode in devices:
         everywhere, precision_known, capture = _of_any_gpu(ranges.modes, mode)
         twins = designs.get(design_of(gpu), ())  # with the same chip and rates, the GPU itself included
-        here = _on_gpu(ranges, gpu, mode, twins) if precision_known and twins else ()
-        by_device.append((*_of_gpu(ranges, gpu, twins), *everywhere, *here, *capture))
+        on_gpu = _on_gpu(ranges, gpu, mode, twins) if precision_known and twins else ()
+        by_device.append((*_of_gpu(ranges, gpu, twins), *everywhere, *on_gpu, *capture))
     return by_device
 
 
@@ -255,12 +255,12 @@ def _of_any_gpu(
 def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tuple[Reason, ...]:
     """Reasons about settings measured on other chips only; empty if this chip was never measured."""
     modes = _modes_by_gpu(ranges.gpu_modes)
-    here = [pair for twin in twins for pair in modes.get(twin, ())]
-    if not here or (mode.framework, mode.precision) in here:
+    measured_pairs = [pair for twin in twins for pair in modes.get(twin, ())]
+    if not measured_pairs or (mode.framework, mode.precision) in measured_pairs:
         return ()
-    if all(precision != mode.precision for _, precision in here):
+    if all(precision != mode.precision for _, precision in measured_pairs):
         return (Reason("precision", f"{mode.precision} was never measured on {gpu.name}"),)
-    if all(framework != mode.framework for framework, _ in here):
+    if all(framework != mode.framework for framework, _ in measured_pairs):
         return (Reason("framework", f"{mode.framework} was never measured on {gpu.name}"),)
     return (Reason("precision", f"{mode.precision} was never measured with {mode.framework} on {gpu.name}"),)
 

@@ -569,8 +569,8 @@ class ProxyTimes(_LinearStudy):
             (str(entry["device"]), tuple(entry["mode"])): _Proxies(
                 finite(entry["host_ms"]),
                 {
-                    name: _Curve(*(np.log([finite(v) for v in values]) for values in both))
-                    for name, both in entry["proxies"].items()
+                    name: _Curve(*(np.log([finite(v) for v in values]) for values in columns))
+                    for name, columns in entry["proxies"].items()
                 },
             )
             for entry in learned["measured"]

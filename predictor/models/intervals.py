@@ -151,12 +151,12 @@ def fit_variances(
         """Negative log likelihood and gradient of a centred Gaussian with the summed covariance."""
         sizes = np.exp(log_variances)
         total = sum(
-            (size * part for size, part in zip(sizes, matrices, strict=True)), np.zeros_like(matrices[0])
+            (size * matrix for size, matrix in zip(sizes, matrices, strict=True)), np.zeros_like(matrices[0])
         )
         factor = cho_factor(total + 1e-9 * np.eye(len(total)), lower=True)
         alpha, inverse = cho_solve(factor, clipped), cho_solve(factor, np.eye(len(total)))
         value = 0.5 * float(clipped @ alpha) + float(np.log(np.diag(factor[0])).sum())
-        slope = [0.5 * float(np.sum(inverse * part) - alpha @ part @ alpha) for part in matrices]
+        slope = [0.5 * float(np.sum(inverse * matrix) - alpha @ matrix @ alpha) for matrix in matrices]
         return value, np.array(slope) * sizes
 
     bounds = [(np.log(_LEAST), np.log(_MOST))] * len(names)
@@ -433,8 +433,8 @@ class _LeftOut:
 
     def anchored(self, sites: Locations, variances: dict[str, float]) -> _Score:
         """Scores of predictions corrected by the residuals of the rows that were kept."""
-        known, wanted = sites.take(self.kept), sites.take(self.group)
-        mean, variance = gp_posterior(known, self.kept_residual, wanted, variances)
+        kept, left_out = sites.take(self.kept), sites.take(self.group)
+        mean, variance = gp_posterior(kept, self.kept_residual, left_out, variances)
         return self.parts.residual - mean, variance, self.parts.weight
 
 

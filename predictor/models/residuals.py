@@ -81,7 +81,7 @@ def covariances(a: Locations, b: Locations) -> dict[str, Array]:
 
 
 def gp_posterior(
-    measured: Locations, residual: Array, wanted: Locations, variances: Mapping[str, float]
+    measured: Locations, residual: Array, new_sites: Locations, variances: Mapping[str, float]
 ) -> tuple[Array, Array]:
     """Posterior mean and variance of a Gaussian process at new locations, given known residuals of tables.
 
@@ -92,9 +92,9 @@ def gp_posterior(
     total = prior_variance(variances)
     noise = max(variances.get("noise", 0.0), 1e-6)
     if not len(measured):
-        return np.zeros(len(wanted)), np.full(len(wanted), total)
+        return np.zeros(len(new_sites)), np.full(len(new_sites), total)
     among = _combined(measured, measured, variances) + np.eye(len(measured)) * noise
-    across = _combined(wanted, measured, variances)
+    across = _combined(new_sites, measured, variances)
     weights = np.linalg.solve(among, across.T).T
     outermost = _BAD_CELL * np.sqrt(total)
     mean: Array = np.asarray(weights @ np.clip(residual, -outermost, outermost), dtype=float)
@@ -185,11 +185,11 @@ class Runs:
         batch size multiplies `parts` by, and the variance of its noise. `mean, variance`: if residuals are larger than
         the variances predict, the variance is scaled up by the same factor, shape (m,).
         """
-        wanted, key = (
+        new_sites, key = (
             self._sites([gpu] * batch_sizes.size, batch_sizes.tolist()),
             tuple(sorted(parts.items())),
         )
-        across, is_at = _combined(wanted, self._known, parts), self._is_at(wanted)
+        across, is_at = _combined(new_sites, self._known, parts), self._is_at(new_sites)
         mean_and_variance = np.empty((2, batch_sizes.size))
         for scale, own_noise in dict.fromkeys(zip(total.tolist(), noise.tolist(), strict=True)):
             check_stop()
@@ -211,10 +211,12 @@ class Runs:
         n = len(gpus)
         return Locations(gpus, [_ITSELF] * n, [self._image_size] * n, batch_sizes, [""] * n)
 
-    def _is_at(self, wanted: Locations) -> Array:
+    def _is_at(self, new_sites: Locations) -> Array:
         """1 where GPU and batch size are those of a run, else 0; shape (m, n)."""
-        same_gpu = _equal([g.name for g in wanted.gpus], [g.name for g in self._known.gpus])
-        sizes = np.asarray(wanted.batch_sizes, float)[:, None] == np.asarray(self._known.batch_sizes, float)
+        same_gpu = _equal([g.name for g in new_sites.gpus], [g.name for g in self._known.gpus])
+        sizes = np.asarray(new_sites.batch_sizes, float)[:, None] == np.asarray(
+            self._known.batch_sizes, float
+        )
         is_at: Array = same_gpu * sizes
         return is_at
 

@@ -249,10 +249,10 @@ class Model(Epochs):
     ) -> list[IterationForecast]:
         """Forecasts in a mode that ratios derive from another one; anchors are runs in the derived mode."""
         table, batches, host = question.table, question.batches, question.host
-        known = [(gpu, derived.known_mode(table, gpu, mode)) for gpu in gpus]
+        in_known_mode = [(gpu, derived.known_mode(table, gpu, mode)) for gpu in gpus]
         converted = self._anchors_in_known_mode(derived, question, mode)
-        bases = self.forecasts(table, known, batches, converted, question.method, host)
-        plain = self.forecasts(table, known, batches, host=host) if converted else bases
+        bases = self.forecasts(table, in_known_mode, batches, converted, question.method, host)
+        plain = self.forecasts(table, in_known_mode, batches, host=host) if converted else bases
         shares = self._host_shares(derived, question, gpus, mode)
         return [
             derived.forecast(base, table, gpu, mode, batches, share, uncorrected=uncorrected)
@@ -264,15 +264,15 @@ class Model(Epochs):
     ) -> list[float]:
         """Host time in `derived.own_mode` over that in its `known_mode`, for each GPU."""
         own = [(gpu, derived.own_mode(mode)) for gpu in gpus]
-        known = [(gpu, derived.known_mode(question.table, gpu, mode)) for gpu in gpus]
-        if own == known or mode.replays:
+        in_known_mode = [(gpu, derived.known_mode(question.table, gpu, mode)) for gpu in gpus]
+        if own == in_known_mode or mode.replays:
             return [1.0] * len(gpus)
         own_ms, known_ms = (
             [
                 answer.host_time_ms[0]
                 for answer in self.forecasts(question.table, devices, [1], host=question.host)
             ]
-            for devices in (own, known)
+            for devices in (own, in_known_mode)
         )
         return [float(ms / base_ms) for ms, base_ms in zip(own_ms, known_ms, strict=True)]
 

@@ -146,20 +146,20 @@ class Curves:
         return curves, beyond
 
 
-def between(at: Array, wanted_at: Array, values: Array) -> Array:
-    """Piecewise linear, constant beyond the ends; values (n, len(at)) -> (n, len(asked))."""
+def between(at: Array, new_at: Array, values: Array) -> Array:
+    """Piecewise linear, constant beyond the ends; values (n, len(at)) -> (n, len(new_at))."""
     if at.size == 1:
-        return np.repeat(values, wanted_at.size, axis=1)
-    right = np.clip(np.searchsorted(at, wanted_at), 1, at.size - 1)
-    share = np.clip((wanted_at - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
+        return np.repeat(values, new_at.size, axis=1)
+    right = np.clip(np.searchsorted(at, new_at), 1, at.size - 1)
+    share = np.clip((new_at - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
     joined: Array = values[:, right - 1] * (1.0 - share) + values[:, right] * share
     return joined
 
 
-def needed(at: Array, wanted_at: Array) -> NDArray[np.intp]:
+def needed(at: Array, new_at: Array) -> NDArray[np.intp]:
     """Positions in `at`, ascending, that `between` reads for these batch sizes."""
-    right = np.clip(np.searchsorted(at, wanted_at), 0, at.size - 1)
-    left = np.where((wanted_at >= at[right]) | (right == 0), right, right - 1)
+    right = np.clip(np.searchsorted(at, new_at), 0, at.size - 1)
+    left = np.where((new_at >= at[right]) | (right == 0), right, right - 1)
     read = np.zeros(at.size, dtype=bool)
     read[left] = read[right] = True
     return np.flatnonzero(read)

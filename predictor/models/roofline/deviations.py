@@ -69,12 +69,14 @@ def _modes(
     label = np.array([name[1] if name and name[0] == kind else "" for name in labels], dtype=np.str_)
     mode = np.array([name.rpartition(", ")[2] for name in label], dtype=np.str_)
     for of_mode in sorted(set(mode) - {""}):
-        here = kept & (mode == of_mode)
+        is_of_mode = kept & (mode == of_mode)
         enough = [
-            name for name in sorted(set(label[here])) if len(set(cnns[here & (label == name)])) >= _LEAST_CNNS
+            name
+            for name in sorted(set(label[is_of_mode]))
+            if len(set(cnns[is_of_mode & (label == name)])) >= _LEAST_CNNS
         ]
         if enough:
-            yield np.flatnonzero(here & np.isin(label, enough))
+            yield np.flatnonzero(is_of_mode & np.isin(label, enough))
 
 
 class _Stage:
@@ -132,9 +134,9 @@ class _Stage:
             robust = 1 / _SIGMA**2 * np.minimum(1, _BEND * _SIGMA / np.maximum(np.abs(residual), 1e-9))
             curvature, gradient = np.diag(1 / self.scale**2), x / self.scale**2
             for number in range(len(self.gpus)):
-                here = self.gpu == number
-                weighted_slopes = slopes[here] * robust[here][:, None]
-                square, slope = weighted_slopes.T @ slopes[here], weighted_slopes.T @ residual[here]
+                is_of_gpu = self.gpu == number
+                weighted_slopes = slopes[is_of_gpu] * robust[is_of_gpu][:, None]
+                square, slope = weighted_slopes.T @ slopes[is_of_gpu], weighted_slopes.T @ residual[is_of_gpu]
                 own = slice(n * (number + 1), n * (number + 2))
                 for a, b in ((slice(n), slice(n)), (own, own), (slice(n), own), (own, slice(n))):
                     curvature[a, b] += square

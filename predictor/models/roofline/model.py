@@ -269,9 +269,9 @@ class Roofline(Predictor):
         alone = passes["iteration_time_ms"].to_numpy(dtype=float)
         of_layers = (passes["kind"] == "operator").to_numpy()
         weight = np.where(of_layers, _PASS_WEIGHT, _FORWARD_WEIGHT * _weights(passes))
-        both = (passes["pass"] == _BOTH_PASSES).to_numpy()
-        if both.any():  # operators of all types weigh the same, however many were measured
-            weight[both] = _TYPE_WEIGHT / _sizes(passes[both], _KINDS)
+        is_both = (passes["pass"] == _BOTH_PASSES).to_numpy()
+        if is_both.any():  # operators of all types weigh the same, however many were measured
+            weight[is_both] = _TYPE_WEIGHT / _sizes(passes[is_both], _KINDS)
         single = Measured(pass_rows_of(passes), alone, np.full(len(passes), np.nan), weight, [])
         return Objective(measured, single)
 

@@ -220,10 +220,10 @@ class FlatKernels:
         conditions = self._conditions()
         for name, of_class, features in self._features():
             for (kind, label), rows in conditions.items():
-                here = np.flatnonzero(rows[self.row[of_class]])
+                at = np.flatnonzero(rows[self.row[of_class]])
                 for kernels, feature in terms_under(tables, name, kind):
                     term = (kernels, feature, f"{kind}:{label}" if kind else "")
-                    used = here[features[feature][here] != 0]
+                    used = at[features[feature][at] != 0]
                     if used.size and (terms is None or term in column_of):
                         column = column_of.setdefault(term, len(column_of))
                         blocks.append((of_class.start + used, column, features[feature][used]))
@@ -234,13 +234,13 @@ class FlatKernels:
         column_of: dict[tuple[str, str], int] = {}
         blocks: list[_Block] = []
         for name, of_class, features in self._features():
-            here = np.flatnonzero((used >= of_class.start) & (used < of_class.stop))
+            at = np.flatnonzero((used >= of_class.start) & (used < of_class.stop))
             for feature in FEATURES_OF_FAMILY[FAMILY_OF[name]]:
-                value = features[feature][used[here] - of_class.start]
+                value = features[feature][used[at] - of_class.start]
                 for kernels in dict.fromkeys((name, FAMILY_OF[name])):
                     if value.any():
                         column = column_of.setdefault((kernels, feature), len(column_of))
-                        blocks.append((here, column, value))
+                        blocks.append((at, column, value))
         return list(column_of), _sparse(blocks, (used.size, len(column_of)))
 
     def _features(self) -> Iterator[tuple[str, slice, dict[str, Array]]]:

@@ -147,8 +147,8 @@ def test_accuracy_is_read_from_an_evaluations_summary(tmp_path):
 def test_operators_of_the_table_are_served_beside_the_roofline(made_up_gpu, tmp_path):
     rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), (16, 64), host="a desk")
     rows += made_up_gpu.target_rows(("resnet18", "vgg11_bn", "squeezenet1_1"), (16, 64))
-    both = pd.concat([made_up(), check_measurements(pd.DataFrame(rows), "made up")], ignore_index=True)
-    fit_measurements(both).save(tmp_path / "mine.json")
+    table = pd.concat([made_up(), check_measurements(pd.DataFrame(rows), "made up")], ignore_index=True)
+    fit_measurements(table).save(tmp_path / "mine.json")
     served = Model.load(tmp_path / "mine.json")
     answer = served.forecast(zoo_cnn("resnet18"), find_gpu("H200"), Mode(precision="tf32"), [64])
     assert (answer.method, answer.host) == ("layer-times", "a desk")

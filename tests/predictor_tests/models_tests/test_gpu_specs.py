@@ -120,9 +120,9 @@ def test_a_batch_size_outside_those_fitted_is_a_reason_there_alone(fitted):
 
 def test_several_modes_are_fitted_at_once(features):
     strict = features[features["gpu"].map(lambda gpu: find_gpu(gpu).compute_capability) >= 8]
-    both = pd.concat([strict, strict.assign(precision="tf32")])
-    times = both["iteration_time_ms"] * np.where(both["precision"] == "tf32", 0.5, 1.0)
-    fitted = GpuSpecs().fit(both, times)
+    rows = pd.concat([strict, strict.assign(precision="tf32")])
+    times = rows["iteration_time_ms"] * np.where(rows["precision"] == "tf32", 0.5, 1.0)
+    fitted = GpuSpecs().fit(rows, times)
     device, table = find_gpu("GeForce RTX 3090"), zoo_cnn("vgg_cifar")
     devices = [(device, Mode(precision=precision)) for precision in ("fp32", "tf32")]
     slow, fast = fitted.predict(grid_rows([table], devices, [64]))

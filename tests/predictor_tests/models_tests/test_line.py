@@ -12,10 +12,10 @@ def test_a_line_is_recovered_at_a_batch_size_left_out(features):
 
 def test_series_of_different_modes_have_lines_of_their_own(features):
     doubled = features.assign(precision="tf32")
-    both = np.concatenate([features["iteration_time_ms"], 2 * features["iteration_time_ms"]])
+    times = np.concatenate([features["iteration_time_ms"], 2 * features["iteration_time_ms"]])
     import pandas as pd
 
-    fitted = Line().fit(pd.concat([features, doubled]), both)
+    fitted = Line().fit(pd.concat([features, doubled]), times)
     np.testing.assert_allclose(fitted.predict(doubled), 2 * fitted.predict(features))
 
 

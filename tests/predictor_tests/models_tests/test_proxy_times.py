@@ -31,8 +31,8 @@ def _fit(rows, factor=1.0):
 @pytest.fixture(scope="module")
 def first_gpu(features_with_proxies):
     """The CNNs of the first GPU, and the proxies of two."""
-    both = _proxies(_on(features_with_proxies, "Tesla K80", "NVIDIA H200"))
-    return pd.concat([both, _cnns(_on(features_with_proxies, "Tesla K80"))])
+    proxies = _proxies(_on(features_with_proxies, "Tesla K80", "NVIDIA H200"))
+    return pd.concat([proxies, _cnns(_on(features_with_proxies, "Tesla K80"))])
 
 
 def test_gpu_2_twice_as_slow_on_its_proxies_is_twice_as_slow(first_gpu):
