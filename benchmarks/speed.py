@@ -90,12 +90,12 @@ def main() -> int:
         compare_builds(options.against)
         return 0
     failed = 0
-    for part in options.parts or PARTS:
+    for name in options.parts or PARTS:
         print(
-            f"{part} | {datetime.now(UTC):%Y-%m-%d} | {machine()} | load {os.getloadavg()[0]:.1f}\n",
+            f"{name} | {datetime.now(UTC):%Y-%m-%d} | {machine()} | load {os.getloadavg()[0]:.1f}\n",
             flush=True,
         )
-        failed += PARTS[part](options.rows)
+        failed += PARTS[name](options.rows)
         print(flush=True)
     return int(failed > 0)
 
@@ -241,9 +241,9 @@ def least_s(
     times = []
     for _ in range(REPEATS):
         started = clock()
-        found = work()
+        result = work()
         times.append(clock() - started)
-    return min(times), found
+    return min(times), result
 
 
 def bulk(n_rows: int) -> int:
@@ -251,14 +251,14 @@ def bulk(n_rows: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name, n, seconds in measurements(Path(folder)):
             show(name, n, seconds)
-        asked, answered = Path(folder) / "rows.parquet", Path(folder) / "predictions.parquet"
-        write_parquet(asked, n_rows)
-        command = [sys.executable, __file__, "--child", str(asked), str(answered)]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-        if found.returncode:
-            print(found.stderr, file=sys.stderr)
+        questions, answered = Path(folder) / "rows.parquet", Path(folder) / "predictions.parquet"
+        write_parquet(questions, n_rows)
+        command = [sys.executable, __file__, "--child", str(questions), str(answered)]
+        child = subprocess.run(command, capture_output=True, text=True, check=False)
+        if child.returncode:
+            print(child.stderr, file=sys.stderr)
             return 1
-        seconds, mib = map(float, found.stdout.split())
+        seconds, mib = map(float, child.stdout.split())
         show(f"predict_rows, Parquet, at most {MOST_GIB} GiB, with the start", n_rows, seconds, mib)
     return 0
 
@@ -287,10 +287,10 @@ def show(name: str, n_rows: int, seconds: float, mib: float | None = None) -> No
     print(f"{name:52}{n_rows:12,}{seconds:9.2f}{n_rows / seconds:12,.0f}{memory:>13}", flush=True)
 
 
-def in_little_memory(asked: str, answered: str) -> int:
+def in_little_memory(questions: str, answered: str) -> int:
     """Answer a file with a bound on this process's addresses; print its processor time in s and its peak in MiB."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_GIB * 2**30, MOST_GIB * 2**30))
-    predict_rows(asked, answered)
+    predict_rows(questions, answered)
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
     return 0
@@ -299,7 +299,7 @@ def in_little_memory(asked: str, answered: str) -> int:
 def drawn(n_rows: int, seed: int = 0) -> Iterator[np.ndarray]:
     """Indices of CNN, GPU and batch size of each row."""
     draw = np.random.default_rng(seed)
-    return (draw.integers(len(each), size=n_rows) for each in (CNNS, GPUS, BATCH_SIZES))
+    return (draw.integers(len(values), size=n_rows) for values in (CNNS, GPUS, BATCH_SIZES))
 
 
 def write_csv(path: Path, n_rows: int) -> None:
@@ -332,8 +332,8 @@ def as_table(cnn: np.ndarray, gpu: np.ndarray, size: np.ndarray) -> pa.Table:
     )
 
 
-def copy(asked: Path, answered: Path) -> None:
-    with asked.open(newline="") as source, answered.open("w", newline="") as target:
+def copy(questions: Path, answered: Path) -> None:
+    with questions.open(newline="") as source, answered.open("w", newline="") as target:
         csv.writer(target).writerows(
             [*row, *["1.2345678901234"] * 11, "true", "pytorch", "roofline", "", ""]
             for row in csv.reader(source)
@@ -352,11 +352,11 @@ def device(_rows: int) -> int:
         for what, ask in (("the law alone", by_the_law()), ("predict_rows, Parquet", by_rows(Path(folder)))):
             expected = None
             for name in devices:
-                first_s, s, found = timed(lambda name=name, ask=ask: ask(name))
-                expected = found if expected is None else expected
-                gap = float(np.nanmax(np.abs(found / expected - 1.0)))
+                first_s, s, numbers = timed(lambda name=name, ask=ask: ask(name))
+                expected = numbers if expected is None else expected
+                gap = float(np.nanmax(np.abs(numbers / expected - 1.0)))
                 apart = max(apart, gap)
-                n = found.shape[-1]
+                n = numbers.shape[-1]
                 print(f"{what:24}{name:8}{n:12,}{first_s:10.2f}{s:9.3f}{n / s:14,.0f}{gap:10.1e}", flush=True)
     if missing is not None:
         print(f"The GPU was left out: {missing}")
@@ -377,10 +377,10 @@ def by_the_law() -> Callable[[str], Floats]:
     sizes = np.arange(1, 513)
 
     def ask(device: str) -> Floats:
-        asked, n = replace(law, arrays=arrays_on(device)), 8 if device == "cpu" else len(contexts)
-        parts = [contexts[start : start + n] for start in range(0, len(contexts), n)]
-        found = [asked.times(cnn, part, sizes).iteration_ms for cnn in kernels for part in parts]
-        return np.concatenate([each.ravel() for each in found])
+        own_law, n = replace(law, arrays=arrays_on(device)), 8 if device == "cpu" else len(contexts)
+        chunks = [contexts[start : start + n] for start in range(0, len(contexts), n)]
+        times = [own_law.times(cnn, chunk, sizes).iteration_ms for cnn in kernels for chunk in chunks]
+        return np.concatenate([ms.ravel() for ms in times])
 
     return ask
 
@@ -390,18 +390,18 @@ def by_rows(folder: Path) -> Callable[[str], Floats]:
     sizes = np.arange(1, 2049)
     cells = np.array(list(product(range(len(CNNS)), range(len(GPUS)), range(len(sizes)))))
     cnn, gpu, size = cells.T
-    asked = as_table(cnn, gpu, np.zeros_like(size))
-    place = asked.schema.get_field_index("batch_size")
-    asked = asked.set_column(place, "batch_size", pa.array(sizes[size]))
-    pq.write_table(asked, folder / "rows.parquet")
+    questions = as_table(cnn, gpu, np.zeros_like(size))
+    column = questions.schema.get_field_index("batch_size")
+    questions = questions.set_column(column, "batch_size", pa.array(sizes[size]))
+    pq.write_table(questions, folder / "rows.parquet")
 
     def ask(device: str) -> Floats:
         answered = folder / f"{device}.parquet"
         if predict_rows(folder / "rows.parquet", answered, device=device):
             raise RuntimeError("rows failed; see the column error of their answers.")
-        found = pq.read_table(answered)
-        numbers = [name for name in found.column_names if name.endswith(("_ms", "_s", "_usd", "watt_hours"))]
-        return np.stack([found[name].to_numpy().astype(float) for name in numbers])
+        table = pq.read_table(answered)
+        numbers = [name for name in table.column_names if name.endswith(("_ms", "_s", "_usd", "watt_hours"))]
+        return np.stack([table[name].to_numpy().astype(float) for name in numbers])
 
     return ask
 

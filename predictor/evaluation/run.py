@@ -190,6 +190,10 @@ class _Task(NamedTuple):
     estimator: Any
     fold: Fold
 
+    def refusal(self, error: EpochcastError) -> Refusal:
+        """All rows of the fold, refused for the error's reason."""
+        return Refusal(self.scenario.name, self.fold.name, self.name, self.fold.test.size, str(error))
+
 
 def _by_training_rows(tasks: Sequence[_Task]) -> dict[tuple[Any, ...], list[int]]:
     """Positions of the tasks, by the rows and columns that their fits are shown."""
@@ -222,12 +226,11 @@ def _run(features: pd.DataFrame, tasks: Sequence[_Task], seed: int) -> list[Answ
 
 
 def _answered(features: pd.DataFrame, task: _Task, fits: list[tuple[Any, Any]], seed: int) -> Answers:
-    scenario, name, _, fold = task
     try:
         model = _fitted(features, task, fits, seed)
     except EpochcastError as error:
-        return [], [Refusal(scenario.name, fold.name, name, fold.test.size, str(error))]
-    return _whole_or_by_cell(model, features, scenario, name, fold)
+        return [], [task.refusal(error)]
+    return _whole_or_by_cell(model, features, task)
 
 
 def _fitted(features: pd.DataFrame, task: _Task, fits: list[tuple[Any, Any]], seed: int) -> Any:
@@ -267,21 +270,19 @@ def _learn_the_same(first: Any, second: Any) -> bool:
     return ours and first.get_params() == second.get_params()
 
 
-def _whole_or_by_cell(
-    model: Any, features: pd.DataFrame, scenario: Scenario, name: str, fold: Fold
-) -> Answers:
+def _whole_or_by_cell(model: Any, features: pd.DataFrame, task: _Task) -> Answers:
     """Predict a fold; if it is refused, predict each of its CNNs apart, so that one refusal costs one CNN."""
     try:
-        return [_answers(model, features, scenario, name, fold)], []
+        return [_answers(model, features, task)], []
     except EpochcastError as error:
-        cells = features.iloc[fold.test].groupby(_CELL, sort=False).indices
+        cells = features.iloc[task.fold.test].groupby(_CELL, sort=False).indices
         if len(cells) == 1:
-            return [], [Refusal(scenario.name, fold.name, name, fold.test.size, str(error))]
+            return [], [task.refusal(error)]
     tables: list[pd.DataFrame] = []
     refused: list[Refusal] = []
     for rows in cells.values():
-        cell = replace(fold, test=fold.test[rows])
-        answered, not_answered = _whole_or_by_cell(model, features, scenario, name, cell)
+        cell = task._replace(fold=replace(task.fold, test=task.fold.test[rows]))
+        answered, not_answered = _whole_or_by_cell(model, features, cell)
         tables += answered
         refused += not_answered
     return tables, refused
@@ -315,9 +316,10 @@ def _truth(rows: pd.DataFrame, scenario: Scenario) -> NDArray[np.float64]:
     return rows[scenario.answer].to_numpy(dtype=float)
 
 
-def _answers(model: Any, features: pd.DataFrame, scenario: Scenario, name: str, fold: Fold) -> pd.DataFrame:
+def _answers(model: Any, features: pd.DataFrame, task: _Task) -> pd.DataFrame:
     import pandas as pd
 
+    scenario, name, _, fold = task
     rows, anchors = features.iloc[fold.test], features.iloc[fold.anchors]
     shown, extra = _shown_to_predict(rows, scenario), {}
     if getattr(model, "uses_anchors", False):

@@ -18,10 +18,10 @@ def test_every_claim_that_counts_is_a_question_that_the_product_takes():
     assert len(rows) > 150
     for row in rows:
         question = Question.of(row["cnn"], row["gpu"], int(row["batch_size"]), claims.options_of(row))
-        asked = ResolvedQuestion.of(question)
-        assert asked.local_sizes(question.batch_sizes)
-        assert asked.devices, row["id"]
-        assert asked.tables[0].image_size == int(row["image_size"]), row["id"]
+        resolved = ResolvedQuestion.of(question)
+        assert resolved.local_sizes(question.batch_sizes)
+        assert resolved.devices, row["id"]
+        assert resolved.tables[0].image_size == int(row["image_size"]), row["id"]
 
 
 def test_claims_of_low_confidence_do_not_count():

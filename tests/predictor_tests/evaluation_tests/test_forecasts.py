@@ -62,8 +62,8 @@ def test_the_table_of_recorded_steps_has_the_errors_of_its_campaigns(errors, cam
 def test_a_page_tells_the_errors_of_its_campaigns(errors, page, campaign, quantity, sentence):
     row = errors.loc[(campaign, quantity)]
     inside = None if pd.isna(row["inside"]) else int(row["inside"])
-    told = sentence.format(round(100 * row["error"]), inside=inside, n=int(row["n"]))
-    assert told in (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    words = sentence.format(round(100 * row["error"]), inside=inside, n=int(row["n"]))
+    assert words in (DOCS / f"{page}.md").read_text(encoding="utf-8")
 
 
 def test_a_campaign_is_judged_as_a_figure_is():
