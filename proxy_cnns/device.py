@@ -48,7 +48,7 @@ class DeviceState:
     missing: str | None = None
 
     def row(self) -> dict[str, Any]:
-        """What is known, for JSON."""
+        """Known fields, for JSON."""
         return {key: value for key, value in asdict(self).items() if value not in (None, ())}
 
 

@@ -55,7 +55,7 @@ def estimated_ms(subject: Subject, batch_size: int, mode: Mode, on_cpu: bool = F
 
 
 def estimated_memory_gib(subject: Subject, batch_size: int, mode: Mode) -> float:
-    """Device memory that it needs, in GiB; of an operator, that of one copy: maps, their gradients, workspace."""
+    """Device memory of a subject in GiB; an operator's is that of one copy: maps, their gradients, workspace."""
     if subject.operator is None:
         return peak_memory_gib(_table(subject), batch_size, mode)
     elements, element_bytes = _map_elements(subject.operator), 2 if _is_half(mode) else 4

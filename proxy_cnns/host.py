@@ -112,7 +112,7 @@ def _enqueue_time(backend: Backend, mode: Mode, subject: Subject, on_gpu: bool, 
 
 
 def _of_rounds(*rounds: HostTime) -> HostTime:
-    """The geometric mean of one configuration's rounds; its spread is the largest, that between rounds too."""
+    """Geometric mean of a configuration's rounds; its spread is the largest of theirs and of that between them."""
     times_ms = [host_time.host_time_ms for host_time in rounds]
     between = np.log(max(times_ms) / min(times_ms)) / 2
     return replace(
@@ -130,7 +130,7 @@ def _spread(times: Sequence[float]) -> float:
 
 
 def _backends(frameworks: Sequence[str], device: str | None) -> Iterator[tuple[str, Backend]]:
-    """Each framework on the device; of those not asked for by name the installed ones."""
+    """Backends of these frameworks on the device; without names, of all frameworks that are installed."""
     is_any_installed = False
     for framework in frameworks or BACKENDS:
         try:
@@ -155,7 +155,7 @@ def _opened(framework: str, device: str | None) -> Backend:
 
 
 def _modes(framework: str, gpu: str) -> list[Mode]:
-    """Of `HOST_MODES` those that framework and GPU have."""
+    """Modes of `HOST_MODES` that framework and GPU have."""
     able = precisions_of(find_gpu(gpu))
     modes = [replace(mode, framework=framework) for mode in HOST_MODES if mode.precision in able]
     return measurable_modes(modes, "cuda:0", precision_asked=False, format_asked=False)

@@ -118,7 +118,7 @@ class Job:
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
-        """Those of whole series, so that one process sees the end of each of its series."""
+        """Configurations of every `of`-th series, so that one process sees where its series end."""
         numbers: dict[Key, int] = {}
         wanted = self.request.configurations
         if self.of == 1:

@@ -52,7 +52,7 @@ def measurable_modes(
 
 
 def modes_of_gpu(modes: Sequence[Mode]) -> list[Mode]:
-    """Of a preset's modes those that this machine's GPUs have; all where no GPU of the catalogue is visible here.
+    """Modes of a preset that this machine's GPUs have; all of them where no GPU of the catalogue is visible.
 
     Where TF32 is lacking, fp32 takes its place.
     """

@@ -24,7 +24,7 @@ _TRIES = 10
 _MARGIN = 4  # pixels around an array, in which its crop lies
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
-"""Of the files of a folder that are images."""
+"""Endings of the names of image files."""
 
 _WIDTH, _HEIGHT, _QUALITY = 500, 375, 90
 _OCTAVES = (64, 32, 16, 8, 4, 2, 1)  # pixels of a patch of noise

@@ -57,7 +57,7 @@ class Preset:
 PRESETS: dict[str, dict[str, Any]] = json.loads(
     data_file("profiles/presets.json").read_text(encoding="utf-8")
 )
-"""Presets without arguments: fields of `Preset`, and what `_subjects` reads of each."""
+"""Presets without arguments: fields of `Preset`, and what `_subjects` reads."""
 
 
 CNN_PREFIXES = ("cnn", "targets")
@@ -111,7 +111,7 @@ def configurations(
 
 
 def _as_run(configuration: Configuration) -> Configuration:
-    """An operator behind a group norm is another one in each mode."""
+    """Configuration of the operator that the mode runs: behind a group norm it depends on the mode."""
     operator, mode = configuration.subject.operator, configuration.mode
     if operator is None:
         return configuration

@@ -65,7 +65,7 @@ def key_of(row: Mapping[str, Any]) -> Key:
 
 
 def _parallel_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What distinguishes rows of several GPUs; empty for one."""
+    """Columns that tell rows of several GPUs apart; empty for one GPU."""
     if int(row.get("n_gpus", 1)) == 1:
         return ()
     usual = [row.get(name, "") for name in _PARALLEL_KEYS]

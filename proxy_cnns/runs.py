@@ -187,12 +187,12 @@ class JobResult:
 
 
 def resource_of(request: Request) -> str:
-    """What a worker must offer to measure a request."""
+    """Resource that a worker must offer to measure a request."""
     return CPU_RESOURCE if request.devices == ("cpu",) else GPU_RESOURCE
 
 
 def measured_by(cluster: Cluster) -> Measure:
-    """What `profile` measures with, in place of this machine."""
+    """Function that measures a request on a cluster: the argument `measure` of `profile`."""
 
     def measure(request: Request, deadline: float | None, report: Report) -> dict[str, Any]:
         resource = resource_of(request)
@@ -301,7 +301,7 @@ class _Gathered:
         return Progress(self.n_done, n_left, max(0.0, seconds_left), f"worker {worker}")
 
     def environment(self) -> dict[str, Any]:
-        """That of the first worker, once all have ended without an error."""
+        """Environment of the first worker; raises the first error that ended a job."""
         if self.error is not None:
             raise self.error
         first: dict[str, Any] = next(iter(self.environments.values()), {})

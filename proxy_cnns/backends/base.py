@@ -219,7 +219,7 @@ class PreparedProgram:
         return self._peak_mib
 
     def compile_s(self) -> float | None:
-        """Time of the first iteration of a CNN that it compiled; None of any other."""
+        """Seconds of the first iteration of a compiled CNN; None for any other program."""
         return self._open.compile_s()
 
     def close(self) -> None:
@@ -233,7 +233,7 @@ class PreparedProgram:
             self._gpu.tidy()
 
     def _forget(self) -> None:
-        """Let go of what a framework keeps beside the program."""
+        """Drop graphs or plans that a framework keeps beside the program."""
 
     @property
     def _open(self) -> Program:
@@ -272,7 +272,7 @@ def device_words(capability: tuple[int, int] | None) -> str:
 def precisions_on(
     on_gpu: Sequence[str], on_cpu: Sequence[str], capability: tuple[int, int] | None
 ) -> tuple[str, ...]:
-    """Of a framework's precisions those of a GPU of this compute capability; None: of a CPU."""
+    """Precisions that a framework has on a GPU of this compute capability; None is a CPU."""
     if capability is None:
         return tuple(on_cpu)
     return tuple(precision for precision in on_gpu if capability >= _LEAST_CAPABILITY[precision])

@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 
 
 def made(layer: Layer | Operator, makers: "Mapping[str, Callable[[Numbers], _T]]", framework: str) -> _T:
-    """What a framework makes of a layer with a single input.
+    """Layer with a single input as the framework's maker of its type makes it.
 
     SchemaError if the framework has no maker of its type, it lacks a number, or its output is not of the size it says.
     """
@@ -57,7 +57,7 @@ class Volume:
 
     @property
     def output_padding(self) -> Sides:
-        """What a transposed convolution writes beyond the size that its window gives."""
+        """Sides that a transposed convolution writes beyond the size that its window gives."""
         sides = zip(self.size, self.out_size, self.kernel, self.stride, self.padding, strict=True)
         depth, height, width = (
             out - ((size - 1) * stride - 2 * padding + self.dilation * (kernel - 1) + 1)
@@ -162,7 +162,7 @@ class Numbers:
 
     @property
     def output_padding(self) -> Pair:
-        """Rows and columns of a transposed convolution's output that its window does not say."""
+        """Rows and columns that a transposed convolution writes beyond the size that its window gives."""
         extra = []
         for dimension, size, out, kernel, stride, padding in zip(
             _SIDES, self.in_size, self.out_size, *self.window, strict=True

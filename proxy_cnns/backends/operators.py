@@ -1,4 +1,4 @@
-"""What a single measured operator reads, and how many copies of it one iteration holds; no framework is imported."""
+"""Inputs of a single measured operator, and how many copies of it one iteration holds; no framework is imported."""
 
 from collections.abc import Callable, Mapping
 from math import ceil, prod

@@ -48,7 +48,7 @@ class CupyMemory:
         return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
 
     def address(self, array: Any) -> int:
-        """Where it begins."""
+        """Address of the array's first byte."""
         return int(array.data.ptr)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
