@@ -270,7 +270,7 @@ def _read(nvml: Any, handle: Any) -> dict[str, Any]:
         reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
     power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
     ecc, persistence, mode = (
-        ask(f"nvmlDeviceGet{what}") for what in ("EccMode", "PersistenceMode", "ComputeMode")
+        ask(f"nvmlDeviceGet{field_name}") for field_name in ("EccMode", "PersistenceMode", "ComputeMode")
     )
     utilisation, memory = ask("nvmlDeviceGetUtilizationRates"), ask("nvmlDeviceGetMemoryInfo")
     return {
@@ -318,14 +318,14 @@ def host_name() -> str:
     return f"{cpu_model()}, {cores} cores"
 
 
-def visible_gpus(wanted: str) -> tuple[str, ...]:
+def visible_gpus(text: str) -> tuple[str, ...]:
     """Devices of ``--gpus``: ``all``, or numbers such as ``0,1``.
 
-    SchemaError if `wanted` is neither, or names GPUs of different kinds; BackendUnavailableError if there is no GPU, or
+    SchemaError if `text` is neither, or names GPUs of different kinds; BackendUnavailableError if there is no GPU, or
     none of this number.
     """
     names = _visible_names()
-    if wanted.strip() == "all":
+    if text.strip() == "all":
         if not names:
             raise BackendUnavailableError(
                 "--gpus all finds no GPU: NVIDIA's driver or nvidia-ml-py (pip install 'epochcast[gpu]') is "
@@ -333,19 +333,19 @@ def visible_gpus(wanted: str) -> tuple[str, ...]:
             )
         chosen = list(range(len(names)))
     else:
-        chosen = _numbers(wanted, names)
+        chosen = _numbers(text, names)
     kinds = sorted({names[number] for number in chosen}) if names else []
     if len(kinds) > 1:
         raise SchemaError(
-            f"--gpus {wanted}: these GPUs differ: {', '.join(kinds)}. Measure each kind into a table of its own."
+            f"--gpus {text}: these GPUs differ: {', '.join(kinds)}. Measure each kind into a table of its own."
         )
     return tuple(f"cuda:{number}" for number in chosen)
 
 
-def _numbers(wanted: str, names: Sequence[str] | None) -> list[int]:
-    texts = [number_text.strip() for number_text in wanted.split(",")]
+def _numbers(text: str, names: Sequence[str] | None) -> list[int]:
+    texts = [number_text.strip() for number_text in text.split(",")]
     if not all(number_text.isdecimal() for number_text in texts) or len(set(texts)) < len(texts):
-        raise SchemaError(f"--gpus {wanted!r} is neither `all` nor different numbers such as 0,1.")
+        raise SchemaError(f"--gpus {text!r} is neither `all` nor different numbers such as 0,1.")
     numbers = [int(number_text) for number_text in texts]
     if names is not None and max(numbers) >= len(names):
         raise BackendUnavailableError(

@@ -120,14 +120,16 @@ class Job:
     def configurations(self) -> tuple[Configuration, ...]:
         """Configurations of every `of`-th series, so that one process sees where its series end."""
         numbers: dict[Key, int] = {}
-        wanted = self.request.configurations
+        configurations = self.request.configurations
         if self.of == 1:
-            return wanted
-        series = [series_of(configuration_key(configuration)) for configuration in wanted]
+            return configurations
+        series = [series_of(configuration_key(configuration)) for configuration in configurations]
         for key in series:
             numbers.setdefault(key, len(numbers))
         own = [numbers[key] % self.of == self.number for key in series]
-        return tuple(configuration for configuration, is_own in zip(wanted, own, strict=True) if is_own)
+        return tuple(
+            configuration for configuration, is_own in zip(configurations, own, strict=True) if is_own
+        )
 
 
 Report = Callable[[Progress], None]
@@ -228,9 +230,9 @@ def modes_of(request: Request) -> list[str]:
 def _refuse_precisions(request: Request, gpu: str) -> None:
     """Refuse a precision that the device lacks, before anything is measured under a wrong name."""
     able = CPU_PRECISIONS if gpu.startswith("cpu:") else precisions_of(find_gpu(gpu))
-    wanted = sorted({configuration.mode.precision for configuration in request.configurations} - set(able))
-    if wanted:
-        raise SchemaError(f"{gpu} has no {wanted[0]}. It has: {', '.join(able)}; pass --precision.")
+    lacking = sorted({configuration.mode.precision for configuration in request.configurations} - set(able))
+    if lacking:
+        raise SchemaError(f"{gpu} has no {lacking[0]}. It has: {', '.join(able)}; pass --precision.")
 
 
 def _wait_until_free(monitor: Monitor, device: str, label: str) -> None:

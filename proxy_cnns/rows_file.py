@@ -303,11 +303,11 @@ def _check_identity(on_disk: Mapping[str, Any], identity: Mapping[str, Any] | No
         return
     differs = differing(identity, on_disk)
     if differs:
-        what = "; ".join(
+        differences = "; ".join(
             f"{name} {on_disk.get(name)!r} there, {identity.get(name)!r} now" for name in differs
         )
         raise SchemaError(
-            f"{out} belongs to another run: {what}. Give another --out, or repeat that run's options."
+            f"{out} belongs to another run: {differences}. Give another --out, or repeat that run's options."
         )
 
 

@@ -286,12 +286,12 @@ class _Gathered:
         run_identity = self.run.identity or {}
         differs = differing(run_identity, identity)
         if differs:
-            what = "; ".join(
+            differences = "; ".join(
                 f"{name} {identity.get(name)!r}, not {run_identity.get(name)!r}" for name in differs
             )
             raise SchemaError(
-                f"worker {worker} differs from the first: {what}. A table holds one kind of machine: start a scheduler "
-                "for each kind. Rows of the other workers are kept; repeat the command to go on."
+                f"worker {worker} differs from the first: {differences}. A table holds one kind of machine: start a "
+                "scheduler for each kind. Rows of the other workers are kept; repeat the command to go on."
             )
         return self.file
 

@@ -38,13 +38,13 @@ class Draw:
             return min(usual, key=lambda usual_side: max(usual_side / side, side / usual_side))
         return round(side)
 
-    def channels(self, wanted: float) -> int:
+    def channels(self, width: float) -> int:
         """Round to a number of channels: mostly multiples of 8 (above 256 of 32), some of 2, some odd."""
         kind = self._random.random()
-        step = 8 if kind < 0.72 and wanted >= 12 else 2 if kind < 0.88 else 1
-        if wanted > 256 and kind < 0.4:
+        step = 8 if kind < 0.72 and width >= 12 else 2 if kind < 0.88 else 1
+        if width > 256 and kind < 0.4:
             step = 32
-        return max(step, round(wanted / step) * step) if step > 1 else max(1, round(wanted) // 2 * 2 + 1)
+        return max(step, round(width / step) * step) if step > 1 else max(1, round(width) // 2 * 2 + 1)
 
     def happens(self, share: float) -> bool:
         """Return True in this share of the draws."""

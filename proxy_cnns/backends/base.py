@@ -296,11 +296,11 @@ def check_mode_of(
 
 @contextmanager
 def refusing_failures(
-    framework: str, what: str, refusal: type[EpochcastError], failures: tuple[type[Exception], ...]
+    framework: str, name: str, refusal: type[EpochcastError], failures: tuple[type[Exception], ...]
 ) -> Iterator[None]:
     """Turn what a framework raises into our errors, and free what the failed calls held.
 
-    `framework`, `what`: names for the message. `refusal`: error for a failure that is no lack of memory. `failures`:
+    `framework`, `name`: names for the message. `refusal`: error for a failure that is no lack of memory. `failures`:
     exceptions that the framework raises; others pass. DeviceOutOfMemoryError if memory was lacking: the error says so,
     in the words of cuDNN, cuBLAS, CUDA or the framework.
     """
@@ -310,18 +310,18 @@ def refusing_failures(
     except Exception as error:
         ours = isinstance(error, EpochcastError)
         if isinstance(error, MemoryError) or any(words in str(error).casefold() for words in _OUT_OF_MEMORY):
-            refused = DeviceOutOfMemoryError(f"{what} does not fit in memory. Choose a smaller batch size.")
+            refused = DeviceOutOfMemoryError(f"{name} does not fit in memory. Choose a smaller batch size.")
         elif ours or not isinstance(error, failures):
             raise
         else:
             text = " ".join(str(error).split())[:300] or "no message"
-            refused = refusal(f"{framework} cannot run {what}: {type(error).__name__}: {text}")
+            refused = refusal(f"{framework} cannot run {name}: {type(error).__name__}: {text}")
         traceback.clear_frames(error.__traceback__)
     if refused is not None:
         raise refused
 
 
-def user_cnn(subject: Subject, of_type: type, framework: str, wanted: str) -> Any:
+def user_cnn(subject: Subject, of_type: type, framework: str, type_name: str) -> Any:
     """The CNN that a user's own function makes, checked to be of the framework's type; SchemaError if it is not."""
     if subject.builder is None:
         raise SchemaError(
@@ -331,7 +331,7 @@ def user_cnn(subject: Subject, of_type: type, framework: str, wanted: str) -> An
     model = make_model(subject.builder)
     if not isinstance(model, of_type):
         raise SchemaError(
-            f"{function}() of {path} gives a {type(model).__name__}, no {wanted}: to measure it with {framework}, "
+            f"{function}() of {path} gives a {type(model).__name__}, no {type_name}: to measure it with {framework}, "
             "return one."
         )
     return model

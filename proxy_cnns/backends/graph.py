@@ -110,8 +110,8 @@ class Graph:
 
     def _add_layer(self, position: int) -> None:
         sources = self._inputs[position]
-        function, form, wanted = self._function(position, self._form[sources[0]])
-        reads = tuple(self._read(source, position, wanted) for source in sources)
+        function, form, input_form = self._function(position, self._form[sources[0]])
+        reads = tuple(self._read(source, position, input_form) for source in sources)
         self._slot[position] = self._step(function, reads, layer=position)
         self._form[position] = form
         self._split(position)
@@ -167,7 +167,7 @@ class Graph:
             )
         return self._functions.shuffle, MAP, MAP
 
-    def _read(self, source: int, reader: int, wanted: str) -> int:
+    def _read(self, source: int, reader: int, input_form: str) -> int:
         """Slot to read, behind a change of form where one is needed."""
         slot, form = self._part.get((source, reader), self._slot[source]), self._form[source]
         changes = {
@@ -175,14 +175,14 @@ class Graph:
             (MAP, MAP_LAST): self._functions.to_map_last,
             (MAP_LAST, MAP): self._functions.to_map,
         }
-        if form == wanted:
+        if form == input_form:
             return slot
-        if (form, wanted) not in changes:
+        if (form, input_form) not in changes:
             raise SchemaError(
-                f"layer {self._table.layers[reader].name!r} reads a {form} where it needs a {wanted}: "
+                f"layer {self._table.layers[reader].name!r} reads a {form} where it needs a {input_form}: "
                 "the layer table does not fit together."
             )
-        return self._step(changes[form, wanted], (slot,))
+        return self._step(changes[form, input_form], (slot,))
 
     def _step(
         self, function: Function, reads: tuple[int, ...], writes: int = 1, layer: int | None = None

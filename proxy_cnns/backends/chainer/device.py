@@ -136,12 +136,12 @@ class CupyDevice:
         return _recorded_event()
 
 
-def refusing(what: str) -> AbstractContextManager[None]:
+def refusing(name: str) -> AbstractContextManager[None]:
     """Turn what Chainer, CuPy and a user's own chain raise into our errors.
 
     DeviceOutOfMemoryError for a lack of memory, SchemaError for the rest: Chainer's type checks raise anything.
     """
-    return refusing_failures("Chainer", what, SchemaError, (Exception,))
+    return refusing_failures("Chainer", name, SchemaError, (Exception,))
 
 
 def _recorded_event() -> Any:

@@ -60,5 +60,5 @@ def multiply_as_tf32(allowed: bool) -> None:
     """Let CuPy's matrix products of float32 (linear layers; convolutions without cuDNN) run as TF32, or not."""
     from cupy._core import _routines_linalg, set_compute_type
 
-    wanted = "COMPUTE_TYPE_TF32" if allowed else "COMPUTE_TYPE_DEFAULT"
-    set_compute_type("f", getattr(_routines_linalg, wanted))
+    compute_type = "COMPUTE_TYPE_TF32" if allowed else "COMPUTE_TYPE_DEFAULT"
+    set_compute_type("f", getattr(_routines_linalg, compute_type))

@@ -54,7 +54,7 @@ class _Passes:
         self._xp = xp
         self._outputs: list[Any] = []
         self._gradients: list[Any] = []
-        self._wanted = [
+        self._learned = [
             variable
             for function, variables in self._calls
             for variable in (*variables, *_parameters(function))
@@ -70,8 +70,8 @@ class _Passes:
         import chainer
 
         outputs, self._outputs = self._outputs, []
-        if self._wanted:
-            chainer.grad(outputs, self._wanted, self._gradients)
+        if self._learned:
+            chainer.grad(outputs, self._learned, self._gradients)
 
     def forward_alone(self) -> None:
         import chainer

@@ -59,8 +59,8 @@ class ChainerPrepared(PreparedProgram):
     def _rounds_to_try(self, gpu: CupyDevice, host_ms: float) -> list[int]:
         """Iterations in one sample: as many as make it long against an event's resolution, or else one."""
         first = self._queued_ms(gpu, 1, max(_FEWEST_WAIT_MS, 3 * host_ms)) or host_ms
-        wanted = max(1, min(_MOST_ROUNDS, round(_SAMPLE_MS / max(first, 1e-3))))
-        return [wanted, 1] if wanted > 1 else [1]
+        rounds = max(1, min(_MOST_ROUNDS, round(_SAMPLE_MS / max(first, 1e-3))))
+        return [rounds, 1] if rounds > 1 else [1]
 
     def _queued_ms(self, gpu: CupyDevice, rounds: int, wait_ms: float) -> float | None:
         self.synchronise()

@@ -195,6 +195,6 @@ class CudaDevice:
         return float(torch.cuda.max_memory_allocated(self.index)) / 2**20
 
 
-def refusing(what: str) -> AbstractContextManager[None]:
+def refusing(name: str) -> AbstractContextManager[None]:
     """Turn PyTorch's errors into ours: DeviceOutOfMemoryError for a lack of memory, ProfilingError for the rest."""
-    return refusing_failures("PyTorch", what, ProfilingError, _FAILURES)
+    return refusing_failures("PyTorch", name, ProfilingError, _FAILURES)

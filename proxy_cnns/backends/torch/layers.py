@@ -65,8 +65,8 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
         return nn.ZeroPad2d((*columns, *rows))
 
     def recurrent(kind: Any, n: Numbers) -> Any:
-        hidden, both = n.out_channels // n.groups, n.groups == 2
-        layer = kind(n.in_channels, hidden, batch_first=True, bidirectional=both, device=device)
+        hidden, is_bidirectional = n.out_channels // n.groups, n.groups == 2
+        layer = kind(n.in_channels, hidden, batch_first=True, bidirectional=is_bidirectional, device=device)
         return own["outputs"](layer)
 
     def mean(n: Numbers) -> Any:

@@ -67,7 +67,7 @@ class _Pass:
     calls: tuple[tuple[Callable[..., Any], list[Any]], ...]
     aliases: bool
     context: AbstractContextManager[Any]
-    wanted: list[Any]
+    learned: list[Any]
     gradients: list[Any]
 
     def forward(self) -> list[Any]:
@@ -80,8 +80,8 @@ class _Pass:
         import torch
 
         outputs = self.forward()
-        if self.wanted:
-            torch.autograd.grad(outputs, self.wanted, self.gradients)
+        if self.learned:
+            torch.autograd.grad(outputs, self.learned, self.gradients)
 
     def forward_alone(self) -> None:
         import torch
@@ -101,20 +101,20 @@ def _program(
 
     aliases = operator.in_place and operator.input_gradient
     calls = tuple(zip(functions, inputs, strict=True))
-    wanted = [_wanted(function, tensors) for function, tensors in calls]
+    learned = [_learned(function, tensors) for function, tensors in calls]
     if operator.passes == "forward":
         every = _Pass(calls, aliases, context, [], [])
         single = _Pass(calls[:1], aliases, context, [], [])
         return Program((every.forward_alone,), len(calls), first=single.forward_alone)
-    first = _Pass(calls[:1], aliases, context, wanted[0], []).forward()[0].detach()
+    first = _Pass(calls[:1], aliases, context, learned[0], []).forward()[0].detach()
     gradients = [torch.randn_like(first) if first.ndim else torch.ones_like(first) for _ in calls]
     del first
-    every = _Pass(calls, aliases, context, [tensor for tensors in wanted for tensor in tensors], gradients)
-    single = _Pass(calls[:1], aliases, context, wanted[0], gradients[:1])
+    every = _Pass(calls, aliases, context, [tensor for tensors in learned for tensor in tensors], gradients)
+    single = _Pass(calls[:1], aliases, context, learned[0], gradients[:1])
     return Program((every.forward_and_backward,), len(calls), first=single.forward_and_backward)
 
 
-def _wanted(function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
+def _learned(function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
     parameters: list[Any] = list(getattr(function, "parameters", list)())
     return [tensor for tensor in (*inputs, *parameters) if tensor.requires_grad]
 

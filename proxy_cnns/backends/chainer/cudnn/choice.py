@@ -101,14 +101,14 @@ def choose(
     results, count = (Performance * MOST_RESULTS)(), ctypes.c_int()
     out = (MOST_RESULTS, ctypes.byref(count), results)
     first, second, result = (descriptor.pointer for descriptor in operands.descriptors)
-    what = DIRECTIONS[convolution.direction]
+    pass_name = DIRECTIONS[convolution.direction]
     if workspace is None:
-        name = f"cudnnGetConvolution{what}Algorithm_v7"
+        name = f"cudnnGetConvolution{pass_name}Algorithm_v7"
         cudnn.call(name, handle, first, second, described.pointer, result, *out)
     else:
         first_address, second_address, target = operands.addresses
         pairs = (first, first_address, second, second_address, described.pointer, result, target)
-        cudnn.call(f"cudnnFindConvolution{what}AlgorithmEx", handle, *pairs, *out, workspace, limit)
+        cudnn.call(f"cudnnFindConvolution{pass_name}AlgorithmEx", handle, *pairs, *out, workspace, limit)
     offered = results[: count.value]
     fitting = (
         offer

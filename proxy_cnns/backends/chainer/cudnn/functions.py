@@ -129,8 +129,8 @@ def _should_use_cudnn(level: str, lowest_version: int = 0) -> bool:  # noqa: ARG
     """Answer as Chainer's function of this name does where CuPy has cuDNN."""
     import chainer
 
-    wanted = chainer.config.use_cudnn
-    return bool(wanted == "always" or (wanted == "auto" and level == ">=auto"))
+    use_cudnn = chainer.config.use_cudnn
+    return bool(use_cudnn == "always" or (use_cudnn == "auto" and level == ">=auto"))
 
 
 def _pair(numbers: Sequence[int]) -> tuple[int, int]:
