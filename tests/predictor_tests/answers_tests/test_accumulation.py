@@ -13,7 +13,6 @@ from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import find_gpu
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.shortest import check_not_too_short
 from predictor.models.data_parallel import Gradients
 from predictor.models.power import PowerOfGpus
@@ -108,24 +107,6 @@ def test_a_row_of_a_table_answers_as_a_prediction_does(tmp_path):
     first, second = pd.read_csv(answered).to_dict("records")
     assert first["iteration_time_ms"] == pytest.approx(row_of(gpu="T4").iteration_time_ms)
     assert "whose 4 parts cannot share it evenly. Nearest: 64" in second["error"]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"batch_size": 254}, OutOfRangeError, "whose 4 parts cannot share it evenly. Nearest: 256"),
-        (
-            {"batch_size": 260, "n_gpus": 2, "link": "pcie4"},
-            OutOfRangeError,
-            "on each of 2 GPUs. Nearest: 256",
-        ),
-        ({"method": "gpu-specs"}, SchemaError, "gradient_accumulation is 4. Leave one of them out"),
-        ({"parts": 5000}, OutOfRangeError, "gradient_accumulation 5000 lies outside"),
-    ],
-)
-def test_parts_that_cannot_be_are_refused_with_what_can(options, error, message):
-    with pytest.raises(error, match=message):
-        row_of(**options)
 
 
 def test_measured_iterations_of_one_mini_batch_say_nothing_of_several_parts():

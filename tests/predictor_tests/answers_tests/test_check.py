@@ -7,7 +7,6 @@ import pytest
 from predictor.answers.answer import answer
 from predictor.answers.check import Speed, check
 from predictor.answers.question import Question
-from predictor.errors import OutOfRangeError, SchemaError
 
 T4 = Question("resnet50", "T4", 64, data_set="imagenet")
 AMP = Question("resnet50", "H200", 256, precision="amp_bf16", memory_format="channels_last")
@@ -108,30 +107,3 @@ def test_slower_links_and_the_batch_of_each_gpu_are_causes_of_a_team():
     team = Question("vgg16", "A100-SXM4-80GB", 256, n_gpus=4)
     names = {cause.name for cause in checked(team, images_per_s=200).causes}
     assert {"link", "batch"} <= names
-
-
-@pytest.mark.parametrize(
-    ("speed", "says"),
-    [
-        ({}, "no speed is given"),
-        ({"images_per_s": 1, "iteration_time_ms": 1}, "are given"),
-        ({"images_per_s": -1}, "-1"),
-    ],
-)
-def test_a_speed_is_one_time(speed, says):
-    with pytest.raises((SchemaError, OutOfRangeError), match=says):
-        Speed(**speed)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"batch_sizes": None}, "batch_size is missing"),
-        ({"batch_sizes": [32, 64]}, "asks about 2"),
-        ({"gpus": ["T4", "H200"]}, "asks about 2"),
-        ({"data_set": None}, "needs the samples"),
-    ],
-)
-def test_a_speed_is_that_of_one_training(change, says):
-    with pytest.raises(SchemaError, match=says):
-        check(replace(T4, **change), Speed(epoch_time_s=100))

@@ -7,7 +7,6 @@ from predictor.answers.compare import compare
 from predictor.answers.notes import co2
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.grids import all_grids, find_grid
-from predictor.errors import SchemaError
 
 
 def row_of(gpu="A10G", **options):
@@ -53,14 +52,6 @@ def test_a_training_is_all_its_epochs():
     [often] = compare(question, Plan(epochs=30)).rows
     assert often.total_co2_g == pytest.approx(30 * once.co2_g)
     assert once.total_co2_low_g < once.total_co2_g < once.total_co2_high_g
-
-
-@pytest.mark.parametrize(
-    ("name", "says"), [("france2", "Nearest: 'france'"), ("mexico", "several: northamerica-south1, MEX")]
-)
-def test_a_region_that_is_unknown_or_several_is_refused(name, says):
-    with pytest.raises(SchemaError, match=says):
-        Question("resnet50", "T4", 64, region=name)
 
 
 def test_a_region_is_found_by_its_cloud_s_name_its_code_and_its_place():

@@ -8,7 +8,6 @@ import pytest
 from predictor.answers.answer import answer
 from predictor.answers.diff import diff
 from predictor.answers.question import Question
-from predictor.errors import SchemaError
 from predictor.models.served import Model
 
 VGG = Question("vgg16", ["T4", "H200"], 64)
@@ -74,15 +73,6 @@ def test_a_change_within_its_interval_is_unsure_of_its_sign():
     [change] = changed(Question("resnet50", "T4", 64), "resnext50_32x4d")
     assert change.is_sure == (change.low > 1 or change.high < 1)
     assert ("too small to be sure" in change.sentence) != change.is_sure
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [({"batch_sizes": None}, "batch_size is missing"), ({"cnn": ["vgg16", "vgg13"]}, "Give one before")],
-)
-def test_one_cnn_is_compared_with_one_at_given_batch_sizes(change, says):
-    with pytest.raises(SchemaError, match=says):
-        diff(replace(VGG, **change), VGG)
 
 
 def test_only_the_mode_that_is_asked_is_forecast(monkeypatch):

@@ -22,7 +22,6 @@ from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, UnknownGpuError
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OperatorLibrary
@@ -279,20 +278,3 @@ def test_rows_hold_every_class_as_a_column(answer):
     assert len(rows) == len(SIZES)
     assert set(rows[0]) <= set(row_columns(answer))
     assert rows[2]["convolution_ms"] == answer[0].classes["convolution"][2]
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"cnn": "resnet5"}, UnknownCnnError, "Nearest: 'resnet50'"),
-        ({"gpus": "H2O0"}, UnknownGpuError, "Nearest: 'NVIDIA H200'"),
-        ({"gpus": "T4", "precision": "tf32"}, OutOfRangeError, "It has: fp32"),
-        ({"batch_sizes": 0}, OutOfRangeError, "batch_size 0 lies outside"),
-        ({"memory_format": "nhcw"}, SchemaError, "known: nchw, channels_last"),
-        ({"samples": 50_001, "data_set": "cifar10"}, OutOfRangeError, "Pass fewer"),
-        ({"method": "guess"}, SchemaError, "method 'guess' is not known"),
-    ],
-)
-def test_a_question_that_makes_no_sense_is_refused(change, error, message):
-    with pytest.raises(error, match=message):
-        explained(**{"cnn": "resnet50", "gpus": "H200", "batch_sizes": 8} | change)

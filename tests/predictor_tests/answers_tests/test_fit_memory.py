@@ -15,7 +15,7 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.blocks import block_levels
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import OutOfRangeError, SchemaError
+from predictor.errors import OutOfRangeError
 from predictor.measurements.table import check_measurements
 from predictor.models.served import Model
 from predictor.operators.memory import USABLE_SHARE, bytes_of_parts, peak_memory_gib
@@ -90,25 +90,6 @@ def test_what_cannot_fit_is_refused_with_how_much_is_missing():
         OutOfRangeError, match=r"batch_size 256 needs at least \d\.\d GiB on NVIDIA L4.* allow image_size"
     ):
         fit_memory(L4, memory_gib=0.7)
-
-
-@pytest.mark.parametrize(
-    ("question", "options", "says"),
-    [
-        (replace(L4, batch_sizes=None), {}, "batch_size is missing"),
-        (replace(L4, batch_sizes=[1, 2]), {}, "batch_size is missing"),
-        (replace(L4, framework="chainer"), {}, "framework 'chainer'"),
-        (replace(L4, cnn=["resnet18", "resnet50"]), {}, "one CNN"),
-        (replace(L4, capture="compile"), {}, "eager training"),
-        (replace(L4, anchors=[{"gpu": "L4", "batch_size": 256, "iteration_time_ms": 500}]), {}, "one way to train"),
-        (L4, {"allow": ["optimiser"]}, "Nearest: 'optimizer'"),
-        (L4, {"memory_gib": -1}, "memory_gib -1"),
-        (L4, {"plan": Plan(all_offers=True)}, "all_offers has no effect"),
-    ],
-)  # fmt: skip
-def test_a_question_that_leaves_the_plan_open_is_refused(question, options, says):
-    with pytest.raises(SchemaError, match=says):
-        fit_memory(question, **options)
 
 
 def test_the_knapsack_saves_enough_at_the_least_cost():

@@ -8,7 +8,6 @@ import pytest
 from predictor.answers.compare import compare
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import expected_h, young_interval_h
-from predictor.errors import OutOfRangeError, SchemaError
 
 SPOT = Question("resnet50", ["A10G", "T4"], 64, data_set="imagenet", spot=True)
 OFTEN = {"epochs": 90, "interruptions_per_day": 6.0, "checkpoint_seconds": 60.0, "setup_minutes": 10.0}
@@ -74,21 +73,6 @@ def test_checkpoints_of_one_s_own_are_taken():
         Question("resnet50", "T4", 64, samples=10**6, spot=True), Plan(**OFTEN, checkpoint_minutes=7)
     ).rows
     assert row.checkpoint_minutes == pytest.approx(7)
-
-
-@pytest.mark.parametrize(
-    ("question", "plan", "error", "says"),
-    [
-        (SPOT, {"interruptions_per_day": 3}, SchemaError, "checkpoint_seconds is missing"),
-        (SPOT, {"checkpoint_minutes": 3}, SchemaError, "interruptions_per_day is missing"),
-        (SPOT, OFTEN | {"checkpoint_minutes": 6000}, OutOfRangeError, "checkpoint_minutes: 6,001 minutes"),
-        (SPOT, OFTEN | {"setup_minutes": 6000}, OutOfRangeError, "setup_minutes: 6,000 minutes"),
-        (Question("resnet50", "T4", 64, samples=100), OFTEN, SchemaError, "Pass spot, too"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(question, plan, error, says):
-    with pytest.raises(error, match=says):
-        compare(question, Plan(**plan))
 
 
 def test_spot_prices_without_a_rate_say_that_no_interruptions_are_counted():

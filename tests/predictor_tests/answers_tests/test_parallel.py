@@ -6,7 +6,6 @@ from predictor.answers.answer import predict
 from predictor.answers.parallel import parallel_ways, split_channels
 from predictor.answers.question import Question
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import OutOfRangeError, SchemaError
 
 
 def ways_of(cnn="resnet50", gpu="NVIDIA H200", batch_size=256, **options):
@@ -93,10 +92,3 @@ def test_a_part_of_a_depthwise_convolution_reads_its_own_channels():
 
 def test_channels_over_a_slow_link_take_longer_than_one_gpu():
     assert ways_of("vgg_cifar", "Tesla V100-PCIE-16GB", 64)["channels"].ratio > 1
-
-
-def test_one_gpu_shares_nothing_and_a_mini_batch_is_shared_evenly():
-    with pytest.raises(SchemaError, match="Pass 2 or more"):
-        ways_of(n_gpus=1)
-    with pytest.raises(OutOfRangeError, match="Nearest: 255"):
-        ways_of(n_gpus=3)

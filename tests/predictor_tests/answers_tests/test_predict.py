@@ -11,7 +11,7 @@ from predictor.answers.notes import REMEDIES, Reason
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import LeftOutWarning, OutOfRangeError, SchemaError, UnknownCnnError, UnknownGpuError
+from predictor.errors import LeftOutWarning, OutOfRangeError, SchemaError
 
 
 def test_there_is_a_row_for_each_cnn_gpu_and_batch_size(fake_model, prices):
@@ -161,61 +161,6 @@ def test_an_anchor_may_be_told_in_three_ways(anchor, fake_model, prices):
     assert row.method == "anchored"
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "message"),
-    [
-        (0, r"batch_size 0 lies outside 1\.\.65,536"),
-        (-4, r"batch_size -4 lies outside 1\.\.65,536"),
-        (10**6, r"batch_size 1000000 lies outside"),
-        ("many", "batch_size 'many' is not a whole number. Give one from 1 to 65,536"),
-        (32.5, "batch_size 32.5 is not a whole number"),
-        (True, "batch_size True is not a whole number"),
-        (math.nan, "batch_size nan is not a whole number"),
-        ("1.000", "batch_size '1.000' may mean two things: .* Write 1000"),
-        ([], "no batch_size is given"),
-    ],
-)
-def test_a_bad_batch_size_is_refused(batch_size, message, fake_model, prices):
-    with pytest.raises((SchemaError, OutOfRangeError), match=message):
-        predict("resnet18", "T4", batch_size, offers=prices, model=fake_model)
-
-
-@pytest.mark.parametrize(
-    ("question", "error", "message"),
-    [
-        ({"samples": 0}, OutOfRangeError, "samples 0 lies outside"),
-        ({"samples": "few"}, SchemaError, "samples 'few' is not a whole number"),
-        ({"samples": "1.281.167"}, SchemaError, "samples '1.281.167' may mean two things: .* Write 1281167"),
-        (
-            {"samples": 60_001, "data_set": "mnist"},
-            OutOfRangeError,
-            r"samples 60,001 lies outside 1\.\.60,000",
-        ),
-        ({"data_set": "imagnet"}, SchemaError, "no known data set is called 'imagnet'. Nearest: 'imagenet'"),
-        ({"validation_samples": 10}, SchemaError, "validation_samples 10 needs an epoch"),
-        ({"precision": "fp64"}, SchemaError, "precision 'fp64' is not known"),
-        ({"precision": "amp_bf16"}, OutOfRangeError, "Tesla T4 .* has no amp_bf16. It has: fp32"),
-        ({"image_size": 8}, OutOfRangeError, "image_size 8 is below"),
-        ({"image_size": 0}, OutOfRangeError, "image_size 0 lies outside"),
-        ({"anchors": [{"gpu": "T4"}]}, SchemaError, "the anchor lacks batch_size"),
-        ({"anchors": [{"gpu": "T4", "batch_size": 8}]}, SchemaError, "the anchor has 0 times"),
-        (
-            {"anchors": [{"gpu": "T4", "batch_size": 8, "iteration_time_ms": 0}]},
-            SchemaError,
-            "anchor iteration_time_ms 0 is not a positive number. Check its unit",
-        ),
-        (
-            {"anchors": [{"gpu": "T4", "batch_size": 8, "epoch_time_s": 9}]},
-            SchemaError,
-            "epoch_time_s needs samples",
-        ),
-    ],
-)
-def test_a_bad_question_is_refused_with_what_would_be_right(question, error, message, fake_model, prices):
-    with pytest.raises(error, match=message):
-        predict("alexnet", "T4", 64, offers=prices, model=fake_model, **question)
-
-
 @pytest.mark.parametrize("precision", ["tf32", "amp_bf16"])
 def test_a_gpu_without_the_precision_is_left_out_with_a_warning(precision, fake_model, prices):
     with pytest.warns(LeftOutWarning, match=f"Tesla T4 is left out in {precision}: the GPU has fp32, fp16"):
@@ -229,21 +174,6 @@ def test_a_gpu_without_the_precision_is_left_out_with_a_warning(precision, fake_
 def test_the_largest_batch_size_is_not_that_of_another_gpu():
     with pytest.warns(LeftOutWarning), pytest.raises(SchemaError, match="one CNN on one GPU"):
         epochcast.largest_batch_size("alexnet", ["T4", "H200"], precision="amp_bf16")
-
-
-def test_an_unknown_gpu_is_refused_with_the_nearest(fake_model, prices):
-    with pytest.raises(UnknownGpuError, match=r"no GPU is called 'H2OO'. Nearest: .*NVIDIA H"):
-        predict("resnet18", "H2OO", 64, offers=prices, model=fake_model)
-
-
-def test_an_ambiguous_gpu_is_refused_with_the_candidates(fake_model, prices):
-    with pytest.raises(UnknownGpuError, match=r"'V100' fits several GPUs.*Tesla V100-SXM2-16GB"):
-        predict("resnet18", "V100", 64, offers=prices, model=fake_model)
-
-
-def test_an_unknown_cnn_is_refused_with_the_nearest(fake_model, prices):
-    with pytest.raises(UnknownCnnError, match=r"no CNN is called 'resnet51'. Nearest: 'resnet50'"):
-        predict("resnet51", "T4", 64, offers=prices, model=fake_model)
 
 
 def test_a_model_that_answers_nonsense_is_an_error(fake_model, prices, monkeypatch):
