@@ -75,7 +75,7 @@ class _Gzip:
         self._members = 1
 
     def unpacked(self, chunk: bytes) -> Iterator[bytes]:
-        """What a chunk unpacks to; HTTPException 400 where it is damaged."""
+        """Unpacked content of a chunk, piece by piece; HTTPException 400 if the gzip is damaged."""
         while chunk:
             if self._unpacker.eof:
                 self._begin_member()
@@ -87,7 +87,7 @@ class _Gzip:
             chunk = self._unpacker.unused_data if self.complete else self._unpacker.unconsumed_tail
 
     def _begin_member(self) -> None:
-        """Begin the next member; each costs time, however little it holds."""
+        """Begin the next member; HTTPException 400 after too many, since each costs time, however short."""
         self._members += 1
         if self._members > _MOST_MEMBERS:
             raise HTTPException(

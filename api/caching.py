@@ -60,12 +60,12 @@ class File:
         return self.packed is not None or len(self.content) < _LEAST_PACKED
 
     def with_gzip(self, level: int = _LEVEL) -> "File":
-        """The same, packed if that is worth it; call it in a thread."""
+        """The file with its gzip, where packing is worth it; call it in a thread."""
         return self if self.is_packed else replace(self, packed=gzip.compress(self.content, level, mtime=0))
 
     @classmethod
     def kept(cls, content: bytes, media_type: str, caching: str) -> "File":
-        """Content that clients keep, packed; its ETag is weak, since it names packed and unpacked content."""
+        """A file that clients keep, with its gzip and a weak ETag, which names packed and unpacked content."""
         etag = f'W/"{hashlib.sha256(content).hexdigest()[:16]}"'
         return cls(content, media_type, etag=etag, caching=caching).with_gzip(_KEPT_LEVEL)
 
@@ -74,7 +74,7 @@ class KeptRoute(APIRoute):
     """A route of the catalogue: its answers are packed in a thread, once, and clients keep them for a minute."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's handler, with an ETag of what it answers."""
+        """The route's handler, whose answers get an ETag and gzip."""
         handler = super().get_route_handler()
         files: LRUCache[bytes, File] = LRUCache(_KEPT_BYTES, attrgetter("kept_size"))
 
@@ -94,7 +94,7 @@ class KeptRoute(APIRoute):
 
 
 def file_response(request: Request, file: File, more: Mapping[str, str] | None = None) -> Response:
-    """The file as this client takes it, with more headers if any are given; 304 if it has it already."""
+    """Answer with a file, packed if the client takes gzip, and `more` headers; 304 if the client has the file."""
     headers = {"Vary": "Accept-Encoding", **(more or {})}
     if file.etag:
         headers |= {"Cache-Control": file.caching, "ETag": file.etag}
@@ -107,7 +107,7 @@ def file_response(request: Request, file: File, more: Mapping[str, str] | None =
 
 
 def _has_already(headers: Headers, etag: str) -> bool:
-    """Whether a client has what `etag` names (RFC 9110, 13.1.2: ETags compare weakly; `*` is any)."""
+    """Whether a client has the content that `etag` names (RFC 9110, 13.1.2: ETags compare weakly; `*` is any)."""
     etags = headers.get("if-none-match", "")
     return etags.strip() == "*" or _ETAG.findall(etag)[0] in _ETAG.findall(etags)
 

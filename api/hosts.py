@@ -65,7 +65,7 @@ def is_allowed_host(host: str, allowed: frozenset[str]) -> bool:
 
 
 def warn_without_proxy(host: str) -> None:
-    """Log what nobody bounds where a service listens on `host` beyond this machine and no proxy is named.
+    """Log the bounds that nobody holds, if a service listens on a `host` beyond this machine and no proxy is named.
 
     `FORWARDED_ALLOW_IPS` names the proxy, whose word on addresses uvicorn takes.
     """
@@ -95,7 +95,7 @@ def _is_local(name: str) -> bool:
 
 
 def _address_in(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a name is; None if it is none."""
+    """IP address that a name spells; None for any other name."""
     try:
         return ipaddress.ip_address(name.partition("%")[0])
     except ValueError:

@@ -129,7 +129,7 @@ class LayerTableIn(BaseModel):
 
 
 def inline_table(posted: LayerTableIn) -> LayerTable:
-    """A layer table as sent, checked row by row; SchemaError names the row and what contradicts what."""
+    """Layer table of the core from a posted one; SchemaError names the row and column that contradict others."""
     try:
         return _table(posted)
     except SchemaError as error:

@@ -81,7 +81,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _version() -> str:
-    """Ours; "unknown" where epochcast runs from its sources without being installed."""
+    """Version of the installed package; "unknown" if epochcast runs from its sources without being installed."""
     try:
         return version("epochcast")
     except PackageNotFoundError:
@@ -112,7 +112,7 @@ def _add_layers(app: FastAPI) -> None:
 
 
 def _examples(app: FastAPI) -> Examples:
-    """What answers the example of each operation that is not of the catalogue."""
+    """Functions that answer the example of each operation outside the catalogue, by operation."""
     serving: ServingState = app.state.serving
 
     def of(kind: type[Q], answer: Answering[Q]) -> Callable[[], Any]:
@@ -132,14 +132,14 @@ def _examples(app: FastAPI) -> Examples:
 
 
 def _warm_up(serving: ServingState) -> None:
-    """Answer a question before the first request, so that it need not wait for modules, catalogues and operators."""
+    """Answer a question before the first request, which then need not wait for modules, catalogues and operators."""
     answer(
         Question("resnet50", "all", 32, samples=1, offers=serving.offers, model=serving.model.current)
     ).records()
 
 
 def _end_with_parent() -> None:
-    """End this worker when the process that started it was killed, and with it its hold on the port."""
+    """End this worker, and free its port, when the process that started the worker was killed."""
     parent = parent_process()
     if parent is None:
         return
@@ -153,7 +153,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _threads_take_short_turns() -> Iterator[None]:
-    """Let the event loop have Python's lock soon after it asks for it, while the model computes in a thread.
+    """Shorten threads' turns, so that the event loop soon gets Python's lock while the model computes in a thread.
 
     Reading a request, writing its answer and its line in the log each give the lock away, and each wait for it then.
     """

@@ -205,7 +205,7 @@ class Observed:
 
 
 class _JsonLine(logging.Formatter):
-    """A record as one JSON object, with the request that it belongs to."""
+    """Formatter of a record as one JSON object, with the id of the request."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))

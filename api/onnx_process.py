@@ -68,14 +68,14 @@ def _too_long(name: str, cpu_s: int) -> SchemaError:
 
 
 def _environment() -> dict[str, str]:
-    """What the process needs of the environment: no settings of ours or of PostgreSQL's, and one thread."""
+    """Environment of the process: one thread, and no settings of epochcast or PostgreSQL, which may hold passwords."""
     ours = ("EPOCHCAST_", "PG")  # they may hold passwords
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def _table(read: dict[str, Any], name: str) -> LayerTable:
-    """What the process wrote, held to the bounds of any table that is sent: its file may hold any numbers."""
+    """Layer table that the process wrote; SchemaError if its numbers exceed the bounds of posted tables."""
     shown = {"name": read["cnn"], "image_size": read["image_size"], "layers": read["layers"]}
     try:
         table = inline_table(LayerTableIn.model_validate(shown | {"warnings": read["warnings"]}))
@@ -107,7 +107,7 @@ def _main(name: str, image_size: int, cpu_s: int) -> int:
 
 
 def _check_nodes(content: bytes, name: str) -> None:
-    """Refuse a file of too many operators before its functions are unfolded; what is no file is refused later."""
+    """SchemaError if a file has too many operators, before its functions are unfolded; a damaged file passes."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 

@@ -101,7 +101,7 @@ _BOTTLENECKS = ("gpu", "host", "loading", "reading", "unknown")
 
 
 def _words() -> dict[str, tuple[str, ...]]:
-    """What a field of an answer may say, by its name, where that is one of few words."""
+    """Words that a field of answers may have, by the name of the field, for fields with few words."""
     options = options_of(Question)
     words = {name: options[name].choices for name in ("framework", "capture", "optimizer")}
     modes = {name: options[name].choices for name in ("precision", "memory_format")}
@@ -188,7 +188,7 @@ def _add_words(schemas: dict[str, Any]) -> None:
 
 
 def _own_example(app: FastAPI, route: APIRoute) -> Any:
-    """What a route of the catalogue answers to its own examples of parameters; of a list, its first entries."""
+    """Answer of a catalogue's route to its own example parameters; of a list, the first entries."""
     scope = {
         "type": "http",
         "method": "GET",
@@ -207,7 +207,7 @@ def _own_example(app: FastAPI, route: APIRoute) -> Any:
 
 
 def _add_example(operation: dict[str, Any], shown: Any) -> None:
-    """Show what an operation answers; of a question, what its first example is answered with."""
+    """Add the example of an operation's answer: to a question, the answer to its first example."""
     questions = (
         operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("examples")
     )

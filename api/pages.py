@@ -69,7 +69,7 @@ class Document:
         self._made: asyncio.Task[File] | None = None
 
     def begin(self) -> asyncio.Task[File]:
-        """The file, or the task that makes it; one that failed is made again."""
+        """The task that makes the file, begun at the first call and again after a failure."""
         if self._made is None or (self._made.done() and self._made.exception() is not None):
             self._made = asyncio.create_task(self._in_turns())
         return self._made

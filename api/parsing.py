@@ -56,7 +56,7 @@ async def json_of(request: Request) -> bytes:
 
 
 async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Response:
-    """Answer in JSON: a kept answer to the same bytes, else what `answer` computes, in its turn in a thread."""
+    """Answer in JSON: the kept answer to the same bytes, else that of `answer`, computed in its turn in a thread."""
     serving = serving_of(request)
     body = await json_of(request)
     snapshot, key = serving.model.snapshot, sha256(request.url.path.encode() + b" " + body).digest()
@@ -83,7 +83,7 @@ def first_example(kind: type[CnnQuestion]) -> bytes:
 
 
 def example_answer(kind: type[Q], answer: Answering[Q], serving: ServingState) -> Any:
-    """What the first example of a question is answered with."""
+    """Answer to the first example of a kind of question."""
     return from_json(_from_body(first_example(kind), kind, answer, serving.model.current, serving.offers))
 
 
@@ -101,7 +101,7 @@ def with_measurements(question: Question, posted: CnnQuestion) -> Question:
 
 
 def question_of(body: bytes, kind: type[Q]) -> Q:
-    """A body in JSON as a model; SchemaError where it is too much, no JSON or not of this kind."""
+    """Question of this kind from a body; SchemaError if the body is too large, no JSON or no such question."""
     keys, lists = sum(map(body.count, _AFTER_KEYS)), body.count(b"[") + body.count(b"{")
     most_keys = getattr(kind, "most_keys", _MOST_KEYS)
     if keys > most_keys or lists > _MOST_VALUES or body.count(b",") > _MOST_COMMAS:

@@ -246,7 +246,7 @@ async def only_known_parameters(request: Request) -> None:
 
 
 def _location(error: Mapping[str, Any]) -> tuple[object, ...]:
-    """Place of an error in what was sent, without the names of the kinds that pydantic tried there."""
+    """Location of an error in the request, without the names of types that pydantic tried."""
     location = tuple(error["loc"])
     location = location[:-1] if location and location[-1] in _KINDS else location
     measured = len(location) > 1 and location[0] == "measurements" and location[1] in _FORMS
@@ -274,7 +274,7 @@ def _detail(error: Mapping[str, Any]) -> str:
 
 
 def _meant(error: Mapping[str, Any], kind: type[BaseModel] | None) -> str:
-    """The fields nearest to an unknown name, or the route that takes it."""
+    """Hint for an unknown field: the nearest names, or the route that takes the field; empty for other errors."""
     fields = _fields_at(kind, error["loc"]) if kind is not None and error["type"] == "extra_forbidden" else []
     if fields and error["loc"][-1] in options_of(Plan):
         return ". POST /v1/comparisons takes it and answers for a whole training"
@@ -282,7 +282,7 @@ def _meant(error: Mapping[str, Any], kind: type[BaseModel] | None) -> str:
 
 
 def _fields_at(kind: type[BaseModel], location: Sequence[object]) -> list[str]:
-    """Fields of the object, within a question, that holds a location's last name; none if it is no such object."""
+    """Fields of the object that encloses a location in a question; none if a model does not declare the object."""
     model: type[BaseModel] | None = kind
     for key in location[:-1]:
         if isinstance(key, int):

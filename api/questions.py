@@ -82,7 +82,7 @@ _MeasurementColumns = Annotated[
 
 
 def is_served(option: Option) -> bool:
-    """Whether a service takes an option; of those that name files it opens none."""
+    """Whether a service takes an option; it takes none that names a file."""
     return option.remote and option.kind != "file"
 
 

@@ -79,7 +79,7 @@ class Queue:
             turn.set_exception(self._refusal())
 
     def check(self, client: Hashable) -> None:
-        """Refuse before any work what `run` would refuse after it; HTTPException 503 if the queue is full."""
+        """Refuse a call before its body is read; HTTPException 503 if the queue is full for this client."""
         if self.full_for(client):
             raise self._refusal()
 
@@ -102,7 +102,7 @@ class Queue:
         return await answer
 
     def _bounded(self, answer: "asyncio.Future[T]", took_s: list[float], call: Callable[[], T]) -> T:
-        """The call, which ends when its time is over or nobody waits for its answer."""
+        """Run a call, which ends early when its processor time is over or nobody waits for the answer."""
         began = time.thread_time()
 
         def check() -> None:
@@ -123,7 +123,7 @@ class Queue:
     def _hand_over(
         self, client: Hashable, took_s: float, done: "Future[T]", answer: "asyncio.Future[T]"
     ) -> None:
-        """Give a call's result to its request, and its place to the next: one wake of the event loop for both."""
+        """Give a call's result to its request and its place to the next call, in one wake of the event loop."""
         self._taken_s[client] = self._share_s(client) + took_s
         self._ended(client)
         if answer.done():
@@ -155,7 +155,7 @@ class Queue:
             raise (self._refusal() if isinstance(error, TimeoutError) else error) from None
 
     def _ended(self, client: Hashable) -> None:
-        """Give the place of a call that has ended, and any other that is free, to those whose turn it is."""
+        """Free the place of a call that has ended, and give all free places to the next clients in turn."""
         self._running[client] -= 1
         self._running += Counter()  # clients without a call are forgotten
         while (

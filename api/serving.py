@@ -42,7 +42,7 @@ _Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A model with what was computed from it.
+    """A model with its kept answers and fits.
 
     `fits`: models that know the operators of someone's own measurements, by the rows: fitting takes longer than the
     questions that follow. Used by one thread at a time, behind `upload_queue`.
@@ -60,13 +60,13 @@ class Snapshot:
         object.__setattr__(self, "_answers", LRUCache(self.kept_bytes, attrgetter("kept_size")))
 
     def kept(self, key: bytes, *, packed: bool) -> File | None:
-        """The answer kept by this key; None if there is none, or it is to be packed and is not."""
+        """The answer kept by this key; None if there is none, or `packed` is asked and the answer has no gzip yet."""
         with self._lock:
             file = self._answers.get(key) or self._large.get(key)
         return file if file is None or file.is_packed or not packed else None
 
     def answer(self, key: bytes, compute: Callable[[], bytes], *, packed: bool) -> File:
-        """The kept answer, else a computed one, which is kept; call it in a thread, in turn.
+        """The kept answer, else the result of `compute`, kept from now on; call it in a thread, in turn.
 
         Of clients that ask the same at once, the first has it computed: it is kept when the turns of the others come.
         """
@@ -114,7 +114,7 @@ class ServedModel:
         return self.snapshot.model
 
     def reload_if_changed(self) -> bool:
-        """Read the file if it has changed; whether another model answers now.
+        """Read the file if it has changed; returns whether another model answers now.
 
         A file that is missing or damaged raises nothing and becomes `problem`.
         """
@@ -145,7 +145,7 @@ class ServedModel:
             await asyncio.to_thread(self.reload_if_changed)
 
     def _file_stamp(self) -> _Stamp | None:
-        """What changes when the file is replaced, even within one tick of the clock."""
+        """Time, inode and size of the file, which a replacement changes; None if there is no file."""
         try:
             status = self.path.stat()
         except OSError:

@@ -125,7 +125,7 @@ def _explanation(posted: ExplanationQuestion, question: Question) -> bytes:
 
 
 def _check_explained(question: Question) -> None:
-    """Refuse what would work too long: every mode of each GPU is answered."""
+    """Refuse an explanation of too many GPUs or too much work, OutOfRangeError; each mode of each GPU counts."""
     gpus = [gpu for gpu, _ in ResolvedQuestion.of(question).devices]
     if len(gpus) > MAX_EXPLAINED_GPUS:
         raise OutOfRangeError(

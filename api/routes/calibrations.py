@@ -64,7 +64,7 @@ async def calibrate(request: Request) -> Response:
 
 
 def example(state: Any) -> Any:
-    """What its first example is answered with."""
+    """Answer to the first example of a calibration."""
     return from_json(_answer(first_example(CalibrationQuestion), state).content)
 
 

@@ -97,7 +97,7 @@ async def read(request: Request) -> Response:
 
 
 def example() -> Any:
-    """What is read in the file of a small CNN."""
+    """Answer to a file of a small CNN."""
     return from_json(_answer(zoo_cnn("lenet5")).content)
 
 
@@ -145,7 +145,7 @@ def _answer(table: LayerTable) -> File:
 
 
 def _form_parts(body: bytes, content_type: str) -> tuple[dict[str, bytes], str | None]:
-    """The fields of a form by name, and the file name of its ONNX file; None where that is no file.
+    """Fields of a form by name, and the name of its ONNX file, None if the field `onnx` is no file.
 
     HTTPException 400 if the form is damaged or cut off, SchemaError if it has another field than onnx and image_size,
     or one twice.

@@ -53,7 +53,7 @@ async def readyz(request: Request) -> Ready:
 
 
 def ready(state: Any) -> dict[str, Any]:
-    """What it answers with, as the fields of `Ready`."""
+    """Fields of `Ready`."""
     served = state.serving.model
     card = served.current.card
     return {

@@ -108,7 +108,7 @@ class Filters(BaseModel):
     format: Literal["json", "csv"] = "json"
 
     def given(self) -> dict[str, object]:
-        """Filters that are given, the GPU by its canonical name."""
+        """Filters of the request that are not null, by name; the GPU has its canonical name."""
         chosen = self.model_dump(exclude_none=True, exclude={"after", "limit", "format"})
         return chosen | ({"gpu": canonical_gpu_name(self.gpu)} if self.gpu else {})
 

@@ -113,7 +113,7 @@ def _no_such_key(engine: Engine, name: str) -> SchemaError:
 
 
 def _of_secret(secret: str, days: float | None) -> dict[str, str | None]:
-    """What the store keeps of a key."""
+    """Columns that the store keeps of a secret: its hash, a hint and its end."""
     hint = secret.removeprefix(_PREFIX)[:4]
     return {"key_sha256": _hash(secret), "hint": hint, "expires_at": None if days is None else now(days)}
 
@@ -135,7 +135,7 @@ def list_keys(engine: Engine) -> list[ApiKey]:
 
 
 def find_key(engine: Engine, secret: str) -> ApiKey | None:
-    """Find the key, valid or revoked, that this secret is; None if it is none.
+    """Find the key of a secret, valid or revoked; None if no key has this secret.
 
     The database compares hashes, so how long it takes tells nothing about the key.
     """

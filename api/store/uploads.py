@@ -55,7 +55,7 @@ class Table:
     columns: dict[str, list[str]]
 
     def name(self, position: int) -> str:
-        """A row by the line or row of the upload where it stands."""
+        """Name of the row at a position, such as 'the upload, line 3'."""
         return f"the upload, {self.unit} {self.numbers[position]}"
 
 
@@ -117,7 +117,7 @@ def parsed_json(body: bytes, name: str = "the upload") -> Any:
 
 
 def table_of_rows(document: Any, max_rows: int = MAX_ROWS) -> Table:
-    """Take apart what `json_table` parsed; a cell that a row leaves out is empty."""
+    """Table of a parsed JSON document, a list of objects; a column that a row lacks is an empty cell."""
     rows = document.get("rows") if isinstance(document, dict) else document
     if not isinstance(rows, list):
         raise SchemaError('the upload is not a list of rows. Send {"rows": [{"gpu": "Tesla T4", ...}, ...]}.')
@@ -283,7 +283,7 @@ def _check_text(name: str, cells: list[str], table: Table) -> None:
 
 
 def is_formula(cell: str) -> bool:
-    """Whether a spreadsheet may execute a cell; it takes the wide signs of East Asian keyboards for theirs."""
+    """Whether a spreadsheet may execute a cell; wide signs of East Asian keyboards count, too."""
     return unicodedata.normalize("NFKC", cell[:50]).strip().startswith(_FORMULA)
 
 
