@@ -44,9 +44,9 @@ def lines_of(text: str) -> Iterator[tuple[str, str | None]]:
     """The commands of a shell block, each with what a here-document holds, if it is one."""
     lines = iter(text.replace("\\\n", " ").splitlines())
     for line in lines:
-        if found := _HEREDOC.match(line):
+        if match := _HEREDOC.match(line):
             body = []
-            while (content := next(lines)) != found[2]:
+            while (content := next(lines)) != match[2]:
                 body.append(f"{content}\n")
             yield line, "".join(body)
             continue
@@ -171,15 +171,15 @@ class PageRunner:
         _, out, err = self._command(line)
         printed = self._as_named(out + err).splitlines()[:2]
         expected = [line for line in shown.splitlines()[:2] if line != "..."]
-        if [_words(each, block.varies) for each in printed[: len(expected)]] != [
-            _words(each, block.varies) for each in expected
+        if [_words(line_text, block.varies) for line_text in printed[: len(expected)]] != [
+            _words(line_text, block.varies) for line_text in expected
         ]:
             return f"`{line}` prints\n{chr(10).join(printed)}\nand the page shows\n{chr(10).join(expected)}"
         return None
 
     def _python(self, block: Any) -> str | None:
-        if found := re.match(r"# (\S+\.py)$", block.text.splitlines()[0]):
-            (self._folder / found[1]).write_text(block.text, encoding="utf-8")
+        if match := re.match(r"# (\S+\.py)$", block.text.splitlines()[0]):
+            (self._folder / match[1]).write_text(block.text, encoding="utf-8")
         missing = sorted(name for name in _imported(block.text) if importlib.util.find_spec(name) is None)
         if missing:
             return f"{NOT_INSTALLED}: {', '.join(missing)}"
@@ -224,7 +224,7 @@ def _unlike(shown: Any, got: Any, where: str, varies: bool) -> str | None:
         pairs = [(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(shown, got, strict=False))]
     else:
         return None if _alike(shown, got, varies) else f"{where} is {got!r}"
-    return next((found for pair in pairs if (found := _unlike(*pair, varies))), None)
+    return next((difference for pair in pairs if (difference := _unlike(*pair, varies))), None)
 
 
 def _alike(shown: Any, got: Any, varies: bool) -> bool:
@@ -256,10 +256,10 @@ def _imported(code: str) -> set[str]:
 def _demo() -> list[str]:
     """Arguments of the command that `make predict` runs."""
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
-    found = re.search(r"^DEMO := (.*)$", recipe, re.MULTILINE)
-    assert found is not None
+    match = re.search(r"^DEMO := (.*)$", recipe, re.MULTILINE)
+    assert match is not None
     assert "$(BIN)/epochcast $(DEMO)" in recipe
-    return shlex.split(found[1])
+    return shlex.split(match[1])
 
 
 def _listen(*_: Any, host: str, port: int, **__: Any) -> None:

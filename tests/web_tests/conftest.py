@@ -93,15 +93,15 @@ def first_visit(service: str, window: Any) -> Iterator[Any]:
 def _pages(service: str, window: Any) -> Iterator[Open]:
     pages: list[Any] = []
     complaints: list[str] = []
-    asked: list[str] = []
+    requested: list[str] = []
 
     def opened(fragment: str = "", context: Any = None, wait: str | None = None) -> Any:
         page = (context or window).new_page()
         pages.append(page)
         page.context.set_default_timeout(_PATIENCE_MS)
-        page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requested.append(request.url))
         page.goto(f"{service}/{fragment}")
         if wait is None:
             answered(page)
@@ -114,5 +114,7 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
     yield opened
     for page in pages:
         page.close()
-    assert [each for each in complaints if not any(said in each for said in _REFUSED)] == []
-    assert [url for url in asked if not url.startswith((service, "data:", f"blob:{service}"))] == []
+    assert [
+        complaint for complaint in complaints if not any(message in complaint for message in _REFUSED)
+    ] == []
+    assert [url for url in requested if not url.startswith((service, "data:", f"blob:{service}"))] == []

@@ -11,15 +11,15 @@ from predictor.cnns.zoo import zoo_cnn
 @pytest.mark.parametrize(("scheme", "language"), [("light", "en"), ("dark", "ja")])
 def test_axe_finds_nothing_on_a_desktop(open_page, browser, scheme, language, tmp_path):
     page = open_page(f"#lang={language}", context=_window(browser, 1366, 768, color_scheme=scheme))
-    found = {"all options": _violations(page)}
+    violations = {"all options": _violations(page)}
     page.click("#fold")
-    found["first visit"] = _violations(page)
+    violations["first visit"] = _violations(page)
     page.emulate_media(media="print")
-    found["print"] = _violations(page)
+    violations["print"] = _violations(page)
     page.emulate_media(media="screen")
     page.fill("#offers-find", "runpod")
     page.check("#measured-only")
-    found["offers filtered"] = _violations(page)
+    violations["offers filtered"] = _violations(page)
     page.click("#advice summary")
     page.fill("#check_speed", "9")
     page.click("#checks-ask")
@@ -29,30 +29,30 @@ def test_axe_finds_nothing_on_a_desktop(open_page, browser, scheme, language, tm
         expect(page.locator(f"#{answer}-answer > *").first).to_be_visible()
     page.locator("#rows-table summary").first.click()
     expect(page.locator("#rows-table details").first.locator("li").first).to_be_visible()
-    found["own training, reasons unfolded"] = _violations(page)
+    violations["own training, reasons unfolded"] = _violations(page)
     page.click("#fold")
     page.click("#more summary")
     page.click("#picker summary")
-    found["everything unfolded"] = _violations(page)
+    violations["everything unfolded"] = _violations(page)
     zoo_cnn("lenet5").to_csv(tmp_path / "own.csv")
     page.check("input[name=source][value=file]")
     page.set_input_files("#file", tmp_path / "own.csv")
     expect(page.locator("#file-about")).to_contain_text("own")
     predict(page)
-    found["own file"] = _violations(page)
-    assert {state: said for state, said in found.items() if said} == {}
+    violations["own file"] = _violations(page)
+    assert {state: texts for state, texts in violations.items() if texts} == {}
 
 
 def test_axe_finds_nothing_on_a_phone(open_page, browser):
     phone = _window(browser, 360, 740)
-    found = {"first visit": _violations(open_page(context=phone))}
+    violations = {"first visit": _violations(open_page(context=phone))}
     refused = open_page(
         "#gpu=T5&batch_sizes=0&budget_usd=-1",
         context=phone,
         wait="#gpus-error:not(:empty), #batch_sizes-error:not(:empty)",
     )
-    found["refusal"] = _violations(refused)
-    assert {state: said for state, said in found.items() if said} == {}
+    violations["refusal"] = _violations(refused)
+    assert {state: texts for state, texts in violations.items() if texts} == {}
 
 
 def _window(browser, width, height, **options):
@@ -61,8 +61,10 @@ def _window(browser, width, height, **options):
 
 
 def _violations(page):
-    found = Axe().run(page).response["violations"]
-    return [f"{each['id']}: {node['html'][:120]}" for each in found for node in each["nodes"]]
+    violations = Axe().run(page).response["violations"]
+    return [
+        f"{violation['id']}: {node['html'][:120]}" for violation in violations for node in violation["nodes"]
+    ]
 
 
 def test_the_keyboard_is_enough(page):
@@ -108,7 +110,7 @@ def test_every_stop_of_the_keyboard_has_a_name_and_is_seen(page):
             return name?.trim() && seen ? null : at.outerHTML.slice(0, 99);
         }"""
         unnamed.append(page.evaluate(script))
-    assert [each for each in unnamed if each] == []
+    assert [name for name in unnamed if name] == []
 
 
 def test_a_field_with_the_focus_is_in_sight(browser, open_page):
@@ -125,12 +127,12 @@ def test_a_field_with_the_focus_is_in_sight(browser, open_page):
         page.keyboard.press("Tab")
         stops += 1
     assert stops > 30
-    assert [each for each in hidden if each] == []
+    assert [text for text in hidden if text] == []
 
 
 def test_charts_say_in_words_what_they_show_and_name_their_table(page):
     for chart in ("time", "cost", "why"):
-        place = page.locator(f"#{chart}-chart")
-        assert place.get_attribute("role") == "img"
-        assert any(character.isdigit() for character in place.get_attribute("aria-label"))
-        assert "table" in page.text_content(f"#{place.get_attribute('aria-describedby')}")
+        figure = page.locator(f"#{chart}-chart")
+        assert figure.get_attribute("role") == "img"
+        assert any(character.isdigit() for character in figure.get_attribute("aria-label"))
+        assert "table" in page.text_content(f"#{figure.get_attribute('aria-describedby')}")

@@ -101,7 +101,7 @@ def test_nobody_is_refused_on_an_ordinary_day_and_no_page_is_broken(fresh, brows
             answered(tabs[name])
         playwright.expect(tabs["docs"].locator(".opblock").first).to_be_visible()
         window.close()
-        assert [one.result() for one in users] == [[200] * 3] * 10
-        assert min(one.result() for one in comparisons) > 1
+        assert [task.result() for task in users] == [[200] * 3] * 10
+        assert min(task.result() for task in comparisons) > 1
         assert client.result() == 200
     assert refused == []

@@ -108,8 +108,8 @@ def test_too_few_loader_workers_are_sent_and_their_rows_marked(page, ask):
 
 def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_visit, ask):
     rows = ask("predictions", _FIRST)["rows"]
-    found = downloaded(first_visit, "#rows-csv")
-    assert _read(found, _csv_of(rows)) == _csv_of(rows)
+    csv_rows = downloaded(first_visit, "#rows-csv")
+    assert _read(csv_rows, _csv_of(rows)) == _csv_of(rows)
     first_visit.click("#rows-table th[data-key=cost_usd] button")
     first_visit.click("#rows-table th[data-key=cost_usd] button")
     dear = sorted(rows, key=lambda row: -row["cost_usd"])
@@ -164,9 +164,9 @@ def test_who_extrapolates_is_marked_beside_the_best_measured_and_its_price(first
     assert best["extrapolates"]
     assert measured["extrapolates"] == []
     expect(first_visit.locator("#decision h2 .badge")).to_have_text("extrapolated")
-    told = first_visit.locator(".caution p").inner_text()
-    assert measured["offer"] in told
-    assert f"${measured['total_cost_usd']:.1f}" in told
+    caution = first_visit.locator(".caution p").inner_text()
+    assert measured["offer"] in caution
+    assert f"${measured['total_cost_usd']:.1f}" in caution
     first_visit.locator(".caution summary").click()
     expect(first_visit.locator(".caution li").first).to_be_visible()
 
@@ -177,14 +177,14 @@ def test_one_click_asks_with_a_change_and_the_answer_is_what_the_button_said(ope
     )  # of several, more may fit with the change
     first = page.locator(".changes li").first
     expect(first.locator("button")).to_have_text("AMP bf16, channels last + torch.compile")
-    said = first.locator("strong").inner_text()
+    promise = first.locator("strong").inner_text()
     with page.expect_response("**/v1/explanations"):
         first.locator("button").click()
     answered(page)
     applied = {"precision": "amp_bf16", "memory_format": "channels_last", "capture": "compile"}
     for field, value in applied.items():
         expect(page.locator(f"#{field}")).to_have_value(value)
-    assert ", ".join(page.locator("#decision dd strong").all_inner_texts()) == said
+    assert ", ".join(page.locator("#decision dd strong").all_inner_texts()) == promise
 
 
 def test_budget_and_deadline_stay_in_sight_with_the_chance_to_hold_them(open_page):
@@ -242,11 +242,13 @@ def test_on_a_phone_the_question_folds_away_and_an_offer_is_a_line(open_page, br
 
 def test_the_list_of_gpus_begins_with_those_measured_and_for_rent(page, service):
     names = page.eval_on_selector_all("#gpu_list input", "all => all.map(e => e.value)")
-    known = {each["gpu"]["name"]: each["measured"] for each in page.request.get(f"{service}/v1/gpus").json()}
-    offered = {each["gpu"] for each in page.request.get(f"{service}/v1/offers").json()}
-    both = [name for name in reversed(known) if known[name] and name in offered]
+    measured_by_gpu = {
+        row["gpu"]["name"]: row["measured"] for row in page.request.get(f"{service}/v1/gpus").json()
+    }
+    offered = {row["gpu"] for row in page.request.get(f"{service}/v1/offers").json()}
+    both = [name for name in reversed(measured_by_gpu) if measured_by_gpu[name] and name in offered]
     assert names[: len(both)] == both
-    assert sorted(names) == sorted(known)
+    assert sorted(names) == sorted(measured_by_gpu)
 
 
 def test_a_part_of_a_data_set_is_asked_about_beside_it(page, ask):
@@ -285,8 +287,8 @@ def test_each_row_and_the_decision_name_the_precision_that_it_is_answered_in(fir
     ):
         assert {row["precision"] for row in rows} == {*named}
         shown = column(first_visit, table, "precision")
-        seen = [row for row in rows if row.get("best_batch", True)]
-        assert sorted(shown) == sorted(named[row["precision"]] for row in seen)
+        best_rows = [row for row in rows if row.get("best_batch", True)]
+        assert sorted(shown) == sorted(named[row["precision"]] for row in best_rows)
     assert first_visit.inner_text("#decision .instance").endswith(tuple(named.values()))
 
 
@@ -302,8 +304,8 @@ def test_a_chosen_precision_is_asked_for_and_its_link_brings_it_back(page, open_
 
 @pytest.mark.parametrize(("gpu", "precision"), [("Tesla T4", "fp32"), ("NVIDIA A100-SXM4-40GB", "tf32")])
 def test_an_explanation_asks_for_the_precision_of_the_gpu_s_row(first_visit, gpu, precision):
-    other = "NVIDIA H200" if gpu == "Tesla T4" else "Tesla T4"
-    first_visit.select_option("#why_gpu", other)
+    second_gpu = "NVIDIA H200" if gpu == "Tesla T4" else "Tesla T4"
+    first_visit.select_option("#why_gpu", second_gpu)
     with first_visit.expect_request("**/v1/explanations") as waiting:
         first_visit.select_option("#why_gpu", gpu)
     expect(first_visit.locator("#why")).to_have_attribute("aria-busy", "false")
@@ -328,12 +330,12 @@ def test_a_heading_sorts_and_says_so(first_visit):
 
 def test_what_extrapolates_says_why(first_visit, ask):
     gpus, sizes, marks = (column(first_visit, "#rows-table", key) for key in ("gpu", "batch_size", "marks"))
-    place = next(i for i, mark in enumerate(marks) if "extrapolates" in mark)
-    gpu = gpus[place].rsplit(" +", 1)[0]  # its other batch sizes are folded away: "T4 +5"
+    position = next(i for i, mark in enumerate(marks) if "extrapolates" in mark)
+    gpu = gpus[position].rsplit(" +", 1)[0]  # its other batch sizes are folded away: "T4 +5"
     row = next(
         row
         for row in ask("predictions", _FIRST)["rows"]
-        if row["gpu"].endswith(gpu) and row["batch_size"] == int(sizes[place])
+        if row["gpu"].endswith(gpu) and row["batch_size"] == int(sizes[position])
     )
     mark = first_visit.locator("#rows-table tr", has_text="extrapolates").first.locator("details")
     expect(mark.locator("li").first).to_be_hidden()
@@ -406,16 +408,18 @@ def test_time_by_class_of_operators_is_the_service_s_explanation(first_visit, as
     expect(first_visit.locator("#why-chart")).to_have_attribute("aria-label", re.compile("T4"))
     question = {key: _FIRST[key] for key in ("cnn", "batch_sizes", "data_set")}
     question |= {"gpus": ["Tesla T4"], "precision": "fp32", "memory_format": "nchw"}
-    (found,) = ask("explanations", question)["explanations"]
+    (explanation,) = ask("explanations", question)["explanations"]
     shown = text_rows(first_visit, "#classes-table")
     assert [row[0] for row in shown] == [
-        *(name.replace("_", " ") for name in found["classes"]),
+        *(name.replace("_", " ") for name in explanation["classes"]),
         "GPU, together",
         "host's time",
     ]
-    for row, times in zip(shown, [*found["classes"].values(), found["gpu_time_ms"]], strict=False):
+    for row, times in zip(
+        shown, [*explanation["classes"].values(), explanation["gpu_time_ms"]], strict=False
+    ):
         assert [float(text.replace(",", "")) for text in row[1:]] == pytest.approx(times, rel=6e-3)
-    assert len(text_rows(first_visit, "#modes-table")) == 1 + len(found["other_modes"])
+    assert len(text_rows(first_visit, "#modes-table")) == 1 + len(explanation["other_modes"])
 
 
 @pytest.mark.parametrize("what", ["predictions", "comparisons", "explanations"])
@@ -480,8 +484,8 @@ def test_a_phone_scrolls_one_way_only(open_page, browser):
 def test_the_first_screen_of_a_phone_holds_the_answer_and_the_rest_unfolds(open_page, browser, language):
     phone = browser.new_context(viewport={"width": 390, "height": 844}, locale=language)
     page = open_page(context=phone)
-    for part in ("h2", "dd >> nth=0", "dd >> nth=1", ".caution p", ".changes button >> nth=0"):
-        box = page.locator(f"#decision {part}").bounding_box()
+    for selector in ("h2", "dd >> nth=0", "dd >> nth=1", ".caution p", ".changes button >> nth=0"):
+        box = page.locator(f"#decision {selector}").bounding_box()
         assert box["y"] + box["height"] <= 844
     assert page.evaluate("document.documentElement.scrollHeight") <= 5000
     assert page.locator("details.card[open]").count() == 0
@@ -523,8 +527,8 @@ def test_it_turns_dark_with_the_system(page):
 
 def test_a_point_tells_its_numbers(first_visit):
     first_visit.locator("#time-chart .mark-symbol path").last.hover()
-    told = re.compile("H100 80GB HBM3.*Batch.*90 % interval", re.DOTALL)
-    expect(first_visit.locator("#tip")).to_contain_text(told)
+    tip = re.compile("H100 80GB HBM3.*Batch.*90 % interval", re.DOTALL)
+    expect(first_visit.locator("#tip")).to_contain_text(tip)
 
 
 def test_gpus_that_nobody_rents_out_have_times_and_no_costs(open_page):
@@ -544,13 +548,13 @@ def test_one_batch_size_and_one_gpu_make_an_answer(open_page):
 
 
 def test_an_answer_says_what_it_is_to_and_that_the_question_has_changed(page):
-    asked = page.locator("#asked")
+    heading = page.locator("#asked")
     mode = "Precision: the framework's default"
-    expect(asked).to_contain_text(f"resnet50 · 224 px · imagenet · {mode}")
-    expect(asked.locator(".badge")).to_have_count(0)
+    expect(heading).to_contain_text(f"resnet50 · 224 px · imagenet · {mode}")
+    expect(heading.locator(".badge")).to_have_count(0)
     page.route("**/v1/*", lambda route: route.abort())
     page.select_option("#cnn", "alexnet")
-    expect(asked.locator(".badge")).to_have_text("The question has changed since.")
+    expect(heading.locator(".badge")).to_have_text("The question has changed since.")
 
 
 def test_an_answer_follows_what_is_typed_and_the_focus_stays(page):
@@ -636,13 +640,13 @@ _BY_PROXIES = (
 def test_a_named_method_is_explained_by_the_summands_of_its_law(open_page, ask):
     page = open_page(_BY_PROXIES)
     question = {"cnn": "resnet50", "gpus": ["H100 80GB HBM3"], "batch_sizes": [64, 128]}
-    (found,) = ask("explanations", question | {"method": "proxy-times"})["explanations"]
+    (explanation,) = ask("explanations", question | {"method": "proxy-times"})["explanations"]
     page.select_option("#why_gpu", "NVIDIA H100 80GB HBM3")
     expect(page.locator("#why-chart")).to_have_attribute("aria-label", re.compile("H100"))
     names = ["times of proxies", "host", "times at large batches", "Iteration"]
     assert [row[0] for row in text_rows(page, "#classes-table")] == names
     (error,) = {
-        reason["text"] for why in found["extrapolates"] for reason in why if reason["kind"] == "method"
+        reason["text"] for why in explanation["extrapolates"] for reason in why if reason["kind"] == "method"
     }
     expect(page.locator("#why-facts")).to_contain_text(error)
 
@@ -685,8 +689,8 @@ def test_what_numbers_hold_is_three_sentences_and_in_full_what_the_service_says(
     assert len(re.findall(r"\.(?: |$)", text)) == 3
     (covers,) = ask("predictions", _FIRST)["covers"]
     assert first_visit.locator("#covers-full h3").all_text_contents() == ["Predictions", "Offers"]
-    told = [covers, ask("comparisons", _OFFERS)["covers"]]
-    assert first_visit.locator("#covers-full p").all_text_contents() == told
+    paragraphs = [covers, ask("comparisons", _OFFERS)["covers"]]
+    assert first_visit.locator("#covers-full p").all_text_contents() == paragraphs
 
 
 def test_a_jump_whose_algorithms_are_not_known_leaves_them_out(open_page):
@@ -704,10 +708,10 @@ def test_the_page_checks_a_speed_and_compares_another_cnn_as_the_service_does(pa
     page.click("#checks-ask")
     training = {"cnn": "resnet50", "gpus": ["H200"], "batch_sizes": [64], "data_set": "imagenet"}
     checkup = ask("checks", training | {"epochs": 90, "iteration_time_ms": 1200})["checkup"]
-    said = page.locator("#checks-answer")
-    expect(said).to_contain_text("Too slow")
-    expect(said.locator("li")).to_have_count(3)
-    expect(said.locator("li").first).to_contain_text(checkup["causes"][0]["what"])
+    answer = page.locator("#checks-answer")
+    expect(answer).to_contain_text("Too slow")
+    expect(answer.locator("li")).to_have_count(3)
+    expect(answer.locator("li").first).to_contain_text(checkup["causes"][0]["what"])
     page.select_option("#diff_after", "resnet101")
     page.click("#differences-ask")
     [change] = ask("differences", training | {"after": {"cnn": "resnet101"}})["differences"]
@@ -715,9 +719,9 @@ def test_the_page_checks_a_speed_and_compares_another_cnn_as_the_service_does(pa
         f"+{100 * (change['ratio'] - 1):.0f} % time"
     )
     layers = [row[0] for row in text_rows(page, "#differences-answer")]
-    assert set(layers) <= {each["layer"] for each in (*change["layers"], change["rest"])}
+    assert set(layers) <= {layer["layer"] for layer in (*change["layers"], change["rest"])}
     page.click("#language")
-    expect(said).to_contain_text("遅すぎます")
+    expect(answer).to_contain_text("遅すぎます")
     expect(page.locator("#check_speed")).to_have_value("1,200")
 
 
@@ -729,16 +733,16 @@ def test_the_page_makes_a_training_fit_as_the_service_does(page, ask):
     page.click("#memory_plans-ask")
     training = {"cnn": "resnet50", "gpus": ["H200"], "batch_sizes": [64], "data_set": "imagenet"}
     plans = ask("memory_plans", training | {"epochs": 90, "memory_gib": 3})
-    said = page.locator("#memory_plans-answer")
+    answer = page.locator("#memory_plans-answer")
     best, without = plans["best"], plans["without"]
-    expect(said.locator("p")).to_contain_text(f"{best['row']['peak_memory_gib']:.2f} of 3 GiB")
-    expect(said.locator("p")).to_contain_text(f"recompute {', '.join(best['recomputed'])}")
-    expect(said.locator("p")).not_to_contain_text("No plan")
-    expect(said.locator("li")).to_have_count(len(without))
-    expect(said.locator("pre")).to_have_text(best["code"])
+    expect(answer.locator("p")).to_contain_text(f"{best['row']['peak_memory_gib']:.2f} of 3 GiB")
+    expect(answer.locator("p")).to_contain_text(f"recompute {', '.join(best['recomputed'])}")
+    expect(answer.locator("p")).not_to_contain_text("No plan")
+    expect(answer.locator("li")).to_have_count(len(without))
+    expect(answer.locator("pre")).to_have_text(best["code"])
     page.click("#language")
-    expect(said.locator("p")).to_contain_text("再計算")
-    expect(said.locator("li").first).to_contain_text("混合精度なし")
+    expect(answer.locator("p")).to_contain_text("再計算")
+    expect(answer.locator("li").first).to_contain_text("混合精度なし")
 
 
 def test_a_speed_that_the_service_refuses_is_answered_in_its_words(page):

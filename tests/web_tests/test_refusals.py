@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 
 @pytest.mark.parametrize(
-    ("fragment", "field", "said"),
+    ("fragment", "field", "words"),
     [
         ("gpu=T5&gpu=T4", "gpus", "no GPU is called 'T5'. Nearest: 'Tesla T4'"),
         ("cnn=resnet51", "cnn", "Nearest: 'resnet50'"),
@@ -29,10 +29,10 @@ from playwright.sync_api import expect
         ("host=8088", "host", "host '8088' is not known. Nearest: 'i7-6850K'"),
     ],
 )
-def test_a_refusal_stands_beside_its_field(first_visit, fragment, field, said):
+def test_a_refusal_stands_beside_its_field(first_visit, fragment, field, words):
     follow(first_visit, fragment)
     control, message = first_visit.locator(f"#{field}"), first_visit.locator(f"#{field}-error")
-    expect(message).to_contain_text(said)
+    expect(message).to_contain_text(words)
     expect(message).to_be_visible()
     expect(control).to_have_attribute("aria-invalid", "true")
     expect(control).to_have_attribute("aria-describedby", re.compile(f"{field}-error"))

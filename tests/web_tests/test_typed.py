@@ -11,7 +11,7 @@ NOT_COVERED = """id => {
 
 
 @pytest.mark.parametrize(
-    ("fragment", "field", "said"),
+    ("fragment", "field", "words"),
     [
         ("data_set=&samples=1.000", "samples", "1.000 is not a whole number. Write 1000"),
         ("epochs=1.000", "epochs", "Write 1000"),
@@ -22,10 +22,10 @@ NOT_COVERED = """id => {
     ],
 )
 def test_a_number_with_separators_that_may_mean_two_things_is_asked_back_about(
-    first_visit, fragment, field, said
+    first_visit, fragment, field, words
 ):
     follow(first_visit, fragment)
-    expect(first_visit.locator(f"#{field}-error")).to_contain_text(said)
+    expect(first_visit.locator(f"#{field}-error")).to_contain_text(words)
     expect(first_visit.locator(f"#{field}")).to_be_focused()
 
 
@@ -34,10 +34,10 @@ def test_what_the_page_prints_may_be_typed_and_lists_without_spaces_stay_lists(p
     page.fill("#samples", "1,281,167")
     page.fill("#batch_sizes", "64,128,256")
     with page.expect_request(  # an answer to what was typed so far may be on its way
-        lambda each: each.url.endswith("/v1/predictions") and "[64,128,256]" in each.post_data
-    ) as asked:
+        lambda request: request.url.endswith("/v1/predictions") and "[64,128,256]" in request.post_data
+    ) as predicted:
         page.click("#ask")
-    sent = asked.value.post_data_json
+    sent = predicted.value.post_data_json
     assert (sent["samples"], sent["batch_sizes"]) == (1281167, [64, 128, 256])
 
 
@@ -70,7 +70,7 @@ def test_a_copied_link_says_every_field(page):
     page.click("#share")
     expect(page.locator("#status")).to_have_text("The link is copied.")
     copied = page.evaluate("window.copied")
-    for part in (
+    for selector in (
         "cnn=resnet50",
         "precision=&memory_format=&",
         "gpu=Tesla+T4",
@@ -78,7 +78,7 @@ def test_a_copied_link_says_every_field(page):
         "optimizer=momentum",
         "lang=en",
     ):
-        assert part in copied
+        assert selector in copied
 
 
 def test_a_measurement_table_is_no_cnn_and_a_second_wrong_file_replaces_what_was_said(page):

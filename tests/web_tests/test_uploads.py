@@ -74,9 +74,9 @@ def _expected(table, **more):
     return [asdict(row) for row in predict_locally(table, _GPUS, _SIZES, **options)]
 
 
-def _same(found, rows):
-    assert len(found) == len(rows)
-    for got, row in zip(found, rows, strict=True):
+def _same(read_rows, rows):
+    assert len(read_rows) == len(rows)
+    for got, row in zip(read_rows, rows, strict=True):
         assert got["gpu"] == row["gpu"]
         for name in (
             "batch_size",
@@ -146,13 +146,13 @@ def test_a_stripped_file_lacks_its_large_tensors_and_nothing_else(page, large_on
         return [...new Uint8Array(await withoutWeights(bytes).arrayBuffer())];
     }"""
     small = onnx.load_model_from_string(bytes(page.evaluate(script)))
-    whole = onnx.load(large_onnx)
-    for tensor in (*whole.graph.initializer, whole.graph.node[4].attribute[0].t):
+    complete_file = onnx.load(large_onnx)
+    for tensor in (*complete_file.graph.initializer, complete_file.graph.node[4].attribute[0].t):
         if np.prod(tensor.dims) > 1024:
             for data in ("raw_data", "float_data"):
                 tensor.ClearField(data)
             tensor.data_location = onnx.TensorProto.EXTERNAL
-    assert small == whole
+    assert small == complete_file
     assert small.graph.initializer[-1].raw_data == np.array([-1, 4096], np.int64).tobytes()
 
 
@@ -209,17 +209,17 @@ def test_a_csv_with_quotes_and_commas_is_read_like_python_s(first_visit):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "words"),
     [
         ("weights.pt", b"PK", "neither .onnx nor .csv nor .json"),
         ("mine.json", b"{", "no layer table"),
         ("mine.csv", b"a,b\n1,2\n", "no column type"),
     ],
 )
-def test_a_file_that_is_none_is_refused_before_anything_is_sent(first_visit, tmp_path, name, content, said):
+def test_a_file_that_is_none_is_refused_before_anything_is_sent(first_visit, tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
     _choose(first_visit, tmp_path / name)
-    expect(first_visit.locator("#file-error")).to_contain_text(said)
+    expect(first_visit.locator("#file-error")).to_contain_text(words)
     expect(first_visit.locator("#file")).to_have_attribute("aria-invalid", "true")
     first_visit.click("#ask")
     expect(first_visit.locator("#file")).to_be_focused()
