@@ -13,7 +13,7 @@ from predictor.errors import BackendUnavailableError
 
 
 class _Watching:
-    """What both frameworks' callbacks do once a training has begun, whatever the hook is given; nothing before."""
+    """Hooks that both frameworks' callbacks share; they do nothing before a training has begun."""
 
     watching: Watch | None = None
 
@@ -81,8 +81,8 @@ def lightning_callback(
     >>> import epochcast
     >>> trainer = pl.Trainer(callbacks=[epochcast.lightning_callback(out="mine.csv")])  # doctest: +SKIP
     """
-    watch_options = _asked(gpu, out, report_after, usd_per_hour, on, options)
-    base = _base("Callback", "PyTorch Lightning", "lightning.pytorch", "pytorch_lightning")
+    watch_options = _watch_arguments(gpu, out, report_after, usd_per_hour, on, options)
+    base = _callback_class("Callback", "PyTorch Lightning", "lightning.pytorch", "pytorch_lightning")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
         """Watches `fit`."""
@@ -146,8 +146,8 @@ def trainer_callback(
     >>> import epochcast
     >>> trainer = Trainer(..., callbacks=[epochcast.trainer_callback(out="mine.csv")])  # doctest: +SKIP
     """
-    watch_options = _asked(gpu, out, report_after, usd_per_hour, on, options)
-    base = _base("TrainerCallback", "transformers", "transformers")
+    watch_options = _watch_arguments(gpu, out, report_after, usd_per_hour, on, options)
+    base = _callback_class("TrainerCallback", "transformers", "transformers")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
         """Watches `train`."""
@@ -174,8 +174,10 @@ def trainer_callback(
     return EpochcastCallback()
 
 
-def _asked(gpu: Any, out: Any, report_after: Any, usd_per_hour: Any, on: Any, options: Any) -> dict[str, Any]:
-    """What a `Watch` takes of a callback's arguments, checked before the training begins."""
+def _watch_arguments(
+    gpu: Any, out: Any, report_after: Any, usd_per_hour: Any, on: Any, options: Any
+) -> dict[str, Any]:
+    """Arguments of `Watch` from those of a callback, checked before the training begins."""
     check_seen(options)
     return {
         "gpu": gpu,
@@ -187,7 +189,7 @@ def _asked(gpu: Any, out: Any, report_after: Any, usd_per_hour: Any, on: Any, op
     }
 
 
-def _base(name: str, framework: str, *packages: str) -> Any:
+def _callback_class(name: str, framework: str, *packages: str) -> Any:
     """The class of a framework's callbacks, from the first of its packages that is installed."""
     for package in packages:
         try:

@@ -140,7 +140,7 @@ class Fleet:
             return self._client.submit(_checked, *job, resources=needs, pure=False)
 
     def _ended(self, jobs: list[Any]) -> list[Any]:
-        """Those of the jobs that have ended; none after a second, in which workers may have come or gone."""
+        """Jobs that have ended; empty after a second of waiting, since workers may have come or gone."""
         if not jobs:
             return []
         with self._explained(), self._client.as_current(), suppress(TimeoutError):

@@ -64,7 +64,7 @@ def feature_table(
     Parameters
     ----------
     measurements : DataFrame, path or list of path, optional
-        Measurement tables, of which proxies and CNNs are kept; by default the project's own, in a checkout.
+        Measurement tables, whose proxies and CNNs are kept; by default the project's own, in a checkout.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def feature_table(
     from predictor.models.fit import own_measurements
 
     own = ("proxies", "cnns", "targets")
-    rows = own_measurements(own) if measurements is None else _together(measurements)
+    rows = own_measurements(own) if measurements is None else _one_table(measurements)
     cnn_rows = rows[rows["kind"].fillna("target").isin(("proxy", "target"))].reset_index(drop=True)
     if cnn_rows.empty:
         raise SchemaError(
@@ -190,7 +190,7 @@ def fit(
         return _with_own_methods(methods, measurements, out)
     if methods_only:
         return _with_methods(measurements, published, out, summaries)
-    own = _own(measurements, store)
+    own = _table_with_uploads(measurements, store)
     model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
     if summaries:
         model.card["accuracy"] = [entry for summary in summaries for entry in accuracy_of(summary)]
@@ -213,7 +213,7 @@ def _with_own_methods(
         raise SchemaError(
             "methods are fitted on measurements of your own. Pass a table with proxies and CNNs."
         )
-    methods = fit_named(names, rows_of_measurements(_together(measurements)))
+    methods = fit_named(names, rows_of_measurements(_one_table(measurements)))
     model = replace(Model.load(), methods=methods)
     if out is not None:
         model.save(out)
@@ -234,7 +234,7 @@ def _with_methods(
     if out is None:
         raise SchemaError("methods_only needs out, the model file whose methods are fitted. Pass its path.")
     model = Model.load(out)
-    own = None if measurements is None else _together(measurements)
+    own = None if measurements is None else _one_table(measurements)
     data = TrainingData.of_default(published) if own is None else TrainingData.of_table(own)
     methods = data.methods()
     judged = [_accuracy_of_card(model), *summaries]
@@ -313,7 +313,7 @@ def evaluation(
     if measurements is None:
         features = TrainingData.of_default(published).features
     else:
-        measured = _together(measurements)
+        measured = _one_table(measurements)
         features = feature_table(measured[~is_compiled(measured)].reset_index(drop=True))
     return run_evaluation(features, scenarios, predictors, seed, n_jobs)
 
@@ -335,29 +335,29 @@ def open_store(url: str, *, new: bool = True) -> "Engine":
         ) from None
 
 
-def _own(measurements: "Tables | None", store: str | None) -> "pd.DataFrame | None":
-    """Join the table given and the store's, whichever there are."""
+def _table_with_uploads(measurements: "Tables | None", store: str | None) -> "pd.DataFrame | None":
+    """Table of the measurements passed and of the store's; None without either."""
     import pandas as pd
 
-    frames = [] if measurements is None else [_together(measurements)]
+    frames = [] if measurements is None else [_one_table(measurements)]
     if store is not None:
-        frames.append(_uploaded(store))
+        frames.append(_stored_table(store))
     return pd.concat(frames, ignore_index=True) if frames else None
 
 
-def _together(measurements: "Tables") -> "pd.DataFrame":
-    """One table of one or several."""
+def _one_table(measurements: "Tables") -> "pd.DataFrame":
+    """One checked table of all rows."""
     import pandas as pd
 
     if isinstance(measurements, pd.DataFrame | str | PathLike):
-        return _measured(measurements)
+        return _checked_table(measurements)
     tables = list(of_kind("measurements", measurements, Iterable, "a table, its path, or a list of them"))
     if not tables:
         raise SchemaError("no measurements are given. Pass a table, its path, or a list of them.")
-    return pd.concat([_measured(table) for table in tables], ignore_index=True)
+    return pd.concat([_checked_table(table) for table in tables], ignore_index=True)
 
 
-def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
+def _checked_table(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
     import pandas as pd
 
     if isinstance(measurements, str | PathLike):
@@ -368,7 +368,7 @@ def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFra
     return check_measurements(measurements, "the table of measurements")
 
 
-def _uploaded(url: str) -> "pd.DataFrame":
+def _stored_table(url: str) -> "pd.DataFrame":
     """All measurements of a store, checked; DataError if it has none."""
     engine = open_store(url)
     try:

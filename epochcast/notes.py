@@ -27,9 +27,9 @@ Records = Sequence[Record]
 
 _MOST_NOTES = 3
 _NOTEWORTHY_LOADING = 1.05
-"""Ratio of loading time to training time from which on it is said."""
+"""Least ratio of loading time to training time that a note mentions."""
 _NOTEWORTHY_START = 0.02
-"""Share of a training from which on its start is said."""
+"""Least share of a training that a note on its start mentions."""
 _COST = "Cost: the price of the whole instance x time."
 _PARETO = "Bold: on the Pareto front, where no other row is both as fast and as cheap."
 _BEWARE: "dict[Kind, str]" = {
@@ -69,7 +69,7 @@ def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[No
 
 
 def limited_by(record: Record) -> list[str]:
-    """What a row waits for, if not for its GPU."""
+    """Words for what limits a row beside its GPU: loading, the host."""
     return ["loading-bound"] * _waits(record) + ["host-bound"] * _host_bound(record)
 
 
@@ -100,7 +100,7 @@ def beware(reasons: Iterable[Reason]) -> list[Note]:
 def prediction_notes(records: Records, question: "Question") -> list[Note]:
     """Notes on predictions."""
     return [
-        *_of_both(records, question, "once in a training"),
+        *_shared_notes(records, question, "once in a training"),
         *notes_of(Priority.LIMIT, _loading(records, question), _loading_left_out(records, question)),
         *notes_of(Priority.REMEDY, _remedy(records)),
         *notes_of(Priority.DETAIL, _default_precision(records, question), _idle(records)),
@@ -111,13 +111,13 @@ def prediction_notes(records: Records, question: "Question") -> list[Note]:
 def comparison_notes(records: Records, question: "Question") -> list[Note]:
     """Notes on a comparison beside its verdict's, which say what limits the best row and would narrow its interval."""
     return [
-        *_of_both(records, question, "which each time holds once"),
+        *_shared_notes(records, question, "which each time holds once"),
         *notes_of(Priority.DETAIL, _idle(records)),
         *notes_of(Priority.VERBOSE, _loading(records, question), _COST, _PARETO, _energy(records)),
     ]
 
 
-def _of_both(records: Records, question: "Question", start_is: str) -> list[Note]:
+def _shared_notes(records: Records, question: "Question", start_is: str) -> list[Note]:
     """What may be wrong, that the host limits rows, and their start."""
     from predictor.answers.resolved import ResolvedQuestion
 
@@ -254,20 +254,20 @@ def _start_is_missed(records: Records, question: "Question") -> bool:
 
 
 def _start(records: Records, question: "Question", where: str) -> str:
-    """What a training pays once: seconds, the least and the most of the rows, with their interval, or why not known."""
+    """Note on a training's start: its seconds, their range over the rows and interval, or why no time is known."""
     started = [row for row in records if row["start_s"] is not None]
     if not started:
         epochs = any(row["epoch_time_s"] for row in records)
-        return f"The start of the first epoch is not counted: {_no_start(question)}." if epochs else ""
+        return f"The start of the first epoch is not counted: {_why_no_start(question)}." if epochs else ""
     least, most = (pick(row["start_s"] for row in started) for pick in (min, max))
     start = "" if least == most else f"{rounded_duration(least)} to "
     low, high = min(row["start_low_s"] for row in started), max(row["start_high_s"] for row in started)
     longer = f"{start}{duration_estimate(most, low, high)} longer"
-    return f"The first epoch takes {longer}, {where}: {_of_start(started, question)}."
+    return f"The first epoch takes {longer}, {where}: {_start_in_words(started, question)}."
 
 
-def _of_start(records: Records, question: "Question") -> str:
-    """What happens at a training's start."""
+def _start_in_words(records: Records, question: "Question") -> str:
+    """Words for what PyTorch does at a training's start."""
     if question.capture in COMPILED:
         return "it is compiled, again for a smaller last mini-batch"
     if any(row["memory_format"] == "channels_last" or "fp16" in row["precision"] for row in records):
@@ -275,8 +275,8 @@ def _of_start(records: Records, question: "Question") -> str:
     return "PyTorch loads its kernels and takes its memory"
 
 
-def _no_start(question: "Question") -> str:
-    """Why no start is known."""
+def _why_no_start(question: "Question") -> str:
+    """Words for why the start's time is unknown."""
     if question.framework != "pytorch":
         return f"not measured with --framework {question.framework}"
     if question.capture not in ("eager", *COMPILED):

@@ -199,7 +199,7 @@ def _check(frame: "pd.DataFrame", columns: tuple[str, ...]) -> None:
 
 
 def _unit(seconds: float) -> tuple[float, str]:
-    """The largest unit of which there are at least two."""
+    """Seconds in the largest unit that fits twice, and its name."""
     return max(unit for unit in _UNITS if unit[0] == 1.0 or seconds >= 2 * unit[0])
 
 
@@ -264,7 +264,7 @@ def _draw_intervals(axes: Any, front: "pd.DataFrame") -> None:
 
 
 def _label(figure: Any, axes: Any, front: "pd.DataFrame") -> None:
-    """Number the points of the front, below and left of which there is no other, and name them beside the plot."""
+    """Number the points of the front, where nothing lies below or left of them, and name them beside the plot."""
     from matplotlib.lines import Line2D
 
     handles, names = [], []

@@ -98,7 +98,7 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> tuple[Requ
     chosen = preset(str(options.preset))
     sizes = batch_sizes_of(list(options.batch_sizes)) if options.batch_sizes else None
     modes = asked_modes(chosen.modes, options)
-    if _parts(options.precisions) or _parts(options.memory_formats):
+    if _split_words(options.precisions) or _split_words(options.memory_formats):
         kept, left_out = configurations(replace(chosen, blocks=()), sizes, modes)
     else:
         kept, left_out = configurations(in_modes(chosen, modes), sizes)
@@ -107,13 +107,13 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> tuple[Requ
             f"the preset {chosen.name} measures the GPUs of one machine together. Run it there, without --scheduler."
         )
     if chosen.together:
-        request = measuring_request(chosen.name, _together(kept, options), options, out)
+        request = measuring_request(chosen.name, _team_configurations(kept, options), options, out)
         return replace(request, devices=(",".join(request.devices),), **TOGETHER), left_out
     return measuring_request(chosen.name, kept, options, out), left_out
 
 
 def default_words(options: ProfileRequest) -> str:
-    """What a processor measures where no preset is asked for, as a sentence; else empty."""
+    """Sentence on what a processor measures by default; empty if a preset is named."""
     if options.preset is not None or options.device != "cpu":
         return ""
     sizes = ", ".join(_with_preset(options).batch_sizes)
@@ -163,7 +163,7 @@ def measuring_request(
     )
 
 
-def _together(kept: list[Configuration], options: ProfileRequest) -> list[Configuration]:
+def _team_configurations(kept: list[Configuration], options: ProfileRequest) -> list[Configuration]:
     """The configurations of GPUs that train together; SchemaError for a framework or capture that cannot."""
     from proxy_cnns.data_parallel import device_count, gpu_counts
     from proxy_cnns.presets import parallel_configurations
@@ -194,8 +194,8 @@ def asked_modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]
     """The preset's modes that framework and GPU have, or every combination of the options' modes; on a CPU fp32."""
     from proxy_cnns.modes import measurable_modes, modes_of_gpu
 
-    precisions = _parts(options.precisions) or (["fp32"] if options.device == "cpu" else [])
-    formats = _parts(options.memory_formats)
+    precisions = _split_words(options.precisions) or (["fp32"] if options.device == "cpu" else [])
+    formats = _split_words(options.memory_formats)
     elsewhere = options.device == "cpu" or options.scheduler is not None
     chosen = list(defaults) if elsewhere else modes_of_gpu(defaults)
     if precisions or formats:
@@ -207,9 +207,9 @@ def asked_modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]
     modes = dict.fromkeys(
         replace(mode, framework=options.framework, capture=capture, autotune=options.autotune)
         for mode in chosen
-        for capture in _parts([options.capture])
+        for capture in _split_words([options.capture])
     )
-    named_by_user = {"precision_asked": bool(_parts(options.precisions)), "format_asked": bool(formats)}
+    named_by_user = {"precision_asked": bool(_split_words(options.precisions)), "format_asked": bool(formats)}
     return measurable_modes(list(modes), options.device, **named_by_user)
 
 
@@ -230,5 +230,5 @@ def _devices(options: ProfileRequest) -> tuple[str, ...]:
     return (options.device,)
 
 
-def _parts(texts: Sequence[str]) -> list[str]:
+def _split_words(texts: Sequence[str]) -> list[str]:
     return [word.strip() for text in texts for word in text.split(",") if word.strip()]

@@ -78,7 +78,7 @@ def _documented(text: str, options: dict[str, tuple[Option, str]]) -> str:
 
 
 def _entry(name: str, option: Option, annotation: str, margin: str) -> str:
-    """What a docstring says of an option: its type, its help, and what holds without it."""
+    """Docstring entry of an option: its type, help and default."""
     usual = option.usual or ("" if option.default in (None, ()) else repr(option.default))
     text = option.help.replace("\\[", "[")  # the terminal takes what stands in brackets for a style
     sentence = f"{text.rstrip('.')}; by default {usual}." if usual else text

@@ -29,7 +29,7 @@ Record = Mapping[str, Any]
 
 
 class Format(StrEnum):
-    """What a command prints."""
+    """Forms that a command prints."""
 
     table = "table"
     json = "json"

@@ -128,7 +128,7 @@ def _capture(module: torch.nn.Module) -> str:
 
 
 _FIRST_TF32 = (8, 0)
-"""Compute capability from which there is TF32."""
+"""Least compute capability with TF32."""
 
 
 class TorchDevice:

@@ -16,7 +16,7 @@ _WORD = re.compile(r"'(.*?)'| \((.*)\)")
 
 
 def usage_message(error: Any, called: str) -> str:
-    """What is wrong, what would be right, and the command that shows all; `called`: the command's name."""
+    """Sentence on what is wrong, the nearest right words, and the help to read; `called` is the command's name."""
     kind, message = type(error).__name__, error.format_message()
     command = error.ctx.command_path if error.ctx is not None else f"epochcast {called}".rstrip()
     shows = f"`{command} --help`"

@@ -32,7 +32,7 @@ _WARM_UP = 5  # iterations that are not counted: workers start, algorithms are c
 _WAITS = 0.1  # least share of time in which an idle device waits for the loader that is given as a reason
 _ANSWERED = ("gpu", "cnn", "image_size", "batch_size", "precision", "memory_format", "framework")
 _RAN = ("autotune", "capture", "optimizer", "n_gpus", "float32_matmul_precision")
-"""Columns by which a measurement replaces an earlier one: as answered, and as it ran."""
+"""Columns that tell a measurement from others, as answered and as it ran: an equal one is replaced."""
 _MOST = 0.999  # of a waiting share
 _IDLE = 0.9  # least share of iterations that find the device done where the host may decide
 _DECIDED = 1.25  # least ratio of an iteration to the upper end of its GPU time where the host decides

@@ -42,7 +42,7 @@ def _route(title: str, route: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _answers(responses: Mapping[str, Any]) -> str:
-    """What a route answers; refusals together, since all are problem documents."""
+    """Answers of a route; refusals together, since all are problem documents."""
     good, refusals = [], []
     for status, response in responses.items():
         kinds = [
@@ -69,7 +69,7 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
-    """What is said of a field: its description, its range, its default."""
+    """Description, range and default of a field."""
     parts = [_prose(schema.get("description")).rstrip(".")]
     inner = [schema, *schema.get("anyOf", [])]
     low = next((bounds["minimum"] for bounds in inner if "minimum" in bounds), None)

@@ -94,7 +94,7 @@ def _show(comparison: "Comparison", output: Format, plan: Plan, question: Questi
 
 
 def _training(records: Sequence[Record], plan: Plan, question: Question) -> list[str]:
-    """What is trained, as the line below the table says it."""
+    """Words on the training for the line below the table."""
     from predictor.answers.resolved import ResolvedQuestion
 
     training = f"{plan.epochs:,} epochs" if plan.epochs > 1 else "1 epoch"
@@ -128,7 +128,7 @@ def _short_columns(records: Sequence[Record]) -> list[Column]:
         *_RELATIVE,
         replace(shared["precision"], rank=5),
         Column("AMP", _with_amp, left=True, rank=3),
-        Column("", _but, left=True, rank=1),
+        Column("", _limits, left=True, rank=1),
     ]
 
 
@@ -155,7 +155,7 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) 
         *([] if plan.interruptions_per_day is None else [_INTERRUPTED]),
         Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
         shared["method"],
-        Column("but", _but, left=True, rank=1),
+        Column("but", _limits, left=True, rank=1),
         notes_column(letters),
     ]
 
@@ -210,7 +210,7 @@ def _with_amp(record: Record) -> str:
     return f"{rounded_duration(3600.0 * record['fast_time_h'])}{', loading-bound' * amp_waits(record)}"
 
 
-def _but(record: Record) -> str:
+def _limits(record: Record) -> str:
     """What limits a row, or speaks against it."""
     if not record["fits_in_memory"]:
         most = record["largest_batch_size"]

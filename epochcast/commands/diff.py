@@ -107,7 +107,7 @@ def _of_revisions(revisions: str, cnn: str, folder: Path) -> tuple[str, str]:
 
 
 def _run(command: Sequence[str], folder: Path, stdin: bytes | None = None) -> bytes:
-    """What a program prints; SchemaError with its words where it fails."""
+    """Standard output of a program; SchemaError with its error output if it fails."""
     done = subprocess.run(command, cwd=folder, input=stdin, capture_output=True, check=False)  # noqa: S603
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().removeprefix("Error: ")

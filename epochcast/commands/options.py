@@ -240,7 +240,7 @@ def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
 
 
 def cnns_or_layers(cnns: Iterable[str], options: Mapping[str, Any]) -> "list[str | LayerTable]":
-    """Each as `cnn_or_layers`."""
+    """CNNs, those of Python files as layers (`cnn_or_layers`)."""
     return [cnn_or_layers(cnn, options) for cnn in cnns]
 
 

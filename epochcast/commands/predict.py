@@ -164,11 +164,11 @@ def _verdict(records: Sequence[Record], question: Question) -> str:
     best = min((r for r in fitting if r["best_batch"]), default=fitting[0], key=_rank)
     several = len({record["gpu"] for record in records}) > 1
     role = ("Fastest: " if best["cost_usd"] is None else "Cheapest: ") if several else ""
-    return f"{role}{gpus_in_words(best)} at batch {best['batch_size']:,}: {_took(best)}."
+    return f"{role}{gpus_in_words(best)} at batch {best['batch_size']:,}: {_time_and_cost(best)}."
 
 
 def _what_fits(records: Sequence[Record], question: Question) -> str:
-    """What is too large, and the time at the largest batch size that fits anywhere."""
+    """Sentence on the memory that is missing, and the time at the largest batch size that fits on any of the GPUs."""
     first = min(records, key=lambda r: r["batch_size"])
     gib = device_of(first["gpu"]).memory_gib
     text = (
@@ -183,10 +183,10 @@ def _what_fits(records: Sequence[Record], question: Question) -> str:
     from predictor.answers.answer import answer
 
     [row] = (r for r in answer(smaller).records() if r["cnn"] == roomiest["cnn"])
-    return f"{text} Batch {row['batch_size']:,} fits{_on(row, first)}: {_took(row)}."
+    return f"{text} Batch {row['batch_size']:,} fits{_on_other_gpu(row, first)}: {_time_and_cost(row)}."
 
 
-def _on(record: Record, first: Record) -> str:
+def _on_other_gpu(record: Record, first: Record) -> str:
     return "" if record["gpu"] == first["gpu"] else f" on a {gpus_in_words(record)}"
 
 
@@ -195,7 +195,7 @@ def _rank(record: Record) -> tuple[float, ...]:
     return (math.inf if cost is None else cost, time_ms)
 
 
-def _took(record: Record) -> str:
+def _time_and_cost(record: Record) -> str:
     if record["epoch_time_s"] is None:
         return f"{_iteration(record)} ms an iteration"
     cost = "" if record["cost_usd"] is None else f", US$ {_cost(record)}"
@@ -206,7 +206,7 @@ def _columns(
     records: Sequence[Record], letters: dict[Reason, str] | None, question: Question
 ) -> list[Column]:
     shared = columns_of(records)
-    searched = [Column("", _named(records), left=True)] if question.batch_sizes is None else []
+    searched = [Column("", _roles_of_sizes(records), left=True)] if question.batch_sizes is None else []
     return [
         gpus_column(marked=letters is None),
         Column("batch", lambda r: f"{r['batch_size']:,}"),
@@ -218,7 +218,7 @@ def _columns(
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],
         Column("workers needed", lambda r: str(r["workers_needed"] or ""), rank=2),
-        Column("", _but, left=True, rank=1),
+        Column("", _limits, left=True, rank=1),
         *(
             []
             if letters is None
@@ -246,7 +246,7 @@ def _cost(record: Record) -> str:
     return estimate(*(per_second * record[name] for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")))
 
 
-def _but(record: Record) -> str:
+def _limits(record: Record) -> str:
     """What limits a row, or that it does not fit."""
     if not record["fits_in_memory"]:
         most = record["largest_batch_size"]
@@ -254,7 +254,7 @@ def _but(record: Record) -> str:
     return ", ".join(limited_by(record))
 
 
-def _named(records: Sequence[Record]) -> Callable[[Record], str]:
+def _roles_of_sizes(records: Sequence[Record]) -> Callable[[Record], str]:
     """Which of the batch sizes that were searched a row has."""
     fastest: dict[str, Record] = {}
     for record in records:

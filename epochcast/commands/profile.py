@@ -224,14 +224,16 @@ def _outcome_notes(outcome: "Outcome") -> list[str]:
         )
     if outcome.ended:
         notes.append(
-            f"{len(outcome.ended)} series ended before the largest batch size: {_some(outcome.ended)}"
+            f"{len(outcome.ended)} series ended before the largest batch size: {_first_three(outcome.ended)}"
         )
     if outcome.failed:
-        notes.append(f"{counted(len(outcome.failed), 'configuration')} failed: {_some(outcome.failed)}")
+        notes.append(
+            f"{counted(len(outcome.failed), 'configuration')} failed: {_first_three(outcome.failed)}"
+        )
     return notes
 
 
-def _some(lines: tuple[str, ...]) -> str:
+def _first_three(lines: tuple[str, ...]) -> str:
     more = len(lines) - 3
     return "; ".join(line.rstrip(".") for line in lines[:3]) + (
         f"; and {more} more (all are in the sidecar)." if more > 0 else "."
@@ -241,7 +243,7 @@ def _some(lines: tuple[str, ...]) -> str:
 def _next_steps(request: "Request", outcome: "Outcome") -> list[str]:
     """Commands that work on the table just written, and a sentence where a prediction needs other measurements.
 
-    Operators predict any CNN on a GPU and their own on a CPU, of which nothing else is known; whole CNNs predict
+    Operators predict any CNN on a GPU and their own CNN on a CPU; whole CNNs predict
     themselves on a GPU; other tables can only be shown.
     """
     out = _quoted(str(outcome.out))
@@ -307,6 +309,6 @@ def _cnn(request: "Request") -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a shell takes it as one word; in double quotes if that is enough."""
+    """Text quoted as one word of a shell; in double quotes if that is enough."""
     quoted = shlex.quote(text)
     return quoted if quoted == text or set(text) & set('"$`\\!') else f'"{text}"'
