@@ -315,7 +315,7 @@ class WholePredictor(Predictor):
         return [(unknown, unknown)] * len(cases)
 
     def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
-        """As of `Predictor`; OutOfRangeError as of `scope` and `parts`, and where a time is not above zero."""
+        """Forecast of each case; OutOfRangeError as of `scope` and `parts`, and for a time that is not above zero."""
         return [self._forecast(name_of(type(self)), case) for case in cases]
 
     def _forecast(self, name: str, case: Case) -> IterationForecast:
@@ -405,7 +405,7 @@ class WholePredictor(Predictor):
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """As of `Predictor`."""
+        """A fitted estimator from `to_json`, with its calibration; errors as of `Predictor`."""
         made = super().from_json(stored)
         if "half_widths" in stored:
             made.half_widths_ = {str(kind): finite(width) for kind, width in stored["half_widths"].items()}

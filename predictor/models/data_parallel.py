@@ -1,4 +1,4 @@
-"""What training on several GPUs adds to an iteration: each GPU has a copy of the CNN, and all add up their gradients.
+"""Iterations on several GPUs from those on one: each GPU has a copy of the CNN, and all add up their gradients.
 
 PyTorch's DistributedDataParallel copies gradients into buckets and sums each bucket over all GPUs while the backward
 pass goes on. On one host with fast links that adds some work for each parameter tensor, two copies of all gradients, a
@@ -292,7 +292,7 @@ def _interval(
 
 
 def _wait_of_machines(team: Team) -> float:
-    """Ln by which the slowest of several machines may lengthen an iteration."""
+    """Ln of the factor that the slowest of several machines may add to the upper end; 0 on one machine."""
     return 0.0 if team.nodes == 1 else _WAIT * math.sqrt(2 * math.log(team.n_gpus))
 
 

@@ -1,4 +1,4 @@
-"""What the first epoch of a training takes longer than later ones: its start, which a training pays once."""
+"""Start of a training: seconds that the first epoch takes longer than later ones."""
 
 from __future__ import annotations
 

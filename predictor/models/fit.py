@@ -148,7 +148,7 @@ class TrainingData:
         return cls(feature_table(_without_layers(checked)), checked, checked, [])
 
     def without(self, *, cnns: Collection[str] = (), chips: Collection[str] = ()) -> Self:
-        """The same without these CNNs, under whatever names, and without all that was measured on these chips."""
+        """Training data without these CNNs, under all their names, and without rows measured on these chips."""
         from predictor.measurements.groups import chips_of, cnns_of
 
         labels = cnns_of(self.features)

@@ -141,7 +141,7 @@ class _LinearStudy(WholePredictor):
         return _summands(self.terms(case), self.coefficients_of(case), self.power)
 
     def regression_terms(self, case: Case) -> dict[str, Term]:
-        """As of `WholePredictor`; errors as of `scope`."""
+        """Coefficient and feature of each term; errors as of `scope`."""
         coefficients = self.coefficients_of(case)
         return {name: Term(coefficients[name], feature) for name, feature in self.terms(case).items()}
 

@@ -1,4 +1,4 @@
-"""How long a host takes to enqueue an iteration: what there is to enqueue, times how fast the host is.
+"""Time of a host to enqueue an iteration: number of layers to enqueue x the host's time for a mean layer.
 
 The host of a question is named (a CPU, an instance, a machine of the training data), measured (a file of `epochcast
 host`), or the usual one of each GPU.

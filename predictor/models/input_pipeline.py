@@ -1,4 +1,4 @@
-"""What loading images adds to an iteration: workers load the next mini-batches while the GPUs train on this one.
+"""Loading of images beside an iteration: workers load the next mini-batches while the GPUs train on this one.
 
 So an iteration takes as long as the slower of the two; with 0 workers the training process itself loads, and the two
 times add up. Beside workers the host takes longer to enqueue an iteration than without.
@@ -52,7 +52,7 @@ def beside_workers(
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What feeds the GPUs of a machine, or of many (`vcpus` is an array then); rates in samples per second.
+    """Loading of a machine's GPUs, or of many machines' (`vcpus` is an array then); rates in samples per second.
 
     `per_worker` is the rate of one worker that nothing else holds up, `per_vcpu` that of each vCPU while all are busy,
     `reading` that of the source for the whole machine. `workers` are those of each GPU, None for as many as keep every
@@ -88,7 +88,7 @@ class Feed:
         return self.workers == 0
 
     def at(self, machines: NDArray[np.int64]) -> Feed:
-        """What feeds these machines, given by their places in `vcpus`."""
+        """Feed of these machines, given by their indices in `vcpus`."""
         return self if isinstance(self.vcpus, float) else replace(self, vcpus=self.vcpus[machines])
 
     def decoding_of_one(self, n_gpus: int | NDArray[np.int64]) -> Array:

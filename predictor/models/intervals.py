@@ -485,7 +485,7 @@ def _groups(labels: NDArray[np.str_], n_groups: int, seed: int) -> Sequence[NDAr
 
 
 def _completed(by_kind: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """With one GPU in the data, use the figures for new CNNs for new GPUs too; with one CNN, the reverse."""
+    """Figures for new GPUs and for new CNNs; where there is one GPU or one CNN, the other kind's."""
     for prefix, missing, present in product(("", "anchored-"), ("gpu", "cnn"), ("gpu", "cnn")):
         if prefix + present in by_kind:
             by_kind.setdefault(prefix + missing, by_kind[prefix + present])

@@ -90,7 +90,7 @@ class Methods:
         return sha256(content).hexdigest()
 
     def with_measurements(self, frame: pd.DataFrame) -> Methods:
-        """With what the predictors learn of a user's measurement table."""
+        """Methods whose predictors also learned from a user's measurement table."""
         rows = rows_of_measurements(frame)
         return replace(
             self, fitted={name: predictor.with_measurements(rows) for name, predictor in self.fitted.items()}

@@ -66,7 +66,7 @@ class PowerOfGpus:
 
     @classmethod
     def of(cls, table: LayerTable, gpus: Sequence[Gpu], precisions: Sequence[str]) -> PowerOfGpus:
-        """Of each GPU in its precision."""
+        """Inputs of the power law for each GPU in its precision."""
         figures = [_limit_spread_and_rate(gpu, word) for gpu, word in zip(gpus, precisions, strict=True)]
         limit_w, spread, flop_per_ms = np.array(figures).reshape(-1, 3).T
         return cls(limit_w, spread, _flops_per_image(table) / flop_per_ms)

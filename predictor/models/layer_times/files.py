@@ -226,7 +226,7 @@ class LayerModels:
         return self.unpacked[name]
 
     def in_files(self) -> list[LayerModel]:
-        """Those of all files."""
+        """Layer models of all files."""
         return [model for model in map(self._in_file, sorted(self.files)) if model is not None]
 
     def measured_library(self, mode: DeviceMode) -> OperatorLibrary | None:

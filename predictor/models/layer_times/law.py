@@ -37,7 +37,7 @@ from predictor.operators.work import (
 Array = NDArray[np.float64]
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
-"""Operator classes, by which an answer splits its time."""
+"""Operator classes; an answer splits its time among them."""
 
 SIZES = (-8.0, -6.0, -4.0, -2.0, 0.0, 2.0, 4.0)
 """Operator sizes: log2(bytes moved / L2 cache). All but the last have a weight, which is added to the common one.

@@ -529,7 +529,7 @@ class CarriedOver:
         return len(self.source)
 
     def without(self, operators: Sequence[Operator]) -> CarriedOver:
-        """The same without the source's measurements of these operators."""
+        """Times carried over from the source without its measurements of these operators."""
         return replace(self, source=self.source.without(operators))
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:

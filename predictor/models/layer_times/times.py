@@ -16,7 +16,7 @@ card of the chip or another mode where it was measured, interpolated from near s
 batch sizes, extrapolated from far shapes, of a type that was never measured."""
 
 RUNGS = ("measured", "carried over", "interpolated", "extrapolated", "specifications")
-"""Where an operator's time comes from, best first."""
+"""Origins of an operator's time, best first."""
 
 RUNG_OF = {
     MEASURED: RUNGS[0],
@@ -61,6 +61,6 @@ class OperatorTimes:
         return np.where(self.beyond == 0, self.shape, np.maximum(self.shape, BEYOND)).astype(np.int8)
 
     def surer_than(self, rival: OperatorTimes) -> NDArray[np.bool_]:
-        """Where these times have narrower intervals than others, (n_operators, n_batches)."""
+        """Mask, (n_operators, n_batches), of the times with narrower intervals than those of `rival`."""
         own, its = (times.sureness * len(RUNG_OF) + times.shape for times in (self, rival))
         return np.asarray(own < its)

@@ -37,11 +37,11 @@ _START_HOST_MS = (1.0, 0.02)
 _START_FEED_MS = (0.05, 0.2, 5.0, 0.2)
 """First guess of a copy's ms and ms per megabyte, then of a loader's."""
 _LEVEL_RIDGE = 5.0
-"""Of the level of a source, and of a GPU while the law is fitted."""
+"""Ridge of the level of a source, and of a GPU while the law is fitted."""
 _MACHINE_RIDGE, _PASS_SOURCE_RIDGE = 0.2, 0.1
-"""Of a machine's host, and of the level of a source of single passes."""
+"""Ridge of a machine's host, and of the level of a source of single passes."""
 _GUESS_RIDGE = 0.1
-"""Of hosts and copies, to the first guess."""
+"""Ridge of hosts and copies, towards the first guess."""
 _MOST_STEPS, _CONVERGED = 100, 1e-6
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e6
 
@@ -294,7 +294,7 @@ class _IterationParts:
 
 @dataclass(slots=True, eq=False)
 class _Blocks:
-    """Where each kind of coefficient lies in one vector, with its prior mean and ridge strength."""
+    """Slice of each kind of coefficient in one vector, and each coefficient's prior mean and ridge strength."""
 
     slices: dict[str, slice] = field(default_factory=dict)
     expected: Array = field(default_factory=lambda: np.empty(0))

@@ -38,7 +38,7 @@ _BOTH_PASSES = "forward_backward"
 _KINDS = ("gpu", "precision", "memory_format", "type")
 _HALF_BYTES = 2
 _PASS_WEIGHT, _FORWARD_WEIGHT, _TYPE_WEIGHT = 0.0025, 0.1, 0.03
-"""Of a pass of one layer, of a CNN's forward pass, and of all operators of one type on a GPU in a mode; else 1."""
+"""Weights in the fit: of a layer's pass, of a CNN's forward pass, of a type's operators on a GPU in a mode; else 1."""
 _FULL_WEIGHT = 30
 """Rows of one source on one GPU that count in full; more of them count n^-1/2 each, for their errors are shared."""
 
@@ -84,11 +84,11 @@ class Roofline(Predictor):
         return made
 
     def with_law(self, law: RooflineLaw) -> Self:
-        """The same with another law."""
+        """A fitted estimator with this law, the ranges and the words of training data of this one."""
         return self.of(law, self.ranges_, self.trained_on_)
 
     def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:
-        """As of `Predictor`; OutOfRangeError if the intervals were not calibrated."""
+        """Interval ends as of `Predictor`; OutOfRangeError if the intervals were not calibrated."""
         self._check_fitted("law_")
         self.law_.calibration.check()
         return super().predict_interval(X, anchors)
@@ -179,7 +179,7 @@ class Roofline(Predictor):
         return float(self._law_times(case, [KernelContext.of(case)], np.ones(1)).host_ms[0, 0])
 
     def to_json(self) -> dict[str, Any]:
-        """What was learned as plain lists and dicts."""
+        """Law, ranges and words of training data as plain lists and dicts."""
         self._check_fitted("law_")
         return {
             "roofline": self.law_.to_json(),

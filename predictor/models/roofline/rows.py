@@ -80,7 +80,7 @@ class Rows:
         return FlatKernels(self)
 
     def sharpness(self) -> Array:
-        """Exponent by which each row's framework joins GPU and host time, shape (n_rows,)."""
+        """Exponent of the norm that joins GPU and host time in each row's framework, shape (n_rows,)."""
         return np.array([sharpness_of(context.framework) for context in self.contexts])
 
     def kernel_counts(self) -> Array:
