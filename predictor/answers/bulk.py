@@ -635,7 +635,7 @@ def _coded_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Columns
 def _beside(
     rows: list[list[str]], width: int, answers: Answers
 ) -> tuple[list[list[str]], list[int], list[tuple[str, ...]]]:
-    """The rows, which of the added cells belong to which, and these; a row of another width gets a refusal."""
+    """Rows, for each row an index into the added cells, and the added cells; a row of another width is refused."""
     question_of_row, cells = answers.question_of_row.tolist(), _texts(answers)
     for row_index, row in enumerate(rows):
         if len(row) != width:

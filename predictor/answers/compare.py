@@ -349,7 +349,7 @@ def _teams_of(
 
 
 _SHARED_FROM_H = 1 / 6
-"""Hours on one GPU from which several are tried: starting their processes, which no time counts, takes a share."""
+"""Least hours on one GPU for several to be tried: starting their processes, which no time counts, takes a share."""
 
 _NAMES = tuple(column.name for column in fields(ComparisonRow))
 
@@ -429,7 +429,7 @@ class Machines:
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """A training on each of some machines, by the rows that are taken there; arrays have an entry per machine.
+    """Trainings, one on each machine, with the rows taken there; arrays have an entry per machine.
 
     `on_asked` has as many GPUs as asked for, `taken` as many as train fastest, and `fastest` their best batch size.
     """

@@ -38,7 +38,7 @@ STARTS = ("start_s", "start_low_s", "start_high_s")
 """What the first epoch takes longer than later ones, and the ends of its interval."""
 
 _MEASURED_SPREAD = 1.15
-"""Factor within which a rate holds that was measured: judged by repeats on a busy machine."""
+"""Factor of the 90 % interval of a measured rate: judged by repeats on a busy machine."""
 _GB_PER_GIB = 2**30 / 1e9
 
 

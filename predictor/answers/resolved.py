@@ -185,7 +185,7 @@ class ResolvedQuestion:
     def devices(self) -> list[Device]:
         """Each GPU with its mode; errors as of `gpus_of`.
 
-        With several GPUs ``"all"`` are those of which an offer has enough. Compared are, unless some are named, those
+        With several GPUs ``"all"`` are those that an offer has enough of. Compared are, unless some are named, those
         for rent, of marketplaces only if they are asked for.
         """
         question, for_rent = self.question, self.question.gpus is None and self.answer == "compare"

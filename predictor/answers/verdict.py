@@ -28,11 +28,11 @@ from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, 
 from predictor.catalogue.devices import short_name
 from predictor.models.compiled import measured_where
 
-_WIDE = 1.3  # upper / lower end of an interval from which a measurement is worth its minutes
+_WIDE = 1.3  # least upper / lower end of an interval for a measurement to be worth its minutes
 _WORTH_IT = 0.95  # of the time, what a change leaves at most to be worth a word
 _OTHER = 0.9  # of the best row's time or cost, what another choice takes at most to be named beside it
-_WORTH_A_NOTE_USD = 5.0  # saved by a measurement on average, from which on a table says so without --verbose
-_SAFER = 0.05  # by which the chance of another choice is higher to be named beside it
+_WORTH_A_NOTE_USD = 5.0  # least saving by a measurement, on average, that a table shows without --verbose
+_SAFER = 0.05  # least gain in chance for another choice to be named beside the best
 
 
 @dataclass(frozen=True, slots=True)
