@@ -79,8 +79,7 @@ def _convolution(call: Call) -> Columns:
 
 def _map_sizes(side: str, shape: Sequence[int], images: int) -> Columns:
     """Sizes of one of the images whose channels lie side by side."""
-    channels, height, width = shape[1] // images, *((1,) * (4 - len(shape))), *shape[2:]
-    return {f"{side}_channels": channels, f"{side}_height": height, f"{side}_width": width}
+    return _sides(side, shape[1] // images, *((1,) * (4 - len(shape))), *shape[2:])
 
 
 def _depths(call: Call, kernel: tuple[int, int, int]) -> Columns:
@@ -151,12 +150,7 @@ def _boxes(call: Call) -> Columns:
     The boxes lie below each other.
     """
     channels, height, width = call.out_shape
-    sides = {"in": (channels, 4 * height, 4 * width), "out": call.out_shape}
-    shapes = {
-        f"{side}_{name}": size
-        for side, sizes in sides.items()
-        for name, size in zip(("channels", "height", "width"), sizes, strict=True)
-    }
+    shapes = _sides("in", channels, 4 * height, 4 * width) | _sides("out", *call.out_shape)
     return {"type": "avg_pool", **_window(4, 4, 0, 2), **shapes}
 
 
@@ -182,8 +176,8 @@ def _matmul(call: Call) -> Columns:
     return {
         "type": "matmul",
         "groups": groups,
-        **_map_columns("in", groups * inner, rows),
-        **_map_columns("out", groups * columns, rows),
+        **_sides("in", groups * inner, rows),
+        **_sides("out", groups * columns, rows),
     }
 
 
@@ -196,13 +190,14 @@ def _attention(call: Call) -> Columns:
         "groups": heads,
         "kernel_height": key.shape[-2],
         "kernel_width": 1,
-        **_map_columns("in", heads * query.shape[-1], positions),
-        **_map_columns("out", heads * value.shape[-1], positions),
+        **_sides("in", heads * query.shape[-1], positions),
+        **_sides("out", heads * value.shape[-1], positions),
     }
 
 
-def _map_columns(side: str, channels: int, height: int) -> Columns:
-    return {f"{side}_channels": channels, f"{side}_height": height, f"{side}_width": 1}
+def _sides(side: str, channels: int, height: int, width: int = 1) -> Columns:
+    """Columns of what a row reads (``in``) or writes (``out``)."""
+    return {f"{side}_channels": channels, f"{side}_height": height, f"{side}_width": width}
 
 
 def _fixed(type_: str, kind: str | None = None) -> Callable[[Call], Columns]:
@@ -219,7 +214,7 @@ def _softmax(call: Call) -> Columns:
     if not isinstance(dim, int) or len(sizes) < 3 or dim % len(sizes) < len(sizes) - 1:
         return columns
     sizes[call.batch_dim] //= call.batch_size
-    vector = _map_columns("in", sizes[-1], 1) | _map_columns("out", sizes[-1], 1)
+    vector = _sides("in", sizes[-1], 1) | _sides("out", sizes[-1], 1)
     return columns | vector | {"repeats": prod(sizes[:-1])}
 
 
@@ -268,8 +263,8 @@ def _recurrent(call: Call) -> Columns:
     return {
         "type": RECURRENT[call.operator],
         "groups": arguments["directions"],
-        **_map_columns("in", channels[0], positions),
-        **_map_columns("out", channels[1], positions),
+        **_sides("in", channels[0], positions),
+        **_sides("out", channels[1], positions),
     }
 
 
@@ -325,7 +320,7 @@ _TYPES = {
 """Type of the row of each operator on tensors of which no dimension is the mini-batch."""
 
 
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _CHANNELS_FIRST = (
     "convolution", *(name for norm in ("batch", "group", "instance") for name in OPERATOR_TYPES[f"{norm}_norm"].torch)
 )  # fmt: skip
@@ -629,10 +624,10 @@ class Recorder:
         read, written = (max(prod(tensor.shape) for tensor in tensors) for tensors in (inputs, outputs))
         if not written or any(map(self.is_weights, inputs)):
             return IMAGE
-        if operator in _PRODUCTS:
+        if operator in PRODUCTS:
             inner, channels = (tensor.shape[-1] for tensor in (tensors_of(inputs)[-2], outputs[0]))
             rows = max(1, ceil(prod(outputs[0].shape) / channels / self.batch_size))
-            sizes = _map_columns("in", inner, rows) | _map_columns("out", channels, rows)
+            sizes = _sides("in", inner, rows) | _sides("out", channels, rows)
             columns: Columns = {"type": "linear", **sizes}
         else:
             type_ = _TYPES.get(operator, "mean" if _is_reduction(operator) else "other")
@@ -640,12 +635,8 @@ class Recorder:
             columns = {"type": type_, "kind": next(kinds, None)}
             if OPERATOR_TYPES[type_].same_shape:
                 read = written
-            numbers = (max(1, ceil(size / self.batch_size)) for size in (read, written))
-            columns |= {
-                k: v
-                for s, n in zip(("in", "out"), numbers, strict=True)
-                for k, v in _map_columns(s, n, 1).items()
-            }
+            for side, size in (("in", read), ("out", written)):
+                columns |= _sides(side, max(1, ceil(size / self.batch_size)), 1)
         end = _End(max(outputs, key=lambda tensor: prod(tensor.shape)), 1, _Batch())
         row = self._add(operator, columns, inputs, end, end)
         if not self.rows[row].inputs:  # constants count as the image
@@ -718,13 +709,7 @@ def _shapes(type_: str, source: _End, out: _End) -> Columns:
     vectors = max(source.tensor.ndim, out.tensor.ndim) <= 2
     together = vectors or OPERATOR_TYPES[type_].positionwise
     repeats = 1 if together else gcd(source.batch.maps, out.batch.maps)
-    sides = {"in": source.shape(repeats), "out": out.shape(repeats)}
-    columns = {
-        f"{side}_{name}": size
-        for side, sizes in sides.items()
-        for name, size in zip(("channels", "height", "width"), sizes, strict=True)
-    }
-    return columns | {"repeats": repeats}
+    return _sides("in", *source.shape(repeats)) | _sides("out", *out.shape(repeats)) | {"repeats": repeats}
 
 
 def _channel_dims(operator: str, channel_dim: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,12 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
                 "image_size"
             )
         return _from_name_or_path(name, own_size or image_size)
-    for (framework, base), read in _OBJECTS.items():
+    for (framework, base), (module, function) in _OBJECTS.items():
         if any(c.__name__ == base and c.__module__.split(".")[0] == framework for c in type(cnn).__mro__):
             if image_size is None and framework != "keras":
                 raise SchemaError(f"image_size is needed: a {framework} {base} does not say it.")
-            return read(cnn, image_size)
+            reader: Callable[..., LayerTable] = getattr(import_module(f"predictor.cnns.{module}"), function)
+            return reader(cnn, image_size)
     raise UnknownCnnError(
         f"cnn is {shown_value(cnn)}, which is not a CNN. Give a zoo name (`epochcast cnn list`), a path ending "
         "in .csv, .onnx or .keras, a LayerTable, a torch.nn.Module, a keras.Model or a chainer.Chain."
@@ -204,26 +206,12 @@ def _bare(name: str) -> str:
     return re.sub("[^a-z0-9]", "", name.casefold())
 
 
-def _read_torch(module: Any, image_size: int) -> LayerTable:
-    from predictor.cnns.torch_module import from_torch
-
-    return from_torch(module, image_size)
-
-
-def _read_keras(model: Any, image_size: int | None) -> LayerTable:
-    from predictor.cnns.keras_model import from_keras
-
-    return from_keras(model, image_size)
-
-
-def _read_chainer(chain: Any, image_size: int) -> LayerTable:
-    from predictor.cnns.chainer_chain import from_chainer
-
-    return from_chainer(chain, image_size)
-
-
-_OBJECTS: dict[tuple[str, str], Callable[[Any, Any], LayerTable]] = {
-    ("keras", "Layer"): _read_keras,  # first: on its PyTorch backend a Keras model is a module, too
-    ("torch", "Module"): _read_torch,
-    ("chainer", "Link"): _read_chainer,
+_OBJECTS = {
+    ("keras", "Layer"): (
+        "keras_model",
+        "from_keras",
+    ),  # first: on its PyTorch backend a Keras model is a module, too
+    ("torch", "Module"): ("torch_module", "from_torch"),
+    ("chainer", "Link"): ("chainer_chain", "from_chainer"),
 }
+"""Module of `predictor.cnns` and function that read a CNN of this framework and base class."""

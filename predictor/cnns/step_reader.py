@@ -23,13 +23,12 @@ from predictor.cnns.layer_table import (
     side,
     trained_whole,
 )
-from predictor.cnns.recorder import CREATIONS, Recorder, tensors_of
+from predictor.cnns.recorder import CREATIONS, PRODUCTS, Recorder, tensors_of
 from predictor.cnns.torch_batch import Samples, is_folded, nothing_runs
 from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, import_torch, storage_of
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _ATTENTIONS = (
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention",
@@ -136,6 +135,11 @@ class _Beside:
         self.bytes += sum(tensor.numel() * tensor.element_size() for tensor in (*tensors, *written))
         self.nodes.update(event.made)
 
+    def sums(self, images: int, element_bytes: int) -> tuple[int, int]:
+        """How many sums of lists take as long, and an image's numbers in one."""
+        calls = max(1, round(self.kernels)) if self.kernels else 0
+        return calls, ceil(self.bytes / (_PASSES_OF_A_SUM * element_bytes * max(1, calls) * images))
+
 
 class StepReader:
     """Turns what ran into rows, by the rules of `Recorder`."""
@@ -236,7 +240,7 @@ class StepReader:
                     operator, event.arguments, event.result, True, other_shapes
                 )  # its whole has the row
             return
-        if operator in _PRODUCTS:
+        if operator in PRODUCTS:
             first, second = _factors(operator, tensors)
             if recorder.is_map(first) and recorder.is_weights(second):
                 operator = "linear"
@@ -362,7 +366,7 @@ class StepReader:
             of_position = _NUMBERS_OF_A_POSITION[event.result.element_size()]
             numbers = of_position * prod(sides) * max(_LEAST_IMAGES, images)
             self._second_filters += ceil(numbers / _NUMBERS_OF_A_SUM)
-        elif operator in _PRODUCTS:
+        elif operator in PRODUCTS:
             if any(recorder.is_weights(tensor) for tensor in tensors[-2:]):
                 row.input_gradients += 1
             else:
@@ -382,11 +386,7 @@ class StepReader:
         if not any(layer.type in OPERATOR_TYPES and OPERATOR_TYPES[layer.type].product for layer in layers):
             raise nothing_runs()
         images = self.recorder.batch_size * parts
-        if self._boxes:
-            layers = _with_sums(layers, SUPPRESSION, ceil(self._boxes / _BOXES_OF_A_KERNEL), 1)
-        layers = self._with_parameters(layers, images) if self._on_parameters.kernels else layers
-        layers = self._with_second_derivatives(layers, images)
-        layers = self._with_own_filters(layers, images)
+        layers = self._with_sums(layers, images)
         optimizer, doubts = _optimizer(trace.updates)
         step = Step(
             images,
@@ -476,34 +476,25 @@ class StepReader:
         usual = trained_whole([row.layer for row in rows])
         return tuple(map(_with_columns, rows, usual)), parts
 
-    def _with_parameters(self, layers: tuple[Layer, ...], images: int) -> tuple[Layer, ...]:
-        """The rows with one of the sums of lists that take as long as what runs on parameters."""
-        derived = self.recorder.uncounted_parameters() or None
-        return _with_sums(layers, ON_PARAMETERS, *self._sums(self._on_parameters, images), derived)
-
-    def _with_second_derivatives(self, layers: tuple[Layer, ...], images: int) -> tuple[Layer, ...]:
-        """The rows with those of sums that take as long as what only gradients of gradients run."""
-        if self._second.kernels:
-            layers = _with_sums(layers, SECOND_DERIVATIVES, *self._sums(self._second, images))
-        if self._second_filters:
-            name = f"{SECOND_DERIVATIVES} of filters"
-            layers = _with_sums(layers, name, self._second_filters, ceil(_NUMBERS_OF_A_SUM / images))
+    def _with_sums(self, layers: tuple[Layer, ...], images: int) -> tuple[Layer, ...]:
+        """The rows with those of sums of lists that take as long as what runs beside layers."""
+        element_bytes = 2 if (self._precision() or "").startswith(("amp", "fp16")) else 4
+        numbers = ceil(_NUMBERS_OF_A_SUM / images)
+        of_filters = ceil(
+            self._own_filters * images * _NUMBERS_OF_AN_IMAGE[element_bytes] / _NUMBERS_OF_A_SUM
+        )
+        sums = (
+            (SUPPRESSION, ceil(self._boxes / _BOXES_OF_A_KERNEL), 1),
+            (ON_PARAMETERS, *self._on_parameters.sums(images, element_bytes)),
+            (SECOND_DERIVATIVES, *self._second.sums(images, element_bytes)),
+            (f"{SECOND_DERIVATIVES} of filters", self._second_filters, numbers),
+            (OWN_FILTERS, of_filters, numbers),
+        )
+        for name, calls, numbers_of_image in sums:
+            if calls:
+                derived = self.recorder.uncounted_parameters() or None if name == ON_PARAMETERS else None
+                layers = _with_sum(layers, name, calls, numbers_of_image, derived)
         return layers
-
-    def _with_own_filters(self, layers: tuple[Layer, ...], images: int) -> tuple[Layer, ...]:
-        if not self._own_filters:
-            return layers
-        numbers = self._own_filters * images * _NUMBERS_OF_AN_IMAGE[self._element_bytes()]
-        calls = ceil(numbers / _NUMBERS_OF_A_SUM)
-        return _with_sums(layers, OWN_FILTERS, calls, ceil(_NUMBERS_OF_A_SUM / images))
-
-    def _element_bytes(self) -> int:
-        return 2 if (self._precision() or "").startswith(("amp", "fp16")) else 4
-
-    def _sums(self, beside: _Beside, images: int) -> tuple[int, int]:
-        """How many sums of lists take as long as what ran beside layers, and an image's numbers in one."""
-        calls = max(1, round(beside.kernels))
-        return calls, ceil(beside.bytes / (_PASSES_OF_A_SUM * self._element_bytes() * calls * images))
 
     def _read(self, source: int) -> tuple[int, ...]:
         """The row that is read; of one left out, those that it reads."""
@@ -587,8 +578,8 @@ class StepReader:
         return "channels_last" if formats["weights", "channels_last"] > formats["weights", "nchw"] else "nchw"
 
 
-def _with_sums(
-    layers: tuple[Layer, ...], name: str, calls: int, numbers: int, derived: int | None = None
+def _with_sum(
+    layers: tuple[Layer, ...], name: str, calls: int, numbers: int, derived: int | None
 ) -> tuple[Layer, ...]:
     """The rows with one, before the last, of as many sums of lists of an image's `numbers`."""
     position = max(0, len(layers) - 1)

@@ -278,6 +278,14 @@ def _drawn(func: Any, shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
     return func(import_torch().empty(shape, dtype=dtype), *args, **kwargs)
 
 
+def _frames() -> Iterator[Any]:
+    """Frames that are running, the innermost first."""
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note: Note, boxes: int) -> Any:
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch.utils._python_dispatch import (
@@ -434,25 +442,21 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
 
             `checkpoint_sequential` makes one for each of its segments but the last, which it runs as it is.
             """
-            frame, call, compiled = sys._getframe(1), None, False
-            while frame is not None:
+            call, compiled = None, False
+            for frame in _frames():
                 code = frame.f_code
                 if code.co_filename == checkpoint_file and "checkpoint_sequential" not in code.co_qualname:
                     call = frame
                 compiled = compiled or code.co_qualname.startswith(_COMPILED)
-                frame = frame.f_back  # type: ignore[assignment]
             if call is None:
                 return 0, compiled
             return self._calls.setdefault(id(call), (call, len(self._calls) + 1))[1], compiled
 
         def _is_recomputed(self) -> bool:
             """Whether checkpointing runs a part of the forward pass again, not the backward pass of that part."""
-            frame = sys._getframe(1)
-            while frame is not None:
-                if frame.f_code.co_filename in (checkpoint_file, engine_file):
-                    return bool(frame.f_code.co_filename == checkpoint_file)
-                frame = frame.f_back  # type: ignore[assignment]
-            return False
+            files: Iterator[str] = (frame.f_code.co_filename for frame in _frames())
+            nearest = next((name for name in files if name in (checkpoint_file, engine_file)), None)
+            return bool(nearest == checkpoint_file)
 
         def _run(self, func: Any, operator: str, args: Any, kwargs: Any) -> Any:
             """Run on twins of tensors with numbers, which are never written: results are theirs, or the originals."""

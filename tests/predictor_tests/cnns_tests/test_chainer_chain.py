@@ -86,11 +86,14 @@ def test_convolutions_over_volumes_keep_their_three_sides(chainer, chain_of):
         conv=L.Convolution3D(3, 4, (3, 1, 3), pad=(1, 0, 1)),
         up=L.Deconvolution3D(4, 5, 2, stride=2),
     )
-    found = [
-        (layer.type, *(side(layer, what, each) for what in ("kernel", "out") for each in DIMENSIONS))
+    rows = [
+        (
+            layer.type,
+            *(side(layer, what, dimension) for what in ("kernel", "out") for dimension in DIMENSIONS),
+        )
         for layer in from_chainer(chain, 16)
     ]
-    assert found == [("conv3d", 3, 1, 3, 4, 4, 16), ("conv_transpose3d", 2, 2, 2, 8, 8, 32)]
+    assert rows == [("conv3d", 3, 1, 3, 4, 4, 16), ("conv_transpose3d", 2, 2, 2, 8, 8, 32)]
 
 
 def test_the_users_chain_and_random_numbers_are_left_as_they_were(chainer, chain_of):
@@ -193,8 +196,8 @@ def test_ones_own_import_of_chainer_works_beside_epochcast(chainer, before):
 
 def test_a_file_that_imports_chainer_is_predicted(chainer, tmp_path):
     (tmp_path / "mine.py").write_text(CHAIN)
-    asked = ("predict", "mine.py:make_model@16", "--framework", "chainer", "-g", "T4", "-b", "32")
-    command = [sys.executable, "-m", "epochcast", *asked]
+    words = ("predict", "mine.py:make_model@16", "--framework", "chainer", "-g", "T4", "-b", "32")
+    command = [sys.executable, "-m", "epochcast", *words]
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert "mine.make_model, 16 x 16 px, chainer" in run.stdout
@@ -212,9 +215,9 @@ def test_recording_a_step_of_chainer_says_what_to_give_and_changes_nothing(chain
         loss.backward()
         optimizer.update()
 
-    for given in ((step,), (chain, images), (chain,)):
+    for arguments in ((step,), (chain, images), (chain,)):
         with pytest.raises(SchemaError, match=r"Give the chain itself: epochcast\.predict"):
-            record(*given)
+            record(*arguments)
     assert (chain.W.array == weights).all()
 
 

@@ -15,19 +15,19 @@ from predictor.errors import SchemaError
 
 
 def table(*layers, image_size=8):
-    return LayerTable("mine", image_size, tuple(replace(each, index=i) for i, each in enumerate(layers)))
+    return LayerTable("mine", image_size, tuple(replace(layer, index=i) for i, layer in enumerate(layers)))
 
 
 def changed(row, **columns):
     """resnet18's layers with one row edited."""
-    whole = zoo_cnn("resnet18", 64)
-    layers = list(whole)
+    resnet = zoo_cnn("resnet18", 64)
+    layers = list(resnet)
     layers[row] = replace(layers[row], **columns)
-    return replace(whole, layers=tuple(layers))
+    return replace(resnet, layers=tuple(layers))
 
 
 def test_every_cnn_of_the_zoo_is_consistent():
-    assert {name: found for name in ZOO if (found := table_complaint(zoo_cnn(name)))} == {}
+    assert {name: complaint for name in ZOO if (complaint := table_complaint(zoo_cnn(name)))} == {}
 
 
 def test_layers_made_at_another_image_size_are_inconsistent():
@@ -38,15 +38,15 @@ def test_layers_made_at_another_image_size_are_inconsistent():
 
 def test_a_layer_that_reads_more_or_fewer_channels_than_there_are_is_inconsistent():
     first = Layer(0, "", "conv2d", in_channels=3, out_channels=128)
-    found = table_complaint(table(first, Layer(1, "", "conv2d", in_channels=64, inputs=(0,))))
-    assert found[:2] == (1, "in_channels")
-    assert "conv2d '' reads 64, but row 0, conv2d '', gives 128 as out_channels" in found[2]
+    complaint = table_complaint(table(first, Layer(1, "", "conv2d", in_channels=64, inputs=(0,))))
+    assert complaint[:2] == (1, "in_channels")
+    assert "conv2d '' reads 64, but row 0, conv2d '', gives 128 as out_channels" in complaint[2]
 
 
 def test_layers_that_do_not_say_what_they_read_may_be_on_branches():
     first = Layer(0, "", "conv2d", in_channels=3, in_height=8, out_channels=128)
     follows, branches = (Layer(1, "", "conv2d", in_channels=channels) for channels in (128, 64))
-    assert [each.has_unknown_edges for each in (table(first, follows), table(first, branches))] == [
+    assert [rows.has_unknown_edges for rows in (table(first, follows), table(first, branches))] == [
         False,
         True,
     ]
@@ -71,9 +71,9 @@ def test_a_layer_that_reads_a_larger_map_than_there_is_is_inconsistent():
 
 
 def test_a_crop_is_consistent():
-    whole = Layer(0, "", "conv2d", in_channels=3, out_channels=8, out_height=8, out_width=8)
+    first = Layer(0, "", "conv2d", in_channels=3, out_channels=8, out_height=8, out_width=8)
     crop = Layer(1, "", "conv2d", in_channels=8, in_height=7, in_width=8)
-    assert table_complaint(table(whole, crop)) is None
+    assert table_complaint(table(first, crop)) is None
 
 
 def test_half_of_a_tensor_is_read_where_others_read_it_too():
@@ -105,8 +105,8 @@ def test_a_concat_of_one_map_joins_it_to_parameters():
 
 def test_a_third_in_another_shape_is_read_where_others_read_it_too():
     shape = {"out_channels": 192, "out_height": 64, "out_width": 49}
-    part = {"in_channels": 32, "in_height": 64, "in_width": 98}
-    parts = [Layer(1, "", "permute", inputs=(0,), **part)] * 3
+    sizes = {"in_channels": 32, "in_height": 64, "in_width": 98}
+    parts = [Layer(1, "", "permute", inputs=(0,), **sizes)] * 3
     assert table_complaint(table(Layer(0, "", "linear", **shape), *parts)) is None
     assert table_complaint(table(Layer(0, "", "linear", **shape), parts[0]))[:2] == (1, "in_channels")
 
@@ -114,10 +114,10 @@ def test_a_third_in_another_shape_is_read_where_others_read_it_too():
 def test_tiles_of_an_image_or_a_map_are_consistent():
     side = {"in_height": 2, "in_width": 2, "repeats": 16}
     tiles = Layer(0, "", "conv2d", in_channels=3, out_channels=8, **side)
-    whole = Layer(0, "", "conv2d", in_channels=3, out_channels=8, out_height=8, out_width=8)
+    first = Layer(0, "", "conv2d", in_channels=3, out_channels=8, out_height=8, out_width=8)
     assert table_complaint(table(tiles)) is None
     assert table_complaint(table(replace(tiles, in_channels=48, repeats=1))) is None
-    assert table_complaint(table(whole, replace(tiles, in_channels=8))) is None
+    assert table_complaint(table(first, replace(tiles, in_channels=8))) is None
 
 
 def test_a_view_of_the_same_numbers_is_no_contradiction():
@@ -136,17 +136,17 @@ def test_an_inconsistent_csv_is_refused_by_row_and_column(tmp_path):
 def test_a_backward_pass_that_begins_before_its_layer_ran_is_refused():
     layers = zoo_cnn("lenet5").layers
     early = replace(layers[3], backward_after=1)
-    found = table_complaint(LayerTable("mine", 28, (*layers[:3], early, *layers[4:])))
-    assert found is not None
-    assert found[:2] == (3, "backward_after")
+    complaint = table_complaint(LayerTable("mine", 28, (*layers[:3], early, *layers[4:])))
+    assert complaint is not None
+    assert complaint[:2] == (3, "backward_after")
 
 
 @pytest.mark.parametrize(
-    ("place", "cell"), [(3, {"old_gradient": 99}), (3, {"overwrites": 0}), (1, {"overwrites": 3})]
+    ("position", "cell"), [(3, {"old_gradient": 99}), (3, {"overwrites": 0}), (1, {"overwrites": 3})]
 )
-def test_what_changes_memory_is_refused_where_it_says_nothing(place, cell):
+def test_what_changes_memory_is_refused_where_it_says_nothing(position, cell):
     layers = list(zoo_cnn("lenet5").layers)
-    layers[place] = replace(layers[place], **cell)
-    found = table_complaint(LayerTable("mine", 28, tuple(layers)))
-    assert found is not None
-    assert found[:2] == (place, *cell)
+    layers[position] = replace(layers[position], **cell)
+    complaint = table_complaint(LayerTable("mine", 28, tuple(layers)))
+    assert complaint is not None
+    assert complaint[:2] == (position, *cell)

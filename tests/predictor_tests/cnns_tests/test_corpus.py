@@ -115,8 +115,8 @@ def test_each_step_keeps_the_memory_that_is_expected(tables):
     changed = {
         name: row
         for name, row in expected.items()
-        if {part: float(n_bytes) for part, n_bytes in memory_of(tables[name]).items()}
-        != pytest.approx({part: float(n_bytes) for part, n_bytes in row.items()})
+        if {key: float(n_bytes) for key, n_bytes in memory_of(tables[name]).items()}
+        != pytest.approx({key: float(n_bytes) for key, n_bytes in row.items()})
     }
     assert (changed, expected.keys()) == ({}, tables.keys())
 

@@ -138,9 +138,9 @@ def test_frozen_layers_run_the_passes_that_they_run_in_pytorch(keras, n_frozen):
         ours += [nn.Conv2d(read, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
     theirs = keras.Sequential([*theirs, layers.GlobalAveragePooling2D(**first), layers.Dense(5)])
     ours = nn.Sequential(*ours, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5))
-    for place in range(n_frozen):
-        theirs.layers[place].trainable = False
-        ours[place].requires_grad_(False)
+    for position in range(n_frozen):
+        theirs.layers[position].trainable = False
+        ours[position].requires_grad_(False)
 
     def rows(table):
         passes = ("forwards", "input_gradients", "weight_gradients", "recomputed")
@@ -225,8 +225,8 @@ def test_files_that_cannot_be_read_say_why(keras, tmp_path):
 
 
 def test_another_backend_is_refused_with_the_next_step(monkeypatch, small):
-    other = types.SimpleNamespace(backend=types.SimpleNamespace(backend=lambda: "jax"))
-    monkeypatch.setitem(sys.modules, "keras", other)
+    jax = types.SimpleNamespace(backend=types.SimpleNamespace(backend=lambda: "jax"))
+    monkeypatch.setitem(sys.modules, "keras", jax)
     with pytest.raises(BackendUnavailableError, match=r"runs on jax here.*epochcast predict"):
         resolve_cnn(small, 32)
 

@@ -26,7 +26,7 @@ def types_of(torch):
 
 def test_copies_reductions_and_joined_maps_are_counted(torch, types_of):
     functional = torch.nn.functional
-    found = {
+    types = {
         "stack": types_of(lambda x: torch.stack([x, x], 1)),
         "repeat": types_of(lambda x: x.repeat(1, 2, 1, 1)),
         "unfold": types_of(lambda x: functional.unfold(x, 2, stride=2)),
@@ -34,7 +34,7 @@ def test_copies_reductions_and_joined_maps_are_counted(torch, types_of):
         "max": types_of(lambda x: x.max(dim=1).values),
         "addcmul": types_of(lambda x: torch.addcmul(x, x, x)),
     }
-    assert found == {
+    assert types == {
         "stack": ["concat"],
         "repeat": ["pad"],
         "unfold": ["pad"],

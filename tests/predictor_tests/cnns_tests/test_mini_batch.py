@@ -54,12 +54,12 @@ def _of(table: LayerTable, *types: str) -> list[Layer]:
 
 
 def test_sixteen_tiles_do_sixteen_times_the_work_of_one(read, trunk):
-    tiles, one = read(in_tiles, trunk=trunk), from_torch(trunk, 8)
+    tiles, tile = read(in_tiles, trunk=trunk), from_torch(trunk, 8)
     types = ("conv2d", "batch_norm", "activation", "avg_pool", "linear")
     for type_ in types:
-        (layer,), (alone,) = _of(tiles, type_), _of(one, type_)
+        (layer,), (alone,) = _of(tiles, type_), _of(tile, type_)
         assert layer_flops(layer, "forward", 3) == 16 * layer_flops(alone, "forward", 3), type_
-    assert tiles.parameters == one.parameters
+    assert tiles.parameters == tile.parameters
 
 
 def test_tiles_are_maps_of_their_own_size_that_repeat(read, trunk):
@@ -85,14 +85,16 @@ def test_tables_of_tiles_and_of_other_views_of_the_image_fit_together(torch, rea
 def test_kernels_operators_and_memory_count_every_repeat(trunk):
     table = from_torch(trunk, 8)
     repeated = LayerTable("tiles", 8, tuple(_repeated(layer) for layer in table))
-    once, often = (kernels_of(each) for each in (table, repeated))
+    once, often = (kernels_of(count) for count in (table, repeated))
     for column in ("flops", "elements"):
         assert (often.count * often[column]).sum() == 16 * (once.count * once[column]).sum()
     assert often.parameters == once.parameters
-    single, many = ({o.type: operator_work(o) for o in operators_of(each)} for each in (table, repeated))
-    assert many["conv2d"][:2] == tuple(16 * each for each in single["conv2d"][:2])
-    assert many["conv2d"][2] == single["conv2d"][2]  # weights are read once
-    kept = [peak_memory(each, 1000, Mode()).activations for each in (table, repeated)]
+    single, multiple = (
+        {o.type: operator_work(o) for o in operators_of(count)} for count in (table, repeated)
+    )
+    assert multiple["conv2d"][:2] == tuple(16 * count for count in single["conv2d"][:2])
+    assert multiple["conv2d"][2] == single["conv2d"][2]  # weights are read once
+    kept = [peak_memory(count, 1000, Mode()).activations for count in (table, repeated)]
     assert kept[1] == 16 * kept[0]
 
 

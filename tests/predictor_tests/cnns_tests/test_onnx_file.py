@@ -163,11 +163,11 @@ def test_gelu_in_pieces_is_one_gelu(onnx, table_of, half_first):
 
     make = onnx.helper.make_node
     head = [make("Div", ["x", "root"], ["d"]), make("Erf", ["d"], ["e"]), make("Add", ["e", "one"], ["a"])]
-    whole = [*head, make("Mul", ["x", "a"], ["m"]), make("Mul", ["m", "half"], ["y"])]
+    nodes = [*head, make("Mul", ["x", "a"], ["m"]), make("Mul", ["m", "half"], ["y"])]
     if half_first:
-        whole = [*head, make("Mul", ["x", "half"], ["h"]), make("Mul", ["h", "a"], ["y"])]
+        nodes = [*head, make("Mul", ["x", "half"], ["h"]), make("Mul", ["h", "a"], ["y"])]
     constants = {name: np.asarray(v, np.float32) for name, v in (("root", 1.414), ("one", 1), ("half", 0.5))}
-    assert _types(table_of(whole, constants=constants)) == ["gelu"]
+    assert _types(table_of(nodes, constants=constants)) == ["gelu"]
 
 
 def test_a_matrix_product_and_its_bias_are_one_dense_layer(onnx, table_of):
@@ -296,7 +296,11 @@ def test_shapes_that_double_are_refused_by_name_before_they_are_written_out(onnx
     node = onnx.helper.make_node
     first = "Cast" if doubled(node, 0)[0].op_type == "Gather" else "Shape"
     start = node(first, ["x"], ["s0"], **({"to": 7} if first == "Cast" else {}))
-    nodes = [start, *(each for i in range(60) for each in doubled(node, i)), node("Relu", ["x"], ["y"])]
+    nodes = [
+        start,
+        *(doubling for i in range(60) for doubling in doubled(node, i)),
+        node("Relu", ["x"], ["y"]),
+    ]
     with pytest.raises(SchemaError, match=r"shape of '(s|joined)1\d' .* at most 4,096 are read"):
         table_of(nodes)
 
@@ -376,9 +380,9 @@ def test_weights_in_another_file_are_never_opened(onnx, tmp_path):
 def test_a_truncated_file_is_refused(onnx, table_of, tmp_path):
     node = onnx.helper.make_node("Conv", ["x", "w"], ["y"])
     table_of([node], {"w": (64, 3, 3, 3)})
-    whole = (tmp_path / "made.onnx").read_bytes()
-    for length in (1, len(whole) // 2, len(whole) - 7):
-        (tmp_path / "cut.onnx").write_bytes(whole[:length])
+    content = (tmp_path / "made.onnx").read_bytes()
+    for length in (1, len(content) // 2, len(content) - 7):
+        (tmp_path / "cut.onnx").write_bytes(content[:length])
         with pytest.raises(SchemaError, match="not an ONNX file, or is"):
             from_onnx(tmp_path / "cut.onnx")
 

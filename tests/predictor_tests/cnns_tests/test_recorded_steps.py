@@ -46,21 +46,21 @@ def test_second_derivatives_are_counted_beside_the_passes(torch, penalised):
     table = record(step)
     first = next(layer for layer in table if layer.type == "conv2d")
     assert first.forwards == 1 + penalised  # the second convolves with the filters, as the first does
-    found = {layer.name: layer for layer in table if layer.name.startswith(SECOND_DERIVATIVES)}
+    second = {layer.name: layer for layer in table if layer.name.startswith(SECOND_DERIVATIVES)}
     reasons = {reason.kind for reason in of_table(table)}
     assert ("second_derivatives" in reasons) == penalised
     if not penalised:
-        assert not found
+        assert not second
         return
-    norms, filters = found[SECOND_DERIVATIVES], found[f"{SECOND_DERIVATIVES} of filters"]
+    norms, filters = second[SECOND_DERIVATIVES], second[f"{SECOND_DERIVATIVES} of filters"]
     assert 20 < norms.forwards < 200  # kernels of a norm's formula
     assert 8 < norms.in_channels < 2 * 8 * 16 * 16  # most of them are of whole maps, others of their means
     of_first = 4500 * 32 * 16 * 16 / (filters.in_channels * 4)  # positions of its output, of 32 images
     assert filters.forwards == ceil(of_first) + 1  # the last has one
-    others = [replace(each, name="sum") if each in found.values() else each for each in table]
+    renamed = [replace(layer, name="sum") if layer in second.values() else layer for layer in table]
     sure, unsure = (
-        answer(Question(each, "NVIDIA H100 80GB HBM3")).rows()[0]
-        for each in (replace(table, layers=tuple(others)), table)
+        answer(Question(variant, "NVIDIA H100 80GB HBM3")).rows()[0]
+        for variant in (replace(table, layers=tuple(renamed)), table)
     )
     assert unsure.gpu_time_ms == pytest.approx(sure.gpu_time_ms)
     assert log(unsure.gpu_high_ms / sure.gpu_high_ms) > 0.2  # most of the time is the law's
@@ -90,19 +90,19 @@ def step_of(torch, module, forward=None, optimizer=None):
     return step
 
 
-def passes(seen, type_):
-    usual = trained_whole(seen.layers)
+def passes(table, type_):
+    usual = trained_whole(table.layers)
     return [
         normal if row.forwards is None else (row.forwards, row.input_gradients, row.weight_gradients)
-        for row, normal in zip(seen, usual, strict=True)
+        for row, normal in zip(table, usual, strict=True)
         if row.type == type_
     ]
 
 
 def test_a_step_of_a_module_has_the_modules_layers(torch, network):
-    seen, expected = record(step_of(torch, network)), from_torch(network, 16)
-    assert [replace(row, name="") for row in seen] == [replace(row, name="") for row in expected]
-    assert seen.step == Step(4, optimizer="momentum")
+    table, expected = record(step_of(torch, network)), from_torch(network, 16)
+    assert [replace(row, name="") for row in table] == [replace(row, name="") for row in expected]
+    assert table.step == Step(4, optimizer="momentum")
 
 
 def test_the_host_enqueues_a_recomputed_layer_twice_as_long(torch):
@@ -161,9 +161,9 @@ def accumulated(torch, module, parts):
 
 
 def test_an_accumulated_step_is_its_parts_one_after_the_other(torch, network):
-    one, four = (record(accumulated(torch, network, parts)) for parts in (1, 4))
-    assert (one.step.batch_size, four.step.batch_size, four.parts) == (4, 16, 4)
-    rows = [answer(Question(seen, "H200")).rows()[0] for seen in (one, four)]
+    single, four = (record(accumulated(torch, network, parts)) for parts in (1, 4))
+    assert (single.step.batch_size, four.step.batch_size, four.parts) == (4, 16, 4)
+    rows = [answer(Question(table, "H200")).rows()[0] for table in (single, four)]
     assert rows[1].batch_size == 16
     assert 3.5 * rows[0].gpu_time_ms < rows[1].gpu_time_ms < 4 * rows[0].gpu_time_ms  # one update
     more_gib = rows[1].peak_memory_gib - rows[0].peak_memory_gib  # gradients of the parts before
@@ -202,17 +202,17 @@ def views_of(torch, network, *batches, labels=None):
     return step
 
 
-def warned(seen):
-    return [str(warning) for warning in seen.warnings if "optimizer" not in str(warning)]
+def warned(table):
+    return [str(warning) for warning in table.warnings if "optimizer" not in str(warning)]
 
 
 def test_views_that_a_step_joins_are_one_sample_and_the_answer_says_so(torch, network):
-    seen = record(views_of(torch, network, 4, 4))
-    each = record(views_of(torch, network, 4, 4), batch_size=8)
-    assert (seen.step.batch_size, each.step.batch_size) == (4, 8)
-    assert "joins 2 tensors of 4 images, such as views, frames or domains, and 4 count" in warned(seen)[0]
-    assert warned(each) == []
-    rows = [answer(Question(table, "H200", samples=1024)).rows()[0] for table in (seen, each)]
+    joined = record(views_of(torch, network, 4, 4))
+    counted = record(views_of(torch, network, 4, 4), batch_size=8)
+    assert (joined.step.batch_size, counted.step.batch_size) == (4, 8)
+    assert "joins 2 tensors of 4 images, such as views, frames or domains, and 4 count" in warned(joined)[0]
+    assert warned(counted) == []
+    rows = [answer(Question(table, "H200", samples=1024)).rows()[0] for table in (joined, counted)]
     assert rows[0].gpu_time_ms == pytest.approx(rows[1].gpu_time_ms, rel=0.05)
     assert rows[0].epoch_time_s == pytest.approx(2 * rows[1].epoch_time_s, rel=0.05)
 
@@ -228,7 +228,7 @@ def test_a_mini_batch_joined_of_unequal_ones_asks_for_its_samples(torch, network
 
 def test_unequal_mini_batches_of_which_none_divides_the_others_ask_for_the_samples(torch, network):
     parts = [torch.randn(n, 3, 16, 16) for n in (4, 6)]
-    step = lambda: sum(network(part).square().mean() for part in parts).backward()  # noqa: E731
+    step = lambda: sum(network(images).square().mean() for images in parts).backward()  # noqa: E731
     with pytest.raises(SchemaError, match=r"mini-batches of 4 and 6 images.*, 1 or 2, as .*batch_size=N"):
         record(step)
     with pytest.raises(SchemaError, match=r"batch_size 4: .* 4 and 6 images, .* 1 or 2 samples"):
@@ -244,12 +244,12 @@ def test_frozen_and_checkpointed_steps_take_other_times_and_memory(torch):
     def again(images):
         return network[1:](checkpoint(network[0], images, use_reentrant=False))
 
-    whole, twice = record(step_of(torch, network)), record(step_of(torch, network, again))
+    usual, twice = record(step_of(torch, network)), record(step_of(torch, network, again))
     network[0].requires_grad_(False)
     frozen = record(step_of(torch, network))
     for method in ("auto", "roofline"):
         ask = {"batch_sizes": 1024, "method": method}
-        rows = [answer(Question(seen, "H200", **ask)).rows()[0] for seen in (frozen, whole, twice)]
+        rows = [answer(Question(table, "H200", **ask)).rows()[0] for table in (frozen, usual, twice)]
         times = [row.gpu_time_ms / rows[1].gpu_time_ms for row in rows]
         assert 0.25 < times[0] < 0.45
         assert 1.2 < times[2] < 1.45
@@ -274,10 +274,10 @@ def test_a_module_is_recorded_with_inputs_of_any_shape_and_structure(torch):
     module = Two().eval()
     colour, depth, labels = torch.zeros(4, 3, 48, 32), torch.zeros(4, 1, 48, 32), torch.zeros(4).long()
     for inputs in ((colour, depth), ({"colour": colour, "depth": depth, "labels": labels},)):
-        seen = record(module, *inputs)
-        shapes = [(row.in_channels, row.in_height, row.in_width) for row in seen if row.type == "conv2d"]
+        table = record(module, *inputs)
+        shapes = [(row.in_channels, row.in_height, row.in_width) for row in table if row.type == "conv2d"]
         assert shapes == [(3, 48, 32), (1, 48, 32)]
-        assert passes(seen, "conv2d") == [(1, 0, 1)] * 2
+        assert passes(table, "conv2d") == [(1, 0, 1)] * 2
     assert not module.training
     with pytest.raises(SchemaError, match=r"such as record\(module, images\)"):
         record(module)
@@ -314,16 +314,6 @@ def test_longer_lines_take_a_recurrent_layer_longer_as_it_reads_one_position_aft
         assert 2 < times[1] / times[0] < 4.2
 
 
-def test_packed_sequences_and_projected_states_are_refused_with_what_to_write_instead(torch, text_reader):
-    pack, positions = torch.nn.utils.rnn.pack_padded_sequence, torch.zeros(5, 2, 64)
-    reads = text_reader().reads
-    with pytest.raises(SchemaError, match=r"packed sequences: their lengths.*padded tensor"):
-        record(lambda: reads(pack(positions, torch.tensor([5, 4])))[0].data.sum().backward())
-    projected = torch.nn.LSTM(64, 32, proj_size=8)
-    with pytest.raises(SchemaError, match=r"proj_size.*anchor"):
-        record(lambda: projected(positions)[0].sum().backward())
-
-
 def test_what_an_optimizer_is_given_to_run_is_counted(torch, network):
     """The passes in a closure, as Lightning writes them, counted as the optimizer's own: one layer was left."""
     train, optimizer = step_of(torch, network), torch.optim.SGD(network.parameters(), 0.1, 0.9)
@@ -336,9 +326,9 @@ def test_what_an_optimizer_is_given_to_run_is_counted(torch, network):
         return loss
 
     for step in (lambda: optimizer.step(closure), lambda: optimizer.step(closure=closure)):
-        seen = record(step)
-        assert seen.layers == record(train).layers
-        assert seen.step == Step(4, optimizer="momentum")
+        table = record(step)
+        assert table.layers == record(train).layers
+        assert table.step == Step(4, optimizer="momentum")
 
 
 def test_autocast_narrows_what_a_prelu_writes_and_not_what_is_scaled(torch):
@@ -365,7 +355,7 @@ def test_autocast_narrows_what_a_prelu_writes_and_not_what_is_scaled(torch):
         step()
         table = record(step)
         wide, _ = wide_outputs(table)
-        place = next(place for place, row in enumerate(table) if row.type == name)
-        assert wide[place] == (written[0] == torch.float32) == (name == "multiply")
-        convolutions = [each for each in operators_of(table) if each.type == "conv2d"]
-        assert [each.wide_input for each in convolutions] == [True, name == "multiply"]
+        position = next(position for position, row in enumerate(table) if row.type == name)
+        assert wide[position] == (written[0] == torch.float32) == (name == "multiply")
+        convolutions = [operator for operator in operators_of(table) if operator.type == "conv2d"]
+        assert [operator.wide_input for operator in convolutions] == [True, name == "multiply"]

@@ -1,4 +1,4 @@
-"""What the page on recorded steps lists as refused is refused, with what it says to write instead."""
+"""What cannot be recorded is refused with what to write instead: the steps that the page names, and others."""
 
 import re
 from pathlib import Path
@@ -52,6 +52,28 @@ def steps(torch, tmp_path):
         train()
         torch.save(net.state_dict(), tmp_path / "net.pt")
 
+    def until_it_is_small():
+        while net[0].weight.grad.norm().item() > 0.5:
+            pass
+
+    def by_no_optimizer():
+        net(images).mean().backward()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.data.add_(parameter.grad.data, alpha=-0.1)
+                parameter.grad = None
+
+    def failing():
+        raise ValueError("a callback failed:\n\nno loss")
+
+    class Trainer:
+        def train(self):
+            self.parts = 1
+            return self.training_step()
+
+        def training_step(self):
+            return self.parts
+
     data = torch.utils.data
     batches = iter(data.DataLoader(data.TensorDataset(images, labels), batch_size=2))
 
@@ -76,18 +98,52 @@ def steps(torch, tmp_path):
         "a step without a backward pass": lambda: loss(net(images), labels).item(),
         "float64": in_float64,
         "what writes files": and_saves,
+        "no gradient": torch.no_grad()(lambda: net(images)),
+        "nothing": lambda: None,
+        "no image": lambda: net(images[:0]).sum().backward(),
+        "argument": lambda images: net(images),
+        "endless loop": lambda: (train(), until_it_is_small()),
+        "several iterations by no optimizer": lambda: [by_no_optimizer() for _ in range(3)],
+        "part of a trainer's loop": Trainer().training_step,
+        "error of two lines": failing,
     }
 
+
+WORDS = {
+    "several iterations": r"updates its parameters 3 times: it is 3 iterations. Record one",
+    "no gradient": r"the step computes no gradients.* Call loss.backward\(\) in it",
+    "a step without a backward pass": r"no gradients.* record\(module, images\), which is run backward",
+    "per-sample gradients of `torch.func`": r"torch.func .* not followed. Record the step with loss.backward\(\)",
+    "nothing": r"runs no convolution and no linear layer. Give a function that trains",
+    "no image": r"mini-batch holds no image. Give it as many as it trains on",
+    "argument": r"the step fails: TypeError.* missing 1 required .* Check that it runs by itself",
+    "`values.repeat_interleave(counts)`": r"in line \d+ of test_refused_steps.py, `.*labels, 0.*Replace `values.repeat",
+    "an array made of activations": r"in line \d+ of .*`.numpy\(\)` needs .* Replace it by `.mean\(\).item\(\)`",
+    "`while` and `if` on numbers of activations": (
+        r"`while net.*norm\(\) > 1:`.*decided by numbers of its tensors.* gt.* Replace `while ...:` by `for _ in range"
+    ),
+    "endless loop": r"`while .*norm\(\).item\(\) > 0.5:`.*more than 5,000 numbers .* Replace `while ...:` by",
+    "packed sequences": r"packed sequences: their lengths.*padded tensor",
+    "an LSTM with `proj_size`": r"proj_size.*anchor",
+    "several iterations by no optimizer": r"it is 3 iterations.*`max_steps=1`",
+    "part of a trainer's loop": r"no attribute 'parts'.*`Trainer.train`.*`max_steps=1`",
+    "error of two lines": r"a callback failed: no loss\. Check",
+}
+"""What the error about a step says, as a pattern; the page says the same of those that it names."""
 
 OF_PROCESSES = ("modules of `FullyShardedDataParallel`",)
 
 
-def test_each_refusal_of_the_page_says_what_the_page_says(steps):
-    assert ROWS.keys() - {"---"} == {*steps, *OF_PROCESSES}
+def test_each_refusal_says_what_to_write_instead_as_the_page_does(steps):
+    assert ROWS.keys() - {"---"} == {*steps.keys() & ROWS.keys(), *OF_PROCESSES}
     wrong = []
     for refused, step in steps.items():
         with pytest.raises(SchemaError) as error:
             record(step)
+        if not re.search(WORDS.get(refused, ""), str(error.value), re.DOTALL):
+            wrong.append(f"{refused}: {error.value}")
+        if refused not in ROWS:
+            continue
         instead = re.findall(r"`([^`]+)`", ROWS[refused]) or [ROWS[refused].partition(",")[0]]
         wrong += [f"{refused}: {word} in {error.value}" for word in instead if word not in str(error.value)]
     assert wrong == []
@@ -117,9 +173,9 @@ def test_a_step_of_distributed_data_parallel_is_that_of_its_module(torch):
 
     from contextlib import nullcontext
 
-    seen, alone = accumulated(parallel, parallel.no_sync), accumulated(net, nullcontext)
-    assert [row.type for row in seen] == [row.type for row in alone]
-    assert seen.step == alone.step
+    in_parallel, alone = accumulated(parallel, parallel.no_sync), accumulated(net, nullcontext)
+    assert [row.type for row in in_parallel] == [row.type for row in alone]
+    assert in_parallel.step == alone.step
 
 
 @pytest.mark.usefixtures("one_process")

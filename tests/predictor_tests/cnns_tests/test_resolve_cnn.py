@@ -111,9 +111,9 @@ def test_a_zoo_name_is_found_whatever_its_case_and_dashes():
 
 @pytest.mark.parametrize("answer", ["predict", "compare"])
 def test_what_an_answer_covers_names_the_form_for_small_images(answer):
-    asked = getattr(epochcast, answer)
-    assert "is resnet18_cifar." in asked("ResNet-18", "T4", 64, data_set="cifar10").attrs["covers"]
-    assert "resnet18_cifar" not in asked("ResNet-18", "T4", 64, data_set="imagenet").attrs["covers"]
+    face = getattr(epochcast, answer)
+    assert "is resnet18_cifar." in face("ResNet-18", "T4", 64, data_set="cifar10").attrs["covers"]
+    assert "resnet18_cifar" not in face("ResNet-18", "T4", 64, data_set="imagenet").attrs["covers"]
 
 
 @pytest.mark.parametrize("name", ["resnet18@32", " ResNet-18@32 "])
@@ -123,8 +123,8 @@ def test_a_name_may_bring_its_image_size(name):
 
 def test_the_size_of_a_name_holds_against_that_of_the_data_set():
     answered = epochcast.predict("resnet18@64", "T4", 32, data_set="cifar10")
-    other = epochcast.predict("resnet18", "T4", 32, data_set="cifar10", image_size=64)
-    assert answered.equals(other)
+    answer = epochcast.predict("resnet18", "T4", 32, data_set="cifar10", image_size=64)
+    assert answered.equals(answer)
     assert list(answered["cnn"]) == ["resnet18"]
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
-from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.resolve import resolve_cnn
 from predictor.cnns.step_reader import PER_TENSOR
 from predictor.cnns.torch_step import record
@@ -22,82 +21,6 @@ def net(torch):
     nn = torch.nn
     layers = nn.Conv2d(3, 16, 3), nn.GroupNorm(4, 16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     return nn.Sequential(*layers, nn.Linear(16, 10))
-
-
-@pytest.fixture
-def steps(torch, net):
-    images, labels = torch.zeros(4, 3, 32, 32), torch.zeros(4).long()
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    loss = torch.nn.functional.cross_entropy
-
-    def train():
-        optimizer.zero_grad()
-        torch.cuda.synchronize()  # as people do who time it
-        loss(net(images), labels).backward()
-        optimizer.step()
-
-    def epoch():
-        for _ in range(3):
-            train()
-
-    def norm():
-        return net[0].weight.grad.norm()
-
-    def loop():
-        train()
-        while norm() > 1:
-            train()
-
-    def endless_loop():
-        train()
-        while norm().item() > 0.5:
-            pass
-
-    def per_sample(parameters, image, label):
-        return loss(torch.func.functional_call(net, parameters, (image[None],)), label[None])
-
-    gradients = torch.func.vmap(torch.func.grad(per_sample), (None, 0, 0))
-    return {
-        "train": train,
-        "epoch": epoch,
-        "no gradient": torch.no_grad()(lambda: net(images)),
-        "no backward": lambda: loss(net(images), labels).item(),
-        "torch.func": lambda: gradients(dict(net.named_parameters()), images, labels),
-        "nothing": lambda: None,
-        "no image": lambda: net(images[:0]).sum().backward(),
-        "argument": lambda images: net(images),
-        "data": lambda: net(images).repeat_interleave(labels, 0).sum().backward(),
-        "array": lambda: net(images).detach().cpu().numpy(),
-        "loop": loop,
-        "endless loop": endless_loop,
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("epoch", r"updates its parameters 3 times: it is 3 iterations. Record one"),
-        ("no gradient", r"the step computes no gradients.* Call loss.backward\(\) in it"),
-        ("no backward", r"the step computes no gradients.* record\(module, images\), which is run backward"),
-        ("torch.func", r"torch.func .* not followed. Record the step with loss.backward\(\)"),
-        ("nothing", r"runs no convolution and no linear layer. Give a function that trains"),
-        ("no image", r"mini-batch holds no image. Give it as many as it trains on"),
-        ("argument", r"the step fails: TypeError.* missing 1 required .* Check that it runs by itself"),
-        (
-            "data",
-            r"in line \d+ of test_strange_steps.py, `.*labels, 0.*Replace `values.repeat_interleave\(counts\)` by",
-        ),
-        ("array", r"in line \d+ of .*`.numpy\(\)` needs .* Replace it by `.mean\(\).item\(\)`"),
-        ("loop", r"`while norm\(\) > 1:`.* Replace `while ...:` by `for _ in range\(n\):`"),
-        (
-            "endless loop",
-            r"`while norm\(\).item\(\) > 0.5:`.*more than 5,000 numbers .* Replace `while ...:` by",
-        ),
-    ],
-)
-def test_a_step_that_cannot_be_followed_is_refused_with_the_way_round(steps, name, said):
-    with pytest.raises(SchemaError, match=said):
-        answer(Question(record(steps[name]), "H200"))
 
 
 def test_a_loss_is_logged_as_a_number(torch, net, capsys):
@@ -119,46 +42,6 @@ def test_a_copy_of_a_tensor_is_read_like_the_tensor(torch, net):
         (copy.deepcopy(loss.detach()) + loss.detach()).clone()
 
     assert record(step).step.batch_size == 4
-
-
-@pytest.fixture
-def of_no_optimizer(torch, net):
-    """An iteration whose parameters are updated by no optimizer of PyTorch, as fastai's are."""
-
-    def step():
-        net(torch.zeros(4, 3, 32, 32)).mean().backward()
-        with torch.no_grad():
-            for parameter in net.parameters():
-                parameter.data.add_(parameter.grad.data, alpha=-0.1)
-                parameter.grad = None
-
-    return step
-
-
-def test_an_epoch_of_no_optimizer_is_refused(of_no_optimizer):
-    with pytest.raises(SchemaError, match=r"it is 3 iterations.*`max_steps=1`"):
-        record(lambda: [of_no_optimizer() for _ in range(3)])
-
-
-def test_a_part_of_a_trainers_loop_that_needs_the_rest_is_refused_with_the_loop():
-    class Trainer:
-        def train(self):
-            self.parts = 1
-            return self.training_step()
-
-        def training_step(self):
-            return self.parts
-
-    with pytest.raises(SchemaError, match=r"no attribute 'parts'.*`Trainer.train`.*`max_steps=1`"):
-        record(Trainer().training_step)
-
-
-def test_what_an_error_says_on_its_second_line_is_said(net):
-    def step():
-        raise ValueError("a callback failed:\n\nno loss")
-
-    with pytest.raises(SchemaError, match=r"a callback failed: no loss\. Check"):
-        record(step)
 
 
 def test_one_drawn_in_place_is_within_its_range(torch, net):
@@ -274,37 +157,22 @@ def test_a_learning_rate_for_each_parameter_takes_the_host_a_call_for_each(torch
 
 def test_numbers_of_optimizers_are_those_of_the_models():
     numbers = ratios_of("host")
-    assert all(numbers[f"{name.rstrip('w')}_tensor"] == each for name, each in PER_TENSOR.items())
-
-
-@pytest.fixture
-def scaled(torch, net):
-    """Tables of steps with a scaler, and perhaps a loss that is read before the update."""
-
-    def step_of(dtype, *, enabled=True, reads=False):
-        scaler = torch.amp.GradScaler("cuda", enabled=enabled)
-        optimizer = torch.optim.Adam(net.parameters())
-
-        def step():
-            optimizer.zero_grad()
-            with torch.autocast("cuda", dtype):
-                loss = net(torch.zeros(4, 3, 32, 32)).mean()
-            scaler.scale(loss).backward()
-            _ = reads and loss.item()
-            scaler.step(optimizer)
-            scaler.update()
-            loss.item()
-
-        return record(step)
-
-    return step_of
+    assert all(numbers[f"{name.rstrip('w')}_tensor"] == share for name, share in PER_TENSOR.items())
 
 
 @pytest.mark.filterwarnings("ignore:.*GradScaler is enabled, but CUDA is not available")
-def test_a_scaler_waits_for_the_gradients_before_the_update(torch, scaled):
+def test_a_scaler_waits_for_the_gradients_before_the_update(torch, net):
     """Without a GPU it is off, and was not seen: a super-resolution in 16 bits was answered 27 % too short."""
-    half, exact = scaled(torch.float16), scaled(torch.bfloat16, enabled=False)
-    assert (half.step.update_waits, exact.step.update_waits) == (1, None)
+    scaler, optimizer = torch.amp.GradScaler("cuda"), torch.optim.Adam(net.parameters())
+
+    def step():
+        with torch.autocast("cuda", torch.float16):
+            loss = net(torch.zeros(4, 3, 32, 32)).mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+
+    half = record(step)
+    assert half.step.update_waits == 1
     rows = [
         answer(Question(replace(half, step=replace(half.step, update_waits=n)), "H200")).rows()[0]
         for n in (None, 1)
@@ -327,9 +195,9 @@ def test_what_is_compiled_is_answered_as_compiled(torch, net):
 
     eager = record(lambda: train(net))
     steps = [lambda: train(compiled), torch.compile(lambda: train(net))]
-    for seen in (*map(record, steps), record(compiled, images)):
-        assert (seen.layers, seen.cnn) == (eager.layers, "Sequential")
-        assert (seen.step.capture, Question(seen, "H200").capture) == ("compile", "compile")
+    for table in (*map(record, steps), record(compiled, images)):
+        assert (table.layers, table.cnn) == (eager.layers, "Sequential")
+        assert (table.step.capture, Question(table, "H200").capture) == ("compile", "compile")
     assert (eager.step.capture, Question(eager, "H200", capture="compile").capture) == (None, "compile")
     assert Question(compiled, "H200", 4, image_size=32).capture == "compile"
     with pytest.raises(SchemaError, match="some of these modules are compiled"):
@@ -337,11 +205,5 @@ def test_what_is_compiled_is_answered_as_compiled(torch, net):
     with pytest.raises(SchemaError, match=r"capture 'graph': the recorded step trains in compile"):
         Question(record(steps[0]), "H200", capture="graph")
     net[0].compile()
-    said = str(record(lambda: train(net)).warnings[0])
-    assert re.search(r"1 of its \d layers are compiled, and answered eager", said)
-
-
-def test_a_compiled_step_is_read_from_csv_as_it_was(torch, net, tmp_path):
-    seen = record(torch.compile(net), torch.zeros(4, 3, 32, 32), name="step")
-    seen.to_csv(tmp_path / "step.csv")
-    assert read_layer_table_csv(tmp_path / "step.csv").step == seen.step
+    caution = str(record(lambda: train(net)).warnings[0])
+    assert re.search(r"1 of its \d layers are compiled, and answered eager", caution)

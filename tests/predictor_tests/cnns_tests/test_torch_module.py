@@ -122,7 +122,7 @@ def test_a_channel_shuffle_is_one_permutation(torch):
 
 
 def test_views_cost_nothing(torch):
-    rows = _rows(torch, lambda _self, x: [part[:, :, 1:].squeeze() for part in x.chunk(3, 1)] and x.relu())
+    rows = _rows(torch, lambda _self, x: [chunk[:, :, 1:].squeeze() for chunk in x.chunk(3, 1)] and x.relu())
     assert _types(rows) == ["activation"]
 
 
@@ -188,12 +188,12 @@ def test_an_operator_of_unknown_cost_is_named_and_warned_of(torch):
 
 
 def test_frozen_parameters_have_no_gradients(torch, small):
-    whole = from_torch(small, 16)
+    trained = from_torch(small, 16)
     small[:3].requires_grad_(False)
     table = from_torch(small, 16)
     assert [(row.forwards, row.input_gradients, row.weight_gradients) for row in table][:3] == [(1, 0, 0)] * 3
-    assert table.layers[6] == replace(whole.layers[6], forwards=1, input_gradients=0, weight_gradients=1)
-    assert (table.parameters, table.warnings) == (whole.parameters - 216 - 16, ())
+    assert table.layers[6] == replace(trained.layers[6], forwards=1, input_gradients=0, weight_gradients=1)
+    assert (table.parameters, table.warnings) == (trained.parameters - 216 - 16, ())
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_recurrent_layer_is_one_row_over_all_its_positions(torch, name):
     (row,) = (row for row in rows if row.type == name.lower())
     shape = (row.in_channels, row.in_height, row.out_channels, row.out_height, row.groups)
     assert shape == (3, 16 * 16, 16, 16 * 16, 2)
-    assert row.parameters == sum(each.numel() for each in layer.parameters())
+    assert row.parameters == sum(parameter.numel() for parameter in layer.parameters())
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[name]
     assert multiply_adds(row) == 2 * gates * 8 * (3 + 8) * 16 * 16
 

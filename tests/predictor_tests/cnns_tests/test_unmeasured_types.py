@@ -44,7 +44,7 @@ def shape(layer: Layer) -> tuple[int | None, ...]:
 def test_group_norm_trains_two_numbers_per_channel_and_moves_eight_tensors(torch, rows):
     (layer,) = rows(lambda self, x: self.norm(x), norm=torch.nn.GroupNorm(4, 8))
     assert (layer.type, layer.parameters, shape(layer)) == ("group_norm", 16, (8, 16, 16))
-    one_image = [layer_bytes(layer, each, 2, 1) - layer_bytes(layer, each, 1, 1) for each in PASSES]
+    one_image = [layer_bytes(layer, pass_, 2, 1) - layer_bytes(layer, pass_, 1, 1) for pass_ in PASSES]
     assert one_image[0] + one_image[2] == 5 * 8 * 16 * 16
 
 
@@ -82,8 +82,8 @@ def test_a_mean_over_positions_stays_a_pooling(rows):
 
 
 def test_an_einsum_of_two_maps_is_the_product_that_it_does(torch, rows):
-    found = rows(lambda _self, x: torch.einsum("bchw,bdhw->bcd", x, x))
-    assert [layer_flops(layer, "forward", 1) for layer in found if layer.type == "matmul"] == [
+    layers = rows(lambda _self, x: torch.einsum("bchw,bdhw->bcd", x, x))
+    assert [layer_flops(layer, "forward", 1) for layer in layers if layer.type == "matmul"] == [
         2 * 8 * 8 * 16 * 16
     ]
 
@@ -101,8 +101,8 @@ def test_a_convolution_over_depth_holds_it_as_height(torch, rows):
     )
     assert (layer.type, layer.kernel_height, layer.kernel_width) == ("conv3d", 9, 3)
     assert shape(layer) == (4, 4 * 16, 16)
-    assert [side(layer, "in", each) for each in DIMENSIONS] == [4, 16, 16]
-    assert [side(layer, "padding", each) for each in DIMENSIONS] == [1, 1, 1]
+    assert [side(layer, "in", dimension) for dimension in DIMENSIONS] == [4, 16, 16]
+    assert [side(layer, "padding", dimension) for dimension in DIMENSIONS] == [1, 1, 1]
     assert layer_flops(layer, "forward", 1) == 2 * (4 * 16 * 16) * 4 * 2 * 27
     assert layer.parameters == 4 * 2 * 27 + 4
 
@@ -110,8 +110,11 @@ def test_a_convolution_over_depth_holds_it_as_height(torch, rows):
 def test_a_convolution_over_depth_has_the_window_of_each_side(torch, rows):
     conv = torch.nn.Conv3d(2, 4, (3, 5, 1), (1, 2, 1), (1, 2, 0))
     (layer,) = rows(lambda self, x: self.conv(x.view(-1, 2, 4, 16, 16)), conv=conv)
-    found = {what: [side(layer, what, each) for each in DIMENSIONS] for what in ("out", "kernel", "stride")}
-    assert found == {"out": [4, 8, 16], "kernel": [3, 5, 1], "stride": [1, 2, 1]}
+    sides = {
+        what: [side(layer, what, dimension) for dimension in DIMENSIONS]
+        for what in ("out", "kernel", "stride")
+    }
+    assert sides == {"out": [4, 8, 16], "kernel": [3, 5, 1], "stride": [1, 2, 1]}
     assert layer_flops(layer, "forward", 1) == 2 * (4 * 8 * 16) * 4 * 2 * 15
 
 
@@ -119,24 +122,24 @@ def test_a_transposed_convolution_over_depth_is_counted_from_its_input(torch, ro
     conv = torch.nn.ConvTranspose3d(2, 4, 2, 2)
     (layer,) = rows(lambda self, x: self.conv(x.view(-1, 2, 4, 16, 16)), conv=conv)
     assert (layer.type, shape(layer)) == ("conv_transpose3d", (4, 8 * 32, 32))
-    assert [side(layer, "out", each) for each in DIMENSIONS] == [8, 32, 32]
+    assert [side(layer, "out", dimension) for dimension in DIMENSIONS] == [8, 32, 32]
     assert layer_flops(layer, "forward", 1) == 2 * (4 * 16 * 16) * 4 * 2 * 8
 
 
 def test_layers_of_a_volume_have_its_channels(torch, rows):
-    found = rows(
+    layers = rows(
         lambda self, x: self.norm(self.conv(x.view(-1, 2, 4, 16, 16))),
         conv=torch.nn.Conv3d(2, 4, 3, padding=1), norm=torch.nn.BatchNorm3d(4),
     )  # fmt: skip
-    assert [(layer.type, shape(layer)) for layer in found] == [
+    assert [(layer.type, shape(layer)) for layer in layers] == [
         ("conv3d", (4, 64, 16)),
         ("batch_norm", (4, 64, 16)),
     ]
 
 
 def test_a_table_of_volumes_is_read_again_from_csv_and_as_sent(torch, rows, tmp_path):
-    found = rows(lambda self, x: self.conv(x.view(-1, 2, 4, 16, 16)), conv=torch.nn.Conv3d(2, 4, (3, 1, 1)))
-    table = LayerTable("volumes", 16, tuple(found), source="csv")
+    layers = rows(lambda self, x: self.conv(x.view(-1, 2, 4, 16, 16)), conv=torch.nn.Conv3d(2, 4, (3, 1, 1)))
+    table = LayerTable("volumes", 16, tuple(layers), source="csv")
     table.to_csv(tmp_path / "volumes.csv")
     assert read_layer_table_csv(tmp_path / "volumes.csv") == table
     assert inline_table(LayerTableIn.model_validate(table.document())).layers == table.layers
@@ -156,12 +159,12 @@ def test_attention_keeps_its_inputs_and_never_its_scores(torch, rows):
         )  # to images alone nothing would learn
         return torch.nn.functional.scaled_dot_product_attention(q, q, q)
 
-    found = rows(forward, conv=torch.nn.Conv2d(8, 8, 1))
-    (layer,) = [each for each in found if each.type == "attention"]
+    layers = rows(forward, conv=torch.nn.Conv2d(8, 8, 1))
+    (layer,) = [row for row in layers if row.type == "attention"]
     assert (layer.groups, layer.in_channels, layer.in_height, layer.kernel_height) == (1, 8, 256, 256)
     assert layer_flops(layer, "forward", 1) == 2 * 256 * 256 * 16
-    assert sum(layer_flops(layer, each, 1) for each in PASSES) == 3.5 * layer_flops(layer, "forward", 1)
-    kept = peak_memory(LayerTable("attention", 16, found), 1000).activations
+    assert sum(layer_flops(layer, pass_, 1) for pass_ in PASSES) == 3.5 * layer_flops(layer, "forward", 1)
+    kept = peak_memory(LayerTable("attention", 16, layers), 1000).activations
     assert kept < 1000 * 4 * 256 * 256
 
 
@@ -171,7 +174,7 @@ def test_kernels_multiply_as_often_as_layers_do(type_):
         1, "x", type_, None, (0,), 8, 4, 4, 16, 4, 4, 3, 3, 1, 1, 1, 1, 1, 2, parameters=5, repeats=3
     )
     kernels = kernels_of(LayerTable("one", 4, (layer,)), optimizer=False)
-    assert (kernels.count * kernels["flops"]).sum() == sum(layer_flops(layer, each, 1) for each in PASSES)
+    assert (kernels.count * kernels["flops"]).sum() == sum(layer_flops(layer, pass_, 1) for pass_ in PASSES)
 
 
 @pytest.mark.parametrize(

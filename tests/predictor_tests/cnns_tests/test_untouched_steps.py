@@ -36,10 +36,14 @@ class World:
         return loss
 
     def tensors(self):
-        state = [each for one in self.optimizer.state.values() for each in one.values()]
+        state = [
+            tensor
+            for state_of_parameter in self.optimizer.state.values()
+            for tensor in state_of_parameter.values()
+        ]
         grads = [p.grad for p in self.model.parameters()]
         kept = [*self.model.parameters(), *self.model.buffers(), *self.other.parameters(), *state, *grads]
-        return [each for each in kept if self.torch.is_tensor(each)]
+        return [tensor for tensor in kept if self.torch.is_tensor(tensor)]
 
     def picture(self):
         numpy = pytest.importorskip("numpy")
@@ -321,7 +325,7 @@ REFUSED = {
 def test_what_a_recorded_step_reaches_is_as_it_was(torch, tmp_path, name):
     world = World(torch, tmp_path)
     step = IDIOMS[name](world)
-    before, things = world.picture(), dict(vars(world))
+    before, variables = world.picture(), dict(vars(world))
     if name in REFUSED:
         with pytest.raises(SchemaError, match=REFUSED[name]):
             record(step)
@@ -329,10 +333,10 @@ def test_what_a_recorded_step_reaches_is_as_it_was(torch, tmp_path, name):
         assert record(step).step.batch_size == 4
     after = world.picture()
     assert [key for key in before if after[key] != before[key]] == []
-    assert vars(world) == things
+    assert vars(world) == variables
     if name == "average_applied_and_restored":
-        assert {each.device.type for each in world.shadow.values()} == {"cpu"}
-        assert all(type(each) is torch.Tensor for each in world.shadow.values())
+        assert {tensor.device.type for tensor in world.shadow.values()} == {"cpu"}
+        assert all(type(tensor) is torch.Tensor for tensor in world.shadow.values())
     if name == "counters_around":
         assert world.calls() == (0, None)
     if name == "random_of_numpy":

@@ -499,3 +499,9 @@ def norms_updated_beside_a_wide_convolution(name: str) -> Step:
         of_norms.step()
 
     return step
+
+
+@recorded
+def compiled_cnn() -> Step:
+    module, x = torch.compile(cnn()), small_images()
+    return backward(lambda: module(x).mean())

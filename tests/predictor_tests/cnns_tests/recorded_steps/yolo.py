@@ -47,7 +47,7 @@ def overlap(a, b):
     """Intersection over union of boxes (x1, y1, x2, y2)."""
     low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
     inner = (high - low).clamp(min=0).prod(-1)
-    areas = sum((each[..., 2:] - each[..., :2]).prod(-1) for each in (a, b))
+    areas = sum((boxes[..., 2:] - boxes[..., :2]).prod(-1) for boxes in (a, b))
     return inner / (areas - inner + 1e-7)
 
 
@@ -73,8 +73,10 @@ def centres(maps, stride):
 def task_aligned_loss(maps, targets, size):
     """Distances to the sides as distributions; each object takes the ten positions that fit it best."""
     n_images = maps[0].shape[0]
-    points = torch.cat([centres(each, stride) for each, stride in zip(maps, STRIDES, strict=True)])
-    joined = torch.cat([each.flatten(2) for each in maps], 2).transpose(1, 2)
+    points = torch.cat(
+        [centres(scale_maps, stride) for scale_maps, stride in zip(maps, STRIDES, strict=True)]
+    )
+    joined = torch.cat([scale_maps.flatten(2) for scale_maps in maps], 2).transpose(1, 2)
     sides, scores = joined.split((4 * BINS, CLASSES), -1)
     steps = torch.arange(BINS, dtype=torch.float, device=sides.device)
     lengths = sides.unflatten(-1, (4, BINS)).softmax(-1).matmul(steps) * 8
@@ -110,28 +112,30 @@ def task_aligned_loss(maps, targets, size):
     if foreground.sum():
         loss = loss + (1 - overlap(boxes[foreground], goals[foreground])).sum() / total
         wanted = (goals[foreground] / 8).clamp(0, BINS - 1.01)
-        given = sides[foreground].view(-1, BINS)
-        loss = loss + functional.cross_entropy(given, wanted.long().view(-1), reduction="none").mean()
+        predicted = sides[foreground].view(-1, BINS)
+        loss = loss + functional.cross_entropy(predicted, wanted.long().view(-1), reduction="none").mean()
     return loss
 
 
 def anchor_loss(maps, targets, size):
     """Each object takes the anchors whose sides are like its own, at its position."""
     box_loss = class_loss = object_loss = 0
-    for each, anchors, stride in zip(maps, ANCHORS.to(targets), STRIDES, strict=True):
-        n, _, height, width = each.shape
-        found = each.view(n, len(anchors), 5 + CLASSES, height, width).permute(0, 1, 3, 4, 2).contiguous()
-        given = targets.clone()
-        given[:, 2:] *= size / stride
-        middles, sides = (given[:, 2:4] + given[:, 4:]) / 2, given[:, 4:] - given[:, 2:4]
+    for scale_maps, anchors, stride in zip(maps, ANCHORS.to(targets), STRIDES, strict=True):
+        n, _, height, width = scale_maps.shape
+        predicted = (
+            scale_maps.view(n, len(anchors), 5 + CLASSES, height, width).permute(0, 1, 3, 4, 2).contiguous()
+        )
+        in_cells = targets.clone()
+        in_cells[:, 2:] *= size / stride
+        middles, sides = (in_cells[:, 2:4] + in_cells[:, 4:]) / 2, in_cells[:, 4:] - in_cells[:, 2:4]
         ratio = sides[None] / (anchors / stride)[:, None]
         fits = torch.max(ratio, 1 / ratio).amax(2) < 4.0
         anchor, row = fits.nonzero(as_tuple=True)
-        image, label = given[row, 0].long(), given[row, 1].long()
+        image, label = in_cells[row, 0].long(), in_cells[row, 1].long()
         cell = middles[row].long()
-        objectness = torch.zeros_like(found[..., 0])
+        objectness = torch.zeros_like(predicted[..., 0])
         if n_rows := row.shape[0]:
-            near = found[image, anchor, cell[:, 1].clamp(0, height - 1), cell[:, 0].clamp(0, width - 1)]
+            near = predicted[image, anchor, cell[:, 1].clamp(0, height - 1), cell[:, 0].clamp(0, width - 1)]
             middle, spread = (
                 near[:, :2].sigmoid() * 2 - 0.5,
                 (near[:, 2:4].sigmoid() * 2) ** 2 * anchors[anchor] / stride,
@@ -148,7 +152,7 @@ def anchor_loss(maps, targets, size):
             classes = torch.zeros_like(near[:, 5:])
             classes[range(n_rows), label] = 1.0
             class_loss = class_loss + functional.binary_cross_entropy_with_logits(near[:, 5:], classes)
-        object_loss = object_loss + functional.binary_cross_entropy_with_logits(found[..., 4], objectness)
+        object_loss = object_loss + functional.binary_cross_entropy_with_logits(predicted[..., 4], objectness)
     return box_loss + class_loss + object_loss
 
 
@@ -163,8 +167,8 @@ def step_of(name, n_images=4, size=64, objects=3, width=1, depth=0):
     loss_of, outputs = LOSSES[name]
     model, images = Yolo(outputs, width, depth), torch.rand(n_images, 3, size, size)
     low = torch.rand(n_images * objects, 2) * 0.5
-    which = torch.arange(n_images).repeat_interleave(objects)[:, None].float()
-    targets = torch.cat([which, torch.randint(CLASSES, (len(low), 1)).float(), low, low + 0.4], 1)
+    image_of_object = torch.arange(n_images).repeat_interleave(objects)[:, None].float()
+    targets = torch.cat([image_of_object, torch.randint(CLASSES, (len(low), 1)).float(), low, low + 0.4], 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9)
 
     def step():

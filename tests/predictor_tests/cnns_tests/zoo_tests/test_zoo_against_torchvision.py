@@ -38,11 +38,11 @@ def row_contents(layer: Layer) -> tuple[Hashable, ...]:
 
 def histories(table: LayerTable) -> Counter[int]:
     """Each row with everything that it was computed from, whatever the order in which branches run."""
-    known: dict[int, int] = {IMAGE: 0}
+    row_of_tensor: dict[int, int] = {IMAGE: 0}
     for layer in table:
-        read = sorted(known[i] for i in layer.inputs or ())
-        known[layer.index] = hash((row_contents(layer), *read))
-    return Counter(known.values())
+        read = sorted(row_of_tensor[i] for i in layer.inputs or ())
+        row_of_tensor[layer.index] = hash((row_contents(layer), *read))
+    return Counter(row_of_tensor.values())
 
 
 def differences(ours: LayerTable, theirs: LayerTable) -> list[tuple[Hashable, ...]]:
@@ -93,5 +93,5 @@ def test_one_pixel_less_than_the_smallest_image_fails_in_torchvision(name, torch
 
 
 def test_every_name_of_the_zoo_is_compared_with_torchvision_or_ours_alone(torchvision_models):
-    known = {name for name in zoo_names() if hasattr(torchvision_models, name)}
-    assert known == set(TORCHVISION_NAMES)
+    compared = {name for name in zoo_names() if hasattr(torchvision_models, name)}
+    assert compared == set(TORCHVISION_NAMES)

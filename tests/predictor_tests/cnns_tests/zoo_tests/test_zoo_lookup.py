@@ -108,5 +108,5 @@ def test_a_name_that_is_none_is_unknown(name):
 def test_the_zoo_needs_no_heavy_package():
     heavy = "{'torch', 'torchvision', 'chainer', 'onnx', 'pandas', 'sklearn', 'scipy', 'numpy'}"
     code = f"import sys, predictor.cnns.zoo; predictor.cnns.zoo.zoo_cnn('resnet50'); print({heavy} & set(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "set()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"
