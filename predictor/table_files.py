@@ -56,7 +56,7 @@ class TableReader:
 
 
 class TableWriter(ABC):
-    """An open table to which batches of rows are added: `write(rows)`."""
+    """An open table; `write(rows)` adds a batch of rows."""
 
     @abstractmethod
     def write(self, rows: Iterable[Sequence[Any]]) -> None:

@@ -51,7 +51,7 @@ _VALIDATION = (1.25, 0.15)
 _ANYTHING = 1.2  # standard deviation of ln time where no setting explains it
 _SLOWER = 1.05  # times the iteration as asked: below it a loader or link explains nothing
 _SEEN = 20.0  # odds of a cause that was seen
-_WAITING = 0.1  # share of the time that a loop waits for its loader, from which loading is the cause
+_WAITING = 0.1  # least share of the time spent waiting for the loader that makes loading the cause
 
 
 _observed = partial(option, answers=("predict",))

@@ -49,7 +49,7 @@ CONCESSIONS = tuple(_IN_WORDS)
 _SMALLEST = ("sgd", "momentum")  # optimizers that keep least
 _NOT_USED = ("relative_to", "all_offers")  # options of a plan that rank, which say nothing of one plan
 _NO_LIMIT_GIB = 1e6
-_LEVELS = 200  # of the bytes to save, by which blocks are chosen
+_LEVELS = 200  # steps that the knapsack counts the bytes to save in
 _SPARED = 4  # blocks that are tried without, once the peak fits
 _TRIES = 12  # of the bytes to save, until the peak itself fits
 _SIDES = (7 / 8, 3 / 4, 5 / 8, 1 / 2)  # of the image side, in whole multiples of 32 pixels
@@ -487,7 +487,7 @@ class _Share:
         return dict(zip(operators, ms, strict=True))
 
     def time_ms(self, blocks: Sequence[Block]) -> float:
-        """Time of the blocks' layers by the roofline, to which running them again is proportional."""
+        """Roofline time of the blocks' layers; running them again takes a time proportional to it."""
         return sum(self._times_ms.get(position, 0.0) for block in blocks for position in block.positions)
 
     def blocks(self, parts: int) -> tuple[Block, ...] | None:

@@ -21,7 +21,7 @@ ERRORS_ALIKE = 0.3
 """Correlation of two GPUs' errors about one CNN: 0.32 with the GPU held out, 0.55 with the CNN (PROFET); with the lower
 one the regrets that are expected are those that are paid (tag `campaigns`)."""
 
-_CORRECTED = 0.5  # of a measured GPU's error, by which the answers on GPUs without measurements follow it
+_CORRECTED = 0.5  # share of a measured GPU's error that answers on GPUs without measurements follow
 _REPEATS = 0.04  # standard deviation of ln time that a run leaves on its own GPU
 _NORMAL = 2 * 1.645  # standard deviations between the ends of a 90 % interval
 _MOST = 10  # rows that are looked at: dearer ones are hardly ever the cheapest
@@ -61,7 +61,7 @@ def expected_regrets(cost_usd: Array, spread: Array) -> tuple[float, float]:
 
 
 def choices_after(cost_usd: Array, spread: Array, error: Array) -> NDArray[np.int64]:
-    """The cheapest row after a run of the first was off by each of these logarithms, of the shape of `error`."""
+    """Index of the cheapest row for each value of `error`, the logarithm by which a run of the first row was off."""
     follows = np.where(np.arange(len(spread)) == 0, 1.0, _CORRECTED) * spread / spread[0]
     trusted = spread[0] ** 2 / (spread[0] ** 2 + _REPEATS**2)
     chosen: NDArray[np.int64] = (np.log(cost_usd) + trusted * error[:, None] * follows).argmin(axis=1)

@@ -232,9 +232,10 @@ def _law_of(table: LayerTable, precision: str, optimizer: str) -> _Law:
 
 
 def _old_gradients(table: LayerTable, parameters: Bytes) -> tuple[dict[int, float], Bytes]:
-    """Parameters whose gradients from the step before are still held.
+    """Parameters whose gradients from the step before are still held, at two kinds of moments.
 
-    By the last layer of a forward pass at the end of which some are, and while each layer runs its last pass.
+    First at the end of forward passes, by their last layer, where any are held; then while each layer runs its last
+    pass, (n_layers,).
     """
     ends = _ends(table)
     until = np.array([-1 if layer.old_gradient is None else layer.old_gradient for layer in table], dtype=int)

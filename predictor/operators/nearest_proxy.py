@@ -81,7 +81,10 @@ def moved_bytes_per_image(table: LayerTable) -> float:
 
 @lru_cache(maxsize=512)
 def unlike_layers(table: LayerTable, proxies: tuple[str, ...]) -> tuple[int, int, tuple[str, ...]]:
-    """Layers that count as a proxy of another shape: how many, of how many, and ``as`` what, most frequent first."""
+    """Number of layers that count as a proxy of another shape, number of all products, and such layers in words.
+
+    Words are ``SHAPE as PROXY``, most frequent first.
+    """
     unlike: Counter[str] = Counter()
     layers = list(_products(table))
     for layer in layers:

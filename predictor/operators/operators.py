@@ -125,7 +125,7 @@ class Operator:
 
 
 RECOMPUTING = 1.5
-"""Host time of a recomputed forward pass, in that of all passes of the same layers.
+"""Host time of a recomputed forward pass over that of all passes of the same layers.
 
 An H100's machine took 31 ms for a ResNet-50 of which three of four segments are recomputed, 39 with reentrant
 checkpoints, and 16 without: hooks keep and find each tensor of both forward passes."""
@@ -160,8 +160,8 @@ def operators_of(
     """Operators of one training iteration of a CNN, with how often each runs; cached.
 
     Besides the layers: sums of gradients where a tensor is read more than once, the loss and the optimizer step.
-    A layer with unknown inputs is assumed to read the layer before it. An operator of which only some passes run, or
-    several times, counts as the share of its time in this memory format and precision; `by_host` as that of the host's.
+    A layer with unknown inputs is assumed to read the layer before it. An operator whose passes run partly or
+    several times counts as the share of its time in this memory format and precision; `by_host` as that of the host's.
     """
     counted: dict[Operator, float] = {}
     for position, operator in layer_operators(table).items():
