@@ -111,7 +111,7 @@ def _add(app: typer.Typer, name: str) -> None:
 
 
 def _not_called() -> None:
-    """Placeholder of a command that is not called, whose help alone is printed."""
+    """Placeholder of a command that is not called: only its help is printed."""
 
 
 def _print_version(is_given: bool) -> None:

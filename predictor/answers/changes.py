@@ -108,7 +108,7 @@ def mode_changes(question: Question) -> Iterator[Change]:
 
 
 def batch_changes(question: Question, batch_size: int) -> Iterator[Change]:
-    """Half and twice the batch size, and with several GPUs as many images on each; a recorded step knows its batch."""
+    """Half and twice the batch size, and as many images on each of several GPUs; a recorded step knows its batch."""
     if question.step is not None:
         return
     n_gpus = question.n_gpus

@@ -375,7 +375,7 @@ class _Variant:
         return list(dict.fromkeys(modes))
 
     def _shares(self, gpu: Gpu, mode: Mode) -> Iterator[_Share]:
-        """What the GPU holds of the mini-batch: alone, and shared by as many GPUs as an offer has."""
+        """What the GPU holds of the mini-batch: all of it, and shared by as many GPUs as an offer has."""
         [size] = self.question.batch_sizes
         for n_gpus in self._counts(gpu):
             limit_gib = self.search.usable_gib[gpu.name] - self._gradients_gib * (n_gpus > 1)

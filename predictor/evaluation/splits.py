@@ -452,7 +452,7 @@ def study_problem(table: SplitTable) -> Iterator[Fold]:
 def study_hardware(table: SplitTable) -> Iterator[Fold]:
     """Hold out all CNNs of one device; it gives its proxies to predictors that carry a law over by them.
 
-    DataError if CNNs were measured on one device alone.
+    DataError if CNNs were measured on only one device.
     """
     gpus, proxies = table.gpus, table.proxies
     names = sorted(set(gpus[table.rows]))

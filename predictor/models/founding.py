@@ -517,7 +517,7 @@ class ProxyTimes(_LinearStudy):
     def _own_law(self, terms: pd.DataFrame, times: Floats) -> dict[str, float]:
         """Coefficients of one CNN, pulled to the general ones by one more row for each term.
 
-        Such a row has the mean of its term alone; its target is that term's part of the time by the general ones.
+        Such a row has only the mean of its term; its target is that term's part of the time by the general ones.
         """
         import pandas as pd
 
