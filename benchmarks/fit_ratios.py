@@ -1,7 +1,7 @@
 """Refits the ratios of models/ratios.json on the project's own tables, beside the shipped ones: a step of `make model`.
 
 Run it as `python benchmarks/fit_ratios.py [--out FILE]`. `--traces`: the folder ``trace`` of github.com/ml-energy/zeus
-(Apache-2.0), from which the power of GPUs follows of which the limit alone is known; without it that spread stays.
+(Apache-2.0); it gives the spread of power on GPUs that we never read, which stays as shipped without it.
 """
 
 import argparse

@@ -296,7 +296,7 @@ def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> 
         train = train[train["kind"].fillna("target").isin(kinds)]
         if "pass" in train:
             train = train[train["pass"].fillna("training") == "training"]
-    # What else was measured, from which a predictor may learn, is shown.
+    # A fit may learn from everything measured but the answer.
     model.fit(_without(train, scenario, _ANSWERS), _truth(train, scenario))
 
 
