@@ -680,10 +680,11 @@ class Comparer:
     def scope(self, answers: GpuAnswers) -> str:
         """What the answers include and exclude."""
         devices = answers.iterations.devices
-        columns = devices.words | {"precision": [mode.precision for _, mode in devices.pairs]}
-        scope = scope_of(
-            self.resolved, self.resolved.known.model, columns, self.machines.offers.feed, starts=True
+        feed = feed_of_offers(
+            self.resolved, self.compared.table.image_size, self.machines.offers.offers, True
         )
+        columns = devices.words | {"precision": [mode.precision for _, mode in devices.pairs]}
+        scope = scope_of(self.resolved, self.resolved.known.model, columns, feed, starts=True)
         uncounted = self.resolved.question.spot and self.plan.interruptions_per_day is None
         return f"{scope} {NOT_COUNTED}" if uncounted else scope
 

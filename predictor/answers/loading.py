@@ -82,7 +82,7 @@ def feed_of_rentals(
 
 
 def feed_of_offers(
-    resolved: ResolvedQuestion, image_size: int, offers: Sequence[Offer | None]
+    resolved: ResolvedQuestion, image_size: int, offers: Sequence[Offer | None], required: bool = False
 ) -> Feed | None:
     """What feeds the GPUs of offers in a comparison; None where loading is not counted.
 
@@ -94,7 +94,12 @@ def feed_of_offers(
     unknown = math.inf if resolved.loading.has_number else math.nan
     vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
     bound = " where the vCPUs of the offer are known, which bound it"
-    return _Images(resolved, image_size).feed(vcpus, bound)
+    try:
+        return _Images(resolved, image_size).feed(vcpus, bound)
+    except SchemaError:
+        if required or not np.isnan(vcpus).all():
+            raise
+        return None  # no vCPUs are known, so no rate is needed
 
 
 def loading_left_out(
