@@ -41,9 +41,9 @@ def mapped_source(source: str) -> str:
             isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value)
         )
         if dotted or isinstance(node, ast.ImportFrom):
-            place = rf"(?<=[\"'])({NAMES})(?=\.)" if dotted else rf"(?<=from )({NAMES})\b"
+            pattern = rf"(?<=[\"'])({NAMES})(?=\.)" if dotted else rf"(?<=from )({NAMES})\b"
             index = node.lineno - 1
-            lines[index] = re.sub(place, r"epochcast._\1", lines[index])
+            lines[index] = re.sub(pattern, r"epochcast._\1", lines[index])
     return "".join(lines)
 
 
