@@ -1,4 +1,4 @@
-"""Published trainings, asked as their sources describe them: `python benchmarks/claims.py [--picture FILE] [--causes]`.
+"""Published trainings, asked as their sources describe them: `python benchmarks/claims.py [--picture FILE]`.
 
 `datasets/claims.csv` holds what others published about their own trainings; no fit reads it. Each row is asked through
 `epochcast.predict` with the options that its source states; what it leaves unknown stays at the product's default. Rows
@@ -46,13 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--by", action="append", help="repeatable; columns of the table beside the usual ones"
     )
     parser.add_argument("--picture", type=Path, help="draw answered against published into this file")
-    parser.add_argument("--causes", action="store_true", help="instead: why rows lie outside, in Markdown")
     parser.add_argument("--rows", type=Path, help="write every row with its answer to this CSV")
     options = parser.parse_args(arguments)
     rows = answered_claims(claims())
-    if options.causes:
-        print(causes(rows, claims()))
-        return 0
     print(f"published trainings | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     print(table(rows, options.by or ()))
     if options.picture:
@@ -146,45 +142,6 @@ def _lines(groups: pd.DataFrame) -> list[str]:
         f"{row.Index:32} {100 * row.error:6.1f} {100 * row.bias:+6.1f} {100 * row.inside:7.0f} {row.n:4}"
         for row in groups.itertuples()
     ]
-
-
-_SPEEDS = {
-    "iteration_ms": "iteration_time_ms",
-    "images/s": "images_per_s",
-    "epoch_s": "epoch_time_s",
-    "total_s": "epoch_time_s",
-}
-
-
-def causes(rows: pd.DataFrame, published: Sequence[Claim]) -> str:
-    """First causes by `epochcast.check` of rows outside their intervals, beside what sources say, in Markdown."""
-    by_id = {claim["id"]: claim for claim in published}
-    outside = rows[~rows["measured"].between(rows["low"], rows["high"])]
-    stated = [by_id[name] for name in outside["id"]]
-    outside = outside.assign(
-        times=outside["measured"] / outside["predicted"],
-        notes=[claim["notes"] for claim in stated],
-        cause=[
-            f"{cause.name} {cause.probability:.0%}"
-            for cause in (_checked(claim).causes[0] for claim in stated)
-        ],
-    )
-    lines = [
-        "| source | rows | times the answer | first cause | what the source says |",
-        "|---|---|---|---|---|",
-    ]
-    for (group, notes), own in outside.groupby(["group", "notes"], sort=False):
-        times = " to ".join(sorted({f"{ratio:.1f}" for ratio in (own["times"].min(), own["times"].max())}))
-        lines.append(f"| {group} | {len(own)} | {times} | {', '.join(own['cause'])} | {notes} |")
-    return "\n".join(lines)
-
-
-def _checked(claim: Claim) -> epochcast.Checkup:
-    """A claim's speed checked; images that its source does not load are no suspects. A total is its epochs."""
-    options = options_of(claim) | ({"loader": "none"} if claim["loading"] == "no" else {})
-    value = float(claim["value"]) / (float(claim["epochs"] or 1) if claim["measured"] == "total_s" else 1.0)
-    speed = {_SPEEDS[claim["measured"]]: value}
-    return epochcast.check(claim["cnn"], claim["gpu"], int(claim["batch_size"]), **speed, **options)
 
 
 INK = "#7d8590"  # read on white and on black alike

@@ -49,7 +49,6 @@ from predictor.evaluation.splits import LIBRARIES
 from predictor.files import data_root, published_data_root
 from predictor.measurements.features import feature_table
 from predictor.measurements.published import published_features
-from predictor.measurements.schema import is_compiled
 from predictor.measurements.table import read_measurements
 from predictor.models.base import Case
 from predictor.models.chainer import SINGLE
@@ -57,16 +56,12 @@ from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_m
 from predictor.models.forecast import IterationForecast
 from predictor.models.join import join_host
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
-from predictor.models.layer_times.files import LayerModels, library_mode
-from predictor.models.layer_times.fit import with_forests
-from predictor.models.layer_times.law import counted_operators, layer_sums
+from predictor.models.layer_times.files import LayerModels
+from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.library import CarriedOver, OperatorLibrary
-from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.roofline.model import Roofline
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
-from predictor.operators.operators import Operator
-from predictor.operators.work import operator_class
 
 MODE = ["precision", "memory_format"]
 _COLUMNS = ["gpu", *MODE, "cnn", "measured", "predicted", "low", "high"]
@@ -246,83 +241,6 @@ def _measured_on(library: OperatorLibrary | CarriedOver) -> set[str]:
     base = library.source if isinstance(library, CarriedOver) else library.base
     return {library.mode.gpu} | (_measured_on(base) if base is not None else set())
 
-
-_H200 = find_gpu("NVIDIA H200")
-_LEFT_OUT = {
-    "type": (
-        *("activation", "batch_norm", "add", "max_pool", "concat", "avg_pool", "multiply", "linear"),
-        "elementwise",  # all of activation, add, multiply, concat
-    ),
-    "convolution": ("depthwise", "1 x 1", "3 x 3", "larger"),
-}
-
-
-def of_left_out(request: Request) -> pd.DataFrame:
-    """GPU time on an H200 of our CNNs with a type or kind of convolution that is left out of its operators.
-
-    A part is one of these. Predictors: ``default`` as served, ``layer-times`` by the other operators, ``roofline``.
-    """
-    measured, model, tables = _graph_times(), Model.load(), []
-    for words, rows in measured.groupby(MODE, sort=False):
-        mode = Mode(**dict(zip(MODE, words, strict=True)), capture="graph", float32_matmul_precision="high")
-        layers = model.layers.measured(library_mode(_H200, mode))
-        for kind in _LEFT_OUT[request.scenario] if layers is not None else ():
-            left_out = [operator for operator in layers.library.operators if _is_of(operator, kind)]
-            lesser = layers.library.without(left_out)
-            if request.scenario == "convolution":  # trees have seen all of them
-                lesser = with_forests(replace(lesser, base=None, forests={}, expected=None, hidden={}))
-            lesser_layers = replace(layers, library=lesser)
-            serving = replace(model, layers=LayerModels().with_more([lesser_layers]))
-            for (cnn, size), own in rows.groupby(["cnn", "image_size"]):
-                table, batches = zoo_cnn(cnn, int(size)), own["batch_size"].to_numpy(dtype=float)
-                if not any(_is_of(operator, kind) for operator in counted_operators(table)[0]):
-                    continue
-                case = Case(cnn, int(size), table, _H200, mode, batches, ())
-                answers = {
-                    "default": serving.forecast(table, _H200, mode, batches),
-                    "layer-times": forecast_by_layers(lesser_layers, case, lesser_layers.sums),
-                    "roofline": serving.forecast(table, _H200, mode, batches, method="roofline"),
-                }
-                tables += [
-                    own[["gpu", *MODE, "cnn"]].assign(
-                        predictor=name,
-                        part=kind,
-                        measured=own["gpu_time_ms"],
-                        predicted=answer.gpu_time_ms,
-                        low=answer.gpu_low_ms,
-                        high=answer.gpu_high_ms,
-                    )
-                    for name, answer in answers.items()
-                ]
-    return pd.concat(tables)
-
-
-def _graph_times() -> pd.DataFrame:
-    """GPU times of the H200's CNNs in PyTorch, uncompiled, in three modes; TF32 with matrix products in it."""
-    rows = own_measurements(("targets",))
-    rows = rows[(rows["gpu"] == _H200.name) & (rows["framework"] == "pytorch") & ~is_compiled(rows)]
-    rows = rows[
-        (rows["source"] == "epochcast") & rows["gpu_time_ms"].notna() & (rows["n_gpus"].fillna(1) == 1)
-    ]
-    rows = rows[~rows["autotune"].fillna(False).astype(bool)]
-    rows = rows.assign(memory_format=rows["memory_format"].fillna("nchw"))
-    in_tf32 = (rows["precision"] == "tf32") & (rows["memory_format"] == "nchw")
-    rows = rows[in_tf32 & (rows["float32_matmul_precision"] == "high") | (rows["precision"] == "amp_bf16")]
-    return rows.groupby(["gpu", *MODE, "cnn", "image_size", "batch_size"], as_index=False)[
-        "gpu_time_ms"
-    ].median()
-
-
-def _is_of(operator: Operator, kind: str) -> bool:
-    """Whether an operator is of a type, or a kind of convolution."""
-    if operator.type != "conv2d":
-        return operator.type == kind or (kind == "elementwise" and operator_class(operator) in _ELEMENTWISE)
-    if operator_class(operator) == "depthwise":
-        return kind == "depthwise"
-    return kind == {1: "1 x 1", 3: "3 x 3"}.get(operator.kernel_height, "larger")
-
-
-_ELEMENTWISE = ("activation", "add", "multiply", "concat")
 
 _LARGEST_EAGER_BATCH = 32
 
@@ -641,7 +559,6 @@ JUDGES: dict[str, Callable[[Request], pd.DataFrame]] = {
     "own": of_own_tables,
     "held-out": of_held_out,
     "three-minutes": of_three_minutes,
-    "left-out": of_left_out,
     "eager": of_eager,
     "compile": of_compile,
     "chainer": of_chainer,

@@ -1,7 +1,7 @@
-"""Rates, latencies and memory of the service: `python benchmarks/service.py [MEASUREMENT ...]`.
+"""Rates and latencies of the service: `python benchmarks/service.py [MEASUREMENT ...]`.
 
 `speed` asks what nobody asked before over 16 connections; `day` is fourteen clients beside five burning processes;
-`memory` asks 50,000 distinct questions; `overload` sends twice what it can take. Without an argument all run. Each
+`overload` sends twice what it can take. Without an argument all run. Each
 starts `epochcast serve` for itself, on Linux.
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 from machine import machine
 
 ROOT = Path(__file__).parents[1]
-CONNECTIONS, QUESTIONS = 16, 50_000
+CONNECTIONS = 16
 SECONDS = float(os.environ.get("EPOCHCAST_BENCH_SECONDS", "30"))
 JSON = "application/json"
 COLUMNS = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"
@@ -68,11 +68,6 @@ class Service:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
-
-    def mib(self, field: str = "VmHWM") -> int:
-        """Its memory now (VmRSS) or at its highest."""
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith(field)).split()[1]) // 1024
 
     def cpu_s(self) -> float:
         """Processor time that it has taken."""
@@ -282,25 +277,6 @@ def burning(count: int) -> Iterator[None]:
             process.wait()
 
 
-def memory() -> None:
-    """Memory after 50,000 distinct questions about eight CNNs, at one to ten batch sizes."""
-    names = (
-        "resnet18", "resnet50", "vgg16", "densenet121", "mobilenet_v2", "alexnet", "googlenet", "efficientnet_b0",
-    )  # fmt: skip
-
-    def make(number: int) -> bytes:
-        question = new_question(["T4"], number, cnn=names[number % 8])
-        question["batch_sizes"] = question["batch_sizes"][: (1, 1, 3, 10)[number % 4]]
-        return request("/v1/predictions", json.dumps(question))
-
-    with Service() as service:
-        first, left = service.mib("VmRSS"), iter(range(QUESTIONS))
-        answers = asyncio.run(clients(service.port, 4, make, lambda: next(left, None) is not None))
-        assert {status for status, _ in answers} == {200}
-        after = f"{service.mib('VmRSS')} MiB after {len(answers):,} questions, peak {service.mib()} MiB"
-    print(f"memory: {first} MiB at first, {after}")
-
-
 def overload() -> None:
     """Twice as many requests as it answers, whether or not earlier ones were; one in twenty uploads 20 rows."""
     with tempfile.TemporaryDirectory() as folder:
@@ -372,7 +348,7 @@ def stored(store: str) -> Iterator[dict[str, Any]]:
         after = page.rows[-1].id
 
 
-MEASUREMENTS = {run.__name__: run for run in (speed, day, memory, overload)}
+MEASUREMENTS = {run.__name__: run for run in (speed, day, overload)}
 
 
 def main(names: list[str]) -> int:

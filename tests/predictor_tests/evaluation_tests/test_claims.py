@@ -66,12 +66,3 @@ def test_the_table_gives_the_mean_of_the_groups_and_the_picture_every_generation
     assert "all                                16.7  +10.0      67    3" in lines
     claims.draw(rows, tmp_path / "claims.svg")
     assert {"Volta (2)", "Ada (1)"} <= set((tmp_path / "claims.svg").read_text().replace("<", ">").split(">"))
-
-
-def test_a_claim_outside_its_interval_has_a_cause_beside_its_source():
-    slow = claim_of(measured="images/s", value="5", notes="a slow disk")
-    within = claims.answered_claims([slow]).assign(id="within").eval("measured = predicted")
-    rows = pd.concat([claims.answered_claims([slow]), within])
-    [line] = claims.causes(rows, [slow]).splitlines()[2:]
-    assert line.endswith("| a slow disk |")
-    assert "%" in line
