@@ -7,6 +7,7 @@ import sys
 import tempfile
 import urllib.request
 from pathlib import Path
+from typing import Self
 
 from waiting import PATIENCE_S
 
@@ -44,13 +45,9 @@ class Service:
             self._port = listening.getsockname()[1]
             descriptor = listening.fileno()
             self.process = subprocess.Popen(
-                [*_COMMAND, str(descriptor)],
-                cwd=ROOT,
-                env=self._environment,
-                pass_fds=[descriptor],
-                stdout=output,
-                stderr=output,
-            )
+                [*_COMMAND, str(descriptor)], cwd=ROOT, env=self._environment, pass_fds=[descriptor],
+                stdout=output, stderr=output,
+            )  # fmt: skip
             listening.close()  # ours: if the process ends, a request must fail rather than wait
             try:
                 urllib.request.urlopen(f"{self.url}/healthz", timeout=PATIENCE_S).close()  # noqa: S310 - our own
@@ -58,6 +55,12 @@ class Service:
                 self.kill()
                 output.seek(0)
                 raise AssertionError(f"the service does not start: {output.read().decode()}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def kill(self) -> None:
         """End it in the middle of whatever it does."""

@@ -18,6 +18,15 @@ from api.routes import predictions
 from api.serving import Snapshot
 
 ASKED = {"cnn": "squeezenet1_0", "gpus": ["T4"], "batch_sizes": [3, 5]}
+PACKED = {"content": gzip.compress(b"{}")}
+PACKED["headers"] = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+
+
+def beside_the_event_loop(*arguments):
+    """The arguments, where no event loop runs in this thread."""
+    with pytest.raises(RuntimeError):
+        asyncio.get_running_loop()
+    return arguments
 
 
 class FullQueue(Queue):
@@ -45,38 +54,29 @@ def test_an_answer_that_is_kept_is_given(client, busy):
 
 
 @pytest.mark.parametrize(
-    ("path", "question"),
+    ("queue", "path", "body"),
     [
-        ("predictions", ASKED | {"batch_sizes": [77]}),
-        ("comparisons", {"cnn": "vgg11", "batch_sizes": [77], "samples": 1}),
-        ("explanations", ASKED | {"batch_sizes": [77]}),
+        ("model_queue", "predictions", {"json": ASKED | {"batch_sizes": [77]}}),
+        ("model_queue", "comparisons", {"json": {"cnn": "vgg11", "batch_sizes": [77], "samples": 1}}),
+        ("model_queue", "explanations", {"json": ASKED | {"batch_sizes": [77]}}),
+        ("model_queue", "cnns/lenet5?image_size=40", None),
+        ("onnx_queue", "cnns", {"files": {"onnx": ("x.onnx", b"no onnx at all")}}),
+        ("unpacking_queue", "predictions", PACKED),
     ],
 )
-def test_what_needs_the_model_is_told_to_come_back(client, busy, path, question):
-    busy("model_queue")
-    answer = client.post(f"/v1/{path}", json=question)
+def test_what_needs_a_queue_that_is_full_is_told_to_come_back(client, busy, queue, path, body):
+    busy(queue)
+    answer = client.request("POST" if body else "GET", f"/v1/{path}", **(body or {}))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
 
 
 def test_four_threads_of_one_notebook_that_compare_are_all_answered():
-    service = Service()
-
     def compare(samples):
         question = {"cnn": "densenet201", "samples": samples}
         return httpx.post(f"{service.url}/v1/comparisons", json=question, timeout=120).status_code
 
-    try:
-        with ThreadPoolExecutor(4) as threads:
-            statuses = list(threads.map(compare, range(1000, 1012)))
-    finally:
-        service.kill()
-    assert statuses == [200] * 12
-
-
-def test_a_file_is_refused_before_it_is_read(client, busy):
-    busy("onnx_queue")
-    files = {"onnx": ("x.onnx", b"no onnx at all")}
-    assert client.post("/v1/cnns", files=files).status_code == 503
+    with Service() as service, ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(compare, range(1000, 1012))) == [200] * 12
 
 
 @pytest.mark.parametrize("kept_bytes", [2**20, 1])
@@ -108,13 +108,10 @@ def test_a_question_that_fails_is_answered_to_everybody_and_not_kept(client):
 
 
 def test_an_answer_is_packed_once_and_never_on_the_event_loop(client, monkeypatch):
-    packed = []
-    compress = gzip.compress
+    packed, compress = [], gzip.compress
 
     def counted(*content, **options):
-        with pytest.raises(RuntimeError):  # no event loop runs in this thread
-            asyncio.get_running_loop()
-        packed.append(content)
+        packed.append(beside_the_event_loop(*content))
         return compress(*content, **options)
 
     monkeypatch.setattr("gzip.compress", counted)
@@ -138,26 +135,13 @@ def test_threads_take_short_turns_while_the_service_runs(settings):
         sys.setswitchinterval(before)
 
 
-def test_layers_of_a_cnn_at_any_image_size_take_a_turn(client, busy):
-    busy("model_queue")
-    answer = client.get("/v1/cnns/lenet5?image_size=40")
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
-
-
-def test_a_body_is_unpacked_in_its_turn_and_never_on_the_event_loop(client, busy, monkeypatch):
+def test_a_body_is_unpacked_once_and_never_on_the_event_loop(client, monkeypatch):
     unpacked = []
 
     def noted(*arguments):
-        with pytest.raises(RuntimeError):  # no event loop runs in this thread
-            asyncio.get_running_loop()
-        unpacked.append(arguments)
+        unpacked.append(beside_the_event_loop(*arguments))
         return b"{}"
 
     monkeypatch.setattr("api.bodies._unpacked", noted)
-    packed = {"content": gzip.compress(b"{}"), "headers": {"Content-Encoding": "gzip"}}
-    packed["headers"]["Content-Type"] = "application/json"
-    assert client.post("/v1/predictions", **packed).status_code == 422
-    assert len(unpacked) == 1
-    busy("unpacking_queue")
-    assert client.post("/v1/predictions", **packed).status_code == 503
+    assert client.post("/v1/predictions", **PACKED).status_code == 422
     assert len(unpacked) == 1

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from generated_client import PACKAGE, generate_client
+from onnx_files import node, onnx_file
 from services import ROOT, Service
 from waiting import PATIENCE_S
 
@@ -33,14 +34,15 @@ def generated(document, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory):
+def client(generated, tmp_path_factory):
+    """A client of a service with a store, with a key."""
     url = f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db"
     engine = open_store(url)
     key = add_key(engine, "generated")
     engine.dispose()
-    service_of_client = Service(url)
-    yield service_of_client, key
-    service_of_client.kill()
+    with Service(url) as running:
+        package = importlib.import_module(PACKAGE)
+        yield package.AuthenticatedClient(base_url=running.url, token=key, timeout=PATIENCE_S)
 
 
 def test_it_is_type_checked(generated):
@@ -49,10 +51,7 @@ def test_it_is_type_checked(generated):
     assert done.returncode == 0, done.stdout
 
 
-def test_it_asks_every_route(generated, document, service):
-    package = importlib.import_module(PACKAGE)
-    running, key = service
-    client = package.AuthenticatedClient(base_url=running.url, token=key, timeout=PATIENCE_S)
+def test_it_asks_every_route(client, document):
     statuses = {
         operation["operationId"]: asked(client, operation)
         for operations in document["paths"].values()
@@ -67,40 +66,25 @@ def asked(client, operation):
     name = operation["operationId"]
     module = importlib.import_module(f"{PACKAGE}.api.{operation['tags'][0]}.{name}")
     parameters = operation.get("parameters", [])
-    arguments = {
-        parameter["name"]: parameter["schema"]["examples"][0]
-        for parameter in parameters
-        if parameter["in"] == "path"
-    }
+    of_path = [parameter for parameter in parameters if parameter["in"] == "path"]
+    arguments = {parameter["name"]: parameter["schema"]["examples"][0] for parameter in of_path}
     if name == "create_cnn":
+        pytest.importorskip("onnx")
         types = importlib.import_module(f"{PACKAGE}.types")
-        file = types.File(payload=io.BytesIO(smallest_onnx()), file_name="mine.onnx")
+        file = types.File(payload=io.BytesIO(onnx_file([node("Relu", "x", "y")])), file_name="mine.onnx")
         arguments["body"] = inspect.get_annotations(module.sync_detailed)["body"](onnx=file)
     elif "requestBody" in operation:
         content = operation["requestBody"]["content"]["application/json"]
         example = next(iter(content["examples"].values()))["value"]
-        model = getattr(
-            importlib.import_module(f"{PACKAGE}.models"), content["schema"]["$ref"].rpartition("/")[2]
-        )
+        models = importlib.import_module(f"{PACKAGE}.models")
+        model = getattr(models, content["schema"]["$ref"].rpartition("/")[2])
         arguments["body"] = model.from_dict(example)
     answer = module.sync_detailed(client=client, **arguments)
     assert answer.parsed is not None or name in ("get_health", "get_metrics"), name
     return int(answer.status_code)
 
 
-def smallest_onnx():
-    helper = pytest.importorskip("onnx").helper
-    image = helper.make_tensor_value_info("x", 1, (1, 3, 8, 8))
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])], "g", [image], [helper.make_tensor_value_info("y", 1, None)]
-    )
-    return helper.make_model(graph).SerializeToString()
-
-
-def test_it_uploads_csv(generated, document, service):
-    package = importlib.import_module(PACKAGE)
-    running, key = service
-    client = package.AuthenticatedClient(base_url=running.url, token=key, timeout=PATIENCE_S)
+def test_it_uploads_csv(client, document):
     content = document["paths"]["/v1/measurements"]["post"]["requestBody"]["content"]["text/csv"]
     example = content["examples"]["one_row"]["value"].replace("310.5", "311.5")
     file = importlib.import_module(f"{PACKAGE}.types").File(payload=io.BytesIO(example.encode()))

@@ -7,41 +7,29 @@ from pathlib import Path
 
 import httpx
 import pytest
+from onnx_files import conv_file, node, onnx_file
 from services import Service
 from waiting import PATIENCE_S
+
+from api.store.engine import open_store
+from api.store.keys import add_key
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hostile import QUESTION, hostile_requests
 
+onnx = pytest.importorskip("onnx")
 MOST_GROWTH_MIB = 300
 
 
 @pytest.fixture
 def service(tmp_path):
     """A service in a process of its own, with a key; its address, its process and the key."""
-    from api.store.engine import open_store
-    from api.store.keys import add_key
-
     url = f"sqlite:///{tmp_path}/store.db"
     engine = open_store(url)
     key = add_key(engine, "mallory")
     engine.dispose()
-    running = Service(url)
-    yield running.url, running.process, key
-    running.kill()
-
-
-@pytest.fixture(scope="module")
-def onnx_file(tmp_path_factory):
-    """A good file."""
-    helper = pytest.importorskip("onnx").helper
-    node = helper.make_node("Conv", ["x", "w"], ["y"])
-    weights = helper.make_tensor("w", 1, [8, 3, 3, 3], [0.5] * 216)
-    graph = helper.make_graph(
-        [node], "g", [helper.make_tensor_value_info("x", 1, (1, 3, 8, 8))],
-        [helper.make_tensor_value_info("y", 1, None)], [weights],
-    )  # fmt: skip
-    return helper.make_model(graph).SerializeToString()
+    with Service(url) as running:
+        yield running.url, running.process, key
 
 
 def most_memory_mib(process):
@@ -50,7 +38,7 @@ def most_memory_mib(process):
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
-def test_hostile_uploads_get_a_4xx_run_nothing_and_leave_memory_bounded(service, onnx_file, tmp_path):
+def test_hostile_uploads_get_a_4xx_run_nothing_and_leave_memory_bounded(service, tmp_path):
     url, process, key = service
     trace = tmp_path / "unpickled"
     wrong, count = [], 0
@@ -58,7 +46,7 @@ def test_hostile_uploads_get_a_4xx_run_nothing_and_leave_memory_bounded(service,
         client.post("/v1/predictions", json=QUESTION).raise_for_status()
         client.get("/openapi.json").raise_for_status()  # it is made when it is first asked for
         before = most_memory_mib(process)
-        for name, (method, path, headers, body) in hostile_requests(trace, onnx_file):
+        for name, (method, path, headers, body) in hostile_requests(trace, conv_file()):
             count += 1
             answer = client.request(
                 method, path, headers=headers | {"Authorization": f"Bearer {key}"}, content=body
@@ -78,17 +66,10 @@ def test_hostile_uploads_get_a_4xx_run_nothing_and_leave_memory_bounded(service,
 
 
 def test_weights_in_other_files_are_never_opened(client, tmp_path):
-    onnx = pytest.importorskip("onnx")
-    helper, pipe = onnx.helper, tmp_path / "pipe"
+    pipe = tmp_path / "pipe"
     os.mkfifo(pipe)  # whoever opens it waits for ever
-    weights = onnx.TensorProto(
-        name="w", data_type=1, dims=[8, 3, 3, 3], data_location=onnx.TensorProto.EXTERNAL
-    )
+    location = onnx.TensorProto.EXTERNAL
+    weights = onnx.TensorProto(name="w", data_type=1, dims=[8, 3, 3, 3], data_location=location)
     weights.external_data.add(key="location", value=str(pipe))
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"])], "g", [helper.make_tensor_value_info("x", 1, (1, 3, 8, 8))],
-        [helper.make_tensor_value_info("y", 1, None)], [weights],
-    )  # fmt: skip
-    files = {"onnx": ("x.onnx", helper.make_model(graph).SerializeToString())}
-    answer = client.post("/v1/cnns", files=files)
-    assert answer.status_code == 200
+    files = {"onnx": ("x.onnx", onnx_file([node("Conv", "x w", "y")], [weights]))}
+    assert client.post("/v1/cnns", files=files).status_code == 200

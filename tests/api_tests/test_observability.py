@@ -64,21 +64,15 @@ def test_a_request_is_one_line_of_json(client, log):
     assert line.pop("ms") > 0
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line == {
-        "level": "info",
-        "logger": "epochcast.access",
-        "request_id": "mine",
-        "method": "GET",
-        "path": "/v1/cnns/resnet50",
-        "status": 200,
-        "client": "testclient",
-    }
+        "level": "info", "logger": "epochcast.access", "request_id": "mine", "method": "GET",
+        "path": "/v1/cnns/resnet50", "status": 200, "client": "testclient",
+    }  # fmt: skip
 
 
 def test_a_failure_is_a_problem_with_the_id_under_which_it_is_logged(client, log, monkeypatch):
     monkeypatch.setattr(client.app.state.serving, "offers", None)
     answer = client.get("/v1/offers", headers={"X-Request-ID": "mine"})
-    assert answer.status_code == 500
-    assert "mine" in answer.json()["detail"]
+    assert (answer.status_code, "mine" in answer.json()["detail"]) == (500, True)
     assert "NoneType" not in answer.text
     (line,) = [entry for entry in log() if entry["level"] == "error"]
     assert "NoneType" in line["exception"]
@@ -109,10 +103,7 @@ def test_requests_are_counted_by_route_and_status(client):
     client.get("/v1/gpus/T6")
     after = client.get("/metrics").text
     assert count(after, labels) - count(before, labels) == 2
-    assert (
-        'epochcast_request_seconds_bucket{le="+Inf",method="GET",route="/v1/gpus/{name}",status="404"}'
-        in after
-    )
+    assert f'epochcast_request_seconds_bucket{{le="+Inf",{labels}}}' in after
     assert "process_resident_memory_bytes" in after
 
 
@@ -153,17 +144,11 @@ def test_a_client_that_goes_is_no_failure(client, log, monkeypatch):
     assert (line["level"], line["status"]) == ("info", 499)
 
 
-@pytest.fixture(scope="module")
-def open_to_pages():
-    """A service that pages of another origin may ask, once."""
+def test_pages_of_allowed_origins_may_read_refusals_too():
     settings = Settings(store="", cors_origins=("https://page.example",), log_level="error")
-    with TestClient(create_app(settings)) as test_client:
-        yield test_client
-
-
-def test_pages_of_allowed_origins_may_read_refusals_too(open_to_pages):
-    paths = ("/v1/data_sets", "/v1/gpus/none")
-    answers = [open_to_pages.get(path, headers={"Origin": "https://page.example"}) for path in paths]
+    with TestClient(create_app(settings)) as open_to_pages:
+        paths, headers = ("/v1/data_sets", "/v1/gpus/none"), {"Origin": "https://page.example"}
+        answers = [open_to_pages.get(path, headers=headers) for path in paths]
     assert [answer.status_code for answer in answers] == [200, 404]
     for answer in answers:
         assert answer.headers["access-control-allow-origin"] == "https://page.example"
@@ -174,18 +159,15 @@ def test_several_processes_tell_their_metrics_together(tmp_path):
     folder = tmp_path / "metrics"
     folder.mkdir()
     counted = 'epochcast_requests_total{method="GET",route="/v1/data_sets",status="200"} 2.0'
-    services = [Service(PROMETHEUS_MULTIPROC_DIR=str(folder)) for _ in "12"]
-    try:
-        for service in services:
+    options = {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    with Service(**options) as first, Service(**options) as second:
+        for service in (first, second):
             asked(f"{service.url}/v1/data_sets")
         # a request is counted once its answer is on its way
-        wait_until(lambda: counted in asked(f"{services[0].url}/metrics"))
-        texts = [asked(f"{service.url}/metrics") for service in services]
-        services[1].kill()
-        texts.append(asked(f"{services[0].url}/metrics"))
-    finally:
-        for service in services:
-            service.kill()
+        wait_until(lambda: counted in asked(f"{first.url}/metrics"))
+        texts = [asked(f"{service.url}/metrics") for service in (first, second)]
+        second.kill()
+        texts.append(asked(f"{first.url}/metrics"))
     assert [counted in text for text in texts] == [True] * 3
     assert [text.count("\nepochcast_requests_in_work ") for text in texts] == [1] * 3
 

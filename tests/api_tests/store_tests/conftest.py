@@ -13,14 +13,15 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from fastapi import FastAPI
-from services import Service
+from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 from waiting import PATIENCE_S, wait_until
@@ -32,6 +33,7 @@ from api.store.keys import add_key, find_key
 from api.store.tables import metadata
 from api.store.uploads import Row, rows_of, table_of_rows
 
+_NEW_CLUSTER = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
 _OPTIONS = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
 
 
@@ -50,17 +52,15 @@ def postgresql() -> Iterator[Path]:
     account = _account(folder)
     programs = _programs(folder, account)
     try:
-        _make_cluster(programs, folder, account)
+        command = [programs / "initdb", "-D", folder / "data", *_NEW_CLUSTER]
+        subprocess.run(command, cwd=folder, capture_output=True, check=True, **account)
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(
                 [programs / "postgres", "-D", folder / "data", "-k", folder, *_OPTIONS],
-                cwd=folder,
-                stdout=log,
-                stderr=log,
-                **account,
-            )
+                cwd=folder, stdout=log, stderr=log, **account,
+            )  # fmt: skip
         try:
-            _wait(folder, process)
+            wait_until(lambda: _takes_connections(folder), alive=lambda: process.poll() is None)
             yield folder
         finally:
             process.send_signal(signal.SIGINT)  # it does not wait for clients that are still there
@@ -102,6 +102,17 @@ def migrated_database(postgresql: Path) -> Iterator[str]:
 
 
 @pytest.fixture
+def in_threads() -> Callable[..., None]:
+    """Call a function with each of some arguments, each in a thread of its own; its errors are the test's."""
+
+    def call_at_once(function: Callable[[Any], Any], arguments: list[Any]) -> None:
+        with ThreadPoolExecutor(len(arguments)) as threads:
+            list(threads.map(function, arguments))
+
+    return call_at_once
+
+
+@pytest.fixture
 def store_url(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty store, not migrated each time: that takes longer than most tests."""
     if database == "sqlite":
@@ -110,18 +121,12 @@ def store_url(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> 
     else:
         url = request.getfixturevalue("migrated_database")
         yield url
-        _empty(request.getfixturevalue("postgresql"), str(make_url(url).database))
-
-
-def _empty(folder: Path, database: str) -> None:
-    """Leave a store as it was made, whoever is still connected; a database of its own takes half a second of a core."""
-    tables = ", ".join(metadata.tables)
-    with _connect(folder, database) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        connection.execute(f"TRUNCATE {tables} RESTART IDENTITY CASCADE")
+        with _connect(request.getfixturevalue("postgresql"), str(make_url(url).database)) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            connection.execute(f"TRUNCATE {', '.join(metadata.tables)} RESTART IDENTITY CASCADE")
 
 
 @contextmanager
@@ -164,25 +169,17 @@ def app(store_url: str, store: Engine) -> FastAPI:
 
 
 @pytest.fixture
-def service(store_url: str, store: Engine) -> Iterator[Service]:
-    """A service on the store of this test."""
-    running = Service(store_url)
-    yield running
-    running.kill()
+def http(app: FastAPI) -> Iterator[TestClient]:
+    """A client of the application, without a key."""
+    with TestClient(app) as client:
+        yield client
 
 
 @pytest.fixture
-def run_service() -> Iterator[Callable[..., Service]]:
-    """Run services with settings of the test's own; they end with it."""
-    running: list[Service] = []
-
-    def run(store_url: str, **environment: str) -> Service:
-        running.append(Service(store_url, **environment))
-        return running[-1]
-
-    yield run
-    for started in running:
-        started.kill()
+def alice(http: TestClient, secret: str) -> TestClient:
+    """Requests with alice's key."""
+    http.headers["Authorization"] = f"Bearer {secret}"
+    return http
 
 
 @pytest.fixture(scope="session")
@@ -190,23 +187,20 @@ def make_rows() -> Callable[..., list[Row]]:
     """Checked rows: as many as asked for, all different, each column replaced as told."""
 
     def make(n: int, first: int = 0, **columns: object) -> list[Row]:
-        return rows_of(table_of_rows([measurement(i) | columns for i in range(first, first + n)]))[1]
+        row = {
+            "source": "test",
+            "framework": "pytorch",
+            "gpu": "Tesla T4",
+            "cnn": "resnet50",
+            "image_size": 224,
+        }
+        row |= {"precision": "fp32"}
+        numbers = (
+            {"batch_size": 1 + i % 512, "iteration_time_ms": 10.5 + i} for i in range(first, first + n)
+        )
+        return rows_of(table_of_rows([row | number | columns for number in numbers]))[1]
 
     return make
-
-
-def measurement(i: int) -> dict[str, object]:
-    """The i-th of as many measurements as one likes."""
-    return {
-        "source": "test",
-        "framework": "pytorch",
-        "gpu": "Tesla T4",
-        "cnn": "resnet50",
-        "image_size": 224,
-        "batch_size": 1 + i % 512,
-        "precision": "fp32",
-        "iteration_time_ms": 10.5 + i,
-    }
 
 
 def _connect(folder: Path, database: str = "postgres") -> "psycopg.Connection[Any]":
@@ -239,36 +233,8 @@ def _programs(folder: Path, account: dict[str, Any]) -> Path:
     return programs
 
 
-def _make_cluster(programs: Path, folder: Path, account: dict[str, Any]) -> None:
-    subprocess.run(
-        [
-            programs / "initdb",
-            "-D",
-            folder / "data",
-            "-U",
-            "postgres",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--no-sync",
-        ],
-        cwd=folder,
-        capture_output=True,
-        check=True,
-        **account,
-    )
-
-
-def _wait(folder: Path, process: "subprocess.Popen[bytes]") -> None:
-    def answers() -> bool:
-        try:
-            _connect(folder).close()
-        except psycopg.OperationalError:
-            return False
+def _takes_connections(folder: Path) -> bool:
+    with suppress(psycopg.OperationalError):
+        _connect(folder).close()
         return True
-
-    try:
-        wait_until(answers, alive=lambda: process.poll() is None)
-    except AssertionError as error:
-        raise RuntimeError(f"PostgreSQL did not start:\n{(folder / 'log').read_text()}") from error
+    return False

@@ -1,9 +1,11 @@
 """A running service takes up a model that `epochcast fit` writes, and no request notices but by its answer."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from services import Service
 from waiting import PATIENCE_S, wait_until
 
 import epochcast
@@ -22,38 +24,30 @@ def measurements(tmp_path):
     return tmp_path / "measurements.csv"
 
 
-def test_a_model_is_replaced_under_requests_and_none_is_dropped(tmp_path, run_service, measurements):
+def test_a_model_is_replaced_under_requests_and_none_is_dropped(tmp_path, measurements):
     path = tmp_path / "model.json"
     Model.load().save(path)
-    service = run_service("", EPOCHCAST_MODEL=str(path))
     answers, stop = [], threading.Event()
 
-    def ask():
-        with httpx.Client(base_url=service.url, timeout=PATIENCE_S) as client:
+    def ask(url):
+        with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
             while not stop.is_set():
                 answer = client.post("/v1/predictions", json=QUESTION)
-                answers.append((answer.status_code, time_in(answer)))
+                answers.append((answer.status_code, answer.json()["rows"][0]["iteration_time_ms"]))
 
-    askers = [threading.Thread(target=ask) for _ in range(2)]
-    for asker in askers:
-        asker.start()
-    wait_until(lambda: answers, alive=lambda: all_alive(askers))
-    before = answers[0][1]
-    fitted = epochcast.fit(measurements, out=path)
-    expected = float(epochcast.predict("resnet18", "T4", 32, model=fitted)["iteration_time_ms"][0])
-    try:
-        wait_until(lambda: answers[-1][1] == expected, alive=lambda: all_alive(askers))
-    finally:
-        stop.set()
+    with Service(EPOCHCAST_MODEL=str(path)) as service, ThreadPoolExecutor(2) as threads:
+        askers = [threads.submit(ask, service.url) for _ in range(2)]
+        try:
+            wait_until(lambda: answers, alive=lambda: all(asker.running() for asker in askers))
+            before = answers[0][1]
+            fitted = epochcast.fit(measurements, out=path)
+            expected = float(epochcast.predict("resnet18", "T4", 32, model=fitted)["iteration_time_ms"][0])
+            wait_until(
+                lambda: answers[-1][1] == expected, alive=lambda: all(asker.running() for asker in askers)
+            )
+        finally:
+            stop.set()
         for asker in askers:
-            asker.join()
+            asker.result()
     assert {status for status, _ in answers} == {200}
     assert {time for _, time in answers} == {before, expected}
-
-
-def time_in(answer):
-    return answer.json()["rows"][0]["iteration_time_ms"] if answer.status_code == 200 else None
-
-
-def all_alive(threads):
-    return all(thread.is_alive() for thread in threads)

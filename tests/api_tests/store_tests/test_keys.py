@@ -6,20 +6,14 @@ import pytest
 from sqlalchemy import text
 
 from api.store.keys import add_key, find_key, list_keys, revoke_key, rotate_key
+from api.store.measurements import store_rows
 from predictor.errors import SchemaError
 
 
-def test_a_key_finds_its_name(store, secret):
+def test_a_key_of_256_bits_finds_its_name_and_the_store_holds_only_its_hash(store, secret):
     assert find_key(store, secret).name == "alice"
-
-
-def test_two_keys_differ_in_256_bits(store):
-    first, second = add_key(store, "a"), add_key(store, "b")
-    assert first != second
-    assert len(first.removeprefix("epochcast_")) == 43
-
-
-def test_the_store_holds_only_the_hash(store, secret):
+    assert add_key(store, "bob") != secret
+    assert len(secret.removeprefix("epochcast_")) == 43
     with store.connect() as connection:
         rows = [str(value) for row in connection.execute(text("SELECT * FROM api_keys")) for value in row]
     assert hashlib.sha256(secret.encode()).hexdigest() in rows
@@ -33,20 +27,13 @@ def test_a_wrong_key_finds_nobody(store, secret, wrong):
     assert find_key(store, wrong) is None
 
 
-def test_a_revoked_key_says_when_it_was_revoked(store, secret):
-    revoke_key(store, "alice")
-    assert find_key(store, secret).revoked_at is not None
-
-
-def test_a_name_cannot_be_taken_twice_even_after_its_key_was_revoked(store, secret):
-    revoke_key(store, "alice")
-    with pytest.raises(SchemaError, match="'alice' already"):
-        add_key(store, "alice")
-
-
-def test_revoking_an_unknown_key_names_the_nearest(store, secret):
+def test_a_revoked_key_says_when_and_its_name_cannot_be_taken_again(store, secret):
     with pytest.raises(SchemaError, match=r"'alicf'. Nearest: 'alice'"):
         revoke_key(store, "alicf")
+    revoke_key(store, "alice")
+    assert find_key(store, secret).revoked_at is not None
+    with pytest.raises(SchemaError, match="'alice' already"):
+        add_key(store, "alice")
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 101, "<script>", " a"])
@@ -56,10 +43,8 @@ def test_an_odd_name_is_refused(store, name):
 
 
 def test_the_list_counts_what_each_key_uploaded(store, key_id, make_rows):
-    from api.store.measurements import store_rows
-
-    store_rows(store, make_rows(3), key_id)
-    store_rows(store, make_rows(4), key_id)
+    for count in (3, 4):
+        store_rows(store, make_rows(count), key_id)
     assert [(key.name, key.uploads, key.rows) for key in list_keys(store)] == [("alice", 2, 4)]
 
 

@@ -14,65 +14,46 @@ from predictor.errors import SchemaError, ServiceError
 from predictor.measurements.table import read_measurements
 
 
-def push(path, url, key=None):
-    """Upload a table's file."""
-    return upload(path, url, key)
-
-
 @pytest.fixture
 def table(tmp_path):
     """A measurement table of 25 rows with a column of one's own, gzipped."""
-    rows = pd.DataFrame(
-        [
-            {
-                "gpu": "T4",
-                "cnn": "resnet50",
-                "image_size": 224,
-                "batch_size": 1 + i,
-                "precision": "fp32",
-                "iteration_time_ms": 10.1 + 10 * i / 3,
-                "autotune": True,
-                "samples_per_epoch": 50_000,
-                "mood": "sunny",
-            }
-            for i in range(25)
-        ]
-    )
+    row = {"gpu": "T4", "cnn": "resnet50", "image_size": 224, "precision": "fp32", "autotune": True}
+    row |= {"samples_per_epoch": 50_000, "mood": "sunny"}
+    numbers = ({"batch_size": 1 + i, "iteration_time_ms": 10.1 + 10 * i / 3} for i in range(25))
+    rows = pd.DataFrame([row | number for number in numbers])
     rows.to_csv(tmp_path / "table.csv.gz", index=False)
     return tmp_path / "table.csv.gz"
 
 
 def test_every_row_arrives_as_it_is_in_the_table(app, serve, store, secret, table, monkeypatch):
     monkeypatch.setattr("epochcast.pushing._ROWS_OF_AN_UPLOAD", 10)
-    receipt = push(table, serve(app), secret)
+    receipt = upload(table, serve(app), secret)
     assert (receipt.stored, receipt.duplicates, len(set(receipt.ids))) == (25, 0, 25)
     frame = stored_frame(store).sort_values("batch_size", ignore_index=True)
     sent = read_measurements(table)[list(frame.columns)]
     pd.testing.assert_frame_equal(frame, sent)
 
 
-def test_pushing_again_stores_nothing_twice(app, serve, secret, table):
-    url = serve(app)
-    first, second = (push(table, url, secret) for _ in range(2))
-    assert (second.stored, second.duplicates, second.ids) == (0, 25, first.ids)
-
-
-def test_the_key_may_come_from_the_environment(app, serve, secret, table, monkeypatch):
+def test_pushing_again_stores_nothing_twice_and_the_key_may_come_from_the_environment(
+    app, serve, secret, table, monkeypatch
+):
     monkeypatch.setenv("EPOCHCAST_API_KEY", secret)
-    assert push(table, serve(app)).stored == 25
+    url = serve(app)
+    first, second = (upload(table, url) for _ in range(2))
+    assert (first.stored, second.stored, second.duplicates, second.ids) == (25, 0, 25, first.ids)
 
 
 def test_a_revoked_key_is_an_error_that_says_so(app, serve, store, secret, table):
     revoke_key(store, "alice")
     with pytest.raises(ServiceError, match="the API key of 'alice' was revoked"):
-        push(table, serve(app), secret)
+        upload(table, serve(app), secret)
     assert find_rows(store, {}).rows == []
 
 
 def test_a_table_that_is_wrong_is_refused_before_anything_is_sent(tmp_path):
     (tmp_path / "table.csv").write_text("gpu,cnn\nT4,resnet50\n")
     with pytest.raises(SchemaError, match="lacks the column"):
-        push(tmp_path / "table.csv", "http://127.0.0.1:9")
+        upload(tmp_path / "table.csv", "http://127.0.0.1:9")
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://h", "file:///etc/passwd", "http://"])
