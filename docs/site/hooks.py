@@ -17,12 +17,8 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent), str(ROOT / "notebooks")]
 
-from command_reference import commands_page  # noqa: E402
-from python_reference import python_page  # noqa: E402
+from references import commands_page, measurements_page, python_page, rest_page  # noqa: E402
 from render import RENDERED, digest, page  # noqa: E402
-from rest_reference import rest_page  # noqa: E402
-
-from predictor.measurements.schema import COLUMNS  # noqa: E402
 
 _BESIDE = {
     "CONTRIBUTING.md": "contributing.md",
@@ -31,16 +27,6 @@ _BESIDE = {
     "README.md": "index.md",
 }
 """Files beside docs/ and the pages that show them; what README.md says is on the first page."""
-
-
-def measurements_page() -> str:
-    """Columns of a measurement table with unit, meaning and words, in Markdown."""
-    lines = ["# Measurement tables", "", "| column | unit | meaning |", "|---|---|---|"]
-    for column in COLUMNS:
-        words = f": {', '.join(f'`{word}`' for word in column.words)}" if column.words else ""
-        required = "; **required**" if column.required else ""
-        lines.append(f"| `{column.name}` | {column.unit} | {column.about}{required}{words} |")
-    return "\n".join(lines)
 
 
 _MADE = {
