@@ -1,19 +1,19 @@
 """Callbacks that watch trainings of PyTorch Lightning and Hugging Face's Trainer, as `epochcast.watch` does a loop."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from os import PathLike
 from typing import Any
 
 from epochcast.signatures import takes_options
-from epochcast.watching import Watch, Watched, check_seen, length_of
+from epochcast.watching import Watch, Watched, length_of
 from predictor.answers.question import Question
-from predictor.checks import as_list, whole_number
 from predictor.errors import BackendUnavailableError
 
 
 class _Watching:
-    """Hooks that both frameworks' callbacks share; they do nothing before a training has begun."""
+    """What both frameworks' callbacks share; their hooks do nothing before a training has begun."""
 
     watching: Watch | None = None
 
@@ -22,26 +22,18 @@ class _Watching:
         """The last line as data; None before the first."""
         return None if self.watching is None else self.watching.watched
 
-    def _waits(self, *_: Any, **__: Any) -> None:
-        """The first batch of an epoch is asked for."""
-        if self.watching is not None:
-            self.watching.waits()
 
-    def _starts(self, *batch: Any) -> None:
-        """A batch is there."""
-        if self.watching is not None:
-            self.watching.starts(*batch)
+def _hook(*steps: str) -> Callable[..., None]:
+    """A method of a callback that takes these steps of its `Watch`."""
 
-    def _ends(self, *_: Any, **__: Any) -> None:
-        """An iteration is over, and the next batch is asked for."""
-        if self.watching is not None:
-            self.watching.ends()
-            self.watching.waits()
+    def hook(callback: _Watching, *_: Any, **__: Any) -> None:
+        for step in steps if callback.watching is not None else ():
+            getattr(callback.watching, step)()
 
-    def _ends_epoch(self, *_: Any, **__: Any) -> None:
-        """An epoch is over."""
-        if self.watching is not None:
-            self.watching.ends_epoch()
+    return hook
+
+
+_begin_epoch, _end_step, _end_epoch = _hook("waits"), _hook("ends", "waits"), _hook("ends_epoch")
 
 
 @takes_options(Question, answer="watch")
@@ -81,7 +73,9 @@ def lightning_callback(
     >>> import epochcast
     >>> trainer = pl.Trainer(callbacks=[epochcast.lightning_callback(out="mine.csv")])  # doctest: +SKIP
     """
-    watch_options = _watch_arguments(gpu, out, report_after, usd_per_hour, on, options)
+    prepared = Watch(
+        gpu=gpu, out=out, report_after=report_after, usd_per_hour=usd_per_hour, on=on, options=options
+    )
     base = _callback_class("Callback", "PyTorch Lightning", "lightning.pytorch", "pytorch_lightning")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -89,22 +83,24 @@ def lightning_callback(
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             """Find the CNN and the training's length."""
-            self.watching = Watch(
-                _cnn_inside(pl_module) if model is None else model,
-                n_batches=_finite(trainer.num_training_batches),
+            n_batches = trainer.num_training_batches
+            self.watching = replace(
+                prepared,
+                model=_cnn_inside(pl_module) if model is None else model,
+                n_batches=None if n_batches == float("inf") else int(n_batches),
                 epochs=max(1, trainer.max_epochs or 1),
                 workers=getattr(trainer.train_dataloader, "num_workers", None),
                 samples=length_of(getattr(trainer.train_dataloader, "dataset", None)),
-                **watch_options,
             )
 
-        on_train_epoch_start = _Watching._waits
-        on_train_batch_end = _Watching._ends
-        on_train_epoch_end = _Watching._ends_epoch
+        on_train_epoch_start = _begin_epoch
+        on_train_batch_end = _end_step
+        on_train_epoch_end = _end_epoch
 
         def on_train_batch_start(self, _trainer: Any, _module: Any, batch: Any, _index: int) -> None:
             """A batch is there."""
-            self._starts(batch)
+            if self.watching is not None:
+                self.watching.starts(batch)
 
     return EpochcastCallback()
 
@@ -146,7 +142,9 @@ def trainer_callback(
     >>> import epochcast
     >>> trainer = Trainer(..., callbacks=[epochcast.trainer_callback(out="mine.csv")])  # doctest: +SKIP
     """
-    watch_options = _watch_arguments(gpu, out, report_after, usd_per_hour, on, options)
+    prepared = Watch(
+        gpu=gpu, out=out, report_after=report_after, usd_per_hour=usd_per_hour, on=on, options=options
+    )
     base = _callback_class("TrainerCallback", "transformers", "transformers")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -155,38 +153,20 @@ def trainer_callback(
         def on_train_begin(self, args: Any, state: Any, _control: Any, **training: Any) -> None:
             """Find the CNN and the training's length."""
             loader = training.get("train_dataloader")
-            self.watching = Watch(
-                training["model"] if model is None else model,
+            self.watching = replace(
+                prepared,
+                model=training["model"] if model is None else model,
                 n_batches=state.max_steps * args.gradient_accumulation_steps,
                 workers=args.dataloader_num_workers,
                 samples=length_of(getattr(loader, "dataset", None)),
-                **watch_options,
             )
 
-        on_epoch_begin = _Watching._waits
-        on_substep_end = on_step_end = _Watching._ends
-        on_epoch_end = _Watching._ends_epoch
-
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            """A batch is there."""
-            self._starts()
+        on_epoch_begin = _begin_epoch
+        on_step_begin = _hook("starts")
+        on_substep_end = on_step_end = _end_step
+        on_epoch_end = _end_epoch
 
     return EpochcastCallback()
-
-
-def _watch_arguments(
-    gpu: Any, out: Any, report_after: Any, usd_per_hour: Any, on: Any, options: Any
-) -> dict[str, Any]:
-    """Arguments of `Watch` from those of a callback, checked before the training begins."""
-    check_seen(options)
-    return {
-        "gpu": gpu,
-        "out": out,
-        "report_after": whole_number("report_after", report_after),
-        "usd_per_hour": usd_per_hour,
-        "on": [str(name) for name in as_list(on)],
-        "options": options,
-    }
 
 
 def _callback_class(name: str, framework: str, *packages: str) -> Any:
@@ -208,7 +188,3 @@ def _cnn_inside(module: Any) -> Any:
         if parameters and sum(parameter.numel() for parameter in child.parameters()) == parameters:
             return child
     return module
-
-
-def _finite(count: float) -> int | None:
-    return int(count) if count != float("inf") else None

@@ -189,23 +189,17 @@ class TorchDevice:
         import torch
 
         last = images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
+        precision = self._precision(images)
+        switched = self._is_cuda and precision is None and torch.get_float32_matmul_precision() != "highest"
+        has_tf32 = switched and torch.cuda.get_device_capability(self._device) >= _FIRST_TF32
         return FirstBatch.of(
             images,
-            precision=self._precision(images),
+            precision=precision,
             memory_format="channels_last" if last else "nchw",
             autotune=bool(torch.backends.cudnn.benchmark),
             capture=capture,
-            float32_matmul_precision=self._float32_matmul_precision(images),
+            float32_matmul_precision="high" if has_tf32 else None,
         )
-
-    def _float32_matmul_precision(self, images: Any) -> str | None:
-        """``high`` where TF32 is the default precision and matrix products were switched to it, too; else None."""
-        import torch
-
-        if not self._is_cuda or self._precision(images) is not None:
-            return None
-        switched = torch.get_float32_matmul_precision() != "highest"
-        return "high" if switched and torch.cuda.get_device_capability(self._device) >= _FIRST_TF32 else None
 
     def _precision(self, images: Any) -> str | None:
         """The word for the arithmetic of this moment; None for the framework's default."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from os import PathLike
@@ -157,32 +158,20 @@ def watch(
     epochcast: ... ms an iteration on ...; not predicted: no model is given...
     190
     """
-    return WatchedLoader(
-        loader,
-        Watch(
-            model,
-            n_batches=length_of(loader),
-            epochs=whole_number("epochs", epochs),
-            samples=length_of(getattr(loader, "dataset", None)),
-            workers=getattr(loader, "num_workers", None),
-            gpu=gpu,
-            out=out,
-            report_after=whole_number("report_after", report_after),
-            usd_per_hour=usd_per_hour,
-            on=[str(gpu) for gpu in as_list(on)],
-            options=options,
-        ),
+    watching = Watch(
+        model,
+        n_batches=length_of(loader),
+        epochs=epochs,
+        samples=length_of(getattr(loader, "dataset", None)),
+        workers=getattr(loader, "num_workers", None),
+        gpu=gpu,
+        out=out,
+        report_after=report_after,
+        usd_per_hour=usd_per_hour,
+        on=on,
+        options=options,
     )
-
-
-def check_seen(options: Mapping[str, Any]) -> None:
-    """Refuse options that a watched training does not read; SchemaError."""
-    for name in ("cnn", "batch_size"):
-        if name in options:
-            raise SchemaError(
-                f"{name} is no option here: the CNN is the model, and its mini-batches are seen."
-            )
-    check_read(Question.of(None, None, None, dict(options)), "watch")
+    return WatchedLoader(loader, watching)
 
 
 class WatchedLoader:
@@ -217,10 +206,11 @@ class WatchedLoader:
 class Watch:
     """Times the iterations of a training and reports on them; loops and frameworks' callbacks call it.
 
-    Order of calls: `waits`, `starts` and `ends` for each batch, `ends_epoch` after the last.
+    Order of calls: `waits`, `starts` and `ends` for each batch, `ends_epoch` after the last. SchemaError for options
+    that a watched training does not read.
     """
 
-    model: object
+    model: Any = None
     n_batches: int | None = None
     epochs: int = 1
     samples: int | None = None
@@ -229,7 +219,7 @@ class Watch:
     out: str | PathLike[str] | None = None
     report_after: int = 50
     usd_per_hour: float | None = None
-    on: Sequence[str] = ()
+    on: str | Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     tell: Callable[[str], None] = print
     clock: Callable[[], float] = time.perf_counter
@@ -247,11 +237,18 @@ class Watch:
     _n_idle: int = 0
 
     def __post_init__(self) -> None:
-        check_seen(self.options)
+        self.epochs = whole_number("epochs", self.epochs)
+        self.report_after = whole_number("report_after", self.report_after)
+        self.on = [str(gpu) for gpu in as_list(self.on)]
+        for name in ("cnn", "batch_size"):
+            if name in self.options:
+                raise SchemaError(
+                    f"{name} is no option here: the CNN is the model, and its mini-batches are seen."
+                )
+        check_read(Question.of(None, None, None, dict(self.options)), "watch")
         if is_module(self.model):
-            module: Any = self.model
-            self._device = TorchDevice(module)
-            self._device.on_first_batch(module, self._sees)
+            self._device = TorchDevice(self.model)
+            self._device.on_first_batch(self.model, self._sees)
 
     def waits(self) -> None:
         """The loop asks for a batch."""
@@ -291,21 +288,27 @@ class Watch:
         time_ms = 1000.0 * fmean(self._times_s)
         waiting = sum(self._waits_s) / sum(self._times_s)
         row, why_not = self._predicted()
-        left_s = self._left_s(time_ms)
         price = self._usd_per_hour()
+        left = None if self.n_batches is None else self.epochs * self.n_batches - self._done
+        left_s = (
+            None if left is None or left < 0 else left * time_ms / 1000.0
+        )  # more epochs than were told: not known
+        predicted_ms, low_ms, high_ms = (
+            (None,) * 3 if row is None else (row.iteration_time_ms, row.low_ms, row.high_ms)
+        )
         self.watched = Watched(
-            iterations=len(self._times_s),
-            iteration_time_ms=time_ms,
-            waiting_share=waiting,
-            gpu=self._gpu() or "an unknown device",
-            predicted_ms=None if row is None else row.iteration_time_ms,
-            low_ms=None if row is None else row.low_ms,
-            high_ms=None if row is None else row.high_ms,
-            not_predicted=why_not,
-            why=tuple(self._why(time_ms, waiting, row)),
-            left_s=left_s,
-            left_usd=None if left_s is None or price is None else left_s * price / 3600,
-            on=tuple(self._elsewhere(gpu, time_ms, waiting, row, why_not) for gpu in self.on),
+            len(self._times_s),
+            time_ms,
+            waiting,
+            self._gpu() or "an unknown device",
+            predicted_ms,
+            low_ms,
+            high_ms,
+            why_not,
+            tuple(self._why(time_ms, waiting, row)),
+            left_s,
+            None if left_s is None or price is None else left_s * price / 3600,
+            tuple(self._elsewhere(gpu, time_ms, waiting, row, why_not) for gpu in self.on),
         )
         self.tell(str(self.watched))
         writes = (team_of(self.model) or Team(1)).rank == 0  # one process, where several train together
@@ -325,14 +328,12 @@ class Watch:
             return None, "no model is given"
         if self.first_batch is None:
             return None, "no batch of images was seen: the model was given none of four dimensions"
-        if self.first_batch.height != self.first_batch.width:
-            return (
-                None,
-                f"images are {self.first_batch.height} x {self.first_batch.width}, and only square ones are predicted",
-            )
+        height, width = self.first_batch.height, self.first_batch.width
+        if height != width:
+            return None, f"images are {height} x {width}, and only square ones are predicted"
         if (gpu := self._gpu()) is None:
             return None, "no gpu is given"
-        ran = self._ran(self.first_batch)
+        ran = self._ran()
         if ran.get("capture") == "partly":
             return None, "parts of the model are compiled; eager CNNs and wholly compiled ones are predicted"
         team = team_of(self.model) or Team(ran.get("n_gpus", 1))
@@ -341,8 +342,7 @@ class Watch:
         if team.n_processes > 1 and ran["n_gpus"] != team.n_gpus:
             return None, f"n_gpus {ran['n_gpus']} is given, and {team.n_gpus} processes train together"
         try:
-            images = self.first_batch.batch_size * team.n_processes
-            self._question = Question.of(self._table(self.first_batch), gpu, images, ran)
+            self._question = self._question_on(gpu, self.first_batch.batch_size * team.n_processes, ran)
             return answer(self._question).rows()[0], None
         except EpochcastError as error:
             return None, str(error)
@@ -351,9 +351,9 @@ class Watch:
         self, gpu: str, time_ms: float, waiting: float, row: PredictionRow | None, why_not: str | None
     ) -> Elsewhere:
         """The iteration on another GPU, anchored on the measured one."""
-        ran = {} if self.first_batch is None else self._ran(self.first_batch)
+        ran = self._ran()
         n_gpus = ran.get("n_gpus", 1)
-        if row is None or self.first_batch is None:
+        if row is None:
             why = f"{why_not}; ask epochcast.predict, which needs no run"
         elif n_gpus > 1:
             why = f"{n_gpus} GPUs train together, and a run of one GPU is carried over; watch one"
@@ -363,22 +363,18 @@ class Watch:
             run = {"gpu": row.gpu, "batch_size": row.batch_size, "iteration_time_ms": time_ms}
             ran["anchors"] = [*(ran.get("anchors") or ()), run]
             try:
-                question = Question.of(self._table(self.first_batch), gpu, row.batch_size, ran)
-                forecast = answer(question).rows()[0]
-                return Elsewhere(
-                    forecast.gpu,
-                    forecast.iteration_time_ms,
-                    forecast.low_ms,
-                    forecast.high_ms,
-                    forecast.method,
-                )
+                forecast = answer(self._question_on(gpu, row.batch_size, ran)).rows()[0]
+                names = ("gpu", "iteration_time_ms", "low_ms", "high_ms", "method")
+                return Elsewhere(*(getattr(forecast, name) for name in names))
             except EpochcastError as error:
                 why = str(error)
         return Elsewhere(gpu, why_not=why)
 
-    def _ran(self, first_batch: FirstBatch) -> dict[str, Any]:
-        """Options of the question: as given, else as seen; what is not known is left out."""
-        team = team_of(self.model)
+    def _ran(self) -> dict[str, Any]:
+        """Options of the question: as given, else as seen; what is not known is left out, all before a batch."""
+        team, first_batch = team_of(self.model), self.first_batch
+        if first_batch is None:
+            return {}
         of_batch = {
             "precision": first_batch.precision,
             "float32_matmul_precision": first_batch.float32_matmul_precision,
@@ -391,18 +387,12 @@ class Watch:
         }
         return {name: value for name, value in of_batch.items() if value is not None} | dict(self.options)
 
-    def _table(self, first_batch: FirstBatch) -> object:
-        """The layers of a module, with the channels that its images have; other models as they are."""
-        if self._device is None:
-            return self.model
-        module: Any = self.model
-        return layers_of(module, first_batch)
-
-    def _left_s(self, time_ms: float) -> float | None:
-        """Seconds until all epochs are over; None if their number is not known, or more were run."""
-        if self.n_batches is None or self._done > self.epochs * self.n_batches:
-            return None
-        return (self.epochs * self.n_batches - self._done) * time_ms / 1000.0
+    def _question_on(self, gpu: str, batch_size: int, options: dict[str, Any]) -> Question:
+        """The question of the model's time; a module's layers have the channels of its images."""
+        cnn = self.model
+        if self._device is not None and self.first_batch is not None:
+            cnn = layers_of(self.model, self.first_batch)
+        return Question.of(cnn, gpu, batch_size, options)
 
     def _why(self, time_ms: float, waiting: float, row: PredictionRow | None) -> Iterator[str]:
         """Reasons why actual and predicted time differ."""
@@ -418,9 +408,7 @@ class Watch:
             yield "a CPU's time depends on its threads and on other programs"
         else:
             slowed = self._device.slowed_by() if self._device else ()
-            speed = Speed(
-                iteration_time_ms=time_ms, waiting_share=min(waiting, _MOST), slowed_by=tuple(slowed)
-            )
+            speed = Speed(iteration_time_ms=time_ms, waiting_share=min(waiting, _MOST), slowed_by=slowed)
             causes = check(self._question, speed, self.epochs).causes
             yield from (f"{percent(cause.probability)} likely: {cause.what}" for cause in causes[:1])
         if row.extrapolates:
@@ -430,18 +418,13 @@ class Watch:
         gpu = self._gpu()
         if self.usd_per_hour is not None or gpu is None:
             return self.usd_per_hour
-        question = Question.of(None, None, None, dict(self.options))
-        offer = cheapest_offers(ResolvedQuestion.of(question).prices, question.spot).get(self._canonical(gpu))
-        return None if offer is None else hourly_usd(offer, question.spot)
-
-    @staticmethod
-    def _canonical(gpu: str) -> str:
         from predictor.measurements.table import canonical_gpu_name
 
-        try:
-            return canonical_gpu_name(gpu)
-        except EpochcastError:  # no offer has a GPU that is not known
-            return gpu
+        with suppress(EpochcastError):  # no offer has a GPU that is not known
+            gpu = canonical_gpu_name(gpu)
+        question = Question.of(None, None, None, dict(self.options))
+        offer = cheapest_offers(ResolvedQuestion.of(question).prices, question.spot).get(gpu)
+        return None if offer is None else hourly_usd(offer, question.spot)
 
     def _keeps(self, row: PredictionRow, out: Path) -> None:
         """Add the measurement to a table; it replaces an earlier one of this CNN in this mode and batch size."""
@@ -460,7 +443,7 @@ class Watch:
         from proxy_cnns.device import host_name
 
         times_ms = [1000.0 * time_s for time_s in self._times_s]
-        ran = {} if self.first_batch is None else self._ran(self.first_batch)
+        ran = self._ran()
         low, _, high = quantiles(times_ms, n=4) if len(times_ms) > 1 else (times_ms[0],) * 3
         measurement = {
             "source": WATCHED,
@@ -487,10 +470,11 @@ class Watch:
         iteration, which takes longer than its work for the GPU can.
         """
         decides = row.bottleneck == "host" and row.gpus_used == 1 and row.method != "anchored"
-        decides = decides and time_ms > _DECIDED * (row.gpu_high_ms or 0.0)
-        decides = decides and self._n_idle >= _IDLE * len(self._times_s)
-        on_gpu = self._device is None or not is_cpu(self._device.name())
-        if self._question is None or not (decides and on_gpu) or (self._device and self._device.slowed_by()):
+        decides &= time_ms > _DECIDED * (row.gpu_high_ms or 0.0)
+        decides &= self._n_idle >= _IDLE * len(self._times_s)
+        if self._question is None or not decides:
+            return None
+        if self._device and (is_cpu(self._device.name()) or self._device.slowed_by()):
             return None
         resolved = ResolvedQuestion.of(self._question)
         [(_, mode)] = resolved.devices
