@@ -22,18 +22,13 @@ from predictor.errors import BackendUnavailableError, SchemaError
 if TYPE_CHECKING:
     import pandas as pd
 
-_BLUE, _ORANGE, _GREEN, _GREY = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#a0a0a0",
-)  # distinguishable for colour-blind readers
+# Distinguishable for colour-blind readers.
+_BLUE, _ORANGE, _GREEN, _GREY = "#0072b2", "#d55e00", "#009e73", "#a0a0a0"
 _SERIES = (_BLUE, _ORANGE, _GREEN, "#cc79a7", "#56b4e9", "#e69f00")
 _UNITS = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
 _DPI = 96
 _PANEL_INCHES = (3.4, 2.6)
 _MOST_COLUMNS = 3
-
 _LABEL_CHARACTERS = 26  # of a line; longer names of offers are wrapped
 
 
@@ -73,15 +68,9 @@ def epoch_times(answer: "pd.DataFrame") -> Any:
         axes.remove()
     figure.supxlabel("batch size")
     figure.supylabel(f"epoch ({unit})")
-    handles = {
-        label: handle
-        for axes in figure.axes
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), frameon=False
-    )
-    return figure
+    legends = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in figure.axes]
+    handles = {label: handle for legend in legends for handle, label in legend}
+    return _with_legend(figure, len(handles), handles.values(), handles.keys())
 
 
 def cost_against_time(
@@ -119,12 +108,16 @@ def cost_against_time(
     front = shown[shown["pareto"]].sort_values("total_time_h")
     _scatter(axes, shown[~shown["pareto"]], _GREY, "other offers")
     axes.step(front["total_time_h"], front["total_cost_usd"], where="post", color=_BLUE, linewidth=1)
-    _draw_intervals(axes, front)
+    for number, row in enumerate(front.to_dict("records")):
+        ends = row["total_low_h"], row["total_high_h"]
+        costs = [row["total_cost_usd"] * end / row["total_time_h"] for end in ends]
+        label = "90 % interval" if number == 0 else None
+        axes.plot(ends, costs, color=_BLUE, alpha=0.25, linewidth=5, zorder=2, label=label)
     _scatter(axes, front, _BLUE, "Pareto front")
     axes.set(xscale="log", yscale="log", xlabel="time of the whole training (h)", ylabel="its cost (US$)")
     _plain_ticks(axes.xaxis, axes.yaxis)
     _shade(axes, plan.budget_usd, plan.deadline_h)
-    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    _with_legend(figure, 3)
     _label(figure, axes, front)
     return figure
 
@@ -155,13 +148,16 @@ def modes(answers: "Mapping[str, pd.DataFrame]") -> Any:
     axes = figure.subplots()
     for number, (name, answer) in enumerate(best.items()):
         offset = 0.32 - 0.64 * (number + 0.5) / len(best)
-        _draw_mode(axes, answer, name, _SERIES[number % len(_SERIES)], gpus, offset, scale)
+        color = _SERIES[number % len(_SERIES)]
+        heights = [gpus.index(gpu) + offset for gpu in answer["gpu"]]
+        epochs, low, high = _epochs(answer, scale)
+        axes.hlines(heights, low, high, color=color, alpha=0.35, linewidth=4)
+        axes.plot(epochs, heights, "o", color=color, markersize=6, label=name)
     axes.set_yticks(range(len(gpus)), labels=gpus)
     axes.set(xscale="log", xlabel=f"epoch ({unit})")
     _plain_ticks(axes.xaxis)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
-    figure.legend(loc="outside upper center", ncols=len(best), frameon=False)
-    return figure
+    return _with_legend(figure, len(best))
 
 
 def _new_figure(width: float, height: float) -> Any:
@@ -181,6 +177,11 @@ def _new_figure(width: float, height: float) -> Any:
             return file.getvalue()
 
     return Shown(figsize=(width, height), layout="constrained")
+
+
+def _with_legend(figure: Any, columns: int, *handles_and_labels: Any) -> Any:
+    figure.legend(*handles_and_labels, loc="outside upper center", ncols=columns, frameon=False)
+    return figure
 
 
 def _check(frame: "pd.DataFrame", columns: tuple[str, ...]) -> None:
@@ -203,30 +204,29 @@ def _unit(seconds: float) -> tuple[float, str]:
     return max(unit for unit in _UNITS if unit[0] == 1.0 or seconds >= 2 * unit[0])
 
 
+def _epochs(answer: "pd.DataFrame", scale: float) -> "tuple[pd.Series[float], ...]":
+    """Epoch times and both ends of their intervals, in the unit of the axis."""
+    return tuple(answer[name] / scale for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s"))
+
+
 def _draw_gpu(axes: Any, answer: "pd.DataFrame", gpu: str, scale: float) -> None:
     for name, rows in answer.groupby("gpu", sort=False):
         if name != gpu:
-            axes.plot(
-                rows["batch_size"], rows["epoch_time_s"] / scale, color="#dcdcdc", linewidth=1, zorder=1
-            )
+            times = _epochs(rows, scale)[0]
+            axes.plot(rows["batch_size"], times, color="#dcdcdc", linewidth=1, zorder=1)
     rows = answer[answer["gpu"] == gpu]
-    sizes = rows["batch_size"]
-    axes.fill_between(
-        sizes,
-        rows["epoch_low_s"] / scale,
-        rows["epoch_high_s"] / scale,
-        color=_BLUE,
-        alpha=0.18,
-        linewidth=0,
-        label="90 % interval",
-    )
-    epochs, guessed = rows["epoch_time_s"] / scale, rows["extrapolates"].map(bool)
+    sizes, guessed = rows["batch_size"], rows["extrapolates"].map(bool)
+    epochs, low, high = _epochs(rows, scale)
+    axes.fill_between(sizes, low, high, color=_BLUE, alpha=0.18, linewidth=0, label="90 % interval")
     axes.plot(sizes, epochs, "--", color=_BLUE, linewidth=1, label="extrapolates" if guessed.any() else None)
     axes.plot(sizes, epochs.mask(guessed), "-o", color=_BLUE, markersize=3, label="prediction")
-    over, best = rows[~rows["fits_in_memory"]], rows[rows["best_batch"]]
-    if len(over):
-        _points(axes, over, scale, marker="o", markerfacecolor="white", label="does not fit in memory")
-    _points(axes, best, scale, marker="*", markersize=13, label="smallest within 5 % of the best")
+    over, best = ~rows["fits_in_memory"], rows["best_batch"]
+    points = {"linestyle": "", "color": _ORANGE, "zorder": 4}
+    if over.any():
+        hollow = {"marker": "o", "markerfacecolor": "white", "label": "does not fit in memory"}
+        axes.plot(sizes[over], epochs[over], **points, **hollow)
+    star = {"marker": "*", "markersize": 13, "label": "smallest within 5 % of the best"}
+    axes.plot(sizes[best], epochs[best], **points, **star)
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(sizes, labels=[f"{size:,}" for size in sizes])
     axes.minorticks_off()
@@ -235,32 +235,16 @@ def _draw_gpu(axes: Any, answer: "pd.DataFrame", gpu: str, scale: float) -> None
     axes.grid(color="#eeeeee", linewidth=0.6)
 
 
-def _points(axes: Any, rows: "pd.DataFrame", scale: float, **style: Any) -> None:
-    axes.plot(
-        rows["batch_size"], rows["epoch_time_s"] / scale, linestyle="", color=_ORANGE, zorder=4, **style
-    )
-
-
 def _scatter(axes: Any, rows: "pd.DataFrame", color: str, label: str) -> None:
     """Filled where measurements speak, hollow where the answer extrapolates."""
     guessed = rows["extrapolates"].map(bool)
-    for points, face, text in (
-        (rows[~guessed], color, label),
-        (rows[guessed], "white", f"{label}, extrapolates"),
-    ):
+    style = {"s": 34, "edgecolors": color, "linewidths": 1.3, "zorder": 3}
+    faces = ((rows[~guessed], color, label), (rows[guessed], "white", f"{label}, extrapolates"))
+    for points, face, text in faces:
         if len(points):
-            where = points["total_time_h"], points["total_cost_usd"]
             axes.scatter(
-                *where, s=34, facecolors=face, edgecolors=color, linewidths=1.3, zorder=3, label=text
+                points["total_time_h"], points["total_cost_usd"], facecolors=face, label=text, **style
             )
-
-
-def _draw_intervals(axes: Any, front: "pd.DataFrame") -> None:
-    for number, row in enumerate(front.to_dict("records")):
-        ends = row["total_low_h"], row["total_high_h"]
-        costs = [row["total_cost_usd"] * end / row["total_time_h"] for end in ends]
-        label = "90 % interval" if number == 0 else None
-        axes.plot(ends, costs, color=_BLUE, alpha=0.25, linewidth=5, zorder=2, label=label)
 
 
 def _label(figure: Any, axes: Any, front: "pd.DataFrame") -> None:
@@ -270,9 +254,8 @@ def _label(figure: Any, axes: Any, front: "pd.DataFrame") -> None:
     handles, names = [], []
     for number, row in enumerate(front.to_dict("records"), start=1):
         point = (row["total_time_h"], row["total_cost_usd"])
-        axes.annotate(
-            str(number), point, xytext=(-5, -3), textcoords="offset points", ha="right", va="top", zorder=5
-        )
+        place_of_number = {"xytext": (-5, -3), "textcoords": "offset points", "ha": "right", "va": "top"}
+        axes.annotate(str(number), point, zorder=5, **place_of_number)
         handles.append(Line2D([], [], linestyle="", marker=f"${number}$", color="black"))
         labels = (short_name(row["gpu"]), row["offer"])
         names.append("\n".join(line for name in labels for line in wrap(name, _LABEL_CHARACTERS)))
@@ -281,30 +264,14 @@ def _label(figure: Any, axes: Any, front: "pd.DataFrame") -> None:
 
 def _shade(axes: Any, budget_usd: float | None, deadline_h: float | None) -> None:
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    style = {"color": _ORANGE, "alpha": 0.08}
+    labels = iter(("over budget or deadline", None))  # named once in the legend
     if budget_usd is not None:
-        axes.axhspan(
-            budget_usd, max(top, 1.3 * budget_usd), color=_ORANGE, alpha=0.08, label="over budget or deadline"
-        )
+        axes.axhspan(budget_usd, max(top, 1.3 * budget_usd), label=next(labels), **style)
     if deadline_h is not None:
-        label = "over budget or deadline" if budget_usd is None else None
-        axes.axvspan(deadline_h, max(right, 1.3 * deadline_h), color=_ORANGE, alpha=0.08, label=label)
+        axes.axvspan(deadline_h, max(right, 1.3 * deadline_h), label=next(labels), **style)
     axes.set_xlim(left, max(right, 1.3 * (deadline_h or 0)))
     axes.set_ylim(bottom, max(top, 1.3 * (budget_usd or 0)))
-
-
-def _draw_mode(
-    axes: Any, answer: "pd.DataFrame", name: str, color: str, gpus: list[str], offset: float, scale: float
-) -> None:
-    heights = [gpus.index(gpu) + offset for gpu in answer["gpu"]]
-    axes.hlines(
-        heights,
-        answer["epoch_low_s"] / scale,
-        answer["epoch_high_s"] / scale,
-        color=color,
-        alpha=0.35,
-        linewidth=4,
-    )
-    axes.plot(answer["epoch_time_s"] / scale, heights, "o", color=color, markersize=6, label=name)
 
 
 def _plain_ticks(*axes: Any) -> None:
