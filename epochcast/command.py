@@ -8,7 +8,7 @@ import sys
 import warnings
 from functools import cache
 from importlib import import_module
-from typing import Annotated, TextIO
+from typing import Annotated, Any
 
 import typer
 
@@ -62,7 +62,12 @@ def build_app(called: str | None = None) -> typer.Typer:
     app.callback()(_options)
     for name, text in COMMANDS.items():
         if called in (None, name):
-            _add(app, name)
+            word = name.replace("-", "_")
+            module = import_module(f"epochcast.commands.{word}")
+            if hasattr(module, "app"):
+                app.add_typer(module.app, name=name)
+            else:
+                app.command(name)(getattr(module, f"{word}_command"))
         else:
             app.command(name, help=text)(_not_called)
     return app
@@ -100,16 +105,6 @@ def main() -> None:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}. Check the path.")
 
 
-def _add(app: typer.Typer, name: str) -> None:
-    """Import a command's module and add what it has: a command, or a group of them."""
-    word = name.replace("-", "_")
-    module = import_module(f"epochcast.commands.{word}")
-    if hasattr(module, "app"):
-        app.add_typer(module.app, name=name)
-    else:
-        app.command(name)(getattr(module, f"{word}_command"))
-
-
 def _not_called() -> None:
     """Placeholder of a command that is not called: only its help is printed."""
 
@@ -132,19 +127,12 @@ def _options(
     pass
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *location: Any, **stream: Any) -> None:
     """Print which GPUs an answer leaves out as one line; other warnings as Python does."""
     if issubclass(category, LeftOutWarning):
         typer.echo(str(message), err=True)
     else:
-        _PYTHON_SHOWS(message, category, filename, lineno, file, line)
+        _PYTHON_SHOWS(message, category, *location, **stream)
 
 
 def _fail(message: str) -> None:

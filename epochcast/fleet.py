@@ -81,7 +81,12 @@ class Fleet:
         end = time.monotonic() + _PATIENCE_S
         while not (places := self._places(resource)):
             if time.monotonic() >= end:
-                raise ServiceError(self._without_workers(resource))
+                offering = f" --nthreads 1 --resources {resource}=1" if resource else ""
+                missing = f"no worker that offers {resource}" if resource else "no worker"
+                raise ServiceError(
+                    f"the scheduler at {self.address} has {missing}. Start some: dask worker {self.address}{offering}. "
+                    "Measurements that have arrived here are kept: then repeat the command."
+                )
             time.sleep(_LOOK_S)
         return places
 
@@ -118,7 +123,10 @@ class Fleet:
 
     def answered(self, defaults: dict[str, Any], batches: Iterator[Columns]) -> Iterator[Answers]:
         """Answer batches of rows there (`predictor.answers.bulk.Spread`)."""
-        options = {name: _whole_path(name, value) for name, value in defaults.items()}
+        options = {  # with the places of files for a process that runs in another folder
+            name: str(Path(value).resolve()) if _names_a_file(name, value) else value
+            for name, value in defaults.items()
+        }
         named = pickle.dumps(options), digest_of(options)
         return self.run(_answers, ((*named, batch) for batch in map(_without_files, batches)), in_order=True)
 
@@ -127,17 +135,14 @@ class Fleet:
             info = self._client.scheduler_info(n_workers=-1)
         with self._explained():  # a scheduler that does not answer is no error there
             workers = info["workers"].values()
-        return int(
-            sum(
-                worker["resources"].get(resource, 0) if resource else worker["nthreads"] for worker in workers
-            )
-        )
+        if resource:
+            return int(sum(worker["resources"].get(resource, 0) for worker in workers))
+        return int(sum(worker["nthreads"] for worker in workers))
 
     def _started(self, function: Callable[..., Any], arguments: tuple[Any, ...], resource: str) -> Any:
-        needs = {resource: 1} if resource else None
+        needs = {"resources": {resource: 1} if resource else None, "pure": False}
         with self._explained():
-            job = (fingerprint(), function, *arguments)
-            return self._client.submit(_checked, *job, resources=needs, pure=False)
+            return self._client.submit(_checked, fingerprint(), function, *arguments, **needs)
 
     def _ended(self, jobs: list[Any]) -> list[Any]:
         """Jobs that have ended; empty after a second of waiting, since workers may have come or gone."""
@@ -167,26 +172,16 @@ class Fleet:
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Say what a lost connection means: Dask has forgotten the jobs by then, also where it connects again."""
-        if self._client.status != "running":
-            raise self._gone()
-        try:
-            yield
-        except (CancelledError, OSError) as error:
-            raise self._gone() from error
-
-    def _gone(self) -> ServiceError:
-        return ServiceError(
+        gone = ServiceError(
             f"the scheduler at {self.address} is gone. Start it again (dask scheduler) with its workers, and repeat "
             "the command: measurements that have arrived here are kept, answers to rows start again."
         )
-
-    def _without_workers(self, resource: str) -> str:
-        offering = f" --nthreads 1 --resources {resource}=1" if resource else ""
-        missing = f"no worker that offers {resource}" if resource else "no worker"
-        return (
-            f"the scheduler at {self.address} has {missing}. Start some: dask worker {self.address}{offering}. "
-            "Measurements that have arrived here are kept: then repeat the command."
-        )
+        if self._client.status != "running":
+            raise gone
+        try:
+            yield
+        except (CancelledError, OSError) as error:
+            raise gone from error
 
 
 @cache
@@ -216,11 +211,6 @@ def _checked(asker: str, function: Callable[..., Any], *arguments: Any) -> Any:
             "Install the same version there."
         )
     return function(*arguments)
-
-
-def _whole_path(name: str, value: Any) -> Any:
-    """Where an option's file lies for a process that runs in another folder."""
-    return str(Path(value).resolve()) if _names_a_file(name, value) else value
 
 
 def _names_a_file(name: str, value: Any) -> bool:

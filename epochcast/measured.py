@@ -56,9 +56,7 @@ def load_measurements(path: str | PathLike[str], source: str | None = None) -> "
     return read_measurements(path)
 
 
-def feature_table(
-    measurements: "Tables | None" = None,
-) -> "pd.DataFrame":
+def feature_table(measurements: "Tables | None" = None) -> "pd.DataFrame":
     """Measured iterations joined with specifications of their GPUs and counts of their CNNs' layers.
 
     Parameters
@@ -182,73 +180,47 @@ def fit(
         raise SchemaError("fit needs measurements, a folder of published ones, or a store. Pass one of them.")
     if measurements is not None and published is not None:
         raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
-    from predictor.models.fit import accuracy_of, fit_default, fit_measurements
-    from predictor.models.named import errors_of
-
-    summaries: list[Any] = [] if accuracy is None else as_list(accuracy)
-    if methods:
-        return _with_own_methods(methods, measurements, out)
-    if methods_only:
-        return _with_methods(measurements, published, out, summaries)
-    own = _table_with_uploads(measurements, store)
-    model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
-    if summaries:
-        model.card["accuracy"] = [entry for summary in summaries for entry in accuracy_of(summary)]
-        model = replace(model, methods=errors_of(summaries, model.named_methods()))
-    if out is not None:
-        model.save(out)
-    return model
-
-
-def _with_own_methods(
-    names: Sequence[str],
-    measurements: "Tables | None",
-    out: str | PathLike[str] | None,
-) -> "Model":
-    """The shipped model with these methods fitted on the measurements in place of its own."""
-    from predictor.models.named import fit_named, rows_of_measurements
-    from predictor.models.served import Model
-
-    if measurements is None:
-        raise SchemaError(
-            "methods are fitted on measurements of your own. Pass a table with proxies and CNNs."
-        )
-    methods = fit_named(names, rows_of_measurements(_one_table(measurements)))
-    model = replace(Model.load(), methods=methods)
-    if out is not None:
-        model.save(out)
-    return model
-
-
-def _with_methods(
-    measurements: "Tables | None",
-    published: str | PathLike[str] | None,
-    out: str | PathLike[str] | None,
-    summaries: Sequence[Any],
-) -> "Model":
-    """The model in `out` with its named methods fitted again, written beside it."""
-    from predictor.models.fit import TrainingData
-    from predictor.models.named import errors_of
-    from predictor.models.served import Model
-
-    if out is None:
-        raise SchemaError("methods_only needs out, the model file whose methods are fitted. Pass its path.")
-    model = Model.load(out)
-    own = None if measurements is None else _one_table(measurements)
-    data = TrainingData.of_default(published) if own is None else TrainingData.of_table(own)
-    methods = data.methods()
-    judged = [_accuracy_of_card(model), *summaries]
-    model = replace(model, methods=errors_of(judged, methods) if summaries else methods)
-    model.save(out)
-    return model
-
-
-def _accuracy_of_card(model: "Model") -> "pd.DataFrame":
-    """The default's own errors, as its card has them."""
     import pandas as pd
 
-    columns = ["scenario", "predictor", "n", "mape", "p90"]
-    return pd.DataFrame(model.card.get("accuracy", []), columns=columns)
+    from predictor.models.fit import TrainingData, accuracy_of, fit_default, fit_measurements
+    from predictor.models.named import errors_of, fit_named, rows_of_measurements
+    from predictor.models.served import Model
+
+    summaries: list[Any] = [] if accuracy is None else as_list(accuracy)
+    frames = [] if measurements is None else [_one_table(measurements)]
+    if methods:
+        if measurements is None:
+            raise SchemaError(
+                "methods are fitted on measurements of your own. Pass a table with proxies and CNNs."
+            )
+        model = replace(Model.load(), methods=fit_named(methods, rows_of_measurements(frames[0])))
+    elif methods_only:
+        if out is None:
+            raise SchemaError(
+                "methods_only needs out, the model file whose methods are fitted. Pass its path."
+            )
+        model = Model.load(out)
+        data = TrainingData.of_table(frames[0]) if frames else TrainingData.of_default(published)
+        fitted, columns = data.methods(), ["scenario", "predictor", "n", "mape", "p90"]
+        own_errors = pd.DataFrame(model.card.get("accuracy", []), columns=columns)
+        model = replace(model, methods=errors_of([own_errors, *summaries], fitted) if summaries else fitted)
+    else:
+        if store is not None:
+            engine = open_store(store)
+            try:
+                from api.store.measurements import stored_frame
+
+                frames.append(stored_frame(engine))  # DataError if it has none
+            finally:
+                engine.dispose()
+        own = pd.concat(frames, ignore_index=True) if frames else None
+        model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
+        if summaries:
+            model.card["accuracy"] = [entry for summary in summaries for entry in accuracy_of(summary)]
+            model = replace(model, methods=errors_of(summaries, model.named_methods()))
+    if out is not None:
+        model.save(out)
+    return model
 
 
 @takes_options(ProfileRequest, answer="profile")
@@ -335,16 +307,6 @@ def open_store(url: str, *, new: bool = True) -> "Engine":
         ) from None
 
 
-def _table_with_uploads(measurements: "Tables | None", store: str | None) -> "pd.DataFrame | None":
-    """Table of the measurements passed and of the store's; None without either."""
-    import pandas as pd
-
-    frames = [] if measurements is None else [_one_table(measurements)]
-    if store is not None:
-        frames.append(_stored_table(store))
-    return pd.concat(frames, ignore_index=True) if frames else None
-
-
 def _one_table(measurements: "Tables") -> "pd.DataFrame":
     """One checked table of all rows."""
     import pandas as pd
@@ -366,14 +328,3 @@ def _checked_table(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.Da
     from predictor.measurements.table import check_measurements
 
     return check_measurements(measurements, "the table of measurements")
-
-
-def _stored_table(url: str) -> "pd.DataFrame":
-    """All measurements of a store, checked; DataError if it has none."""
-    engine = open_store(url)
-    try:
-        from api.store.measurements import stored_frame
-
-        return stored_frame(engine)
-    finally:
-        engine.dispose()

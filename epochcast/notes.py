@@ -2,10 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from epochcast.tables import print_notes
+from epochcast.tables import Record, print_notes
 from predictor.answers.notes import (
     Note,
     Priority,
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from predictor.answers.question import Question
     from predictor.models.forecast import Kind
 
-Record = Mapping[str, Any]
 Records = Sequence[Record]
 
 _MOST_NOTES = 3
@@ -54,9 +53,7 @@ def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[No
     """
     first = records[0]
     modes = [first["framework"]] if first["framework"] != "pytorch" else []
-    modes += [
-        " or ".join(dict.fromkeys(mode_in_words(row["precision"], row["memory_format"]) for row in records))
-    ]
+    modes += [" or ".join({mode_in_words(row["precision"], row["memory_format"]): None for row in records})]
     loading = [] if any(row["loading_time_ms"] is not None for row in records) else ["without image loading"]
     is_dated = any(row["priced_on"] for row in records) or all(row["cost_usd"] is None for row in records)
     dates = [] if is_dated else [price_dates(records)]
@@ -70,7 +67,7 @@ def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[No
 
 def limited_by(record: Record) -> list[str]:
     """Words for what limits a row beside its GPU: loading, the host."""
-    return ["loading-bound"] * _waits(record) + ["host-bound"] * _host_bound(record)
+    return ["loading-bound"] * _waits(record) + ["host-bound"] * (record["bottleneck"] == "host")
 
 
 def most_important(notes: Iterable[Note], verbose: bool) -> list[str]:
@@ -83,18 +80,16 @@ def most_important(notes: Iterable[Note], verbose: bool) -> list[str]:
 
 def legend(reasons: Iterable[Reason]) -> tuple[dict[Reason, str], list[Note]]:
     """A letter for each distinct reason, and the notes that explain them."""
-    letters = {reason: _letter(i) for i, reason in enumerate(dict.fromkeys(reasons))}
+    alphabet = [chr(ord("a") + i) for i in range(26)]
+    alphabet += [first + second for first in alphabet for second in alphabet]
+    letters = dict(zip(dict.fromkeys(reasons), alphabet, strict=False))
     return letters, [Note(Priority.VERBOSE, f"({letter}) {reason}") for reason, letter in letters.items()]
 
 
 def beware(reasons: Iterable[Reason]) -> list[Note]:
     """Reasons in full that say what may be wrong: with the CNN's layers, an anchor, measurements, a method."""
-    texts = [
-        _BEWARE[reason.kind].format(reason.text)
-        for reason in dict.fromkeys(reasons)
-        if reason.kind in _BEWARE
-    ]
-    return notes_of(Priority.BEWARE, *texts)
+    told = (reason for reason in dict.fromkeys(reasons) if reason.kind in _BEWARE)
+    return notes_of(Priority.BEWARE, *(_BEWARE[reason.kind].format(reason.text) for reason in told))
 
 
 def prediction_notes(records: Records, question: "Question") -> list[Note]:
@@ -121,7 +116,10 @@ def _shared_notes(records: Records, question: "Question", start_is: str) -> list
     """What may be wrong, that the host limits rows, and their start."""
     from predictor.answers.resolved import ResolvedQuestion
 
-    matters = any(map(start_matters, records)) or _start_is_missed(records, question)
+    is_missed = all(row["start_s"] is None for row in records) and (
+        question.capture in COMPILED or any(row["loading_time_ms"] for row in records)
+    )  # an unknown start: of compiled trainings, and where loading is counted
+    matters = any(map(start_matters, records)) or is_missed
     start = _start(records, question, start_is)
     return [
         *beware(reason for row in records for reason in row["extrapolates"]),
@@ -157,10 +155,6 @@ def _waits(record: Record) -> bool:
     return record["bottleneck"] in _OF_LOADING
 
 
-def _host_bound(record: Record) -> bool:
-    return bool(record["bottleneck"] == "host")
-
-
 def guesses(record: Record) -> list[Reason]:
     """The reasons why a row extrapolates; the error of a method that was named is none."""
     return [reason for reason in record["extrapolates"] if reason.kind != "method"]
@@ -187,7 +181,7 @@ def _remedy(records: Records) -> str:
 
 
 def _host(records: Records) -> str:
-    bound = [row for row in records if _host_bound(row)]
+    bound = [row for row in records if row["bottleneck"] == "host"]
     if not bound:
         return ""
     from predictor.models.input_pipeline import host_beside_workers
@@ -246,44 +240,30 @@ def _loading_left_out(records: Records, question: "Question") -> str:
     )
 
 
-def _start_is_missed(records: Records, question: "Question") -> bool:
-    """Whether an unknown start is worth a word: of compiled trainings, and where loading is counted."""
-    if any(row["start_s"] is not None for row in records):
-        return False
-    return question.capture in COMPILED or any(row["loading_time_ms"] for row in records)
-
-
 def _start(records: Records, question: "Question", where: str) -> str:
     """Note on a training's start: its seconds, their range over the rows and interval, or why no time is known."""
     started = [row for row in records if row["start_s"] is not None]
     if not started:
+        causes = (
+            (question.framework != "pytorch", f"with --framework {question.framework}"),
+            (question.capture not in ("eager", *COMPILED), f"with --capture {question.capture}"),
+            (question.autotune, "with --autotune"),
+            (True, "on CPUs"),
+        )
+        why = next(words for holds, words in causes if holds)
         epochs = any(row["epoch_time_s"] for row in records)
-        return f"The start of the first epoch is not counted: {_why_no_start(question)}." if epochs else ""
+        return f"The start of the first epoch is not counted: not measured {why}." if epochs else ""
     least, most = (pick(row["start_s"] for row in started) for pick in (min, max))
     start = "" if least == most else f"{rounded_duration(least)} to "
     low, high = min(row["start_low_s"] for row in started), max(row["start_high_s"] for row in started)
     longer = f"{start}{duration_estimate(most, low, high)} longer"
-    return f"The first epoch takes {longer}, {where}: {_start_in_words(started, question)}."
-
-
-def _start_in_words(records: Records, question: "Question") -> str:
-    """Words for what PyTorch does at a training's start."""
     if question.capture in COMPILED:
-        return "it is compiled, again for a smaller last mini-batch"
-    if any(row["memory_format"] == "channels_last" or "fp16" in row["precision"] for row in records):
-        return "PyTorch loads its kernels, and cuDNN compiles those of depthwise convolutions"
-    return "PyTorch loads its kernels and takes its memory"
-
-
-def _why_no_start(question: "Question") -> str:
-    """Words for why the start's time is unknown."""
-    if question.framework != "pytorch":
-        return f"not measured with --framework {question.framework}"
-    if question.capture not in ("eager", *COMPILED):
-        return f"not measured with --capture {question.capture}"
-    if question.autotune:
-        return "not measured with --autotune"
-    return "not measured on CPUs"
+        why = "it is compiled, again for a smaller last mini-batch"
+    elif any(row["memory_format"] == "channels_last" or "fp16" in row["precision"] for row in started):
+        why = "PyTorch loads its kernels, and cuDNN compiles those of depthwise convolutions"
+    else:
+        why = "PyTorch loads its kernels and takes its memory"
+    return f"The first epoch takes {longer}, {where}: {why}."
 
 
 def _default_precision(records: Records, question: "Question") -> str:
@@ -326,7 +306,3 @@ def _energy(records: Records) -> str:
     text = "Energy is that of the GPUs only, without host, cooling and the start of the first epoch"
     co2 = "CO2 is that of this energy, by the grid's mean of a year where the place is known (--region)"
     return f"{'; '.join([text, *parts])}. {co2}."
-
-
-def _letter(i: int) -> str:
-    return chr(ord("a") + i) if i < 26 else f"{chr(ord('a') + i // 26 - 1)}{chr(ord('a') + i % 26)}"

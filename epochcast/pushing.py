@@ -6,7 +6,6 @@ Redirects are not followed, so that an API key goes to the address that was give
 import gzip
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from predictor.errors import BackendUnavailableError, SchemaError, ServiceError
 
 if TYPE_CHECKING:
     import httpx
-    import pandas as pd
 
 KEY_VARIABLE = "EPOCHCAST_API_KEY"
 _COMES_BACK = (429, 502, 503, 504)
@@ -54,7 +52,13 @@ class Service:
         self._attempts = attempts
         headers = {"Accept": "application/json", "User-Agent": "epochcast"}
         headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._http = _http_client(headers, timeout_s)
+        try:
+            import httpx
+        except ModuleNotFoundError:
+            raise BackendUnavailableError(
+                "httpx is not installed, which asking a service needs: pip install 'epochcast[client]'."
+            ) from None
+        self._http = httpx.Client(headers=headers, timeout=timeout_s, follow_redirects=False)
 
     @property
     def has_key(self) -> bool:
@@ -80,15 +84,16 @@ class Service:
                 response = self._http.request(method, self.url + path, **sent)
                 if not left or response.status_code not in _COMES_BACK:
                     return Reply(response.status_code, _json(response))
-                asked_s = _seconds(response.headers.get("Retry-After", ""))
+                retry_after = response.headers.get("Retry-After", "")
+                least_s = float(retry_after) if retry_after.isdecimal() else 0.0
             except httpx.RequestError as error:
                 if not left:
                     raise ServiceError(
                         f"{self.url} does not answer: {str(error) or type(error).__name__}. Is the service running, "
                         "and the address right?"
                     ) from error
-                asked_s = 0.0
-            time.sleep(min(max(asked_s, wait_s), _LONGEST_WAIT_S))
+                least_s = 0.0
+            time.sleep(min(max(least_s, wait_s), _LONGEST_WAIT_S))
             wait_s *= 2
         raise AssertionError("not reached: the last attempt returns or raises")
 
@@ -106,10 +111,16 @@ def upload(path: Path, url: str, key: str | None = None) -> UploadReceipt:
     ServiceError
         If the service refuses the key or does not answer; what it acknowledged before is stored.
     """
+    from predictor.measurements.schema import COLUMNS
     from predictor.measurements.table import read_measurements
 
     service, stored, duplicates, ids = Service(url, key), 0, 0, list[int]()
-    for csv_rows in _uploads(read_measurements(path)):
+    frame = read_measurements(path)
+    rows = frame[[entry.name for entry in COLUMNS]].dropna(axis="columns", how="all")
+    counts = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in rows]
+    rows = rows.astype(dict.fromkeys(counts, "Int64"))
+    for start in range(0, len(rows), _ROWS_OF_AN_UPLOAD):
+        csv_rows = rows.iloc[start : start + _ROWS_OF_AN_UPLOAD].to_csv(index=False).encode()
         reply = service.post("/v1/measurements", csv_rows, "text/csv")
         if reply.status != 201:
             raise ServiceError(
@@ -140,17 +151,6 @@ def check_upload(url: str, key: str | None = None) -> None:
         )
 
 
-def _uploads(frame: "pd.DataFrame") -> Iterator[bytes]:
-    """The table as CSV, some rows at a time, without empty columns."""
-    from predictor.measurements.schema import COLUMNS
-
-    rows = frame[[entry.name for entry in COLUMNS]].dropna(axis="columns", how="all")
-    counts = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in rows]
-    rows = rows.astype(dict.fromkeys(counts, "Int64"))
-    for start in range(0, len(rows), _ROWS_OF_AN_UPLOAD):
-        yield rows.iloc[start : start + _ROWS_OF_AN_UPLOAD].to_csv(index=False).encode()
-
-
 def _reason(reply: Reply) -> str:
     if isinstance(reply.content, dict):
         return str(reply.content.get("detail") or reply.content.get("title") or reply.content)
@@ -171,16 +171,6 @@ def _checked_address(text: str) -> str:
     return text.rstrip("/")
 
 
-def _http_client(headers: dict[str, str], timeout_s: float) -> "httpx.Client":
-    try:
-        import httpx
-    except ModuleNotFoundError:
-        raise BackendUnavailableError(
-            "httpx is not installed, which asking a service needs: pip install 'epochcast[client]'."
-        ) from None
-    return httpx.Client(headers=headers, timeout=timeout_s, follow_redirects=False)
-
-
 def _plain_key(key: str) -> str:
     """The key without the white space that files and shells leave around it; the error never quotes it."""
     bare = key.strip()
@@ -198,7 +188,3 @@ def _json(response: "httpx.Response") -> Any:
         return response.json()
     except ValueError:
         return None
-
-
-def _seconds(retry_after: str) -> float:
-    return float(retry_after) if retry_after.isdecimal() else 0.0

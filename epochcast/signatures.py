@@ -18,6 +18,7 @@ from predictor.answers.options import KINDS, Option, options_of
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PLACE = re.compile(r"^(?P<margin> *)\*\*options\n(?:(?P=margin) +.*\n)*", re.MULTILINE)
 _WIDTH = 108
+_KEYWORD, _MORE = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
 
 
 def takes_options(*declared: type[Any], answer: str) -> Callable[[_Function], _Function]:
@@ -39,9 +40,19 @@ def takes_options(*declared: type[Any], answer: str) -> Callable[[_Function], _F
         called: Any = function
         own = inspect.signature(function)
         new = {name: option for name, option in options.items() if name not in own.parameters}
-        called.__signature__ = _with(own, new)
+        kept = [parameter for parameter in own.parameters.values() if parameter.kind is not _MORE]
+        added = [
+            inspect.Parameter(name, _KEYWORD, default=option.default, annotation=annotation)
+            for name, (option, annotation) in new.items()
+        ]
+        called.__signature__ = own.replace(parameters=[*kept, *added])
         if called.__doc__:
-            called.__doc__ = _documented(called.__doc__, new)
+            entry = _PLACE.search(called.__doc__)
+            if entry is None:
+                raise ValueError("the docstring has no entry **options to replace")
+            entries = (_entry(name, option, kind) for name, (option, kind) in new.items())
+            text = indent("".join(entries), entry["margin"])
+            called.__doc__ = called.__doc__[: entry.start()] + text + called.__doc__[entry.end() :]
         return function
 
     return say
@@ -54,39 +65,16 @@ def _annotated(kind: Any) -> dict[str, tuple[Option, str]]:
     return {name: (option, written[name]) for name, option in options_of(kind).items()}
 
 
-def _with(signature: inspect.Signature, options: dict[str, tuple[Option, str]]) -> inspect.Signature:
-    """The signature with options in place of ``**options``."""
-    own = [
-        parameter
-        for parameter in signature.parameters.values()
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=annotation)
-        for name, (option, annotation) in options.items()
-    ]
-    return signature.replace(parameters=[*own, *parameters])
-
-
-def _documented(text: str, options: dict[str, tuple[Option, str]]) -> str:
-    """The docstring with an entry for each option in place of that of ``**options``."""
-    entry = _PLACE.search(text)
-    if entry is None:
-        raise ValueError("the docstring has no entry **options to replace")
-    entries = (_entry(name, option, kind, entry["margin"]) for name, (option, kind) in options.items())
-    return text[: entry.start()] + "".join(entries) + text[entry.end() :]
-
-
-def _entry(name: str, option: Option, annotation: str, margin: str) -> str:
+def _entry(name: str, option: Option, annotation: str) -> str:
     """Docstring entry of an option: its type, help and default."""
     usual = option.usual or ("" if option.default in (None, ()) else repr(option.default))
-    text = option.help.replace("\\[", "[")  # the terminal takes what stands in brackets for a style
-    sentence = f"{text.rstrip('.')}; by default {usual}." if usual else text
-    lines = [
-        f"{name} : {annotation}{'' if usual else ', optional'}",
-        *(f"    {line}" for line in wrap(sentence, _WIDTH)),
-    ]
-    return "".join(f"{margin}{line}\n" for line in lines)
+    sentence = f"{_help(option).rstrip('.')}; by default {usual}." if usual else _help(option)
+    lines = "".join(f"    {line}\n" for line in wrap(sentence, _WIDTH))
+    return f"{name} : {annotation}{'' if usual else ', optional'}\n{lines}"
+
+
+def _help(option: Option) -> str:
+    return option.help.replace("\\[", "[")  # the terminal takes what stands in brackets for a style
 
 
 _OF_FILES = {"measurements": "pd.DataFrame | str | PathLike[str]"}
@@ -127,13 +115,11 @@ def typed_options() -> str:
     parts: dict[tuple[str, ...], list[str]] = {}
     for kind in (Question, Plan, ProfileRequest):
         for name, (option, annotation) in _annotated(kind).items():
-            takers = tuple(
-                function
-                for function in _FUNCTIONS
-                if function in option.answers and name not in _OWN.get(function, ())
-            )
+            readers = [function for function in _FUNCTIONS if function in option.answers]
+            takers = tuple(function for function in readers if name not in _OWN.get(function, ()))
             if takers:
-                entry = f"{name}: {_type(option, annotation)}\n{_described(option)}"
+                usual = f" By default {option.usual}." if option.usual else ""
+                entry = f'{name}: {_type(option, annotation)}\n"""{_help(option)}{usual}"""\n'
                 parts.setdefault(takers, []).append(entry)
     text = "".join(_typed_dict(_part(takers), ("TypedDict",), entries) for takers, entries in parts.items())
     for function in _FUNCTIONS:
@@ -159,12 +145,6 @@ def _type(option: Option, annotation: str) -> str:
     else:
         written = KINDS[option.kind].python
     return f"{written} | None" if option.default is None else written
-
-
-def _described(option: Option) -> str:
-    usual = f" By default {option.usual}." if option.usual else ""
-    plain = option.help.replace("\\[", "[")  # the terminal takes what stands in brackets for a style
-    return f'"""{plain}{usual}"""\n'
 
 
 if __name__ == "__main__":

@@ -100,11 +100,17 @@ def print_table(
     """
     console, width = _console()
     cells = [[column.text(record) for record in records] for column in columns]
-    shown = _fitting(columns, cells, width)
+    # Empty columns are never shown, the least important ones not where the table is too wide.
+    shown = [i for i, column in enumerate(columns) if any(cells[i]) or not column.rank]
+    for i in sorted(shown, key=lambda i: -columns[i].rank):
+        if columns[i].rank and max(map(len, _lines([(columns[j], cells[j]) for j in shown]))) > width:
+            shown.remove(i)
     if title:
         console.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
-    picked = [(columns[i], cells[i]) for i in shown]
-    _print_rows(console, picked, group, [strong is not None and strong(record) for record in records])
+    picked = [(columns[i], _without_repeats(cells[i], columns[i].header == group)) for i in shown]
+    bold = [True, *(strong is not None and strong(record) for record in records)]
+    for line, is_bold in zip(_lines(picked), bold, strict=True):
+        console.print(line, style="bold" if is_bold else "", highlight=False, markup=False, soft_wrap=True)
     hidden = [column.header for i, column in enumerate(columns) if i not in shown and any(cells[i])]
     if hidden:
         notes = [*notes, f"Left out for lack of width: {', '.join(hidden)} (--format csv has all)."]
@@ -170,15 +176,6 @@ def _console() -> "tuple[Console, int]":
     return Console(width=10_000), 10_000
 
 
-def _fitting(columns: Sequence[Column], cells: list[list[str]], width: int) -> list[int]:
-    """Choose which columns are shown: empty ones never, the least important not if too wide."""
-    shown = [i for i in range(len(columns)) if any(cells[i]) or not columns[i].rank]
-    for i in sorted(shown, key=lambda i: -columns[i].rank):
-        if columns[i].rank and max(map(len, _lines([(columns[j], cells[j]) for j in shown]))) > width:
-            shown.remove(i)
-    return shown
-
-
 def _lines(columns: list[tuple[Column, list[str]]]) -> list[str]:
     """Header and rows. A last column without a header follows the text before it, as its width is of few rows."""
     widths = [max([len(column.header), *map(len, cells)]) for column, cells in columns]
@@ -195,15 +192,5 @@ def _lines(columns: list[tuple[Column, list[str]]]) -> list[str]:
     return lines
 
 
-def _print_rows(
-    console: "Console", columns: list[tuple[Column, list[str]]], group: str | None, strong: Sequence[bool]
-) -> None:
-    blank = [
-        (column, _without_repeats(cells) if column.header == group else cells) for column, cells in columns
-    ]
-    for text, stands_out in zip(_lines(blank), (True, *strong), strict=True):
-        console.print(text, style="bold" if stands_out else "", highlight=False, markup=False, soft_wrap=True)
-
-
-def _without_repeats(cells: Sequence[str]) -> list[str]:
-    return ["" if i and cell == cells[i - 1] else cell for i, cell in enumerate(cells)]
+def _without_repeats(cells: list[str], is_group: bool) -> list[str]:
+    return ["" if is_group and i and cell == cells[i - 1] else cell for i, cell in enumerate(cells)]

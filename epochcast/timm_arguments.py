@@ -37,6 +37,11 @@ _SWITCHES = (  # noqa: SIM905 - a list of words
     "--no-resume-opt --pin-mem --pretrained --resplit --save-images --sched-on-updates --split-bn --standalone "
     "--torchscript --use-multi-epochs-loader"
 ).split()
+_CHANGING = (  # noqa: SIM905 - a list of words
+    "model_ema clip_grad mixup cutmix cutmix_minmax aug_splits jsd_loss split_bn drop_path drop_block bce_loss "
+    "grad_checkpointing torchscript"
+).split()
+"""Arguments that change what an iteration does, and that no option tells."""
 _OPTIMIZERS = {"sgd": "momentum", "momentum": "momentum", "nesterov": "momentum", "rmsproptf": "rmsprop"}
 
 
@@ -74,7 +79,7 @@ def with_timm_arguments(typed: Sequence[str]) -> tuple[list[str], str]:
             else "--args names no --model. Give timm's, such as --args '--model resnet50 -b 256 --amp'."
         )
     own = _options(arguments)
-    left = sorted(f"--{name.replace('_', '-')}" for name in _changing(arguments))
+    left = sorted(f"--{name.replace('_', '-')}" for name in _CHANGING if getattr(arguments, name))
     note = f"--args read as: epochcast {' '.join([*own_words[:1], *own, *own_words[1:]])}"
     note += f"; not counted: {', '.join(left)}" if left else ""
     return [*own_words[:1], *own, *own_words[1:]], note
@@ -102,10 +107,3 @@ def _options(arguments: Any) -> list[str]:
     words = [str(word) for name, value in pairs.items() if value is not None for word in (name, value)]
     words += ["--sync-batch-norm"] if arguments.sync_bn else []
     return [arguments.model if in_zoo else f"timm:{arguments.model}", *words]
-
-
-def _changing(arguments: Any) -> list[str]:
-    """Arguments that change what an iteration does, and that no option tells."""
-    names = "model_ema clip_grad mixup cutmix cutmix_minmax aug_splits jsd_loss split_bn"
-    names += " drop_path drop_block bce_loss grad_checkpointing torchscript"
-    return [name for name in names.split() if getattr(arguments, name)]

@@ -21,10 +21,9 @@ def usage_message(error: Any, called: str) -> str:
     command = error.ctx.command_path if error.ctx is not None else f"epochcast {called}".rstrip()
     shows = f"`{command} --help`"
     if kind == "NoSuchOption":
-        names = [
-            name for parameter in error.ctx.command.params if not parameter.hidden for name in parameter.opts
-        ]
-        return _unknown("option", error.option_name, filter(_is_option, names), shows)
+        shown = (parameter for parameter in error.ctx.command.params if not parameter.hidden)
+        flags = [name for parameter in shown for name in parameter.opts if name.startswith("-")]
+        return _unknown("option", error.option_name, flags, shows)
     if message.startswith("No such command"):
         return _unknown("command", _named_in(message), error.ctx.command.list_commands(error.ctx), shows)
     if kind == "MissingParameter":
@@ -61,10 +60,6 @@ def _wrong_value(error: Any, value: str, shows: str) -> str:
 def _shown(parameter: Any) -> str:
     is_option = parameter.param_type_name == "option"
     return str(max(parameter.opts, key=len) if is_option else (parameter.metavar or parameter.name).upper())
-
-
-def _is_option(name: str) -> bool:
-    return name.startswith("-")
 
 
 def _named_in(message: str) -> str:
