@@ -15,25 +15,22 @@ from predictor.cnns.resolve import is_layer_csv, resolve_cnn
 from predictor.table_files import STANDARD
 
 
-def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
-    """Print an answer as JSON or CSV with every field; False where a table is wanted instead."""
+def is_delivered(
+    records: Sequence[Record], out: Path | None, output: Format, scope: str, **about: Any
+) -> bool:
+    """Write an answer with every field to the file of --out, and print it as JSON or CSV; False if a table is left.
+
+    A table is left where --format asks for one, and --out is not the standard output. Errors as of
+    `epochcast.tables.write_records`.
+    """
+    if out is not None:
+        write_records(records, out, records[0])
+        if str(out) == STANDARD:
+            return True
+        typer.echo(f"Wrote {out}.", err=True)
     if output is not Format.table:
         print_records(records, output, records[0], **about, covers=scope)
     return output is not Format.table
-
-
-def write_answer(records: Sequence[Record], out: Path | None) -> bool:
-    """Write an answer with every field to the file of --out; whether it went to standard output, and nothing else may.
-
-    Errors as of `epochcast.tables.write_records`.
-    """
-    if out is None:
-        return False
-    write_records(records, out, records[0])
-    if str(out) == STANDARD:
-        return True
-    typer.echo(f"Wrote {out}.", err=True)
-    return False
 
 
 def title(cnn: str, image_size: int, cnns: Sequence[object]) -> str:

@@ -4,8 +4,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from epochcast.api import check as check_speed
 from epochcast.commands import options as o
 from epochcast.tables import Format, print_notes, print_records
@@ -20,15 +18,11 @@ def check_command(
     cnn: o.Cnn,
     gpu: Annotated[str, o.gpu_option(more="")],
     batch_size: o.BatchSizes = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            help="Instead of its speed, what the training printed: a progress bar's, timm's, torchvision's, Keras's or "
-            "nnU-Net's lines, or Lightning's CSV.",
-            show_default=False,
-        ),
-    ] = None,
-    epochs: Annotated[int, typer.Option(help="Epochs of the training, for what mending saves.", min=1)] = 1,
+    log: Path | None = o.option(
+        "Instead of its speed, what the training printed: a progress bar's, timm's, torchvision's, Keras's or "
+        "nnU-Net's lines, or Lightning's CSV."
+    ),
+    epochs: int = o.option("Epochs of the training, for what mending saves.", default=1, min=1),
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],

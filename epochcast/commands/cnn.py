@@ -34,7 +34,15 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
         }
         for name in zoo_names()
     ]
-    print_as(output, records, _zoo_columns(), f"{len(records)} CNNs")
+    columns = [
+        Column("CNN", lambda r: r["cnn"], left=True),
+        Column("usual px", lambda r: str(r["image_size"])),
+        Column("least px", lambda r: str(r["minimum_image_size"])),
+        Column("layers", lambda r: str(r["layers"]), rank=1),
+        Column("parameters", lambda r: f"{r['parameters']:,}"),
+        Column("training GFLOP/image", lambda r: number(r["training_flops_per_image"] / 1e9)),
+    ]
+    print_as(output, records, columns, f"{len(records)} CNNs")
 
 
 @app.command("show")
@@ -42,7 +50,7 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
 def show_command(
     cnn: Annotated[str, typer.Argument(help=f"{o.CNN_HELP}.", autocompletion=o.complete_cnn)],
     image_size: o.ImageSize = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Images per mini-batch.")] = 1,
+    batch_size: int = o.option("Images per mini-batch.", default=1, flag="--batch-size -b"),
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Show a CNN's layers, with the work of a training pass."""
@@ -63,7 +71,9 @@ def show_command(
         about = {"cnn": table.cnn, "image_size": table.image_size, "batch_size": size, "step": table.step}
         print_records(records, output, records[0], **about, warnings=table.warnings)
         return
-    print_table(records, _layer_columns(), _title(table, size), _notes(table, records, size))
+    layers = f"{len(table)} layers, {table.parameters:,} parameters"
+    title = f"{table.cnn}, {table.image_in_words}, batch {size}: {layers}"
+    print_table(records, _LAYER_COLUMNS, title, _notes(table, records, size))
 
 
 def _work(layer: "Layer", batch_size: int) -> dict[str, Any]:
@@ -77,64 +87,25 @@ def _work(layer: "Layer", batch_size: int) -> dict[str, Any]:
     }
 
 
-def _title(table: "LayerTable", batch_size: int) -> str:
-    size = f"{len(table)} layers, {table.parameters:,} parameters"
-    return f"{table.cnn}, {table.image_in_words}, batch {batch_size}: {size}"
-
-
 def _notes(table: "LayerTable", records: list[dict[str, Any]], batch_size: int) -> list[str]:
+    """Work of an iteration; what frozen parts save, and recomputed and repeated ones cost; warnings."""
+    from predictor.operators.work import cnn_flops
+
     flops = sum(record["training_flops"] for record in records)
     forward = sum(record["forward_flops"] for record in records)
     moved = sum(record["training_bytes"] for record in records)
-    return [
+    notes = [
         f"Forward {number(forward / 1e9)} GFLOP (a multiply-add counts as 2), training "
-        f"{number(flops / 1e9)} GFLOP and {number(moved / 1e9)} GB read and written in fp32.",
-        *_beside_trained_whole(table, flops / batch_size),
-        *(f"Beware: {warning}" for warning in table.warnings),
+        f"{number(flops / 1e9)} GFLOP and {number(moved / 1e9)} GB read and written in fp32."
     ]
-
-
-def _beside_trained_whole(table: "LayerTable", flops: float) -> list[str]:
-    """What frozen parts save, and recomputed and repeated ones cost."""
-    from predictor.operators.work import cnn_flops
-
     trained = table.trained_whole()
-    if trained is table:
-        return []
-    usual = cnn_flops(trained, 1)
-    return [
-        f"Trained whole, with every layer once, an image takes {number(usual / 1e9)} GFLOP: frozen, recomputed and "
-        f"repeated parts make it {number(flops / usual)} x."
-    ]
-
-
-def _zoo_columns() -> list[Column]:
-    return [
-        Column("CNN", lambda r: r["cnn"], left=True),
-        Column("usual px", lambda r: str(r["image_size"])),
-        Column("least px", lambda r: str(r["minimum_image_size"])),
-        Column("layers", lambda r: str(r["layers"]), rank=1),
-        Column("parameters", lambda r: f"{r['parameters']:,}"),
-        Column("training GFLOP/image", lambda r: number(r["training_flops_per_image"] / 1e9)),
-    ]
-
-
-def _layer_columns() -> list[Column]:
-    return [
-        Column("#", lambda r: str(r["index"])),
-        Column("name", lambda r: r["name"], left=True, rank=2),
-        Column("type", lambda r: r["kind"] or r["type"], left=True),
-        Column("in", lambda r: _shape(r, "in"), left=True),
-        Column("out", lambda r: _shape(r, "out"), left=True),
-        Column("kernel", lambda r: _pair(r, "kernel"), left=True),
-        Column("stride", lambda r: _pair(r, "stride"), left=True, rank=1),
-        Column("groups", lambda r: str(r["groups"]) if (r["groups"] or 1) > 1 else "", rank=1),
-        Column("parameters", lambda r: f"{r['parameters']:,}" if r["parameters"] else "", rank=1),
-        Column("passes", _passes, left=True, rank=1),
-        Column("MFLOP", lambda r: number(r["training_flops"] / 1e6)),
-        Column("MB", lambda r: number(r["training_bytes"] / 1e6)),
-        Column("FLOP/byte", lambda r: number(r["forward_arithmetic_intensity"]), rank=3),
-    ]
+    if trained is not table:
+        usual = cnn_flops(trained, 1)
+        notes.append(
+            f"Trained whole, with every layer once, an image takes {number(usual / 1e9)} GFLOP: frozen, recomputed and "
+            f"repeated parts make it {number(flops / batch_size / usual)} x."
+        )
+    return [*notes, *(f"Beware: {warning}" for warning in table.warnings)]
 
 
 def _passes(record: Record) -> str:
@@ -161,3 +132,20 @@ def _sides(record: Record, field: str) -> str:
     """Height and width; of a volume, whose height column holds its depth, too, all three sides."""
     depth, height, width = (record[f"{field}_{axis}"] for axis in ("depth", "height", "width"))
     return f"{depth}x{height // depth}x{width}" if depth else f"{height}x{width}"
+
+
+_LAYER_COLUMNS = (
+    Column("#", lambda r: str(r["index"])),
+    Column("name", lambda r: r["name"], left=True, rank=2),
+    Column("type", lambda r: r["kind"] or r["type"], left=True),
+    Column("in", lambda r: _shape(r, "in"), left=True),
+    Column("out", lambda r: _shape(r, "out"), left=True),
+    Column("kernel", lambda r: _pair(r, "kernel"), left=True),
+    Column("stride", lambda r: _pair(r, "stride"), left=True, rank=1),
+    Column("groups", lambda r: str(r["groups"]) if (r["groups"] or 1) > 1 else "", rank=1),
+    Column("parameters", lambda r: f"{r['parameters']:,}" if r["parameters"] else "", rank=1),
+    Column("passes", _passes, left=True, rank=1),
+    Column("MFLOP", lambda r: number(r["training_flops"] / 1e6)),
+    Column("MB", lambda r: number(r["training_bytes"] / 1e6)),
+    Column("FLOP/byte", lambda r: number(r["forward_arithmetic_intensity"]), rank=3),
+)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from epochcast.commands import options as o
-from epochcast.commands.answer_tables import columns_of, gpus_column, notes_column, print_answer, write_answer
+from epochcast.commands.answer_tables import columns_of, gpus_column, is_delivered, notes_column
 from epochcast.notes import (
     amp_waits,
     comparison_notes,
@@ -15,7 +15,7 @@ from epochcast.notes import (
     print_notes_below,
     start_matters,
 )
-from epochcast.tables import Column, Format, Record, print_notes, print_table
+from epochcast.tables import Column, Format, Record, counted, print_notes, print_table
 from predictor.answers.notes import (
     Priority,
     Reason,
@@ -62,15 +62,12 @@ def compare_command(
         from epochcast.plots import cost_against_time
 
         o.write_figure(cost_against_time(comparison.frame(), plan.budget_usd, plan.deadline_h), plot)
-    if write_answer(comparison.records(), out):
-        return
-    _show(comparison, output, plan, question, verbose)
+    if not is_delivered(comparison.records(), out, output, comparison.scope, verdict=comparison.verdict):
+        _show(comparison, plan, question, verbose)
 
 
-def _show(comparison: "Comparison", output: Format, plan: Plan, question: Question, verbose: bool) -> None:
+def _show(comparison: "Comparison", plan: Plan, question: Question, verbose: bool) -> None:
     records = comparison.records()
-    if print_answer(records, output, comparison.scope, verdict=comparison.verdict):
-        return
     verdict = comparison.verdict
     changes = " ".join(note.text for note in verdict.hints if note.priority is Priority.CHANGE)
     print_notes(filter(None, (verdict.sentence, changes)), style="bold")
@@ -97,15 +94,17 @@ def _training(records: Sequence[Record], plan: Plan, question: Question) -> list
     """Words on the training for the line below the table."""
     from predictor.answers.resolved import ResolvedQuestion
 
-    training = f"{plan.epochs:,} epochs" if plan.epochs > 1 else "1 epoch"
-    sizes = {record["batch_size"] for record in records}
     return [
         records[0]["cnn"],
         *filter(None, [ResolvedQuestion.of(question).part_in_words or question.data_set]),
         *([f"{plan.trials:,} trainings"] if plan.trials > 1 else []),
-        training,
-        *([f"batch {sizes.pop():,}"] if len(sizes) == 1 else []),
+        counted(plan.epochs, "epoch"),
+        *([f"batch {records[0]['batch_size']:,}"] * _has_one_batch_size(records)),
     ]
+
+
+def _has_one_batch_size(records: Sequence[Record]) -> bool:
+    return len({record["batch_size"] for record in records}) == 1
 
 
 def _short_columns(records: Sequence[Record]) -> list[Column]:
@@ -114,18 +113,9 @@ def _short_columns(records: Sequence[Record]) -> list[Column]:
     return [
         gpus_column(marked=True),
         Column("offer", _offer_and_price, left=True, rank=2),
-        *(
-            [Column("batch", lambda r: f"{r['batch_size']:,}")]
-            * (len({r["batch_size"] for r in records}) > 1)
-        ),
-        *(
-            [Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=4)]
-            * any(map(start_matters, records))
-        ),
-        Column("time", _time, left=True),
-        Column("US$", _cost, left=True),
-        Column("within", _chance, rank=1),
-        *_RELATIVE,
+        *([Column("batch", lambda r: f"{r['batch_size']:,}")] * (not _has_one_batch_size(records))),
+        *([replace(shared["epoch_time_s"], rank=4)] * any(map(start_matters, records))),
+        *_TIME_AND_COST,
         replace(shared["precision"], rank=5),
         Column("AMP", _with_amp, left=True, rank=3),
         Column("", _limits, left=True, rank=1),
@@ -135,19 +125,15 @@ def _short_columns(records: Sequence[Record]) -> list[Column]:
 def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) -> list[Column]:
     """All that --verbose shows."""
     shared = columns_of(records)
-    one_batch = len({record["batch_size"] for record in records}) == 1
     by_epoch = plan.epochs > 1 or plan.trials > 1 or any(map(start_matters, records))
     return [
         Column("", lambda r: f"{r['rank'] or ''}"),
         shared["gpu"],
-        *([] if one_batch else [Column("batch", lambda r: str(r["batch_size"]), rank=3)]),
+        *([] if _has_one_batch_size(records) else [Column("batch", lambda r: str(r["batch_size"]), rank=3)]),
         Column("offer", _offer, left=True),
         Column("US$/h", lambda r: number(r["usd_per_hour"]), rank=4),
         *([shared["epoch_time_s"], shared["cost_usd"]] if by_epoch else []),
-        Column("time", _time, left=True),
-        Column("US$", _cost, left=True),
-        Column("within", _chance, rank=1),
-        *_RELATIVE,
+        *_TIME_AND_COST,
         shared["precision"],
         Column("AMP", _with_amp, left=True, rank=2),
         Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
@@ -160,21 +146,10 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) 
     ]
 
 
-_RELATIVE = (
-    Column("x speed", lambda r: number(r["speedup"]), rank=1),
-    Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
-)
-"""Beside the GPU that rows are compared with; empty, and so not shown, without one."""
-
-_INTERRUPTED = Column("lost", lambda r: duration(3600 * r["interruption_h"]), rank=1)
-"""Time lost to interruptions."""
-
-
 def _offer_and_price(record: Record) -> str:
     if record["usd_per_hour"] is None:
         return str(record["offer"])
-    nodes = f"{record['nodes']} x " if record["nodes"] > 1 else ""
-    return f"{nodes}{short_offer(record['offer'])}, {number(record['usd_per_hour'])}/h"
+    return f"{_nodes(record)}{short_offer(record['offer'])}, {number(record['usd_per_hour'])}/h"
 
 
 def _offer(record: Record) -> str:
@@ -182,10 +157,13 @@ def _offer(record: Record) -> str:
     count = record["offer_gpu_count"]
     if count in (None, 1):
         return str(record["offer"])
-    nodes = f"{record['nodes']} x " if record["nodes"] > 1 else ""
-    every = record["gpus_used"] == int(count) * record["nodes"]
-    used = f"{record['gpus_used']}" if every else f"{record['gpus_used']} of {int(count) * record['nodes']}"
-    return f"{nodes}{record['offer']} ({used} GPUs)"
+    total = int(count) * record["nodes"]
+    used = f"{record['gpus_used']}" if record["gpus_used"] == total else f"{record['gpus_used']} of {total}"
+    return f"{_nodes(record)}{record['offer']} ({used} GPUs)"
+
+
+def _nodes(record: Record) -> str:
+    return f"{record['nodes']} x " if record["nodes"] > 1 else ""
 
 
 def _time(record: Record) -> str:
@@ -220,3 +198,16 @@ def _limits(record: Record) -> str:
     words += ["over budget"] if record["within_budget"] is False else []
     words += ["too late"] if record["within_deadline"] is False else []
     return ", ".join([*words, *limited_by(record)])
+
+
+_TIME_AND_COST = (
+    Column("time", _time, left=True),
+    Column("US$", _cost, left=True),
+    Column("within", _chance, rank=1),
+    Column("x speed", lambda r: number(r["speedup"]), rank=1),
+    Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
+)
+"""What decides between rows; empty columns, such as those beside a GPU to compare with, are not shown."""
+
+_INTERRUPTED = Column("lost", lambda r: duration(3600 * r["interruption_h"]), rank=1)
+"""Time lost to interruptions."""

@@ -11,8 +11,7 @@ from epochcast.tables import Column, Format, Record, counted, print_as, print_re
 from predictor.answers.notes import number
 
 app = typer.Typer(
-    help="Measurement tables: import published ones, show what one holds, upload it.",
-    no_args_is_help=True,
+    help="Measurement tables: import published ones, show what one holds, upload it.", no_args_is_help=True
 )
 
 
@@ -60,9 +59,7 @@ def list_command(to: _To = None, output: o.OutputFormat = Format.table) -> None:
 def import_command(
     name: Annotated[str, typer.Argument(help="As `data list` names it, such as profet or timm.")],
     path: Annotated[Path, typer.Argument(help="The published table, or the folder that holds it.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Table to write, .csv, .csv.gz or .parquet.", show_default=False)
-    ] = None,
+    out: Path | None = o.option("Table to write, .csv, .csv.gz or .parquet."),
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Turn published measurements into a measurement table, and report the rows rejected and why."""
@@ -115,11 +112,7 @@ def show_command(
     table = table.astype(object).where(table.notna(), None)
     records = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
     title = f"{path.name}: {counted(sum(r['measurements'] for r in records), 'measurement')}"
-    print_as(output, records, _columns(), title, [str(name) for name in table.columns])
-
-
-def _columns() -> list[Column]:
-    return [
+    columns = [
         Column("source", lambda r: r["source"] or "", left=True, rank=1),
         Column("framework", lambda r: r["framework"] or "", left=True, rank=3),
         Column("kind", lambda r: r["kind"] or "", left=True, rank=2),
@@ -131,6 +124,7 @@ def _columns() -> list[Column]:
         Column("batch", lambda r: f"{r['smallest_batch_size']}-{r['largest_batch_size']}", rank=1),
         Column("iteration ms", _times, rank=1),
     ]
+    print_as(output, records, columns, title, [str(name) for name in table.columns])
 
 
 def _times(record: Record) -> str:

@@ -40,14 +40,10 @@ def diff_command(
     ],
     gpu: Annotated[list[str], o.gpu_option()],
     batch_size: o.BatchSizes = None,
-    fail_over: Annotated[
-        str | None,
-        typer.Option(
-            help="Exit with 1 where the time grows by more than this, such as 5%, or where it does not fit any more.",
-            show_default=False,
-        ),
-    ] = None,
-    markdown: Annotated[bool, typer.Option(help="Print Markdown, for a comment on a pull request.")] = False,
+    fail_over: str | None = o.option(
+        "Exit with 1 where the time grows by more than this, such as 5%, or where it does not fit any more."
+    ),
+    markdown: bool = o.option("Print Markdown, for a comment on a pull request.", default=False),
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],
@@ -68,9 +64,14 @@ def diff_command(
         print(_markdown(changes))
     else:
         _show(changes)
-    worse = [change for change in changes if limit is not None and _is_worse(change, limit)]
+    worse = {
+        change.gpu
+        for change in changes
+        if limit is not None
+        and (change.ratio > 1 + limit or change.before.fits_in_memory > change.after.fits_in_memory)
+    }
     if worse:
-        typer.echo(f"Over {fail_over}: {', '.join(sorted({change.gpu for change in worse}))}.", err=True)
+        typer.echo(f"Over {fail_over}: {', '.join(sorted(worse))}.", err=True)
         raise typer.Exit(1)
 
 
@@ -83,10 +84,6 @@ def _share(text: str) -> float:
     if not 0 <= value < 100:
         raise OutOfRangeError(f"--fail-over {text!r} lies outside 0 to 100. Write 5% or 0.05.")
     return value
-
-
-def _is_worse(change: Difference, limit: float) -> bool:
-    return change.ratio > 1 + limit or (change.before.fits_in_memory and not change.after.fits_in_memory)
 
 
 def _of_revisions(revisions: str, cnn: str, folder: Path) -> tuple[str, str]:
@@ -149,10 +146,7 @@ def _markdown(changes: Sequence[Difference]) -> str:
         lines.append(f"| {change.gpu} | {change.batch_size:,} | {ratio_in_words} | {times} | {memory} |")
     if changes[0].layers:
         lines += ["", f"On {changes[0].gpu}:", "", "| layer | before | after | ms |", "|---|---|---|---|"]
-        lines += [_markdown_row(layer) for layer in _parts(changes[0])]
+        for layer in _parts(changes[0]):
+            times = f"{number(layer.before_ms)} -> {number(layer.after_ms)}"
+            lines.append(f"| `{layer.layer}` | {layer.count_before} | {layer.count_after} | {times} |")
     return "\n".join(lines)
-
-
-def _markdown_row(layer: LayerChange) -> str:
-    times = f"{number(layer.before_ms)} -> {number(layer.after_ms)}"
-    return f"| `{layer.layer}` | {layer.count_before} | {layer.count_after} | {times} |"

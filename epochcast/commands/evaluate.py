@@ -2,7 +2,6 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -20,33 +19,19 @@ class Scaling(StrEnum):
 
 @o.with_json
 def evaluate_command(
-    measurements: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Measurement tables, .csv, .csv.gz or .parquet.", show_default="published measurements"
-        ),
-    ] = None,
-    published: Annotated[
-        Path | None,
-        typer.Option(help="Folder of published measurements.", show_default="$EPOCHCAST_PUBLISHED_DATA"),
-    ] = None,
-    scenario: Annotated[
-        list[str] | None, typer.Option(help="Scenario; repeat it.", show_default="all that apply")
-    ] = None,
-    scaling: Annotated[
-        list[Scaling] | None,
-        typer.Option(
-            help="The study's question: another batch size, another GPU, both; repeat it. Instead of --scenario.",
-            show_default=False,
-        ),
-    ] = None,
-    predictor: Annotated[
-        list[str] | None, typer.Option(help="Predictor; repeat it.", show_default="all that apply")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of what is drawn at random.")] = 0,
-    jobs: Annotated[int, typer.Option(help="Number of processes.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for CSV files and plots.")] = None,
-    plots: Annotated[bool, typer.Option(help="Draw plots into --out; needs matplotlib.")] = True,
+    measurements: list[Path] | None = o.argument(
+        "Measurement tables, .csv, .csv.gz or .parquet.", "published measurements"
+    ),
+    published: Path | None = o.option("Folder of published measurements.", "$EPOCHCAST_PUBLISHED_DATA"),
+    scenario: list[str] | None = o.option("Scenario; repeat it.", "all that apply"),
+    scaling: list[Scaling] | None = o.option(
+        "The study's question: another batch size, another GPU, both; repeat it. Instead of --scenario."
+    ),
+    predictor: list[str] | None = o.option("Predictor; repeat it.", "all that apply"),
+    seed: int = o.option("Seed of what is drawn at random.", default=0),
+    jobs: int = o.option("Number of processes.", default=1),
+    out: Path | None = o.option("Folder for CSV files and plots."),
+    plots: bool = o.option("Draw plots into --out; needs matplotlib.", default=True),
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Judge every predictor on measurements that its fit never saw, scenario by scenario."""

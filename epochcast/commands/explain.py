@@ -7,8 +7,6 @@ from difflib import SequenceMatcher
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from epochcast.api import USUAL_BATCH_SIZES, explanations
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import title
@@ -55,25 +53,16 @@ _BOUNDS = {
 @o.with_options(Question, answer="explain", usual=_OF_TABLE)
 @o.with_json
 def explain_command(
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TABLE|CNN...",
-            help="CNNs as for predict, or measurement tables (.csv, .parquet); with both, those CNNs of the tables.",
-            show_default=False,
-            autocompletion=o.complete_cnn,
-        ),
-    ] = None,
+    what: list[str] | None = o.argument(
+        "CNNs as for predict, or measurement tables (.csv, .parquet); with both, those CNNs of the tables.",
+        metavar="TABLE|CNN...",
+        autocompletion=o.complete_cnn,
+    ),
     gpu: Annotated[list[str] | None, o.gpu_option("a table's")] = None,
     batch_size: Annotated[
         list[str] | None, o.batch_size_option(f"{','.join(map(str, USUAL_BATCH_SIZES))}; a table's")
     ] = None,
-    parallel: Annotated[
-        int | None,
-        typer.Option(
-            min=2, metavar="N", help="Instead: ways to share an iteration among N GPUs.", show_default=False
-        ),
-    ] = None,
+    parallel: int | None = o.option("Instead: ways to share an iteration among N GPUs.", min=2, metavar="N"),
     verbose: o.Verbose = False,
     output: o.OutputFormat = Format.table,
     *,
@@ -89,12 +78,23 @@ def explain_command(
     if parallel is not None:
         _show_ways(what, gpu, batch_size or None, options | {"n_gpus": parallel}, output)
         return
-    from predictor.answers.explain import is_measurement_table
+    from predictor.answers.explain import explanation_rows, is_measurement_table, row_columns
 
     of_table = any(is_measurement_table(subject_) for subject_ in what)  # then CNNs are names in it
     subject = what if of_table else o.cnns_or_layers(what, options)
     explained, scope = explanations(subject, gpu, batch_size or None, options)
-    _print(explained, () if of_table else subject, output, scope, verbose)
+    if output is Format.json:
+        print_records([asdict(explanation) for explanation in explained], output, (), covers=scope)
+    elif output is Format.csv:
+        rows = [row for explanation in explained for row in explanation_rows(explanation)]
+        print_records(rows, output, row_columns(explained))
+    else:
+        for explanation in explained:
+            _show(explanation, () if of_table else subject, verbose)
+            print()
+        bounds = dict.fromkeys(name for explanation in explained for name in explanation.bound)
+        meanings = [f"bound {name}: {_BOUNDS[name]}." for name in bounds]
+        print_notes([*meanings, scope if verbose else "More: --verbose"])
 
 
 def _show_ways(
@@ -126,44 +126,15 @@ def _show_ways(
     print_notes([_WAYS])
 
 
-def _print(
-    explained: "Sequence[Explanation]", cnns: Sequence[object], output: Format, scope: str, verbose: bool
-) -> None:
-    from predictor.answers.explain import explanation_rows, row_columns
-
-    if output is Format.table:
-        _show_all(explained, cnns, scope, verbose)
-    elif output is Format.json:
-        print_records([asdict(explanation) for explanation in explained], output, (), covers=scope)
-    else:
-        rows = [row for explanation in explained for row in explanation_rows(explanation)]
-        print_records(rows, output, row_columns(explained))
-
-
-def _show_all(explained: "Sequence[Explanation]", cnns: Sequence[object], scope: str, verbose: bool) -> None:
-    """Print each explanation, then what the words mean and, if `verbose`, what the answer covers."""
-    for explanation in explained:
-        _show(explanation, cnns, verbose)
-        print()
-    bounds = dict.fromkeys(name for explanation in explained for name in explanation.bound)
-    print_notes(
-        [*(f"bound {name}: {_BOUNDS[name]}." for name in bounds), scope if verbose else "More: --verbose"]
-    )
-
-
 def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool) -> None:
-    about = [_arithmetic(explanation), explanation.memory_format, explanation.capture]
-    about += ["autotune"] * explanation.autotune
     subject = title(explanation.cnn, explanation.image_size, cnns)
+    about = [subject, short_name(explanation.gpu), _arithmetic(explanation), explanation.memory_format]
+    about += [explanation.capture, *["autotune"] * explanation.autotune]
     rows = (*explanation.extrapolates, *(mode.extrapolates for mode in explanation.other_modes))
     reasons = list(chain.from_iterable(rows))
     letters, meanings = legend(reasons)
     shown = letters if verbose else None
-    print_table(
-        range(len(explanation.batch_sizes)),
-        _columns(explanation, shown),
-        f"{subject}, {short_name(explanation.gpu)}, {', '.join(about)}",
-    )
+    print_table(range(len(explanation.batch_sizes)), _columns(explanation, shown), ", ".join(about))
     if explanation.terms:
         print()
         terms = sorted(explanation.terms, key=lambda term: -abs(term.ms[-1]))
@@ -176,7 +147,13 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool) -> 
     method = f"Method: {explanation.method} ({explanation.trained_on}).{_rungs(explanation)}"
     print_notes([" ".join([method, *guessed])])
     print_notes(_parts(explanation))
-    jumps, kernels = _jumps(explanation.switches), _kernel_changes(explanation.switches)
+    jumps = [  # of the time per image, the greatest first
+        f"From batch {switch.from_batch_size} to {switch.to_batch_size}, {switch.layer} takes "
+        f"{number(switch.factor)} x as long per image."
+        for switch in explanation.switches
+        if switch.after is None
+    ]
+    kernels = _kernel_changes(explanation.switches)
     notes = [
         *beware(chain.from_iterable(explanation.extrapolates)),
         *notes_of(Priority.LIMIT, _law(explanation)),
@@ -235,12 +212,14 @@ def _arithmetic(mode: "Explanation | OtherMode") -> str:
 def _mode_columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -> list[Column]:
     sizes = explanation.batch_sizes
     modes = explanation.other_modes
-    predicted = [i for i in range(len(sizes)) if any(math.isfinite(mode.factor[i]) for mode in modes)]
-    shown = [predicted[i] for i in _spread(len(predicted), _MOST_FACTORS)]
+    shown = [i for i in range(len(sizes)) if any(math.isfinite(mode.factor[i]) for mode in modes)]
+    if len(shown) > _MOST_FACTORS:  # then some of them, the first and the last among these
+        step = (len(shown) - 1) / (_MOST_FACTORS - 1)
+        shown = [shown[i] for i in sorted({round(i * step) for i in range(_MOST_FACTORS)})]
     return [
         Column("mode", lambda mode: f"{_arithmetic(mode)}, {mode.memory_format}", left=True),
-        *(Column(f"at {sizes[i]}", lambda mode, i=i: _factor(mode.factor[i])) for i in shown),  # type: ignore[misc]
-        Column(f"90 % at {sizes[-1]}", lambda mode: _interval(mode.low[-1], mode.high[-1]), rank=2),
+        *(Column(f"at {sizes[i]}", lambda mode, i=i: _ratios(mode.factor[i])) for i in shown),  # type: ignore[misc]
+        Column(f"90 % at {sizes[-1]}", lambda mode: _ratios(mode.low[-1], mode.high[-1]), rank=2),
         Column("notes", lambda mode: _marks(mode.extrapolates, letters), left=True),
     ]
 
@@ -251,31 +230,16 @@ def _marks(reasons: Sequence[Reason], letters: Mapping[Reason, str] | None) -> s
     return ",".join(sorted(letters[reason] for reason in reasons))
 
 
-def _spread(n: int, most: int) -> list[int]:
-    """Positions of at most `most` of n, the first and the last among them."""
-    if n <= most:
-        return list(range(n))
-    return sorted({round(i * (n - 1) / (most - 1)) for i in range(most)})
-
-
-def _factor(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else ""
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{low:.2f}-{high:.2f}" if math.isfinite(low) else ""
+def _ratios(*values: float) -> str:
+    return "-".join(f"{value:.2f}" for value in values if math.isfinite(values[0]))
 
 
 def _rungs(explanation: "Explanation") -> str:
     """What the GPU time rests on, over all batch sizes; empty for a measured iteration."""
     parts = {rung: sum(sum(ms) for ms in of_class.values()) for rung, of_class in explanation.rung_ms.items()}
     total = sum(parts.values())
-    shares = {rung: 100 * ms / total for rung, ms in parts.items() if ms >= total / 200}
-    return (
-        f" GPU time: {', '.join(f'{share:.0f} % {rung}' for rung, share in shares.items())}."
-        if shares
-        else ""
-    )
+    shares = [f"{100 * ms / total:.0f} % {rung}" for rung, ms in parts.items() if ms >= total / 200]
+    return f" GPU time: {', '.join(shares)}." if shares else ""
 
 
 def _parts(explanation: "Explanation") -> list[str]:
@@ -303,26 +267,16 @@ def _law(explanation: "Explanation") -> str:
     )
 
 
-def _jumps(switches: "Sequence[Switch]") -> list[str]:
-    """Jumps of the time per image, the greatest first."""
-    return [
-        f"From batch {switch.from_batch_size} to {switch.to_batch_size}, {switch.layer} takes "
-        f"{number(switch.factor)} x as long per image."
-        for switch in switches
-        if switch.after is None
-    ]
-
-
 def _kernel_changes(switches: "Sequence[Switch]") -> list[str]:
     """Kernels that change, by the batch sizes between which they do, with the greatest change."""
     notes = []
     named = [switch for switch in switches if switch.after is not None]
     for (small, large), group in groupby(
-        named, key=lambda switch: (switch.from_batch_size, switch.to_batch_size)
+        named, lambda change: (change.from_batch_size, change.to_batch_size)
     ):
         changes = list(group)
         most = min(
-            changes, key=lambda switch: SequenceMatcher(None, switch.before or "", switch.after or "").ratio()
+            changes, key=lambda change: SequenceMatcher(None, change.before or "", change.after or "").ratio()
         )
         notes.append(
             f"Between batch {small} and {large}, {len(changes)} convolution passes change their kernel, such as "

@@ -1,7 +1,6 @@
 """`epochcast fit`: fits a model on your own measurements, or the shipped one again."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -12,43 +11,24 @@ from predictor.files import check_replaceable
 
 @o.with_json
 def fit_command(
-    measurements: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Measurement tables, .csv, .csv.gz or .parquet.", show_default=False),
-    ] = None,
-    published: Annotated[
-        Path | None, typer.Option(help="Or a folder of published measurements.", show_default=False)
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="JSON file to write.", show_default=False)] = None,
-    accuracy: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="summary.csv of `evaluate --out`, whose figures go on the model's card; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Fit on measurements uploaded to this store, also without a table: sqlite:///FILE or postgresql://...",
-            show_default=False,
-        ),
-    ] = None,
-    methods_only: Annotated[
-        bool,
-        typer.Option(
-            "--methods-only",
-            help="Fit gpu-specs, proxy-times and flops-ratio of the model in --out; keep the rest of it.",
-        ),
-    ] = False,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Fit only this method, gpu-specs or proxy-times, beside the shipped model; repeat it.",
-            show_default=False,
-        ),
-    ] = None,
+    measurements: list[Path] | None = o.argument("Measurement tables, .csv, .csv.gz or .parquet."),
+    published: Path | None = o.option("Or a folder of published measurements."),
+    out: Path | None = o.option("JSON file to write."),
+    accuracy: list[Path] | None = o.option(
+        "summary.csv of `evaluate --out`, whose figures go on the model's card; repeatable."
+    ),
+    store: str | None = o.option(
+        "Fit on measurements uploaded to this store, also without a table: sqlite:///FILE or postgresql://...",
+        metavar="URL",
+    ),
+    methods_only: bool = o.option(
+        "Fit gpu-specs, proxy-times and flops-ratio of the model in --out; keep the rest of it.",
+        default=False,
+        flag="--methods-only",
+    ),
+    method: list[str] | None = o.option(
+        "Fit only this method, gpu-specs or proxy-times, beside the shipped model; repeat it."
+    ),
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Fit the model that predict and compare use, and write it as JSON for their --model."""

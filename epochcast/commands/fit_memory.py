@@ -3,8 +3,6 @@
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
-
 from epochcast.api import fit_memory
 from epochcast.commands import options as o
 from epochcast.tables import Format, print_notes, print_records
@@ -18,23 +16,16 @@ def fit_memory_command(
     cnn: o.Cnn,
     gpu: Annotated[list[str] | None, o.gpu_option("every GPU for rent")] = None,
     batch_size: o.BatchSizes = None,
-    memory_gib: Annotated[
-        float | None,
-        typer.Option(
-            help="Memory that may be used on each GPU.", show_default="all that it has", metavar="GIB"
-        ),
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What may change where nothing else holds the limits: optimizer, image_size; repeat it.",
-            show_default=False,
-            metavar="WORD",
-        ),
-    ] = None,
-    code: Annotated[
-        bool, typer.Option("--code", help="Print the plan's lines of PyTorch, and nothing else.")
-    ] = False,
+    memory_gib: float | None = o.option(
+        "Memory that may be used on each GPU.", "all that it has", metavar="GIB"
+    ),
+    allow: list[str] | None = o.option(
+        "What may change where nothing else holds the limits: optimizer, image_size; repeat it.",
+        metavar="WORD",
+    ),
+    code: bool = o.option(
+        "Print the plan's lines of PyTorch, and nothing else.", default=False, flag="--code"
+    ),
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],

@@ -15,18 +15,26 @@ app = typer.Typer(help="The catalogue of GPUs.", no_args_is_help=True)
 @app.command("list")
 @o.with_json
 def list_command(
-    generation: Annotated[
-        str | None, typer.Option(help="Only one, such as turing or hopper.", show_default="all")
-    ] = None,
+    generation: str | None = o.option("Only one, such as turing or hopper.", "all"),
     output: o.OutputFormat = Format.table,
 ) -> None:
     """List every GPU that can be predicted."""
     from predictor.catalogue.devices import gpus_of_generation
 
     records = [asdict(gpu) for gpu in gpus_of_generation(generation)]
-    print_as(
-        output, records, _columns(), f"{len(records)} GPUs; a card with several chips counts as one chip"
-    )
+    columns = [
+        Column("GPU", lambda r: r["name"], left=True),
+        Column("generation", lambda r: r["generation"], left=True),
+        Column("chip", lambda r: r["chip"], left=True, rank=3),
+        Column("SMs", lambda r: str(r["sm_count"]), rank=2),
+        Column("GHz", lambda r: f"{r['boost_clock_ghz']:.3f}", rank=2),
+        Column("fp32 TFLOP/s", lambda r: number(r["peak_fp32_tflop_per_s"])),
+        Column("fp16 tensor", lambda r: number(r["peak_fp16_tensor_tflop_per_s"]), rank=1),
+        Column("GB/s", lambda r: number(r["memory_bandwidth_gb_per_s"])),
+        Column("GiB", lambda r: number(r["memory_gib"])),
+        Column("released", lambda r: r["released"], left=True, rank=4),
+    ]
+    print_as(output, records, columns, f"{len(records)} GPUs; a card with several chips counts as one chip")
 
 
 @app.command("show")
@@ -47,21 +55,6 @@ def show_command(
         return
     columns = [Column("field", lambda field: field, left=True)]
     print_table(list(record), [*columns, Column("value", lambda field: _text(record[field]), left=True)])
-
-
-def _columns() -> list[Column]:
-    return [
-        Column("GPU", lambda r: r["name"], left=True),
-        Column("generation", lambda r: r["generation"], left=True),
-        Column("chip", lambda r: r["chip"], left=True, rank=3),
-        Column("SMs", lambda r: str(r["sm_count"]), rank=2),
-        Column("GHz", lambda r: f"{r['boost_clock_ghz']:.3f}", rank=2),
-        Column("fp32 TFLOP/s", lambda r: number(r["peak_fp32_tflop_per_s"])),
-        Column("fp16 tensor", lambda r: number(r["peak_fp16_tensor_tflop_per_s"]), rank=1),
-        Column("GB/s", lambda r: number(r["memory_bandwidth_gb_per_s"])),
-        Column("GiB", lambda r: number(r["memory_gib"])),
-        Column("released", lambda r: r["released"], left=True, rank=4),
-    ]
 
 
 def _text(value: Any) -> str:

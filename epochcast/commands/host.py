@@ -2,9 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, print_as
@@ -17,18 +14,9 @@ _UNSTEADY = 0.1
 
 @o.with_json
 def host_command(
-    framework: Annotated[
-        list[str] | None,
-        typer.Option(help="pytorch or chainer; repeat it.", show_default="all that are installed"),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(help="cuda:N, or cpu to leave the GPU out.", show_default="a GPU if there is one"),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="JSON file to write, which questions take as --host.", show_default=False),
-    ] = None,
+    framework: list[str] | None = o.option("pytorch or chainer; repeat it.", "all that are installed"),
+    device: str | None = o.option("cuda:N, or cpu to leave the GPU out.", "a GPU if there is one"),
+    out: Path | None = o.option("JSON file to write, which questions take as --host."),
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Measure in about ten seconds what enqueuing iterations costs on this machine, per framework and mode."""

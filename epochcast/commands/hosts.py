@@ -18,10 +18,19 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
     from predictor.catalogue.hosts import all_hosts
 
     records = [_record(host) for host in all_hosts()]
+    columns = [
+        Column("host", lambda r: r["host"], left=True),
+        Column("kind", lambda r: r["kind"], left=True, rank=3),
+        Column("ms", lambda r: number(r["reference_ms"])),
+        Column("by", lambda r: "measured" if r["measured"] else "clock", left=True),
+        Column("GHz", lambda r: number(r["max_ghz"]), rank=2),
+        Column("year", lambda r: "" if r["core_year"] is None else str(r["core_year"]), rank=2),
+        Column("instances", lambda r: " ".join(r["instances"]), left=True, rank=1),
+    ]
     title = (
         f"{len(records)} hosts; ms: to enqueue ResNet-18 at 32 px, measured or (by clock) from GHz and year"
     )
-    print_as(output, records, _columns(), title)
+    print_as(output, records, columns, title)
 
 
 def _record(host: Any) -> dict[str, Any]:
@@ -39,15 +48,3 @@ def _record(host: Any) -> dict[str, Any]:
         "source_url": host.source_url or None,
         "retrieved_on": host.retrieved_on or None,
     }
-
-
-def _columns() -> list[Column]:
-    return [
-        Column("host", lambda r: r["host"], left=True),
-        Column("kind", lambda r: r["kind"], left=True, rank=3),
-        Column("ms", lambda r: number(r["reference_ms"])),
-        Column("by", lambda r: "measured" if r["measured"] else "clock", left=True),
-        Column("GHz", lambda r: number(r["max_ghz"]), rank=2),
-        Column("year", lambda r: "" if r["core_year"] is None else str(r["core_year"]), rank=2),
-        Column("instances", lambda r: " ".join(r["instances"]), left=True, rank=1),
-    ]

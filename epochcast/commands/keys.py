@@ -17,9 +17,7 @@ _FIELDS = ("name", "hint", "created_at", "expires_at", "revoked_at", "uploads", 
 
 _Days = Annotated[
     float | None,
-    typer.Option(
-        "--days", min=0.001, max=36_500, help="Days for which it is valid.", show_default="until revoked"
-    ),
+    typer.Option(help="Days for which it is valid.", show_default="until revoked", min=0.001, max=36_500),
 ]
 
 
@@ -29,27 +27,21 @@ def add_command(name: _Name, days: _Days = None, store: o.Store = o.USUAL_STORE)
     engine = open_store(store)
     from api.store.keys import add_key
 
-    secret = add_key(engine, name, days)
-    typer.echo("Keep this key: it is shown once.", err=True)
-    typer.echo(secret)
+    _show(add_key(engine, name, days))
 
 
 @app.command("rotate")
 def rotate_command(
     name: _Name,
     days: _Days = None,
-    keep_old: Annotated[
-        float, typer.Option("--keep-old", min=0, max=365, help="Days for which the old key is taken, too.")
-    ] = 0.0,
+    keep_old: float = o.option("Days for which the old key is taken, too.", default=0.0, min=0, max=365),
     store: o.Store = o.USUAL_STORE,
 ) -> None:
     """Make another key for a name and print it, once; the old one is refused from now on, or after some days."""
     engine = open_store(store, new=False)
     from api.store.keys import rotate_key
 
-    secret = rotate_key(engine, name, days, keep_old)
-    typer.echo("Keep this key: it is shown once.", err=True)
-    typer.echo(secret)
+    _show(rotate_key(engine, name, days, keep_old))
 
 
 @app.command("revoke")
@@ -71,11 +63,7 @@ def list_command(store: o.Store = o.USUAL_STORE, output: o.OutputFormat = Format
 
     records = [asdict(key) for key in list_keys(engine)]
     shown = [{name: record[name] for name in _FIELDS} for record in records]
-    print_as(output, shown, _columns(), counted(len(shown), "key"), _FIELDS)
-
-
-def _columns() -> list[Column]:
-    return [
+    columns = [
         Column("name", lambda r: r["name"], left=True),
         Column("key", lambda r: f"epochcast_{r['hint']}...", left=True, rank=1),
         Column("created", lambda r: r["created_at"][:16].replace("T", " "), left=True, rank=2),
@@ -84,3 +72,9 @@ def _columns() -> list[Column]:
         Column("uploads", lambda r: f"{r['uploads']:,}", rank=2),
         Column("rows", lambda r: f"{r['rows']:,}", rank=1),
     ]
+    print_as(output, shown, columns, counted(len(shown), "key"), _FIELDS)
+
+
+def _show(secret: str) -> None:
+    typer.echo("Keep this key: it is shown once.", err=True)
+    typer.echo(secret)

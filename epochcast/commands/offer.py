@@ -15,6 +15,21 @@ from predictor.answers.notes import number
 
 app = typer.Typer(help="Cloud offers and their prices.", no_args_is_help=True)
 
+_COLUMNS = (
+    Column("provider", lambda r: r["provider"], left=True),
+    Column("instance", lambda r: r["instance"], left=True),
+    Column("GPU", lambda r: r["gpu"], left=True),
+    Column("GPUs", lambda r: f"{r['gpu_count']:g}"),
+    Column("US$/h", lambda r: number(r["usd_per_hour"])),
+    Column("spot", lambda r: number(r["spot_usd_per_hour"]), rank=1),
+    Column("vCPUs", lambda r: f"{r['vcpus']:g}" if r["vcpus"] else "", rank=3),
+    Column("GiB", lambda r: f"{r['memory_gib']:g}" if r["memory_gib"] else "", rank=3),
+    Column("region", lambda r: r["region"] or "", left=True, rank=4),
+    Column("date", lambda r: str(r["retrieved_on"]), left=True, rank=2),
+    Column("historic", lambda r: "historic" if r["historic"] else "", left=True, rank=2),
+    Column("marketplace", lambda r: "marketplace" if r["marketplace"] else "", left=True, rank=2),
+)
+
 
 @app.callback()
 def _group() -> None:
@@ -24,8 +39,8 @@ def _group() -> None:
 @app.command("list")
 @o.with_json
 def list_command(
-    gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="Only offers of this GPU.")] = None,
-    historic: Annotated[bool, typer.Option("--historic", help="Show the historic offers, too.")] = False,
+    gpu: str | None = o.option("Only offers of this GPU.", flag="--gpu -g"),
+    historic: bool = o.option("Show the historic offers, too.", default=False, flag="--historic"),
     offers: o.Offers = None,
     output: o.OutputFormat = Format.table,
 ) -> None:
@@ -44,19 +59,17 @@ def list_command(
     )
     if records or output is not Format.table:
         title = f"{counted(len(records), 'offer')}; US$ per hour of the whole instance"
-        print_as(output, records, _columns(), title)
+        print_as(output, records, _COLUMNS, title)
     else:
         typer.echo(f"No offer of {gpu_name}. --historic shows old ones; --offers FILE reads your own.")
 
 
 @app.command("update")
 def update_command(
-    out: Annotated[
-        Path, typer.Option(help="Price file to write, for --offers of the other commands.")
-    ] = Path("offers.csv"),
-    provider: Annotated[
-        list[str] | None, typer.Option(help="Only this provider, as gpuhunt names it; repeat it.")
-    ] = None,
+    out: Path = o.option(
+        "Price file to write, for --offers of the other commands.", default=Path("offers.csv")
+    ),
+    provider: list[str] | None = o.option("Only this provider, as gpuhunt names it; repeat it."),
 ) -> None:
     r"""Read today's prices over the network (needs epochcast\[offers]) and write them to a price file."""
     from predictor.catalogue.live_offers import SOURCE, updated_offers
@@ -76,22 +89,15 @@ def update_command(
 def own_command(
     gpu: Annotated[str, typer.Argument(help="GPU of your machine.", autocompletion=o.complete_gpu)],
     paid: Annotated[float, typer.Option(help="What the machine cost, US$.", min=0)],
-    years: Annotated[float, typer.Option(help="Years that it is used.", min=0.01)] = 3.0,
-    hours_per_week: Annotated[
-        float, typer.Option(help="Hours of a week in which it trains.", min=0.1, max=168)
-    ] = 40.0,
-    usd_per_kwh: Annotated[float, typer.Option(help="Price of electricity, US$ per kWh.", min=0)] = 0.3,
-    watts: Annotated[
-        float | None,
-        typer.Option(
-            help="What the machine draws while it trains.", min=1, show_default="power limit of its GPUs"
-        ),
-    ] = None,
-    gpu_count: Annotated[int, typer.Option("--gpus", help="GPUs in the machine.", min=1)] = 1,
-    vcpus: Annotated[float | None, typer.Option(help="Hardware threads of its CPU.", min=1)] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Price file to write: the shipped offers and your machine.")
-    ] = None,
+    years: float = o.option("Years that it is used.", default=3.0, min=0.01),
+    hours_per_week: float = o.option("Hours of a week in which it trains.", default=40.0, min=0.1, max=168),
+    usd_per_kwh: float = o.option("Price of electricity, US$ per kWh.", default=0.3, min=0),
+    watts: float | None = o.option(
+        "What the machine draws while it trains.", "power limit of its GPUs", min=1
+    ),
+    gpu_count: int = o.option("GPUs in the machine.", default=1, flag="--gpus", min=1),
+    vcpus: float | None = o.option("Hardware threads of its CPU.", min=1),
+    out: Path | None = o.option("Price file to write: the shipped offers and your machine."),
 ) -> None:
     """Work out what an hour of a machine of your own costs: its price spread over its hours, and electricity."""
     from predictor.catalogue.devices import find_gpu
@@ -122,20 +128,3 @@ def own_command(
 
 def _counts(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {number}" for name, number in numbers.items())
-
-
-def _columns() -> list[Column]:
-    return [
-        Column("provider", lambda r: r["provider"], left=True),
-        Column("instance", lambda r: r["instance"], left=True),
-        Column("GPU", lambda r: r["gpu"], left=True),
-        Column("GPUs", lambda r: f"{r['gpu_count']:g}"),
-        Column("US$/h", lambda r: number(r["usd_per_hour"])),
-        Column("spot", lambda r: number(r["spot_usd_per_hour"]), rank=1),
-        Column("vCPUs", lambda r: f"{r['vcpus']:g}" if r["vcpus"] else "", rank=3),
-        Column("GiB", lambda r: f"{r['memory_gib']:g}" if r["memory_gib"] else "", rank=3),
-        Column("region", lambda r: r["region"] or "", left=True, rank=4),
-        Column("date", lambda r: str(r["retrieved_on"]), left=True, rank=2),
-        Column("historic", lambda r: "historic" if r["historic"] else "", left=True, rank=2),
-        Column("marketplace", lambda r: "marketplace" if r["marketplace"] else "", left=True, rank=2),
-    ]

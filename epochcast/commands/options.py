@@ -47,6 +47,17 @@ def _complete(option: Option) -> Callable[[], list[str]] | None:
     return complete if option.choices or option.name == "data_set" else None
 
 
+def option(text: str, usual: str | None = None, *, default: Any = None, flag: str = "", **more: Any) -> Any:
+    """An option with its help, its default or in words what holds without it, and its name if typer's is not right."""
+    shown = usual or default is not None
+    return typer.Option(default, *flag.split(), help=text, show_default=shown, **more)
+
+
+def argument(text: str, usual: str | None = None, **more: Any) -> Any:
+    """An argument that may be left out, with its help, and in words what holds without it."""
+    return typer.Argument(None, help=text, show_default=usual or False, **more)
+
+
 def gpu_option(usual: str | None = None, more: str = "; repeat it") -> Any:
     """The option of a command's GPUs; `usual` says which they are by default, `more` how to name several."""
     return typer.Option(
@@ -68,9 +79,8 @@ BatchSizes = Annotated[list[str] | None, batch_size_option("what fits is searche
 Scheduler = Annotated[
     str | None,
     typer.Option(
-        "--scheduler",
-        metavar="ADDRESS",
         help="Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786; needs epochcast\\[fleet].",
+        metavar="ADDRESS",
         show_default=False,
     ),
 ]
@@ -118,29 +128,20 @@ def with_options(
     """
     declared = {name: option for kind in kinds for name, option in options_of(kind, answer).items()}
     shown = usual or {}
-    derived = [
-        _parameter(option, option.name, shown.get(name, ""))
-        for name, option in declared.items()
-        if option.kind != "anchors"
-    ]
+    own_forms = [option for option in declared.values() if option.kind != "anchors"]
+    derived = [_parameter(option, option.name, shown.get(option.name, "")) for option in own_forms]
     if "anchors" in declared:
-        derived += [
-            _parameter(option, _ANCHOR + name)
-            for name, option in ANCHOR_FIELDS.items()
-            if name != "image_size"  # the command line measures no other size
-        ]
+        # The command line measures no other image size than the question's.
+        names = [name for name in ANCHOR_FIELDS if name != "image_size"]
+        derived += [_parameter(ANCHOR_FIELDS[name], _ANCHOR + name) for name in names]
     # Options of a whole training are taken only to say which command reads them.
     elsewhere = {} if Plan in kinds else options_of(Plan)
     derived += [_parameter(option, option.name, hidden=True) for option in elsewhere.values()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [
-            parameter
-            for parameter in inspect.signature(command).parameters.values()
-            if parameter.name != "options"
-        ]
-        names = {parameter.name for parameter in own}
-        added = [parameter for parameter in derived if parameter.name not in names]
+        own = dict(inspect.signature(command).parameters)
+        del own["options"]
+        added = [parameter for parameter in derived if parameter.name not in own]
 
         @functools.wraps(command)
         def call(**values: Any) -> None:
@@ -148,21 +149,20 @@ def with_options(
             for parameter in added:
                 text = typed[parameter.name]
                 if isinstance(text, str) and not text.strip():  # such as "$UNSET"
-                    flag = parameter.annotation.__metadata__[
-                        0
-                    ].default  # as typer keeps the first of its names
+                    [about] = parameter.annotation.__metadata__
+                    flag = about.default  # where typer keeps the first of its names
                     raise SchemaError(f"{flag} is empty. Pass a value, or leave it out.")
-            options = _typed_options(typed)
-            with named_by_flags():
+            options = {name: value for name, value in typed.items() if value not in (None, False, [])}
+            anchor = {name: options.pop(name) for name in list(options) if name.startswith(_ANCHOR)}
+            if anchor:
+                options["anchors"] = [{name.removeprefix(_ANCHOR): value for name, value in anchor.items()}]
+            with named_by_flags():  # as rows of a table do not
                 check_names(options.keys() & elsewhere.keys(), declared)
-                for (
-                    name,
-                    value,
-                ) in options.items():  # here flags are named; rows of a table name their columns
+                for name, value in options.items():
                     declared[name].checked(value)
                 command(**values, options=options)
 
-        return _with_parameters(call, [*own, *added])
+        return _with_parameters(call, [*own.values(), *added])
 
     return decorate
 
@@ -214,13 +214,6 @@ def _parameter(option: Option, name: str, shown: str = "", hidden: bool = False)
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were typed, the anchor's fields as one anchor."""
-    typed = {name: value for name, value in values.items() if value not in (None, False, [])}
-    anchor = {name.removeprefix(_ANCHOR): typed.pop(name) for name in list(typed) if name.startswith(_ANCHOR)}
-    return typed | ({"anchors": [anchor]} if anchor else {})
 
 
 def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":

@@ -14,10 +14,9 @@ from epochcast.commands.answer_tables import (
     columns_of,
     gpus_column,
     gpus_in_words,
+    is_delivered,
     notes_column,
-    print_answer,
     title,
-    write_answer,
 )
 from epochcast.notes import legend, limited_by, prediction_notes, price_dates, print_notes_below
 from epochcast.tables import Column, Format, Record, counted, print_notes, print_table
@@ -36,27 +35,19 @@ _MANY = "Many at once"
 @o.with_options(Question, answer="predict")
 @o.with_json
 def predict_command(
-    cnn: Annotated[
-        list[str] | None,
-        typer.Argument(help=f"CNNs, each {o.CNN_HELP}.", show_default=False, autocompletion=o.complete_cnn),
-    ] = None,
+    cnn: list[str] | None = o.argument(f"CNNs, each {o.CNN_HELP}.", autocompletion=o.complete_cnn),
     gpu: Annotated[list[str] | None, o.gpu_option(more="; repeat it, or `all`")] = None,
     batch_size: o.BatchSizes = None,
-    rows: Annotated[
-        Path | None,
-        typer.Option(
-            help="Predict every row of this .csv or .parquet (- is standard input); options fill its empty cells.",
-            rich_help_panel=_MANY,
-        ),
-    ] = None,
+    rows: Path | None = o.option(
+        "Predict every row of this .csv or .parquet (- is standard input); options fill its empty cells.",
+        rich_help_panel=_MANY,
+    ),
     scheduler: o.Scheduler = None,
-    device: Annotated[
-        str,
-        typer.Option(
-            help="What computes the answers to --rows: cpu, or cuda, a GPU through CuPy (epochcast\\[cuda13]).",
-            rich_help_panel=_MANY,
-        ),
-    ] = "cpu",
+    device: str = o.option(
+        "What computes the answers to --rows: cpu, or cuda, a GPU through CuPy (epochcast\\[cuda13]).",
+        default="cpu",
+        rich_help_panel=_MANY,
+    ),
     plot: o.Plot = None,
     out: o.Out = None,
     verbose: o.Verbose = False,
@@ -66,11 +57,13 @@ def predict_command(
 ) -> None:
     """Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory."""
     if rows is not None:
+        if output is Format.json:
+            raise SchemaError(
+                "--format json has no effect on --rows, whose answers are a table. Leave it out."
+            )
         values = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--plot": plot}
-        options["device"] = device
-        _predict_file(
-            rows, out, options, [name for name, value in values.items() if value], output, scheduler
-        )
+        flags = [name for name, value in values.items() if value]
+        _predict_file(rows, out, options | {"device": device}, flags, scheduler)
         return
     for flag, where in (("--scheduler", scheduler), ("--device", None if device == "cpu" else device)):
         if where is not None:
@@ -91,17 +84,12 @@ def predict_command(
         from epochcast.plots import epoch_times
 
         o.write_figure(epoch_times(prediction.frame()), plot)
-    if not write_answer(prediction.records(), out):
-        _show(prediction, output, question, verbose)
+    if not is_delivered(prediction.records(), out, output, prediction.scope):
+        _show(prediction, question, verbose)
 
 
 def _predict_file(
-    rows: Path,
-    out: Path | None,
-    options: dict[str, Any],
-    flags: list[str],
-    output: Format,
-    scheduler: str | None,
+    rows: Path, out: Path | None, options: dict[str, Any], flags: list[str], scheduler: str | None
 ) -> None:
     from predictor.answers.bulk import predict_rows
 
@@ -110,8 +98,6 @@ def _predict_file(
             f"--rows needs --out, and goes without {', '.join(flags) or 'CNN, --gpu and --batch-size'}: the file has "
             "those. Try: epochcast predict --rows rows.csv --out predictions.csv"
         )
-    if output is Format.json:
-        raise SchemaError("--format json has no effect on --rows, whose answers are a table. Leave it out.")
     if scheduler is None:
         failed = predict_rows(rows, out, **options)
     else:
@@ -125,12 +111,10 @@ def _predict_file(
         raise typer.Exit(1)
 
 
-def _show(prediction: "Answer", output: Format, question: Question, verbose: bool) -> None:
+def _show(prediction: "Answer", question: Question, verbose: bool) -> None:
     from predictor.answers.resolved import ResolvedQuestion
 
     records = prediction.records()
-    if print_answer(records, output, prediction.scope):
-        return
     letters, reasons = legend(chain.from_iterable(prediction.columns["extrapolates"]))
     samples = counted(question.samples, "sample") if question.samples else None
     data = ResolvedQuestion.of(question).part_in_words or question.data_set or samples
@@ -140,15 +124,10 @@ def _show(prediction: "Answer", output: Format, question: Question, verbose: boo
         rows = list(group)
         print_notes([_verdict(rows, question)], style="bold")
         print()
-        columns = _columns(rows, letters if verbose else None, question)
         several = len({(r["cnn"], r["image_size"]) for r in records}) > 1
-        print_table(
-            rows,
-            columns,
-            title(*some_cnn, as_list(question.cnn)) if several else None,
-            group="GPU",
-            strong=lambda r: bool(r["best_batch"]),
-        )
+        name = title(*some_cnn, as_list(question.cnn)) if several else None
+        columns = _columns(rows, letters if verbose else None, question)
+        print_table(rows, columns, name, group="GPU", strong=lambda r: bool(r["best_batch"]))
     notes = [*prediction_notes(records, question), *reasons]
     notes += notes_of(Priority.VERBOSE, prediction.scope, f"{price_dates(records).capitalize()}.")
     about = [title(*some_cnn, as_list(question.cnn))] if len({r["cnn"] for r in records}) == 1 else []
@@ -183,11 +162,8 @@ def _what_fits(records: Sequence[Record], question: Question) -> str:
     from predictor.answers.answer import answer
 
     [row] = (r for r in answer(smaller).records() if r["cnn"] == roomiest["cnn"])
-    return f"{text} Batch {row['batch_size']:,} fits{_on_other_gpu(row, first)}: {_time_and_cost(row)}."
-
-
-def _on_other_gpu(record: Record, first: Record) -> str:
-    return "" if record["gpu"] == first["gpu"] else f" on a {gpus_in_words(record)}"
+    on_gpu = "" if row["gpu"] == first["gpu"] else f" on a {gpus_in_words(row)}"
+    return f"{text} Batch {row['batch_size']:,} fits{on_gpu}: {_time_and_cost(row)}."
 
 
 def _rank(record: Record) -> tuple[float, ...]:
@@ -206,11 +182,12 @@ def _columns(
     records: Sequence[Record], letters: dict[Reason, str] | None, question: Question
 ) -> list[Column]:
     shared = columns_of(records)
-    searched = [Column("", _roles_of_sizes(records), left=True)] if question.batch_sizes is None else []
+    more = [] if letters is None else [shared[name] for name in ("watt_hours", "co2_g", "method")]
+    more += [] if letters is None else [notes_column(letters)]
     return [
         gpus_column(marked=letters is None),
         Column("batch", lambda r: f"{r['batch_size']:,}"),
-        *searched,
+        *([Column("", _roles_of_sizes(records), left=True)] if question.batch_sizes is None else ()),
         *(_TEAM_COLUMNS if records[0]["gpus_used"] > 1 else ()),
         Column("iteration, ms", _iteration, left=True),
         *([] if records[0]["epoch_time_s"] is None else [Column("epoch", _epoch, left=True)]),
@@ -219,11 +196,7 @@ def _columns(
         shared["precision"],
         Column("workers needed", lambda r: str(r["workers_needed"] or ""), rank=2),
         Column("", _limits, left=True, rank=1),
-        *(
-            []
-            if letters is None
-            else [shared["watt_hours"], shared["co2_g"], shared["method"], notes_column(letters)]
-        ),
+        *more,
     ]
 
 
@@ -255,11 +228,15 @@ def _limits(record: Record) -> str:
 
 
 def _roles_of_sizes(records: Sequence[Record]) -> Callable[[Record], str]:
-    """Which of the batch sizes that were searched a row has."""
+    """Which of the batch sizes that were searched a row has; epochs decide, without samples the time of an image."""
+
+    def pace(record: Record) -> float:
+        return float(record["epoch_time_s"] or record["iteration_time_ms"] / record["batch_size"])
+
     fastest: dict[str, Record] = {}
     for record in records:
         if record["fits_in_memory"]:
-            fastest[record["gpu"]] = min(fastest.get(record["gpu"], record), record, key=_pace)
+            fastest[record["gpu"]] = min(fastest.get(record["gpu"], record), record, key=pace)
 
     def named(record: Record) -> str:
         words = ["fastest"] if record is fastest.get(record["gpu"]) else []
@@ -268,11 +245,6 @@ def _roles_of_sizes(records: Sequence[Record]) -> Callable[[Record], str]:
         return ", ".join(words) or "common"
 
     return named
-
-
-def _pace(record: Record) -> float:
-    """An epoch's time; without a number of samples, an image's."""
-    return float(record["epoch_time_s"] or record["iteration_time_ms"] / record["batch_size"])
 
 
 _TEAM_COLUMNS = (

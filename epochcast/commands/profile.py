@@ -2,10 +2,9 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -45,29 +44,18 @@ _USUAL_BATCH_SIZE = 64
 @o.with_json
 def profile_command(
     context: typer.Context,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Measurement table to write, .csv, .csv.gz or .parquet; an unfinished one is continued.",
-            show_default=False,
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Print what would be measured, and about how long it takes.",
-            rich_help_panel=HOW_LONG,
-        ),
-    ] = False,
-    push: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Then send the table to this service, with the key in $EPOCHCAST_API_KEY.",
-            show_default=False,
-        ),
-    ] = None,
+    out: Path | None = o.option(
+        "Measurement table to write, .csv, .csv.gz or .parquet; an unfinished one is continued."
+    ),
+    dry_run: bool = o.option(
+        "Print what would be measured, and about how long it takes.",
+        default=False,
+        flag="--dry-run",
+        rich_help_panel=HOW_LONG,
+    ),
+    push: str | None = o.option(
+        "Then send the table to this service, with the key in $EPOCHCAST_API_KEY.", metavar="URL"
+    ),
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],
@@ -84,12 +72,9 @@ def profile_command(
         )
     profile_request = ProfileRequest.of(options)
     request, left_out = request_for(profile_request, out or "dry-run.csv")
-    for sentence in (
-        default_words(profile_request),
-        _no_prediction(request, on_cpu=profile_request.device == "cpu"),
-    ):
-        if sentence:
-            typer.echo(sentence, err=True)
+    unpredicted = _no_prediction(request, on_cpu=profile_request.device == "cpu")
+    for sentence in filter(None, (default_words(profile_request), unpredicted)):
+        typer.echo(sentence, err=True)
     if dry_run:
         _show_plan(request, left_out, output)
         return
@@ -148,14 +133,23 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: Form
     if output is not Format.table:
         print_records(records, output, records[0] if records else ("kind",))
         return
+    names = ("kind", "precision", "memory_format", "batch_size")
+    groups: dict[tuple[object, ...], Counter[str]] = {}
+    for record in records:
+        sums = groups.setdefault(tuple(record[name] for name in names), Counter())
+        sums["configurations"] += 1
+        sums["milliseconds"] += round(1000 * record["estimated_s"])
+    rows = [dict(zip(names, key, strict=True)) | dict(sums) for key, sums in groups.items()]
+    print_table(rows, _PLAN_COLUMNS, f"{request.name}: {counted(len(configurations), 'configuration')}")
     total = sum(record["estimated_s"] for record in records) / len(request.devices)
-    print_table(
-        _summed(records), _plan_columns(), f"{request.name}: {counted(len(configurations), 'configuration')}"
-    )
     notes = [f"About {duration(total)} on an H200, in this order; another device takes its own time."]
     if left_out:
         notes.append(f"{len(left_out):,} more are left out: too long, or too large for the memory.")
-    notes += _unrunnable(configurations)
+    operators = (configuration.subject.operator for configuration in configurations)
+    if unbuildable := sum(operator is not None and operator.type == "other" for operator in operators):
+        from proxy_cnns.configuration import MEASURE_WHOLE
+
+        notes.append(f"Operators of no known type, which will fail: {unbuildable:,}. {MEASURE_WHOLE}")
     if request.budget_s is not None:
         notes.append(
             f"The time limit ends it after {duration(request.budget_s)}; the same command then continues it."
@@ -163,41 +157,22 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: Form
     print_notes(notes)
 
 
-def _unrunnable(configurations: "Sequence[Configuration]") -> list[str]:
-    """Note on operators that no framework can build from a layer table."""
-    n = sum(
-        configuration.subject.operator is not None and configuration.subject.operator.type == "other"
-        for configuration in configurations
-    )
-    if not n:
-        return []
-    from proxy_cnns.configuration import MEASURE_WHOLE
-
-    return [f"Operators of no known type, which will fail: {n:,}. {MEASURE_WHOLE}"]
-
-
-def _summed(records: list[Record]) -> list[Record]:
-    names = ("kind", "precision", "memory_format", "batch_size")
-    groups: dict[tuple[object, ...], Counter[str]] = {}
-    for record in records:
-        counted = groups.setdefault(tuple(record[name] for name in names), Counter())
-        counted["configurations"] += 1
-        counted["milliseconds"] += round(1000 * record["estimated_s"])
-    return [dict(zip(names, key, strict=True)) | dict(counted) for key, counted in groups.items()]
-
-
-def _plan_columns() -> list[Column]:
-    return [
-        Column("kind", lambda r: r["kind"], left=True),
-        Column("precision", lambda r: r["precision"], left=True),
-        Column("memory format", lambda r: r["memory_format"], left=True),
-        Column("batch", lambda r: str(r["batch_size"])),
-        Column("configurations", lambda r: f"{r['configurations']:,}"),
-        Column("estimate", lambda r: duration(r["milliseconds"] / 1000)),
-    ]
+_PLAN_COLUMNS = (
+    Column("kind", lambda r: r["kind"], left=True),
+    Column("precision", lambda r: r["precision"], left=True),
+    Column("memory format", lambda r: r["memory_format"], left=True),
+    Column("batch", lambda r: str(r["batch_size"])),
+    Column("configurations", lambda r: f"{r['configurations']:,}"),
+    Column("estimate", lambda r: duration(r["milliseconds"] / 1000)),
+)
 
 
 def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> None:
+    """Print what was measured, and commands that work on the table.
+
+    Operators predict any CNN on a GPU and their own CNN on a CPU; whole CNNs predict themselves on a GPU; other tables
+    can only be shown.
+    """
     record = asdict(outcome) | {"out": str(outcome.out)}
     if output is not Format.table:
         print_records([record], output, record)
@@ -205,32 +180,34 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
     typer.echo(f"{outcome.out}: {counted(outcome.rows, 'measurement')}, {outcome.new:,} of them new.")
     print_notes(_outcome_notes(outcome))
     if outcome.rows:
-        first, *next_steps = _next_steps(request, outcome)
-        typer.echo("\n      ".join([f"Next: {first}", *next_steps]))
+        out = _quoted(str(outcome.out))
+        steps = [f"Next: epochcast data show {out}"]
+        if sentence := _no_prediction(request, on_cpu=is_cpu(outcome.gpu)):
+            measures_cnns = any(planned.subject.kind != "operator" for planned in request.configurations)
+            steps += [*[f"epochcast explain {out}"] * measures_cnns, sentence]
+        else:
+            steps.append(_prediction(request, outcome, out))
+        typer.echo("\n      ".join(steps))
 
 
 def _outcome_notes(outcome: "Outcome") -> list[str]:
-    notes = []
-    if outcome.disturbed:
-        notes.append(
-            f"{counted(outcome.disturbed, 'measurement')} {'was' if outcome.disturbed == 1 else 'were'} disturbed by "
-            "other work on this machine, which is noted in the rows and "
-            "widens the intervals of answers: close other programs for narrower ones."
-        )
-    if outcome.left:
-        notes.append(
-            f"{outcome.left:,} configuration{' is' if outcome.left == 1 else 's are'} left: the same command continues "
-            "where it stopped."
-        )
-    if outcome.ended:
-        notes.append(
-            f"{len(outcome.ended)} series ended before the largest batch size: {_first_three(outcome.ended)}"
-        )
-    if outcome.failed:
-        notes.append(
-            f"{counted(len(outcome.failed), 'configuration')} failed: {_first_three(outcome.failed)}"
-        )
-    return notes
+    disturbed, left, ended, failed = outcome.disturbed, outcome.left, outcome.ended, outcome.failed
+    notes = [
+        (
+            disturbed,
+            f"{counted(disturbed, 'measurement')} {'was' if disturbed == 1 else 'were'} disturbed by other work on "
+            "this machine, which is noted in the rows and widens the intervals of answers: close other programs for "
+            "narrower ones.",
+        ),
+        (
+            left,
+            f"{left:,} configuration{' is' if left == 1 else 's are'} left: the same command continues where it "
+            "stopped.",
+        ),
+        (ended, f"{len(ended)} series ended before the largest batch size: {_first_three(ended)}"),
+        (failed, f"{counted(len(failed), 'configuration')} failed: {_first_three(failed)}"),
+    ]
+    return [note for is_told, note in notes if is_told]
 
 
 def _first_three(lines: tuple[str, ...]) -> str:
@@ -238,21 +215,6 @@ def _first_three(lines: tuple[str, ...]) -> str:
     return "; ".join(line.rstrip(".") for line in lines[:3]) + (
         f"; and {more} more (all are in the sidecar)." if more > 0 else "."
     )
-
-
-def _next_steps(request: "Request", outcome: "Outcome") -> list[str]:
-    """Commands that work on the table just written, and a sentence where a prediction needs other measurements.
-
-    Operators predict any CNN on a GPU and their own CNN on a CPU; whole CNNs predict
-    themselves on a GPU; other tables can only be shown.
-    """
-    out = _quoted(str(outcome.out))
-    steps = [f"epochcast data show {out}"]
-    sentence = _no_prediction(request, on_cpu=is_cpu(outcome.gpu))
-    if not sentence:
-        return [*steps, _prediction(request, outcome, out)]
-    explained = any(configuration.subject.kind != "operator" for configuration in request.configurations)
-    return [*steps, *[f"epochcast explain {out}"] * explained, sentence]
 
 
 def _no_prediction(request: "Request", *, on_cpu: bool) -> str:
@@ -270,11 +232,7 @@ def _no_prediction(request: "Request", *, on_cpu: bool) -> str:
 
 def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:
     """Ask about the CNN that was measured, in the mode and at a batch size that were measured."""
-    measured = [
-        configuration
-        for configuration in request.configurations
-        if configuration.subject.kind != "all_reduce"
-    ]
+    measured = [planned for planned in request.configurations if planned.subject.kind != "all_reduce"]
     mode = measured[0].mode
     sizes = {configuration.batch_size for configuration in measured}
     size = _USUAL_BATCH_SIZE if _USUAL_BATCH_SIZE in sizes else measured[0].batch_size
@@ -293,14 +251,8 @@ def _cnn(request: "Request") -> str:
     _, _, texts = request.name.partition(":")
     text = texts.split(",")[0].strip()
     if not text:
-        cnn = next(
-            (
-                configuration.subject
-                for configuration in request.configurations
-                if configuration.subject.kind == "target"
-            ),
-            None,
-        )
+        subjects = (configuration.subject for configuration in request.configurations)
+        cnn = next((subject for subject in subjects if subject.kind == "target"), None)
         text = _ANY_CNN if cnn is None else f"{cnn.name}@{cnn.image_size}"
     if names_a_file(text):
         return _quoted(text)

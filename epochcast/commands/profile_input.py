@@ -3,9 +3,7 @@
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, Record, print_notes, print_records, print_table
@@ -17,39 +15,23 @@ if TYPE_CHECKING:
 
 @o.with_json
 def input_command(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Folder of images, with folders in it or without.",
-            show_default="200 JPEGs of ImageNet's sizes are made",
-        ),
-    ] = None,
-    image_size: Annotated[
-        int, typer.Option(help="Side of the images that the CNN gets, in pixels.", min=1)
-    ] = 224,
-    workers: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Numbers of worker processes; repeat it, or write 0,1,8.",
-            metavar="N",
-            show_default="0, 1, half of the vCPUs, all of them",
-        ),
-    ] = None,
-    loader: Annotated[
-        str | None,
-        typer.Option(
-            help="torchvision, pillow or dali.", show_default="torchvision where it is installed, else pillow"
-        ),
-    ] = None,
-    arrays: Annotated[
-        bool,
-        typer.Option("--arrays", help="The images lie in memory as arrays of the image size, as CIFAR-10's."),
-    ] = False,
-    seconds: Annotated[str, typer.Option(help="Time for each number of workers: 3s, 1min.")] = "3s",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="JSON file to write, which questions take as --input.", show_default=False),
-    ] = None,
+    folder: Path | None = o.argument(
+        "Folder of images, with folders in it or without.", "200 JPEGs of ImageNet's sizes are made"
+    ),
+    image_size: int = o.option("Side of the images that the CNN gets, in pixels.", default=224, min=1),
+    workers: list[str] | None = o.option(
+        "Numbers of worker processes; repeat it, or write 0,1,8.",
+        "0, 1, half of the vCPUs, all of them",
+        metavar="N",
+    ),
+    loader: str | None = o.option(
+        "torchvision, pillow or dali.", "torchvision where it is installed, else pillow"
+    ),
+    arrays: bool = o.option(
+        "The images lie in memory as arrays of the image size, as CIFAR-10's.", default=False, flag="--arrays"
+    ),
+    seconds: str = o.option("Time for each number of workers: 3s, 1min.", default="3s"),
+    out: Path | None = o.option("JSON file to write, which questions take as --input."),
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Measure reading, decoding and augmenting images here: for one worker, and for several together."""

@@ -5,9 +5,9 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from epochcast.commands import options as o
 
 _BACKLOG = (
     64  # connections taken at once between two turns of the event loop, which 1,000 kept busy for seconds
@@ -17,26 +17,18 @@ _KEEP_ALIVE_S = 75  # longer than proxies keep connections (60 s), so that none 
 
 
 def serve_command(
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 is all of this machine's.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Where measurements and keys are kept; '' for a service without uploads.",
-            show_default="$EPOCHCAST_STORE, else sqlite:///epochcast.db",
-        ),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            help="A model that `fit` wrote; if it is replaced, the service reads it again.",
-            show_default="$EPOCHCAST_MODEL, else the shipped model",
-        ),
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer.")] = 1,
+    host: str = o.option("Address to listen on; 0.0.0.0 is all of this machine's.", default="127.0.0.1"),
+    port: int = o.option("Port to listen on.", default=8000, min=1, max=65535),
+    store: str | None = o.option(
+        "Where measurements and keys are kept; '' for a service without uploads.",
+        "$EPOCHCAST_STORE, else sqlite:///epochcast.db",
+        metavar="URL",
+    ),
+    model: Path | None = o.option(
+        "A model that `fit` wrote; if it is replaced, the service reads it again.",
+        "$EPOCHCAST_MODEL, else the shipped model",
+    ),
+    workers: int = o.option("Processes that answer.", default=1, min=1, max=64),
 ) -> None:
     """Serve predictions, comparisons and measurements over HTTP (docs/api.md)."""
     from predictor.errors import BackendUnavailableError
@@ -44,17 +36,27 @@ def serve_command(
     try:
         import uvicorn
 
-        from api import main  # noqa: F401 - names a missing package before a server starts
+        from api.hosts import warn_without_proxy
+        from api.main import create_app  # noqa: F401 - names a missing package before a server starts
+        from api.observability import logging_json
+        from api.settings import Settings
     except ModuleNotFoundError as error:
         raise BackendUnavailableError(
             f"{error.name} is not installed, which the service needs: pip install 'epochcast[api]'."
         ) from None
-    _set("EPOCHCAST_STORE", store)
-    _set("EPOCHCAST_MODEL", None if model is None else str(model.resolve()))
+    settings = {"EPOCHCAST_STORE": store, "EPOCHCAST_MODEL": None if model is None else str(model.resolve())}
+    os.environ |= {
+        name: value for name, value in settings.items() if value is not None
+    }  # for worker processes
     _check()
     _check_port(host, port)
-    _share_metrics(workers)
-    _warn_without_proxy(host)
+    if (
+        workers > 1 and "PROMETHEUS_MULTIPROC_DIR" not in os.environ
+    ):  # where processes tell their metrics together
+        folder = os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="epochcast-metrics-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with logging_json(Settings().log_level):  # once for all workers
+        warn_without_proxy(host)
     uvicorn.run("api.main:create_app", host=host, port=port, workers=workers, **server_options())
 
 
@@ -68,24 +70,6 @@ def server_options() -> dict[str, Any]:
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": _STOP_S,
     }
-
-
-def _warn_without_proxy(host: str) -> None:
-    """Say in the log, once for all workers, what nobody bounds where no proxy stands before the service."""
-    from api.hosts import warn_without_proxy
-    from api.observability import logging_json
-    from api.settings import Settings
-
-    with logging_json(Settings().log_level):
-        warn_without_proxy(host)
-
-
-def _share_metrics(workers: int) -> None:
-    """Let several processes tell their metrics together, through files in a folder that ends with the service."""
-    if workers > 1 and "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-        folder = tempfile.mkdtemp(prefix="epochcast-metrics-")
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 def _check_port(host: str, port: int) -> None:
@@ -113,12 +97,6 @@ def _check_port(host: str, port: int) -> None:
             f"cannot listen on {host}, port {port}: {error.strerror}. Is a service running there already? Pass another "
             f"--port, such as {port + 1 if port < 65535 else 8000}."
         ) from None
-
-
-def _set(variable: str, value: str | None) -> None:
-    """Pass a setting to the worker processes through the environment."""
-    if value is not None:
-        os.environ[variable] = value
 
 
 def _check() -> None:
