@@ -1,7 +1,7 @@
 """Callbacks that watch trainings of PyTorch Lightning and Hugging Face's Trainer, as `epochcast.watch` does a loop."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from os import PathLike
 from typing import Any
@@ -73,9 +73,10 @@ def lightning_callback(
     >>> import epochcast
     >>> trainer = pl.Trainer(callbacks=[epochcast.lightning_callback(out="mine.csv")])  # doctest: +SKIP
     """
-    prepared = Watch(
-        gpu=gpu, out=out, report_after=report_after, usd_per_hour=usd_per_hour, on=on, options=options
+    prepared = partial(
+        Watch, gpu=gpu, out=out, report_after=report_after, usd_per_hour=usd_per_hour, on=on, options=options
     )
+    prepared()  # so that arguments are checked before a training begins
     base = _callback_class("Callback", "PyTorch Lightning", "lightning.pytorch", "pytorch_lightning")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -84,9 +85,8 @@ def lightning_callback(
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             """Find the CNN and the training's length."""
             n_batches = trainer.num_training_batches
-            self.watching = replace(
-                prepared,
-                model=_cnn_inside(pl_module) if model is None else model,
+            self.watching = prepared(
+                _cnn_inside(pl_module) if model is None else model,
                 n_batches=None if n_batches == float("inf") else int(n_batches),
                 epochs=max(1, trainer.max_epochs or 1),
                 workers=getattr(trainer.train_dataloader, "num_workers", None),
@@ -142,9 +142,10 @@ def trainer_callback(
     >>> import epochcast
     >>> trainer = Trainer(..., callbacks=[epochcast.trainer_callback(out="mine.csv")])  # doctest: +SKIP
     """
-    prepared = Watch(
-        gpu=gpu, out=out, report_after=report_after, usd_per_hour=usd_per_hour, on=on, options=options
+    prepared = partial(
+        Watch, gpu=gpu, out=out, report_after=report_after, usd_per_hour=usd_per_hour, on=on, options=options
     )
+    prepared()  # so that arguments are checked before a training begins
     base = _callback_class("TrainerCallback", "transformers", "transformers")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -153,9 +154,8 @@ def trainer_callback(
         def on_train_begin(self, args: Any, state: Any, _control: Any, **training: Any) -> None:
             """Find the CNN and the training's length."""
             loader = training.get("train_dataloader")
-            self.watching = replace(
-                prepared,
-                model=training["model"] if model is None else model,
+            self.watching = prepared(
+                training["model"] if model is None else model,
                 n_batches=state.max_steps * args.gradient_accumulation_steps,
                 workers=args.dataloader_num_workers,
                 samples=length_of(getattr(loader, "dataset", None)),

@@ -116,9 +116,9 @@ def _shared_notes(records: Records, question: "Question", start_is: str) -> list
     """What may be wrong, that the host limits rows, and their start."""
     from predictor.answers.resolved import ResolvedQuestion
 
-    is_missed = all(row["start_s"] is None for row in records) and (
-        question.capture in COMPILED or any(row["loading_time_ms"] for row in records)
-    )  # an unknown start: of compiled trainings, and where loading is counted
+    # An unknown start is missed of compiled trainings, and where loading is counted.
+    is_missed = question.capture in COMPILED or any(row["loading_time_ms"] for row in records)
+    is_missed &= all(row["start_s"] is None for row in records)
     matters = any(map(start_matters, records)) or is_missed
     start = _start(records, question, start_is)
     return [

@@ -34,6 +34,7 @@ _WAITS = 0.1  # least share of time in which an idle device waits for the loader
 _ANSWERED = ("gpu", "cnn", "image_size", "batch_size", "precision", "memory_format", "framework")
 _RAN = ("autotune", "capture", "optimizer", "n_gpus", "float32_matmul_precision")
 """Columns that tell a measurement from others, as answered and as it ran: an equal one is replaced."""
+_TIMES = ("iteration_time_ms", "low_ms", "high_ms")
 _MOST = 0.999  # of a waiting share
 _IDLE = 0.9  # least share of iterations that find the device done where the host may decide
 _DECIDED = 1.25  # least ratio of an iteration to the upper end of its GPU time where the host decides
@@ -289,13 +290,10 @@ class Watch:
         waiting = sum(self._waits_s) / sum(self._times_s)
         row, why_not = self._predicted()
         price = self._usd_per_hour()
-        left = None if self.n_batches is None else self.epochs * self.n_batches - self._done
-        left_s = (
-            None if left is None or left < 0 else left * time_ms / 1000.0
-        )  # more epochs than were told: not known
-        predicted_ms, low_ms, high_ms = (
-            (None,) * 3 if row is None else (row.iteration_time_ms, row.low_ms, row.high_ms)
-        )
+        left_s = None
+        if self.n_batches is not None and (left := self.epochs * self.n_batches - self._done) >= 0:
+            left_s = left * time_ms / 1000.0
+        predicted_ms, low_ms, high_ms = (row and getattr(row, name) for name in _TIMES)
         self.watched = Watched(
             len(self._times_s),
             time_ms,
@@ -364,8 +362,7 @@ class Watch:
             ran["anchors"] = [*(ran.get("anchors") or ()), run]
             try:
                 forecast = answer(self._question_on(gpu, row.batch_size, ran)).rows()[0]
-                names = ("gpu", "iteration_time_ms", "low_ms", "high_ms", "method")
-                return Elsewhere(*(getattr(forecast, name) for name in names))
+                return Elsewhere(*(getattr(forecast, name) for name in ("gpu", *_TIMES, "method")))
             except EpochcastError as error:
                 why = str(error)
         return Elsewhere(gpu, why_not=why)

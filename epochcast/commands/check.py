@@ -17,7 +17,7 @@ from predictor.errors import SchemaError
 def check_command(
     cnn: o.Cnn,
     gpu: Annotated[str, o.gpu_option(more="")],
-    batch_size: o.BatchSizes = None,
+    batch_size: list[str] | None = o.BATCH_SIZES,
     log: Path | None = o.option(
         "Instead of its speed, what the training printed: a progress bar's, timm's, torchvision's, Keras's or "
         "nnU-Net's lines, or Lightning's CSV."

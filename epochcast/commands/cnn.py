@@ -49,7 +49,7 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
 @o.with_json
 def show_command(
     cnn: Annotated[str, typer.Argument(help=f"{o.CNN_HELP}.", autocompletion=o.complete_cnn)],
-    image_size: o.ImageSize = None,
+    image_size: int | None = o.IMAGE_SIZE,
     batch_size: int = o.option("Images per mini-batch.", default=1, flag="--batch-size -b"),
     output: o.OutputFormat = Format.table,
 ) -> None:

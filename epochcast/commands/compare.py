@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from epochcast.commands import options as o
@@ -44,10 +45,10 @@ _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 def compare_command(
     cnn: o.Cnn,
     gpu: Annotated[list[str] | None, o.gpu_option("every GPU on offer")] = None,
-    batch_size: o.BatchSizes = None,
-    plot: o.Plot = None,
-    out: o.Out = None,
-    verbose: o.Verbose = False,
+    batch_size: list[str] | None = o.BATCH_SIZES,
+    plot: Path | None = o.PLOT,
+    out: Path | None = o.OUT,
+    verbose: bool = o.VERBOSE,
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],

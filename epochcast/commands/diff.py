@@ -39,7 +39,7 @@ def diff_command(
         ),
     ],
     gpu: Annotated[list[str], o.gpu_option()],
-    batch_size: o.BatchSizes = None,
+    batch_size: list[str] | None = o.BATCH_SIZES,
     fail_over: str | None = o.option(
         "Exit with 1 where the time grows by more than this, such as 5%, or where it does not fit any more."
     ),

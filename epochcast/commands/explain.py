@@ -26,6 +26,7 @@ _OF_TABLE = {
     "framework": "pytorch; a table's",
     "capture": "eager; a table's",
 }
+_BATCH_SIZES = o.batch_size_option(f"{','.join(map(str, USUAL_BATCH_SIZES))}; a table's")
 _USUAL_SHARED = 256
 _WAYS = (
     "data: each GPU takes a part of the mini-batch (a law measured on H100 and H200 with PyTorch). channels, rows, "
@@ -59,11 +60,9 @@ def explain_command(
         autocompletion=o.complete_cnn,
     ),
     gpu: Annotated[list[str] | None, o.gpu_option("a table's")] = None,
-    batch_size: Annotated[
-        list[str] | None, o.batch_size_option(f"{','.join(map(str, USUAL_BATCH_SIZES))}; a table's")
-    ] = None,
+    batch_size: list[str] | None = _BATCH_SIZES,
     parallel: int | None = o.option("Instead: ways to share an iteration among N GPUs.", min=2, metavar="N"),
-    verbose: o.Verbose = False,
+    verbose: bool = o.VERBOSE,
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],

@@ -15,7 +15,7 @@ from predictor.errors import SchemaError
 def fit_memory_command(
     cnn: o.Cnn,
     gpu: Annotated[list[str] | None, o.gpu_option("every GPU for rent")] = None,
-    batch_size: o.BatchSizes = None,
+    batch_size: list[str] | None = o.BATCH_SIZES,
     memory_gib: float | None = o.option(
         "Memory that may be used on each GPU.", "all that it has", metavar="GIB"
     ),

@@ -22,7 +22,7 @@ _Days = Annotated[
 
 
 @app.command("add")
-def add_command(name: _Name, days: _Days = None, store: o.Store = o.USUAL_STORE) -> None:
+def add_command(name: _Name, days: _Days = None, store: str = o.STORE) -> None:
     """Make a key and print it, once: the store keeps only its hash."""
     engine = open_store(store)
     from api.store.keys import add_key
@@ -35,7 +35,7 @@ def rotate_command(
     name: _Name,
     days: _Days = None,
     keep_old: float = o.option("Days for which the old key is taken, too.", default=0.0, min=0, max=365),
-    store: o.Store = o.USUAL_STORE,
+    store: str = o.STORE,
 ) -> None:
     """Make another key for a name and print it, once; the old one is refused from now on, or after some days."""
     engine = open_store(store, new=False)
@@ -45,7 +45,7 @@ def rotate_command(
 
 
 @app.command("revoke")
-def revoke_command(name: _Name, store: o.Store = o.USUAL_STORE) -> None:
+def revoke_command(name: _Name, store: str = o.STORE) -> None:
     """Refuse a key from now on; measurements uploaded with it stay, under its name."""
     engine = open_store(store, new=False)
     from api.store.keys import revoke_key
@@ -56,7 +56,7 @@ def revoke_command(name: _Name, store: o.Store = o.USUAL_STORE) -> None:
 
 @app.command("list")
 @o.with_json
-def list_command(store: o.Store = o.USUAL_STORE, output: o.OutputFormat = Format.table) -> None:
+def list_command(store: str = o.STORE, output: o.OutputFormat = Format.table) -> None:
     """List the keys by name, with their first characters and their numbers of uploads."""
     engine = open_store(store, new=False)
     from api.store.keys import list_keys

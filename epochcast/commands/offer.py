@@ -41,7 +41,7 @@ def _group() -> None:
 def list_command(
     gpu: str | None = o.option("Only offers of this GPU.", flag="--gpu -g"),
     historic: bool = o.option("Show the historic offers, too.", default=False, flag="--historic"),
-    offers: o.Offers = None,
+    offers: Path | None = o.OFFERS,
     output: o.OutputFormat = Format.table,
 ) -> None:
     """List what GPUs cost to rent, cheapest first."""

@@ -67,53 +67,32 @@ def gpu_option(usual: str | None = None, more: str = "; repeat it") -> Any:
 
 def batch_size_option(usual: str) -> Any:
     """The option of a command's batch sizes; `usual` says which they are by default."""
-    return typer.Option(
-        "--batch-size", "-b", help="Mini-batch size; repeat it, or write 32,64.", metavar="N", show_default=usual
-    )  # fmt: skip
+    text = "Mini-batch size; repeat it, or write 32,64."
+    return option(text, usual, flag="--batch-size -b", metavar="N")
 
 
 Cnn = Annotated[
     str, typer.Argument(help=f"The CNN: {CNN_HELP}.", show_default=False, autocompletion=complete_cnn)
 ]
-BatchSizes = Annotated[list[str] | None, batch_size_option("what fits is searched")]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        help="Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786; needs epochcast\\[fleet].",
-        metavar="ADDRESS",
-        show_default=False,
-    ),
-]
-ImageSize = Annotated[
-    int | None, typer.Option(help="Side of the square images in pixels.", show_default="the CNN's")
-]
-Offers = Annotated[
-    Path | None,
-    typer.Option(
-        help="Your own price file, with the columns of offers.csv.", show_default="the shipped prices"
-    ),
-]
-Store = Annotated[
-    str,
-    typer.Option(
-        "--store", envvar="EPOCHCAST_STORE", metavar="URL", help="sqlite:///FILE, or postgresql://..."
-    ),
-]
-USUAL_STORE = "sqlite:///epochcast.db"
+BATCH_SIZES = batch_size_option("what fits is searched")
+SCHEDULER = option(
+    "Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786; needs epochcast\\[fleet].",
+    metavar="ADDRESS",
+)
+IMAGE_SIZE = option("Side of the square images in pixels.", "the CNN's")
+OFFERS = option("Your own price file, with the columns of offers.csv.", "the shipped prices")
+STORE = option(
+    "sqlite:///FILE, or postgresql://...",
+    default="sqlite:///epochcast.db",
+    envvar="EPOCHCAST_STORE",
+    metavar="URL",
+)
+VERBOSE = option(
+    "Print every row, every reason, and what the answer covers.", default=False, flag="--verbose -v"
+)
+PLOT = option("Draw the answer into this .png or .svg; needs matplotlib.")
+OUT = option("Write every row and column to this .csv, .csv.gz or .parquet, too; - prints CSV instead.")
 OutputFormat = Annotated[Format, typer.Option("--format", help="What to print.")]
-_JSON = Annotated[bool, typer.Option("--json", help="As --format json.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Print every row, every reason, and what the answer covers.")
-]
-Plot = Annotated[Path | None, typer.Option(help="Draw the answer into this .png or .svg; needs matplotlib.")]
-
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        help="Write every row and column to this .csv, .csv.gz or .parquet, too; - prints CSV instead.",
-        show_default=False,
-    ),
-]
 
 _ANCHOR = "anchor_"
 
@@ -180,7 +159,8 @@ def with_json(command: Callable[..., None]) -> Callable[..., None]:
 
     own = list(inspect.signature(command).parameters.values())
     at = next(i for i, parameter in enumerate(own) if parameter.name == "output") + 1
-    flag = inspect.Parameter("as_json", own[at - 1].kind, default=False, annotation=_JSON)
+    about = Annotated[bool, typer.Option("--json", help="As --format json.")]
+    flag = inspect.Parameter("as_json", own[at - 1].kind, default=False, annotation=about)
     return _with_parameters(call, [*own[:at], flag, *own[at:]])
 
 
@@ -193,27 +173,28 @@ def _with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Callable
 
 
 def _parameter(option: Option, name: str, shown: str = "", hidden: bool = False) -> inspect.Parameter:
-    panel = option.panel or None
-    if option.kind == "flag":
-        about = typer.Option(*option.flags, help=option.help, rich_help_panel=panel, hidden=hidden)
-        return _keyword(name, Annotated[bool, about], False)
     default = option.usual or ("" if option.default in (None, 0) else str(option.default))
+    of_value = {
+        "metavar": KINDS[option.kind].metavar,
+        "show_default": shown or default or False,
+        "autocompletion": _complete(option),
+    }
+    is_flag = option.kind == "flag"
     about = typer.Option(
         *option.flags,
         help=option.help,
-        metavar=KINDS[option.kind].metavar,
-        show_default=shown or default or False,
-        rich_help_panel=panel,
+        rich_help_panel=option.panel or None,
         hidden=hidden,
-        autocompletion=_complete(option),
+        **({} if is_flag else of_value),
     )
-    if option.kind in ("words", "sizes"):
-        return _keyword(name, Annotated[list[str] | None, about], None)
-    return _keyword(name, Annotated[str | None, about], None)  # the question checks it, with its own message
-
-
-def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    # The question checks values, with its own messages.
+    of_text: Any = list[str] | None if option.kind in ("words", "sizes") else str | None
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if is_flag else None,
+        annotation=Annotated[bool if is_flag else of_text, about],
+    )
 
 
 def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":

@@ -18,7 +18,7 @@ def _store() -> None:
 @app.command("delete-upload")
 def delete_upload_command(
     upload: Annotated[int, typer.Argument(min=1, help="Its number, as rows and receipts give it.")],
-    store: o.Store = o.USUAL_STORE,
+    store: str = o.STORE,
 ) -> None:
     """Delete an upload, with the rows that no other upload brought."""
     engine = open_store(store, new=False)
