@@ -104,10 +104,7 @@ class AgentTool:
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Answer with data for JSON.
 
-        Raises
-        ------
-        EpochcastError
-            If an argument is missing, unknown or makes no sense; the message says what would be right.
+        EpochcastError if an argument is missing, unknown or makes no sense; the message says what would be right.
         """
         from proxy_cnns.user_cnns import names_a_file
 

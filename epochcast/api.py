@@ -300,14 +300,12 @@ def check(
 
         if any(value is not None for value in speeds.values()):
             raise SchemaError("a log and a speed are given. Pass one of them.")
-        logged = read_training_log(
-            Path(of_kind("log", log, (str, PathLike), "the path of what a training printed"))
-        )
+        path = of_kind("log", log, (str, PathLike), "the path of what a training printed")
+        logged = read_training_log(Path(path))
         speeds[logged.name] = logged.value
         waiting_share = logged.waiting_share if waiting_share is None else waiting_share
     speed = Speed(**speeds, waiting_share=waiting_share)
-    epochs = whole_number("epochs", epochs)
-    return check_speed(Question.of(cnn, gpu, batch_size, options), speed, epochs)
+    return check_speed(Question.of(cnn, gpu, batch_size, options), speed, whole_number("epochs", epochs))
 
 
 @takes_options(Plan, Question, answer="compare")
@@ -360,12 +358,8 @@ def fit_memory(
     from predictor.answers.fit_memory import fit_memory as fit
 
     plan, options_of_question = Plan.of(options)
-    return fit(
-        Question.of(cnn, gpu, batch_size, options_of_question),
-        plan,
-        memory_gib,
-        [str(word) for word in as_list(allow)],
-    )
+    question = Question.of(cnn, gpu, batch_size, options_of_question)
+    return fit(question, plan, memory_gib, [str(word) for word in as_list(allow)])
 
 
 @takes_options(Question, answer="predict")
@@ -448,10 +442,8 @@ def parallel_ways(
     from predictor.answers.parallel import ParallelWay
     from predictor.answers.parallel import parallel_ways as ways_of
 
-    ways = ways_of(Question.of(cnn, gpu, batch_size, options))
-    return pd.DataFrame(
-        [asdict(way) for way in ways], columns=[column.name for column in fields(ParallelWay)]
-    )
+    rows = [asdict(split) for split in ways_of(Question.of(cnn, gpu, batch_size, options))]
+    return pd.DataFrame(rows, columns=[column.name for column in fields(ParallelWay)])
 
 
 def explanations(
@@ -462,13 +454,10 @@ def explanations(
     from predictor.answers.explain import is_measurement_table
 
     subjects = as_list(subject)
-    tables = [
-        subject_
-        for subject_ in subjects
-        if is_measurement_table(subject_) or type(subject_).__name__ == "DataFrame"
-    ]
-    if tables:
-        cnns = [cnn for cnn in subjects if not any(cnn is table for table in tables)]
+    is_table = [is_measurement_table(entry) or type(entry).__name__ == "DataFrame" for entry in subjects]
+    if any(is_table):
+        tables = [entry for entry, holds in zip(subjects, is_table, strict=True) if holds]
+        cnns = [entry for entry, holds in zip(subjects, is_table, strict=True) if not holds]
         return _of_tables(tables, cnns, gpu, batch_size, options)
     if gpu is None:
         raise SchemaError(

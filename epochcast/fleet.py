@@ -73,10 +73,7 @@ class Fleet:
     def places(self, resource: str = "") -> int:
         """Jobs that can run at once: the workers' threads, or what they offer of a resource.
 
-        Raises
-        ------
-        ServiceError
-            If there is none for a minute, or the scheduler is gone.
+        ServiceError if there is none for a minute, or the scheduler is gone.
         """
         end = time.monotonic() + _PATIENCE_S
         while not (places := self._places(resource)):

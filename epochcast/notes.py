@@ -44,13 +44,7 @@ _BEWARE: "dict[Kind, str]" = {
 
 
 def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[Note], verbose: bool) -> None:
-    """Print what a table is about and its marks mean, then the three notes that matter most; or all.
-
-    Parameters
-    ----------
-    about : iterable of str
-        What is trained.
-    """
+    """Print what is trained (`about`), what a table's marks mean, and the three notes that matter most; or all."""
     first = records[0]
     modes = [first["framework"]] if first["framework"] != "pytorch" else []
     modes += [" or ".join({mode_in_words(row["precision"], row["memory_format"]): None for row in records})]

@@ -86,10 +86,7 @@ class ProfileRequest:
 def request_for(options: ProfileRequest, out: str | PathLike[str]) -> tuple[Request, list[Configuration]]:
     """The instrument's request, and the configurations that the preset leaves out as too long or too large.
 
-    Raises
-    ------
-    SchemaError
-        If an option is invalid; the message names the nearest valid one.
+    SchemaError if an option is invalid; the message names the nearest valid one.
     """
     from proxy_cnns.data_parallel import TOGETHER
     from proxy_cnns.presets import configurations, in_modes, preset
@@ -177,13 +174,7 @@ def _team_configurations(kept: list[Configuration], options: ProfileRequest) -> 
 
 
 def seconds(text: str, option: str) -> float:
-    """Read ``180s``, ``3min``, ``1h`` or a number of seconds.
-
-    Raises
-    ------
-    SchemaError
-        If it is none of these, or not above 0.
-    """
+    """Read ``180s``, ``3min``, ``1h`` or a number of seconds; SchemaError if it is none of these, or not above 0."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
     if match is None or match[2] not in _SECONDS or float(match[1]) <= 0:
         raise SchemaError(f"{option} {text!r} is not a time above 0. Try: {option} 180s, 3min or 1h.")

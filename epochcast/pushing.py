@@ -102,14 +102,8 @@ def upload(path: Path, url: str, key: str | None = None) -> UploadReceipt:
     """Store a measurement table, .csv, .csv.gz or .parquet, at a service, with the API key, else `$EPOCHCAST_API_KEY`.
 
     Each row is stored once, so that an upload that broke off can be repeated. Columns that the measurement schema lacks
-    are not sent.
-
-    Raises
-    ------
-    DataError, SchemaError, UnknownGpuError
-        If the table is not valid; nothing is sent then.
-    ServiceError
-        If the service refuses the key or does not answer; what it acknowledged before is stored.
+    are not sent. DataError, SchemaError or UnknownGpuError if the table is not valid; nothing is sent then.
+    ServiceError if the service refuses the key or does not answer; what it acknowledged before is stored.
     """
     from predictor.measurements.schema import COLUMNS
     from predictor.measurements.table import read_measurements

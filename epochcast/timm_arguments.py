@@ -53,10 +53,7 @@ class _Parser(argparse.ArgumentParser):
 def with_timm_arguments(typed: Sequence[str]) -> tuple[list[str], str]:
     """What was typed with `--args "..."` replaced by options of this command, and a note that says so.
 
-    Raises
-    ------
-    SchemaError
-        If it names no model, an argument that is not known, or a value of the wrong kind.
+    SchemaError if it names no model, an argument that is not known, or a value of the wrong kind.
     """
     position = next(i for i, word in enumerate(typed) if word.partition("=")[0] == "--args")
     _, has_text, text = typed[position].partition("=")

@@ -293,7 +293,7 @@ class Watch:
         left_s = None
         if self.n_batches is not None and (left := self.epochs * self.n_batches - self._done) >= 0:
             left_s = left * time_ms / 1000.0
-        predicted_ms, low_ms, high_ms = (row and getattr(row, name) for name in _TIMES)
+        predicted_ms, low_ms, high_ms = (getattr(row, name, None) for name in _TIMES)
         self.watched = Watched(
             len(self._times_s),
             time_ms,

@@ -42,14 +42,11 @@ def fit_command(
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:
         columns = [Column("field", lambda r: r["field"], left=True), Column("value", _text, left=True)]
-        lines = [
-            line
-            for line in card
-            if line["field"] not in ("provenance", "accuracy")
-            and _text(line) not in ("", "None")
-            and (line["field"], line["value"]) != ("single_layers", 0)
-        ]
-        print_table(lines, columns)
+        hidden = {"provenance", "accuracy"} | (
+            {"single_layers"} if model.card.get("single_layers") == 0 else set()
+        )
+        told = (line for line in card if line["field"] not in hidden)
+        print_table([line for line in told if _text(line) not in ("", "None")], columns)
         if names := model.layers.modes():
             typer.echo(f"Operator libraries in {out.with_name(f'{out.stem}_operators')}: {', '.join(names)}.")
         if fitted := model.named_methods().fitted:

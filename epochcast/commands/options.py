@@ -174,7 +174,7 @@ def _with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Callable
 
 def _parameter(option: Option, name: str, shown: str = "", hidden: bool = False) -> inspect.Parameter:
     default = option.usual or ("" if option.default in (None, 0) else str(option.default))
-    of_value = {
+    of_value: dict[str, Any] = {
         "metavar": KINDS[option.kind].metavar,
         "show_default": shown or default or False,
         "autocompletion": _complete(option),

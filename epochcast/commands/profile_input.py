@@ -41,27 +41,14 @@ def input_command(
     from predictor.measurements.inputs import write_input
     from proxy_cnns.input_pipeline import measure_input
 
-    numbers = [
-        whole_number("--workers", number, low=0, high=1024)
-        for text in workers or ()
-        for number in text.split(",")
-    ]
+    words = [word for text in workers or () for word in text.split(",")]
+    numbers = [whole_number("--workers", word, low=0, high=1024) for word in words]
     if out is not None:
         check_replaceable(out)
-    measured = measure_input(
-        folder,
-        image_size,
-        numbers,
-        loader,
-        duration_s(seconds, "--seconds"),
-        stored="array" if arrays else "jpeg",
-    )
+    duration, stored = duration_s(seconds, "--seconds"), "array" if arrays else "jpeg"
+    measured = measure_input(folder, image_size, numbers, loader, duration, stored=stored)
     if out is not None:
         write_input(measured, out)
-    _show_input(measured, out, output)
-
-
-def _show_input(measured: "InputMeasurement", out: Path | None, output: Format) -> None:
     rate_of_one = measured.samples_per_worker_second
     records: list[Record] = [
         asdict(rate) | {"ratio": rate.samples_per_s / rate_of_one} for rate in measured.rates
@@ -87,12 +74,12 @@ def _input_notes(measured: "InputMeasurement", out: Path | None) -> list[str]:
     read = "lie in memory as arrays" if measured.stored == "array" else "are read from the page cache"
     notes = [f"Images: {where}, {mean}. They {read}."]
     if measured.decode_us is not None:
-        stages = (
-            ("reading", measured.read_us),
-            ("decoding", measured.decode_us),
-            ("augmenting", measured.augment_us),
-        )
-        stages_in_words = ", ".join(f"{name} {number(us)}" for name, us in stages if us is not None)
+        stages = {
+            "reading": measured.read_us,
+            "decoding": measured.decode_us,
+            "augmenting": measured.augment_us,
+        }
+        stages_in_words = ", ".join(f"{name} {number(us)}" for name, us in stages.items() if us is not None)
         notes.append(f"CPU microseconds of an image: {stages_in_words}.")
     if measured.copy_gb_per_s is not None:
         images = 1e9 * measured.copy_gb_per_s / (12.0 * measured.image_size**2)
