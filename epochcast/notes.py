@@ -82,8 +82,8 @@ def legend(reasons: Iterable[Reason]) -> tuple[dict[Reason, str], list[Note]]:
 
 def beware(reasons: Iterable[Reason]) -> list[Note]:
     """Reasons in full that say what may be wrong: with the CNN's layers, an anchor, measurements, a method."""
-    told = (reason for reason in dict.fromkeys(reasons) if reason.kind in _BEWARE)
-    return notes_of(Priority.BEWARE, *(_BEWARE[reason.kind].format(reason.text) for reason in told))
+    worrying = (reason for reason in dict.fromkeys(reasons) if reason.kind in _BEWARE)
+    return notes_of(Priority.BEWARE, *(_BEWARE[reason.kind].format(reason.text) for reason in worrying))
 
 
 def prediction_notes(records: Records, question: "Question") -> list[Note]:

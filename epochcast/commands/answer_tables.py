@@ -34,7 +34,7 @@ def is_delivered(
 
 
 def title(cnn: str, image_size: int, cnns: Sequence[object]) -> str:
-    """A CNN of those `asked` and the sides of its images."""
+    """Name of a CNN and the sides of its images; `cnns` are those of the question."""
     tables = (resolve_cnn(cnn_) if is_layer_csv(cnn_) else cnn_ for cnn_ in cnns)
     table = next((table for table in tables if isinstance(table, LayerTable) and table.cnn == cnn), None)
     return f"{cnn}, {f'{image_size} x {image_size} px' if table is None else table.image_in_words}"

@@ -45,8 +45,8 @@ def fit_command(
         hidden = {"provenance", "accuracy"} | (
             {"single_layers"} if model.card.get("single_layers") == 0 else set()
         )
-        told = (line for line in card if line["field"] not in hidden)
-        print_table([line for line in told if _text(line) not in ("", "None")], columns)
+        lines = (line for line in card if line["field"] not in hidden)
+        print_table([line for line in lines if _text(line) not in ("", "None")], columns)
         if names := model.layers.modes():
             typer.echo(f"Operator libraries in {out.with_name(f'{out.stem}_operators')}: {', '.join(names)}.")
         if fitted := model.named_methods().fitted:
