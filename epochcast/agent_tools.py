@@ -53,17 +53,19 @@ _CNN_HELP = (
 )
 _GPUS_HELP = "One or several GPUs by any of their names (T4, H100 SXM, RTX 4090), or all."
 _SIZES_HELP = "Images per mini-batch, one or several. By default those that suit each GPU are searched."
-_EXPLAINED_HELP = "Images per mini-batch; by default 1, 2, 4, ... 512."
-_LOG_HELP = "Instead of its speed, the path of a file with what the training printed."
 Cnn = Annotated[str, _argument(_CNN_HELP)]
 Gpu = Annotated[str, _argument("A GPU by any of its names: T4, H100 SXM, RTX 4090.")]
 Gpus = Annotated[Any, _argument(_GPUS_HELP, several=True)]
 GpusOnOffer = Annotated[Any, _argument(f"{_GPUS_HELP} By default every GPU on offer.", several=True)]
 BatchSize = Annotated[Any, _argument("Images per mini-batch, of all GPUs together.", "integer")]
 BatchSizes = Annotated[Any, _argument(_SIZES_HELP, "integer", several=True)]
-BatchSizesExplained = Annotated[Any, _argument(_EXPLAINED_HELP, "integer", several=True)]
+BatchSizesExplained = Annotated[
+    Any, _argument("Images per mini-batch; by default 1, 2, 4, ... 512.", "integer", several=True)
+]
 Rows = Annotated[int, _argument("Most rows to return.", "integer", minimum=1, default=10)]
-Log = Annotated[str | None, _argument(_LOG_HELP)]
+Log = Annotated[
+    str | None, _argument("Instead of its speed, the path of a file with what the training printed.")
+]
 Epochs = Annotated[int, _argument("Epochs of the training, for what mending saves.", "integer")]
 
 

@@ -86,10 +86,11 @@ class ProfileRequest:
 def request_for(options: ProfileRequest, out: str | PathLike[str]) -> tuple[Request, list[Configuration]]:
     """The instrument's request, and the configurations that the preset leaves out as too long or too large.
 
-    SchemaError if an option is invalid; the message names the nearest valid one.
+    SchemaError if an option is invalid; the message names the nearest valid one. GPUs that train together are measured
+    with PyTorch, eager, on one machine.
     """
-    from proxy_cnns.data_parallel import TOGETHER
-    from proxy_cnns.presets import configurations, in_modes, preset
+    from proxy_cnns.data_parallel import TOGETHER, device_count, gpu_counts
+    from proxy_cnns.presets import configurations, in_modes, parallel_configurations, preset
 
     options = _with_preset(options)
     chosen = preset(str(options.preset))
@@ -99,14 +100,20 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> tuple[Requ
         kept, left_out = configurations(replace(chosen, blocks=()), sizes, modes)
     else:
         kept, left_out = configurations(in_modes(chosen, modes), sizes)
-    if chosen.together and options.scheduler is not None:
+    if not chosen.together:
+        return measuring_request(chosen.name, kept, options, out), left_out
+    if options.scheduler is not None:
         raise SchemaError(
             f"the preset {chosen.name} measures the GPUs of one machine together. Run it there, without --scheduler."
         )
-    if chosen.together:
-        request = measuring_request(chosen.name, _team_configurations(kept, options), options, out)
-        return replace(request, devices=(",".join(request.devices),), **TOGETHER), left_out
-    return measuring_request(chosen.name, kept, options, out), left_out
+    if (options.framework, options.capture) != ("pytorch", "eager"):
+        raise SchemaError(
+            f"--framework {options.framework} --capture {options.capture}: GPUs that train together are measured with "
+            "pytorch, eager."
+        )
+    team = parallel_configurations(kept, gpu_counts(device_count(_devices(options))))
+    request = measuring_request(chosen.name, team, options, out)
+    return replace(request, devices=(",".join(request.devices),), **TOGETHER), left_out
 
 
 def default_words(options: ProfileRequest) -> str:
@@ -158,19 +165,6 @@ def measuring_request(
         options.allow_noise or options.device == "cpu",  # on which something else always works
         1000 * seconds(options.longest, "--longest"),
     )
-
-
-def _team_configurations(kept: list[Configuration], options: ProfileRequest) -> list[Configuration]:
-    """The configurations of GPUs that train together; SchemaError for a framework or capture that cannot."""
-    from proxy_cnns.data_parallel import device_count, gpu_counts
-    from proxy_cnns.presets import parallel_configurations
-
-    if (options.framework, options.capture) != ("pytorch", "eager"):
-        raise SchemaError(
-            f"--framework {options.framework} --capture {options.capture}: GPUs that train together are measured with "
-            "pytorch, eager."
-        )
-    return parallel_configurations(kept, gpu_counts(device_count(_devices(options))))
 
 
 def seconds(text: str, option: str) -> float:

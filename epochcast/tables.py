@@ -82,7 +82,7 @@ def write_records(records: Sequence[Record], path: Path, fields: Iterable[str]) 
         raise SchemaError(f"--out {path}: its suffix must be one of {', '.join(SUFFIXES)}.")
     columns = {name: _type([record[name] for record in records]) for name in fields}
     with writing_table(path, list(columns), columns) as writer:
-        writer.write([_text(record[name]) for name in columns] for record in records)
+        writer.write([str(_cell(record[name], "")) for name in columns] for record in records)
 
 
 def print_table(
@@ -159,12 +159,10 @@ def _type(values: Iterable[Any]) -> str:
     return "bool" if types == {bool} else "string"
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(_cell(value))
-
-
-def _cell(value: Any) -> Any:
-    return "; ".join(str(entry) for entry in value) if isinstance(value, list | tuple) else value
+def _cell(value: Any, absent: str | None = None) -> Any:
+    if isinstance(value, list | tuple):
+        return "; ".join(str(entry) for entry in value)
+    return absent if value is None else value
 
 
 def _console() -> "tuple[Console, int]":

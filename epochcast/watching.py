@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from statistics import fmean, quantiles
@@ -249,7 +250,7 @@ class Watch:
         check_read(Question.of(None, None, None, dict(self.options)), "watch")
         if is_module(self.model):
             self._device = TorchDevice(self.model)
-            self._device.on_first_batch(self.model, self._sees)
+            self._device.on_first_batch(self.model, partial(setattr, self, "first_batch"))
 
     def waits(self) -> None:
         """The loop asks for a batch."""
@@ -313,9 +314,6 @@ class Watch:
         if self.out is not None and writes and row is not None and waiting <= _WAITS and row.nodes == 1:
             self._keeps(row, Path(self.out))
         self._ended_at = None  # reporting is no part of an iteration
-
-    def _sees(self, first_batch: FirstBatch) -> None:
-        self.first_batch = first_batch
 
     def _gpu(self) -> str | None:
         return self.gpu or (self._device.name() if self._device else None)
