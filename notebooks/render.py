@@ -17,6 +17,7 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).parent
 RENDERED = NOTEBOOKS.parent / "build" / "notebooks"
+_CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>")
 _NEVER = 300  # seconds that no cell takes
 
 
@@ -58,13 +59,10 @@ def _joined(outputs: list[Any]) -> list[Any]:
     """The outputs of a cell, lines that came apart printed together."""
     joined: list[Any] = []
     for output in outputs:
-        same = (
-            joined
-            and output.output_type == joined[-1].output_type == "stream"
-            and output.name == joined[-1].name
-        )
-        if same:
-            joined[-1].text += output.text
+        last = joined[-1] if joined else output
+        streams = output.output_type == last.output_type == "stream" and output.name == last.name
+        if streams and last is not output:
+            last.text += output.text
         else:
             joined.append(output)
     return joined
@@ -86,10 +84,7 @@ def _shown(output: Any, picture: Path) -> str:
 def _table(text: str) -> str:
     """Turn the HTML of a data frame into a table of Markdown."""
     rows = [
-        [
-            html.escape(html.unescape(cell)).replace("|", "\\|")
-            for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)
-        ]
+        [html.escape(html.unescape(cell)).replace("|", "\\|") for cell in re.findall(_CELL, row)]
         for row in re.findall(r"<tr[^>]*>(.*?)</tr>", text, re.DOTALL)
     ]
     header, *body = rows
