@@ -30,12 +30,6 @@ def test_a_cnn_that_holds_no_image_has_no_largest_batch_size():
     assert largest_local_batch_sizes(zoo_cnn("resnet50", 4000), [(find_gpu("T4"), Mode())]) == [None]
 
 
-def test_mixed_precision_holds_more_images():
-    gpu, modes = find_gpu("A10G"), (Mode(precision="amp_bf16"), Mode())
-    mixed, plain = largest_local_batch_sizes(zoo_cnn("resnet50"), [(gpu, mode) for mode in modes])
-    assert mixed > plain
-
-
 @pytest.mark.parametrize(
     ("largest", "samples", "common"),
     [

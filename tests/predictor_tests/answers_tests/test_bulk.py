@@ -61,17 +61,6 @@ def test_rows_that_share_cnn_gpu_and_mode_are_one_question_to_the_model(answer, 
     assert fake_model.calls == [("resnet18", "Tesla T4", [1, 2, 3, 4, 5, 6, 7])]
 
 
-def test_an_empty_cell_is_the_default(answer):
-    (row,) = answer("a,resnet18,,T4,32,fp32,")
-    assert (row["error"], row["epoch_time_s"]) == ("", "")
-    assert float(row["iteration_time_ms"]) > 0
-
-
-def test_reasons_why_a_row_extrapolates_are_written(answer):
-    (row,) = answer("a,resnet18,64,H200,32,fp32,")
-    assert row["extrapolates"] == "gpu: not measured"
-
-
 def test_an_anchor_in_the_row_is_used(answer):
     header = "cnn,image_size,gpu,batch_size,precision,anchor_gpu,anchor_batch_size,anchor_iteration_time_ms"
     (row,) = answer("resnet18,64,T4,32,fp32,K80,16,300", header=header)

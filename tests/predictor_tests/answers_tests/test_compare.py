@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from predictor.answers.compare import compare
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import pareto_front
-from predictor.catalogue.offers import Offer
 from predictor.errors import SchemaError
 
 GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB"]
@@ -25,39 +24,11 @@ def rank(fake_model, prices):
     return ranked
 
 
-def test_rows_are_ranked_by_cost(rank):
-    costs = [row.total_cost_usd for row in rank()]
-    assert costs == sorted(costs)
-    assert [row.rank for row in rank()] == [1, 2, 3]
-
-
-def test_rows_are_ranked_by_time_when_asked(rank):
-    times = [row.total_time_h for row in rank(rank_by="time")]
-    assert times == sorted(times)
-
-
-def test_the_ranking_by_cost_changes_with_the_prices(rank, prices):
-    cheap_a100 = (*prices, Offer("other", "one-a100", "NVIDIA A100-SXM4-40GB", 1, 0.01))
-    assert rank()[0].gpu == "Tesla T4"
-    assert rank(offers=cheap_a100)[0].gpu == "NVIDIA A100-SXM4-40GB"
-
-
-def test_a_users_own_price_file_works_the_same(rank, tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text("provider,instance,gpu,gpu_count,usd_per_hour\nmine,box,V100 SXM2 16GB,1,0.02\n")
-    assert [row.offer for row in rank(offers=path)] == ["mine box", "no offer", "no offer"]
-
-
 def test_cost_is_the_whole_instance_for_all_epochs_and_the_setup(rank):
     (row,) = rank("A100-SXM4-40GB", epochs=10, setup_minutes=30)
     assert row.total_time_h == pytest.approx((10 * row.epoch_time_s + row.start_s) / 3600 + 0.5)
     assert row.total_cost_usd == pytest.approx(24.0 * row.total_time_h)
     assert row.cost_usd == pytest.approx(24.0 * row.epoch_time_s / 3600)
-
-
-def test_the_cheapest_offer_of_a_gpu_is_taken(rank):
-    (row,) = rank("T4")
-    assert row.offer == "cloud cheap-t4"
 
 
 def test_all_offers_have_their_own_rows_when_asked(rank):
@@ -89,23 +60,6 @@ def test_what_does_not_fit_in_memory_is_marked_and_not_ranked(rank):
 
 def test_each_gpu_keeps_its_best_batch_size(rank):
     assert {row.batch_size for row in rank(batch_sizes=[1, 64])} == {64}
-
-
-def test_budget_and_deadline_are_marked_not_dropped(rank):
-    rows = rank(budget_usd=rank()[0].total_cost_usd * 1.01, deadline_h=rank(rank_by="time")[0].total_time_h)
-    assert [row.within_budget for row in rows] == [True, False, False]
-    assert [row.within_deadline for row in rows].count(True) == 1
-
-
-def test_other_gpus_are_compared_with_one_when_asked(rank):
-    rows = {row.gpu: row for row in rank(relative_to="T4")}
-    assert (rows["Tesla T4"].speedup, rows["Tesla T4"].cost_ratio) == (1.0, 1.0)
-    assert rows["Tesla V100-SXM2-16GB"].speedup > 1
-
-
-def test_the_front_holds_the_cheapest_and_the_fastest(rank):
-    front = {row.gpu for row in rank() if row.pareto}
-    assert {rank()[0].gpu, rank(rank_by="time")[0].gpu} <= front
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12))

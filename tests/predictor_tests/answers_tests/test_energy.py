@@ -1,12 +1,10 @@
 """Energy in answers: power x time, what it rests on, its interval, and where it is unknown."""
 
-import csv
 import math
 
 import pytest
 
 from predictor.answers.answer import predict
-from predictor.answers.bulk import predict_rows
 from predictor.answers.compare import compare
 from predictor.answers.notes import energy
 from predictor.answers.question import Plan, Question
@@ -98,22 +96,6 @@ def test_a_comparison_has_the_energy_of_the_prediction_on_its_offer(n_workers):
             continue  # another offer is cheaper for a training than by the hour
         for name in ("iteration_time_ms", "epoch_time_s", "power_w", "watt_hours", "watt_hours_high"):
             assert getattr(row, name) == pytest.approx(getattr(alone, name))
-
-
-def test_rows_of_a_file_have_the_energy_of_single_answers(tmp_path):
-    options, answered = tmp_path / "rows.csv", tmp_path / "answers.csv"
-    options.write_text(
-        "cnn,gpu,batch_size,data_set\n"
-        "resnet50,H200,128,imagenet\nresnet50,GH200 480GB,128,imagenet\nresnet50,H200,64,\n"
-    )
-    assert predict_rows(options, answered) == 0
-    with answered.open(newline="") as file:
-        on_gpu, unlimited, without_epoch = csv.DictReader(file)
-    row = row_of()
-    for name in ("watt_hours", "watt_hours_low", "watt_hours_high"):
-        assert float(on_gpu[name]) == pytest.approx(getattr(row, name))
-        assert unlimited[name] == without_epoch[name] == ""
-    assert unlimited["energy_basis"].startswith("unknown: ")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from predictor.answers.question import Plan, Question
 from predictor.answers.resolved import OwnMeasurements
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
-from predictor.cnns.blocks import block_levels
+from predictor.catalogue.offers import Offer
+from predictor.cnns.blocks import Block, block_levels
+from predictor.cnns.resolve import resolve_cnn
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.measurements.table import check_measurements
@@ -66,6 +68,14 @@ def test_without_a_concession_the_best_other_plan_is_named():
 def test_what_is_given_stays():
     plan = fit_memory(replace(L4, precision="tf32", gradient_accumulation=2), memory_gib=16).best
     assert (plan.row.precision, plan.parts, plan.concessions) == ("tf32", 2, ())
+
+
+def test_offers_without_known_vcpus_need_no_rate_of_loading():
+    offers = (Offer("lab", "box", "NVIDIA L4", 1, 2.0, spot_usd_per_hour=1.0),)
+    row = fit_memory(
+        replace(L4, samples=50_000, loader="dali", spot=True, usd_per_hour=None, offers=offers)
+    ).best.row
+    assert (row.offer, row.vcpus, row.loading_time_ms) == ("lab box", None, None)
 
 
 def test_images_and_optimizer_change_only_where_they_may_and_nothing_else_holds_the_limits():
@@ -124,29 +134,28 @@ def torch():
     return pytest.importorskip("torch")
 
 
-def stepped(torch, code, model, images, labels):
-    """The model after one step by these lines, on the CPU."""
-    space = {"model": model, "criterion": torch.nn.CrossEntropyLoss()}
-    space["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
-    exec(code.replace('"cuda"', '"cpu"'), space)  # noqa: S102 - what is tested
-    space["train_step"](images, labels)
-    return [parameter.detach().clone() for parameter in model.parameters()]
+def hold_the_plain_step(torch, model, code, images):
+    """Hold the model after one step by these lines on the CPU against that after a plain step."""
+    after = []
+    for lines in (code_of("fp32", "nchw", 1, ()), code):
+        torch.manual_seed(1)
+        space = {"model": model(), "criterion": torch.nn.CrossEntropyLoss()}
+        space["optimizer"] = torch.optim.SGD(space["model"].parameters(), lr=0.1)
+        exec(lines.replace('"cuda"', '"cpu"'), space)  # noqa: S102 - what is tested
+        space["train_step"](images, torch.arange(len(images)))
+        after.append([parameter.detach().contiguous() for parameter in space["model"].parameters()])
+    torch.testing.assert_close(*after, rtol=1e-4, atol=1e-6)
 
 
 def test_the_lines_of_a_plan_train_as_the_plain_step(torch):
     def model():
-        torch.manual_seed(1)
         block = [torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.ReLU()) for _ in range(3)]
         body = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), *block)
         return torch.nn.Sequential(body, torch.nn.Flatten(), torch.nn.Linear(196, 10))
 
-    images, labels = torch.randn(8, 3, 16, 16), torch.arange(8)
-    plain = stepped(torch, code_of("fp32", "nchw", 1, ()), model(), images, labels)
-    [level, *_] = block_levels(from_module(model()))
-    planned = stepped(torch, code_of("fp32", "channels_last", 4, level), model(), images, labels)
+    [level, *_] = block_levels(resolve_cnn(model(), 16))
     assert level
-    for expected, actual in zip(plain, planned, strict=True):
-        torch.testing.assert_close(expected, actual.contiguous(), rtol=1e-4, atol=1e-6)
+    hold_the_plain_step(torch, model, code_of("fp32", "channels_last", 4, level), torch.randn(8, 3, 16, 16))
 
 
 def test_the_lines_of_a_plan_move_a_part_at_a_time_and_keep_the_allocator_from_fragmenting():
@@ -155,12 +164,6 @@ def test_the_lines_of_a_plan_move_a_part_at_a_time_and_keep_the_allocator_from_f
     assert allocator < lines.index("import torch")
     [moved] = [line for line in lines if "images.to(" in line]
     assert moved.startswith("        images, labels = ")  # in the loop over parts
-
-
-def from_module(module):
-    from predictor.cnns.resolve import resolve_cnn
-
-    return resolve_cnn(module, 16)
 
 
 def test_a_block_that_is_given_a_list_keeps_it_as_it_was(torch):
@@ -184,19 +187,9 @@ def test_a_block_that_is_given_a_list_keeps_it_as_it_was(torch):
                 maps.append(layer(maps))
             return self.head(self.pool(torch.cat(maps, 1)).flatten(1))
 
-    def model():
-        torch.manual_seed(1)
-        return Dense()
-
-    images, labels = torch.randn(4, 3, 16, 16), torch.arange(4)
-    [level] = block_levels(from_module(model()))
+    [level] = block_levels(resolve_cnn(Dense(), 16))
     assert any(block.joins for block in level)
-    for expected, actual in zip(
-        stepped(torch, code_of("fp32", "nchw", 1, ()), model(), images, labels),
-        stepped(torch, code_of("fp32", "nchw", 1, level), model(), images, labels),
-        strict=True,
-    ):
-        torch.testing.assert_close(expected, actual)
+    hold_the_plain_step(torch, Dense, code_of("fp32", "nchw", 1, level), torch.randn(4, 3, 16, 16))
 
 
 def test_runs_of_a_table_correct_no_plan_that_recomputes():
@@ -209,27 +202,13 @@ def test_runs_of_a_table_correct_no_plan_that_recomputes():
 
 
 def test_a_stage_of_a_sequential_runs_again_by_its_children(torch):
-    from predictor.cnns.blocks import Block
-
     def model():
-        torch.manual_seed(1)
-        return torch.nn.Sequential(
-            torch.nn.Conv2d(3, 4, 3),
-            torch.nn.ReLU(),
-            torch.nn.MaxPool2d(2),
-            torch.nn.Flatten(),
-            torch.nn.Linear(196, 10),
-        )
+        layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten()]
+        return torch.nn.Sequential(*layers, torch.nn.Linear(196, 10))
 
-    images, labels = torch.randn(4, 3, 16, 16), torch.arange(4)
     code = code_of("fp32", "nchw", 1, [Block("0 to 2", 0, 2)])
     assert "checkpoint(layers[first : last + 1]" in code
-    for expected, actual in zip(
-        stepped(torch, code_of("fp32", "nchw", 1, ()), model(), images, labels),
-        stepped(torch, code, model(), images, labels),
-        strict=True,
-    ):
-        torch.testing.assert_close(expected, actual)
+    hold_the_plain_step(torch, model, code, torch.randn(4, 3, 16, 16))
 
 
 def test_recomputing_a_block_is_what_a_recorded_checkpoint_is(torch):

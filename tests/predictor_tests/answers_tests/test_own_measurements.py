@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -91,16 +90,6 @@ def test_a_captured_question_takes_the_measured_gpu_time(with_target):
     assert row.iteration_time_ms == pytest.approx(float(with_target["gpu_time_ms"].iloc[-1]), rel=0.01)
 
 
-def test_a_cnn_of_near_layers_is_answered_by_them(operators):
-    assert _predict("resnet34", operators).method == "layer-times"
-
-
-def test_a_cnn_of_which_the_table_tells_little_is_answered_from_specifications_and_says_so(operators):
-    row = _predict("convnext_tiny", operators)
-    assert row.method == "roofline"
-    assert any(str(reason).startswith("layers: layer-times not used: ") for reason in row.extrapolates)
-
-
 def test_measurements_that_were_disturbed_are_counted(operators):
     table = operators.assign(notes="disturbed: other processes used 51 % of the processors")
     assert (
@@ -119,10 +108,6 @@ def test_disturbed_and_imprecise_measurements_widen_the_interval(operators):
     assert factor(median_precision=0.4) > factor(disturbed=True) > 1.3 * quiet
 
 
-def test_another_gpu_is_answered_by_roofline(operators):
-    assert predict("resnet18", "T4", [64], measurements=operators)[0].method == "roofline"
-
-
 def test_the_model_given_stays_as_it_was(operators):
     _predict("resnet18", operators)
     assert predict("resnet18", A100, [64], precision="tf32")[0].method == "roofline"
@@ -138,18 +123,6 @@ def test_a_missing_file_or_a_wrong_table_is_refused(tmp_path):
         _predict("resnet18", tmp_path / "none.csv")
     with pytest.raises(SchemaError, match="lacks the column"):
         _predict("resnet18", pd.DataFrame({"gpu": ["T4"]}))
-
-
-def test_times_twice_as_long_give_an_iteration_twice_as_long(operators, nobodys):
-    slower = operators.assign(gpu_time_ms=2 * operators["gpu_time_ms"])
-    once, twice = (_predict("resnet18", table, model=nobodys) for table in (operators, slower))
-    assert twice.gpu_time_ms == pytest.approx(2 * once.gpu_time_ms, rel=1e-6)
-
-
-def test_times_are_finite_for_every_batch_size(operators):
-    rows = predict("resnet18", A100, "1,2,4,512", precision="tf32", measurements=operators)
-    assert np.isfinite([row.iteration_time_ms for row in rows]).all()
-    assert "batch" in {reason.kind for reason in rows[0].extrapolates}
 
 
 CPU = "cpu:Xeon"

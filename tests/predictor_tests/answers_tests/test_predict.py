@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -14,119 +15,99 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import LeftOutWarning, OutOfRangeError, SchemaError
 
 
-def test_there_is_a_row_for_each_cnn_gpu_and_batch_size(fake_model, prices):
-    rows = predict(
-        ["resnet18", "alexnet"], ["T4", "K80"], [64, 32], samples=1000, offers=prices, model=fake_model
-    )
-    assert [(row.cnn, row.gpu, row.batch_size) for row in rows] == [
-        (cnn, gpu, size)
-        for cnn in ("resnet18", "alexnet")
-        for gpu in ("Tesla T4", "Tesla K80")
-        for size in (32, 64)
-    ]
+@pytest.fixture
+def ask(fake_model, prices):
+    """The rows of a question about ResNet-18 on a T4 at batch size 64, but for what is said otherwise."""
+
+    def rows(cnn="resnet18", gpus="T4", batch_sizes=64, **options):
+        return predict(cnn, gpus, batch_sizes, **{"offers": prices, "model": fake_model} | options)
+
+    return rows
 
 
-def test_the_model_is_asked_once_for_all_batch_sizes_of_a_gpu(fake_model, prices):
-    predict("resnet18", "T4", "32,64,128", offers=prices, model=fake_model)
+def test_there_is_a_row_for_each_cnn_gpu_and_batch_size(ask):
+    cnns, gpus = ["resnet18", "alexnet"], ["Tesla T4", "Tesla K80"]
+    rows = ask(cnns, gpus, [64, 32], samples=1000)
+    assert [(row.cnn, row.gpu, row.batch_size) for row in rows] == list(product(cnns, gpus, (32, 64)))
+
+
+def test_the_model_is_asked_once_for_all_batch_sizes_of_a_gpu(ask, fake_model):
+    ask(batch_sizes="32,64,128")
     assert fake_model.calls == [("resnet18", "Tesla T4", [32, 64, 128])]
 
 
-def test_iterations_are_samples_over_batch_size_rounded_up(fake_model, prices):
-    (row,) = predict("resnet18", "T4", 64, samples=1000, offers=prices, model=fake_model)
-    assert row.iterations_per_epoch == 16
+NO_EPOCH = {"epoch_time_s": None, "iterations_per_epoch": None, "cost_usd": None}
+NO_COST = {"offer": "no offer", "cost_usd": None, "priced_on": None}
 
 
-def test_epoch_time_is_what_the_model_makes_of_the_iterations(fake_model, prices):
-    (row,) = predict("resnet18", "T4", 64, samples=1000, offers=prices, model=fake_model)
-    assert row.epoch_time_s == pytest.approx(1.1e-3 * 16 * row.iteration_time_ms + 0.5)
+@pytest.mark.parametrize(
+    ("question", "columns"),
+    [
+        ({"samples": 1000}, {"iterations_per_epoch": 16}),  # rounded up
+        ({"gpus": "A100-SXM4-40GB"}, {"offer": "cloud eight-a100", "offer_gpu_count": 8, "gpus_used": 1}),
+        ({"gpus": "H200", "samples": 1000}, NO_COST),
+        ({"gpus": "K80", "samples": 1000}, NO_COST),  # its offers are old, or half a GPU
+        ({}, NO_EPOCH | {"memory_estimate_validated": True}),
+        ({"framework": "tensorflow"}, {"memory_estimate_validated": False}),  # its peaks were not measured
+        (
+            {"cnn": "vgg_cifar", "batch_sizes": 100, "data_set": "cifar100"},
+            {"iterations_per_epoch": 500, "image_size": 32},
+        ),
+        ({"cnn": "inception_v3", "data_set": "imagenet"}, {"image_size": 299}),  # resized for each CNN
+        ({"cnn": zoo_cnn("resnet18", 64), "data_set": "cifar10"}, {"image_size": 64}),
+        ({"gpus": "H200"}, {"method": "roofline", "trained_on": "a formula"}),
+        ({"gpus": "H200"}, {"extrapolates": (Reason("gpu", "not measured", REMEDIES["gpu"]),)}),
+    ],
+)
+def test_columns_follow_from_the_question(ask, question, columns):
+    (row,) = ask(**question)
+    assert {name: getattr(row, name) for name in columns} == columns
 
 
-def test_the_interval_of_an_epoch_follows_that_of_the_iteration(fake_model, prices):
-    (row,) = predict("resnet18", "T4", 64, samples=1000, offers=prices, model=fake_model)
-    assert row.epoch_low_s == pytest.approx(1.1e-3 * 16 * row.low_ms + 0.5)
-    assert row.epoch_high_s == pytest.approx(1.1e-3 * 16 * row.high_ms + 0.5)
+def epoch_s(iteration_ms):
+    """What the fake model makes of 16 iterations."""
+    return 1.1e-3 * 16 * iteration_ms + 0.5
 
 
-def test_validation_adds_a_third_of_an_iteration_per_batch(fake_model, prices):
-    question = {"samples": 1000, "offers": prices, "model": fake_model}
-    (without,) = predict("resnet18", "T4", 64, **question)
-    (row,) = predict("resnet18", "T4", 64, validation_samples=100, **question)
-    assert row.epoch_time_s - without.epoch_time_s == pytest.approx(2 * row.iteration_time_ms / 3000)
+@pytest.mark.parametrize(
+    ("question", "column", "formula"),
+    [
+        ({"samples": 1000}, "epoch_time_s", lambda row: epoch_s(row.iteration_time_ms)),
+        ({"samples": 1000}, "epoch_low_s", lambda row: epoch_s(row.low_ms)),
+        ({"samples": 1000}, "epoch_high_s", lambda row: epoch_s(row.high_ms)),
+        (  # a third of an iteration for each mini-batch of validation
+            {"samples": 1000, "validation_samples": 100},
+            "epoch_time_s",
+            lambda row: epoch_s(row.iteration_time_ms) + 2 * row.iteration_time_ms / 3000,
+        ),
+        (  # the whole cheapest instance is paid
+            {"samples": 1000, "gpus": "A100-SXM4-40GB"},
+            "cost_usd",
+            lambda row: 24.0 * row.epoch_time_s / 3600,
+        ),
+        ({"samples": 1000, "spot": True}, "cost_usd", lambda row: 0.1 * row.epoch_time_s / 3600),
+        ({}, "throughput_samples_per_s", lambda row: 64_000 / row.iteration_time_ms),
+    ],
+)
+def test_columns_follow_from_the_iteration(ask, question, column, formula):
+    (row,) = ask(**question)
+    assert getattr(row, column) == pytest.approx(formula(row))
 
 
-def test_cost_is_the_epoch_on_the_whole_cheapest_instance(fake_model, prices):
-    (row,) = predict("resnet18", "A100-SXM4-40GB", 64, samples=10**6, offers=prices, model=fake_model)
-    assert row.cost_usd == pytest.approx(24.0 * row.epoch_time_s / 3600)
-    assert (row.offer, row.offer_gpu_count, row.gpus_used) == ("cloud eight-a100", 8, 1)
-
-
-def test_the_spot_price_counts_when_asked_for(fake_model, prices):
-    (row,) = predict("resnet18", "T4", 64, samples=10**6, offers=prices, spot=True, model=fake_model)
-    assert row.cost_usd == pytest.approx(0.1 * row.epoch_time_s / 3600)
-
-
-@pytest.mark.parametrize("gpu", ["H200", "K80"])
-def test_without_a_current_offer_of_a_whole_gpu_there_is_no_cost(gpu, fake_model, prices):
-    (row,) = predict("resnet18", gpu, 64, samples=1000, offers=prices, model=fake_model)
-    assert (row.offer, row.cost_usd, row.priced_on) == ("no offer", None, None)
-
-
-def test_without_samples_there_is_an_iteration_but_no_epoch(fake_model, prices):
-    (row,) = predict("resnet18", "T4", 64, offers=prices, model=fake_model)
-    assert row.iteration_time_ms > 0
-    assert (row.epoch_time_s, row.iterations_per_epoch, row.cost_usd) == (None, None, None)
-
-
-def test_throughput_is_batch_size_over_iteration_time(fake_model, prices):
-    (row,) = predict("resnet18", "T4", 64, offers=prices, model=fake_model)
-    assert row.throughput_samples_per_s == pytest.approx(64_000 / row.iteration_time_ms)
-
-
-def test_the_smallest_batch_size_near_the_best_epoch_time_is_marked(fake_model, prices):
-    sizes = [8, 64, 512, 1024]
-    rows = predict("vgg_cifar", "V100-SXM2-16GB", sizes, samples=10**6, offers=prices, model=fake_model)
+def test_the_smallest_batch_size_near_the_best_epoch_time_is_marked(ask):
+    rows = ask("vgg_cifar", "V100-SXM2-16GB", [8, 64, 512, 1024], samples=10**6)
     best = min(row.epoch_time_s for row in rows)
     expected = next(row.batch_size for row in rows if row.epoch_time_s <= 1.05 * best)
     assert [row.batch_size for row in rows if row.best_batch] == [expected]
 
 
-def test_a_batch_size_that_does_not_fit_in_memory_is_never_recommended(fake_model, prices):
-    rows = predict("resnet50", "K80", [32, 4096], samples=10**6, offers=prices, model=fake_model)
+def test_a_batch_size_that_does_not_fit_in_memory_is_never_recommended(ask):
+    rows = ask("resnet50", "K80", [32, 4096], samples=10**6)
     assert [(row.fits_in_memory, row.best_batch) for row in rows] == [(True, True), (False, False)]
 
 
-def test_a_row_names_its_method_its_training_data_and_why_it_extrapolates(fake_model, prices):
-    (row,) = predict("resnet18", "H200", 64, offers=prices, model=fake_model)
-    assert (row.method, row.trained_on, row.extrapolates) == (
-        "roofline",
-        "a formula",
-        (Reason("gpu", "not measured", REMEDIES["gpu"]),),
-    )
-
-
-@pytest.mark.parametrize(("framework", "validated"), [("pytorch", True), ("tensorflow", False)])
-def test_memory_says_whether_peaks_of_the_framework_were_measured(framework, validated, fake_model, prices):
-    (row,) = predict("resnet18", "T4", 64, framework=framework, offers=prices, model=fake_model)
-    assert row.memory_estimate_validated is validated
-
-
-def test_a_data_set_gives_samples_and_image_size(fake_model, prices):
-    (row,) = predict("vgg_cifar", "T4", 100, data_set="cifar100", offers=prices, model=fake_model)
-    assert (row.iterations_per_epoch, row.image_size) == (500, 32)
-
-
-def test_a_data_set_of_resized_images_leaves_the_image_size_to_the_cnn(fake_model, prices):
-    (row,) = predict("inception_v3", "T4", 32, data_set="imagenet", offers=prices, model=fake_model)
-    assert row.image_size == 299
-
-
-def test_a_layer_table_keeps_its_own_image_size(fake_model, prices):
-    (row,) = predict(zoo_cnn("resnet18", 64), "T4", 32, data_set="cifar10", offers=prices, model=fake_model)
-    assert row.image_size == 64
-
-
-def test_all_stands_for_every_gpu_that_has_the_precision(fake_model, prices):
-    rows = predict("resnet18", "all", 32, precision="amp_bf16", offers=prices, model=fake_model)
+def test_all_stands_for_every_gpu_that_has_the_precision(ask):
+    rows = ask(gpus="all", precision="amp_bf16")
     assert {find_gpu(row.gpu).generation for row in rows} == {"ampere", "ada", "hopper", "blackwell"}
 
 
@@ -146,17 +127,16 @@ def test_an_anchor_beyond_the_interval_is_adopted_and_the_answer_says_by_how_muc
 
 
 @pytest.mark.parametrize(
-    "anchor",
+    "speed",
     [
-        {"gpu": "T4", "batch_size": 64, "iteration_time_ms": 200.0},
-        {"gpu": "T4", "batch_size": 64, "throughput_samples_per_s": 320.0},
-        {"gpu": "T4", "batch_size": 64, "epoch_time_s": 1.1e-3 * 16 * 200.0 + 0.5, "samples": 1000},
+        {"iteration_time_ms": 200.0},
+        {"throughput_samples_per_s": 320.0},
+        {"epoch_time_s": epoch_s(200.0), "samples": 1000},
     ],
     ids=["iteration time", "throughput", "epoch time"],
 )
-def test_an_anchor_may_be_told_in_three_ways(anchor, fake_model, prices):
-    (plain,) = predict("resnet18", "T4", 64, offers=prices, model=fake_model)
-    (row,) = predict("resnet18", "T4", 64, anchors=[anchor], offers=prices, model=fake_model)
+def test_an_anchor_may_be_told_in_three_ways(ask, speed):
+    (plain,), (row,) = ask(), ask(anchors=[{"gpu": "T4", "batch_size": 64, **speed}])
     assert row.iteration_time_ms == pytest.approx(2 * plain.iteration_time_ms)
     assert row.method == "anchored"
 
@@ -176,7 +156,7 @@ def test_the_largest_batch_size_is_not_that_of_another_gpu():
         epochcast.largest_batch_size("alexnet", ["T4", "H200"], precision="amp_bf16")
 
 
-def test_a_model_that_answers_nonsense_is_an_error(fake_model, prices, monkeypatch):
+def test_a_model_that_answers_nonsense_is_an_error(ask, fake_model, monkeypatch):
     honest = fake_model.forecast
 
     def broken(*args, **kwargs):
@@ -185,4 +165,4 @@ def test_a_model_that_answers_nonsense_is_an_error(fake_model, prices, monkeypat
 
     monkeypatch.setattr(fake_model, "forecast", broken)
     with pytest.raises(OutOfRangeError, match="the model gives nan ms for resnet18 on Tesla T4"):
-        predict("resnet18", "T4", 64, offers=prices, model=fake_model)
+        ask()

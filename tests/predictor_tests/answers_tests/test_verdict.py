@@ -242,12 +242,6 @@ def test_the_anchor_of_an_eager_run_scales_the_compiled_one_too():
     assert ratios[0] == pytest.approx(ratios[1], rel=1e-4)
 
 
-def test_the_fastest_batch_size_is_named_apart(compared):
-    comparison = compared()
-    assert {row.batch_size for row in comparison.rows} == {256}
-    assert all(row.fastest_batch_size <= row.largest_batch_size for row in comparison.rows)
-
-
 SMALL_BESIDE_TWO_LARGE = ["Tesla M60", "V100-SXM2-32GB", "A100-SXM4-40GB"]
 
 
@@ -378,11 +372,6 @@ def test_a_winner_that_was_never_measured_is_called_so_beside_the_best_measured_
 def test_gpus_that_cannot_share_the_mini_batch_evenly_are_not_all_used(compared):
     assert [row.gpus_used for row in compared(["A100-SXM4-40GB"], batch_sizes=[100]).rows] == [4]
     assert [row.gpus_used for row in compared(["A100-SXM4-40GB"], batch_sizes=[101]).rows] == [1]
-
-
-def test_a_number_of_gpus_that_is_asked_for_is_kept(compared):
-    [row] = compared(["A100-SXM4-40GB"], n_gpus=4).rows
-    assert (row.gpus_used, row.batch_size, row.one_gpu_time_h) == (4, 256, None)
 
 
 def test_gpus_that_nothing_known_joins_work_one_by_one(compared, monkeypatch):

@@ -136,12 +136,6 @@ def test_a_static_graph_waits_for_no_host(model):
     assert (asked(model, capture="static_graph").host_time_ms == 0).all()
 
 
-def test_chainer_autotuned_takes_a_twentieth_less_of_the_gpu(model):
-    plain, tuned = asked(model), asked(model, autotune=True)
-    assert tuned.gpu_time_ms == pytest.approx(0.95 * plain.gpu_time_ms)
-    assert "autotune" in {reason.kind for reason in tuned.extrapolates[0]}
-
-
 def test_a_single_convolution_is_wider_than_cnns(model):
     mode = Mode("chainer", "fp32")
     proxy = model.forecast(proxy_table("16_128_128"), H200, mode, SIZES)

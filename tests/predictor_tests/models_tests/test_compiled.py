@@ -13,10 +13,9 @@ from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_compiled
 from predictor.models.compiled import COMPILED as COMPILED_BY_EAGER
-from predictor.models.compiled import check_compiles, compile_seconds, eager_mode
+from predictor.models.compiled import compile_seconds, eager_mode
 from predictor.models.forecast import WIDENS, Anchor
 from predictor.models.ratios import ratios_of
 from predictor.models.served import Model
@@ -167,12 +166,10 @@ def test_compiling_takes_longer_for_more_layers():
     assert compile_seconds(zoo_cnn("densenet121")) >= compile_seconds(zoo_cnn("vgg16"))
 
 
-def test_compiled_rows_are_told_by_their_capture(made_up_gpu):
-    import pandas as pd
-
-    rows = pd.DataFrame(made_up_gpu.target_rows(["resnet18"], [64, 128], {}))
-    assert is_compiled(rows).tolist() == [False, False]
-    assert is_compiled(rows.assign(capture=["eager", "compile"])).tolist() == [False, True]
+def test_compiled_rows_are_told_by_their_capture():
+    captures = pd.DataFrame({"capture": ["compile", "compile_graph", "eager"]})
+    assert is_compiled(captures).tolist() == [True, True, False]
+    assert is_compiled(captures.drop(columns="capture")).tolist() == [False] * 3
 
 
 def test_a_replayed_graph_has_the_gpus_time_and_little_of_the_hosts(model):
@@ -183,9 +180,6 @@ def test_a_replayed_graph_has_the_gpus_time_and_little_of_the_hosts(model):
     assert graphs.gpu_time_ms.tolist() == compiled.gpu_time_ms.tolist()
     assert (graphs.host_time_ms < 0.3 * compiled.host_time_ms).all()
     assert graphs.iteration_time_ms[0] == pytest.approx(3.96, rel=0.15)  # as measured, in TF32
-    assert is_compiled(pd.DataFrame({"capture": ["compile_graph", "eager"]})).tolist() == [True, False]
-    with pytest.raises(OutOfRangeError, match="capture compile_graph is PyTorch's"):
-        check_compiles(H200, Mode("tensorflow", "fp32", capture="compile_graph"))
 
 
 def test_an_answer_says_how_long_compiling_takes_and_an_eager_one_does_not():

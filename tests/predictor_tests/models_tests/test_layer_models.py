@@ -164,15 +164,6 @@ def test_layers_answer_in_their_mode_unless_another_method_is_asked_for(
     assert model.forecast(RESNET, H200, mode, [64], anchors, **options).method == method
 
 
-def test_an_anchor_is_met_and_narrows_the_interval(model):
-    plain = model.forecast(RESNET, H200, TF32, SIZES)
-    anchor = Anchor("NVIDIA H200", 64, 1.1 * float(plain.iteration_time_ms[1]))
-    anchored = model.forecast(RESNET, H200, TF32, SIZES, [anchor])
-    assert anchored.method == "layer-times, anchored"
-    assert anchored.iteration_time_ms[1] == pytest.approx(anchor.iteration_time_ms, rel=0.01)
-    assert anchored.iteration_time_ms[2] > plain.iteration_time_ms[2]
-
-
 def test_a_run_leaves_at_least_the_roughness_between_batch_sizes(layer_model):
     def half_width(roughness):
         rough = replace(layer_model, law=replace(layer_model.law, roughness=roughness))
@@ -240,13 +231,6 @@ def test_a_batch_size_beyond_the_measured_ones_and_another_optimizer_are_named(m
 def test_a_captured_iteration_takes_the_gpu_time(model):
     answer = model.forecast(RESNET, H200, Mode(precision="tf32", capture="graph"), SIZES)
     np.testing.assert_allclose(answer.iteration_time_ms, answer.gpu_time_ms)
-
-
-def test_another_host_takes_its_own_time(model):
-    slow = model.hosts()[0]
-    answer = model.forecast(RESNET, H200, TF32, [1], host=slow)
-    assert answer.host == slow
-    assert answer.host_time_ms[0] != model.forecast(RESNET, H200, TF32, [1]).host_time_ms[0]
 
 
 def test_an_unknown_host_widens_an_iteration_that_waits_for_it_alone(model, layer_model, tmp_path):

@@ -118,14 +118,6 @@ def test_without_host_times_an_eager_iteration_is_refused_and_its_gpu_time_is_no
     assert (_fitted(blind, answers="gpu_time_ms").predict(targets) > 0).all()
 
 
-def test_a_cpu_is_its_own_host(made_up_gpu, targets):
-    operators = list(operators_of(zoo_cnn("resnet18")))
-    rows = made_up_gpu.operator_rows(operators, SIZES, gpu="cpu:Xeon", precision="fp32")
-    on_cpu = targets[targets["cnn"] == "resnet18"].assign(gpu="cpu:Xeon", precision="fp32")
-    times = _fitted(feature_table(pd.DataFrame(rows))).predict(on_cpu)
-    np.testing.assert_allclose(times, made_up_gpu.target_ms(zoo_cnn("resnet18"), SIZES, {}), rtol=1e-9)
-
-
 def test_fp32_and_tf32_share_what_tensor_cores_do_not_change(made_up_gpu):
     operators = list(operators_of(zoo_cnn("resnet18")))
     norm = next(operator for operator in operators if operator.type == "batch_norm")
