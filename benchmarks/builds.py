@@ -109,6 +109,9 @@ def ask(build: Path) -> dict[str, float]:
     epochcast.compare("resnet50", data_set="imagenet")
     return {
         "predict, 1 GPU x 10 batch sizes": least_ms(lambda: epochcast.predict("resnet50", "T4", sizes(), **common)),
+        "predict, 1 GPU with measured layers x 10": least_ms(
+            lambda: epochcast.predict("resnet50", "H200", sizes(), **common | {"precision": "tf32"})
+        ),
         "predict, 1 GPU x 1 batch size": least_ms(lambda: epochcast.predict("resnet50", "T4", sizes()[1:2], **common)),
         "predict, all GPUs x 10 batch sizes": least_ms(lambda: epochcast.predict("resnet50", "all", sizes(), **common)),
         "compare, a new image size": least_ms(

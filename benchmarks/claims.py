@@ -9,12 +9,11 @@ import argparse
 import csv
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from machine import machine
+from machine import heading
 
 import epochcast
 from predictor.catalogue.devices import find_gpu, generations
@@ -49,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=Path, help="write every row with its answer to this CSV")
     options = parser.parse_args(arguments)
     rows = answered_claims(claims())
-    print(f"published trainings | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    print(heading("published trainings"))
     print(table(rows, options.by or ()))
     if options.picture:
         draw(rows, options.picture)

@@ -16,14 +16,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from judges import JUDGES, Request, forecast_errors
-from machine import machine
+from machine import heading
 
 from predictor.errors import DataError, EpochcastError, nearest
 from predictor.evaluation.run import errors_by, inside_interval
@@ -76,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     except EpochcastError as error:
         print(f"figures: {error}", file=sys.stderr)
         return 1
-    print(f"figures | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n\n{_HEAD}", flush=True)
+    print(f"{heading('figures')}\n{_HEAD}", flush=True)
     state, missing, values = state_of(options.published), 0, {}
     for group in _groups(figures):
         judged = kept(group, options.kept_in, state)

@@ -6,12 +6,11 @@ Approach 1 on published GPUs: `epochcast evaluate --predictor gpu-specs --scenar
 
 import argparse
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from machine import machine
+from machine import heading
 
 from predictor.evaluation.run import EvaluationResult, evaluate, registered_predictors
 from predictor.evaluation.scenarios import DEFAULT, SCALINGS
@@ -40,7 +39,7 @@ _FORMS = {
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    print(f"founding | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    print(heading("founding"))
     summaries = []
     for name in options.mode:
         rows = founding_rows(options.measurements, name)

@@ -7,7 +7,7 @@ function and one entry of `JUDGES`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, product
@@ -126,16 +126,6 @@ def _table(rows: Iterable[tuple[Any, ...]]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=_COLUMNS)
 
 
-def of_published(request: Request) -> pd.DataFrame:
-    """Scenarios of `epochcast evaluate` on all that the default is fitted on, by its own recipe."""
-    return _evaluated(request, TrainingData.of_default(request.published_folder).features)
-
-
-def of_own_tables(request: Request) -> pd.DataFrame:
-    """A scenario of `epochcast evaluate` on our own tables."""
-    return _evaluated(request, own_features(request.precisions))
-
-
 class _WithinCampaign(Roofline):
     """The law, its intervals without what campaigns differ in: CNNs left out lie beside others of their campaign."""
 
@@ -195,18 +185,15 @@ def of_held_out(request: Request) -> pd.DataFrame:
 
     Scenario ``families``: of families of another library, timed eagerly beside the compiled iterations.
     """
-    if request.scenario == "families":
-        return _served(_eager_families())
-    return judge_served(held_out_tables(data_root() / "measurements"), Model.load())
-
-
-def _eager_families() -> Iterator[Measured]:
-    measured = own_tables("compiled")
+    if request.scenario != "families":
+        return judge_served(held_out_tables(data_root() / "measurements"), Model.load())
+    measured, rows = own_tables("compiled"), []
     of_families = measured["cnn"].str.contains(".", regex=False) & (measured["capture"] == "eager")
     for row in measured[of_families & measured["gpu_time_ms"].notna()].itertuples():
         table, _ = measured_cnn(row.cnn, int(row.image_size))
         mode = Mode("pytorch", row.precision, row.memory_format, capture="graph")
-        yield Measured(find_gpu(row.gpu), mode, row.cnn, table, row.batch_size, row.gpu_time_ms)
+        rows.append(Measured(find_gpu(row.gpu), mode, row.cnn, table, row.batch_size, row.gpu_time_ms))
+    return _served(rows)
 
 
 def of_three_minutes(request: Request) -> pd.DataFrame:
@@ -218,7 +205,12 @@ def of_three_minutes(request: Request) -> pd.DataFrame:
     for path in sorted(folder.glob("*_quick_sample_operators.csv.gz")):
         measured = read_measurements(path)
         gpu = str(measured["gpu"].iloc[0])
-        layers = _of_other_gpus(shipped.layers, gpu) if request.scenario == "known" else LayerModels()
+        layers = LayerModels()
+        if request.scenario == "known":
+            elsewhere = (
+                model for model in shipped.layers.in_files() if gpu not in _measured_on(model.library)
+            )
+            layers = LayerModels(added={model.library.mode: model for model in elsewhere})
         model = replace(shipped, layers=layers.with_more(fit_layer_models(measured, layers)))
         own = [
             table for table in held_out_tables(folder) if str(read_measurements(table)["gpu"].iloc[0]) == gpu
@@ -226,14 +218,6 @@ def of_three_minutes(request: Request) -> pd.DataFrame:
         judged = judge_served(own, model)
         tables.append(judged[judged["batch_size"].between(8, 192)])
     return pd.concat(tables)
-
-
-def _of_other_gpus(layers: LayerModels, gpu: str) -> LayerModels:
-    """The shipped operators of all GPUs but one, without those that rest on measurements of it."""
-    models = layers.in_files()
-    return LayerModels(
-        added={model.library.mode: model for model in models if gpu not in _measured_on(model.library)}
-    )
 
 
 def _measured_on(library: OperatorLibrary | CarriedOver) -> set[str]:
@@ -510,17 +494,15 @@ _ITERATIONS = ("compiled_hosts_h100_3.csv", "compiled_hosts_h100_4.csv")
 
 def of_iterations(request: Request) -> pd.DataFrame:
     """Whole iterations at batch 4 and 64 on an H100, its host not named: ``eager``, or compiled by ``default``."""
-    return _served(_iterations(request.scenario))
-
-
-def _iterations(compiler: str) -> Iterator[Measured]:
+    rows = []
     for row in chain.from_iterable(map(read_rows, _ITERATIONS)):
-        if not row["error"] and row["how"] == compiler:
+        if not row["error"] and row["how"] == request.scenario:
             words = ("tf32",) if row["mode"] == "tf32" else ("amp_bf16", "channels_last")
-            capture = "eager" if compiler == "eager" else "compile"
+            capture = "eager" if request.scenario == "eager" else "compile"
             mode = Mode("pytorch", *words, capture=capture, float32_matmul_precision="high")
             size, wall_ms = int(row["batch_size"]), float(row["wall_ms"])
-            yield Measured(find_gpu(row["gpu"]), mode, row["cnn"], zoo_cnn(row["cnn"]), size, wall_ms)
+            rows.append(Measured(find_gpu(row["gpu"]), mode, row["cnn"], zoo_cnn(row["cnn"]), size, wall_ms))
+    return _served(rows)
 
 
 def of_forecasts(request: Request) -> pd.DataFrame:
@@ -555,8 +537,11 @@ def of_claims(request: Request) -> pd.DataFrame:
 
 
 JUDGES: dict[str, Callable[[Request], pd.DataFrame]] = {
-    "published": of_published,
-    "own": of_own_tables,
+    # scenarios of `epochcast evaluate`, on all that the default is fitted on and on our own tables
+    "published": lambda request: _evaluated(
+        request, TrainingData.of_default(request.published_folder).features
+    ),
+    "own": lambda request: _evaluated(request, own_features(request.precisions)),
     "held-out": of_held_out,
     "three-minutes": of_three_minutes,
     "eager": of_eager,

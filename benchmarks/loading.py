@@ -8,13 +8,12 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from machine import machine
+from machine import heading
 
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import find_gpu
@@ -41,7 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--published", help="folder of published tables [$EPOCHCAST_PUBLISHED_DATA]")
     path = Path(parser.parse_args().published or os.environ.get("EPOCHCAST_PUBLISHED_DATA") or ".", PUBLISHED)
-    print(f"loading | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    print(heading("loading"))
     for loader in ("torchvision", "pillow_simd", "dali"):
         rate, spread = rate_per_vcpu(loader)
         print(f"{loader:12} {rate:5.0f} images/s on a busy vCPU, {rate / spread:.0f} to {rate * spread:.0f}")

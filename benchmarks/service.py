@@ -20,12 +20,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from machine import machine
+from machine import heading
 
 ROOT = Path(__file__).parents[1]
 CONNECTIONS = 16
@@ -356,9 +355,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"nothing is called {unknown[0]!r}. Valid: {', '.join(MEASUREMENTS)}.", file=sys.stderr)
         return 2
-    print(
-        f"service | {datetime.now(UTC):%Y-%m-%d} | {machine()} | load {os.getloadavg()[0]:.1f}\n", flush=True
-    )
+    print(heading("service", load=True), flush=True)
     for name in names or MEASUREMENTS:
         MEASUREMENTS[name]()
     return 0

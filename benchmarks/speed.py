@@ -24,9 +24,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
@@ -37,8 +36,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from builds import compare_builds
-from machine import machine
+from builds import CNNS, COMMAND, GPUS, ask, compare_builds
+from machine import heading
 from starlette.testclient import TestClient
 
 import api
@@ -58,9 +57,6 @@ from predictor.operators.kernels import kernels_of
 REPEATS = 5
 QUESTION = {"precision": "fp32", "data_set": "imagenet"}
 FRESH_CNNS = ("resnet34", "mobilenet_v2", "densenet121", "vgg16")
-COMMAND = [sys.executable, "-c", "from epochcast.command import main; main()"]
-CNNS = ("resnet18", "resnet50", "vgg16", "mobilenet_v2", "densenet121")
-GPUS = ("K80", "M60", "T4", "V100-SXM2-16GB", "P100-PCIE-16GB", "RTX 2080 Ti", "RTX 3090", "A100-SXM4-40GB")
 BATCH_SIZES = range(1, 513)
 OF_A_BATCH = 500_000
 MOST_GIB = 2
@@ -86,35 +82,35 @@ def main() -> int:
     if options.child:
         return in_little_memory(*options.child)
     if options.against:
-        print(f"{datetime.now(UTC):%Y-%m-%d} | {machine()} | load {os.getloadavg()[0]:.1f}\n", flush=True)
+        print(heading("speed", load=True), flush=True)
         compare_builds(options.against)
         return 0
     failed = 0
     for name in options.parts or PARTS:
-        print(
-            f"{name} | {datetime.now(UTC):%Y-%m-%d} | {machine()} | load {os.getloadavg()[0]:.1f}\n",
-            flush=True,
-        )
+        print(heading(name, load=True), flush=True)
         failed += PARTS[name](options.rows)
         print(flush=True)
     return int(failed > 0)
 
 
 def answers(_rows: int) -> int:
-    print(f"{'question, never asked before':48}{'CPU ms':>10}{'rows':>9}")
-    for name, milliseconds, rows in questions():
-        print(f"{name:48}{milliseconds:10.1f}{rows:9,}")
+    print(f"{'question, never asked before':48}{'CPU ms':>10}")
+    for name, milliseconds in ask(Path(__file__).resolve().parents[1]).items():
+        print(f"{name:48}{milliseconds:10.1f}")
     print(f"\n{'compare of every offer over predict of all GPUs x 10':48}{'x CPU':>12}")
     of_every_offer()  # reads measured layers, once a process
     for cnn in FRESH_CNNS:
         print(f"{cnn + ', neither asked before':48}{compared_to_predict(cnn):12.1f}")
     print(f"\n{'files of the project entered, asked twice before':48}{'files':>10}")
-    for name, ask in (
-        ("predict, 1 GPU x 2 batch sizes", on_two_sizes),
+    for name, question in (
+        (
+            "predict, 1 GPU x 2 batch sizes",
+            partial(epochcast.predict, "resnet50", "T4", [64, 128], **QUESTION),
+        ),
         ("compare, every offer", of_every_offer),
         ("REST, a new question of 1 GPU x 2 batch sizes", new_question_to_service()),
     ):
-        print(f"{name:48}{files_entered(ask):10}")
+        print(f"{name:48}{files_entered(question):10}")
     return 0
 
 
@@ -152,26 +148,28 @@ def compared_to_predict(cnn: str) -> float:
     return (time.process_time() - between) / (between - started)
 
 
-def on_two_sizes() -> None:
-    epochcast.predict("resnet50", "T4", [64, 128], **QUESTION)
-
-
 def of_every_offer() -> None:
     epochcast.compare("resnet50", all_offers=True, data_set="imagenet")
 
 
 def new_question_to_service() -> Callable[[], None]:
     """A function that asks a service in this process what it was not asked before, so that no kept answer is sent."""
-    client, sizes = TestClient(create_app(Settings()), base_url="http://127.0.0.1"), fresh_batch_sizes()
+    client, sizes = TestClient(create_app(Settings()), base_url="http://127.0.0.1"), count(1)
 
-    def ask() -> None:
-        question = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": next(sizes)[:2], "data_set": "imagenet"}
+    def new_question() -> None:
+        size = next(sizes)
+        question = {
+            "cnn": "resnet50",
+            "gpus": ["T4"],
+            "batch_sizes": [size, size + 50],
+            "data_set": "imagenet",
+        }
         client.post("/v1/predictions", json=question).raise_for_status()
 
-    return ask
+    return new_question
 
 
-def files_entered(ask: Callable[[], None]) -> int:
+def files_entered(question: Callable[[], object]) -> int:
     """Distinct files of the project with a function that a question calls, when it was asked twice before.
 
     Threads count that begin while it is asked, as those of a service do.
@@ -187,51 +185,15 @@ def files_entered(ask: Callable[[], None]) -> int:
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        ask()
-        ask()
+        question()
+        question()
         counting = True
-        ask()
+        question()
     finally:
         counting = False
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
     return len(entered)
-
-
-def questions() -> Iterator[tuple[str, float, int]]:
-    """Each question's name, best processor time in ms and rows; the first answer loads the model and is not timed."""
-    sizes = fresh_batch_sizes()
-    epochcast.predict("resnet50", "all", next(sizes), **QUESTION)
-
-    def on_one_gpu() -> int:
-        return len(epochcast.predict("resnet50", "T4", next(sizes), **QUESTION))
-
-    def on_every_gpu() -> int:
-        return len(epochcast.predict("resnet50", "all", next(sizes), **QUESTION))
-
-    def of_layers() -> int:
-        return len(epochcast.predict("resnet50", "H200", next(sizes), **QUESTION | {"precision": "tf32"}))
-
-    def of_all_offers() -> int:
-        return len(epochcast.compare("resnet50", batch_size=next(sizes), all_offers=True, **QUESTION))
-
-    for name, ask in (
-        ("predict, 1 GPU x 10 batch sizes", on_one_gpu),
-        ("predict, 1 GPU with measured layers x 10", of_layers),
-        ("predict, all GPUs x 10 batch sizes", on_every_gpu),
-        ("compare, every offer x 10 batch sizes", of_all_offers),
-    ):
-        seconds, rows = least_s(ask)
-        yield name, 1000 * seconds, rows
-
-
-def fresh_batch_sizes() -> Iterator[list[int]]:
-    """Ten batch sizes at a time, none of them twice."""
-    first = 1
-    while True:
-        yield list(range(first, first + 500, 50))
-        first += 1
-        assert first <= 50, "no fresh batch sizes are left: ask fewer questions"
 
 
 def least_s(

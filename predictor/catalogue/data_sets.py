@@ -102,5 +102,5 @@ def find_training_set(name: str) -> TrainingSet:
 def _training_sets() -> dict[str, TrainingSet]:
     return {
         training_set.name: training_set
-        for training_set in read_rows(TrainingSet, data_file("data_sets.csv"), "data_set")
+        for training_set in read_rows(TrainingSet, data_file("data_sets.csv"), name="data_set")
     }

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from predictor.catalogue.rows import read_rows
 from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError, nearest
@@ -276,40 +277,12 @@ def cpu_device(name: str) -> Gpu:
 
     Only operators measured on it answer for a CPU; `Model.forecast` refuses everything else.
     """
-    return Gpu(
-        name=name,
-        chip=name,
-        architecture="CPU",
-        generation=generations()[-1],  # any: a CPU is compared with itself alone
-        compute_capability=0.0,
-        sm_count=1,
-        cuda_cores=0,
-        tensor_cores=None,
-        base_clock_ghz=None,
-        boost_clock_ghz=1.0,
-        peak_fp32_tflop_per_s=1.0,
-        peak_fp16_tflop_per_s=None,
-        peak_fp16_tensor_tflop_per_s=None,
-        peak_bf16_tensor_tflop_per_s=None,
-        peak_tf32_tflop_per_s=None,
-        memory_gib=math.inf,
-        memory_type="",
-        memory_bus_bits=0,
-        memory_bandwidth_gb_per_s=1.0,
-        l2_mib=None,
-        tdp_w=None,
-        chips_per_card=1,
-        nvlink_generation=None,
-        pcie_generation=None,
-        released="",
-        aliases=(),
-        shared_names=(),
-        source="measured",
-        source_url="",
-        retrieved_on="",
-        verified=False,
-        notes="",
-    )
+    blank: dict[str, Any] = {"str": "", "bool": False, "int": 0, "float": 1.0, "tuple[str, ...]": ()}
+    cells = {field.name: blank.get(str(field.type)) for field in fields(Gpu)}  # what may be unknown is
+    cells |= {"name": name, "chip": name, "architecture": "CPU", "source": "measured"}
+    cells["generation"] = generations()[-1]  # any: a CPU is compared with itself alone
+    cells |= {"compute_capability": 0.0, "sm_count": 1, "chips_per_card": 1, "memory_gib": math.inf}
+    return Gpu(**cells)
 
 
 def precisions_of(gpu: Gpu) -> tuple[str, ...]:

@@ -5,9 +5,8 @@ The reference is one training iteration of ResNet-18 at 32 pixels, eager, in PyT
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -15,6 +14,7 @@ from statistics import median
 
 from predictor.catalogue.devices import Gpu, all_gpus, generations
 from predictor.catalogue.offers import Offer, load_offers
+from predictor.catalogue.rows import read_rows
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file
 
@@ -165,25 +165,10 @@ def all_hosts() -> tuple[Host, ...]:
 
     SchemaError if a row has neither a measured time nor a clock, or another kind; the message names it.
     """
-    with data_file("hosts.csv").open(newline="", encoding="utf-8") as file:
-        return tuple(map(_host, csv.DictReader(file)))
-
-
-def _host(row: Mapping[str, str]) -> Host:
-    host = Host(
-        row["host"],
-        row["kind"],
-        float(row["max_ghz"]) if row["max_ghz"] else None,
-        int(row["core_year"]) if row["core_year"] else None,
-        tuple(filter(None, row["instances"].split(";"))),
-        float(row["reference_ms"]) if row["reference_ms"] else None,
-        row["measured"],
-        row["basis"],
-        row["source_url"],
-        row["retrieved_on"],
-    )
-    if host.kind not in KINDS or (host.measured_ms is None and host.performance is None):
-        raise SchemaError(
-            f"hosts.csv: {host.name} needs a kind of {', '.join(KINDS)}, and a time or a clock."
-        )
-    return host
+    hosts = read_rows(Host, data_file("hosts.csv"), name="host", measured_ms="reference_ms")
+    for host in hosts:
+        if host.kind not in KINDS or (host.measured_ms is None and host.performance is None):
+            raise SchemaError(
+                f"hosts.csv: {host.name} needs a kind of {', '.join(KINDS)}, and a time or a clock."
+            )
+    return hosts

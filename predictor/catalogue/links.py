@@ -106,20 +106,18 @@ def usual_link(gpu: Gpu, offers: Iterable[Offer]) -> Link:
 
 @lru_cache(maxsize=1)
 def _links() -> dict[str, Link]:
-    path = data_file("links.csv")
-    rows: dict[str, list[dict[str, str]]] = {}
-    with path.open(newline="", encoding="utf-8") as file:
+    rows_by_link: dict[str, list[dict[str, str]]] = {}
+    with data_file("links.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            rows.setdefault(row["link"], []).append(row)
-    return {name: _link(name, link_rows) for name, link_rows in rows.items()}
-
-
-def _link(name: str, rows: list[dict[str, str]]) -> Link:
-    return Link(
-        name,
-        rows[0]["joins"],
-        {int(row["n_joined"]): float(row["bus_bandwidth_gb_per_s"]) for row in rows},
-        {int(row["n_joined"]): row["basis"] for row in rows},
-        max(float(row["latency_us"]) for row in rows),
-        all(yes_or_no("overlaps", row["overlaps"]) for row in rows),
-    )
+            rows_by_link.setdefault(row["link"], []).append(row)
+    return {
+        name: Link(
+            name,
+            rows[0]["joins"],
+            {int(row["n_joined"]): float(row["bus_bandwidth_gb_per_s"]) for row in rows},
+            {int(row["n_joined"]): row["basis"] for row in rows},
+            max(float(row["latency_us"]) for row in rows),
+            all(yes_or_no("overlaps", row["overlaps"]) for row in rows),
+        )
+        for name, rows in rows_by_link.items()
+    }

@@ -76,10 +76,10 @@ def find_source(name: str) -> Source:
 def _loaders() -> dict[tuple[str, str], Loader]:
     return {
         (loader.name, loader.stored): loader
-        for loader in read_rows(Loader, data_file("loaders.csv"), "loader")
+        for loader in read_rows(Loader, data_file("loaders.csv"), name="loader")
     }
 
 
 @lru_cache(maxsize=1)
 def _sources() -> dict[str, Source]:
-    return {source.name: source for source in read_rows(Source, data_file("sources.csv"), "source")}
+    return {source.name: source for source in read_rows(Source, data_file("sources.csv"), name="source")}

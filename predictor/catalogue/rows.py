@@ -23,14 +23,14 @@ _READ: dict[str, Callable[[str], Any]] = {
 """How a cell is read, by the type of its field."""
 
 
-def read_rows(kind: type[T], path: Path, name: str = "name") -> tuple[T, ...]:
+def read_rows(kind: type[T], path: Path, **names: str) -> tuple[T, ...]:
     """Every row of a CSV file as a dataclass whose fields are columns; other columns are left out.
 
-    The column `name` is the field ``name``. An empty cell is the field's default, None where its type says so.
-    SchemaError if columns are missing, or a cell is not of its field's type; the message has the line.
+    `names`: columns of fields that are called otherwise. An empty cell is the field's default, None where its type
+    says so. SchemaError if columns are missing, or a cell is not of its field's type; the message has the line.
     """
     declared: Any = kind
-    columns = {name if field.name == "name" else field.name: field for field in fields(declared)}
+    columns = {names.get(field.name, field.name): field for field in fields(declared)}
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         missing = [column for column in columns if column not in (reader.fieldnames or ())]

@@ -15,8 +15,10 @@ from predictor.catalogue.modes import (
     OPTIMIZERS,
     PRECISIONS,
 )
+from predictor.catalogue.rows import read_rows
 from predictor.checks import LONGEST_MS
 from predictor.errors import SchemaError
+from predictor.files import data_file
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ SYNONYMS = {
 class Column:
     """One column of the measurement table.
 
-    `form` is one of text, word (one of `words`), flag (true or false), count (a whole number of at least
+    `form` is one of text, word (of `words`), flag (true or false), count (a whole number of at least
     `least`), amount (a finite number of at least 0) and time (a finite number above 0).
     """
 
@@ -54,129 +56,33 @@ class Column:
     form: str
     about: str
     unit: str = ""
-    words: tuple[str, ...] = ()
     required: bool = False
     least: int = 1
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Words of a column of that form."""
+        return _WORDS.get(self.name, ()) if self.form == "word" else ()
 
-COLUMNS = (
-    Column("format_version", "count", f"version of this table's form, {FORMAT_VERSION}"),
-    Column("source", "text", "a published data set, or the name of your own campaign"),
-    Column("framework", "word", "the framework that trained the CNN", words=(*FRAMEWORKS, "cudnn")),
-    Column("framework_version", "text", "its version as the source gives it"),
-    Column("gpu", "text", "the GPU's canonical name, or cpu:<model>", required=True),
-    Column("host", "text", "the machine, cloud instance or CPU that fed the GPU"),
-    Column("device_kind", "word", "the kind of device", words=("gpu", "cpu")),
-    Column(
-        "kind",
-        "word",
-        "a whole single-convolution CNN, a single layer, a CNN as trained, or only a sum over GPUs",
-        words=KINDS,
-    ),
-    Column("cnn", "text", "the CNN's name, with its source where it is not a zoo CNN", required=True),
-    Column("image_size", "count", "height of the (square) input image", "pixels", required=True),
-    Column("batch_size", "count", "images per mini-batch", "images", required=True),
-    Column("samples_per_epoch", "count", "images in the training set", "images"),
-    Column(
-        "validation_samples", "count", "images of the validation pass inside epoch_time_s", "images", least=0
-    ),
-    Column("pass", "word", "which part of an iteration was timed", words=PASSES),
-    Column("optimizer", "word", "the optimizer of the training pass", words=OPTIMIZERS),
-    Column("xla", "flag", "compiled by XLA"),
-    Column("precision", "word", "arithmetic", words=(*PRECISIONS, "fp32_or_tf32"), required=True),
-    Column(
-        "float32_matmul_precision",
-        "word",
-        "PyTorch's setting of that name: matrix products of TF32 in fp32 (highest, its default) or in TF32 (high)",
-        words=FLOAT32_MATMUL_PRECISIONS,
-    ),
-    Column("memory_format", "word", "order of the tensors' dimensions in memory", words=MEMORY_FORMATS),
-    Column("cudnn", "text", "cuDNN's version"),
-    Column("autotune", "flag", "convolution algorithms chosen by trying them"),
-    Column("workspace_mib", "amount", "scratch memory allowed to convolutions", "MiB"),
-    Column("capture", "word", "how operators reach the GPU", words=CAPTURES),
-    Column("copies_input", "flag", "an iteration copies its images from the host to the GPU"),
-    Column("waits_for_loader", "flag", "an iteration waits for a loader that reads its images"),
-    Column("loader_workers", "count", "processes that load images", "processes", least=0),
-    Column("n_gpus", "count", "GPUs that share the mini-batch", "GPUs"),
-    Column("bucket_mib", "amount", "several GPUs: gradients that are added up together", "MiB"),
-    Column("bucket_view", "flag", "several GPUs: gradients are views of these buckets"),
-    Column("sync_batch_norm", "flag", "several GPUs: batch norms take the statistics of all images"),
-    Column("message_bytes", "count", "all-reduce: bytes on each GPU", "bytes"),
-    Column(
-        "iteration_time_ms", "time", "wall time of one iteration (or of the pass named)", "ms", required=True
-    ),
-    Column("gpu_time_ms", "time", "time the GPU is busy in one iteration", "ms"),
-    Column("host_time_ms", "time", "time the host needs to enqueue one iteration", "ms"),
-    Column(
-        "host_cnn_ms",
-        "time",
-        "time the host needs to enqueue an iteration of ResNet-18 (32 pixels) in the row's mode, in the same run",
-        "ms",
-    ),
-    Column(
-        "host_kernel_us",
-        "time",
-        "time the host needs to enqueue a kernel without work, in the same run",
-        "us",
-    ),
-    Column(
-        "graph_kernel_us",
-        "time",
-        "time of a kernel without work in a replayed graph, in the same second",
-        "us",
-    ),
-    Column("compile_s", "time", "time of the first iteration of a compiled CNN, which compiles it", "s"),
-    Column("peak_memory_mib", "amount", "most memory in use on the GPU", "MiB"),
-    Column("conv_algorithms", "text", "JSON: layer -> {forward, backward_data, backward_filter}"),
-    Column("n_warmup", "count", "iterations before the timed ones", "iterations", least=0),
-    Column("n_repeats", "count", "timed repeats behind the time", "repeats"),
-    Column("iteration_time_ms_iqr", "amount", "interquartile range of the repeats", "ms"),
-    Column(
-        "median_precision",
-        "amount",
-        "half width of the 95 % interval of the median of wall or GPU time, whichever is wider",
-        "fraction of the median",
-    ),
-    Column("disturbed", "flag", "other work ran on the machine while it was measured"),
-    Column(
-        "epoch_time_s",
-        "time",
-        "wall time of one epoch, as the source counts it (validation: `validation_samples`)",
-        "s",
-    ),
-    Column("measured_at", "text", "when, ISO 8601"),
-    Column("notes", "text", "further remarks of the source"),
-    # An operator's shape: the layer table's columns; `kind` is taken, so its activation is `activation_kind`.
-    Column("type", "word", "operator: its layer type", words=tuple(OPERATOR_TYPES)),
-    Column(
-        "activation_kind",
-        "word",
-        "operator: the activation run, by itself or with it",
-        words=ACTIVATION_KINDS,
-    ),
-    *(
-        Column(f"{side}_{dimension}", "count", f"operator: {side}put {dimension}")
-        for side in ("in", "out")
-        for dimension in ("channels", "height", "width")
-    ),
-    *(
-        Column(f"{what}_{dimension}", "count", f"operator: {what} {dimension}", "pixels", least=least)
-        for what, least in (("kernel", 1), ("stride", 0), ("padding", 0))
-        for dimension in ("height", "width")
-    ),
-    *(
-        Column(f"{what}_depth", "count", f"operator over volumes: {what} depth", "pixels", least=least)
-        for what, least in (("in", 1), ("out", 1), ("kernel", 1), ("stride", 1), ("padding", 0))
-    ),
-    Column("dilation", "count", "operator: dilation", "pixels"),
-    Column("groups", "count", "operator: groups of a convolution"),
-    Column("parameters", "count", "operator: trainable parameters", least=0),
-    Column("n_tensors", "count", "operator: tensors that a concat joins or an optimizer step updates"),
-    Column("input_gradient", "flag", "operator: the gradient of its input is computed"),
-    Column("in_place", "flag", "operator: its output overwrites its input"),
-    Column("wide_input", "flag", "operator: its input is fp32 under automatic mixed precision"),
-)
+
+_WORDS: dict[str, tuple[str, ...]] = {
+    "framework": (*FRAMEWORKS, "cudnn"),
+    "device_kind": ("gpu", "cpu"),
+    "kind": KINDS,
+    "pass": PASSES,
+    "optimizer": OPTIMIZERS,
+    "precision": (*PRECISIONS, "fp32_or_tf32"),
+    "float32_matmul_precision": FLOAT32_MATMUL_PRECISIONS,
+    "memory_format": MEMORY_FORMATS,
+    "capture": CAPTURES,
+    "type": tuple(OPERATOR_TYPES),
+    "activation_kind": ACTIVATION_KINDS,
+}
+
+COLUMNS = read_rows(Column, data_file("measurement_columns.csv"))
+"""Columns of a measurement table in their order.
+
+An operator's shape has the layer table's columns; `kind` is taken, so its activation is `activation_kind`."""
 
 _BY_NAME = {entry.name: entry for entry in COLUMNS}
 

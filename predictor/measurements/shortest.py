@@ -77,20 +77,16 @@ def shares_of_bound(frame: pd.DataFrame) -> NDArray[np.float64]:
     times = frame[[name for name in _TIMES if name in frame]].min(axis="columns").to_numpy(dtype=float)
     tables = frame["layer_table"] if "layer_table" in frame else [None] * len(frame)
     names = ("cnn", "image_size", "gpu", "precision")
-    rows = zip(tables, *(frame[name].tolist() for name in names), _passes_of(frame), strict=True)
+    passes = frame["pass"].fillna("training") if "pass" in frame else ["training"] * len(frame)
+    kinds = frame["kind"].fillna("target") if "kind" in frame else ["target"] * len(frame)
+    timed = [pass_ if kind in _OF_CNNS else None for pass_, kind in zip(passes, kinds, strict=True)]
+    rows = zip(tables, *(frame[name].tolist() for name in names), timed, strict=True)
     bounds: dict[tuple[Any, ...], float] = {}
     image_ms = [
         bounds[row] if row in bounds else bounds.setdefault(row, _image_bound_ms(*row)) for row in rows
     ]
     n_gpus = frame["n_gpus"].fillna(1.0).to_numpy(dtype=float) if "n_gpus" in frame else 1.0
     return np.asarray(times / (np.array(image_ms) * frame["batch_size"].to_numpy(dtype=float) / n_gpus))
-
-
-def _passes_of(frame: pd.DataFrame) -> list[str | None]:
-    """The pass of each row that is a CNN's; None of others."""
-    passes = frame["pass"].fillna("training") if "pass" in frame else ["training"] * len(frame)
-    kinds = frame["kind"].fillna("target") if "kind" in frame else ["target"] * len(frame)
-    return [pass_ if kind in _OF_CNNS else None for pass_, kind in zip(passes, kinds, strict=True)]
 
 
 def _image_bound_ms(

@@ -4,6 +4,7 @@ Computed from a layer table, independent of GPU and batch size; `predictor.model
 kernels are stored once with a count: a CNN has tens of rows instead of hundreds.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -112,9 +113,9 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
     parameters = float(table.parameters)
     if optimizer and parameters:
         counted[_Kernel("optimizer", elements_fixed=3.0 * parameters)] = 1.0
-    return _as_arrays(
-        counted,
-        image_elements=_in_elements(table, table.layers[0]),
+    return Kernels(
+        *_as_arrays(counted),
+        image_elements=_elements(table, table.layers[0], "in"),
         parameters=parameters,
         parameter_tensors=float(sum(map(parameter_tensors, table.layers))),
         operators=float(sum(_launched(layer, table.recomputations(layer)) for layer in table.layers)),
@@ -160,7 +161,7 @@ def kernels_of_operator(layer: Layer, pass_: str) -> Kernels:
         raise SchemaError(
             f"a {layer.type} has no pass {pass_!r}. Known: forward, backward_input, backward_weight."
         )
-    return _as_arrays(Counter(chosen), _in_elements(table, layer), 0.0, 0.0, 1.0)
+    return Kernels(*_as_arrays(Counter(chosen)), _elements(table, layer, "in"), 0.0, 0.0, 1.0)
 
 
 def _launched(layer: Layer, again: int) -> float:
@@ -202,23 +203,14 @@ def _counted_kernels(table: LayerTable, position: int, layer: Layer) -> Iterator
 
 def _as_arrays(
     counted: Mapping[_Kernel, float],
-    image_elements: float,
-    parameters: float,
-    parameter_tensors: float,
-    operators: float,
-    parts: int = 1,
-) -> Kernels:
+) -> tuple[NDArray[np.int64], NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """Classes of kernels, how often each runs, and their other columns."""
     kernels = list(counted)
     numbers = [name for name in _Kernel._fields if name != "kernel_class"]
-    return Kernels(
-        kernel_class=np.array([KERNEL_CLASSES.index(k.kernel_class) for k in kernels]),
-        count=np.array([counted[k] for k in kernels], dtype=float),
-        columns={name: np.array([getattr(k, name) for k in kernels], dtype=float) for name in numbers},
-        image_elements=image_elements,
-        parameters=parameters,
-        parameter_tensors=parameter_tensors,
-        operators=operators,
-        parts=parts,
+    return (
+        np.array([KERNEL_CLASSES.index(kernel.kernel_class) for kernel in kernels]),
+        np.array([counted[kernel] for kernel in kernels], dtype=float),
+        {name: np.array([getattr(kernel, name) for kernel in kernels], dtype=float) for name in numbers},
     )
 
 
@@ -229,8 +221,9 @@ def _layer_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kern
         return _conv_kernels(table, layer, first=first)
     if product == "linear":
         return _linear_kernels(table, layer)
-    if product == "matmul":
-        return _matmul_kernels(table, layer)
+    if product == "matmul":  # one forward, one per factor's gradient; both factors grow with the batch
+        ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
+        return [_map_product(table, layer, ci * co / float(layer.groups or 1))] * 3
     if product == "attention":
         return _attention_kernels(table, layer)
     if product == "recurrent":
@@ -243,7 +236,7 @@ def _layer_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kern
 def _conv_kernels(table: LayerTable, layer: Layer, *, first: bool) -> list[_Kernel]:
     ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
     kh, kw = _need(table, layer, "kernel_height"), _need(table, layer, "kernel_width")
-    x, y = _in_elements(table, layer), _out_elements(table, layer)
+    x, y = _elements(table, layer, "in"), _elements(table, layer, "out")
     groups = float(layer.groups or 1)
     common = {
         "flops": 2.0 * multiply_adds(layer),
@@ -290,12 +283,6 @@ def _linear_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
     return [kernel] * 3 + _bias_kernels(layer, positions * co, co)
 
 
-def _matmul_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
-    """One product forward, one per factor's gradient; both factors are feature maps, which grow with the batch."""
-    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
-    return [_map_product(table, layer, ci * co / float(layer.groups or 1))] * 3
-
-
 def _attention_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
     """One fused kernel forward; backward one of five products instead of two, over every tensor twice."""
     ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
@@ -338,7 +325,7 @@ def _recurrent_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
 def _map_product(table: LayerTable, layer: Layer, other_elements: float) -> _Kernel:
     """A product of feature maps; `other_elements` of those beside the input are read in each of the repeats."""
     ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
-    x, y, groups = _in_elements(table, layer), _out_elements(table, layer), float(layer.groups or 1)
+    x, y, groups = _elements(table, layer, "in"), _elements(table, layer, "out"), float(layer.groups or 1)
     positions = y / co
     return _Kernel(
         OPERATOR_TYPES[layer.type].kernel_class,
@@ -370,7 +357,7 @@ def _bias_kernels(layer: Layer, out_elements: float, out_channels: float) -> lis
 def _element_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kernel]:
     entry = OPERATOR_TYPES[layer.type]
     into, out = entry.element_passes
-    x, y = _in_elements(table, layer), _out_elements(table, layer)
+    x, y = _elements(table, layer, "in"), _elements(table, layer, "out")
     name = entry.kernel_class
     if layer.type == "activation" and position > 0 and has_bias(table.layers[position - 1]):
         name = "activation_after_bias"
@@ -394,19 +381,7 @@ def _need(table: LayerTable, layer: Layer, column: str) -> float:
     return float(value)
 
 
-def _in_elements(table: LayerTable, layer: Layer) -> float:
-    return (
-        layer.repeats
-        * _need(table, layer, "in_channels")
-        * _need(table, layer, "in_height")
-        * _need(table, layer, "in_width")
-    )
-
-
-def _out_elements(table: LayerTable, layer: Layer) -> float:
-    return (
-        layer.repeats
-        * _need(table, layer, "out_channels")
-        * _need(table, layer, "out_height")
-        * _need(table, layer, "out_width")
-    )
+def _elements(table: LayerTable, layer: Layer, side: str) -> float:
+    """Numbers of a layer's input (``in``) or output (``out``) for each image."""
+    sizes = (_need(table, layer, f"{side}_{dimension}") for dimension in ("channels", "height", "width"))
+    return layer.repeats * math.prod(sizes)

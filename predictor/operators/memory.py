@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.catalogue.devices import ELEMENT_BYTES
 from predictor.catalogue.modes import Mode
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
@@ -206,7 +207,7 @@ def _law(table: LayerTable, mode: Mode) -> _Law:
 @lru_cache(maxsize=256)
 def _law_of(table: LayerTable, precision: str, optimizer: str) -> _Law:
     """Cached: one CNN is predicted on many GPUs and at many batch sizes."""
-    weight = _weight_bytes(precision)
+    weight = 2.0 if precision == "fp16" else _FP32_BYTES
     parameters = np.array([0.0 if layer.is_frozen else float(layer.parameters) for layer in table])
     gone_through = np.cumsum(parameters[::-1])[::-1]
     if table.parts > 1:  # gradients of the parts before stay, and a layer's new one is added to its own
@@ -347,7 +348,7 @@ def _gradients(table: LayerTable, precision: str) -> Bytes:
 
 def _workspace(table: LayerTable, precision: str) -> Bytes:
     """Bytes per image that a layer needs while it runs: of a convolution's transposed maps, of other layers' copies."""
-    tensors, element = _Tensors.of(table, precision), _element_bytes(precision)
+    tensors, element = _Tensors.of(table, precision), ELEMENT_BYTES[precision]
     return np.array(
         [
             element * (input_elements(layer) + _output_elements(layer))
@@ -453,7 +454,7 @@ class _Tensors:
     def of(cls, table: LayerTable, precision: str) -> _Tensors:
         elements = {layer.index: _output_elements(layer) for layer in table}
         elements[IMAGE] = input_elements(table.layers[0]) if table.layers else 0.0
-        narrow = _element_bytes(precision)
+        narrow = ELEMENT_BYTES[precision]
         if not precision.startswith("amp"):
             return cls({index: narrow * n for index, n in elements.items()}, {}, {})
         by_position, _ = wide_outputs(table)
@@ -482,11 +483,3 @@ def _output_elements(layer: Layer) -> float:
     if layer.out_channels is None:
         return input_elements(layer)
     return float(layer.repeats * layer.out_channels * (layer.out_height or 1) * (layer.out_width or 1))
-
-
-def _element_bytes(precision: str) -> float:
-    return 4.0 if precision in ("fp32", "tf32") else 2.0
-
-
-def _weight_bytes(precision: str) -> float:
-    return 2.0 if precision == "fp16" else 4.0

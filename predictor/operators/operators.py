@@ -106,14 +106,7 @@ class Operator:
         parts += [f"n{self.n_tensors}"] * (self.n_tensors != 1)
         parts += [f"w{self.parameters}"] * bool(self.parameters)
         parts += [f"x{self.repeats}"] * (self.repeats != 1)
-        return parts + [word for word, true in self._marks().items() if true]
-
-    def _sides(self, what: str) -> str:
-        dimensions = ("height", "width") if getattr(self, f"{what}_depth") is None else DIMENSIONS
-        return "x".join(str(side(self, what, dimension)) for dimension in dimensions)
-
-    def _marks(self) -> dict[str, bool]:
-        return {
+        marks = {
             "forward": self.passes == "forward",
             "first": not self.input_gradient,
             "inplace": self.in_place,
@@ -122,6 +115,11 @@ class Operator:
             "last": self.narrow_last,
             "fp32": self.fp32_product,
         }
+        return parts + [word for word, true in marks.items() if true]
+
+    def _sides(self, what: str) -> str:
+        dimensions = ("height", "width") if getattr(self, f"{what}_depth") is None else DIMENSIONS
+        return "x".join(str(side(self, what, dimension)) for dimension in dimensions)
 
 
 RECOMPUTING = 1.5
@@ -244,12 +242,9 @@ def as_run(operator: Operator, framework: str, memory_format: str, precision: st
         )
     if not operator.wide_in_nchw:
         return operator
-    wide = narrow and (not _narrows(operator) or memory_format == "channels_last" or framework != "pytorch")
+    narrows = OPERATOR_TYPES[operator.type].product is not None
+    wide = narrow and (not narrows or memory_format == "channels_last" or framework != "pytorch")
     return replace(operator, wide_in_nchw=False, wide_input=wide)
-
-
-def _narrows(operator: Operator) -> bool:
-    return OPERATOR_TYPES[operator.type].product is not None
 
 
 _Weights = tuple[float, float, float]
@@ -393,7 +388,9 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
         key: int(value) for key, value in cells.items() if value is not None and value == value
     }
     if row["type"] in VOLUME_TYPES and "in_depth" not in columns:
-        columns |= _depths_of_squares(columns)
+        # a table without depths measured only images and windows of equal height and width
+        for name in ("in", "out", "kernel", "stride"):
+            columns[f"{name}_depth"] = columns[f"{name}_height"] // columns[f"{name}_width"]
     for key, default in (("input_gradient", True), ("in_place", False), ("wide_input", False)):
         columns[key] = _flag(row, key, default=default)
     kind, passes = row.get("activation_kind"), row.get("pass")
@@ -403,14 +400,6 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
         passes=passes if isinstance(passes, str) and passes else "forward_backward",
         **columns,
     )
-
-
-def _depths_of_squares(columns: Mapping[str, int]) -> dict[str, int]:
-    """Depths in a table without their columns, which measured only images and windows of equal height and width."""
-    return {
-        f"{what}_depth": columns[f"{what}_height"] // columns[f"{what}_width"]
-        for what in ("in", "out", "kernel", "stride")
-    }
 
 
 def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wide: bool) -> Operator:

@@ -33,6 +33,7 @@ def missing(names, section):
         "hosts.csv",
         "claims.csv",
         "cnns.csv",
+        "measurement_columns.csv",
         "data_sets.csv",
         "loaders.csv",
         "sources.csv",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
 import io
@@ -10,6 +9,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from predictor.catalogue.rows import read_rows
 from predictor.errors import DataError
 from predictor.files import data_file
 from predictor.measurements.published.reader import find_published
@@ -56,11 +56,7 @@ class ReleasedTable:
 
 def released_tables() -> list[ReleasedTable]:
     """Return the tables of all data sets."""
-    with data_file(_TABLES).open(newline="", encoding="utf-8") as file:
-        return [
-            ReleasedTable(row["data_set"], row["table"], int(row["rows"]), row["sha256"])
-            for row in csv.DictReader(file)
-        ]
+    return list(read_rows(ReleasedTable, data_file(_TABLES)))
 
 
 def _unzipped(content: bytes, name: str) -> bytes:

@@ -14,13 +14,12 @@ def test_a_measured_cpu_left_out_is_told_by_its_clock_within_15_percent():
         assert by_clock.reference_ms == pytest.approx(host.measured_ms, rel=0.15), host.name
 
 
-def test_an_instance_has_the_speed_of_its_cpu():
+def test_a_host_is_named_by_its_cpu_with_its_maker_or_without_or_by_its_instance():
+    assert find_host("EPYC 7R32").name == find_host("amd epyc 7r32").name == "AMD EPYC 7R32"
     for name in ("g5.2xlarge", "AWS/g5.2xlarge"):
         assert find_host(name).reference_ms == find_host("amd epyc 7r32").reference_ms
-
-
-def test_a_machine_whose_provider_mixes_cpus_has_no_host_of_its_own():
-    assert find_host("8x HGX B200") is None
+    assert find_host("8x HGX B200") is None  # its provider mixes CPUs
+    assert find_host("v4") is None
 
 
 def test_the_usual_host_follows_from_the_generation_and_never_becomes_slower():
@@ -34,8 +33,3 @@ def test_the_usual_host_follows_from_the_generation_and_never_becomes_slower():
 def test_the_usual_host_is_surer_where_offers_tell_their_cpus():
     offered, not_offered = (usual_host(find_gpu(name)).spread for name in ("A10G", "RTX 3090"))
     assert offered < not_offered
-
-
-def test_a_cpu_is_named_with_its_maker_or_without():
-    assert find_host("EPYC 7R32").name == find_host("amd epyc 7r32").name == "AMD EPYC 7R32"
-    assert find_host("v4") is None

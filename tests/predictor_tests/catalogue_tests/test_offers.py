@@ -50,17 +50,11 @@ def test_the_machines_of_a_gpu_are_ranked_by_price_and_history_is_left_out(three
     assert cheapest_offers(three_offers)["Tesla T4"].instance == "one"
 
 
-def test_a_machine_with_too_few_gpus_is_passed_over(three_offers):
-    assert [offer.instance for offer in offers_of_each(three_offers, 2)["Tesla T4"]] == ["four"]
-
-
-def test_a_share_of_a_gpu_is_no_gpu():
-    assert cheapest_offers([Offer("here", "share", "NVIDIA L4", 0.25, 0.2)]) == {}
-
-
-def test_the_spot_price_ranks_only_machines_that_have_one(three_offers):
-    assert [offer.instance for offer in offers_of_each(three_offers, spot=True)["Tesla T4"]] == ["four"]
+def test_a_machine_with_too_few_gpus_or_without_a_spot_price_is_passed_over(three_offers):
+    for options in ({"n_gpus": 2}, {"spot": True}):
+        assert [offer.instance for offer in offers_of_each(three_offers, **options)["Tesla T4"]] == ["four"]
     assert cheapest_offers(three_offers, spot=True)["Tesla T4"].instance == "four"
+    assert cheapest_offers([Offer("here", "share", "NVIDIA L4", 0.25, 0.2)]) == {}
 
 
 @pytest.mark.parametrize(
@@ -92,38 +86,23 @@ def test_a_row_that_cannot_be_is_refused_with_its_line(write_offers, row, messag
         load_offers(write_offers(FULL, row))
 
 
-@pytest.mark.parametrize(("gpu", "message"), [("H2O0", "no GPU is called"), ("V100", "fits several GPUs")])
-def test_a_gpu_that_is_unknown_or_several_is_refused_with_its_line(write_offers, gpu, message):
-    with pytest.raises(UnknownGpuError, match=rf"line 3: .*{message}"):
-        load_offers(write_offers(HEADER, "a,b,T4,1,1", f"a,b,{gpu},1,1"))
-
-
-def test_missing_columns_are_named(write_offers):
-    with pytest.raises(SchemaError, match="lacks the columns gpu_count, usd_per_hour"):
-        load_offers(write_offers("provider,instance,gpu", "a,b,T4"))
-
-
-def test_an_empty_file_is_refused(tmp_path):
-    path = tmp_path / "empty.csv"
-    path.touch()
-    with pytest.raises(SchemaError, match="is empty"):
-        load_offers(path)
-
-
-def test_a_file_of_a_header_alone_is_refused(write_offers):
-    with pytest.raises(SchemaError, match="holds no offer"):
-        load_offers(write_offers(HEADER))
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(SchemaError, match="there is no price file"):
-        load_offers(tmp_path / "nowhere.csv")
-
-
-def test_a_binary_file_is_refused(tmp_path):
-    path = tmp_path / "picture.csv"
-    path.write_bytes(b"\xff\xd8\xff\xe0\x00\x10")
-    with pytest.raises(SchemaError, match="is no CSV file in UTF-8"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"{HEADER}\na,b,T4,1,1\na,b,H2O0,1,1\n", "line 3: .*no GPU is called"),
+        (f"{HEADER}\na,b,T4,1,1\na,b,V100,1,1\n", "line 3: .*fits several GPUs"),
+        ("provider,instance,gpu\na,b,T4\n", "lacks the columns gpu_count, usd_per_hour"),
+        ("", "is empty"),
+        (f"{HEADER}\n", "holds no offer"),
+        (None, "there is no price file"),
+        (b"\xff\xd8\xff\xe0\x00\x10", "is no CSV file in UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_price_file_is_refused(content, message, tmp_path):
+    path = tmp_path / "prices.csv"
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises((SchemaError, UnknownGpuError), match=message):
         load_offers(path)
 
 

@@ -32,16 +32,9 @@ def test_every_figure_names_a_judge_and_figures_have_names_of_their_own():
         assert all(0 <= float(row[name]) < 1 for name in ("goal", "committed") if row[name]), row
 
 
-def test_a_figure_is_chosen_by_how_its_name_begins():
-    assert [row["name"] for row in figures.chosen_figures(["own-layers", "chips"])] == [
-        "own-layers-tf32",
-        "own-layers-bf16",
-        "own-layers-channels-last",
-        "chips",
-    ]
-
-
-def test_an_unknown_figure_is_refused_with_the_nearest():
+def test_a_figure_is_chosen_by_how_its_name_begins_and_an_unknown_one_refused_with_the_nearest():
+    names = [row["name"] for row in figures.chosen_figures(["own-layers", "chips"])]
+    assert names == ["own-layers-tf32", "own-layers-bf16", "own-layers-channels-last", "chips"]
     with pytest.raises(DataError, match="Nearest: 'chips'"):
         figures.chosen_figures(["chip-s"])
 
@@ -58,17 +51,11 @@ def test_a_card_quotes_the_committed_figures_and_so_do_the_named_methods(tmp_pat
 
 JUDGED = pd.DataFrame(
     {
-        "gpu": ["T4", "T4", "T4", "K80"],
-        "precision": "fp32",
-        "memory_format": "nchw",
-        "cnn": ["a", "a", "b", "b"],
-        "part": ["x", "x", "y", "y"],
-        "measured": 10.0,
-        "predicted": [11.0, 11.0, 13.0, 10.0],
-        "low": 9.0,
+        "gpu": ["T4", "T4", "T4", "K80"], "precision": "fp32", "memory_format": "nchw", "cnn": ["a", "a", "b", "b"],
+        "part": ["x", "x", "y", "y"], "measured": 10.0, "predicted": [11.0, 11.0, 13.0, 10.0], "low": 9.0,
         "high": [12.0, 12.0, 12.0, 9.5],
     }
-)
+)  # fmt: skip
 ANY = dict.fromkeys(
     ("name", "question", "goal", "committed", "predictor", "gpu", "precision", "memory_format", "cnn"), ""
 )
@@ -100,25 +87,18 @@ def test_what_was_judged_is_committed_and_other_figures_stay(tmp_path, monkeypat
     figures.write({"chips": figures.value_of(ANY, JUDGED), "memory": None})
     after = {row["name"]: row for row in figures.chosen_figures()}
     assert [name for name in before if before[name] != after[name]] == ["chips"]
-    assert [after["chips"][name] for name in ("committed", "inside", "width")] == [
-        "0.1250",
-        "0.7500",
-        "0.1438",
-    ]
+    numbers = [after["chips"][name] for name in ("committed", "inside", "width")]
+    assert numbers == ["0.1250", "0.7500", "0.1438"]
 
 
 def test_what_was_judged_in_other_code_or_data_is_not_used_again(tmp_path):
-    group = figures.chosen_figures(["chips"])
-    figures.keep(JUDGED, group, tmp_path, "a state", 1.0)
-    pd.testing.assert_frame_equal(figures.kept(group, tmp_path, "a state"), JUDGED, check_like=True)
-    assert figures.kept(group, tmp_path, "another") is None
-
-
-def test_the_state_changes_with_the_published_tables(tmp_path):
-    (tmp_path / "table.csv").write_text("a\n1\n")
-    before = figures.state_of(tmp_path)
-    (tmp_path / "table.csv").write_text("a\n2\n")
-    assert figures.state_of(tmp_path) != before
+    group, states = figures.chosen_figures(["chips"]), []
+    for text in ("a\n1\n", "a\n2\n"):
+        (tmp_path / "table.csv").write_text(text)
+        states.append(figures.state_of(tmp_path))
+    figures.keep(JUDGED, group, tmp_path, states[0], 1.0)
+    pd.testing.assert_frame_equal(figures.kept(group, tmp_path, states[0]), JUDGED, check_like=True)
+    assert figures.kept(group, tmp_path, states[1]) is None
 
 
 def test_without_published_measurements_it_says_which_figures_lack_them_and_fails():
@@ -171,14 +151,11 @@ def test_refitted_models_are_compared_number_by_number(tmp_path):
         (tmp_path / name / "default.json").write_text(text)
 
     def run(name):
-        command = [
-            sys.executable,
-            str(BENCHMARKS / "refit_differences.py"),
-            str(tmp_path / "before"),
-            str(tmp_path / name),
-        ]
+        program, folders = BENCHMARKS / "refit_differences.py", [tmp_path / "before", tmp_path / name]
+        command = [sys.executable, *map(str, (program, *folders))]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert run("before").stdout.startswith("default.json")
-    assert (run("before").returncode, run("near").returncode, run("far").returncode) == (0, 0, 1)
-    assert ".terms[1]: 4.8e-02" in run("far").stdout
+    before, near, far = map(run, ("before", "near", "far"))
+    assert before.stdout.startswith("default.json")
+    assert (before.returncode, near.returncode, far.returncode) == (0, 0, 1)
+    assert ".terms[1]: 4.8e-02" in far.stdout

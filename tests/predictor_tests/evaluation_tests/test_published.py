@@ -9,19 +9,17 @@ from predictor.measurements import published as importers
 from predictor.measurements.published import published_features
 
 
-def pretend(monkeypatch, features: pd.DataFrame, load_published) -> None:
-    """Replace what reads files."""
-    tables = {(row.cnn, row.image_size): zoo_cnn("lenet5") for row in features.itertuples()}
-    monkeypatch.setattr(importers, "load_published", load_published)
+def pretend(monkeypatch, structured: pd.DataFrame, measured: pd.DataFrame) -> None:
+    """Replace what reads files: the CNNs whose layers are published, and all rows."""
+    tables = {(row.cnn, row.image_size): zoo_cnn("lenet5") for row in structured.itertuples()}
+    monkeypatch.setattr(importers, "load_published", lambda *_: measured.drop(columns="layer_table"))
     monkeypatch.setattr(importers, "published_layer_tables", lambda _folder: tables)
 
 
 def test_at_most_so_many_single_layers_of_each_gpu_are_kept_and_every_cnn(
     features_with_operators, monkeypatch
 ):
-    pretend(
-        monkeypatch, features_with_operators, lambda *_: features_with_operators.drop(columns="layer_table")
-    )
+    pretend(monkeypatch, features_with_operators, features_with_operators)
     monkeypatch.setattr(importers, "OPERATORS_PER_GPU", 7)
     features, again = (published_features("anywhere") for _ in range(2))
     assert set(features[features["kind"] == "operator"].groupby("gpu").size()) == {7}
@@ -30,17 +28,14 @@ def test_at_most_so_many_single_layers_of_each_gpu_are_kept_and_every_cnn(
 
 
 def test_a_table_without_single_layers_is_kept_whole(features, monkeypatch):
-    pretend(monkeypatch, features, lambda *_: features.drop(columns="layer_table"))
+    pretend(monkeypatch, features, features)
     assert len(published_features("anywhere")) == len(features)
 
 
 def test_a_cnn_whose_layers_nobody_published_is_left_out(features, monkeypatch):
-    pretend(
-        monkeypatch,
-        features[features["cnn"] != features["cnn"].iloc[0]],
-        lambda *_: features.drop(columns="layer_table"),
-    )
-    assert set(published_features("anywhere")["cnn"]) == set(features["cnn"]) - {features["cnn"].iloc[0]}
+    first = features["cnn"].iloc[0]
+    pretend(monkeypatch, features[features["cnn"] != first], features)
+    assert set(published_features("anywhere")["cnn"]) == set(features["cnn"]) - {first}
 
 
 def test_a_missing_folder_is_refused(tmp_path):

@@ -7,9 +7,17 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from predictor.errors import EpochcastError
-from predictor.evaluation.run import EvaluationResult, evaluate, registered_predictors
+from predictor.errors import EpochcastError, NotFittedError
+from predictor.evaluation.epoch_time import EpochTime, as_epoch_time
+from predictor.evaluation.run import (
+    EvaluationResult,
+    evaluate,
+    registered_predictors,
+    relative_spread,
+    run_to_run_noise,
+)
 from predictor.evaluation.scenarios import SCENARIOS
+from predictor.models.baselines import Line
 
 
 class Spy(RegressorMixin, BaseEstimator):
@@ -52,26 +60,16 @@ class Short(Spy):
 
 NAN, N = float("nan"), 120
 OUTCOMES = {
-    "an error of a tenth": (
-        "lawful",
-        1.1,
-        {"mape": 0.1, "median": 0.1, "p90": 0.1, "n": N, "noise": 0.02},
-        "",
-    ),
+    "an error of a tenth": ("lawful", 1.1, {"mape": 0.1, "median": 0.1, "p90": 0.1, "n": N, "noise": 0.02}, ""),
     "no interval": ("lawful", 1.0, {"coverage": NAN}, ""),
     "truths inside": ("lawful_with_interval", 1.05, {"coverage": 1.0}, ""),
     "truths outside": ("lawful_with_interval", 1.3, {"coverage": 0.0}, ""),
-    "a refusal": (
-        "refusing",
-        None,
-        {"n": N * 5 // 6},
-        "not applicable to 20 rows: profet/Cnn0 is not for me",
-    ),
+    "a refusal": ("refusing", None, {"n": N * 5 // 6}, "not applicable to 20 rows: profet/Cnn0 is not for me"),
     "below zero": ("lawful", -1.0, {"mape": 2.0}, "120 rows: predicted time not above 0 (counted)"),
     "no number": (Blank(), None, {"n": 96}, "24 rows: no finite prediction"),
     "a wrong shape": (Short(), None, {"n": 0}, "gave an answer of shape (1,) for 5 rows"),
     "every fold refused": ("line", None, {"n": 0}, "120 rows: line has no two batch sizes of profet/Cnn0"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
@@ -236,3 +234,39 @@ def test_a_result_of_nothing_has_no_tables():
         pd.DataFrame({"scenario": [], "predictor": [], "n_rows": [], "reason": []}),
     )
     assert nothing.table().empty
+
+
+def _table(**columns: object) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"gpu": "Tesla T4", "cnn": "a", "image_size": 32, "batch_size": 16, "precision": "fp32"} | columns
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "noise"),
+    [
+        ({"iteration_time_ms": [10.0, 10.0, 100.0], "iteration_time_ms_iqr": [0.1, 0.2, 5.0]}, 0.02),
+        ({"iteration_time_ms": [90.0]}, np.nan),  # a single run
+        ({"iteration_time_ms": []}, np.nan),
+    ],
+)
+def test_the_noise_is_the_median_of_interquartile_range_over_time(times, noise):
+    assert run_to_run_noise(_table(**times)) == pytest.approx(noise, nan_ok=True)
+
+
+def test_repeated_rows_stand_in_where_no_repeats_were_kept():
+    table = _table(iteration_time_ms=[90.0, 100.0, 110.0])
+    assert relative_spread(table).tolist() == pytest.approx([0.1, 0.1, 0.1])
+
+
+def test_measured_iterations_are_judged_beside_predicted_ones():
+    assert list(as_epoch_time({"line": Line()})) == [
+        "measured iteration",
+        "measured iteration + overhead",
+        "line + overhead",
+    ]
+
+
+def test_an_unfitted_one_says_so(features):
+    with pytest.raises(NotFittedError, match="has not been fitted yet"):
+        EpochTime().predict(features)

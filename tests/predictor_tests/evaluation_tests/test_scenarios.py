@@ -71,11 +71,6 @@ def test_cards_with_the_same_chip_are_held_out_together(name, features):
         assert len(gpus) in (0, 2)
 
 
-def test_unseen_cnn_tests_every_row(features):
-    tested = [row for fold, _ in _folds("unseen-cnn", features) for row in fold.test]
-    assert sorted(tested) == list(range(len(features)))
-
-
 def test_one_run_is_the_one_of_the_tested_series_nearest_to_batch_64(features):
     for fold, table in _folds("unseen-cnn-one-run", features):
         assert table.iloc[fold.anchors]["batch_size"].tolist() == [64]
@@ -117,10 +112,10 @@ def test_rows_that_are_kept_apart_are_in_no_fit(features):
         assert 16 not in set(table.iloc[fold.train]["batch_size"])
 
 
-def test_problem_scaling_tests_each_interior_batch_size_once(features):
-    tested = np.concatenate([fold.test for fold, _ in _folds("problem-scaling", features)])
-    assert set(features.iloc[tested]["batch_size"]) == {32, 64, 128}
-    assert len(tested) == (features["batch_size"].isin((32, 64, 128))).sum()
+def test_unseen_cnn_tests_every_row_and_problem_scaling_each_interior_batch_size_once(features):
+    interior = np.flatnonzero(features["batch_size"].isin((32, 64, 128)))
+    for name, rows in (("unseen-cnn", range(len(features))), ("problem-scaling", interior)):
+        assert sorted(row for fold, _ in _folds(name, features) for row in fold.test) == list(rows)
 
 
 @pytest.mark.parametrize(
@@ -151,12 +146,6 @@ def test_epochs_that_were_not_timed_are_left_out(features):
     assert not any(0 in np.concatenate([fold.train, fold.test]) for fold in folds)
 
 
-@pytest.mark.parametrize("column", ["epoch_time_s", "samples_per_epoch"])
-def test_epochs_cannot_be_judged_without_their_time_and_samples(column, features):
-    with pytest.raises(DataError, match=r"epoch-time: .* give no fold"):
-        SCENARIOS["epoch-time"].folds(features.drop(columns=column))
-
-
 @pytest.mark.parametrize(
     ("source", "scenario", "takes_part"),
     [
@@ -172,12 +161,25 @@ def test_a_published_table_takes_part_in_its_own_scenarios_and_one_of_ones_own_i
     assert rows.size == len(features) * takes_part
 
 
-def test_a_table_that_cannot_be_split_is_refused_with_the_reason(features):
-    one_cnn = features[features["cnn"] == "profet/Cnn0"].reset_index(drop=True)
-    with pytest.raises(DataError, match=r"unseen-cnn: the table's 20 rows of CNNs give no fold"):
-        SCENARIOS["unseen-cnn"].folds(one_cnn)
-
-
-def test_an_unknown_scenario_names_the_nearest():
-    with pytest.raises(DataError, match=r"no scenario is called 'unseen-cpu'. Nearest: 'unseen-gpu'"):
-        find_scenario("unseen-cpu")
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        *(
+            (
+                "epoch-time",
+                lambda rows, column=column: rows.drop(columns=column),
+                r"epoch-time: .* give no fold",
+            )
+            for column in ("epoch_time_s", "samples_per_epoch")
+        ),
+        (
+            "unseen-cnn",
+            lambda rows: rows[rows["cnn"] == "profet/Cnn0"].reset_index(drop=True),
+            r"unseen-cnn: the table's 20 rows of CNNs give no fold",
+        ),
+        ("unseen-cpu", lambda rows: rows, r"no scenario is called 'unseen-cpu'. Nearest: 'unseen-gpu'"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_with_the_reason(name, change, words, features):
+    with pytest.raises(DataError, match=words):
+        find_scenario(name).folds(change(features))

@@ -11,17 +11,11 @@ from predictor.errors import UnknownGpuError
 from predictor.measurements.groups import chips_of, cnns_of
 
 
-def test_cards_with_the_same_chip_are_one_chip():
-    table = pd.DataFrame({"gpu": ["GeForce RTX 2080 Ti", "Quadro RTX 8000", "Tesla T4"]})
-    first, second, third = chips_of(table)
+def test_cards_with_the_same_chip_are_one_chip_and_a_cpu_is_its_own():
+    names = ["GeForce RTX 2080 Ti", "Quadro RTX 8000", "Tesla T4", "cpu:Xeon"]
+    first, second, third, cpu = chips_of(pd.DataFrame({"gpu": names}))
     assert first == second != third
-
-
-def test_a_cpu_is_its_own_chip():
-    assert list(chips_of(pd.DataFrame({"gpu": ["cpu:Xeon"]}))) == ["cpu:Xeon"]
-
-
-def test_an_unknown_gpu_has_no_chip():
+    assert cpu == "cpu:Xeon"
     with pytest.raises(UnknownGpuError):
         chips_of(pd.DataFrame({"gpu": ["Voodoo 3"]}))
 

@@ -26,15 +26,12 @@ FAST = HostMeasurement(
 )
 
 
-def test_a_file_gives_back_what_was_written(tmp_path):
-    write_host(FAST, tmp_path / "host.json")
-    assert read_host(tmp_path / "host.json") == FAST
-
-
-def test_a_file_that_an_editor_gave_a_byte_order_mark_is_read(tmp_path):
-    write_host(FAST, tmp_path / "host.json")
-    (tmp_path / "host.json").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "host.json").read_bytes())
-    assert read_host(tmp_path / "host.json") == FAST
+def test_a_file_gives_back_what_was_written_with_an_editors_byte_order_mark_too(tmp_path):
+    path = tmp_path / "host.json"
+    write_host(FAST, path)
+    assert read_host(path) == FAST
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_host(path) == FAST
 
 
 def test_the_reference_is_the_mean_of_all_modes_without_what_autocast_adds():

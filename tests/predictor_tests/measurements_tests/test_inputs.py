@@ -50,14 +50,6 @@ def test_a_damaged_file_is_refused_with_the_next_step(tmp_path, changed, message
         read_input(path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "{"])
-def test_another_file_is_refused(tmp_path, text):
-    path = tmp_path / "input.json"
-    path.write_text(text)
-    with pytest.raises(SchemaError, match="is not a file of `epochcast profile input`"):
-        read_input(path)
-
-
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(SchemaError, match=r"nowhere.json is not a file of"):
+    with pytest.raises(SchemaError, match=r"nowhere.json is not a file of `epochcast profile input`"):
         read_input(tmp_path / "nowhere.json")

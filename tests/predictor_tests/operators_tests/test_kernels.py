@@ -55,31 +55,22 @@ def test_the_first_layer_has_no_input_gradient():
 def test_a_depthwise_convolution_has_kernels_of_its_own_class():
     table = LayerTable("dw", 8, (conv(0, (IMAGE,), 3, 16), conv(1, (0,), 16, 16, groups=16)))
     counted = counts(table)
-    assert (
-        counted["depthwise_forward"]
-        == counted["depthwise_backward_input"]
-        == counted["depthwise_backward_weight"]
-        == 1
-    )
+    assert [counted[f"depthwise_{pass_}"] for pass_ in PASSES] == [1, 1, 1]
 
 
 def test_a_bias_costs_a_kernel_and_none_costs_none():
-    without = LayerTable("no bias", 8, (conv(0, (IMAGE,), 3, 16),))
-    with_bias = LayerTable("bias", 8, (conv(0, (IMAGE,), 3, 16, bias=True),))
+    without, with_bias = (
+        LayerTable("one", 8, (conv(0, (IMAGE,), 3, 16, bias=bias),)) for bias in (False, True)
+    )
     assert "bias" not in counts(without)
     assert counts(with_bias)["bias"] == 1
 
 
-def relu_after(layer: Layer) -> LayerTable:
-    relu = Layer(
-        1, "relu", "activation", "relu", (0,), 16, 8, 8, 16, 8, 8
-    )  # fmt: skip
-    return LayerTable("relu", 8, (layer, relu))
-
-
-def test_an_activation_right_after_a_bias_has_a_class_of_its_own():
-    assert "activation_after_bias" in counts(relu_after(conv(0, (IMAGE,), 3, 16, bias=True)))
-    assert "activation_after_bias" not in counts(relu_after(conv(0, (IMAGE,), 3, 16)))
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_activation_right_after_a_bias_has_a_class_of_its_own(bias):
+    relu = Layer(1, "relu", "activation", "relu", (0,), 16, 8, 8, 16, 8, 8)
+    counted = counts(LayerTable("relu", 8, (conv(0, (IMAGE,), 3, 16, bias=bias), relu)))
+    assert ("activation_after_bias" in counted) == bias
 
 
 def test_a_first_layer_whose_inputs_nobody_wrote_down_has_no_input_gradient():
@@ -88,9 +79,7 @@ def test_a_first_layer_whose_inputs_nobody_wrote_down_has_no_input_gradient():
 
 
 def test_a_view_runs_no_kernel_and_is_not_enqueued():
-    flat = Layer(
-        1, "flatten", "flatten", None, (0,), 16, 8, 8, 1024, 1, 1
-    )  # fmt: skip
+    flat = Layer(1, "flatten", "flatten", None, (0,), 16, 8, 8, 1024, 1, 1)
     with_view = LayerTable("view", 8, (conv(0, (IMAGE,), 3, 16), flat))
     assert counts(with_view) == counts(LayerTable("no view", 8, with_view.layers[:1]))
     assert kernels_of(with_view).operators == 1
@@ -123,11 +112,10 @@ def test_the_three_passes_of_a_convolution_are_one_product_turned_around(name):
 
 
 def test_every_number_of_a_kernel_is_finite_and_at_least_zero():
-    columns = {cnn: kernels_of(zoo_cnn(cnn)).columns for cnn in zoo_names()}
     wrong = [
         (cnn, name)
-        for cnn, values_by_name in columns.items()
-        for name, values in values_by_name.items()
+        for cnn in zoo_names()
+        for name, values in kernels_of(zoo_cnn(cnn)).columns.items()
         if not (np.isfinite(values).all() and (values >= 0).all())
     ]
     assert wrong == []
@@ -155,7 +143,7 @@ def test_a_convolution_that_lacks_one_column_is_refused_with_that_column(column)
         kernels_of(table)
 
 
-@pytest.mark.parametrize("pass_", ["forward", "backward_input", "backward_weight"])
+@pytest.mark.parametrize("pass_", PASSES)
 def test_a_single_pass_of_a_layer_is_one_convolution_kernel(pass_):
     kernels = kernels_of_operator(conv(0, (IMAGE,), 16, 16), pass_)
     assert [KERNEL_CLASSES[number] for number in kernels.kernel_class] == [f"conv_{pass_}"]
@@ -167,10 +155,8 @@ def test_a_pass_that_a_layer_does_not_have_is_refused():
 
 
 def test_a_forward_pass_has_no_gradients_and_less_of_the_rest():
-    trained, forward = (
-        kernels_of(zoo_cnn("resnet50"), optimizer=False),
-        forward_kernels_of(zoo_cnn("resnet50")),
-    )
+    table = zoo_cnn("resnet50")
+    trained, forward = kernels_of(table, optimizer=False), forward_kernels_of(table)
     names = {KERNEL_CLASSES[number] for number in forward.kernel_class}
     assert {"conv_forward", "batch_norm", "matmul", "add"} <= names
     assert not [name for name in names if "backward" in name or name in ("optimizer", "fan_out")]
@@ -190,8 +176,7 @@ def test_every_pass_of_a_product_counts_as_the_share_of_the_passes_that_run(runs
     )
     counted = counts(LayerTable("parts", 8, (conv(0, (IMAGE,), 16, 16), layer)))
     stem = counts(LayerTable("stem", 8, (conv(0, (IMAGE,), 16, 16),)))
-    for pass_ in PASSES:
-        name = f"conv_{pass_}"
+    for name in (f"conv_{pass_}" for pass_ in PASSES):
         assert counted[name] - stem.get(name, 0) == pytest.approx(share)
 
 

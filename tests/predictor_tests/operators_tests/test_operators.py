@@ -1,6 +1,5 @@
 """Operators of a CNN: the same shape is the same operator, and nothing that costs time is forgotten."""
 
-import dataclasses
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,6 @@ from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
 from predictor.measurements.table import check_measurements
 from predictor.operators.operators import (
-    Operator,
     as_run,
     is_view,
     layer_operators,
@@ -20,6 +18,8 @@ from predictor.operators.operators import (
     operators_of,
     share_of_passes,
 )
+
+SHAPE = {f"{side}_{dimension}": 8 for side in ("in", "out") for dimension in ("channels", "height", "width")}
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +61,11 @@ def test_a_split_tensor_joins_its_gradients():
 
 
 def test_the_gradient_of_an_overwritten_view_is_copied_four_times():
-    shape = {
-        f"{side}_{dimension}": 8 for side in ("in", "out") for dimension in ("channels", "height", "width")
-    }
-    norm = Layer(0, "a", "instance_norm", inputs=(IMAGE,), parameters=16, **shape)
-    relu = Layer(1, "b", "activation", "relu", inputs=(0,), overwrites=2, **shape)
-    copies, none = (
-        {
-            operator.type: n
-            for operator, n in operators_of(LayerTable("cnn", 8, (norm, of))).items()
-            if operator.passes == "forward"
-        }
-        for of in (relu, replace(relu, overwrites=0))
-    )
-    assert (copies, none) == ({"concat": 4}, {})
+    norm = Layer(0, "a", "instance_norm", inputs=(IMAGE,), parameters=16, **SHAPE)
+    relu = Layer(1, "b", "activation", "relu", inputs=(0,), overwrites=2, **SHAPE)
+    for layer, copies in ((relu, {"concat": 4}), (replace(relu, overwrites=0), {})):
+        counted = operators_of(LayerTable("cnn", 8, (norm, layer)))
+        assert {operator.type: n for operator, n in counted.items() if operator.passes == "forward"} == copies
 
 
 def test_layer_scale_and_residual_stream_of_convnext_are_wide_under_mixed_precision():
@@ -82,11 +73,6 @@ def test_layer_scale_and_residual_stream_of_convnext_are_wide_under_mixed_precis
     adds = [o for o in operators_of(table) if o.type == "add" and o.passes == "forward_backward"]
     assert adds
     assert all(add.wide_input for add in adds)
-
-
-def _behind_a_group_norm() -> LayerTable:
-    table, _ = measured_cnn("other_families.group_norm_se", 64)
-    return table
 
 
 @pytest.mark.parametrize(
@@ -101,7 +87,8 @@ def _behind_a_group_norm() -> LayerTable:
 def test_a_convolution_behind_a_group_norm_reads_what_the_mode_makes_of_its_nchw_map(
     memory_format, narrow, wide
 ):
-    convolutions = [o for o in operators_of(_behind_a_group_norm()) if o.type == "conv2d" and o.wide_in_nchw]
+    table, _ = measured_cnn("other_families.group_norm_se", 64)
+    convolutions = [o for o in operators_of(table) if o.type == "conv2d" and o.wide_in_nchw]
     assert convolutions
     for operator in convolutions:
         running = as_run(operator, "pytorch", memory_format, "amp_bf16" if narrow else "tf32")
@@ -112,42 +99,24 @@ def test_a_convolution_behind_a_group_norm_reads_what_the_mode_makes_of_its_nchw
     ("behind", "in_nchw"), [("sigmoid", True), ("layer_norm", False), ("convolution", False)]
 )
 def test_a_float32_state_joined_to_the_image_lies_in_nchw_unless_a_layer_norm_left_it(behind, in_nchw):
-    shape = {
-        f"{side}_{dimension}": 8 for side in ("in", "out") for dimension in ("channels", "height", "width")
-    }
     window = {"kernel_height": 3, "kernel_width": 3, "parameters": 9 * 8 * 8}
-    of = {
-        "sigmoid": Layer(0, "a", "activation", "sigmoid", inputs=(IMAGE,), **shape),
-        "layer_norm": Layer(0, "a", "layer_norm", inputs=(IMAGE,), parameters=16, **shape),
-        "convolution": Layer(0, "a", "conv2d", inputs=(IMAGE,), **window, **shape),
+    first = {
+        "sigmoid": Layer(0, "a", "activation", "sigmoid", inputs=(IMAGE,), **SHAPE),
+        "layer_norm": Layer(0, "a", "layer_norm", inputs=(IMAGE,), parameters=16, **SHAPE),
+        "convolution": Layer(0, "a", "conv2d", inputs=(IMAGE,), **window, **SHAPE),
     }
-    layers = (
-        of[behind],
-        Layer(
-            1,
-            "b",
-            "conv2d",
-            inputs=(0,),
-            forwards=1,
-            input_gradients=1,
-            weight_gradients=1,
-            **window,
-            **shape,
-        ),
-    )
+    runs = {"forwards": 1, "input_gradients": 1, "weight_gradients": 1}
+    layers = first[behind], Layer(1, "b", "conv2d", inputs=(0,), **runs, **window, **SHAPE)
     last = layer_operators(LayerTable("cnn", 8, layers))[1]
     assert (last.wide_in_nchw, last.wide_input) == (in_nchw, behind != "convolution")
 
 
 @pytest.mark.parametrize(("memory_format", "wide"), [("nchw", True), ("channels_last", False)])
 def test_a_depthwise_convolution_of_tokens_runs_as_in_channels_last(memory_format, wide):
-    shape = {
-        f"{side}_{dimension}": 8 for side in ("in", "out") for dimension in ("channels", "height", "width")
-    }
     window = {"kernel_height": 3, "kernel_width": 3, "parameters": 9 * 8, "groups": 8}
     layers = (
-        Layer(0, "a", "linear", inputs=(IMAGE,), parameters=72, **shape),
-        Layer(1, "b", "conv2d", inputs=(0,), **window, **shape),
+        Layer(0, "a", "linear", inputs=(IMAGE,), parameters=72, **SHAPE),
+        Layer(1, "b", "conv2d", inputs=(0,), **window, **SHAPE),
     )
     operator = layer_operators(LayerTable("cnn", 8, layers))[1]
     assert (operator.narrow_last, operator.wide_input) == (True, False)
@@ -196,22 +165,16 @@ def test_a_row_of_a_target_or_without_a_type_is_refused(kind, type_):
 
 def test_a_layer_of_unknown_inputs_reads_the_layer_before():
     table = zoo_cnn("alexnet")
-    layers = tuple(dataclasses.replace(layer, inputs=None) for layer in table)
-    unknown = dataclasses.replace(table, layers=layers)
+    layers = tuple(replace(layer, inputs=None) for layer in table)
+    unknown = replace(table, layers=layers)
     assert [o.type for o in operators_of(unknown)] == [o.type for o in operators_of(table)]
 
 
-def test_operator_is_hashable_and_named():
-    assert Operator("activation", "relu", 64, 56, 56, 64, 56, 56, in_place=True).name.endswith("inplace")
-
-
 def test_a_change_of_layout_is_a_view_in_pytorch_alone_and_a_convolution_in_none():
-    permute = next(
-        operator for operator in operators_of(zoo_cnn("convnext_tiny")) if operator.type == "permute"
-    )
+    permute = next(o for o in operators_of(zoo_cnn("convnext_tiny")) if o.type == "permute")
     convolution = next(iter(operators_of(zoo_cnn("resnet18"))))
-    assert [is_view(permute, framework) for framework in ("pytorch", "chainer")] == [True, False]
-    assert [is_view(convolution, framework) for framework in ("pytorch", "chainer")] == [False, False]
+    for operator, views in ((permute, [True, False]), (convolution, [False, False])):
+        assert [is_view(operator, framework) for framework in ("pytorch", "chainer")] == views
 
 
 def frozen(type_, kernel=1, groups=1, **more):

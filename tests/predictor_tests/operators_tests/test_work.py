@@ -74,17 +74,10 @@ def test_groups_divide_the_work():
 
 
 def test_a_transposed_convolution_works_as_hard_as_the_convolution_that_it_turns_around():
-    turned = replace(
-        LATER,
-        type="conv_transpose2d",
-        in_channels=96,
-        in_height=55,
-        in_width=55,
-        out_channels=3,
-        out_height=224,
-        out_width=224,
-    )
-    assert multiply_adds(turned) == multiply_adds(LATER)
+    sizes = ("channels", "height", "width")
+    turned = {f"in_{name}": getattr(LATER, f"out_{name}") for name in sizes}
+    turned |= {f"out_{name}": getattr(LATER, f"in_{name}") for name in sizes}
+    assert multiply_adds(replace(LATER, type="conv_transpose2d", **turned)) == multiply_adds(LATER)
 
 
 def test_a_dense_layer_works_at_each_position():
@@ -123,20 +116,25 @@ def test_a_cnn_takes_the_sum_of_its_layers():
     assert cnn_flops(table, 4) == sum(layer_flops(layer, p, 4) for layer in table for p in PASSES)
 
 
-def test_an_unknown_column_is_named():
-    with pytest.raises(SchemaError, match=r"layer 0 'bare' \(conv2d\): kernel_height is unknown"):
-        layer_flops(replace(BARE, kernel_height=None), "forward", 1)
-
-
-def test_an_unknown_pass_is_refused_with_the_nearest():
-    with pytest.raises(SchemaError, match="Nearest: 'forward'"):
-        layer_flops(BARE, "forwards", 1)
-
-
-@pytest.mark.parametrize("batch_size", [0, -1, float("nan")])
-def test_a_batch_of_nothing_is_refused(batch_size):
-    with pytest.raises(OutOfRangeError, match="batch_size"):
-        layer_bytes(BARE, "forward", batch_size)
+@pytest.mark.parametrize(
+    ("work", "changes", "pass_", "batch_size", "words"),
+    [
+        (
+            layer_flops,
+            {"kernel_height": None},
+            "forward",
+            1,
+            r"layer 0 'bare' \(conv2d\): kernel_height is unknown",
+        ),
+        (layer_flops, {}, "forwards", 1, "Nearest: 'forward'"),
+        *((layer_bytes, {}, "forward", size, "batch_size") for size in (0, -1, float("nan"))),
+    ],
+)
+def test_an_unknown_column_or_pass_and_a_batch_of_nothing_are_refused(
+    work, changes, pass_, batch_size, words
+):
+    with pytest.raises((SchemaError, OutOfRangeError), match=words):
+        work(replace(BARE, **changes), pass_, batch_size)
 
 
 _SIZES = st.integers(1, 64)
@@ -144,17 +142,9 @@ _SIZES = st.integers(1, 64)
 
 @st.composite
 def _layers(draw: st.DrawFn) -> Layer:
-    type_, channels, height, width = (
-        draw(st.sampled_from(LAYER_TYPES)),
-        draw(_SIZES),
-        draw(_SIZES),
-        draw(_SIZES),
-    )
-    out = (draw(_SIZES), draw(_SIZES), draw(_SIZES))
-    return Layer(
-        5, "any", type_, None, (4,), channels, height, width, *out, *draw(st.tuples(_SIZES, _SIZES)),
-        1, 1, 0, 0, 1, 1, parameters=draw(st.integers(1, 10**6)),
-    )  # fmt: skip
+    type_, sizes = draw(st.sampled_from(LAYER_TYPES)), [draw(_SIZES) for _ in range(8)]
+    weights = draw(st.integers(1, 10**6))
+    return Layer(5, "any", type_, None, (4,), *sizes, 1, 1, 0, 0, 1, 1, parameters=weights)
 
 
 @given(_layers(), st.sampled_from(PASSES), st.integers(1, 1000), st.integers(2, 9))

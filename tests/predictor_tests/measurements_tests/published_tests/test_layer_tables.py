@@ -48,38 +48,31 @@ def profet_table(folder: Path, cnn: str, rows: list[tuple[Any, ...]]) -> LayerTa
 
 
 class TestProfetsTables:
-    def test_activations_inside_keras_layers_get_rows(self, tmp_path):
+    def test_activations_inside_keras_layers_get_rows_and_a_chain_reads_the_layer_before(self, tmp_path):
         table = profet_table(tmp_path, "VGG11", _VGG)
         assert [layer.type for layer in table] == [
             "conv2d", "activation", "max_pool", "flatten", "linear", "activation",
         ]  # fmt: skip
         assert [layer.kind for layer in table if layer.type == "activation"] == ["relu", "softmax"]
+        assert [layer.inputs for layer in table][:3] == [(-1,), (0,), (1,)]
 
-    def test_a_chain_reads_the_layer_before(self, tmp_path):
-        assert [layer.inputs for layer in profet_table(tmp_path, "VGG11", _VGG)][:3] == [(-1,), (0,), (1,)]
-
-    def test_branches_leave_inputs_unknown(self, tmp_path):
-        assert {layer.inputs for layer in profet_table(tmp_path, "MobileNetV2", _RESIDUAL)} == {None}
-
-    def test_batch_norms_count_what_is_trained(self, tmp_path):
+    def test_branches_and_uneven_padding_are_unknown_and_norms_and_pools_are_whole(self, tmp_path):
         table = profet_table(tmp_path, "MobileNetV2", _RESIDUAL)
-        assert [layer.parameters for layer in table if layer.type == "batch_norm"] == [32]
+        assert {layer.inputs for layer in table} == {None}
+        assert table.layers[0].padding_height is None
+        by_type = {layer.type: layer for layer in table}
+        assert by_type["batch_norm"].parameters == 32  # what is trained of 64
+        pool = by_type["avg_pool"]  # a global one covers the whole map
+        assert (pool.kernel_height, pool.stride_height, pool.padding_height) == (4, 4, 0)
 
     def test_a_batch_norm_of_other_size_is_refused(self, tmp_path):
         rows = [*_RESIDUAL[:2], (*_RESIDUAL[2][:-1], 65), *_RESIDUAL[3:]]
         with pytest.raises(SchemaError, match="batch norm 'bn' of MobileNetV2 has 65 parameters"):
             profet_table(tmp_path, "MobileNetV2", rows)
 
-    def test_a_global_pool_covers_the_whole_map(self, tmp_path):
-        pool = next(row for row in profet_table(tmp_path, "MobileNetV2", _RESIDUAL) if row.type == "avg_pool")
-        assert (pool.kernel_height, pool.stride_height, pool.padding_height) == (4, 4, 0)
-
     def test_a_pool_that_its_shapes_contradict_stays_unknown(self, tmp_path):
         rows = [_VGG[0], ("pool", "max_pool", 16, 8, 8, 16, 3, 3, 0, 0, 0, 1, 0), _VGG[3]]
         assert profet_table(tmp_path, "VGG11", rows).layers[2].kernel_height is None
-
-    def test_uneven_padding_stays_unknown(self, tmp_path):
-        assert profet_table(tmp_path, "MobileNetV2", _RESIDUAL).layers[0].padding_height is None
 
     def test_the_branches_of_inception_resnet_are_scaled(self, tmp_path):
         types = [layer.type for layer in profet_table(tmp_path, "InceptionResNetV2", _RESIDUAL)]
@@ -133,36 +126,23 @@ class TestTfCnnBenchmarks:
 
 
 def convolutions(table: LayerTable) -> Counter[tuple[int | None, ...]]:
-    return Counter(
-        (
-            row.in_channels,
-            row.in_height,
-            row.out_channels,
-            row.out_height,
-            row.kernel_height,
-            row.kernel_width,
-        )
-        for row in table
-        if row.type == "conv2d"
-    )
+    names = ("in_channels", "in_height", "out_channels", "out_height", "kernel_height", "kernel_width")
+    return Counter(tuple(getattr(row, name) for name in names) for row in table if row.type == "conv2d")
 
 
 class TestNamesOfTheZoo:
     def test_timm_names_lead_to_cnns_of_the_zoo(self):
         assert set(timm_cnns().values()) <= set(zoo_names())
 
-    def test_timm_trains_without_dropout(self, published):
-        table = published_layer_tables(published)[("timm/mobilenetv2_100", 224)]
+    def test_the_zoos_tables_are_timms_without_dropout_and_nvidias_resnet(self, published):
+        tables = published_layer_tables(published)
+        table = tables["timm/mobilenetv2_100", 224]
         assert "dropout" not in {layer.type for layer in table}
         assert [layer.index for layer in table] == list(range(len(table)))
         assert table.layers[-1].inputs == (len(table) - 2,)
-
-    def test_a_cnn_of_unknown_structure_has_no_table(self, published):
-        assert ("timm/vit_tiny_patch16_224", 224) not in published_layer_tables(published)
-
-    def test_nvidias_resnet_is_torchvisions(self, published):
-        table = published_layer_tables(published)[("pytorch/resnet50", 224)]
-        assert (table.parameters, table.cnn) == (25_557_032, "pytorch/resnet50")
+        assert ("timm/vit_tiny_patch16_224", 224) not in tables  # of unknown structure
+        resnet = tables["pytorch/resnet50", 224]
+        assert (resnet.parameters, resnet.cnn) == (25_557_032, "pytorch/resnet50")
 
     def test_an_empty_folder_is_refused(self, tmp_path):
         with pytest.raises(DataError, match="holds no published table"):

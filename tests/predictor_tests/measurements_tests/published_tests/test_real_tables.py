@@ -7,7 +7,7 @@ from predictor.measurements.published import (
     import_measurements,
     published_layer_tables,
 )
-from predictor.measurements.published.sources import DATA_SETS, timm_cnns
+from predictor.measurements.published.sources import timm_cnns
 
 # Rows of the published tables, and what they become: repeats fold, Radeons go, passes unfold.
 COUNTS = {
@@ -32,13 +32,9 @@ def test_pytorch_rows_are_kept_or_listed(real_tables):
     assert len(report.rejected) <= 2  # a "V100-32GB" may be PCIe or SXM2
 
 
-def test_only_radeons_are_rejected_of_lambdas_rows(real_tables):
-    _, report = import_measurements("lambda-tf", real_tables)
+def test_only_radeons_are_rejected_of_lambdas_rows_and_the_known_anomalies_are_marked(real_tables):
+    frame, report = import_measurements("lambda-tf", real_tables)
     assert {reason for _, reason in report.rejected} == {"'Radeon Pro VII' is not an NVIDIA GPU."}
-
-
-def test_the_known_anomalies_are_marked(real_tables):
-    frame, _ = import_measurements("lambda-tf", real_tables)
     suspects = frame[frame["notes"].str.contains("suspect")]
     marked = set(zip(suspects["gpu"], suspects["cnn"], strict=True))
     assert ("NVIDIA A100-SXM4-40GB", "lambda/vgg16") in marked
@@ -53,13 +49,8 @@ def test_profet_has_57_layer_tables_with_keras_parameters(real_tables):
 
 
 def test_no_pool_of_profet_contradicts_its_shapes(real_tables):
-    pools = [
-        layer
-        for table in published_layer_tables(real_tables).values()
-        for layer in table
-        if "pool" in layer.type
-    ]
-    assert all(pool.kernel_height for pool in pools)
+    layers = (layer for table in published_layer_tables(real_tables).values() for layer in table)
+    assert all(layer.kernel_height for layer in layers if "pool" in layer.type)
 
 
 def test_nearly_every_target_but_timms_has_a_layer_table(real_tables):
@@ -79,7 +70,3 @@ def test_timm_parameters_agree_with_the_zoo_within_one_percent(real_tables):
             assert zoo_cnn(ours).parameters / 1e6 == pytest.approx(published[f"timm/{theirs}"], rel=0.01), (
                 theirs
             )
-
-
-def test_every_importers_table_is_there(real_tables):
-    assert all((real_tables / importer.table).is_file() for importer in DATA_SETS.values())
