@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from ratios_fit import RatioFit
@@ -186,30 +186,21 @@ def _readings_of(path: Path) -> Iterator[Reading]:
     if len(devices) < len(rows) or len({row["measured_at"] for row in rows}) < len(rows):
         raise DataError(f"{path.name}: its sidecar does not have a reading of the device for each CNN.")
     for row, device in zip(rows, devices, strict=True):
-        yield _reading(row, device)
-
-
-def _reading(row: dict[str, str], device: dict[str, Any]) -> Reading:
-    n_gpus = int(row["n_gpus"])
-    mode = Mode(
-        row["framework"],
-        row["precision"],
-        row["memory_format"],
-        capture=row["capture"],
-        optimizer=row["optimizer"],
-        float32_matmul_precision=row.get("float32_matmul_precision", "high"),  # as version 1 was measured
-    )
-    return Reading(
-        row["cnn"],
-        int(row["image_size"]),
-        find_gpu(row["gpu"]),
-        device["power_limit_w"],
-        mode,
-        n_gpus,
-        int(row["batch_size"]) // n_gpus,
-        float(row["iteration_time_ms"]),
-        device["power_draw_w"],
-    )
+        n_gpus = int(row["n_gpus"])
+        words = ("framework", "precision", "memory_format", "capture", "optimizer")
+        setting = row.get("float32_matmul_precision", "high")  # as version 1 was measured
+        mode = Mode(**{name: row[name] for name in words}, float32_matmul_precision=setting)  # type: ignore[arg-type]
+        yield Reading(
+            cnn=row["cnn"],
+            image_size=int(row["image_size"]),
+            gpu=find_gpu(row["gpu"]),
+            limit_w=device["power_limit_w"],
+            mode=mode,
+            n_gpus=n_gpus,
+            local_batch_size=int(row["batch_size"]) // n_gpus,
+            iteration_ms=float(row["iteration_time_ms"]),
+            power_w=device["power_draw_w"],
+        )
 
 
 def _published(path: Path, gpu: Gpu, precision: str) -> Iterator[Reading]:

@@ -89,7 +89,15 @@ def open_table(path: str | PathLike[str]) -> Iterator[TableReader]:
     ['cnn', 'batch_size'] [['resnet50', '64']]
     """
     with _binary(path) as file:
-        yield _parquet_reader(path, file) if is_parquet(path) else _csv_reader(path, file)
+        if not is_parquet(path):
+            lines = _csv_lines(path, file)
+            yield TableReader([name.strip() for name in next(lines, [])], lines)
+            return
+        table = _parquet_file(path, file)
+        header, types = [name.strip() for name in table.schema_arrow.names], table.schema_arrow.types
+        batches = parquet_batches(path, table, _ROWS_OF_A_BATCH)
+        rows = (list(row) for batch in batches for row in zip(*map(as_text, batch.columns), strict=True))
+        yield TableReader(header, rows, dict(zip(header, types, strict=True)))
 
 
 def check_writable(path: str | PathLike[str]) -> None:
@@ -151,7 +159,12 @@ def write_frame(frame: pd.DataFrame, path: str | PathLike[str]) -> None:
         sys.stdout.buffer.write(_csv_bytes(frame))
         sys.stdout.buffer.flush()
         return
-    data = _parquet_bytes(frame) if is_parquet(path) else _csv_bytes(frame)
+    if is_parquet(path):
+        pyarrow, buffer = load_pyarrow(), io.BytesIO()
+        pyarrow.parquet.write_table(pyarrow.Table.from_pandas(frame, preserve_index=False), buffer)
+        data = buffer.getvalue()
+    else:
+        data = _csv_bytes(frame)
     with replacing(path) as file:
         file.write(gzip.compress(data, mtime=0) if _is_zipped(path) else data)
 
@@ -176,11 +189,6 @@ def _binary(path: str | PathLike[str]) -> Iterator[BinaryIO]:
 
 def _unreadable(path: str | PathLike[str], error: OSError) -> SchemaError:
     return SchemaError(f"{path} cannot be read: {error.strerror or _first_line(error)}. Check the path.")
-
-
-def _csv_reader(path: str | PathLike[str], file: BinaryIO) -> TableReader:
-    lines = _csv_lines(path, file)
-    return TableReader([name.strip() for name in next(lines, [])], lines)
 
 
 def _csv_lines(path: str | PathLike[str], file: BinaryIO) -> Iterator[list[str]]:
@@ -239,18 +247,6 @@ def _parquet_file(path: str | PathLike[str], file: BinaryIO) -> Any:
         return pyarrow.parquet.ParquetFile(file)
     except (OSError, pyarrow.ArrowException) as error:
         raise SchemaError(f"{path} is not a Parquet file: {_first_line(error)}.") from None
-
-
-def _parquet_reader(path: str | PathLike[str], file: BinaryIO) -> TableReader:
-    table = _parquet_file(path, file)
-    schema = table.schema_arrow
-    header = [name.strip() for name in schema.names]
-    return TableReader(header, _parquet_rows(path, table), dict(zip(header, schema.types, strict=True)))
-
-
-def _parquet_rows(path: str | PathLike[str], table: Any) -> Iterator[list[str]]:
-    for batch in parquet_batches(path, table, _ROWS_OF_A_BATCH):
-        yield from map(list, zip(*map(as_text, batch.columns), strict=True))
 
 
 def parquet_batches(path: str | PathLike[str], table: Any, size: int) -> Iterator[Any]:
@@ -339,13 +335,6 @@ def _csv_frame(path: str | PathLike[str]) -> pd.DataFrame:
 def _csv_bytes(frame: pd.DataFrame) -> bytes:
     text: str = frame.to_csv(index=False, lineterminator="\n")
     return text.encode()
-
-
-def _parquet_bytes(frame: pd.DataFrame) -> bytes:
-    pyarrow = load_pyarrow()
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pandas(frame, preserve_index=False), file)
-    return file.getvalue()
 
 
 def load_pyarrow() -> Any:

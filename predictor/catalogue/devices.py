@@ -278,7 +278,7 @@ def cpu_device(name: str) -> Gpu:
     Only operators measured on it answer for a CPU; `Model.forecast` refuses everything else.
     """
     blank: dict[str, Any] = {"str": "", "bool": False, "int": 0, "float": 1.0, "tuple[str, ...]": ()}
-    cells = {field.name: blank.get(str(field.type)) for field in fields(Gpu)}  # what may be unknown is
+    cells: dict[str, Any] = {field.name: blank.get(str(field.type)) for field in fields(Gpu)}  # None: unknown
     cells |= {"name": name, "chip": name, "architecture": "CPU", "source": "measured"}
     cells["generation"] = generations()[-1]  # any: a CPU is compared with itself alone
     cells |= {"compute_capability": 0.0, "sm_count": 1, "chips_per_card": 1, "memory_gib": math.inf}

@@ -163,6 +163,8 @@ def registered_predictors(names: Iterable[str] | None = None) -> dict[str, Any]:
 
 
 def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
+    from sklearn.base import clone
+
     from predictor.evaluation.epoch_time import as_epoch_time
 
     if isinstance(predictors, Mapping):
@@ -171,15 +173,14 @@ def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any
         usual = scenario.predictors or None
         estimators = registered_predictors(usual if predictors is None else predictors)
     if scenario.answer == "gpu_time_ms":
-        estimators = {name: _answering(model, scenario.answer) for name, model in estimators.items()}
+        # the others predict whatever y holds
+        estimators = {
+            name: clone(model).set_params(answers=scenario.answer)
+            if "answers" in model.get_params()
+            else model
+            for name, model in estimators.items()
+        }
     return as_epoch_time(estimators) if scenario.answer == "epoch_time_s" else estimators
-
-
-def _answering(estimator: Any, answer: str) -> Any:
-    """The estimator set to answer a time, where it has the choice; the others predict whatever y holds."""
-    from sklearn.base import clone
-
-    return clone(estimator).set_params(answers=answer) if "answers" in estimator.get_params() else estimator
 
 
 class _Task(NamedTuple):
@@ -252,7 +253,9 @@ def _fitted(features: pd.DataFrame, task: _Task, fits: list[tuple[Any, Any]], se
     if "random_state" in model.get_params():
         model.set_params(random_state=seed)
     try:
-        _fit(model, features, task.scenario, task.fold)
+        train = _shown_to_fit(model, features, task.fold)
+        # a fit may learn from everything measured but the answer
+        model.fit(_without(train, task.scenario, _ANSWERS), _truth(train, task.scenario))
     except EpochcastError as error:
         fits.append((task.estimator, error))
         raise
@@ -288,16 +291,15 @@ def _whole_or_by_cell(model: Any, features: pd.DataFrame, task: _Task) -> Answer
     return tables, refused
 
 
-def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
+def _shown_to_fit(model: Any, features: pd.DataFrame, fold: Fold) -> pd.DataFrame:
+    """Training rows of the kinds that a predictor learns from."""
     carries = getattr(model, "carries_by_proxies", False)
     train = features.iloc[np.union1d(fold.train, fold.proxies) if carries else fold.train]
-    if not getattr(model, "uses_operators", False) and "kind" in train:
-        kinds = ("target", "proxy") if getattr(model, "uses_proxies", False) else ("target",)
-        train = train[train["kind"].fillna("target").isin(kinds)]
-        if "pass" in train:
-            train = train[train["pass"].fillna("training") == "training"]
-    # A fit may learn from everything measured but the answer.
-    model.fit(_without(train, scenario, _ANSWERS), _truth(train, scenario))
+    if getattr(model, "uses_operators", False) or "kind" not in train:
+        return train
+    kinds = ("target", "proxy") if getattr(model, "uses_proxies", False) else ("target",)
+    train = train[train["kind"].fillna("target").isin(kinds)]
+    return train[train["pass"].fillna("training") == "training"] if "pass" in train else train
 
 
 def _shown_to_predict(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
@@ -369,27 +371,18 @@ def error_table(result: EvaluationResult, scenario: Scenario) -> pd.DataFrame:
 
 def _errors(answers: pd.DataFrame, group: str) -> dict[str, Any]:
     error, inside = absolute_error(answers), inside_interval(answers)
-    worst_coverage, worst_coverage_group = _worst(inside, answers[group], largest=False)
-    worst_mape, worst_mape_group = _worst(error, answers[group], largest=True)
-    return {
+    errors: dict[str, Any] = {
         "mape": float(error.mean()),
         "median": float(error.median()),
         "p90": float(error.quantile(0.9)),
         "n": int(error.notna().sum()),
         "coverage": float(inside.mean()),
-        "worst_coverage": worst_coverage,
-        "worst_coverage_group": worst_coverage_group,
-        "worst_mape": worst_mape,
-        "worst_mape_group": worst_mape_group,
     }
-
-
-def _worst(values: pd.Series[float], groups: pd.Series[str], largest: bool) -> tuple[float, str]:
-    means = values.groupby(groups).mean().dropna()
-    if means.empty:
-        return float("nan"), ""
-    worst = str(means.idxmax() if largest else means.idxmin())
-    return float(means[worst]), worst
+    for name, values in (("coverage", inside), ("mape", error)):
+        means = values.groupby(answers[group]).mean().dropna()
+        worst = "" if means.empty else str(means.idxmin() if name == "coverage" else means.idxmax())
+        errors |= {f"worst_{name}": float(means[worst]) if worst else np.nan, f"worst_{name}_group": worst}
+    return errors
 
 
 def _notes(answers: pd.DataFrame, refused: pd.DataFrame) -> str:

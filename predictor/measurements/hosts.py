@@ -140,9 +140,6 @@ def _of_table(path: Path) -> HostMeasurement:
     return HostMeasurement(str(rows["host"].iloc[0]), tuple(times))
 
 
-def write_host(measured: HostMeasurement, path: Path) -> None:
-    """Write the JSON file that `read_host` reads."""
-    _FILE.write(measured, path)
-
-
 _FILE = MachineFile(HostMeasurement, "times", HostTime, "epochcast host", "host.json", HOST_FORMAT_VERSION)
+write_host = _FILE.write
+"""Write the JSON file that `read_host` reads."""

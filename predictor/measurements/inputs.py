@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from predictor.catalogue.data_sets import STORED
 from predictor.errors import OutOfRangeError, SchemaError
@@ -114,20 +113,6 @@ class InputMeasurement:
         return most.samples_per_s / self.vcpus
 
 
-def read_input(path: Path) -> InputMeasurement:
-    """Read the JSON file that `epochcast profile input` wrote.
-
-    SchemaError if it is no such file, of another version, or a rate is not a number above 0; the message names the
-    file.
-    """
-    return _FILE.read(path)
-
-
-def write_input(measured: InputMeasurement, path: Path) -> None:
-    """Write the JSON file that `read_input` reads."""
-    _FILE.write(measured, path)
-
-
 def _check_positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise SchemaError(f"{name} {value!r} is not a finite number above 0.")
@@ -136,3 +121,5 @@ def _check_positive(name: str, value: object) -> None:
 _FILE = MachineFile(
     InputMeasurement, "rates", WorkerRate, "epochcast profile input", "input.json", INPUT_FORMAT_VERSION
 )
+read_input, write_input = _FILE.read, _FILE.write
+"""Read and write the JSON file of `epochcast profile input`; SchemaError as of `MachineFile.read`."""

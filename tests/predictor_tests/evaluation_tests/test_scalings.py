@@ -69,21 +69,17 @@ def test_one_gpu_is_no_hardware_scaling_and_the_error_says_what_to_give():
         find_scenario(SCALINGS["hardware"]).folds(_rows({"NVIDIA H200": 1.0}))
 
 
-def test_scalings_are_judged_only_where_they_are_asked_for(features):
-    usual = evaluate(features, predictors=["line"])
-    assert not {*usual.scenarios()} & {*SCALINGS.values()}
+def test_every_scaling_is_a_scenario_that_is_judged_only_where_it_is_asked_for(features):
+    assert {name for name, scenario in SCENARIOS.items() if scenario.scaling} == {*SCALINGS.values()}
+    assert not {*evaluate(features, predictors=["line"]).scenarios()} & {*SCALINGS.values()}
 
 
-def test_approach_2_carries_over_by_proxies_and_approach_1_does_not_see_them(features):
-    answers = evaluate(features, [SCALINGS["hardware"]], ["proxy-times", "gpu-specs"]).table()
-    error = answers.set_index("predictor")["mape"]
-    assert error["proxy-times"] < 0.05 < error["gpu-specs"]  # no specification says 8 times as slow
-
-
-def test_both_approaches_the_default_and_a_baseline_stand_side_by_side(features):
-    table = evaluate(features, [SCALINGS["hardware"]]).table()
-    assert {*table["predictor"]} == {"gpu-specs", "proxy-times", "default", "flops-ratio"}
+def test_approaches_the_default_and_a_baseline_stand_side_by_side_and_approach_2_carries_over(features):
+    table = evaluate(features, [SCALINGS["hardware"]]).table().set_index("predictor")
+    assert {*table.index} == {"gpu-specs", "proxy-times", "default", "flops-ratio"}
     assert (table["n"] == (features["kind"] == "target").sum()).all()
+    # approach 1 does not see the proxies, and no specification says 8 times as slow
+    assert table.loc["proxy-times", "mape"] < 0.05 < table.loc["gpu-specs", "mape"]
 
 
 def test_the_default_is_judged_on_the_host_that_a_row_names(features):
@@ -97,10 +93,6 @@ def test_the_default_is_judged_on_the_host_that_a_row_names(features):
         for ms in (40.0, 4.0)
     )
     assert np.median(slow["predicted"] / fast["predicted"]) > 2
-
-
-def test_every_scaling_is_a_scenario():
-    assert {name for name, scenario in SCENARIOS.items() if scenario.scaling} == {*SCALINGS.values()}
 
 
 def test_a_scaling_is_answered_as_by_itself_beside_another_that_trains_on_the_same_rows():

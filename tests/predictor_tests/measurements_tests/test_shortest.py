@@ -86,16 +86,16 @@ def test_fits_refuse_it(face):
 
 @pytest.mark.parametrize("ask", [epochcast.predict, epochcast.compare, epochcast.explain])
 @pytest.mark.parametrize(
-    "known",
+    "runs",
     [
         {"anchors": [{"gpu": "T4", "batch_size": 64, "iteration_time_ms": 0.6}]},
         {"anchors": [{"gpu": "T4", "batch_size": 64, "throughput_samples_per_s": 1e5}]},
         {"measurements": pd.DataFrame([{**ROW, "iteration_time_ms": 0.6}])},
     ],
 )
-def test_answers_refuse_it(ask, known):
+def test_answers_refuse_it(ask, runs):
     with pytest.raises(OutOfRangeError, match="impossible"):
-        ask("resnet50", "T4", 64, **known, **({"samples": 10_000} if ask is epochcast.compare else {}))
+        ask("resnet50", "T4", 64, **runs, **({"samples": 10_000} if ask is epochcast.compare else {}))
 
 
 def test_a_run_of_a_cnn_of_ones_own_is_refused_where_it_is_asked_for():

@@ -113,11 +113,11 @@ class TestBadInputIsRefused:
             read_measurements(tmp_path / "none.csv")
 
     @pytest.mark.parametrize(
-        ("old", "new", "said"),
+        ("old", "new", "words"),
         [
             (r"(?s).*", "", r"is empty\. A measurement table needs gpu, cnn, image_size"),
             (r"(?s)\n.*", "\n", "column names but no measurement"),
-            ("gpu,cnn", "gpu,gpu", "column 'gpu' twice"),
+            (r"(?m)^(gpu|Tesla T4),", r"\1,\1,", "column 'gpu' twice"),
             (r"310\.5\n", "310.5,1,2\n", "cannot be read as CSV"),  # rows longer than the header
             ("Tesla T4,resnet50,224,64", "H2O0,resnet50,224,64", r"line 3: .*'H2O0'.*Nearest"),
             ("64,fp32,310.5", "64,fp32,", "line 3: iteration_time_ms is missing"),
@@ -127,10 +127,10 @@ class TestBadInputIsRefused:
             ),
         ],
     )
-    def test_a_file_by_its_line(self, csv, old, new, said):
-        text, n = re.subn(old, new, csv.read_text(), count=2)
+    def test_a_file_by_its_line(self, csv, old, new, words):
+        text, n = re.subn(old, new, csv.read_text())
         assert n
-        with pytest.raises((DataError, SchemaError, UnknownGpuError), match=said):
+        with pytest.raises((DataError, SchemaError, UnknownGpuError), match=words):
             read_measurements(write(csv, text))
 
     def test_a_damaged_gzip(self, tmp_path):
@@ -142,7 +142,7 @@ class TestBadInputIsRefused:
             read_measurements(path)
 
     @pytest.mark.parametrize(
-        ("changes", "said"),
+        ("changes", "words"),
         [
             ({"gpu_time": 3.0}, "'gpu_time': did you mean 'gpu_time_ms'"),
             ({"iteration_time_ms": float("nan")}, r"mine, row 1: iteration_time_ms is 'nan'.*in ms"),
@@ -158,19 +158,19 @@ class TestBadInputIsRefused:
             ),
         ],
     )
-    def test_a_cell_or_a_column_of_a_frame(self, changes, said):
-        with pytest.raises((SchemaError, UnknownGpuError), match=said):
+    def test_a_cell_or_a_column_of_a_frame(self, changes, words):
+        with pytest.raises((SchemaError, UnknownGpuError), match=words):
             check_measurements(table(**changes), "mine")
 
     @pytest.mark.parametrize(
-        ("frame", "said"),
+        ("frame", "words"),
         [
             (table().drop(columns="batch_size"), r"lacks the column 'batch_size'\. Needed: gpu, cnn"),
             (pd.DataFrame([{**ROW, "iteration_time_ms": 0}] * 3), "as in 2 more rows"),
         ],
     )
-    def test_a_frame_that_lacks_a_column_or_shares_a_fault(self, frame, said):
-        with pytest.raises(SchemaError, match=said):
+    def test_a_frame_that_lacks_a_column_or_shares_a_fault(self, frame, words):
+        with pytest.raises(SchemaError, match=words):
             check_measurements(frame, "mine")
 
 

@@ -113,23 +113,13 @@ def test_every_cnn_of_the_zoo_needs_more_memory_at_a_larger_batch():
     assert {name: sizes for name, sizes in gib.items() if not CONTEXT_GIB < sizes[0] < sizes[1]} == {}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "vgg11_bn",
-        "resnet50",
-        "squeezenet1_0",
-        "densenet121",
-        "googlenet",
-        "inception_v3",
-        "mobilenet_v2",
-        "mobilenet_v3_large",
-        "shufflenet_v2_x1_0",
-        "efficientnet_b0",
-        "regnet_y_400mf",
-        "convnext_tiny",
-    ],
-)
+COMPARED = (
+    "vgg11_bn", "resnet50", "squeezenet1_0", "densenet121", "googlenet", "inception_v3", "mobilenet_v2",
+    "mobilenet_v3_large", "shufflenet_v2_x1_0", "efficientnet_b0", "regnet_y_400mf", "convnext_tiny",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPARED)
 def test_kept_activations_are_what_pytorch_saves(name, torch, torchvision_cnn):
     table = zoo_cnn(name)
     saved = bytes_saved_by_pytorch(torch, torchvision_cnn(name), table.image_size)

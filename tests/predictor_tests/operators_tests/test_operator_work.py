@@ -88,25 +88,20 @@ def test_shapes_count_doublings():
     assert dict(zip(SHAPE_COLUMNS, second - first, strict=True))["in_channels"] == 1
 
 
-def test_an_operator_without_its_shape_is_refused_by_name():
-    with pytest.raises(SchemaError, match="in_channels"):
-        shape_columns([Operator("activation", "relu")])
-    with pytest.raises(SchemaError, match="in_channels"):
-        _ms(Operator("conv2d"))
+@pytest.mark.parametrize("operator", [Operator("activation", "relu"), Operator("conv2d")])
+def test_an_operator_without_its_shape_is_refused_by_name(operator):
+    for work in (lambda operators: shape_columns(operators), lambda operators: _ms(operators[0])):
+        with pytest.raises(SchemaError, match="in_channels"):
+            work([operator])
 
 
-def test_every_cnn_of_the_zoo_is_made_of_measured_types():
+def test_the_unmeasured_share_is_that_of_the_least_time_and_nothing_in_the_zoo():
     shares = {name: unmeasured_share(zoo_cnn(name), np.array([32.0]), H200)[0] for name in zoo_names()}
     assert {name: share for name, share in shares.items() if share} == {}
-
-
-def test_the_unmeasured_share_is_the_share_of_the_least_time():
     table, batches = zoo_cnn("convnext_tiny"), np.array([1.0, 32.0])
     share = unmeasured_share(table, batches, H200, MEASURED_TYPES - {"layer_norm"})
-    least = {
-        operator: count * roofline_ms([operator], batches, H200)[0]
-        for operator, count in operators_of(table).items()
-    }
+    counted = operators_of(table)
+    least = {o: count * roofline_ms([o], batches, H200)[0] for o, count in counted.items()}
     norms = sum(ms for operator, ms in least.items() if operator.type == "layer_norm")
     assert share == pytest.approx(norms / sum(least.values()))
     assert (share > 0.05).all()

@@ -52,10 +52,10 @@ class TestEveryImporter:
 def test_every_card_says_what_its_iterations_hold_in_columns_of_the_table():
     names = {entry.name for entry in COLUMNS}
     assert {name: data_set.holds for name, data_set in DATA_SETS.items() if {*data_set.holds} - names} == {}
-    whole = {
+    of_cnns = {
         name: data_set.holds for name, data_set in DATA_SETS.items() if data_set.holds["kind"] == "target"
     }
-    silent = [name for name, holds in whole.items() if "copies_input" not in holds]
+    silent = [name for name, holds in of_cnns.items() if "copies_input" not in holds]
     assert silent == ["pytorch"]  # differs from row to row there
 
 
