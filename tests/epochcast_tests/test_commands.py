@@ -19,7 +19,6 @@ import epochcast as face
 from epochcast.command import COMMANDS, build_app
 from predictor.answers.notes import Priority
 from predictor.catalogue.devices import all_gpus, find_gpu, short_name
-from predictor.models.input_pipeline import host_beside_workers
 
 QUESTION = ("vgg_cifar", "--dataset", "cifar100", "--gpu", "T4", "--gpu", "V100-SXM2-16GB", "-b", "32,64")
 
@@ -65,27 +64,6 @@ def test_predict_prints_a_line_for_each_gpu_and_batch_size_with_what_matters(epo
     assert [line.split()[0] for line in lines[:4]] == ["T4", "64", "V100", "64"]
 
 
-def test_predict_says_what_its_answer_covers_and_how_well_memory_was_validated(epochcast):
-    out = " ".join(epochcast("predict", *QUESTION, "--verbose").out.split())
-    covered = (
-        "forward, backward, weight update",
-        "data loading is excluded",
-        "pytorch, fp32, nchw",
-        "Host:",
-        "fitted on",
-    )
-    assert [
-        text for text in (*covered, "for half of the measurements it is within 2 %") if text not in out
-    ] == []
-
-
-@pytest.mark.parametrize("command", ["predict", "compare"])
-def test_unless_asked_for_more_the_scope_is_one_sentence(command, epochcast):
-    out = " ".join(epochcast(command, "resnet18", "--samples", 1000, "-g", "T4").out.split())
-    assert "FP32, without image loading." in out
-    assert "fitted on" not in out
-
-
 def test_predict_without_a_batch_size_names_the_common_the_fastest_and_the_largest(epochcast):
     _, *lines = lines_of_table(epochcast("predict", "resnet50", "--data-set", "imagenet", "-g", "T4").out)
     rows = rows_of(epochcast("predict", "resnet50", "--data-set", "imagenet", "-g", "T4", "--json"))
@@ -95,13 +73,10 @@ def test_predict_without_a_batch_size_names_the_common_the_fastest_and_the_large
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])
-def test_an_answer_is_drawn_where_asked_for_in_a_form_that_pictures_have(command, epochcast, tmp_path):
+def test_an_answer_is_drawn_where_asked_for(command, epochcast, tmp_path):
     path = tmp_path / "answer.png"
-    question = (command, "resnet18", "--samples", 1000, "-g", "T4", "--plot")
-    run = epochcast(*question, path)
+    run = epochcast(command, "resnet18", "--samples", 1000, "-g", "T4", "--plot", path)
     assert (run.code, path.read_bytes()[:4], str(path) in run.err) == (0, b"\x89PNG", True)
-    refused = epochcast(*question, tmp_path / "answer.xyz")
-    assert (refused.code, "its suffix must be one of" in refused.err) == (2, True)
 
 
 def test_compare_begins_with_the_verdict_that_python_gets(epochcast):
@@ -152,12 +127,6 @@ def test_the_first_question_is_answered_in_few_words_and_100_columns(epochcast, 
     assert len(out.split()) <= 185
     assert max(map(len, out.splitlines())) <= 100
     assert any(line.endswith("  AMP") for line in out.splitlines())
-
-
-def test_of_gpus_that_were_not_named_the_first_rows_are_shown(epochcast):
-    question = ("compare", "resnet18", "--samples", 1000)
-    assert "more: --verbose shows all." in epochcast(*question).out
-    assert "more: --verbose shows all." not in epochcast(*question, "--verbose").out
 
 
 def test_a_narrow_terminal_gets_fewer_columns_and_their_names_and_a_pipe_all(epochcast, monkeypatch):
@@ -238,24 +207,6 @@ def test_a_folder_to_write_to_is_one_line_that_names_it(epochcast, tmp_path):
         assert "Is a directory" in run.err
 
 
-def test_compare_shows_offer_count_used_gpus_the_prices_date_and_what_is_not_for_rent(epochcast):
-    question = (
-        "compare",
-        "resnet50",
-        "--dataset",
-        "imagenet",
-        "-b",
-        "64",
-        "-g",
-        "V100-SXM2-32GB",
-        "--verbose",
-    )
-    header, line = lines_of_table(epochcast(*question).out)[:2]
-    assert all(word in header for word in ("offer", "US$/h", "priced on"))
-    assert "(8 GPUs)" in line
-    assert "no offer" in epochcast("compare", "resnet18", "--samples", 1000, "-b", 8, "-g", "K20X").out
-
-
 @pytest.mark.parametrize("command", ["predict", "compare"])
 def test_answers_change_with_a_users_prices_and_say_that_these_have_no_date(command, epochcast, tmp_path):
     path = tmp_path / "prices.csv"
@@ -278,13 +229,6 @@ def test_what_does_not_fit_is_marked(epochcast):
     assert ("out of memory" in small, "out of memory" in large) == (False, True)
 
 
-def test_without_a_precision_pytorchs_own_is_predicted_and_explained(epochcast):
-    words = "tf32 is PyTorch's default for convolutions"
-    assert words in " ".join(epochcast("predict", "resnet18", "-g", "A10G", "-b", 8).out.split())
-    assert words not in epochcast("predict", "resnet18", "-g", "T4", "-b", 8).out
-    assert words not in epochcast("predict", "resnet18", "-g", "A10G", "-b", 8, "--precision", "tf32").out
-
-
 @pytest.mark.parametrize("command", ["predict", "compare"])
 def test_the_precision_is_below_the_table_and_in_a_column_where_gpus_differ(command, epochcast, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
@@ -305,14 +249,6 @@ def test_a_narrow_comparison_keeps_the_offer_longest(epochcast, monkeypatch):
     assert header.split() == ["GPU", "offer", "time", "US$", "within"]
 
 
-@pytest.mark.parametrize("command", ["predict", "compare"])
-def test_the_form_for_large_images_is_named_where_cifars_are_asked_for(command, epochcast):
-    words = "the form for small ones, which takes longer, is resnet18_cifar"
-    question = (command, "ResNet-18", "-g", "T4", "-b", 64, "--data-set")
-    assert words in " ".join(epochcast(*question, "cifar10").out.split())
-    assert words not in " ".join(epochcast(*question, "imagenet").out.split())
-
-
 LOADS_SLOWLY = ("resnet18", "-g", "H100-SXM", "-b", 2048, "--n-gpus", 8, "--precision", "amp_bf16")
 
 
@@ -325,81 +261,7 @@ def test_loading_slower_than_training_on_the_offers_vcpus_is_said_where_it_is_no
     assert note in " ".join(epochcast(*question).out.split())
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        (*LOADS_SLOWLY, "--data-set", "imagenet", "--loader", "none"),
-        (*LOADS_SLOWLY, "--data-set", "imagenet", "--workers", 2),
-        (*LOADS_SLOWLY, "--samples", 50_000),
-        (*LOADS_SLOWLY, "--data-set", "cifar10", "--image-size", 224),
-        ("resnet50", "-g", "T4", "-b", 64, "--data-set", "imagenet"),
-    ],
-)
-def test_nothing_is_said_of_loading_that_is_counted_left_out_not_of_jpegs_or_keeps_up(question, epochcast):
-    assert "loading would take" not in " ".join(epochcast("predict", *question).out.split())
-
-
 CIFAR = ("mobilenet_v2", "--data-set", "cifar10", "-g", "H200", "-b", 128)
-SLOW_START = ("--workers", 8, "--precision", "amp_fp16", "--memory-format", "channels_last")
-FIRST_EPOCH = "The first epoch takes"
-
-
-def test_where_the_start_matters_compare_shows_epoch_and_start_and_else_neither(epochcast):
-    for more in (("--epochs", 1), ("--epochs", 3), ("--epochs", 3, "--verbose")):
-        out = epochcast("compare", *CIFAR, *SLOW_START, *more).out
-        assert "epoch" in lines_of_table(out)[0].split()
-        start = f"{FIRST_EPOCH} .* which each time holds once: PyTorch loads its kernels, and cuDNN compiles"
-        assert re.search(start, " ".join(out.split()))
-    assert "first epoch" not in epochcast("compare", *CIFAR, *SLOW_START, "--epochs", 10_000).out
-
-
-def test_with_0_workers_no_worker_is_told_of_and_workers_are_what_helps(epochcast):
-    out = " ".join(epochcast("predict", *CIFAR, "--workers", 0).out.split())
-    assert "once in a training: PyTorch loads its kernels and takes its memory" in out
-    assert "with 0 workers the GPUs wait" in out
-    assert "More vCPUs" not in out
-
-
-@pytest.mark.parametrize("command", ["predict", "compare"])
-@pytest.mark.parametrize("mode", [("--framework", "chainer"), ("--capture", "graph"), ("--autotune",)])
-def test_a_start_that_is_not_known_is_said_where_loading_is_counted(command, mode, epochcast):
-    why = f"The start of the first epoch is not counted: not measured with {' '.join(mode)}."
-    without, verbose, counted = (
-        " ".join(epochcast(command, *CIFAR, *mode, *more).out.split())
-        for more in ((), ("--verbose",), ("--workers", 8))
-    )
-    assert why in counted
-    assert why in verbose
-    assert "first epoch" not in without
-
-
-@pytest.mark.parametrize("more", [(), ("--workers", 8)])
-@pytest.mark.parametrize("command", ["predict", "compare"])
-def test_the_seconds_of_compiling_are_in_the_first_epoch(command, more, epochcast):
-    out = " ".join(epochcast(command, *CIFAR, "--capture", "compile", *more).out.split())
-    assert FIRST_EPOCH in out
-    assert "it is compiled" in out
-    assert "not counted" not in out
-
-
-def test_a_start_is_said_where_it_matters_or_all_is_asked_for_and_an_unknown_one_why(epochcast):
-    def told(*more):
-        return " ".join(epochcast("predict", "resnet50", "-g", "H200", "-b", 32, *more).out.split())
-
-    assert FIRST_EPOCH in told("--data-set", "cifar10")
-    assert FIRST_EPOCH not in told("--data-set", "imagenet")
-    assert FIRST_EPOCH in told("--data-set", "imagenet", "--verbose")
-    unknown = told("--data-set", "imagenet", "--capture", "graph", "--verbose")
-    assert "not counted: not measured with --capture graph" in unknown
-
-
-def test_host_bound_rows_say_that_workers_slow_the_host(epochcast):
-    beside, alone = (
-        " ".join(epochcast("predict", *CIFAR, *more).out.split()) for more in (("--workers", 8), ())
-    )
-    assert f"{host_beside_workers():g} times as long beside workers as without" in beside
-    assert "Host-bound: the host takes longer" in alone
-    assert "beside workers" not in alone
 
 
 def test_an_anchor_far_from_the_model_is_remarked_on_without_being_asked(epochcast):
@@ -410,12 +272,10 @@ def test_an_anchor_far_from_the_model_is_remarked_on_without_being_asked(epochca
     assert 10 < int(beware[1]) < 30  # 5,000 ms, where runs measured about 300
 
 
-def test_host_bound_rows_are_marked_with_what_helps_and_without_them_the_word_is_not_explained(epochcast):
+def test_host_bound_rows_are_marked(epochcast):
     run = epochcast("predict", "mobilenet_v3_small", "--image-size", 224, "-g", "H200", "-b", "1,1024")
     small, large = lines_of_table(run.out)[1:3]
     assert ("host-bound" in small, "host-bound" in large) == (True, False)
-    assert "A larger batch or --capture graph helps" in " ".join(run.out.split())
-    assert "Host-bound" not in epochcast("predict", "resnet50", "-g", "T4", "-b", 64).out
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])
@@ -429,12 +289,6 @@ def test_every_letter_that_is_explained_stands_in_the_table(command, epochcast, 
     shown = {letter for line in lines for letter in line[header.index("notes") :].strip().split(",")}
     assert explained
     assert explained <= shown
-
-
-def test_a_row_over_budget_says_so_and_how_likely_it_is(epochcast):
-    run = epochcast("compare", "resnet50", "--dataset", "imagenet", "-b", 64, "-g", "T4", "--budget", 0.01)
-    assert "over budget" in run.out
-    assert "<1 %" in run.out
 
 
 def test_gpu_list_shows_the_catalogue_or_a_generation_and_gpu_show_takes_any_alias(epochcast):
@@ -482,27 +336,19 @@ def test_offer_own_prices_a_machine_and_writes_it_beside_the_shipped_offers(epoc
     listed = rows_of(epochcast("offer", "list", "--offers", prices, "--format", "json"))
     assert [row["usd_per_hour"] for row in listed if row["provider"] == "own"] == [0.518]
     assert len(listed) == 1 + len(rows_of(epochcast("offer", "list", "--format", "json")))
-    unknown = epochcast("offer", "own", "GH200 480GB", "--paid", 40_000)
-    assert (unknown.code, "--watts" in unknown.err) == (2, True)
 
 
-def test_a_price_of_ones_own_needs_its_gpu_and_no_offers(epochcast, tmp_path):
+def test_a_price_of_ones_own_is_that_of_its_own_machine(epochcast):
     question = ("compare", "resnet18", "--samples", 1000, "--price", 0.12)
-    assert "name its GPU" in epochcast(*question).err
-    assert (
-        "--price is of your own machine, --spot of rented ones"
-        in epochcast(*question, "-g", "T4", "--spot").err
-    )
     (row,) = rows_of(epochcast(*question, "-g", "RTX 4090", "-b", 32, "--format", "json"))
     assert (row["offer"], row["usd_per_hour"]) == ("own machine", 0.12)
 
 
 @pytest.mark.parametrize("price", ["0", "$0.00"])
-def test_a_machine_of_ones_own_may_cost_nothing_and_a_budget_may_not(epochcast, price):
+def test_a_machine_of_ones_own_may_cost_nothing(epochcast, price):
     question = ("compare", "resnet18", "--samples", 1000, "-g", "T4", "-b", 32, "--epochs", 2)
     (row,) = rows_of(epochcast(*question, "--price", price, "--format", "json"))
     assert (row["usd_per_hour"], row["total_cost_usd"]) == (0, 0)
-    assert "--budget '0' is not a positive number" in epochcast(*question, "--budget", "0").err
 
 
 def test_a_named_gpu_of_marketplaces_alone_is_priced_and_an_unnamed_one_is_not_compared(epochcast):
@@ -514,10 +360,7 @@ def test_a_named_gpu_of_marketplaces_alone_is_priced_and_an_unnamed_one_is_not_c
     assert ("GeForce RTX 4090" in gpus, "GeForce RTX 4090" in everywhere) == (False, True)
 
 
-def test_cnn_list_shows_the_zoo_and_cnn_show_a_layer_table(epochcast):
+def test_cnn_list_shows_the_zoo(epochcast):
     names = [row["cnn"] for row in rows_of(epochcast("cnn", "list", "--format", "json"))]
     assert len(names) >= 45
     assert {"resnet50", "vgg_cifar", "dcgan_generator"} <= set(names)
-    out = epochcast("cnn", "show", "resnet50").out
-    assert "25,557,032 parameters" in out
-    assert "Forward 8.2" in out  # 4.09 G multiply-adds and the other operators

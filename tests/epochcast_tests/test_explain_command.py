@@ -32,19 +32,6 @@ def table(tmp_path):
     return path
 
 
-def test_a_table_shows_times_shares_bounds_modes_and_the_law(epochcast):
-    run = epochcast("explain", *ASKED, "--dataset", "imagenet")
-    assert run.code == 0
-    assert run.out.splitlines()[0] == "resnet50, 224 x 224 px, H200, tf32, nchw, eager"
-    assert "convolution %" in run.out.splitlines()[1]
-    for text in (
-        "amp_bf16, channels_last",
-        "Small batches: an epoch takes 2",
-        "bound host: the host takes longer",
-    ):
-        assert text in run.out
-
-
 def test_json_has_the_whole_explanation_and_csv_the_numbers_of_python(epochcast):
     [row] = json.loads(epochcast("explain", *ASKED, "--format", "json").out)["rows"]
     assert row["batch_sizes"] == [1, 64]
@@ -75,13 +62,6 @@ def test_the_usual_batch_sizes_are_those_of_a_part(epochcast):
 def test_batch_sizes_may_be_left_out(epochcast):
     answer = json.loads(epochcast("explain", "lenet5", "-g", "T4", "--format", "json").out)
     assert answer["rows"][0]["batch_sizes"] == [2**i for i in range(10)]
-
-
-def test_a_measurement_table_shows_what_was_measured(epochcast, table):
-    run = epochcast("explain", table, "--verbose")
-    assert "lenet5, 28 x 28 px, H200, tf32" in run.out
-    assert "an epoch takes 11.6 s / batch, within 10 % from batch 4 to 8" in run.out
-    assert "Nothing is predicted." in " ".join(run.out.split())
 
 
 def test_noise_that_a_table_notes_is_said(epochcast, table):
@@ -117,36 +97,10 @@ def test_a_data_frame_is_a_table_in_python(table):
     assert "Nothing is predicted" in frame.attrs["covers"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "neither a CNN nor a measurement table is given. Try: epochcast explain resnet50 --gpu H200"),
-        (("resnet50",), "--gpu is missing. Give a name such as"),
-        (("resnet5", "-g", "T4"), "no CNN is called 'resnet5'. Nearest: 'resnet50'"),
-        (("resnet50", "-g", "T5"), "no GPU is called 'T5'. Nearest: 'Tesla T4'"),
-        (("nowhere.csv",), "there is no file nowhere.csv. Give a measurement table, a layer table or a CNN's name."),
-        (("nowhere.csv",  "-g", "T4"), "there is no file nowhere.csv"),
-        (("nowhere.csv.gz",), "there is no measurement table at nowhere.csv.gz"),
-        (("TABLE", "resnet51"), "the table has no cnn 'resnet51'"),
-        (("TABLE", "-g", "T4"), "no gpu 'Tesla T4' with the rest that was asked for. It has: NVIDIA H200."),
-        (("TABLE", "--method", "roofline"), "method has no meaning for a measurement table"),
-        (("TABLE", "--measurements", "TABLE"), "measurements has no meaning for a measurement table"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_line_that_says_what_to_do(epochcast, table, arguments, message):
-    run = epochcast("explain", *(table if argument == "TABLE" else argument for argument in arguments))
-    assert (run.code, run.out) == (2, "")
-    assert message in run.err
-
-
 def test_ways_to_share_an_iteration_are_shown_beside_one_gpu(epochcast):
     question = ("explain", "lenet5", "-g", "H200", "-b", "64", "--parallel", "4")
     rows = json.loads(epochcast(*question, "--format", "json").out)["rows"]
     assert [row["way"] for row in rows] == ["one", "data", "channels", "rows", "layers"]
-    shown = epochcast(*question).out
-    assert "lenet5 on 4 x H200, nvlink4" in shown
-    assert "never measured" in shown
-    assert "no GPU is given" in epochcast("explain", "lenet5", "--parallel", "4").err
 
 
 def test_backward_stands_beside_forward_in_a_hundred_columns(epochcast, monkeypatch, tmp_path):

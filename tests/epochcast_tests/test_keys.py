@@ -31,30 +31,3 @@ def test_a_revoked_key_shows_when(store, epochcast):
 
 def test_revoking_a_key_that_is_not_there_is_exit_code_2(store, epochcast):
     assert epochcast("keys", "revoke", "bob").code == 2
-
-
-def test_an_address_of_no_store_is_one_line_and_exit_code_2(epochcast):
-    run = epochcast("keys", "list", "--store", "mysql://u:hidden@h/d")
-    assert run.code == 2
-    assert len(run.err.splitlines()) == 1
-    assert "hidden" not in run.err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("keys", "list"),
-        ("keys", "revoke", "alice"),
-        ("keys", "rotate", "alice"),
-        ("store", "delete-upload", "1"),
-    ],
-)
-def test_what_reads_or_changes_a_store_makes_none(epochcast, tmp_path, monkeypatch, words):
-    monkeypatch.delenv("EPOCHCAST_STORE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    run = epochcast(*words)
-    assert (run.code, "there is no store epochcast.db. `epochcast keys add NAME` makes one" in run.err) == (
-        2,
-        True,
-    )
-    assert list(tmp_path.iterdir()) == []

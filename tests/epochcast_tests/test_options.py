@@ -190,33 +190,6 @@ def test_every_option_of_rows_is_a_column_or_named_as_none():
     assert set(OF_QUESTION) - columns == NOT_IN_A_ROW
 
 
-def test_a_model_is_read_for_rows(epochcast, tmp_path):
-    run, _ = predicted(
-        epochcast, tmp_path, ("cnn", "gpu", "batch_size"), ("resnet18", "T4", 16), "--model", "x.json"
-    )
-    assert (run.code, "x.json" in run.err) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (("--offers", "prices.csv"), "there is no price file prices.csv"),
-        (("--format", "json"), "--format json has no effect on --rows"),
-        (("--gpu", "T4"), "without --gpu"),
-        (("--batch-size", "8"), "without --batch-size"),
-        (("vgg11",), "without CNN"),
-        (("--method", "luck"), "method 'luck' is not known"),
-        (("--anchor-gpu", "T4"), ""),
-    ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
-)
-def test_an_option_without_meaning_for_rows_is_refused(epochcast, tmp_path, option, message):
-    columns, cells = ("cnn", "gpu", "batch_size"), ("resnet18", "T4", 16)
-    run, row = predicted(epochcast, tmp_path, columns, cells, *option)
-    assert (run.code, message in run.err) == (1 if row else 2, True)
-    assert not row or "the anchor lacks batch_size" in row["error"]
-
-
 def test_a_cell_beats_the_option(epochcast, tmp_path):
     columns, cells = ("cnn", "gpu", "batch_size", "precision"), ("resnet18", "T4", 16, "amp_fp16")
     _, row = predicted(epochcast, tmp_path, columns, cells, "--precision", "fp32")

@@ -66,22 +66,3 @@ def test_a_folder_without_images_is_refused_in_one_line(epochcast, tmp_path):
     run = epochcast("profile", "input", tmp_path)
     assert (run.code, run.err.count("\n")) == (2, 1)
     assert "holds no image" in run.err
-
-
-def test_a_prediction_marks_what_waits_for_images(epochcast):
-    run = epochcast("predict", "resnet50", "-g", "H200", "-b", 256, "--data-set", "imagenet", "--workers", 2)
-    assert "loading-bound" in run.out.split("\n\n")[1]
-    assert "without image loading" not in run.out
-
-
-def test_a_comparison_says_by_which_rate_loading_is_counted(epochcast):
-    words = " ".join(
-        epochcast(
-            "compare", "resnet50", "-g", "H200", "-g", "T4", "--data-set", "imagenet", "--verbose"
-        ).out.split()
-    )
-    assert "167 images/s each" in words
-    alone = " ".join(
-        epochcast("compare", "resnet50", "-g", "T4", "--data-set", "imagenet", "--loader", "none").out.split()
-    )
-    assert "without image loading" in alone

@@ -32,12 +32,6 @@ def test_the_command_writes_what_python_gives(epochcast, measured, tmp_path):
     )
 
 
-def test_columns_are_listed_with_unit_and_meaning(epochcast):
-    printed = epochcast("table", "--columns").out
-    assert "memory_bandwidth_gb_per_s,GB/s,its memory bandwidth" in printed
-    assert "n_16_128_128,,layers that count as the proxy 16_128_128" in printed
-
-
 def test_a_table_of_operators_alone_is_refused_with_what_to_measure(measured):
     operators = package.load_measurements(measured).query("kind == 'operator'")
     with pytest.raises(SchemaError, match=r"holds no proxy and no CNN\. Measure some"):

@@ -67,11 +67,6 @@ def test_a_dash_prints_csv_alone(epochcast, monkeypatch, command):
     assert {row["gpu"] for row in rows} == {"Tesla T4"}
 
 
-def test_an_answer_in_another_form_is_refused(epochcast, tmp_path):
-    run = epochcast("predict", *QUESTION, "--out", tmp_path / "out.xlsx")
-    assert (run.code, "must be one of .csv, .csv.gz, .parquet" in run.err) == (2, True)
-
-
 def test_measurements_are_read_in_any_form(epochcast, tmp_path, monkeypatch):
     first, *paths = [measured(tmp_path / f"x{suffix}") for suffix in (".csv", ".csv.gz", ".parquet")]
     words = ("predict", "lenet5", "-g", "T4", "-b", "64", "--json", "--measurements")

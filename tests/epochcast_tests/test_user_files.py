@@ -65,11 +65,6 @@ def test_a_cnn_of_grey_images_is_asked_about_on_mnist(epochcast, own):
     assert (row["image_size"], row["iterations_per_epoch"]) == (28, 938)
 
 
-def test_a_file_that_is_not_there_is_said(epochcast, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert "absent.py is not a file" in epochcast("predict", "absent.py:make_model", *ON_T4).err
-
-
 def test_without_the_framework_its_extra_is_named(own, tmp_path):
     (tmp_path / "other.py").write_text(
         "def make_model():\n    raise ModuleNotFoundError('no', name='chainer')\n"
