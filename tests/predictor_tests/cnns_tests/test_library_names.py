@@ -18,7 +18,7 @@ def test_a_cnn_of_torchvision_is_that_of_the_zoo():
         resolve_cnn("torchvision:resnet19")
 
 
-@pytest.mark.usefixtures("torchvision_models")  # which transformers imports, too: the first import declares its operators
+@pytest.mark.usefixtures("torchvision_models")  # transformers imports it, too
 def test_a_configuration_of_hugging_face_is_built_from_the_file(torch, tmp_path):
     pytest.importorskip("transformers", reason="transformers is not installed")
     config = {
