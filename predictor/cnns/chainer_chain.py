@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from operator import attrgetter as _of
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,6 @@ from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 if TYPE_CHECKING:
     import chainer
 
-Translation = tuple[str, dict[str, Any]]
-
 
 def operator_of(function: Any, inputs: Sequence[Any]) -> tuple[str, dict[str, Any], bool]:
     """Return PyTorch's operator for a Chainer function, its arguments by name, and whether it is a view.
@@ -32,94 +31,54 @@ def operator_of(function: Any, inputs: Sequence[Any]) -> tuple[str, dict[str, An
     if name in _VIEWS:
         return "view", {"self": inputs[0]}, True
     if name in _RULES:
-        operator, arguments = _RULES[name](function, inputs)
-        return operator, arguments, operator == "permute"
+        operator, names, attributes = _RULES[name]
+        arguments = dict(zip(names, inputs, strict=False)) | {
+            key: of(function) for key, of in attributes.items()
+        }
+        if operator == "permute":
+            return (
+                operator,
+                arguments | {"dims": arguments["dims"] or [*reversed(range(inputs[0].ndim))]},
+                True,
+            )
+        return operator.format(len(getattr(function, "ksize", ()))), arguments, False
     return _OPERATORS.get(name, name), {"inputs": list(inputs)}, False
 
 
 _VIEWS = {"Broadcast", "BroadcastTo", "ExpandDims", "GetItem", "Reshape", "SplitAxis", "Squeeze"}
 
 
-def _named(names: Sequence[str], inputs: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(names, inputs, strict=False))
-
-
-def _convolution(function: Any, inputs: Sequence[Any]) -> Translation:
-    return "convolution", {
-        **_named(("input", "weight", "bias"), inputs),
-        "stride": (function.sy, function.sx),
-        "padding": (function.ph, function.pw),
-        "dilation": (function.dy, function.dx),
-        "transposed": "Deconvolution" in type(function).__name__,
-        "groups": function.groups,
-    }
-
-
-def _convolution_nd(function: Any, inputs: Sequence[Any]) -> Translation:
-    return "convolution", {
-        **_named(("input", "weight", "bias"), inputs),
-        "stride": function.stride,
-        "padding": function.pad,
-        "dilation": function.dilate,
-        "transposed": "Deconvolution" in type(function).__name__,
-        "groups": function.groups,
-    }
-
-
-def _pool(operator: str) -> Callable[[Any, Sequence[Any]], Translation]:
-    def translate(function: Any, inputs: Sequence[Any]) -> Translation:
-        window = {"kernel_size": function.ksize, "stride": function.stride, "padding": function.pad}
-        return operator.format(len(function.ksize)), {**_named(("self",), inputs), **window}
-
-    return translate
-
-
-def _clipped_relu(function: Any, inputs: Sequence[Any]) -> Translation:
-    return "clamp", {**_named(("self",), inputs), "min": 0, "max": function.cap}
-
-
-def _clip(function: Any, inputs: Sequence[Any]) -> Translation:
-    return "clamp", {**_named(("self",), inputs), "min": function.x_min, "max": function.x_max}
-
-
-def _batch_norm(_function: Any, inputs: Sequence[Any]) -> Translation:
-    return "batch_norm", _named(("input", "weight", "bias"), inputs)  # those behind are no parameters
-
-
-def _matmul(function: Any, inputs: Sequence[Any]) -> Translation:
-    return "matmul", {**_named(("self", "other"), inputs), "transposed_first": function.transa}
-
-
-def _dropout(function: Any, inputs: Sequence[Any]) -> Translation:
-    return "dropout", {**_named(("input",), inputs), "p": function.dropout_ratio}
-
-
-def _mean(function: Any, inputs: Sequence[Any]) -> Translation:
-    return "mean", {**_named(("self",), inputs), "dim": function.axis}
-
-
-def _transpose(function: Any, inputs: Sequence[Any]) -> Translation:
-    dims = function.axes or tuple(reversed(range(inputs[0].ndim)))
-    return "permute", {**_named(("self",), inputs), "dims": list(dims)}
-
-
-_RULES: dict[str, Callable[[Any, Sequence[Any]], Translation]] = {
-    "Convolution2DFunction": _convolution,
-    "ConvolutionND": _convolution_nd,
-    "DeconvolutionND": _convolution_nd,
-    "Deconvolution2DFunction": _convolution,
-    "FixedBatchNormalization": _batch_norm,
-    "ClippedReLU": _clipped_relu,
-    "Clip": _clip,
-    "MaxPoolingND": _pool("max_pool{}d"),
-    "AveragePoolingND": _pool("avg_pool{}d"),
-    "MatMul": _matmul,
-    "Mean": _mean,
-    "Sum": _mean,
-    "Dropout": _dropout,
-    "Transpose": _transpose,
+_LAYER = ("input", "weight", "bias")  # inputs behind them are no parameters
+_Attributes = dict[str, Callable[[Any], Any]]
+_CONVOLVES: _Attributes = {
+    "transposed": lambda f: "Deconvolution" in type(f).__name__,
+    "groups": _of("groups"),
 }
-"""Classes of functions whose operator depends on their attributes."""
+_OF_IMAGES: _Attributes = {"stride": _of("sy", "sx"), "padding": _of("ph", "pw"), "dilation": _of("dy", "dx")}
+_OF_VOLUMES: _Attributes = {"stride": _of("stride"), "padding": _of("pad"), "dilation": _of("dilate")}
+_RULES: dict[str, tuple[str, tuple[str, ...], _Attributes]] = {
+    **dict.fromkeys(
+        ("Convolution2DFunction", "Deconvolution2DFunction"), ("convolution", _LAYER, _CONVOLVES | _OF_IMAGES)
+    ),
+    **dict.fromkeys(("ConvolutionND", "DeconvolutionND"), ("convolution", _LAYER, _CONVOLVES | _OF_VOLUMES)),
+    **{
+        f"{name}PoolingND": (
+            f"{kind}_pool{{}}d",
+            ("self",),
+            {"kernel_size": _of("ksize"), "stride": _of("stride"), "padding": _of("pad")},
+        )
+        for name, kind in (("Max", "max"), ("Average", "avg"))
+    },
+    "FixedBatchNormalization": ("batch_norm", _LAYER, {}),
+    "ClippedReLU": ("clamp", ("self",), {"min": lambda _: 0, "max": _of("cap")}),
+    "Clip": ("clamp", ("self",), {"min": _of("x_min"), "max": _of("x_max")}),
+    "MatMul": ("matmul", ("self", "other"), {"transposed_first": _of("transa")}),
+    **dict.fromkeys(("Mean", "Sum"), ("mean", ("self",), {"dim": _of("axis")})),
+    "Dropout": ("dropout", ("input",), {"p": _of("dropout_ratio")}),
+    "Transpose": ("permute", ("self",), {"dims": _of("axes")}),
+}
+"""Classes of functions whose operator depends on their attributes: the operator, the names of its inputs, and how its
+other arguments follow from the function."""
 
 _OPERATORS = {
     **{name: entry.torch[0] for entry in OPERATOR_TYPES.values() for name in entry.chainer},

@@ -7,7 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil, prod
 from operator import attrgetter
 from os import PathLike
@@ -416,16 +416,8 @@ def layer_complaint(layer: Layer) -> str | None:
     Convolution: out = floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1; transposed: out = (in - 1)
     stride - 2 padding + dilation (kernel - 1) + 1 + (0 .. max(stride, dilation) - 1).
     """
-    checks = (_volume_complaint, _CHECKS.get(layer.type, _nothing), _channel_complaint, _positive_complaint)
-    for check in checks:
-        complaint = check(layer)
-        if complaint:
-            return complaint
-    return None
-
-
-def _nothing(_layer: Layer) -> str | None:
-    return None
+    checks = (_volume_complaint, _CHECKS.get(layer.type), _channel_complaint, _positive_complaint)
+    return next((complaint for check in checks if check and (complaint := check(layer))), None)
 
 
 def _volume_complaint(layer: Layer) -> str | None:
@@ -464,21 +456,16 @@ def _channel_complaint(layer: Layer) -> str | None:
     return None
 
 
-def _window(layer: Layer, dimension: str) -> tuple[int, ...] | None:
-    """(in, out, kernel, stride, padding) along one dimension, or None if one of them is unknown."""
-    names = ("in", "out", "kernel", "stride", "padding")
-    values = tuple(side(layer, name, dimension) for name in names)
-    return None if None in values else cast(tuple[int, ...], values)
-
-
 def _windows_complaint(layer: Layer, allowed: Callable[[Layer, tuple[int, ...]], set[int]]) -> str | None:
+    """`allowed`: output sizes that follow from (in, out, kernel, stride, padding), checked where all are known."""
     for dimension in DIMENSIONS:
-        window = _window(layer, dimension)
-        if window is None:
+        names = ("in", "out", "kernel", "stride", "padding")
+        window = tuple(size for name in names if (size := side(layer, name, dimension)) is not None)
+        if len(window) < len(names):
             continue
+        size, out, kernel, stride, padding = window
         right = allowed(layer, window)
-        if window[1] not in right:
-            size, out, kernel, stride, padding = window
+        if out not in right:
             return (
                 f"out_{dimension} {out} does not follow from in_{dimension} {size}, kernel {kernel}, "
                 f"stride {stride}, padding {padding}, which give {' or '.join(map(str, sorted(right)))}"
@@ -510,14 +497,6 @@ def _pool_sizes(layer: Layer, window: tuple[int, ...]) -> set[int]:
     reach = (layer.dilation or 1) * (kernel - 1) + 1
     spare = [size + total - reach for total in totals]
     return {n // stride + 1 for n in spare} | {ceil(n / stride) + 1 for n in spare}
-
-
-def _conv_complaint(layer: Layer) -> str | None:
-    return _windows_complaint(layer, _conv_sizes)
-
-
-def _transposed_complaint(layer: Layer) -> str | None:
-    return _windows_complaint(layer, _transposed_sizes)
 
 
 def _pool_complaint(layer: Layer) -> str | None:
@@ -554,10 +533,8 @@ def _flatten_complaint(layer: Layer) -> str | None:
 
 
 _CHECKS: dict[str, Callable[[Layer], str | None]] = {
-    "conv2d": _conv_complaint,
-    "conv3d": _conv_complaint,
-    "conv_transpose2d": _transposed_complaint,
-    "conv_transpose3d": _transposed_complaint,
+    **{f"conv{n}d": partial(_windows_complaint, allowed=_conv_sizes) for n in (2, 3)},
+    **{f"conv_transpose{n}d": partial(_windows_complaint, allowed=_transposed_sizes) for n in (2, 3)},
     "max_pool": _pool_complaint,
     "avg_pool": _pool_complaint,
     **{name: _same_shape_complaint for name, entry in OPERATOR_TYPES.items() if entry.same_shape},

@@ -10,7 +10,7 @@ from typing import Any
 
 from predictor.cnns.layer_table import LayerTable, TableWarning
 from predictor.cnns.onnx_graph import Graph, Node, Value, content_of, read_graph
-from predictor.cnns.recorder import Recorder
+from predictor.cnns.recorder import Recorder, tensors_of
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
@@ -76,24 +76,17 @@ def _pool(operator: str) -> Callable[[Node], Translation]:
 
 def _plain(operator: str, weights: bool) -> Callable[[Node], Translation]:
     """Translate to `operator` with all inputs; of a layer with weights the first three, others are not trained."""
-
-    def translate(node: Node) -> Translation:
-        return operator, {"inputs": node.inputs[: 3 if weights else None]}
-
-    return translate
+    return lambda node: (operator, {"inputs": node.inputs[: 3 if weights else None]})
 
 
 def _first(operator: str) -> Callable[[Node], Translation]:
     """Translate to `operator` with the first input: the others are numbers that are not trained."""
-
-    def translate(node: Node) -> Translation:
-        return operator, _tensors(node, "self")
-
-    return translate
+    return lambda node: (operator, _tensors(node, "self"))
 
 
-def _matmul(node: Node) -> Translation:
-    return "matmul", _tensors(node, "self", "other")
+def _two(operator: str) -> Callable[[Node], Translation]:
+    """Translate to `operator` with two factors."""
+    return lambda node: (operator, _tensors(node, "self", "other"))
 
 
 def _clip(node: Node) -> Translation:
@@ -102,14 +95,7 @@ def _clip(node: Node) -> Translation:
 
 
 def _reduction(operator: str) -> Callable[[Node], Translation]:
-    def translate(node: Node) -> Translation:
-        return operator, {**_tensors(node, "self"), "dim": node.number(1, "axes")}
-
-    return translate
-
-
-def _mul(node: Node) -> Translation:
-    return "mul", _tensors(node, "self", "other")
+    return lambda node: (operator, {**_tensors(node, "self"), "dim": node.number(1, "axes")})
 
 
 def _dropout(node: Node) -> Translation:
@@ -149,8 +135,8 @@ TRANSLATIONS: dict[str, Callable[[Node], Translation]] = {
     "ReduceSum": _reduction("sum"),
     "ReduceMax": _reduction("amax"),
     "ReduceMin": _reduction("amin"),
-    "Mul": _mul,
-    "MatMul": _matmul,
+    "Mul": _two("mul"),
+    "MatMul": _two("matmul"),
     "Dropout": _dropout,
     "Pad": _pad,
     **{
@@ -173,41 +159,37 @@ def fused(graph: Graph, node: Node, recorder: Recorder) -> Fused | None:
     return match(graph, node, recorder) if match else None
 
 
+def _chain(graph: Graph, node: Node, *operators: str) -> list[Node] | None:
+    """The node and those behind it, each the only reader of the one before; None if their operators are others."""
+    nodes = [node]
+    for operator in operators:
+        following = graph.only_consumer(nodes[-1].outputs[0])
+        if following is None or following.operator != operator:
+            return None
+        nodes.append(following)
+    return nodes
+
+
 def _gated(graph: Graph, node: Node, _recorder: Recorder) -> Fused | None:
-    product = graph.only_consumer(node.outputs[0])
-    if product is None or product.operator != "Mul" or node.inputs[0] not in product.inputs:
+    """Match x -> sigmoid -> times x, and x -> softplus -> tanh -> times x."""
+    operators = ("Tanh", "Mul") if node.operator == "Softplus" else ("Mul",)
+    nodes = _chain(graph, node, *operators)
+    if nodes is None or node.inputs[0] not in nodes[-1].inputs:
         return None
-    operator = "silu" if node.operator == "Sigmoid" else "hardswish"
-    return operator, {"self": node.inputs[0]}, [node, product]
-
-
-def _mish(graph: Graph, node: Node, _recorder: Recorder) -> Fused | None:
-    """Match x -> softplus -> tanh -> times x."""
-    tanh = graph.only_consumer(node.outputs[0])
-    product = graph.only_consumer(tanh.outputs[0]) if tanh is not None and tanh.operator == "Tanh" else None
-    if tanh is None or product is None or product.operator != "Mul" or node.inputs[0] not in product.inputs:
-        return None
-    return "mish", {"self": node.inputs[0]}, [node, tanh, product]
+    operator = {"Sigmoid": "silu", "HardSigmoid": "hardswish", "Softplus": "mish"}[node.operator]
+    return operator, {"self": node.inputs[0]}, nodes
 
 
 def _gelu(graph: Graph, node: Node, _recorder: Recorder) -> Fused | None:
     """Match x / sqrt 2 -> erf -> + 1 -> times x -> times 1/2, the halving before or after."""
     x = node.inputs[0]
-    if not _with_constant(node):
+    parts = _chain(graph, node, "Erf", "Add", "Mul") if _with_constant(node) else None
+    if parts is None:
         return None
-    parts = [node]
-    for operator in ("Erf", "Add", "Mul"):
-        following = graph.only_consumer(parts[-1].outputs[0])
-        if following is None or following.operator != operator:
-            return None
-        parts.append(following)
-    product = parts[-1]
-    factors = [value for value in product.inputs if value is not parts[-2].outputs[0]]
+    factors = [value for value in parts[-1].inputs if value is not parts[-2].outputs[0]]
     if factors == [x]:
-        last = graph.only_consumer(product.outputs[0])
-        if last is None or last.operator != "Mul" or not _with_constant(last):
-            return None
-        return "gelu", {"self": x}, [*parts, last]
+        halved = _chain(graph, parts[-1], "Mul")
+        return ("gelu", {"self": x}, parts + halved[1:]) if halved and _with_constant(halved[1]) else None
     half = [n for n in graph.consumers.get(id(x), []) if n.outputs[:1] == factors and _with_constant(n)]
     return ("gelu", {"self": x}, [*half, *parts]) if half else None
 
@@ -217,25 +199,20 @@ def _with_constant(node: Node) -> bool:
 
 
 def _dense(graph: Graph, node: Node, recorder: Recorder) -> Fused | None:
-    following = graph.only_consumer(node.outputs[0])
-    weight = node.inputs[1]
-    if following is None or following.operator != "Add" or weight is None or weight.ndim != 2:
+    """Match a product with weights -> plus a bias."""
+    weight, nodes = node.inputs[1], _chain(graph, node, "Add")
+    if nodes is None or weight is None or not weight.shape or weight.ndim != 2:
         return None
-    bias = [value for value in following.inputs if value is not node.outputs[0]]
-    if len(bias) != 1 or not _is_bias(bias[0], weight, recorder):
+    bias, *more = [value for value in nodes[1].inputs if value is not node.outputs[0]] or [None]
+    if more or bias is None or bias.shape != weight.shape[1:] or not recorder.is_weights(bias):
         return None
-    arguments = {"input": node.inputs[0], "weight": weight, "bias": bias[0]}
-    return "linear", arguments, [node, following]
-
-
-def _is_bias(value: Value | None, weight: Value, recorder: Recorder) -> bool:
-    return recorder.is_weights(value) and bool(value and weight.shape and value.shape == weight.shape[1:])
+    return "linear", {"input": node.inputs[0], "weight": weight, "bias": bias}, nodes
 
 
 _MATCHES: dict[str, Callable[[Graph, Node, Recorder], Fused | None]] = {
     "Sigmoid": _gated,
     "HardSigmoid": _gated,
-    "Softplus": _mish,
+    "Softplus": _gated,
     "Div": _gelu,
     "MatMul": _dense,
 }
@@ -314,32 +291,26 @@ def _record(graph: Graph, recorder: Recorder, other_shapes: Shapes | None) -> No
 
 
 def _record_alone(node: Node, recorder: Recorder, other_shapes: Shapes | None) -> None:
+    index = node.inputs[1] if node.operator == "Gather" else None
+    takes_one_position = index is not None and index.constant is not None and index.ndim == 0
     if node.operator in CREATIONS:
         random = "rand_like" if node.operator.startswith("Random") else "empty_like"
         recorder.record(
             random, {"inputs": node.inputs}, [_with_shape(value) for value in node.outputs], False
         )
-    elif node.operator in VIEWS or _selects(node):
+    elif node.operator in VIEWS or takes_one_position:
         _run(recorder, "view", {"self": node.inputs[0]}, node.outputs, True, other_shapes)
     elif node.operator == "CastLike":
         _run(recorder, "CastLike", {"self": node.inputs[0]}, node.outputs, False, other_shapes)
-    elif node.operator == "MatMul" and _multiplies_by_weights(node, recorder):
+    elif (
+        node.operator == "MatMul" and recorder.is_map(node.inputs[0]) and recorder.is_weights(node.inputs[1])
+    ):
         _run(recorder, "linear", _tensors(node, "input", "weight"), node.outputs, False, other_shapes)
     elif node.operator in TRANSLATIONS:
         operator, arguments = TRANSLATIONS[node.operator](node)
         _run(recorder, operator, arguments, node.outputs[:1], operator in ("permute", "alias"), other_shapes)
     else:
         _run(recorder, node.operator, {"inputs": node.inputs}, node.outputs, False, other_shapes)
-
-
-def _selects(node: Node) -> bool:
-    """Whether a Gather takes one position of a dimension, which moves no data."""
-    index = node.inputs[1] if node.operator == "Gather" else None
-    return index is not None and index.constant is not None and index.ndim == 0
-
-
-def _multiplies_by_weights(node: Node, recorder: Recorder) -> bool:
-    return recorder.is_map(node.inputs[0]) and recorder.is_weights(node.inputs[1])
 
 
 def _run(
@@ -352,7 +323,7 @@ def _run(
 ) -> None:
     """Record an operator; SchemaError if it reads a feature map and the shape of its result is unknown."""
     outputs = list(outputs)
-    if any(recorder.is_map(value) for value in _values(arguments.values())):
+    if any(map(recorder.is_map, tensors_of(arguments.values()))):
         for value in outputs[:1]:
             if value.shape is None:
                 raise SchemaError(
@@ -360,16 +331,6 @@ def _run(
                 )
     shapes = None if other_shapes is None else [other_shapes.get(value.name) for value in outputs]
     recorder.record(operator, arguments, [_with_shape(value) for value in outputs], is_view, shapes)
-
-
-def _values(arguments: Iterable[Any]) -> list[Value]:
-    flat: list[Value] = []
-    for value in arguments:
-        if isinstance(value, Value):
-            flat.append(value)
-        elif isinstance(value, list):
-            flat.extend(v for v in value if isinstance(v, Value))
-    return flat
 
 
 def _with_shape(value: Value) -> Value:
@@ -392,14 +353,16 @@ def _is_inference_export(graph: Graph, recorder: Recorder) -> bool:
 
     Yes if weights have names that PyTorch gives to computed products. No with a sign of training (a batch norm or
     dropout in training mode, a random operator) or another kind of normalization. Else yes with ten or more
-    convolutions, a quarter of them with a bias over a feature map.
+    convolutions, a quarter of them with a bias over more than one pixel (squeeze-and-excitation's always have one).
     """
     convolutions = [node for node in graph.nodes if node.operator == "Conv"]
     if any(value and value.name.startswith(_FOLDED) for node in convolutions for value in node.inputs[1:]):
         return True
     if len(convolutions) < 10 or any(_trains(node) for node in graph.nodes):
         return False
-    return 4 * sum(_has_bias(node, recorder) for node in convolutions) >= len(convolutions)
+    over_maps = [node for node in convolutions if (node.outputs[0].shape or ())[2:] != (1, 1)]
+    biases = sum(any(map(recorder.is_weights, node.inputs[2:3])) for node in over_maps)
+    return 4 * biases >= len(convolutions)
 
 
 def _trains(node: Node) -> bool:
@@ -408,10 +371,3 @@ def _trains(node: Node) -> bool:
     if node.operator == "Dropout":
         return bool(node.number(2))
     return node.operator in _NORMALIZATIONS or node.operator.startswith("Random")
-
-
-def _has_bias(node: Node, recorder: Recorder) -> bool:
-    """Whether a convolution over more than one pixel has a bias (squeeze-and-excitation's always do)."""
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    shape = node.outputs[0].shape or ()
-    return recorder.is_weights(bias) and shape[2:] != (1, 1)

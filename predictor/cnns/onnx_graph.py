@@ -104,7 +104,10 @@ def read_graph(
     onnx = _onnx()
     model = _load(content, path, onnx)
     try:
-        model = _inlined(model)
+        if model.functions:  # the file's own
+            from onnx.inliner import inline_local_functions
+
+            model = inline_local_functions(model)
         image, open_batch = _fix_image(model.graph, image_size, path, batch)
         weights = _drop_weights(model.graph, onnx)
         return _linked(_with_shapes(model, path, onnx), image, open_batch, weights, onnx)
@@ -121,15 +124,6 @@ def _onnx() -> Any:
     except ImportError as error:
         raise BackendUnavailableError("onnx is not installed: pip install 'epochcast[onnx]'") from error
     return onnx
-
-
-def _inlined(model: Any) -> Any:
-    """Replace calls of the file's own functions by their bodies."""
-    if not model.functions:
-        return model
-    from onnx.inliner import inline_local_functions
-
-    return inline_local_functions(model)
 
 
 def content_of(path: str | PathLike[str]) -> bytes:

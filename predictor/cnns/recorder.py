@@ -119,7 +119,9 @@ def _window(kernel: Any, stride: Any, padding: Any, n: int) -> Columns:
 
 def _pool(type_: str) -> Callable[[Call], Columns]:
     def rule(call: Call) -> Columns:
-        n = _dimensions(call)
+        n = max(
+            1, min(3, len(call.out_sizes) - 2)
+        )  # dimensions that it slides over: not mini-batch and channels
         kernel = call.arguments["kernel_size"]
         stride = call.arguments["stride"] or kernel
         columns = {"type": type_, **_window(kernel, stride, call.arguments["padding"], n)}
@@ -127,11 +129,6 @@ def _pool(type_: str) -> Callable[[Call], Columns]:
         return columns if dilation == 1 else columns | {"dilation": dilation}
 
     return rule
-
-
-def _dimensions(call: Call) -> int:
-    """Dimensions that a pooling slides over: those of its input but mini-batch and channels."""
-    return max(1, min(3, len(call.out_sizes) - 2))
 
 
 def _adaptive_pool(type_: str) -> Callable[[Call], Columns]:
@@ -556,16 +553,22 @@ class Recorder:
         batch = batches[id(out)]
         channel_dim, permuted = was.channel_dim, was.permuted
         order = _order(operator, arguments, source.ndim)
+        keeps = prod(source.shape) == prod(out.shape) and source.shape[:1] == out.shape[:1]
+        flattens = source.ndim > 2 and out.ndim == 2 and keeps
         if order is not None and source.ndim > 2:
             moved = order.index(channel_dim % source.ndim)
             channel_dim = -1 if moved == source.ndim - 1 else 1
-            if self.either_layout and _moves_channels(order):
+            n = source.ndim
+            if self.either_layout and order in (
+                [0, n - 1, *range(1, n - 1)],
+                [0, *range(2, n), 1],
+            ):  # of channels
                 self._maps[id(out)] = _Map(was.row, channel_dim, batch=batch)
                 return
             end = _End(out, channel_dim, batch)
             row = self._add(operator, {"type": "permute"}, [source], end, end)
             was, permuted = _Map(row), True
-        elif _flattens(source, out) and was.batch == batch == _Batch(0, batch.maps):
+        elif flattens and was.batch == batch == _Batch(0, batch.maps):
             ends = _End(source, channel_dim, was.batch), _End(out, 1, batch)
             row = self._add("flatten", {"type": "flatten"}, [source], *ends)
             was, permuted, channel_dim = _Map(row), False, 1
@@ -596,10 +599,12 @@ class Recorder:
     ) -> None:
         maps = [tensor for tensor in inputs if id(tensor) in self._maps]
         was = self._maps[id(maps[0])]
-        in_dim, out_dim = _channel_dims(operator, was.channel_dim)
         exact = operator in _CHANNELS_FIRST or "pool" in operator
-        source = _End(maps[0], in_dim, was.batch, exact)
-        out = _End(outputs[0], out_dim, batches[id(outputs[0])], exact)
+        dim = 1 if exact else -1 if operator == "linear" else was.channel_dim
+        source, out = (
+            _End(tensor, dim, batch, exact)
+            for tensor, batch in ((maps[0], was.batch), (outputs[0], batches[id(outputs[0])]))
+        )
         noise = [tuple(tensor.shape) for tensor in inputs if id(tensor) in self._noise]
         call = Call(
             operator,
@@ -617,7 +622,7 @@ class Recorder:
             source = out  # in_* is the shape of the full-size result
         row = self._add(operator, columns, inputs, source, out) if columns else was.row
         for tensor in outputs:
-            self._maps[id(tensor)] = _Map(row, out_dim, batch=batches[id(tensor)])
+            self._maps[id(tensor)] = _Map(row, dim, batch=batches[id(tensor)])
 
     def _add_of_one_image(self, operator: str, inputs: list[Any], outputs: list[Any]) -> int:
         """Row of an operator on tensors that no dimension splits into images."""
@@ -712,15 +717,6 @@ def _shapes(type_: str, source: _End, out: _End) -> Columns:
     return _sides("in", *source.shape(repeats)) | _sides("out", *out.shape(repeats)) | {"repeats": repeats}
 
 
-def _channel_dims(operator: str, channel_dim: int) -> tuple[int, int]:
-    """Channel dimension of an operator's input and of its output."""
-    if operator == "linear":
-        return -1, -1
-    if operator in _CHANNELS_FIRST or "pool" in operator:
-        return 1, 1
-    return channel_dim, channel_dim
-
-
 def _order(operator: str, arguments: dict[str, Any], ndim: int) -> list[int] | None:
     """Return the order in which a permutation leaves the dimensions; None if as they are."""
     order = list(range(ndim))
@@ -739,17 +735,6 @@ def _is_reduction(operator: str) -> bool:
         or "loss" in operator
         or "cross_entropy" in operator
     )
-
-
-def _moves_channels(order: list[int]) -> bool:
-    """Whether a permutation moves only channels, from the second place to the last or back."""
-    first, last = [0, len(order) - 1, *range(1, len(order) - 1)], [0, *range(2, len(order)), 1]
-    return order in (first, last)
-
-
-def _flattens(source: Any, out: Any) -> bool:
-    keeps = prod(source.shape) == prod(out.shape) and source.shape[0] == out.shape[0]
-    return bool(source.ndim > 2 and out.ndim == 2 and keeps)
 
 
 def tensors_of(values: Any) -> list[Any]:

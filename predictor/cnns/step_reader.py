@@ -186,7 +186,12 @@ class StepReader:
             following = events[position + 1] if position + 1 < len(events) else None
             if skip:
                 skip = False
-            elif following is not None and _saves_for_backward(event, following):
+            elif (
+                # What autograd keeps of a tensor that the next operator overwrites is a part of that operator.
+                following is not None
+                and (event.operator, following.node) == ("clone", None)
+                and following.result is event.arguments["self"]
+            ):
                 made = range(event.made.start, following.made.stop)
                 self._forward(replace(following, made=made), shapes[position + 1])
                 skip = True
@@ -252,7 +257,9 @@ class StepReader:
         if event.of_optimizer:
             return
         if operator in _LOSSES:
-            self._drop_softmax()
+            last = self._rows[-1] if self._rows else None
+            if last is not None and last.layer.kind == "softmax" and last.layer.out_width == 1:
+                last.forwards = 0  # part of a loss over classes, which every answer counts
             return
         before = len(recorder.rows)
         is_cast = operator == "_to_copy"  # of autocast: a part of the operators that read it
@@ -330,11 +337,6 @@ class StepReader:
             if last != tensor.is_contiguous():
                 self._memory_formats[what, "channels_last" if last else "nchw"] += 1
 
-    def _drop_softmax(self) -> None:
-        """The softmax of a loss over classes is a part of the loss, which every answer counts."""
-        if self._rows and self._rows[-1].layer.kind == "softmax" and self._rows[-1].layer.out_width == 1:
-            self._rows[-1].forwards = 0
-
     # Backward
 
     def _backward(self, event: Event) -> None:
@@ -388,28 +390,36 @@ class StepReader:
         images = self.recorder.batch_size * parts
         layers = self._with_sums(layers, images)
         optimizer, doubts = _optimizer(trace.updates)
+        formats = (
+            self._memory_formats
+        )  # as they are given: what layers permute in between, they permute in either
+        is_channels_last = any(
+            formats[of, "channels_last"] > formats[of, "nchw"] for of in ("images", "weights")
+        )
+        # Waits after a backward pass has begun and before the last update, such as a GradScaler's for each optimizer.
+        begins = next(
+            (i for i, event in enumerate(trace.events) if event.node is not None), len(trace.events)
+        )
+        last = max((i for i, event in enumerate(trace.events) if event.of_optimizer), default=0)
+        update_waits = sum(begins < wait <= last for wait in trace.waits) or None
         step = Step(
             images,
             parts,
             self._precision(),
-            self._memory_format(),
+            "channels_last" if is_channels_last else "nchw",
             optimizer,
             "compile" if self._compiled[True] > self._compiled[False] else None,
-            *self._waits(trace),
+            *self._waits([wait for wait in trace.waits if wait < begins]),
             self._beside(trace),
-            _update_waits(trace),
+            update_waits,
         )
         root = next((event.path[0][0] for event in trace.events if event.path), "step")
         cautions = (*self.recorder.warnings(), *self._warnings(), *samples.warnings_of(step))
         warnings = (*cautions, *(TableWarning("cnn", doubt) for doubt in doubts))
         return LayerTable(name or root.partition(".")[0], _side(layers), layers, "torch", warnings, step)
 
-    def _waits(self, trace: Trace) -> tuple[int | None, int | None, int | None]:
+    def _waits(self, waits: Sequence[int]) -> tuple[int | None, int | None, int | None]:
         """Waits of the forward pass, and the rows from the first of them to before the last."""
-        n_forward = next(
-            (i for i, event in enumerate(trace.events) if event.node is not None), len(trace.events)
-        )
-        waits = [wait for wait in trace.waits if wait < n_forward]
         if not waits:
             return None, None, None
         first, last = (bisect_left(self._kept, self._rows_before[wait]) for wait in (waits[0], waits[-1]))
@@ -424,11 +434,18 @@ class StepReader:
         )
         norms = max(0, kept["linalg_vector_norm"] - 1 + self._on_parameters.normed)
         kernels = max(0.0, self._on_parameters.kernels - norms) + self._second.kernels
+        once = {
+            update.by: update.tensors for update in trace.updates
+        }  # what the largest one's optimizer is asked of
         layers_passes = (
             _UPDATE * max(0, len(trace.updates) - 1)
             + _GROUP * sum(update.groups - 1 for update in trace.updates)
             + _ONE_BY_ONE * sum(update.one_by_one for update in trace.updates)
-            + _otherwise_updated(trace.updates)
+            + sum(
+                PER_TENSOR.get(_optimizer([update])[0] or "", 0.0) * update.tensors
+                for update in trace.updates
+            )
+            - PER_TENSOR.get(_optimizer(trace.updates)[0] or "", 0.0) * sum(once.values())
             + _CLIPPED * norms
             + _OTHER * kernels
         )
@@ -570,13 +587,6 @@ class StepReader:
         (precision, _), *_ = self._precisions.most_common() or [(None, 0)]
         return precision
 
-    def _memory_format(self) -> str:
-        """That of images and weights as they are given: what layers permute in between, they permute in either."""
-        formats = self._memory_formats
-        if formats["images", "channels_last"] > formats["images", "nchw"]:
-            return "channels_last"
-        return "channels_last" if formats["weights", "channels_last"] > formats["weights", "nchw"] else "nchw"
-
 
 def _with_sum(
     layers: tuple[Layer, ...], name: str, calls: int, numbers: int, derived: int | None
@@ -618,39 +628,11 @@ def _factors(operator: str, tensors: list[Any]) -> tuple[Any, Any]:
     return first, second
 
 
-def _saves_for_backward(event: Event, following: Event) -> bool:
-    """Whether a copy is what autograd keeps of a tensor that the next operator overwrites: a part of that operator."""
-    if event.operator != "clone" or following.node is not None:
-        return False
-    return following.result is event.arguments["self"]
-
-
 def _side(layers: Sequence[Layer]) -> int:
     """Height of the largest image; of what is made of vectors, that of the last map."""
     heights = [side(layer, "in", "height") or 1 for layer in layers if layer.inputs and IMAGE in layer.inputs]
     largest = max(heights, default=1)
     return largest if largest > 1 else layers[-1].out_height or 1
-
-
-def _update_waits(trace: Trace) -> int | None:
-    """Waits after a backward pass has begun and before the last update, such as a GradScaler's for each optimizer."""
-    begins = next((i for i, event in enumerate(trace.events) if event.node is not None), None)
-    last = next((i for i in reversed(range(len(trace.events))) if trace.events[i].of_optimizer), 0)
-    if begins is None:
-        return None
-    return sum(begins < wait <= last for wait in trace.waits) or None
-
-
-def _otherwise_updated(updates: Sequence[Update]) -> float:
-    """What the host takes longer than for one update of all tensors by the largest one's optimizer.
-
-    In passes of a mean layer; of updates by other optimizers, and of those by one that updates again.
-    """
-    once = {update.by: update.tensors for update in updates}
-    usual = PER_TENSOR.get(_optimizer(updates)[0] or "", 0.0) * sum(once.values())
-    return (
-        sum(PER_TENSOR.get(_optimizer([update])[0] or "", 0.0) * update.tensors for update in updates) - usual
-    )
 
 
 def _optimizer(updates: Sequence[Update]) -> tuple[str | None, list[str]]:

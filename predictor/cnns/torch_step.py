@@ -69,7 +69,8 @@ def record(
     BackendUnavailableError
         If PyTorch is not installed.
     SchemaError
-        If the step fails without numbers, writes files, or runs no layer, or `boxes_per_image` is below 1.
+        If the step fails without numbers, writes files, runs no layer, or several iterations, or `boxes_per_image` is
+        below 1.
 
     Examples
     --------
@@ -150,7 +151,13 @@ def _table_of(
         states = random_states()
         trace = _trace(step, inputs, note, boxes_per_image)
         drew = random_states() != states
-        _refuse_several_iterations(trace)
+        of_one_optimizer = len({update.by for update in trace.updates}) == 1  # a GAN's optimizers differ
+        several = of_one_optimizer and len(trace.updates) if trace.updates else trace.own_updates
+        if several > 1:
+            raise SchemaError(
+                f"the step updates its parameters {several} times: it is {several} iterations. Record one: the body of "
+                "the loop over mini-batches, or a trainer's loop that ends after one, such as by `max_steps=1`."
+            )
         samples = samples_of(trace.events, inputs, batch_size)
         if not is_module and all(event.node is None for event in trace.events):
             raise SchemaError(
@@ -160,9 +167,19 @@ def _table_of(
         reader = StepReader(Recorder(samples.number, each_tensor=trace.has_stand_ins))
         reader.read(trace)
         table = reader.step_table(trace, name, samples)
-    return _Recorded(
-        table if trace.updates or is_module else _without_update(table, trace), drew, trace.has_stand_ins
-    )
+    if not (trace.updates or is_module):
+        doubt = (
+            "the step updates its parameters by no optimizer of PyTorch: what it runs for that is counted, and "
+            "momentum's update for what it keeps"
+            if trace.own_updates
+            else "the step updates no parameters by an optimizer; momentum's update is counted"
+        )
+        table = _with_warning(table, doubt)
+    return _Recorded(table, drew, trace.has_stand_ins)
+
+
+def _with_warning(table: LayerTable, text: str) -> LayerTable:
+    return replace(table, warnings=(*table.warnings, TableWarning("cnn", text)))
 
 
 def _between_boxes(table: LayerTable, boxes: int, again: Callable[..., _Recorded]) -> LayerTable:
@@ -176,7 +193,7 @@ def _between_boxes(table: LayerTable, boxes: int, again: Callable[..., _Recorded
         f"{max(numbers):.2f} times as many numbers"
     )
     text += f"; the host waits for the GPU {waits} times" if waits else ""
-    return replace(table, warnings=(*table.warnings, TableWarning("cnn", text)))
+    return _with_warning(table, text)
 
 
 def _middle_of_draws(table: LayerTable, again: Callable[..., _Recorded]) -> LayerTable:
@@ -193,7 +210,7 @@ def _middle_of_draws(table: LayerTable, again: Callable[..., _Recorded]) -> Laye
         f"what runs is drawn at random: of {_DRAWS} draws the middle one is answered, of which the others compute "
         f"{low / sizes[_DRAWS // 2]:.2f} to {high / sizes[_DRAWS // 2]:.2f} times as many numbers"
     )
-    return replace(middle, warnings=(*middle.warnings, TableWarning("cnn", doubt)))
+    return _with_warning(middle, doubt)
 
 
 def _elements(table: LayerTable) -> int:
@@ -209,7 +226,10 @@ def _trace(step: Any, inputs: tuple[Any, ...], note: Note, boxes_per_image: int)
     """What a step runs, or the forward pass of a module in training mode and the backward pass from its outputs."""
     path: list[tuple[str, bool]] = []
     is_module = isinstance(step, import_torch().nn.Module)
-    run = _forward_of(step, inputs) if is_module else partial(step, *inputs)
+    run = partial(step, *inputs)
+    is_dict = is_module and len(inputs) == 1 and isinstance(inputs[0], Mapping)
+    if is_dict and set(inputs[0]) <= set(inspect.signature(step.forward).parameters):
+        run = partial(step, **inputs[0])  # all keys are names of arguments
     then = run_backward if is_module else None
     if is_module and not step.training:
         step.train()
@@ -217,17 +237,6 @@ def _trace(step: Any, inputs: tuple[Any, ...], note: Note, boxes_per_image: int)
         return traced(run, then, path, note=note, boxes_per_image=boxes_per_image)
     except Exception as error:  # the user's own code may raise anything
         raise refusal(error, path) from error
-
-
-def _refuse_several_iterations(trace: Trace) -> None:
-    """SchemaError where one optimizer updates several times, as in an epoch; a GAN's optimizers differ."""
-    several = len(trace.updates) if len({update.by for update in trace.updates}) == 1 else 0
-    several = several if trace.updates else trace.own_updates
-    if several > 1:
-        raise SchemaError(
-            f"the step updates its parameters {several} times: it is {several} iterations. Record one: the body of "
-            "the loop over mini-batches, or a trainer's loop that ends after one, such as by `max_steps=1`."
-        )
 
 
 def run_backward(result: object) -> None:
@@ -246,22 +255,3 @@ def _outputs(result: object) -> list[Any]:
     if isinstance(result, list | tuple):
         parts = result
     return [tensor for value in parts for tensor in _outputs(value)]
-
-
-def _forward_of(module: Any, inputs: tuple[Any, ...]) -> Callable[[], object]:
-    """The forward pass; the one dict of `inputs` holds arguments by name where all its keys are such names."""
-    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-        names = inspect.signature(module.forward).parameters
-        if set(inputs[0]) <= set(names):
-            return partial(module, **inputs[0])
-    return partial(module, *inputs)
-
-
-def _without_update(table: LayerTable, trace: Trace) -> LayerTable:
-    doubt = "the step updates no parameters by an optimizer; momentum's update is counted"
-    if trace.own_updates:
-        doubt = (
-            "the step updates its parameters by no optimizer of PyTorch: what it runs for that is counted, and "
-            "momentum's update for what it keeps"
-        )
-    return replace(table, warnings=(*table.warnings, TableWarning("cnn", doubt)))

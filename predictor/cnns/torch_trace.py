@@ -69,11 +69,11 @@ class Event:
     operator: str
     arguments: dict[str, Any]
     result: Any
-    is_view: bool
     made: range
-    node: int | None
     path: tuple[tuple[str, bool], ...]
     shapes: dict[int, tuple[int, ...]]
+    is_view: bool = False
+    node: int | None = None
     part_of: str | None = None
     checkpoint: int = 0
     compiled: bool = False
@@ -368,24 +368,22 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                     for same_memory in (tensor, self._twin(tensor)):
                         self._parameters[storage_of(same_memory)] = tensor
             self._went_back = self._went_back or node is not None
-            if func._schema.is_mutable and node is None and self._went_back and self._is_update(args):
-                self.own_updates, self._went_back = self.own_updates + 1, False
+            if func._schema.is_mutable and node is None and self._went_back and not self.updating:
+                written = (self._parameters.get(storage_of(tensor)) for tensor in tensors_of(args[:1]))
+                if any(parameter is not None and parameter.grad is not None for parameter in written):
+                    self.own_updates, self._went_back = self.own_updates + 1, False
             recomputed = node is not None and self._is_recomputed()
-            self.events.append(
-                Event(
-                    operator,
-                    arguments,
-                    result,
-                    func.is_view,
-                    made,
-                    None if node is None or recomputed else int(node._sequence_nr()),
-                    tuple(self.path),
-                    {id(tensor): tuple(tensor.shape) for tensor in (*tensors, *results)},
-                    self.part_of,
-                    *(self._callers() if node is None else (0, False)),
-                    recomputed,
-                    self.updating > 0,
-                )
+            self._add(
+                operator,
+                arguments,
+                result,
+                made,
+                is_view=func.is_view,
+                node=None if node is None or recomputed else int(node._sequence_nr()),
+                part_of=self.part_of,
+                recomputed=recomputed,
+                of_optimizer=self.updating > 0,
+                **(self._callers() if node is None else {}),
             )
             for number, tensor in enumerate(results):
                 self._made_by[id(tensor)] = func, args, kwargs, operator, number
@@ -399,6 +397,13 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                     self._written[tensor.untyped_storage()._cdata] = known_id
             return result
 
+        def _add(
+            self, operator: str, arguments: dict[str, Any], result: Any, made: range, **more: Any
+        ) -> None:
+            tensors = (*tensors_of(arguments.values()), *tensors_of(result))
+            shapes = {id(tensor): tuple(tensor.shape) for tensor in tensors}
+            self.events.append(Event(operator, arguments, result, made, tuple(self.path), shapes, **more))
+
         def composite(self, name: str, names: tuple[str, ...], run: Callable[[], Any], args: Any) -> Any:
             """Run an operator of several parts, and note it as one."""
             if self.part_of is not None or torch._C._current_autograd_node() is not None:
@@ -409,22 +414,14 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             finally:
                 self.part_of = None
             arguments = dict(zip(names, args, strict=False))
-            tensors = (*tensors_of(arguments.values()), *tensors_of(result))
-            shapes = {id(tensor): tuple(tensor.shape) for tensor in tensors}
-            made, path = range(start, self._next), tuple(self.path)
-            self.events.append(
-                Event(name, arguments, result, False, made, None, path, shapes, None, *self._callers())
-            )
+            self._add(name, arguments, result, range(start, self._next), **self._callers())
             return result
 
         def data_of(self, tensor: Any) -> Any:
             """`tensor.data`, which PyTorch makes without an operator."""
             result = tensor.data
             if torch._C._current_autograd_node() is None:
-                shapes = {id(shaped): tuple(shaped.shape) for shaped in (tensor, result)}
-                made, path = range(self._next, self._next), tuple(self.path)
-                arguments = {"self": tensor}
-                self.events.append(Event("detach", arguments, result, True, made, None, path, shapes))
+                self._add("detach", {"self": tensor}, result, range(self._next, self._next), is_view=True)
             return result
 
         def set_data(self, tensor: Any, value: Any) -> None:
@@ -437,8 +434,8 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self._twin_of.pop(id(tensor), None)
             tensor.data = value
 
-        def _callers(self) -> tuple[int, bool]:
-            """Number of the outermost call of checkpointing that is running, 0 for none; whether it is compiled.
+        def _callers(self) -> dict[str, Any]:
+            """Number of the outermost call of checkpointing that is running, 0 for none; whether code is compiled.
 
             `checkpoint_sequential` makes one for each of its segments but the last, which it runs as it is.
             """
@@ -448,15 +445,14 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 if code.co_filename == checkpoint_file and "checkpoint_sequential" not in code.co_qualname:
                     call = frame
                 compiled = compiled or code.co_qualname.startswith(_COMPILED)
-            if call is None:
-                return 0, compiled
-            return self._calls.setdefault(id(call), (call, len(self._calls) + 1))[1], compiled
+            calls, new = self._calls, (call, len(self._calls) + 1)
+            return {"checkpoint": calls.setdefault(id(call), new)[1] if call else 0, "compiled": compiled}
 
         def _is_recomputed(self) -> bool:
             """Whether checkpointing runs a part of the forward pass again, not the backward pass of that part."""
             files: Iterator[str] = (frame.f_code.co_filename for frame in _frames())
-            nearest = next((name for name in files if name in (checkpoint_file, engine_file)), None)
-            return bool(nearest == checkpoint_file)
+            engines = (name for name in files if name in (checkpoint_file, engine_file))
+            return bool(next(engines, None) == checkpoint_file)
 
         def _run(self, func: Any, operator: str, args: Any, kwargs: Any) -> Any:
             """Run on twins of tensors with numbers, which are never written: results are theirs, or the originals."""
@@ -467,7 +463,13 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             twins = [self._twin(value) if isinstance(value, torch.Tensor) else value for value in flat]
             args, kwargs = tree_unflatten(twins, spec)
             if operator in DECIDED or (operator == "index" and has_masks(args[1])):
-                result = self._decided(func, operator, args)
+                self.waits.append(len(self.events))  # the host waits for numbers that decide a shape
+                kept = self.kept
+                result = (
+                    func(args[0], kept.indices_for(args[1]))
+                    if operator == "index"
+                    else kept.stand_in(operator, args)
+                )
             else:
                 result = _SHAPED[operator](*args) if operator in _SHAPED else func(*args, **kwargs)
             if not func._schema.is_mutable:
@@ -476,27 +478,11 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             flat, spec = tree_flatten(result)
             return tree_unflatten([originals.get(id(value), value) for value in flat], spec)
 
-        def _decided(self, func: Any, operator: str, args: Any) -> Any:
-            """Run an operator whose result has a shape that numbers decide; the host waits for it."""
-            self.waits.append(len(self.events))
-            if operator == "index":
-                return func(args[0], self.kept.indices_for(args[1]))
-            return self.kept.stand_in(operator, args)
-
-        def _is_update(self, args: Any) -> bool:
-            """Whether a parameter that has a gradient is written, by no optimizer of PyTorch."""
-            written = (self._parameters.get(storage_of(tensor)) for tensor in tensors_of(args[:1]))
-            return not self.updating and any(p is not None and p.grad is not None for p in written)
-
         def _maker(self, tensor: Any) -> tuple[str, Any] | None:
             if id(tensor) not in self._made_by:
                 return None
             _, args, _, operator, _ = self._made_by[id(tensor)]
             return operator, args
-
-        def _is_order(self, tensor: Any) -> bool:
-            made = self._maker(tensor)
-            return made is not None and made[0] in _ORDERS and len(tensors_of(made[1])) > 1
 
         def _twin(self, tensor: Any) -> Any:
             if not has_numbers(tensor) or (on_meta and tensor.ndim == 0):
@@ -553,8 +539,12 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             """Answer whether numbers are finite; what else a step decides by numbers is not known."""
             counted = self.kept.compares(tensor)
             made = self._maker(tensor)
-            if counted is None and made and made[0] == "all" and self._is_order(made[1][0]):
-                return True  # what a step checks of its numbers, such as the order of the corners of boxes
+            if counted is None and made and made[0] == "all":
+                compared, operands = self._maker(made[1][0]) or ("", ())
+                if compared in _ORDERS and len(tensors_of(operands)) > 1:
+                    return (
+                        True  # what a step checks of its numbers, such as the order of the corners of boxes
+                    )
             operators, left = set(), [tensor]
             while left:
                 _, args, _, operator, _ = self._made_by.get(id(left.pop()), (None, (), {}, "", 0))
@@ -588,12 +578,12 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
 
     composites, functional = _composites(torch), torch.nn.functional
     get_data, set_data = torch.Tensor.data.__get__, torch.Tensor.data.__set__
-    autocast, scaler, clipping = torch.autocast.__init__, torch.amp.GradScaler.step, torch.nn.utils.clip_grad
+    autocast, scaler, has_gpu = torch.autocast.__init__, torch.amp.GradScaler.step, torch.cuda.is_available()
     moves = (torch.Tensor.to, torch.Tensor.pin_memory)
 
     def scaled(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Unscale the gradients of 16 bits, which a scaler for a GPU leaves out where there is no GPU."""
-        is_off = self._device == "cuda" and not (self.is_enabled() or torch.cuda.is_available())
+        is_off = self._device == "cuda" and not (self.is_enabled() or has_gpu)
         results = (tensor for event in mode.events for tensor in tensors_of(event.result))
         if is_off and any(tensor.dtype == torch.float16 for tensor in results):
             parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
@@ -629,7 +619,7 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
             if name in ("numpy", "__format__") and hasattr(args[0], "fake_mode") and args[0].ndim == 0:
                 number = args[0].item()  # a loss that is logged
                 return numpy.array(number) if name == "numpy" else format(number, *args[1:])
-            if not on_meta and not torch.cuda.is_available():
+            if not on_meta and not has_gpu:
                 if func is torch.Tensor.cuda:
                     return args[0]
                 kwargs = {name: on_processor_device(value) for name, value in kwargs.items()}
@@ -657,36 +647,31 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
         return numpy.arange(min(costs.shape)), numpy.arange(min(costs.shape))
 
     def on_processor(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        missing = device_type == "meta" or (device_type == "cuda" and not torch.cuda.is_available())
+        missing = device_type == "meta" or (device_type == "cuda" and not has_gpu)
         autocast(self, "cpu" if missing else device_type, *args, **kwargs)
 
+    parallel: Any = torch.nn.parallel.DistributedDataParallel
+    boxes: Any = sys.modules.get("torchvision.ops.boxes")
+    # Functions written in Python call these without this mode.
+    inner = ((functional, "linear"), (functional, "scaled_dot_product_attention"), (torch, "instance_norm"))
+    assigns = (  # scipy.optimize and who imported it from there
+        module
+        for module in [*sys.modules.values()]
+        if isinstance(module, ModuleType) and callable(vars(module).get(_ASSIGNS))
+    )
     ours: list[_Replacement] = [
         (torch.autocast, "__init__", on_processor),
         (torch.amp.GradScaler, "step", scaled),
-        (
-            torch.nn.parallel.DistributedDataParallel,
-            "forward",
-            lambda self, *args, **kwargs: self.module(*args, **kwargs),
-        ),
-        (
-            clipping,
-            "_has_foreach_support",
-            lambda *_, **__: True,
-        ),  # which joins gradients in lists on a GPU only
+        (parallel, "forward", lambda self, *args, **kwargs: self.module(*args, **kwargs)),
+        # Joins gradients in lists on a GPU only.
+        (torch.nn.utils.clip_grad, "_has_foreach_support", lambda *_, **__: True),
+        *((module, name, partial(whole, getattr(module, name))) for module, name in inner),
+        *((module, _ASSIGNS, partial(assigned, vars(module)[_ASSIGNS])) for module in assigns),
     ]
-    # Functions written in Python call these without this mode.
-    inner = ((functional, "linear"), (functional, "scaled_dot_product_attention"), (torch, "instance_norm"))
-    ours += [(module, name, partial(whole, getattr(module, name))) for module, name in inner]
-    if not torch.cuda.is_available():
+    if not has_gpu:
         ours.append((torch.cuda, "synchronize", lambda *_, **__: None))
-    boxes: Any = sys.modules.get("torchvision.ops.boxes")
     if boxes is not None:  # which suppresses boxes class by class on a processor, at once on a GPU
         ours.append((boxes, "_batched_nms_vanilla", boxes._batched_nms_coordinate_trick))
-    ours += [
-        (module, _ASSIGNS, partial(assigned, vars(module)[_ASSIGNS]))
-        for module in [*sys.modules.values()]
-        if isinstance(module, ModuleType) and callable(vars(module).get(_ASSIGNS))
-    ]  # scipy.optimize and who imported it from there
     with _replaced(mode, ours), Around():
         yield
 
