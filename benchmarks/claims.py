@@ -28,13 +28,11 @@ _AS_STATED = ("data_set", "precision", "memory_format", "framework", "optimizer"
 _NUMBERS = ("image_size", "samples", "validation_samples", "n_gpus")
 
 
-def _is_ada_synthetic(claim: Claim) -> bool:
-    return find_gpu(claim["gpu"]).generation == "ada" and claim["n_gpus"] == "1" and claim["loading"] == "no"
-
-
 CHOSEN: dict[str, Callable[[Claim], bool]] = {
     "all": lambda _: True,
-    "ada": _is_ada_synthetic,
+    "ada": lambda claim: (
+        find_gpu(claim["gpu"]).generation == "ada" and (claim["n_gpus"], claim["loading"]) == ("1", "no")
+    ),
 }
 """Claims of a figure's scenario."""
 

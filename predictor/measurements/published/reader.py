@@ -59,10 +59,6 @@ class ImportReport:
         return "\n".join(lines)
 
 
-def _unchanged(table: pd.DataFrame) -> pd.DataFrame:
-    return table
-
-
 Column = str | Callable[["pd.DataFrame"], Any]
 """A column of a published table, taken as it is, or a function of its rows."""
 
@@ -124,7 +120,7 @@ class DataSet:
     shapes: Callable[[pd.DataFrame], pd.DataFrame] | None = None
     optional_times: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
-    arranged: Callable[[pd.DataFrame], pd.DataFrame] = _unchanged
+    arranged: Callable[[pd.DataFrame], pd.DataFrame] = lambda table: table
     layers: Layers | None = None
     read_layers: Callable[[Path], LayerTables] | None = None
 

@@ -114,7 +114,7 @@ _LAST_WITHOUT_TF32 = "2.3"
 # Times further off than this from what GPU and CNN suggest are called suspect: four rows at most of the 452.
 _SUSPECT = 1.6
 _MACHINE = re.compile(
-    r"machine=(?:(?:Processor|Platinum)-)?(.*?)[-_](?:\dx)?_?(?:GeForce|Quadro|RTX|Tesla|A100|Radeon)"
+    r"^machine=(?:(?:Processor|Platinum)-)?(.*?)[-_](?:\dx)?_?(?:GeForce|Quadro|RTX|Tesla|A100|Radeon)"
 )
 
 
@@ -128,11 +128,6 @@ def _tf_precision(rows: pd.DataFrame) -> pd.Series:
     precision, is_old = rows["precision"], _tf_versions(rows)["version"] == _LAST_WITHOUT_TF32
     is_unclear = precision == "fp32_or_tf32"
     return precision.mask(is_unclear & is_old, "fp32").mask(is_unclear & ~is_old, "tf32")
-
-
-def _lambda_host(extra: str) -> str | None:
-    machine = _MACHINE.match(extra)
-    return machine.group(1) if machine else None
 
 
 def _likeness(table: pd.DataFrame) -> pd.Series:
@@ -193,7 +188,7 @@ _LAMBDA = DataSet(
         "framework_version": lambda rows: _tf_versions(rows)["version"],
         "xla": lambda rows: _tf_versions(rows)["xla"].notna(),
         "precision": _tf_precision,
-        "host": lambda rows: rows["extra"].map(_lambda_host),
+        "host": lambda rows: rows["extra"].str.extract(_MACHINE, expand=False),
         "optimizer": lambda rows: rows["optimizer"].str.lower(),
         "notes": _lambda_notes,
     },

@@ -56,12 +56,9 @@ def tf_cnn(name: str, image_size: int) -> LayerTable:
     net = NetBuilder(f"lambda/{name}", image_size + (3 if name == "alexnet" else 0))
     net.linear(TF_CNNS[name](net), "logits", _CLASSES)
     table = replace(net.table(), source="tf_cnn_benchmarks")
-    return _without_scale(table) if name.startswith("inception") else table
-
-
-def _without_scale(table: LayerTable) -> LayerTable:
-    """Batch norms that learn a shift but no scale: one trainable parameter per channel."""
-    layers = tuple(
+    if not name.startswith("inception"):
+        return table
+    layers = tuple(  # batch norms that learn a shift but no scale: one trainable parameter per channel
         replace(layer, parameters=layer.out_channels or 0) if layer.type == "batch_norm" else layer
         for layer in table.layers
     )
@@ -122,7 +119,8 @@ def _bottleneck(net: NetBuilder, x: FeatureMap, name: str, channels: int, stride
 
 
 def _inception_v3(net: NetBuilder) -> FeatureMap:
-    x = _stem(net, net.image, "32 3x3/2 > 32 3x3! > 64 3x3 > max/2 > 80 1x1 > 192 3x3! > max/2")
+    stem = "32 3x3/2 > 32 3x3! > 64 3x3 > max/2 > 80 1x1 > 192 3x3! > max/2"
+    x = _branch(net, net.image, "stem", stem)[0]
     modules = [(_V3_A, 32), (_V3_A, 64), (_V3_A, 64), (_V3_B, 0)]
     modules += [(_V3_C, channels) for channels in (128, 160, 160, 192)]
     modules += [(_V3_D, 0), (_V3_E, "avg"), (_V3_E, "max")]  # type: ignore[list-item]  # both fill the placeholder
@@ -132,15 +130,11 @@ def _inception_v3(net: NetBuilder) -> FeatureMap:
 
 
 def _inception_v4(net: NetBuilder) -> FeatureMap:
-    x = _stem(net, net.image, "32 3x3/2 > 32 3x3! > 64 3x3")
+    x = _branch(net, net.image, "stem", "32 3x3/2 > 32 3x3! > 64 3x3")[0]
     modules = [*_V4_STEM, *[_V4_A] * 4, _V4_TO_B, *[_V4_B] * 7, _V4_TO_C, *[_V4_C] * 3]
     for index, branches in enumerate(modules):
         x = _module(net, x, f"mixed{index}", list(branches))
     return net.dropout(net.adaptive_avg_pool(x, "spatial_mean"), "dropout")
-
-
-def _stem(net: NetBuilder, x: FeatureMap, steps: str) -> FeatureMap:
-    return _branch(net, x, "stem", steps)[0]
 
 
 def _module(net: NetBuilder, x: FeatureMap, name: str, branches: list[str]) -> FeatureMap:

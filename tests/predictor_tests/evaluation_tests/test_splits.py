@@ -36,13 +36,12 @@ def test_a_fold_refuses_to_test_what_is_known(train, anchors, words):
         Fold("x", np.array(train), np.array(anchors, dtype=int), np.array([2, 3]))
 
 
-def test_target_rows_leave_operators_and_other_sources_out(features_with_operators):
+def test_target_rows_leave_operators_and_other_sources_out_and_rows_without_a_kind_are_targets(
+    features_with_operators,
+):
     rows = target_rows(features_with_operators, ("profet",))
     assert set(features_with_operators.iloc[rows]["kind"]) == {"target"}
     assert target_rows(features_with_operators, ("elsewhere",)).size == 0
-
-
-def test_rows_without_a_kind_are_targets():
     assert target_rows(_series(a=[1, 2])).tolist() == [0, 1]
 
 

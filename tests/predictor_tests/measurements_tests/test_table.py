@@ -179,22 +179,6 @@ def test_the_written_table_names_its_version(tmp_path):
     assert pd.read_csv(tmp_path / "a.csv")["format_version"].tolist() == [FORMAT_VERSION] * 2
 
 
-def test_a_table_written_to_a_link_leaves_it_a_link(tmp_path):
-    (tmp_path / "latest.csv.gz").symlink_to("a.csv.gz")
-    write_measurements(table(), tmp_path / "latest.csv.gz")
-    assert (tmp_path / "latest.csv.gz").is_symlink()
-    assert len(read_measurements(tmp_path / "a.csv.gz")) == 2
-
-
-def test_a_table_written_into_no_folder_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(FileNotFoundError) as refused:
-        write_measurements(table(), tmp_path / "none" / "a.csv")
-    assert (refused.value.filename, refused.value.strerror) == (
-        str(tmp_path / "none" / "a.csv"),
-        "No such file or directory",
-    )
-
-
 def test_the_summary_counts_measurements_and_ranges():
     summed = summary(check_measurements(table(batch_size=64, cnn="vgg16"), "mine"))
     first = summed.iloc[0]
