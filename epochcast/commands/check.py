@@ -13,7 +13,6 @@ from predictor.errors import SchemaError
 
 
 @o.with_options(Speed, Question, answer="predict")
-@o.with_json
 def check_command(
     cnn: o.Cnn,
     gpu: Annotated[str, o.gpu_option(more="")],

@@ -41,7 +41,6 @@ _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 
 
 @o.with_options(Question, Plan, answer="compare")
-@o.with_json
 def compare_command(
     cnn: o.Cnn,
     gpu: Annotated[list[str] | None, o.gpu_option("every GPU on offer")] = None,

@@ -22,7 +22,6 @@ _BETWEEN = ".."  # of two revisions
 
 
 @o.with_options(Question, answer="predict")
-@o.with_json
 def diff_command(
     before: Annotated[
         str,

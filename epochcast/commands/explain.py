@@ -52,7 +52,6 @@ _BOUNDS = {
 
 
 @o.with_options(Question, answer="explain", usual=_OF_TABLE)
-@o.with_json
 def explain_command(
     what: list[str] | None = o.argument(
         "CNNs as for predict, or measurement tables (.csv, .parquet); with both, those CNNs of the tables.",
@@ -80,7 +79,7 @@ def explain_command(
     from predictor.answers.explain import explanation_rows, is_measurement_table, row_columns
 
     of_table = any(is_measurement_table(subject_) for subject_ in what)  # then CNNs are names in it
-    subject = what if of_table else o.cnns_or_layers(what, options)
+    subject = what if of_table else [o.cnn_or_layers(cnn, options) for cnn in what]
     explained, scope = explanations(subject, gpu, batch_size or None, options)
     if output is Format.json:
         print_records([asdict(explanation) for explanation in explained], output, (), covers=scope)
@@ -104,7 +103,8 @@ def _show_ways(
 
     if gpu is None:
         raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200 --parallel 4")
-    question = Question.of(o.cnns_or_layers(cnns, options), gpu, batch_size or _USUAL_SHARED, options)
+    subject = [o.cnn_or_layers(cnn, options) for cnn in cnns]
+    question = Question.of(subject, gpu, batch_size or _USUAL_SHARED, options)
     records: list[Record] = [asdict(split) for split in parallel_ways(question)]
     if output is not Format.table:
         print_records(records, output, records[0])

@@ -11,7 +11,6 @@ from predictor.errors import SchemaError
 
 
 @o.with_options(Plan, Question, answer="compare")
-@o.with_json
 def fit_memory_command(
     cnn: o.Cnn,
     gpu: Annotated[list[str] | None, o.gpu_option("every GPU for rent")] = None,

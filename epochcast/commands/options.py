@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,17 +34,6 @@ def complete_gpu() -> list[str]:
     from predictor.catalogue.devices import all_gpus, short_name
 
     return ["all", *(short_name(gpu.name).replace(" ", "-") for gpu in all_gpus())]
-
-
-def _complete(option: Option) -> Callable[[], list[str]] | None:
-    """Completion of an option that takes a word of a list: its choices, or data sets."""
-
-    def complete() -> list[str]:
-        from predictor.catalogue.data_sets import training_sets
-
-        return list(option.choices or training_sets())
-
-    return complete if option.choices or option.name == "data_set" else None
 
 
 def option(text: str, usual: str | None = None, *, default: Any = None, flag: str = "", **more: Any) -> Any:
@@ -100,7 +89,7 @@ _ANCHOR = "anchor_"
 def with_options(
     *kinds: type[Any], answer: str, usual: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that these dataclasses declare; those given reach it as the dict `options`.
+    """Give a command --json, and the options that these dataclasses declare; those given reach it as `options`.
 
     It takes those that `answer` reads, a word of `predictor.answers.options.ANSWERS` or ``profile``; `usual` is what to
     show as the default of an option instead of what it declares.
@@ -117,7 +106,8 @@ def with_options(
     elsewhere = {} if Plan in kinds else options_of(Plan)
     derived += [_parameter(option, option.name, hidden=True) for option in elsewhere.values()]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command_of_formats: Callable[..., None]) -> Callable[..., None]:
+        command = with_json(command_of_formats)
         own = dict(inspect.signature(command).parameters)
         del own["options"]
         added = [parameter for parameter in derived if parameter.name not in own]
@@ -173,11 +163,16 @@ def _with_parameters(call: Any, parameters: list[inspect.Parameter]) -> Callable
 
 
 def _parameter(option: Option, name: str, shown: str = "", hidden: bool = False) -> inspect.Parameter:
+    def words() -> list[str]:
+        from predictor.catalogue.data_sets import training_sets
+
+        return list(option.choices or training_sets())
+
     default = option.usual or ("" if option.default in (None, 0) else str(option.default))
     of_value: dict[str, Any] = {
         "metavar": KINDS[option.kind].metavar,
         "show_default": shown or default or False,
-        "autocompletion": _complete(option),
+        "autocompletion": words if option.choices or option.name == "data_set" else None,
     }
     is_flag = option.kind == "flag"
     about = typer.Option(
@@ -211,11 +206,6 @@ def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
         return cnn
     question = Question.of(None, None, 1, {name: options.get(name) for name in ("image_size", "data_set")})
     return named_table(cnn, question.image_size, ResolvedQuestion.of(question).image_size_of(None))
-
-
-def cnns_or_layers(cnns: Iterable[str], options: Mapping[str, Any]) -> "list[str | LayerTable]":
-    """CNNs, those of Python files as layers (`cnn_or_layers`)."""
-    return [cnn_or_layers(cnn, options) for cnn in cnns]
 
 
 def write_figure(figure: Any, path: Path) -> None:

@@ -33,7 +33,6 @@ _MANY = "Many at once"
 
 
 @o.with_options(Question, answer="predict")
-@o.with_json
 def predict_command(
     cnn: list[str] | None = o.argument(f"CNNs, each {o.CNN_HELP}.", autocompletion=o.complete_cnn),
     gpu: Annotated[list[str] | None, o.gpu_option(more="; repeat it, or `all`")] = None,
@@ -78,7 +77,9 @@ def predict_command(
             )
     from predictor.answers.answer import answer
 
-    question = Question(o.cnns_or_layers(cnn or (), options), gpu, batch_size or None, **options)
+    question = Question(
+        [o.cnn_or_layers(name, options) for name in cnn or ()], gpu, batch_size or None, **options
+    )
     prediction = answer(question)
     if plot is not None:
         from epochcast.plots import epoch_times

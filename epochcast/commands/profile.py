@@ -41,7 +41,6 @@ _USUAL_BATCH_SIZE = 64
 
 @app.callback()
 @o.with_options(ProfileRequest, answer="profile")
-@o.with_json
 def profile_command(
     context: typer.Context,
     out: Path | None = o.option(
