@@ -38,7 +38,14 @@ _FORMS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--measurements", type=Path, default=data_root() / "measurements", help="folder of tables"
+    )
+    parser.add_argument("--mode", nargs="+", choices=_MODES, default=list(_MODES), help="rows to judge")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--out", help="CSV file for `epochcast fit --accuracy`")
+    options = parser.parse_args(arguments)
     print(heading("founding"))
     summaries = []
     for name in options.mode:
@@ -68,17 +75,6 @@ def judged(rows: pd.DataFrame, n_jobs: int = 1) -> EvaluationResult:
     return evaluate(
         rows, list(SCALINGS.values()), _FORMS | registered_predictors([DEFAULT, "flops-ratio"]), n_jobs=n_jobs
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--measurements", type=Path, default=data_root() / "measurements", help="folder of tables"
-    )
-    parser.add_argument("--mode", nargs="+", choices=_MODES, default=list(_MODES), help="rows to judge")
-    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
-    parser.add_argument("--out", help="CSV file for `epochcast fit --accuracy`")
-    return parser
 
 
 if __name__ == "__main__":

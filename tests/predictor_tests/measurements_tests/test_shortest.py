@@ -24,13 +24,9 @@ from predictor.measurements.table import check_measurements
 from predictor.models.fit import TrainingData, fit_default, fit_measurements
 
 ROW = {
-    "gpu": "T4",
-    "cnn": "resnet50",
-    "image_size": 224,
-    "batch_size": 64,
-    "precision": "fp32",
+    "gpu": "T4", "cnn": "resnet50", "image_size": 224, "batch_size": 64, "precision": "fp32",
     "iteration_time_ms": 566.0,
-}
+}  # fmt: skip
 T4 = find_gpu("T4")
 
 

@@ -126,21 +126,24 @@ def test_without_optimizer_one_kernel_is_missing():
     assert kernels_of(table).count.sum() - kernels_of(table, optimizer=False).count.sum() == 1
 
 
-@pytest.mark.parametrize("type_", [t for t in LAYER_TYPES if t != "flatten"])
-def test_a_layer_without_shape_is_refused_by_name_and_column(type_):
-    table = LayerTable("holes", 8, (Layer(0, "mystery", type_, inputs=(IMAGE,)),))
-    with pytest.raises(SchemaError, match=rf"holes: layer 0 \({type_} 'mystery'\) has no in_channels"):
-        kernels_of(table)
-
-
-@pytest.mark.parametrize(
-    "column",
-    ["out_channels", "kernel_height", "kernel_width", "in_height", "in_width", "out_height", "out_width"],
+BARE_LAYERS = [Layer(0, "conv0", type_, inputs=(IMAGE,)) for type_ in LAYER_TYPES if type_ != "flatten"]
+COLUMNS = (
+    "out_channels",
+    "kernel_height",
+    "kernel_width",
+    "in_height",
+    "in_width",
+    "out_height",
+    "out_width",
 )
-def test_a_convolution_that_lacks_one_column_is_refused_with_that_column(column):
-    table = LayerTable("holes", 8, (replace(conv(0, (IMAGE,), 3, 16), **{column: None}),))
-    with pytest.raises(SchemaError, match=rf"holes: layer 0 \(conv2d 'conv0'\) has no {column}"):
-        kernels_of(table)
+HOLES = [(layer, "in_channels") for layer in BARE_LAYERS]
+HOLES += [(replace(conv(0, (IMAGE,), 3, 16), **{column: None}), column) for column in COLUMNS]
+
+
+@pytest.mark.parametrize(("layer", "column"), HOLES)
+def test_a_layer_that_lacks_a_column_is_refused_by_name_and_column(layer, column):
+    with pytest.raises(SchemaError, match=rf"holes: layer 0 \({layer.type} 'conv0'\) has no {column}"):
+        kernels_of(LayerTable("holes", 8, (layer,)))
 
 
 @pytest.mark.parametrize("pass_", PASSES)
