@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.cnns.layer_table import IMAGE, LayerTable
 
 _STAGE = " to "
 _COVERED = 0.5  # of the layers, in the blocks of a level at least
@@ -51,14 +51,11 @@ def block_levels(table: LayerTable) -> list[tuple[Block, ...]]:
         # parts without modules of this depth stay whole
         coarser = [block for block in (levels[-1] if levels else ()) if covered.isdisjoint(block.positions)]
         levels.append(tuple(sorted([*coarser, *finer], key=lambda block: block.first)))
-    by_number = {len(level): level for level in reversed(levels) if _covers(level) >= _COVERED * len(table)}
+    covers = [sum(len(block.positions) for block in level) for level in levels]  # layers that are in a block
+    pairs = [*zip(levels, covers, strict=True)]
+    by_number = {len(level): level for level, n in reversed(pairs) if n >= _COVERED * len(table)}
     levels_by_size = [by_number[number] for number in sorted(by_number)][:_MOST_LEVELS]
     return levels_by_size or ([stages] if (stages := tuple(_stages(table))) else [])
-
-
-def _covers(level: Iterable[Block]) -> int:
-    """Layers that are in a block."""
-    return sum(len(block.positions) for block in level)
 
 
 def _of_modules(table: LayerTable) -> list[Block]:
@@ -103,15 +100,11 @@ def _stages(table: LayerTable) -> Iterator[Block]:
     """Runs of layers that end where maps shrink, and only one tensor goes on."""
     first = 0
     for position, layer in enumerate(table.layers[:-1]):
-        if not _shrinks(layer):
+        heights = layer.in_height, layer.out_height
+        if layer.type == "flatten" or None in heights or (heights[1] or 0) >= (heights[0] or 0):
             continue
         block = Block(f"{table.layers[first].name}{_STAGE}{layer.name}", first, position)
         before = Block("", 0, position)
         if position > first and _outputs(table, before) == {layer.index}:
             yield block
             first = position + 1
-
-
-def _shrinks(layer: Layer) -> bool:
-    sides = layer.in_height, layer.out_height
-    return None not in sides and (layer.out_height or 0) < (layer.in_height or 0) and layer.type != "flatten"

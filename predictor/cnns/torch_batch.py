@@ -74,7 +74,13 @@ def samples_of(events: Sequence[Event], inputs: Sequence[Any], batch_size: int |
     reads = _reads(events, made_by)
     numbers = sorted({images, *(read.images for read in reads)})
     if batch_size is not None:
-        return Samples(_checked(batch_size, numbers))
+        most, is_whole = gcd(*numbers), isinstance(batch_size, int) and not isinstance(batch_size, bool)
+        if not is_whole or batch_size < 1 or most % batch_size:
+            raise SchemaError(
+                f"batch_size {batch_size!r}: the first layer reads {_and(numbers)} images, so a forward pass takes "
+                f"{_divisors(most)} samples."
+            )
+        return Samples(batch_size)
     samples = _samples_of_first(events, made_by, images, source)
     if any(number % samples.number for number in numbers):
         if gcd(*numbers) not in numbers:
@@ -211,16 +217,6 @@ def _sources(tensor: Any, made_by: dict[int, Event]) -> Iterator[tuple[Any, Even
             left += tensors_of(event.arguments.values()) if event else ()
 
 
-def _checked(batch_size: int, images: Sequence[int]) -> int:
-    most = gcd(*images)
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1 or most % batch_size:
-        raise SchemaError(
-            f"batch_size {batch_size!r}: the first layer reads {_and(images)} images, so a forward pass takes "
-            f"{_divisors(most)} samples."
-        )
-    return batch_size
-
-
 def _and(numbers: Sequence[int]) -> str:
     return " and ".join(map(str, numbers))
 
@@ -246,24 +242,21 @@ def _fewer_labels(
     events: Sequence[Event], made_by: dict[int, Event], images: int
 ) -> tuple[TableWarning, ...]:
     """What to say where each label belongs to several images, such as the views of one."""
-    numbers = {len(labels) for event in events for labels in _labels(event, made_by)}
+    labels = [
+        labels
+        for event in events
+        if event.operator in ("eq", "nll_loss_forward") and event.node is None
+        for tensor in tensors_of(event.arguments.values())
+        if not tensor.is_floating_point()
+        for labels in _sources_outside(tensor, made_by)
+    ]
+    numbers = {len(tensor) for tensor in labels if tensor.ndim == 1 and not tensor.is_floating_point()}
     fewer = [number for number in numbers if 1 < number < images and images % number == 0]
     if not fewer or images in numbers:
         return ()
     text = f"{images} images with {max(fewer)} labels count as {images} samples of an epoch"
     remedy = f"if they are views, record the step with epochcast.record(step, batch_size={max(fewer)})"
     return (TableWarning("cnn", f"{text}; {remedy}"),)
-
-
-def _labels(event: Event, made_by: dict[int, Event]) -> Iterator[Any]:
-    if event.operator in ("eq", "nll_loss_forward") and event.node is None:
-        for tensor in tensors_of(event.arguments.values()):
-            if not tensor.is_floating_point():
-                yield from (
-                    labels
-                    for labels in _sources_outside(tensor, made_by)
-                    if labels.ndim == 1 and not labels.is_floating_point()
-                )
 
 
 def nothing_runs() -> SchemaError:

@@ -68,15 +68,13 @@ class Kept:
         """A whole number that a step reads: how many are counted, as many as there are objects at most, or 1."""
         made = self._made_by(tensor)
         operator, before = (made[0], tensors_of(made[1])) if made else ("", [])
-        if operator in ("max", "amax") and before[0].numel() > 1 and self._is_count(before[0]):
+        counts = before and (id(before[0]) in self._counts or not before[0].is_floating_point())
+        if operator in ("max", "amax") and before[0].numel() > 1 and counts:
             self.is_used = True  # such as the most boxes that an image has
             return min(self.boxes, int(before[0].numel())) if before[0].ndim == 1 else self.boxes
         if id(tensor) in self._counts:
             return max(1, self._counts[id(tensor)])
         return self.number(before[0]) if before and operator in _SAME else 1
-
-    def _is_count(self, tensor: Any) -> bool:
-        return id(tensor) in self._counts or not tensor.is_floating_point()
 
     def compares(self, tensor: Any) -> bool | None:
         """Whether a count compares as a step asks, such as ``mask.sum() > 1``; None where it asks something else."""
@@ -113,7 +111,9 @@ class Kept:
         if not inputs or counts[0] is None:
             return None
         if operator in ("index_put", "index_fill", "scatter", "_index_put_impl"):
-            return int(counts[0]) + self._indexed(inputs[1:])
+            index = inputs[1] if inputs[1:] else None  # or a mask
+            chosen = 0 if index is None else self.count(index) if _is_mask(index) else int(index.numel())
+            return int(counts[0]) + chosen
         if operator in ("logical_not", "bitwise_not"):
             return int(result.numel()) - counts[0]
         if operator in ("cat", "stack"):
@@ -128,13 +128,6 @@ class Kept:
             share = float(result.numel() / max(1, inputs[0].numel()))
             return ceil(counts[0] * share)
         return None
-
-    def _indexed(self, indices: Sequence[Any]) -> int:
-        """Elements that indices or a mask choose."""
-        if not indices:
-            return 0
-        first = indices[0]
-        return self.count(first) if _is_mask(first) else int(first.numel())
 
     def _compared(self, operator: str, args: Any, inputs: list[Any], result: Any) -> int:
         threshold = args[1]

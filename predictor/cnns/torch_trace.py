@@ -313,7 +313,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self.path = path
             self.part_of: str | None = None
             self._twin_of: dict[int, tuple[Any, Any]] = {}
-            self._next = self._number_of_next_node()
+            self._next = int(torch.autograd._get_sequence_nr())
             self.updating = 0  # optimizers that are running, one within another
             self._numbers_read = 0
             self.waits: list[int] = []
@@ -333,10 +333,6 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             """Whether it follows the thread that asks: the step's, or one in which autograd goes back for it."""
             return any(active is self for active in _get_current_dispatch_mode_stack())
 
-        @staticmethod
-        def _number_of_next_node() -> int:
-            return int(torch.autograd._get_sequence_nr())
-
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             space, _, name = func._schema.name.partition("::")
@@ -355,7 +351,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self.kept.note(operator, args, result)
             if operator in CONVOLUTIONS and self.kept.images is None:
                 self.kept.images = int(args[0].shape[0])
-            following = self._number_of_next_node()
+            following = int(torch.autograd._get_sequence_nr())
             made, self._next = range(min(self._next, following), following), max(self._next, following)
             arguments = {argument.name: argument.default_value for argument in func._schema.arguments}
             arguments |= dict(zip(arguments, args, strict=False)) | kwargs

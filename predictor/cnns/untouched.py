@@ -140,7 +140,7 @@ class _State:
     def _rules(self) -> Iterator[tuple[Any, Callable[[Any], None]]]:
         yield dict, self._dict
         yield (list, deque, set, bytearray), self._container
-        yield CellType, self._cell
+        yield CellType, lambda cell: self._field(cell, "cell_contents")
         yield self._torch.Tensor, self._tensor
         yield io.IOBase, self._file
         yield random.Random, lambda value: self._generator(value.getstate, value.setstate)
@@ -169,9 +169,6 @@ class _State:
 
         before = value()
         self._undo.append(put_back)
-
-    def _cell(self, cell: Any) -> None:
-        self._field(cell, "cell_contents")
 
     def _slots(self, value: Any) -> None:
         for base in type(value).__mro__:
@@ -222,7 +219,8 @@ class _State:
             self._undo.append(version.__exit__)
 
         def put_back() -> None:
-            if not _is_same_memory(value, before):
+            fields = [(t.device, t.dtype, t.layout, t.shape) for t in (value, before)]
+            if fields[0] != fields[1] or _memory(value) != _memory(before):
                 value.data = before
 
         self._undo.insert(0, put_back)  # before `grad`, which has to fit
@@ -309,13 +307,8 @@ def _attributes(value: Any) -> Any:
         return None
 
 
-def _is_same_memory(a: Any, b: Any) -> bool:
-    if (a.device, a.dtype, a.layout, a.shape) != (b.device, b.dtype, b.layout, b.shape):
-        return False
-    places = [
-        (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.stride()) for tensor in (a, b)
-    ]
-    return places[0] == places[1]
+def _memory(tensor: Any) -> tuple[int, int, tuple[int, ...]]:
+    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.stride()
 
 
 def _names(code: CodeType) -> set[str]:
@@ -349,7 +342,13 @@ def _no_files() -> Iterator[None]:
 
     _install_hook()
     save, caches_code = torch.save, sys.dont_write_bytecode
-    torch.save = partial(_save, save)
+
+    def refused(what: object, f: object, *args: Any, **kwargs: Any) -> None:
+        if _is_recording():
+            raise _writes(f)
+        save(what, f, *args, **kwargs)
+
+    torch.save = refused
     _recording.process, sys.dont_write_bytecode = os.getpid(), True
     try:
         yield
@@ -372,22 +371,15 @@ def _refuse_writing(event: str, args: tuple[Any, ...]) -> None:
     if not _is_recording():
         return
     writes = args[2] & _WRITES and args[0] != os.devnull if event == "open" else event in _FILE_EVENTS
-    if writes and not _is_importing():
-        raise _writes(args[0])
-
-
-def _is_importing() -> bool:
-    """Whether a module is just imported, such as PyTorch's own at their first use, which look for a place to write."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+    frame: FrameType | None = sys._getframe(1) if writes else None
+    while (
+        frame is not None
+    ):  # modules that are imported, as PyTorch's at their first use, may look for a place to write
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return
         frame = frame.f_back
-    return frame is not None
-
-
-def _save(save: Callable[..., None], what: object, f: object, *args: Any, **kwargs: Any) -> None:
-    if _is_recording():
-        raise _writes(f)
-    save(what, f, *args, **kwargs)
+    if writes:
+        raise _writes(args[0])
 
 
 def _writes(file: object) -> SchemaError:
