@@ -70,61 +70,38 @@ def test_a_layer_that_reads_a_larger_map_than_there_is_is_inconsistent():
     assert table_complaint(changed(1, in_height=33, out_height=33))[:2] == (1, "in_height")
 
 
-def test_a_crop_is_consistent():
-    first = Layer(0, "", "conv2d", in_channels=3, out_channels=8, out_height=8, out_width=8)
-    crop = Layer(1, "", "conv2d", in_channels=8, in_height=7, in_width=8)
-    assert table_complaint(table(first, crop)) is None
+def row(type_, reads=(), writes=(), **columns):
+    """A layer that reads and writes maps of these channels, heights and widths."""
+    sides = ("channels", "height", "width")
+    sizes = {f"in_{side}": size for side, size in zip(sides, reads, strict=False)}
+    sizes |= {f"out_{side}": size for side, size in zip(sides, writes, strict=False)}
+    return Layer(0, "", type_, **sizes, **columns)
 
 
-def test_half_of_a_tensor_is_read_where_others_read_it_too():
-    split = Layer(1, "", "activation", "relu", (0,), in_channels=64, out_channels=64)
-    assert (
-        table_complaint(table(Layer(0, "", "conv2d", in_channels=3, out_channels=128), split, split)) is None
+def test_parts_crops_and_views_of_what_a_layer_writes_are_consistent():
+    conv, linear = row("conv2d", (3,), (8, 8, 8)), row("linear", (3,), (256,))
+    half, most, few = (row("activation", (n,), (n,), kind="relu", inputs=(0,)) for n in (64, 128, 48))
+    attention = row("attention", (2048,), (2048, 64, 1))
+    windows = row("permute", (32, 64, 1), inputs=(0,), repeats=64)
+    of_three = row("linear", (), (192, 64, 49))
+    third = row("permute", (32, 64, 98), inputs=(0,))  # in another shape
+    tiles = row("conv2d", (3, 2, 2), (8,), repeats=16)
+    with_parameters = row("layer_norm", (), (64, 196, 1)), row("concat", (64, 197, 1), inputs=(0,))
+    consistent = (
+        (conv, row("conv2d", (8, 7, 8))),
+        (row("conv2d", (3,), (128,)), half, half),
+        (linear, most, few),
+        (attention, windows),
+        with_parameters,
+        (of_three, third, third, third),
+        (tiles,),
+        (replace(tiles, in_channels=48, repeats=1),),
+        (conv, replace(tiles, in_channels=8)),
+        (row("conv2d", (3, 8, 8), (16, 8, 8)), row("linear", (1024, 1, 1))),
     )
-
-
-def test_unequal_parts_are_read_where_others_read_it_too():
-    first = Layer(0, "", "linear", in_channels=3, out_channels=256)
-    parts = [Layer(1, "", "activation", "relu", (0,), in_channels=n, out_channels=n) for n in (128, 48)]
-    assert table_complaint(table(first, *parts)) is None
-    assert table_complaint(table(first, parts[1]))[:2] == (1, "in_channels")
-
-
-def test_windows_of_attention_are_read_as_as_many_maps():
-    attention = Layer(0, "", "attention", in_channels=2048, out_channels=2048, out_height=64, out_width=1)
-    maps = Layer(1, "", "permute", inputs=(0,), in_channels=32, in_height=64, in_width=1, repeats=64)
-    assert table_complaint(table(attention, maps)) is None
-    assert table_complaint(table(attention, replace(maps, repeats=32)))[:2] == (1, "in_channels")
-
-
-def test_a_concat_of_one_map_joins_it_to_parameters():
-    tokens = Layer(0, "", "layer_norm", out_channels=64, out_height=196, out_width=1)
-    joined = Layer(1, "", "concat", inputs=(0,), in_channels=64, in_height=197, in_width=1)
-    assert table_complaint(table(tokens, joined)) is None
-
-
-def test_a_third_in_another_shape_is_read_where_others_read_it_too():
-    shape = {"out_channels": 192, "out_height": 64, "out_width": 49}
-    sizes = {"in_channels": 32, "in_height": 64, "in_width": 98}
-    parts = [Layer(1, "", "permute", inputs=(0,), **sizes)] * 3
-    assert table_complaint(table(Layer(0, "", "linear", **shape), *parts)) is None
-    assert table_complaint(table(Layer(0, "", "linear", **shape), parts[0]))[:2] == (1, "in_channels")
-
-
-def test_tiles_of_an_image_or_a_map_are_consistent():
-    side = {"in_height": 2, "in_width": 2, "repeats": 16}
-    tiles = Layer(0, "", "conv2d", in_channels=3, out_channels=8, **side)
-    first = Layer(0, "", "conv2d", in_channels=3, out_channels=8, out_height=8, out_width=8)
-    assert table_complaint(table(tiles)) is None
-    assert table_complaint(table(replace(tiles, in_channels=48, repeats=1))) is None
-    assert table_complaint(table(first, replace(tiles, in_channels=8))) is None
-
-
-def test_a_view_of_the_same_numbers_is_no_contradiction():
-    image = {"in_channels": 3, "in_height": 8, "in_width": 8}
-    conv = Layer(0, "", "conv2d", **image, out_channels=16, out_height=8, out_width=8)
-    linear = Layer(1, "", "linear", in_channels=1024, in_height=1, in_width=1)
-    assert table_complaint(table(conv, linear)) is None
+    assert [table_complaint(table(*layers)) for layers in consistent] == [None] * len(consistent)
+    for layers in ((linear, few), (attention, replace(windows, repeats=32)), (of_three, third)):
+        assert table_complaint(table(*layers))[:2] == (1, "in_channels")
 
 
 def test_an_inconsistent_csv_is_refused_by_row_and_column(tmp_path):

@@ -50,32 +50,33 @@ def test_the_header_has_the_documented_columns(written):
     assert written.read_text(encoding="utf-8").splitlines()[0] == ",".join(documented)
 
 
-def test_repeats_are_written_where_one_is_not_1_and_read_back(tmp_path):
-    table = replace(TABLE, layers=(replace(CONV, repeats=16), *TABLE.layers[1:]))
-    path = tmp_path / f"{TABLE.cnn}.csv"
-    table.to_csv(path)
-    assert path.read_text(encoding="utf-8").splitlines()[0].endswith(",repeats")
-    assert read_layer_table_csv(path).layers == table.layers
-
-
-def test_passes_of_recorded_layers_are_written_and_read_back(tmp_path):
-    frozen = replace(CONV, forwards=2, input_gradients=0, weight_gradients=0, recomputed=1, backward_after=2)
-    table = replace(TABLE, layers=(frozen, *TABLE.layers[1:]))
-    path = tmp_path / f"{TABLE.cnn}.csv"
-    table.to_csv(path)
-    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("," + ",".join(PASS_COLUMNS))
-    assert read_layer_table_csv(path).layers == table.layers
-
-
-def test_what_changes_memory_is_written_read_back_and_changes_the_digest(tmp_path):
-    norm = replace(CONV, derived=CONV.parameters, old_gradient=1)
-    table = replace(TABLE, layers=(norm, replace(RELU, overwrites=0), *TABLE.layers[2:]))
-    path = tmp_path / f"{TABLE.cnn}.csv"
-    table.to_csv(path)
-    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("," + ",".join(MEMORY_COLUMNS))
-    assert read_layer_table_csv(path).layers == table.layers
-    kept = replace(TABLE, layers=(TABLE.layers[0], replace(RELU, overwrites=0), *TABLE.layers[2:]))
-    assert len({TABLE.digest, table.digest, kept.digest}) == 3
+@pytest.mark.parametrize(
+    ("names", "changes", "of_relu"),
+    [
+        (("repeats",), {"repeats": 16}, {}),
+        (
+            PASS_COLUMNS,
+            {
+                "forwards": 2,
+                "input_gradients": 0,
+                "weight_gradients": 0,
+                "recomputed": 1,
+                "backward_after": 2,
+            },
+            {},
+        ),
+        (MEMORY_COLUMNS, {"derived": CONV.parameters, "old_gradient": 1}, {"overwrites": 0}),
+    ],
+)
+def test_optional_columns_are_written_where_they_say_something_and_read_back(
+    tmp_path, names, changes, of_relu
+):
+    table = replace(TABLE, layers=(replace(CONV, **changes), replace(RELU, **of_relu), *TABLE.layers[2:]))
+    table.to_csv(tmp_path / "mine.csv")
+    assert (tmp_path / "mine.csv").read_text(encoding="utf-8").splitlines()[0].endswith("," + ",".join(names))
+    assert read_layer_table_csv(tmp_path / "mine.csv").layers == table.layers
+    of_relu = replace(TABLE, layers=(CONV, replace(RELU, **of_relu), *TABLE.layers[2:]))
+    assert len({TABLE.digest, table.digest, of_relu.digest}) == 2 + (of_relu != TABLE)
 
 
 def test_equal_tables_hash_alike_and_a_changed_number_changes_the_digest():
@@ -91,12 +92,9 @@ def test_columns_may_come_in_any_order(written):
     assert read_layer_table_csv(written).layers == (CONV, RELU)
 
 
-def test_the_mark_that_spreadsheets_put_first_is_no_part_of_a_column(written):
+def test_a_cnn_may_be_named_and_the_mark_that_spreadsheets_put_first_is_no_part_of_a_column(written):
     written.write_bytes(b"\xef\xbb\xbf" + written.read_bytes())
     assert read_layer_table_csv(written) == TABLE
-
-
-def test_a_cnn_may_be_named(written):
     assert read_layer_table_csv(written, cnn="other").cnn == "other"
 
 
@@ -139,27 +137,18 @@ def test_what_is_wrong_is_said_with_its_line(written, old, new, complaint):
     assert complaint in str(refusal.value)
 
 
-def test_an_empty_file_is_refused(tmp_path):
-    (tmp_path / "empty.csv").touch()
-    with pytest.raises(SchemaError, match="is empty"):
-        read_layer_table_csv(tmp_path / "empty.csv")
-
-
-def test_a_header_alone_is_refused(tmp_path):
-    (tmp_path / "header.csv").write_text(",".join(LAYER_TABLE_COLUMNS), encoding="utf-8")
-    with pytest.raises(SchemaError, match="no layers"):
-        read_layer_table_csv(tmp_path / "header.csv")
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(DataError, match="cannot read the layer table"):
-        read_layer_table_csv(tmp_path / "none.csv")
-
-
-def test_a_binary_file_is_refused(tmp_path):
-    (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
-    with pytest.raises(SchemaError, match="not a CSV file"):
-        read_layer_table_csv(tmp_path / "binary.csv")
+def test_a_file_without_layers_is_refused(tmp_path):
+    header = ",".join(LAYER_TABLE_COLUMNS).encode()
+    for content, error, message in (
+        (b"", SchemaError, "is empty"),
+        (header, SchemaError, "no layers"),
+        (None, DataError, "cannot read the layer table"),
+        (bytes(range(256)), SchemaError, "not a CSV file"),
+    ):
+        path = tmp_path / ("none.csv" if content is None else "some.csv")
+        path.write_bytes(content) if content is not None else None
+        with pytest.raises(error, match=message):
+            read_layer_table_csv(path)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,44 +21,51 @@ from predictor.operators.work import cnn_flops
 RECORDED_STEPS = Path(__file__).with_name("recorded_steps")
 
 
-def detector(torch, models, name, n_images=2, n_objects=3, **more):
+def detector_of(torch, detection, name, num_classes=5):
+    """A detector on images of 64 x 80, with a ResNet-18 where torchvision's own has a ResNet-50."""
+    sizes, proposals = {"min_size": 64, "max_size": 80}, {"rpn_post_nms_top_n_train": 100}
+    if name in ("MaskRCNN", "RetinaNet"):
+        layers = {"trainable_layers": 5, "norm_layer": torch.nn.BatchNorm2d}
+        if name == "RetinaNet":
+            blocks = detection.retinanet.LastLevelP6P7(256, 256)
+            layers |= {"returned_layers": [2, 3, 4], "extra_blocks": blocks}
+        backbone = detection.backbone_utils.resnet_fpn_backbone(
+            backbone_name="resnet18", weights=None, **layers
+        )
+        more = proposals | {"box_batch_size_per_image": 32} if name == "MaskRCNN" else {}
+        return getattr(detection, name)(backbone, num_classes, **sizes, **more)
+    more = sizes | {"box_batch_size_per_image": 64, "rpn_score_thresh": 0.05} if "rcnn" in name else {}
+    return getattr(detection, name)(weights=None, weights_backbone=None, num_classes=num_classes, **more)
+
+
+def step_of(torch, model, n_images=2, n_objects=3):
     torch.manual_seed(0)
-    model = getattr(models.detection, name)(weights=None, weights_backbone=None, num_classes=5, **more)
-    images = [torch.rand(3, 64, 80) for _ in range(n_images)]
-    low = torch.rand(n_objects, 2) * 30
+    images, low = [torch.rand(3, 64, 80) for _ in range(n_images)], torch.rand(n_objects, 2) * 30
     target = {"boxes": torch.cat([low, low + 24], 1), "labels": torch.ones(n_objects).long()}
-    target |= {"masks": torch.ones(n_objects, 64, 80, dtype=torch.uint8)} if "mask" in name else {}
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.01, 0.9)
+    target["masks"] = torch.ones(n_objects, 64, 80, dtype=torch.uint8)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9)
 
     def step():
         optimizer.zero_grad()
         sum(model(images, [target] * n_images).values()).backward()
         optimizer.step()
 
-    return model, step
+    return step
 
 
-SMALL = {"min_size": 64, "max_size": 80}
-LOOKS_TWICE = {"rpn_post_nms_top_n_train": 100, "box_batch_size_per_image": 32} | SMALL
-DETECTORS = {
-    "fasterrcnn_mobilenet_v3_large_320_fpn": LOOKS_TWICE,
-    "maskrcnn_resnet50_fpn": LOOKS_TWICE,
-    "retinanet_resnet50_fpn": SMALL,
-    "ssdlite320_mobilenet_v3_large": {},
-}
+DETECTORS = (
+    "MaskRCNN",
+    "RetinaNet",
+    "fasterrcnn_mobilenet_v3_large_320_fpn",
+    "ssdlite320_mobilenet_v3_large",
+)
 
 
 @pytest.fixture(scope="module")
 def recorded(torch, torchvision_models):
-    """Tables of the detectors, each recorded when it is first asked for."""
-    tables = {}
-
-    def of(name):
-        if name not in tables:
-            tables[name] = record(detector(torch, torchvision_models, name, **DETECTORS[name])[1])
-        return tables[name]
-
-    return of
+    """Table of a detector, recorded once."""
+    detection = torchvision_models.detection
+    return cache(lambda name: record(step_of(torch, detector_of(torch, detection, name))))
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -66,6 +74,10 @@ def test_a_detector_is_answered_with_its_own_losses(recorded, name, tmp_path):
     assert (table.step.batch_size, table.step.optimizer) == (2, "momentum")
     caution = next(str(warning) for warning in table.warnings if "boxes_per_image" in str(warning))
     assert "8 objects in each image" in caution
+    least, largest = re.search(
+        r"with 2 to 32 the layers compute (.*) to (.*) times as many", caution
+    ).groups()
+    assert float(least) < 1 < float(largest) if name == "MaskRCNN" else float(least) <= 1 <= float(largest)
     assert f"the host waits for the GPU {table.step.waits} times" in caution
     assert answer(Question(table, "H200")).rows()[0].gpu_time_ms > 0
     table.to_csv(tmp_path / "detector.csv")
@@ -73,31 +85,25 @@ def test_a_detector_is_answered_with_its_own_losses(recorded, name, tmp_path):
 
 
 def test_all_parameters_of_a_detector_are_counted(torch, torchvision_models, recorded):
-    name = "maskrcnn_resnet50_fpn"
-    model, _ = detector(torch, torchvision_models, name, **DETECTORS[name])
-    counted = sum(layer.parameters for layer in recorded(name))
-    assert counted == sum(parameter.numel() for parameter in model.parameters())
+    model = detector_of(torch, torchvision_models.detection, "MaskRCNN")
+    assert recorded("MaskRCNN").parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_heads_run_on_as_many_boxes_as_the_sampler_takes(recorded):
-    rows = {row.name.partition(".")[2]: row for row in recorded("maskrcnn_resnet50_fpn")}
+    rows = {row.name.partition(".")[2]: row for row in recorded("MaskRCNN")}
     assert rows["roi_heads.box_head.fc6"].out_height == 32
     assert rows["roi_heads.mask_head.0.0"].repeats == 8  # of each image those with an object
 
 
-def test_more_objects_give_the_mask_head_more_to_do(torch, torchvision_models, recorded):
-    name = "maskrcnn_resnet50_fpn"
-    step = detector(torch, torchvision_models, name, **DETECTORS[name])[1]
-    usual, fewer = recorded(name), record(step, boxes_per_image=2)
-    assert cnn_flops(fewer, 2) < cnn_flops(usual, 2)
-    for wrong in (0, 1.5, True):
-        with pytest.raises(SchemaError, match=r"boxes_per_image .* 1 or more"):
-            record(step, boxes_per_image=wrong)
+@pytest.mark.parametrize("count", [0, 1.5, True])
+def test_objects_of_an_image_are_a_whole_number(count):
+    with pytest.raises(SchemaError, match=r"boxes_per_image .* 1 or more"):
+        record(lambda: None, boxes_per_image=count)
 
 
 def test_of_a_box_only_its_samples_are_read(recorded):
     """The whole map was read and written for each box head: 13 of 46 ms of a Mask R-CNN."""
-    boxes = [row for row in recorded("maskrcnn_resnet50_fpn") if "roi_align" in row.name]
+    boxes = [row for row in recorded("MaskRCNN") if "roi_align" in row.name]
     assert boxes
     assert {(row.type, row.in_height / row.out_height, row.in_width / row.out_width) for row in boxes} == {
         ("avg_pool", 4, 4)
@@ -106,7 +112,7 @@ def test_of_a_box_only_its_samples_are_read(recorded):
 
 def test_boxes_are_suppressed_one_after_the_other(recorded):
     """Thousands of boxes of each image took an H100 2 to 4 ms, and were not counted: 26 % of a Faster R-CNN's time."""
-    table = recorded("maskrcnn_resnet50_fpn")
+    table = recorded("MaskRCNN")
     rows = [replace(row, forwards=1) if row.name == SUPPRESSION else row for row in table]
     (calls,) = (row.forwards for row in table if row.name == SUPPRESSION)
     often, once = (
@@ -118,11 +124,9 @@ def test_boxes_are_suppressed_one_after_the_other(recorded):
     assert often.host_time_ms == once.host_time_ms
 
 
-def test_a_network_that_begins_to_train_proposes_most_of_its_boxes(torch, torchvision_models):
+def test_a_network_that_begins_to_train_proposes_most_of_its_boxes(recorded):
     """torchvision's mobile Faster R-CNN asks for scores of 0.05: 64 boxes were answered for 4,096."""
-    name = "fasterrcnn_mobilenet_v3_large_320_fpn"
-    more = SMALL | {"box_batch_size_per_image": 64, "rpn_score_thresh": 0.05}
-    table = record(detector(torch, torchvision_models, name, **more)[1])
+    table = recorded("fasterrcnn_mobilenet_v3_large_320_fpn")
     (first,) = (row for row in table if row.name.endswith("box_head.fc6"))
     assert first.out_height * table.step.batch_size == 128
 
@@ -144,7 +148,7 @@ def test_a_function_of_lists_takes_as_long_as_a_sum_of_two(recorded):
 
 def test_losses_on_the_maps_of_one_image_are_counted(recorded):
     """Each image's scores at all anchors were left out: they belong to no mini-batch."""
-    rows = recorded("retinanet_resnet50_fpn")
+    rows = recorded("RetinaNet")
     losses = [row.out_channels for row in rows if "binary_cross_entropy" in row.name]
     maps = [row for row in rows if "classification_head.cls_logits" in row.name]
     scores = sum(row.out_channels * row.out_height * row.out_width for row in maps)
@@ -152,7 +156,7 @@ def test_losses_on_the_maps_of_one_image_are_counted(recorded):
 
 
 def test_the_gpu_idles_where_the_host_waits_for_its_numbers(recorded):
-    table = recorded("maskrcnn_resnet50_fpn")
+    table = recorded("MaskRCNN")
     row = answer(Question(table, "H200")).rows()[0]
     host, gpu = row.host_time_ms, row.gpu_time_ms
     assert row.iteration_time_ms > max(host, gpu) + WAIT_MS * table.step.waits
@@ -160,7 +164,7 @@ def test_the_gpu_idles_where_the_host_waits_for_its_numbers(recorded):
 
 
 def test_an_anchor_holds_what_the_host_waits_for(recorded):
-    table = recorded("retinanet_resnet50_fpn")
+    table = recorded("RetinaNet")
     anchor = {"gpu": "NVIDIA H200", "batch_size": 2, "iteration_time_ms": 80.0}
     row = answer(Question(table, "H200", anchors=[anchor])).rows()[0]
     assert row.iteration_time_ms == pytest.approx(80.0, rel=0.02)
@@ -212,8 +216,12 @@ def test_a_target_is_assigned_one_prediction_and_the_host_waits_for_it(torch):
 def test_the_steps_of_the_page_lead_to_a_verdict(torch, torchvision_models, monkeypatch, capsys):
     monkeypatch.syspath_prepend(RECORDED_STEPS)
     page = (Path(__file__).parents[3] / "docs/recorded_steps.md").read_text(encoding="utf-8")
+    detection = torchvision_models.detection
+    tiny_detector = lambda num_classes, **_: detector_of(torch, detection, "MaskRCNN", num_classes)  # noqa: E731
+    monkeypatch.setattr(detection, "maskrcnn_resnet50_fpn", tiny_detector)
     tiny = {
-        "num_classes=91": "num_classes=5, min_size=64, max_size=96",
+        "range(4)": "range(2)",
+        "[target] * 4": "[target] * 2",
         "800, 1066": "64, 96",
         "[[100.0, 100, 400, 400]]": "[[8.0, 8, 40, 40]]",
         "n_images=16, size=640, objects=8, width=8, depth=3": "",
@@ -238,7 +246,9 @@ def test_sizes_that_are_drawn_are_said_where_boxes_are_chosen(torch):
         maps = net(torch.nn.functional.interpolate(images, size=(side, side)))
         maps[maps > 0.5].sum().backward()
 
-    tables = [record(step) for _ in range(3)]
+    tables = [record(step) for _ in range(2)]
+    fewer = record(step, boxes_per_image=2)
+    assert cnn_flops(fewer, 2) < cnn_flops(tables[0], 2)
     texts = [warning.about for warning in tables[0].warnings]
     assert len({row.in_height for table in tables for row in table if row.type == "conv2d"}) == 1
     assert any("drawn at random" in text for text in texts), texts

@@ -69,13 +69,6 @@ def test_mobilenet_v2_is_torchvisions_with_a_softmax(keras):
     assert ours.warnings == ()
 
 
-def test_resnet50_has_the_published_parameters_and_the_work_of_its_kernels(keras):
-    model = keras.applications.ResNet50(weights=None)
-    table = from_keras(model)
-    assert table.parameters == 25_583_592  # 25,636,712 less the statistics of its batch norms
-    assert conv_macs(table) == macs_by_keras(model)
-
-
 def test_layers_are_named_and_joined_as_in_the_model(small):
     table = from_keras(small)
     assert [(row.name, row.type) for row in table] == [

@@ -3,7 +3,6 @@
 import contextlib
 import random
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,49 +11,6 @@ import pytest
 from predictor.cnns.layer_table import IMAGE, LayerTable, TableWarning, layer_complaint
 from predictor.cnns.onnx_file import INFERENCE_EXPORT, from_onnx
 from predictor.errors import BackendUnavailableError, DataError, OutOfRangeError, SchemaError
-
-
-@pytest.fixture
-def onnx() -> ModuleType:
-    return pytest.importorskip("onnx", reason="onnx is not installed here: ONNX files cannot be made")
-
-
-@pytest.fixture
-def table_of(onnx: ModuleType, tmp_path: Path) -> Any:
-    """Write a graph of these nodes over these weights, read it back as a layer table."""
-
-    def build(
-        nodes: list[Any],
-        weights: dict[str, tuple[int, ...]] | None = None,
-        constants: dict[str, Any] | None = None,
-        image: tuple[int | str, ...] = ("n", 3, 16, 16),
-        image_size: int | None = None,
-        opset: int = 20,
-    ) -> LayerTable:
-        helper, path = onnx.helper, tmp_path / "made.onnx"
-        initializers = [
-            helper.make_tensor(name, 1, shape, [0.0] * _count(shape))
-            for name, shape in (weights or {}).items()
-        ] + [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()]
-        graph = helper.make_graph(
-            nodes,
-            "made",
-            [helper.make_tensor_value_info("x", 1, image)],
-            [helper.make_tensor_value_info(nodes[-1].output[0], 1, None)],
-            initializers,
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-        path.write_bytes(model.SerializeToString())
-        return from_onnx(path, image_size)
-
-    return build
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _types(table: LayerTable) -> list[str]:
@@ -114,31 +70,37 @@ def test_a_batch_that_the_file_fixes_does_not_matter(onnx, table_of):
     assert table_of(nodes, image=(1, 3, 16, 16)).layers == table_of(nodes, image=(64, 3, 16, 16)).layers
 
 
-@pytest.mark.parametrize(
-    ("operator", "kind"),
-    [
-        ("Relu", "relu"),
-        ("LeakyRelu", "leaky_relu"),
-        ("Sigmoid", "sigmoid"),
-        ("HardSigmoid", "hardsigmoid"),
-        ("HardSwish", "hardswish"),
-        ("Tanh", "tanh"),
-        ("Gelu", "gelu"),
-        ("Softmax", "softmax"),
-    ],
-)
-def test_activations_have_their_kind(onnx, table_of, operator, kind):
-    assert _types(table_of([onnx.helper.make_node(operator, ["x"], ["y"])])) == [kind]
+GELU = (("Div", "x root", "d"), ("Erf", "d", "e"), ("Add", "e one", "a"))
+PATTERNS = {
+    "relu": [("Relu", "x", "y")],
+    "leaky_relu": [("LeakyRelu", "x", "y")],
+    "sigmoid": [("Sigmoid", "x", "y")],
+    "hardsigmoid": [("HardSigmoid", "x", "y")],
+    "hardswish": [("HardSwish", "x", "y")],
+    "tanh": [("Tanh", "x", "y")],
+    "gelu": [("Gelu", "x", "y")],
+    "softmax": [("Softmax", "x", "y")],
+    "relu6": [("Clip", "x low high", "y")],
+    "silu": [("Sigmoid", "x", "s"), ("Mul", "x s", "y")],
+    "relu sigmoid multiply": [("Relu", "x", "r"), ("Sigmoid", "r", "s"), ("Mul", "x s", "y")],
+    "hardswish in pieces": [("HardSigmoid", "x", "s"), ("Mul", "s x", "y")],
+    "mish": [("Softplus", "x", "p"), ("Tanh", "p", "t"), ("Mul", "x t", "y")],
+    "gelu in pieces": [*GELU, ("Mul", "x a", "m"), ("Mul", "m half", "y")],
+    "gelu in pieces, halved first": [*GELU, ("Mul", "x half", "h"), ("Mul", "h a", "y")],
+}
+"""Nodes by the kinds and types of the rows that they are read as."""
 
 
-def test_clipping_between_0_and_6_is_relu6(onnx, table_of):
+@pytest.mark.parametrize("rows", PATTERNS)
+def test_activations_have_their_kind_also_where_they_are_written_in_pieces(onnx, table_of, rows):
     import numpy as np
 
-    bounds = {"low": np.float32(0), "high": np.float32(6)}
-    bounds = {name: np.asarray(value) for name, value in bounds.items()}
-    assert _types(
-        table_of([onnx.helper.make_node("Clip", ["x", "low", "high"], ["y"])], constants=bounds)
-    ) == ["relu6"]
+    nodes = [onnx.helper.make_node(name, read.split(), [made]) for name, read, made in PATTERNS[rows]]
+    numbers = {"low": 0, "high": 6, "root": 1.414, "one": 1, "half": 0.5}
+    constants = {name: np.asarray(number, np.float32) for name, number in numbers.items()}
+    read = {name for node in nodes for name in node.input}
+    table = table_of(nodes, constants={name: constants[name] for name in read & constants.keys()})
+    assert _types(table) == rows.partition(" in pieces")[0].split()
 
 
 def test_old_clipping_gives_its_bounds_as_attributes(onnx, table_of):
@@ -146,42 +108,14 @@ def test_old_clipping_gives_its_bounds_as_attributes(onnx, table_of):
     assert _types(table_of(nodes, opset=9)) == ["relu6"]
 
 
-def test_a_product_with_its_own_sigmoid_is_silu(onnx, table_of):
-    make = onnx.helper.make_node
-    assert _types(table_of([make("Sigmoid", ["x"], ["s"]), make("Mul", ["x", "s"], ["y"])])) == ["silu"]
-
-
-def test_a_product_with_anothers_sigmoid_is_a_multiplication(onnx, table_of):
-    make = onnx.helper.make_node
-    nodes = [make("Relu", ["x"], ["r"]), make("Sigmoid", ["r"], ["s"]), make("Mul", ["x", "s"], ["y"])]
-    assert _types(table_of(nodes)) == ["relu", "sigmoid", "multiply"]
-
-
-@pytest.mark.parametrize("half_first", [True, False])
-def test_gelu_in_pieces_is_one_gelu(onnx, table_of, half_first):
-    import numpy as np
-
-    make = onnx.helper.make_node
-    head = [make("Div", ["x", "root"], ["d"]), make("Erf", ["d"], ["e"]), make("Add", ["e", "one"], ["a"])]
-    nodes = [*head, make("Mul", ["x", "a"], ["m"]), make("Mul", ["m", "half"], ["y"])]
-    if half_first:
-        nodes = [*head, make("Mul", ["x", "half"], ["h"]), make("Mul", ["h", "a"], ["y"])]
-    constants = {name: np.asarray(v, np.float32) for name, v in (("root", 1.414), ("one", 1), ("half", 0.5))}
-    assert _types(table_of(nodes, constants=constants)) == ["gelu"]
-
-
 def test_a_matrix_product_and_its_bias_are_one_dense_layer(onnx, table_of):
     make = onnx.helper.make_node
-    nodes = [make("Flatten", ["x"], ["f"]), make("MatMul", ["f", "w"], ["m"]), make("Add", ["b", "m"], ["y"])]
-    table = table_of(nodes, {"w": (768, 5), "b": (5,)})
-    assert _types(table) == ["flatten", "linear"]
-    assert (table.layers[1].out_channels, table.layers[1].parameters) == (5, 768 * 5 + 5)
-
-
-def test_gemm_is_a_dense_layer(onnx, table_of):
-    make = onnx.helper.make_node
-    nodes = [make("Flatten", ["x"], ["f"]), make("Gemm", ["f", "w", "b"], ["y"], transB=1)]
-    assert table_of(nodes, {"w": (5, 768), "b": (5,)}).layers[1].parameters == 768 * 5 + 5
+    first = make("Flatten", ["x"], ["f"])
+    product = [make("MatMul", ["f", "w"], ["m"]), make("Add", ["b", "m"], ["y"])]
+    for nodes, weights in ((product, (768, 5)), ([make("Gemm", ["f", "w", "b"], ["y"], transB=1)], (5, 768))):
+        table = table_of([first, *nodes], {"w": weights, "b": (5,)})
+        assert _types(table) == ["flatten", "linear"]
+        assert (table.layers[1].out_channels, table.layers[1].parameters) == (5, 768 * 5 + 5)
 
 
 def test_a_batch_norm_trains_two_numbers_per_channel(onnx, table_of):
@@ -342,24 +276,20 @@ def _ten_convolutions(onnx: ModuleType, table_of: Any, last: Any = None, bias: b
     return table_of([*nodes, *extra], weights)  # type: ignore[no-any-return]
 
 
-def test_ten_convolutions_with_biases_and_nothing_that_trains_are_an_inference_export(onnx, table_of):
-    assert INFERENCE_EXPORT in _ten_convolutions(onnx, table_of).warnings
-
-
-def test_convolutions_without_biases_are_no_inference_export(onnx, table_of):
-    assert _ten_convolutions(onnx, table_of, bias=False).warnings == ()
-
-
 @pytest.mark.parametrize(
-    ("last", "flagged"),
+    ("last", "bias", "flagged"),
     [
-        (("BatchNormalization", ["s", "b", "m", "m"], {"training_mode": 1}), False),
-        (("BatchNormalization", ["s", "b", "m", "m"], {}), True),
-        (("InstanceNormalization", ["s", "b"], {}), False),
+        (None, True, True),
+        (None, False, False),
+        (("BatchNormalization", ["s", "b", "m", "m"], {"training_mode": 1}), True, False),
+        (("BatchNormalization", ["s", "b", "m", "m"], {}), True, True),
+        (("InstanceNormalization", ["s", "b"], {}), True, False),
     ],
 )
-def test_what_trains_or_normalizes_decides(onnx, table_of, last, flagged):
-    assert (INFERENCE_EXPORT in _ten_convolutions(onnx, table_of, last).warnings) is flagged
+def test_ten_convolutions_with_biases_and_nothing_that_trains_are_an_inference_export(
+    onnx, table_of, last, bias, flagged
+):
+    assert (INFERENCE_EXPORT in _ten_convolutions(onnx, table_of, last, bias).warnings) is flagged
 
 
 def test_weights_in_another_file_are_never_opened(onnx, tmp_path):
@@ -406,15 +336,11 @@ def test_a_damaged_file_is_read_or_refused_but_never_crashes(onnx, table_of, tmp
         assert isinstance(from_onnx(tmp_path / "damaged.onnx"), LayerTable)
 
 
-def test_an_empty_file_is_refused(onnx, tmp_path):
+def test_a_file_that_is_empty_or_missing_is_refused(onnx, tmp_path):
     (tmp_path / "empty.onnx").touch()
-    with pytest.raises(SchemaError, match="is empty"):
-        from_onnx(tmp_path / "empty.onnx")
-
-
-def test_a_missing_file_is_refused(onnx, tmp_path):
-    with pytest.raises(DataError, match="cannot read"):
-        from_onnx(tmp_path / "none.onnx")
+    for name, message in (("empty", "is empty"), ("none", "cannot read")):
+        with pytest.raises(DataError, match=message):
+            from_onnx(tmp_path / f"{name}.onnx")
 
 
 def test_a_graph_of_too_many_operators_is_refused(onnx, table_of, monkeypatch):

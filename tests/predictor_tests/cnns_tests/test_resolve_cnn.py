@@ -43,12 +43,12 @@ def test_a_table_for_another_image_size_is_refused():
         resolve_cnn(zoo_cnn("resnet18", 96), 224)
 
 
-def test_a_module_is_read(torch):
-    assert resolve_cnn(torch.nn.Conv2d(3, 4, 1), 8).source == "torch"
-
-
-def test_a_chain_is_read(chainer):
-    assert resolve_cnn(chainer.links.Convolution2D(3, 4, 1), 8).source == "chainer"
+def test_a_module_and_a_chain_are_read(torch, chainer):
+    for cnn, source in (
+        (torch.nn.Conv2d(3, 4, 1), "torch"),
+        (chainer.links.Convolution2D(3, 4, 1), "chainer"),
+    ):
+        assert resolve_cnn(cnn, 8).source == source
 
 
 def test_a_module_must_be_told_its_image_size(torch):
@@ -87,17 +87,11 @@ def test_an_onnx_path_that_does_not_exist_is_said_to_be_unreadable(tmp_path):
         resolve_cnn(tmp_path / "none.onnx", 8)
 
 
-@pytest.mark.parametrize("module", LIGHT)
-def test_what_predicting_needs_imports_nothing_heavy(module):
-    code = f"import sys, {module}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == ""
-
-
-def test_reading_a_zoo_cnn_imports_nothing_heavy():
+def test_what_predicting_needs_imports_nothing_heavy():
     code = (
-        "import sys; from predictor.cnns.resolve import resolve_cnn; resolve_cnn('vgg16')\n"
-        f"print(*(set({HEAVY!r}) & set(sys.modules)))"
+        f"import sys, {', '.join(LIGHT)}\n"
+        "predictor.cnns.resolve.resolve_cnn('vgg16')\n"
+        f"print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""

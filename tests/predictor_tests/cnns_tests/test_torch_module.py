@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from own_module import own_module
 
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, TableWarning, layer_complaint
+from predictor.cnns.layer_table import IMAGE, Layer, TableWarning, layer_complaint
 from predictor.cnns.torch_module import from_torch
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 from predictor.operators.work import multiply_adds
@@ -40,10 +40,6 @@ def test_a_sequence_of_modules_becomes_its_rows(small):
     assert [layer_complaint(row) for row in table] == [None] * 7
 
 
-def test_a_row_counts_the_parameters_that_it_trains(small):
-    assert [row.parameters for row in from_torch(small, 16)] == [216, 16, 0, 0, 0, 0, 5130]
-
-
 def test_the_users_module_is_left_as_it_was(torch, small):
     small.eval()
     before = {name: tensor.clone() for name, tensor in small.state_dict().items()}
@@ -54,12 +50,59 @@ def test_the_users_module_is_left_as_it_was(torch, small):
     assert all(torch.equal(tensor, before[name]) for name, tensor in small.state_dict().items())
 
 
-def test_a_module_in_evaluation_mode_is_taken_as_training(small):
-    assert from_torch(small.eval(), 16).layers == from_torch(small.train(), 16).layers
+def test_rows_are_those_of_what_runs(torch):
+    nn = torch.nn
+    bounds = {name: nn.Parameter(torch.zeros(3, 1, 1)) for name in ("low", "high")}
+
+    def autocast(x: Any, enabled: bool) -> Any:
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=enabled):
+            return torch.relu(x)
+
+    def noisy(_self: Any, x: Any) -> Any:
+        noise = torch.empty(x.shape[0], 1, 1, 1, device=x.device).bernoulli_(0.8).div_(0.8)
+        return x * noise + x
+
+    wrong = {}
+    for case, types, forward, children in (
+        ("views", "activation", lambda _, x: [c[:, :, 1:].squeeze() for c in x.chunk(3, 1)] and x.relu(), {}),
+        ("one position", "activation", lambda _, x: x[:, :, 0, 0].relu(), {}),
+        ("autocast", "activation", lambda _, x: autocast(x, True), {}),
+        ("autocast that is off", "activation", lambda _, x: autocast(x, False), {}),
+        ("noise of an image", "stochastic_depth add", noisy, {}),
+        ("dropout of nothing", "activation", lambda self, x: self.drop(x).relu(), {"drop": nn.Dropout(0.0)}),
+        ("dropout of channels", "dropout", lambda self, x: self.drop(x), {"drop": nn.Dropout2d()}),
+        ("outputs", "activation activation", lambda _, x: {"out": x.relu(), "aux": [x.tanh()]}, {}),
+        ("constants", "multiply add", lambda _, x: x * torch.ones(3, 1, 1) + torch.arange(16.0).sqrt(), {}),
+        ("bounds", "clamp", lambda self, x: x.clamp(self.low, self.high), bounds),
+        ("one bound", "clamp", lambda self, x: x.clamp(min=self.low.sum()), bounds),
+        ("bound of maps", "multiply clamp", lambda _, x: x.clamp(max=x * x), {}),
+    ):
+        rows = _types(_rows(torch, forward, **children))
+        wrong |= {case: rows} if rows != types.split() else {}
+    assert wrong == {}
 
 
-def test_the_batch_of_the_trial_run_does_not_matter(small):
-    assert from_torch(small, 16, batch=2) == from_torch(small, 16, batch=7)
+def test_a_module_is_read_as_training_whatever_its_mode_its_batch_and_what_spreads_it(torch, small):
+    layers = from_torch(small.train(), 16).layers
+    assert [row.parameters for row in layers] == [216, 16, 0, 0, 0, 0, 5130]
+    for module, batch in ((small, 7), (torch.nn.DataParallel(small), 2), (small.eval(), 2)):
+        assert from_torch(module, 16, batch=batch).layers == layers
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_no_module_is_refused(torch):
+    scripted = torch.jit.trace(torch.nn.ReLU(), torch.zeros(1))
+    for module, message in (("resnet50", r"str is not a torch\.nn\.Module"), (scripted, "scripted")):
+        with pytest.raises(SchemaError, match=message):
+            from_torch(module, 16)
+
+
+def test_a_transposed_convolution_is_one_and_padding_of_a_given_name_is_resolved(torch):
+    (row,) = from_torch(torch.nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1, bias=False), 16)
+    assert (row.type, row.out_channels, row.out_height, row.parameters) == ("conv_transpose2d", 5, 32, 240)
+    assert layer_complaint(row) is None
+    (row,) = from_torch(torch.nn.Conv2d(3, 8, 5, padding="same"), 16)
+    assert (row.padding_height, row.out_height) == (2, 16)
 
 
 def test_functional_operators_count(torch):
@@ -83,17 +126,6 @@ def test_grouped_dilated_and_rectangular_convolutions_keep_their_shape(torch):
     assert (row.kernel_height, row.kernel_width, row.stride_height, row.stride_width) == (1, 3, 1, 2)
     assert (row.padding_height, row.padding_width, row.dilation, row.groups) == (0, 2, 2, 3)
     assert (row.out_channels, row.out_height, row.out_width, row.parameters) == (12, 16, 8, 12 * 2 * 3 + 12)
-
-
-def test_a_transposed_convolution_is_one(torch):
-    (row,) = from_torch(torch.nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1, bias=False), 16)
-    assert (row.type, row.out_channels, row.out_height, row.parameters) == ("conv_transpose2d", 5, 32, 240)
-    assert layer_complaint(row) is None
-
-
-def test_padding_of_a_given_name_is_resolved(torch):
-    (row,) = from_torch(torch.nn.Conv2d(3, 8, 5, padding="same"), 16)
-    assert (row.padding_height, row.out_height) == (2, 16)
 
 
 def test_a_dense_layer_over_channels_last_has_positions(torch):
@@ -121,38 +153,6 @@ def test_a_channel_shuffle_is_one_permutation(torch):
     assert (row.type, row.in_channels, row.in_height, row.out_width) == ("permute", 6, 16, 16)
 
 
-def test_views_cost_nothing(torch):
-    rows = _rows(torch, lambda _self, x: [chunk[:, :, 1:].squeeze() for chunk in x.chunk(3, 1)] and x.relu())
-    assert _types(rows) == ["activation"]
-
-
-@pytest.mark.parametrize("enabled", [False, True])
-def test_a_module_may_switch_autocast_on_the_device_of_its_input(torch, enabled):
-    def forward(_self: Any, x: Any) -> Any:
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=enabled):
-            return torch.relu(x)
-
-    assert _types(_rows(torch, forward)) == ["activation"]
-
-
-def test_a_product_with_noise_of_one_number_per_image_is_stochastic_depth(torch):
-    def forward(_self: Any, x: Any) -> Any:
-        noise = torch.empty(x.shape[0], 1, 1, 1, device=x.device).bernoulli_(0.8).div_(0.8)
-        return x * noise + x
-
-    assert _types(_rows(torch, forward)) == ["stochastic_depth", "add"]
-
-
-def test_a_dropout_that_drops_nothing_has_no_row(torch):
-    assert _types(_rows(torch, lambda self, x: self.drop(x).relu(), drop=torch.nn.Dropout(0.0))) == [
-        "activation"
-    ]
-
-
-def test_a_dropout_of_whole_channels_is_a_dropout(torch):
-    assert _types(_rows(torch, lambda self, x: self.drop(x), drop=torch.nn.Dropout2d())) == ["dropout"]
-
-
 def test_a_learned_scale_is_a_multiplication_with_parameters(torch):
     scale = torch.nn.Parameter(torch.ones(3, 1, 1))
     (row,) = _rows(torch, lambda self, x: self.scale * x, scale=scale)
@@ -171,15 +171,6 @@ def test_weights_that_are_computed_from_parameters_count_as_those(torch):
     assert (row.type, row.parameters) == ("conv2d", 216 + 8 + 8)
 
 
-def test_an_auxiliary_output_does_no_harm(torch):
-    assert _types(_rows(torch, lambda _self, x: {"out": x.relu(), "aux": [x.tanh()]})) == ["activation"] * 2
-
-
-def test_constants_that_forward_makes_are_no_layers(torch):
-    rows = _rows(torch, lambda _self, x: x * torch.ones(3, 1, 1) + torch.arange(16.0).sqrt())
-    assert _types(rows) == ["multiply", "add"]
-
-
 def test_an_operator_of_unknown_cost_is_named_and_warned_of(torch):
     table = from_torch(own_module(torch, lambda _self, x: torch.cumsum(x, 1)), 16)
     assert _types(table) == ["other"]
@@ -194,19 +185,6 @@ def test_frozen_parameters_have_no_gradients(torch, small):
     assert [(row.forwards, row.input_gradients, row.weight_gradients) for row in table][:3] == [(1, 0, 0)] * 3
     assert table.layers[6] == replace(trained.layers[6], forwards=1, input_gradients=0, weight_gradients=1)
     assert (table.parameters, table.warnings) == (trained.parameters - 216 - 16, ())
-
-
-@pytest.mark.parametrize(
-    "clamp",
-    [
-        lambda self, x: x.clamp(self.low, self.high),
-        lambda self, x: x.clamp(min=self.low.sum()),
-        lambda _self, x: x.clamp(max=x * x),
-    ],
-)
-def test_bounds_of_a_clamp_may_be_tensors(torch, clamp):
-    bounds = {name: torch.nn.Parameter(torch.zeros(3, 1, 1)) for name in ("low", "high")}
-    assert _types(_rows(torch, clamp, **bounds))[-1] == "clamp"
 
 
 def test_a_cosine_similarity_is_read(torch):
@@ -272,16 +250,6 @@ def test_parameters_that_nothing_reads_are_warned_of(torch):
     assert from_torch(module, 16).warnings == (TableWarning("cnn", "16 parameters that no operator reads"),)
 
 
-def test_what_spreads_or_compiles_a_module_is_taken_off(torch, small):
-    assert from_torch(torch.nn.DataParallel(small), 16).layers == from_torch(small, 16).layers
-
-
-def test_all_of_torchvisions_own_modules_obey_the_shape_rules(torchvision_cnn):
-    for name in ("densenet121", "inception_v3", "convnext_tiny"):
-        table = from_torch(torchvision_cnn(name), 203)
-        assert [complaint for row in table if (complaint := layer_complaint(row))] == []
-
-
 def test_too_small_an_image_is_out_of_range(torch):
     with pytest.raises(OutOfRangeError, match="larger image_size"):
         from_torch(torch.nn.Conv2d(3, 8, 7), 4)
@@ -310,29 +278,10 @@ def test_a_transposed_convolution_in_three_dimensions_keeps_its_depth(torch):
     assert (layer.kernel_depth, layer.stride_depth, layer.out_depth) == (2, 2, 2)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_scripted_module_is_refused(torch):
-    with pytest.raises(SchemaError, match="scripted"):
-        from_torch(torch.jit.trace(torch.nn.ReLU(), torch.zeros(1)), 16)
-
-
-def test_taking_one_position_is_no_flattening(torch):
-    assert _types(_rows(torch, lambda _self, x: x[:, :, 0, 0].relu())) == ["activation"]
-
-
-def test_what_is_no_module_is_refused(torch):
-    with pytest.raises(SchemaError, match=r"str is not a torch\.nn\.Module"):
-        from_torch("resnet50", 224)  # type: ignore[arg-type]
-
-
 def test_a_missing_pytorch_is_said_with_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[torch\]'"):
         from_torch(object(), 16)  # type: ignore[arg-type]
-
-
-def test_the_table_is_a_layer_table(small):
-    assert isinstance(from_torch(small, 16), LayerTable)
 
 
 def test_lazy_modules_are_asked_to_see_an_image_first(torch):

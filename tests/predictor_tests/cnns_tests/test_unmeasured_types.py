@@ -20,11 +20,6 @@ from predictor.operators.work import PASSES, layer_bytes, layer_flops
 
 
 @pytest.fixture
-def onnx() -> ModuleType:
-    return pytest.importorskip("onnx", reason="onnx is not installed here: ONNX files cannot be made")
-
-
-@pytest.fixture
 def rows(torch: ModuleType) -> Callable[..., tuple[Layer, ...]]:
     """Rows of a module with this forward and these children, on images of 8 channels and 16 x 16 pixels."""
 
@@ -177,55 +172,24 @@ def test_kernels_multiply_as_often_as_layers_do(type_):
     assert (kernels.count * kernels["flops"]).sum() == sum(layer_flops(layer, pass_, 1) for pass_ in PASSES)
 
 
-@pytest.mark.parametrize(
-    ("operator", "weights", "type_"),
-    [
-        ("GroupNormalization", {"s": (3,), "b": (3,)}, "group_norm"),
-        ("InstanceNormalization", {"s": (3,), "b": (3,)}, "instance_norm"),
-        ("PRelu", {"slope": (3, 1, 1)}, "prelu"),
-    ],
-)
-def test_onnx_has_them(onnx, tmp_path, operator, weights, type_):
-    attributes = {"num_groups": 3} if operator == "GroupNormalization" else {}
-    assert [layer.type for layer in _read(onnx, tmp_path, operator, weights, **attributes)] == [type_]
-
-
-def test_onnx_sums_over_channels(onnx, tmp_path):
+def test_onnx_has_them(onnx, table_of):
     import numpy as np
 
-    axes = onnx.numpy_helper.from_array(np.array([1], np.int64), "axes")
-    (layer,) = _graph(onnx, tmp_path, [onnx.helper.make_node("ReduceSum", ["x", "axes"], ["y"])], [axes])
-    assert (layer.type, shape(layer)) == ("mean", (1, 16, 16))
-
-
-def test_onnx_resizes(onnx, tmp_path):
-    import numpy as np
-
-    scales = onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
-    node = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
-    (layer,) = _graph(onnx, tmp_path, [node], [scales])
-    assert (layer.type, shape(layer), layer.parameters) == ("upsample", (3, 32, 32), 0)
-
-
-def test_onnx_multiplies_maps(onnx, tmp_path):
-    (layer,) = _graph(onnx, tmp_path, [onnx.helper.make_node("MatMul", ["x", "x"], ["y"])], [])
-    assert (layer.type, layer.groups) == ("matmul", 3)
-    assert layer_flops(layer, "forward", 1) == 2 * 3 * 16**3
-
-
-def _read(onnx: Any, tmp_path: Any, operator: str, weights: dict[str, Any], **attributes: Any) -> LayerTable:
-    tensors = [onnx.helper.make_tensor(name, 1, size, [0.0] * size[0]) for name, size in weights.items()]
-    node = onnx.helper.make_node(operator, ["x", *weights], ["y"], **attributes)
-    return _graph(onnx, tmp_path, [node], tensors)
-
-
-def _graph(onnx: Any, tmp_path: Any, nodes: list[Any], tensors: list[Any]) -> LayerTable:
-    helper = onnx.helper
-    image = helper.make_tensor_value_info("x", 1, ("n", 3, 16, 16))
-    graph = helper.make_graph(nodes, "made", [image], [helper.make_tensor_value_info("y", 1, None)], tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
-    (tmp_path / "made.onnx").write_bytes(model.SerializeToString())
-    return from_onnx(tmp_path / "made.onnx")
+    pair, flops = {"s": (3,), "b": (3,)}, 2 * 3 * 16**3
+    axes, scales = np.array([1], np.int64), np.array([1, 1, 2, 2], np.float32)
+    for operator, options, weights, constants, columns in (
+        ("GroupNormalization", {"num_groups": 3}, pair, {}, ("group_norm", (3, 16, 16), 6)),
+        ("InstanceNormalization", {}, pair, {}, ("instance_norm", (3, 16, 16), 6)),
+        ("PRelu", {}, {"slope": (3, 1, 1)}, {}, ("prelu", (3, 16, 16), 3)),
+        ("ReduceSum", {}, {}, {"axes": axes}, ("mean", (1, 16, 16), 0)),
+        ("Resize", {"mode": "linear"}, {}, {"": None, "scales": scales}, ("upsample", (3, 32, 32), 0)),
+        ("MatMul", {}, {}, {"x": None}, ("matmul", (48, 16, 1), 0)),
+    ):
+        node = onnx.helper.make_node(operator, ["x", *weights, *constants], ["y"], **options)
+        arrays = {name: array for name, array in constants.items() if array is not None}
+        (layer,) = table_of([node], weights, arrays)
+        assert (layer.type, shape(layer), layer.parameters) == columns
+    assert (layer.groups, layer_flops(layer, "forward", 1)) == (3, flops)
 
 
 def test_chainer_has_them(chainer):

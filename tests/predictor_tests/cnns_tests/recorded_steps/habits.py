@@ -97,25 +97,8 @@ def plain_classifier() -> Step:
 
 
 @recorded
-def grey_images() -> Step:
-    return supervised(classifier(1), images(1, 28, 28))
-
-
-@recorded
-def twelve_satellite_bands() -> Step:
-    return supervised(classifier(12), images(12))
-
-
-@recorded
 def images_that_are_not_square() -> Step:
     return supervised(classifier(), images(3, 48, 32))
-
-
-@recorded
-def frozen_backbone() -> Step:
-    module = classifier()
-    module[0].requires_grad_(False)
-    return supervised(module)
 
 
 @recorded
@@ -224,21 +207,6 @@ def auxiliary_losses() -> Step:
 
 
 @recorded
-def siamese_pairs() -> Step:
-    def forward(self: Any, left: Any, right: Any) -> Any:
-        return F.pairwise_distance(self.embed(left), self.embed(right))
-
-    module, left, right = Net(forward, embed=embedder()), images(), images()
-    same = torch.randint(2, (BATCH,)).float()
-
-    def loss() -> torch.Tensor:
-        distance = module(left, right)
-        return (same * distance**2 + (1 - same) * F.relu(1 - distance) ** 2).mean()
-
-    return trained_by(loss, sgd(module))
-
-
-@recorded
 def contrastive_views() -> Step:
     module, views = embedder(), [images(), images()]
 
@@ -295,7 +263,8 @@ def generator() -> nn.Sequential:
     return nn.Sequential(nn.Linear(16, 32 * 64), nn.Unflatten(1, (32, 8, 8)), *up, nn.Tanh())
 
 
-def gan_step(penalty: bool) -> Step:
+@recorded
+def gan_with_gradient_penalty() -> Step:
     makes, judges, real = generator(), embedder(outputs=1), images()
     of_makes, of_judges = sgd(makes), sgd(judges)
 
@@ -303,10 +272,9 @@ def gan_step(penalty: bool) -> Step:
         fake = makes(torch.randn(BATCH, 16))
         of_judges.zero_grad()
         loss = judges(fake.detach()).mean() - judges(real).mean()
-        if penalty:
-            between = (0.5 * real + 0.5 * fake.detach()).requires_grad_(True)
-            (slope,) = torch.autograd.grad(judges(between).sum(), between, create_graph=True)
-            loss = loss + 10 * ((slope.flatten(1).norm(dim=1) - 1) ** 2).mean()
+        between = (0.5 * real + 0.5 * fake.detach()).requires_grad_(True)
+        (slope,) = torch.autograd.grad(judges(between).sum(), between, create_graph=True)
+        loss = loss + 10 * ((slope.flatten(1).norm(dim=1) - 1) ** 2).mean()
         loss.backward()
         of_judges.step()
         of_makes.zero_grad()
@@ -317,16 +285,6 @@ def gan_step(penalty: bool) -> Step:
 
 
 @recorded
-def gan_of_two_networks() -> Step:
-    return gan_step(penalty=False)
-
-
-@recorded
-def gan_with_gradient_penalty() -> Step:
-    return gan_step(penalty=True)
-
-
-@recorded
 def dict_batch_and_dict_output() -> Step:
     def forward(self: Any, batch: Any) -> Any:
         logits = self.net(batch["image"])
@@ -334,16 +292,6 @@ def dict_batch_and_dict_output() -> Step:
 
     module, batch = Net(forward, net=classifier()), {"image": images(), "label": labels()}
     return trained_by(lambda: module(batch)["loss"], sgd(module))
-
-
-@recorded
-def loss_inside_the_module() -> Step:
-    def forward(self: Any, pixel_values: Any, labels: Any = None) -> Any:
-        logits = self.net(pixel_values)
-        return SimpleNamespace(logits=logits, loss=F.cross_entropy(logits, labels))
-
-    module, x, y = Net(forward, net=classifier()), images(), labels()
-    return trained_by(lambda: module(x, labels=y).loss, sgd(module))
 
 
 @recorded

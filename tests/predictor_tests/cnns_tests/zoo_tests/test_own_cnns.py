@@ -15,31 +15,10 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.work import multiply_adds
 
 COMPARED = [field.name for field in fields(Layer) if field.name not in ("index", "name", "inputs")]
-VGG_CIFAR_CONVOLUTIONS = {
-    "32_3_64": 1,
-    "32_64_64": 1,
-    "16_64_128": 1,
-    "16_128_128": 1,
-    "8_128_256": 1,
-    "8_256_256": 2,
-    "4_256_512": 1,
-    "4_512_512": 2,
-    "2_512_512": 3,
-}
 
 
 def contents(layers: Any) -> Counter[tuple[Hashable, ...]]:
     return Counter(tuple(getattr(layer, name) for name in COMPARED) for layer in layers)
-
-
-def test_vgg_cifar_has_the_convolutions_of_chainers_example():
-    convolutions = [layer for layer in zoo_cnn("vgg_cifar") if layer.type == "conv2d"]
-    names = Counter(f"{c.in_height}_{c.in_channels}_{c.out_channels}" for c in convolutions)
-    assert names == VGG_CIFAR_CONVOLUTIONS
-
-
-def test_vgg_cifar_drops_out_between_convolutions_and_around_the_first_dense_layer():
-    assert sum(layer.type == "dropout" for layer in zoo_cnn("vgg_cifar")) == 1 + 1 + 2 + 2 + 2 + 2
 
 
 def test_vgg_cifar_takes_its_number_of_classes():
@@ -139,18 +118,6 @@ def discriminator_module(nn: Any) -> Any:
     return nn.Sequential(*rows, nn.Conv2d(512, 1, 4, bias=False), nn.Sigmoid(), nn.Flatten())
 
 
-def vgg_cifar_module(nn: Any) -> Any:
-    rows: list[Any] = []
-    into = 3
-    for channels, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
-        for i in range(count):
-            rows += [nn.Conv2d(into, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU()]
-            rows += [nn.Dropout(0.4)] if i < count - 1 else [nn.MaxPool2d(2, ceil_mode=True)]
-            into = channels
-    rows += [nn.Dropout(), nn.Flatten(), nn.Linear(512, 512, bias=False), nn.BatchNorm1d(512), nn.ReLU()]
-    return nn.Sequential(*rows, nn.Dropout(), nn.Linear(512, 100, bias=False))
-
-
 @pytest.mark.parametrize(
     ("name", "module_of", "image_size", "in_channels"),
     [
@@ -158,7 +125,6 @@ def vgg_cifar_module(nn: Any) -> Any:
         ("mnist_cnn", mnist_cnn_module, 28, 1),
         ("dcgan_generator", generator_module, 1, 100),
         ("dcgan_discriminator", discriminator_module, 64, 3),
-        ("vgg_cifar", vgg_cifar_module, 32, 3),
     ],
 )
 def test_a_small_cnn_runs_the_operators_of_the_same_cnn_in_pytorch(

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, layer_complaint
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.zoo import ZOO, minimum_image_size, zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError
@@ -78,6 +78,7 @@ def test_a_table_has_the_operators_that_torchvision_runs(name, torchvision_cnn):
     ours, theirs = zoo_cnn(name, ODD_SIZE), from_torch(torchvision_cnn(name), ODD_SIZE)
     assert differences(ours, theirs) == []
     assert histories(ours) == histories(theirs), "the same rows, but connected otherwise"
+    assert [complaint for row in theirs if (complaint := layer_complaint(row))] == []
 
 
 @pytest.mark.parametrize("name", LIMITED)
