@@ -1,4 +1,4 @@
-"""Blocks of a CNN, of which gradient checkpointing may keep only the input: its modules, or else its stages."""
+"""Blocks of a CNN whose inputs alone gradient checkpointing may keep: its modules, or else its stages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_LEVELS = 3
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Layers, one after the other, of which others read one output: the positions `first` to `last` of a table.
+    """Successive layers with one output that others read: the positions `first` to `last` of a table.
 
     `name` is the module's, or of a stage that is none its first and last layer. `joins`: whether it joins maps first,
     which its module may be given as a list.
@@ -74,7 +74,7 @@ def _of_modules(table: LayerTable) -> list[Block]:
 
 
 def _is_block(table: LayerTable, block: Block, n_layers: int) -> bool:
-    """Whether it is several layers, one after the other, with one output that others read."""
+    """Whether a block is several successive layers with one output that others read."""
     if (
         n_layers < 2 or n_layers != len(block.positions) or block.last == len(table) - 1
     ):  # the last gains nothing
@@ -83,7 +83,7 @@ def _is_block(table: LayerTable, block: Block, n_layers: int) -> bool:
 
 
 def _outputs(table: LayerTable, block: Block) -> set[int]:
-    """Indices of its layers that layers outside read."""
+    """Indices of a block's layers that layers outside read."""
     own = {table.layers[position].index for position in block.positions}
     behind = range(block.last + 1, len(table))
     return own & {source for position in behind for source in _sources(table, position)}

@@ -159,7 +159,7 @@ def _channels_read(started: list[Any], image_size: int) -> int:
 
 @dataclass(slots=True)
 class _Ran:
-    """One function that ran, in which link."""
+    """A function that ran, and the path of its link."""
 
     function: Any
     path: str
@@ -206,7 +206,7 @@ def _run(chain: Any, image: Any, chainer: Any, name: str, started: list[Any]) ->
 
 
 def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str], started: list[Any]) -> tuple[Any, Any]:
-    """Build the hooks that note every function, and the link in which it runs."""
+    """Hooks that note every function and its link."""
     inside: list[tuple[str, bool]] = []
 
     class Functions(chainer.FunctionHook):

@@ -186,7 +186,7 @@ class _Meta(str):
 
 
 class _MetaOfPools(_Meta):
-    """The same, but unequal to its name, by which Keras would pool a real tensor instead."""
+    """A meta device that is unequal to its name: Keras pools a real tensor where the two are equal."""
 
     __slots__ = ()
     __hash__ = str.__hash__
@@ -293,7 +293,7 @@ _READ_AS = {
 
 
 def _called(model: Any, images: Any) -> None:
-    """Run the model; an error is one line, without Keras's colours."""
+    """Run the model; its error is one line, without Keras's colours."""
     try:
         model(images, training=True)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The layer table, into which every CNN is read: its rows, and the checks that hold them together."""
+"""The layer table, the form of every CNN here: its rows, and the checks that hold them together."""
 
 from __future__ import annotations
 

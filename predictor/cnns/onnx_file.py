@@ -48,7 +48,7 @@ def _tensors(node: Node, *names: str) -> dict[str, Any]:
 
 
 def _padding(node: Node, reach: list[int], stride: list[int]) -> list[int]:
-    """Return the padding on one side; where both sides differ, half of both, rounded up."""
+    """Padding on one side; where both sides differ, half of both, rounded up."""
     automatic = node.attributes.get("auto_pad", b"NOTSET")
     if automatic in (b"SAME_UPPER", b"SAME_LOWER") and node.operator != "ConvTranspose":
         source = node.inputs[0]
@@ -152,7 +152,7 @@ Fused = tuple[str, dict[str, Any], list[Node]]
 
 
 def fused(graph: Graph, node: Node, recorder: Recorder) -> Fused | None:
-    """Return the operator that an exporter wrote as several nodes from `node` on; None if there is none."""
+    """Operator that an exporter wrote as several nodes from `node` on; None if there is none."""
     if not node.inputs or not recorder.is_map(node.inputs[0]):
         return None
     match = _MATCHES.get(node.operator)

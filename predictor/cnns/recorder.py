@@ -205,7 +205,7 @@ def _fixed(type_: str, kind: str | None = None) -> Callable[[Call], Columns]:
 
 
 def _softmax(call: Call) -> Columns:
-    """Over the last dimension, as of attention's scores, it is one of vectors, of which each image has several."""
+    """A softmax; over the last dimension, as of attention's scores, each image has several vectors."""
     columns: Columns = {"type": "activation", "kind": "softmax"}
     dim, sizes = call.arguments.get("dim"), list(call.out_sizes)
     if not isinstance(dim, int) or len(sizes) < 3 or dim % len(sizes) < len(sizes) - 1:
@@ -314,7 +314,7 @@ _TYPES = {
         OPERATOR_TYPES["upsample"].torch, "pad"
     ),  # whose time follows positions that are not known here
 }
-"""Type of the row of each operator on tensors of which no dimension is the mini-batch."""
+"""Type of the row of each operator on tensors without a dimension of the mini-batch."""
 
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
@@ -718,7 +718,7 @@ def _shapes(type_: str, source: _End, out: _End) -> Columns:
 
 
 def _order(operator: str, arguments: dict[str, Any], ndim: int) -> list[int] | None:
-    """Return the order in which a permutation leaves the dimensions; None if as they are."""
+    """Order of the dimensions behind a permutation; None if it changes none."""
     order = list(range(ndim))
     if operator == "permute":
         order = [d % ndim for d in arguments["dims"]]

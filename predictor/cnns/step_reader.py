@@ -85,7 +85,7 @@ _AUTOCAST = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}
 
 @dataclass(slots=True)
 class _Row:
-    """A row, how often its passes ran, and in which stretch between two backward passes it ran first."""
+    """A row, how often its passes ran, and the stretch between two backward passes that ran it first."""
 
     layer: Layer
     stretch: int
@@ -514,7 +514,7 @@ class StepReader:
         return layers
 
     def _read(self, source: int) -> tuple[int, ...]:
-        """The row that is read; of one left out, those that it reads."""
+        """The row that is read; in place of a row left out, the rows that it reads."""
         if source == IMAGE or self._rows[source].forwards:
             return (source,)
         return tuple(index for before in self._rows[source].sources for index in self._read(before))
@@ -535,7 +535,7 @@ class StepReader:
                 row.input_gradients, row.weight_gradients = int(is_gone_through), 0
 
     def _gone_through(self) -> set[int]:
-        """Rows that a backward pass comes to; to none of a generator's whose images are detached for its critic.
+        """Rows that a backward pass reaches: none of a generator whose images are detached for its critic.
 
         Some, such as a sum, run no operator in it: they are those between rows that do.
         """

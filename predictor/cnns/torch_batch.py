@@ -39,7 +39,7 @@ class Samples(NamedTuple):
     reads: tuple[_Read, ...] = ()
 
     def warnings_of(self, step: Step) -> tuple[TableWarning, ...]:
-        """Those, and one where the step takes images that are not counted, in forward passes that follow."""
+        """The warnings, and one more where later forward passes of the step take images that are not counted."""
         counted = step.batch_size
         if self.loaded is not None and self.loaded > counted:
             text = f"the first layer reads {counted} of the {self.loaded} samples that the step is given"
@@ -95,7 +95,7 @@ def samples_of(events: Sequence[Event], inputs: Sequence[Any], batch_size: int |
 def _samples_of_first(
     events: Sequence[Event], made_by: dict[int, Event], images: int, source: Any
 ) -> Samples:
-    """Samples that the first layer's images are, which are those of the tensors of which they were made."""
+    """Samples of the first layer: rows of the tensors that its images were made of."""
     sources = (
         []
         if source is None
@@ -117,7 +117,7 @@ def _samples_of_first(
 
 
 def _made(event: Event) -> list[Any]:
-    """The results, but for tensors that it writes in place."""
+    """Results of an event, without tensors that it writes in place."""
     read = set(map(id, tensors_of(event.arguments.values())))
     return [tensor for tensor in tensors_of(event.result) if id(tensor) not in read]
 
@@ -179,7 +179,7 @@ def _reads(events: Sequence[Event], made_by: dict[int, Event]) -> list[_Read]:
 
 
 def _sources_of_first(tensor: Any, made_by: dict[int, Event]) -> list[Any]:
-    """The images, or samples of a mini-batch, of which a first layer's input was made; none of another layer's."""
+    """Images or samples that a first layer's input was made of; empty for another layer's input."""
     sources = []
     for source, event in _sources(tensor, made_by):
         if event is None:
@@ -199,14 +199,14 @@ def is_folded(event: Event) -> bool:
 
 
 def _sources_outside(tensor: Any, made_by: dict[int, Event]) -> list[Any]:
-    """The tensors, made by no operator, of which one was made; without small ones, such as a mean."""
+    """Tensors given from outside that a tensor was made of, without small ones, such as a mean."""
     sources = [source for source, event in _sources(tensor, made_by) if event is None]
     largest = max((source.numel() for source in sources), default=0)
     return [source for source in sources if source.ndim and source.numel() >= _SMALL * largest]
 
 
 def _sources(tensor: Any, made_by: dict[int, Event]) -> Iterator[tuple[Any, Event | None]]:
-    """A tensor and all of which it was made, with what made them."""
+    """A tensor and all tensors that it was made of, each with the event that made it."""
     left, visited = [tensor], set[int]()
     while left:
         current = left.pop()

@@ -115,7 +115,7 @@ class _Recorded(NamedTuple):
 
 
 def _no_chainer(step: Callable[..., object]) -> Any:
-    """Context in which the first function of Chainer that a step runs is refused, before it changes anything."""
+    """Context that refuses the first function of Chainer that a step runs, before it changes anything."""
     chainer: Any = sys.modules.get("chainer")
     if not hasattr(chainer, "FunctionHook"):  # not imported
         return nullcontext()

@@ -38,7 +38,7 @@ _TRUTHS_OF_TRUTHS |= {"sum", "gt", "_is_any_true", "_is_all_true"}
 _ORDERS = {"ge", "gt", "le", "lt"}
 
 _ASSIGNS = "linear_sum_assignment"
-"""Function of scipy that pairs predictions with targets, of which each prediction takes one."""
+"""Function of scipy that pairs each prediction with one target."""
 
 _DRAWN_IN_PLACE = ("bernoulli_", "normal_", "random_", "uniform_")
 
@@ -251,7 +251,7 @@ def _batch_norm_like(source: Any, *_: Any) -> tuple[Any, ...]:
 
 
 def _ctc_loss(scores: Any, targets: Any, *_: Any) -> tuple[Any, Any]:
-    """Losses of texts, and the sums over their ways through all positions, which the backward pass reads."""
+    """Losses of texts, and the sums over all alignments, which the backward pass reads."""
     positions, texts, _ = scores.shape
     longest = targets.shape[1] if targets.ndim > 1 else targets.shape[0] // texts
     return scores.new_empty(texts), scores.new_empty(texts, positions, 2 * longest + 1)
@@ -330,7 +330,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             ] = {}  # of checkpointing; holds their frames, so that ids are unique
 
         def is_on(self) -> bool:
-            """Whether it follows the thread that asks: the step's, or one in which autograd goes back for it."""
+            """Whether the calling thread is followed: the step's own, or autograd's for its backward pass."""
             return any(active is self for active in _get_current_dispatch_mode_stack())
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
