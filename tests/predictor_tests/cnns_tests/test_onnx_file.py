@@ -84,7 +84,7 @@ PATTERNS = {
     "silu": [("Sigmoid", "x", "s"), ("Mul", "x s", "y")],
     "relu sigmoid multiply": [("Relu", "x", "r"), ("Sigmoid", "r", "s"), ("Mul", "x s", "y")],
     "hardswish in pieces": [("HardSigmoid", "x", "s"), ("Mul", "s x", "y")],
-    "mish": [("Softplus", "x", "p"), ("Tanh", "p", "t"), ("Mul", "x t", "y")],
+    "clamp in pieces": [("Softplus", "x", "p"), ("Tanh", "p", "t"), ("Mul", "x t", "y")],
     "gelu in pieces": [*GELU, ("Mul", "x a", "m"), ("Mul", "m half", "y")],
     "gelu in pieces, halved first": [*GELU, ("Mul", "x half", "h"), ("Mul", "h a", "y")],
 }
