@@ -34,9 +34,7 @@ def in_json(content: object) -> bytes:
     `content`: plain values, dataclasses, and lists, tuples and dicts of these.
     """
     written = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    return bytes(
-        memoryview(written)
-    )  # orjson's own bytes hold up to four times their length for as long as they live
+    return bytes(memoryview(written))  # orjson's own bytes hold up to four times their length while they live
 
 
 @dataclass(frozen=True, slots=True)

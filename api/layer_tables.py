@@ -48,21 +48,14 @@ _SPECIAL: dict[str, Any] = {
     ),
     "derived": (Annotated[int, Field(ge=0, le=10**13)] | None, None),
 }
-_AS_SENT = tuple(
-    column.name for column in fields(Layer) if column.name not in ("index", "inputs", "parameters")
-)
-
-
-def _columns() -> dict[str, Any]:
-    """Every column of a layer table as a bounded field; channels and groups may be larger than sides and counts."""
-    return {column.name: _SPECIAL.get(column.name) or _size(column) for column in fields(Layer)}
+_OWN = ("index", "inputs", "parameters")
+_AS_SENT = tuple(column.name for column in fields(Layer) if column.name not in _OWN)
 
 
 def _size(column: Column[Any]) -> tuple[Any, Any]:
+    """A column of sides or counts as a bounded field; channels and groups may be larger."""
     largest = 10**7 if column.name.endswith(("channels", "groups")) else 10**6
-    smallest = (
-        0 if column.default is None else column.default
-    )  # a count that is known is at least its default
+    smallest = 0 if column.default is None else column.default  # a known count is at least its default
     kind = Annotated[int, Field(ge=smallest, le=largest)]
     return (kind | None if column.default is None else kind), column.default
 
@@ -83,7 +76,7 @@ else:
         "LayerIn",
         __doc__="A row of a layer table: one operator at one image size, shapes per image; null means unknown.",
         __config__=STRICT,
-        **_columns(),
+        **{column.name: _SPECIAL.get(column.name) or _size(column) for column in fields(Layer)},
     )
 
 

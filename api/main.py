@@ -67,7 +67,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings or Settings()
     app.state.serving = ServingState(app.state.settings)
-    app.state.store = _store(app.state.settings.store)
+    app.state.store = None
+    if app.state.settings.store:
+        from api.store.engine import open_store
+
+        app.state.store = open_store(app.state.settings.store)
     app.state.metrics = Metrics()
     app.state.ready = health.Readiness()
     add_problem_handlers(app)
@@ -86,14 +90,6 @@ def _version() -> str:
         return version("epochcast")
     except PackageNotFoundError:
         return "unknown"
-
-
-def _store(url: str) -> object:
-    if not url:
-        return None
-    from api.store.engine import open_store
-
-    return open_store(url)
 
 
 def _add_layers(app: FastAPI) -> None:
@@ -133,9 +129,8 @@ def _examples(app: FastAPI) -> Examples:
 
 def _warm_up(serving: ServingState) -> None:
     """Answer a question before the first request, which then need not wait for modules, catalogues and operators."""
-    answer(
-        Question("resnet50", "all", 32, samples=1, offers=serving.offers, model=serving.model.current)
-    ).records()
+    question = Question("resnet50", "all", 32, samples=1, offers=serving.offers, model=serving.model.current)
+    answer(question).records()
 
 
 def _end_with_parent() -> None:

@@ -147,9 +147,7 @@ class Observed:
             return
         started, method = time.perf_counter(), scope["method"]
         request_id = self._id(scope)
-        inner = (
-            {**scope, "method": "GET"} if method == "HEAD" else scope
-        )  # the answer to GET, without its body
+        inner = {**scope, "method": "GET"} if method == "HEAD" else scope  # GET's answer, without its body
         token = _REQUEST_ID.set(request_id)
         common = (*SECURITY_HEADERS, (b"x-request-id", request_id.encode()))
         status, counted = 0, int(scope["path"] not in WATCHING)
@@ -173,9 +171,8 @@ class Observed:
         except Exception:  # noqa: BLE001 - the last resort: a line in the log, and an answer
             _LOG.exception("the service failed")
             if not status:
-                answer = problem(
-                    500, f"the service failed. Report it to its operator with the id {request_id}."
-                )
+                detail = f"the service failed. Report it to its operator with the id {request_id}."
+                answer = problem(500, detail)
                 await answer(scope, receive, send_with_headers)
         finally:
             self._metrics.add_in_work(-counted)

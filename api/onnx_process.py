@@ -39,21 +39,16 @@ def read_onnx(content: bytes, name: str, image_size: int | None, cpu_s: int = 2)
     command = [sys.executable, "-m", "api.onnx_process", name, str(image_size or 0), str(cpu_s)]
     try:
         process = subprocess.run(  # noqa: S603 - our own program; the file goes to its standard input
-            command,
-            input=content,
-            capture_output=True,
-            timeout=_CLOCK_PER_CPU * cpu_s,
-            env=_environment(),
+            command, input=content, capture_output=True, timeout=_CLOCK_PER_CPU * cpu_s, env=_environment(),
             check=False,
-        )
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise _too_long(name, cpu_s) from None
     if process.returncode == -_OUT_OF_TIME:
         raise _too_long(name, cpu_s)
     if process.returncode == _REFUSED:
-        kind, option, message = (
-            process.stderr.decode("utf-8", "replace").rpartition("\x1e")[2].split("\x1f", 2)
-        )
+        refusal = process.stderr.decode("utf-8", "replace").rpartition("\x1e")[2]
+        kind, option, message = refusal.split("\x1f", 2)
         raise _ERRORS.get(kind, SchemaError)(message).about(option)
     if process.returncode or len(process.stdout) > _MOST_OUTPUT:
         raise SchemaError(f"{name} is damaged, or too large to read: reading it was stopped.")
@@ -81,9 +76,8 @@ def _table(read: dict[str, Any], name: str) -> LayerTable:
         table = inline_table(LayerTableIn.model_validate(shown | {"warnings": read["warnings"]}))
     except ValidationError as error:
         first = error.errors()[0]
-        raise SchemaError(
-            f"{name} holds what no CNN does: {'.'.join(map(str, first['loc']))}: {first['msg']}."
-        ) from None
+        field = ".".join(map(str, first["loc"]))
+        raise SchemaError(f"{name} holds what no CNN does: {field}: {first['msg']}.") from None
     return replace(table, source="onnx")
 
 
@@ -96,9 +90,8 @@ def _main(name: str, image_size: int, cpu_s: int) -> int:
         _check_nodes(content, name)
         table = from_onnx(f"{name}.onnx", image_size or None, content)
     except (EpochcastError, MemoryError, RecursionError) as error:
-        message = (
-            str(error) if isinstance(error, EpochcastError) else f"{name} is too large or too deep to read."
-        )
+        own = isinstance(error, EpochcastError)
+        message = str(error) if own else f"{name} is too large or too deep to read."
         option = getattr(error, "option", None) or "onnx"
         sys.stderr.write(f"\x1e{type(error).__name__}\x1f{option}\x1f{message}")
         return _REFUSED
@@ -143,12 +136,9 @@ def _limit(cpu_s: int) -> None:
         import resource
     except ImportError:  # Windows
         return
-    for kind, limit in (
-        (resource.RLIMIT_AS, _MEMORY_BYTES),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(kind, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(kind, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
 
 

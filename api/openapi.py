@@ -98,6 +98,12 @@ Examples = Mapping[str, Callable[[], Any]]
 
 _MOST_SHOWN = 2  # of a list
 _BOTTLENECKS = ("gpu", "host", "loading", "reading", "unknown")
+_OTHER_WORDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("bottleneck", "fast_bottleneck"), _BOTTLENECKS), **dict.fromkeys(("bound", "because"), BOUNDS),
+    "verdict": ("normal", "slow", "fast"), "binding": ("memory", "budget", "deadline"),
+    "data_exceeds": ("memory", "disk"), "concessions": CONCESSIONS,
+}  # fmt: skip
+"""Words of fields that are no options."""
 
 
 def _words() -> dict[str, tuple[str, ...]]:
@@ -105,19 +111,8 @@ def _words() -> dict[str, tuple[str, ...]]:
     options = options_of(Question)
     words = {name: options[name].choices for name in ("framework", "capture", "optimizer")}
     modes = {name: options[name].choices for name in ("precision", "memory_format")}
-    return {
-        **words,
-        **modes,
-        **{f"fast_{name}": choices for name, choices in modes.items()},
-        "bottleneck": _BOTTLENECKS,
-        "fast_bottleneck": _BOTTLENECKS,
-        "bound": BOUNDS,
-        "because": BOUNDS,
-        "verdict": ("normal", "slow", "fast"),
-        "binding": ("memory", "budget", "deadline"),
-        "data_exceeds": ("memory", "disk"),
-        "concessions": CONCESSIONS,
-    }
+    fast_modes = {f"fast_{name}": choices for name, choices in modes.items()}
+    return words | modes | fast_modes | _OTHER_WORDS
 
 
 def question_body(model: type[CnnQuestion]) -> dict[str, Any]:
@@ -136,15 +131,9 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
 
     def make() -> dict[str, Any]:
         if app.openapi_schema is None:
-            made = get_openapi(
-                title=app.title,
-                version=app.version,
-                description=app.description,
-                license_info=app.license_info,
-                routes=app.routes,
-                tags=app.openapi_tags,
-                servers=app.servers,
-            )
+            options = ("title", "version", "description", "license_info", "routes", "servers")
+            own = {name: getattr(app, name) for name in options}
+            made = get_openapi(tags=app.openapi_tags, **own)
             made["security"] = []  # of all that does not say otherwise
             _, definitions = models_json_schema(
                 [(model, "validation") for model in _MODELS], ref_template=_REF
@@ -154,7 +143,8 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
             _add_words(schemas)
-            routes = {route.operation_id: route for route in _routes(app)}
+            routers = [getattr(route, "original_router", None) for route in app.routes]
+            routes = {route.operation_id: route for router in routers if router for route in router.routes}
             for operations in made["paths"].values():
                 for operation in operations.values():
                     _add_refusals(operation)
@@ -169,11 +159,6 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
         return app.openapi_schema
 
     return make
-
-
-def _routes(app: FastAPI) -> list[APIRoute]:
-    routers = [getattr(route, "original_router", None) for route in app.routes]
-    return [route for router in routers if router for route in router.routes if isinstance(route, APIRoute)]
 
 
 def _add_words(schemas: dict[str, Any]) -> None:

@@ -115,14 +115,10 @@ def _file(request: Request, folder: str, name: str) -> Response:
 @cache
 def _files(folder: str) -> dict[str, File]:
     """Every file that a page may ask for, by its path below the folder."""
-    root = FOLDERS[folder]
-    return {
-        path.relative_to(root).as_posix(): _read(path)
-        for path in sorted(root.rglob("*"))
-        if path.suffix in _TYPES
-    }
-
-
-def _read(path: Path) -> File:
-    caching = _KEEP_A_YEAR if path.parent.name == "vendor" else _ASK_EACH_TIME
-    return File.kept(path.read_bytes(), _TYPES[path.suffix], caching)
+    root, files = FOLDERS[folder], {}
+    for path in sorted(root.rglob("*")):
+        if path.suffix in _TYPES:
+            caching = _KEEP_A_YEAR if path.parent.name == "vendor" else _ASK_EACH_TIME
+            file = File.kept(path.read_bytes(), _TYPES[path.suffix], caching)
+            files[path.relative_to(root).as_posix()] = file
+    return files

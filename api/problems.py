@@ -105,21 +105,17 @@ _IN_REST = (
 """Next steps of the core, and those of who asks a service."""
 
 _A_CHANGE = 'give the CNN after the change, such as {"cnn": "vgg16_bn"}'
+_SOME_GPUS = 'give one or several, such as ["T4", "H200"], or ["all"]; `GET /v1/gpus` lists them'
+_AS_COLUMNS = f'send more as columns, {{"gpu": [...], "batch_size": [...]}}. {LARGER_TABLES}'
 _NEXT_STEPS = {
     ("after", "missing"): _A_CHANGE,
     ("after", "model_type"): _A_CHANGE,
     ("batch_sizes", "too_short"): "give one or several, such as [32, 64]",
-    (
-        "gpus",
-        "too_short",
-    ): 'give one or several, such as ["T4", "H200"], or ["all"]; `GET /v1/gpus` lists them',
+    ("gpus", "too_short"): _SOME_GPUS,
     ("layers", "too_short"): "give a CNN's layers, as `GET /v1/cnns/resnet18` shows them",
     ("precisions", "too_short"): 'give one or several, such as ["fp32"], or leave it out',
     ("memory_formats", "too_short"): 'give one or several, such as ["nchw"], or leave it out',
-    (
-        "measurements",
-        "too_long",
-    ): f'send more as columns, {{"gpu": [...], "batch_size": [...]}}. {LARGER_TABLES}',
+    ("measurements", "too_long"): _AS_COLUMNS,
 }
 """What to do where the name of a field and the kind of error say it."""
 
@@ -157,18 +153,11 @@ class InvalidFieldsError(EpochcastError):
         cls, errors: Sequence[Mapping[str, Any]], count: int = 1, kind: type[BaseModel] | None = None
     ) -> "InvalidFieldsError":
         """From the errors of pydantic in a question of this kind, which may be the first of `count` errors."""
-        details_by_field: dict[str, list[str]] = {}
+        details: dict[str, list[str]] = {}  # by field
         for error in errors:
-            details_by_field.setdefault(_path(_location(error)), []).append(
-                _detail(error) + _meant(error, kind)
-            )
-        return cls(
-            [
-                {"field": field, "detail": ", or: ".join(details)}
-                for field, details in details_by_field.items()
-            ],
-            count,
-        )
+            details.setdefault(_path(_location(error)), []).append(_detail(error) + _meant(error, kind))
+        fields = [{"field": field, "detail": ", or: ".join(of_field)} for field, of_field in details.items()]
+        return cls(fields, count)
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: object) -> Response:
@@ -218,10 +207,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         matching = [route for route in routes if route.matches({**request.scope})[0] is not Match.NONE]
         allowed = sorted({method for route in matching for method in route.methods or ()} - {"HEAD"})
-        methods_taken = f"{path} takes {' and '.join(allowed)}, not {request.method[:20]}."
-        return problem(
-            405, f"{methods_taken} /docs shows what each path takes.", {"Allow": ", ".join(allowed)}
-        )
+        detail = f"{path} takes {' and '.join(allowed)}, not {request.method[:20]}."
+        detail += " /docs shows what each path takes."
+        return problem(405, detail, {"Allow": ", ".join(allowed)})
     return problem(error.status_code, str(error.detail), error.headers)
 
 

@@ -155,7 +155,6 @@ def _field_of(option: Option, *, needed: bool = False) -> tuple[Any, Any]:
 def _with_options(
     base: type[BaseModel],
     options: Mapping[str, Option],
-    *,
     without: Sequence[str] = (),
     needed: Sequence[str] = (),
 ) -> Any:
@@ -186,9 +185,8 @@ else:
     _Rows, _ManyRows = _rows_or_columns(MAX_MEASUREMENTS), _rows_or_columns(MAX_COLUMN_ROWS)
 
 
-_BatchSizes = Annotated[
-    list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=MAX_BATCHES)
-]
+_MiniBatch = Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
+_BatchSizes = Annotated[list[_MiniBatch], Field(min_length=1, max_length=MAX_BATCHES)]
 
 
 def _with_examples(schema: dict[str, Any], kind: type[Any]) -> None:
@@ -239,9 +237,7 @@ else:
 
 _Gpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_GPUS)]
 _FewGpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)]
-_BatchSize = Annotated[
-    list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=1)
-]
+_BatchSize = Annotated[list[_MiniBatch], Field(min_length=1, max_length=1)]
 _Allowed: Any = Literal[ALLOWED]
 _Precision: Any = Literal[PRECISIONS]
 _MemoryFormat: Any = Literal[MEMORY_FORMATS]

@@ -70,14 +70,6 @@ class Queue:
     def _is_full(self) -> bool:
         return sum(map(len, self._turns.values())) >= self._waiting
 
-    def _displace(self) -> None:
-        """Refuse the newest call of who has most of them waiting."""
-        client = max(self._turns, key=lambda client: len(self._turns[client]))
-        turn = self._turns[client][-1]
-        self._forget(client, turn)
-        if not turn.done():
-            turn.set_exception(self._refusal())
-
     def check(self, client: Hashable) -> None:
         """Refuse a call before its body is read; HTTPException 503 if the queue is full for this client."""
         if self.full_for(client):
@@ -140,8 +132,12 @@ class Queue:
         return self._running.total() < self._at_once and self._running[client] < self._per_client_running
 
     async def _turn(self, client: Hashable) -> None:
-        if self._is_full():
-            self._displace()
+        if self._is_full():  # the newest call of who has most of them waiting is refused
+            busiest = max(self._turns, key=lambda client: len(self._turns[client]))
+            newest = self._turns[busiest][-1]
+            self._forget(busiest, newest)
+            if not newest.done():
+                newest.set_exception(self._refusal())
         turn = asyncio.get_running_loop().create_future()
         self._turns.setdefault(client, deque()).append(turn)
         try:
@@ -158,9 +154,8 @@ class Queue:
         """Free the place of a call that has ended, and give all free places to the next clients in turn."""
         self._running[client] -= 1
         self._running += Counter()  # clients without a call are forgotten
-        while (
-            following := min(filter(self._may_run, self._turns), key=self._share_s, default=None)
-        ) is not None:
+        while clients := [*filter(self._may_run, self._turns)]:
+            following = min(clients, key=self._share_s)
             self._least_s = self._share_s(following)
             turn = self._turns[following][0]
             self._forget(following, turn)
@@ -176,11 +171,8 @@ class Queue:
 
     def _refusal(self) -> HTTPException:
         wait_s = math.ceil(self._most_wait_s)
-        return HTTPException(
-            503,
-            f"too many requests wait for their turn. Send it again in {wait_s} s.",
-            {"Retry-After": str(wait_s)},
-        )
+        detail = f"too many requests wait for their turn. Send it again in {wait_s} s."
+        return HTTPException(503, detail, {"Retry-After": str(wait_s)})
 
     def _forget(self, client: Hashable, turn: "asyncio.Future[None]") -> None:
         self._turns[client].remove(turn)

@@ -62,15 +62,9 @@ def _route(
 
         ANSWERING[operation] = kind, answer
         router.add_api_route(
-            path,
-            post,
-            methods=["POST"],
-            operation_id=operation,
-            summary=summary,
-            description=getdoc(answer),
-            response_model=answer_model,
-            openapi_extra={"requestBody": question_body(kind)},
-        )
+            path, post, methods=["POST"], operation_id=operation, summary=summary, description=getdoc(answer),
+            response_model=answer_model, openapi_extra={"requestBody": question_body(kind)},
+        )  # fmt: skip
         return answer
 
     return add
@@ -97,12 +91,9 @@ def _comparison(posted: ComparisonQuestion, question: Question) -> bytes:
 
 
 @_route(
-    "/explanations",
-    ExplanationQuestion,
-    ExplanationAnswer,
-    "create_explanation",
-    "Explain what the time is made of",
-)
+    "/explanations", ExplanationQuestion, ExplanationAnswer,
+    "create_explanation", "Explain what the time is made of",
+)  # fmt: skip
 def _explanation(posted: ExplanationQuestion, question: Question) -> bytes:
     """What an iteration of one CNN in one mode is made of, on each GPU, at every batch size.
 
@@ -148,12 +139,9 @@ def _check(posted: CheckQuestion, question: Question) -> bytes:
 
 
 @_route(
-    "/differences",
-    DifferenceQuestion,
-    DifferenceAnswer,
-    "create_difference",
-    "Say what a change of a CNN costs",
-)
+    "/differences", DifferenceQuestion, DifferenceAnswer,
+    "create_difference", "Say what a change of a CNN costs",
+)  # fmt: skip
 def _difference(posted: DifferenceQuestion, question: Question) -> bytes:
     """Time, memory and cost before and after a change of a CNN, and the layers that differ.
 
@@ -183,6 +171,5 @@ def _memory_plan(posted: MemoryPlanQuestion, question: Question) -> bytes:
         )
     check_work(question, gpus, repeats=_PLANS)
     plans = fit_memory(with_measurements(question, posted), plan_of(posted), posted.memory_gib, posted.allow)
-    return in_json(
-        {"sentence": plans.sentence, "lines": plans.lines(), "best": plans.best, "without": plans.without}
-    )
+    content = {"sentence": plans.sentence, "lines": plans.lines()}
+    return in_json(content | {"best": plans.best, "without": plans.without})

@@ -126,12 +126,9 @@ async def gpu(request: Request, name: Annotated[str, Path(examples=["T4"])]) -> 
 @router.get("/offers", operation_id="list_offers", summary="What GPUs cost to rent")
 async def offers(request: Request, gpu: _Name | None = None, historic: bool = False) -> list[Offer]:
     """Offers, cheapest machine first; historic ones only if asked for."""
-    gpus = None if gpu is None else (find_gpu(gpu).name,)
-    chosen = [
-        offer
-        for offer in serving_of(request).offers
-        if (historic or not offer.historic) and (gpus is None or offer.gpu in gpus)
-    ]
+    name = None if gpu is None else find_gpu(gpu).name
+    today = [offer for offer in serving_of(request).offers if historic or not offer.historic]
+    chosen = [offer for offer in today if name is None or offer.gpu == name]
     return sorted(chosen, key=lambda offer: offer.usd_per_hour)
 
 
@@ -189,27 +186,18 @@ async def models(request: Request) -> list[ModelCard]:
 def _known_gpus(gpus: Sequence[Gpu], serving: ServingState) -> list[KnownGpu]:
     measured = serving.model.current.ranges.gpus
     offered = {offer.gpu for offer in serving.offers if not offer.historic}
+    facts = ((gpu, gpu.name in measured, gpu.name in offered) for gpu in gpus)
     return [
-        KnownGpu(
-            gpu=gpu,
-            precisions=precisions_of(gpu),
-            measured=gpu.name in measured,
-            for_rent=gpu.name in offered,
-        )
-        for gpu in gpus
+        KnownGpu(gpu=gpu, precisions=precisions_of(gpu), measured=was_measured, for_rent=for_rent)
+        for gpu, was_measured, for_rent in facts
     ]
 
 
 def cnn_in_json(name: str, image_size: int | None = None) -> bytes:
     """A CNN of the zoo as `get_cnn` answers it."""
     table = zoo_cnn(name, image_size)
-    answer = CnnLayers(
-        cnn=table.cnn,
-        image_size=table.image_size,
-        parameters=table.parameters,
-        training_flops_per_image=cnn_flops(table, 1),
-        layers=list(table.layers),
-    )
+    own = {name: getattr(table, name) for name in ("cnn", "image_size", "parameters")}
+    answer = CnnLayers(**own, training_flops_per_image=cnn_flops(table, 1), layers=list(table.layers))
     return answer.model_dump_json().encode()
 
 

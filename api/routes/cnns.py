@@ -30,28 +30,18 @@ MAX_FORM_BYTES = MAX_ONNX_BYTES + 2**20
 """Of a form with an ONNX file and an image size."""
 
 _FIELDS = ("onnx", "image_size")
-_FORM = {
-    "required": True,
-    "content": {
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "title": "OwnCnn",
-                "required": ["onnx"],
-                "additionalProperties": False,
-                "properties": {
-                    "onnx": {"type": "string", "format": "binary", "description": "An ONNX file."},
-                    "image_size": {
-                        "type": "integer",
-                        "minimum": 1,
-                        "maximum": MAX_IMAGE_SIZE,
-                        "description": "Pixels of a side, where the file leaves it open.",
-                    },
-                },
-            }
-        }
+_SIZE = {
+    "type": "integer", "minimum": 1, "maximum": MAX_IMAGE_SIZE,
+    "description": "Pixels of a side, where the file leaves it open.",
+}  # fmt: skip
+_OWN_CNN = {
+    "type": "object", "title": "OwnCnn", "required": ["onnx"], "additionalProperties": False,
+    "properties": {
+        "onnx": {"type": "string", "format": "binary", "description": "An ONNX file."},
+        "image_size": _SIZE,
     },
-}
+}  # fmt: skip
+_FORM = {"required": True, "content": {"multipart/form-data": {"schema": _OWN_CNN}}}
 
 router = APIRouter(prefix="/v1/cnns", tags=["catalogue"])
 
@@ -106,8 +96,11 @@ def _file(content: bytes, content_type: str) -> tuple[bytes, str, int | None]:
     parts, file_name = _form_parts(content, content_type)
     if file_name is None:
         raise SchemaError("the form has no file. Send it as the field onnx.")
+    if len(parts["onnx"]) > MAX_ONNX_BYTES:
+        detail = f"the ONNX file is larger than {MAX_ONNX_BYTES:,} bytes. Send its layer table."
+        raise HTTPException(413, detail)
     size = parts.get("image_size")
-    return _sized(parts["onnx"]), _plain(file_name), None if size is None else _image_size(size)
+    return parts["onnx"], _plain(file_name), None if size is None else _image_size(size)
 
 
 def _image_size(text: bytes) -> int:
@@ -116,14 +109,6 @@ def _image_size(text: bytes) -> int:
     raise SchemaError(
         f"image_size is {text[:80].decode('utf-8', 'replace')!r}. Valid: 1 to {MAX_IMAGE_SIZE:,} pixels."
     ).about("image_size")
-
-
-def _sized(file: bytes) -> bytes:
-    if len(file) > MAX_ONNX_BYTES:
-        raise HTTPException(
-            413, f"the ONNX file is larger than {MAX_ONNX_BYTES:,} bytes. Send its layer table."
-        )
-    return file
 
 
 def _plain(name: str) -> str:
@@ -171,13 +156,10 @@ def _form_parts(body: bytes, content_type: str) -> tuple[dict[str, bytes], str |
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     try:
         parser = FormParser(
-            "multipart/form-data",
-            lambda field: add(field.field_name, field.value or b""),
-            add_file,
-            on_end=lambda: ends.append(True),
-            boundary=boundary,
+            "multipart/form-data", lambda field: add(field.field_name, field.value or b""), add_file,
+            on_end=lambda: ends.append(True), boundary=boundary,
             config={"MAX_MEMORY_FILE_SIZE": MAX_FORM_BYTES},
-        )
+        )  # fmt: skip
         parser.write(body)
     except FormParserError as error:
         raise _damaged(str(error)[:200]) from None

@@ -32,14 +32,9 @@ _ATTRIBUTION = ("id", "upload", "key", "received_at")
 _FORMS: dict[str, Callable[[bytes], Table]] = {"text/csv": csv_table, "application/json": json_table}
 
 _EXAMPLE = {
-    "gpu": "Tesla T4",
-    "cnn": "resnet50",
-    "image_size": 224,
-    "batch_size": 32,
-    "precision": "fp32",
+    "gpu": "Tesla T4", "cnn": "resnet50", "image_size": 224, "batch_size": 32, "precision": "fp32",
     "iteration_time_ms": 310.5,
-}
-
+}  # fmt: skip
 _SENT = {"id": 1, "upload": 1, "key": "lab", "received_at": "2026-11-23T06:30:00Z"}
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -49,6 +44,22 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 """What a new store answers to the example of an upload, then to a search, then to its deletion."""
 
+_ENCODING = {
+    "name": "Content-Encoding", "in": "header", "description": "Of a body that is packed.",
+    "schema": {"type": "string", "enum": ["gzip"]},
+}  # fmt: skip
+_LINES = f"{','.join(_EXAMPLE)}\n{','.join(map(str, _EXAMPLE.values()))}\n"
+_BODIES = {
+    form: {"schema": schema, "examples": {"one_row": {"value": value}}}
+    for form, schema, value in (
+        ("text/csv", {"type": "string", "format": "binary"}, _LINES),
+        ("application/json", {"$ref": "#/components/schemas/MeasurementRows"}, {"rows": [_EXAMPLE]}),
+    )
+}
+_FOUND = {
+    "application/json": {"schema": {"$ref": "#/components/schemas/FoundMeasurements"}},
+    "text/csv": {"schema": {"type": "string"}},
+}
 _Name = Annotated[str, Field(max_length=300, pattern=r"^[^\u0000]*$")]  # PostgreSQL refuses NUL in text
 
 _BEARER = HTTPBearer(
@@ -119,31 +130,8 @@ class Filters(BaseModel):
     summary="Upload measurements",
     operation_id="create_measurements",
     openapi_extra={
-        "parameters": [
-            {
-                "name": "Content-Encoding",
-                "in": "header",
-                "description": "Of a body that is packed.",
-                "schema": {"type": "string", "enum": ["gzip"]},
-            }
-        ],
-        "requestBody": {
-            "required": True,
-            "content": {
-                "text/csv": {
-                    "schema": {"type": "string", "format": "binary"},
-                    "examples": {
-                        "one_row": {
-                            "value": ",".join(_EXAMPLE) + "\n" + ",".join(map(str, _EXAMPLE.values())) + "\n"
-                        }
-                    },
-                },
-                "application/json": {
-                    "schema": {"$ref": "#/components/schemas/MeasurementRows"},
-                    "examples": {"one_row": {"value": {"rows": [_EXAMPLE]}}},
-                },
-            },
-        },
+        "parameters": [_ENCODING],
+        "requestBody": {"required": True, "content": _BODIES},
     },
 )
 async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> UploadReceipt:
@@ -164,14 +152,7 @@ async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) 
     "",
     summary="Find measurements",
     operation_id="list_measurements",
-    responses={
-        200: {
-            "content": {
-                "application/json": {"schema": {"$ref": "#/components/schemas/FoundMeasurements"}},
-                "text/csv": {"schema": {"type": "string"}},
-            }
-        }
-    },
+    responses={200: {"content": _FOUND}},
     response_class=Response,
 )
 async def find(request: Request, filters: Annotated[Filters, Query()]) -> Response:
@@ -180,20 +161,15 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
     A page that is full ends with the address of the next: `next` in JSON, the header `Link` in both forms.
     """
     queue, client = serving_of(request).download_queue, client_of(request)
-    page = await queue.run(
-        client, find_rows, _store_of(request), filters.given(), filters.after, filters.limit
-    )
+    store = _store_of(request)
+    page = await queue.run(client, find_rows, store, filters.given(), filters.after, filters.limit)
     following = _next(request, page)
     write = _as_csv if filters.format == "csv" else _as_json
     file = await queue.run(client, write, page.rows, following)
     return file_response(request, file, {"Link": f'<{following}>; rel="next"'} if following else None)
 
 
-@router.delete(
-    "/uploads/{upload}",
-    summary="Delete an upload",
-    operation_id="delete_upload",
-)
+@router.delete("/uploads/{upload}", summary="Delete an upload", operation_id="delete_upload")
 async def delete(
     request: Request,
     upload: Annotated[int, Path(ge=1, le=2**63 - 1, examples=[1])],
@@ -237,7 +213,7 @@ def _as_csv(rows: Sequence[Stored], _following: str | None) -> File:
 
 
 def _attribution(row: Stored) -> dict[str, Any]:
-    return {"id": row.id, "upload": row.upload, "key": row.key, "received_at": row.received_at}
+    return {name: getattr(row, name) for name in _ATTRIBUTION}
 
 
 def _cell(value: object) -> object:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
-from sqlalchemy import Connection, Engine, Select, and_, delete, func, insert, select, text, update
+from sqlalchemy import Connection, Engine, Select, and_, delete, func, insert, select, text, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from api.store.engine import reading, writing
@@ -82,7 +82,8 @@ def store_rows(engine: Engine, rows: Sequence[Row], key_id: int) -> UploadReceip
     distinct = sorted({row.sha256: row for row in rows}.values(), key=lambda row: row.sha256)
     with writing(engine) as connection:
         _wait_for_deletions(connection)
-        upload = _new_upload(connection, key_id, len(rows))
+        row = {"key_id": key_id, "received_at": now(), "n_rows": len(rows), "n_stored": 0}
+        upload = int(connection.execute(insert(uploads).values(row).returning(uploads.c.id)).scalar_one())
         for start in range(0, len(distinct), _CHUNK):
             _insert(connection, distinct[start : start + _CHUNK], upload)
         ids = _ids(connection, distinct)
@@ -110,11 +111,7 @@ def delete_upload(engine: Engine, upload: int, key_id: int | None = None) -> Del
     """
     with writing(engine) as connection:
         _wait_for_deletions(connection, deleting=True)
-        mine = (
-            uploads.c.id == upload
-            if key_id is None
-            else and_(uploads.c.id == upload, uploads.c.key_id == key_id)
-        )
+        mine = and_(uploads.c.id == upload, true() if key_id is None else uploads.c.key_id == key_id)
         if connection.execute(select(uploads.c.id).where(mine)).first() is None:
             raise DataError(f"there is no upload {upload}{'' if key_id is None else ' of this key'}.")
         connection.execute(delete(repeats).where(repeats.c.upload_id == upload))
@@ -193,18 +190,10 @@ def frame_of(rows: Sequence[Stored]) -> pd.DataFrame:
 
 
 def _query(filters: Mapping[str, object]) -> Select[Any]:
-    columns = {name: measurements.c[name] for name in SEARCHABLE} | {
-        "upload": measurements.c.upload_id,
-        "key": api_keys.c.name,
-    }
+    m = measurements.c
+    columns = {name: m[name] for name in SEARCHABLE} | {"upload": m.upload_id, "key": api_keys.c.name}
     query = (
-        select(
-            measurements.c.id,
-            measurements.c.upload_id,
-            api_keys.c.name,
-            uploads.c.received_at,
-            measurements.c.content,
-        )
+        select(m.id, m.upload_id, api_keys.c.name, uploads.c.received_at, m.content)
         .join(uploads, uploads.c.id == measurements.c.upload_id)
         .join(api_keys, api_keys.c.id == uploads.c.key_id)
         .order_by(measurements.c.id)
@@ -214,11 +203,6 @@ def _query(filters: Mapping[str, object]) -> Select[Any]:
             raise SchemaError(f"rows cannot be found by {name!r}. Valid: {', '.join(FILTERS)}.")
         query = query.where(columns[name] == value)
     return query
-
-
-def _new_upload(connection: Connection, key_id: int, n_rows: int) -> int:
-    row = {"key_id": key_id, "received_at": now(), "n_rows": n_rows, "n_stored": 0}
-    return int(connection.execute(insert(uploads).values(row).returning(uploads.c.id)).scalar_one())
 
 
 def _insert(connection: Connection, rows: Sequence[Row], upload: int) -> None:

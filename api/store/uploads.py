@@ -31,18 +31,12 @@ LEAST_NUMBER = 1e-6
 """Of a time or an amount above zero: what is smaller was not measured, and its inverse is not a finite number."""
 
 _MOST_KEYS = 1_000  # of an object: to name a hundred thousand unknown ones takes 90 MiB
-_SPREADS = (
-    "iteration_time_ms_iqr",
-)  # repeats may differ by less: a GPU's time of an operator by a picosecond
+_SPREADS = ("iteration_time_ms_iqr",)  # repeats may differ by less: an operator's time by a picosecond
 MAX_TEXT = 300
 _MOST_COMMAS = 1_000  # of a header: a million take 120 MiB before the first name is refused
 _LONGER = {"conv_algorithms": 100_000, "notes": 2_000}
 _AT_MOST = {"batch_size": MAX_BATCH_SIZE, "image_size": MAX_IMAGE_SIZE}
-_FILLED = (
-    "format_version",
-    "device_kind",
-    "float32_matmul_precision",
-)  # by the check, where they are missing
+_FILLED = ("format_version", "device_kind", "float32_matmul_precision")  # by the check, where missing
 _FORMULA = ("=", "+", "-", "@")
 
 
@@ -149,7 +143,7 @@ def table_of_columns(columns_sent: Mapping[str, Sequence[Any]], max_rows: int = 
                 "where nothing was measured."
             )
     columns = {
-        name: [_finite_cell(cell, name, i) for i, cell in enumerate(columns_sent[name])]
+        name: [_cell(cell, name, i) for i, cell in enumerate(columns_sent[name])]
         for name in _header([*columns_sent])
     }
     return Table("row", list(range(1, n_rows + 1)), columns)
@@ -199,17 +193,13 @@ def _cell(value: Any, name: str, i: int) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return value
+    if isinstance(value, float) and not isfinite(value):
+        _no_constant("NaN" if value != value else "Infinity")
     if isinstance(value, int | float):
         return repr(value)
     raise SchemaError(
         f"the upload, row {i + 1}: {name} is {shortened(value)}. Valid: text or a number, not nested."
     )
-
-
-def _finite_cell(value: Any, name: str, i: int) -> str:
-    if isinstance(value, float) and not isfinite(value):
-        _no_constant("NaN" if value != value else "Infinity")
-    return _cell(value, name, i)
 
 
 def _no_constant(name: str) -> Any:
@@ -276,7 +266,7 @@ def _check_text(name: str, cells: list[str], table: Table) -> None:
     for i, cell in enumerate(cells):
         if len(cell) > limit:
             _refuse(table, i, name, cell, f"at most {limit:,} characters")
-        if cell and not cell.isprintable() and not _harmless(cell):
+        if not cell.isprintable() and not all(letter.isprintable() or _is_space(letter) for letter in cell):
             _refuse(table, i, name, cell, "text without control characters")
         if is_formula(cell) and (entry := column(name)) is not None and entry.form == "text":
             _refuse(table, i, name, cell, "text that begins with none of = + - @, which spreadsheets execute")
@@ -287,12 +277,9 @@ def is_formula(cell: str) -> bool:
     return unicodedata.normalize("NFKC", cell[:50]).strip().startswith(_FORMULA)
 
 
-def _harmless(cell: str) -> bool:
-    """Whether all that is not printable are spaces of other scripts; no line breaks, NULs or lone surrogates."""
-    return all(
-        letter.isprintable() or (letter.isspace() and letter not in "\n\r\t\v\f\x1c\x1d\x1e\x1f\x85")
-        for letter in cell
-    )
+def _is_space(letter: str) -> bool:
+    """Whether a letter is a space, maybe of another script, and breaks no line."""
+    return letter.isspace() and letter not in "\n\r\t\v\f\x1c\x1d\x1e\x1f\x85"
 
 
 def _check_size(entry: Column, frame: pd.DataFrame, table: Table) -> None:
