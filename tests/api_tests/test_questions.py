@@ -8,6 +8,13 @@ from predictor.answers.options import Option, options_of
 from predictor.answers.question import Plan, Question
 
 LISTS = {"precision": "precisions", "memory_format": "memory_formats"}
+OF_EPOCHS_AND_SEVERAL_GPUS = {
+    "validation_samples", "spot", "marketplaces", "usd_per_hour", "no_cudnn", "workspace_mib", "n_gpus", "nodes",
+    "link", "sync_batch_norm", "workers", "machine_workers", "loader", "samples_per_worker_second",
+    "images_per_second", "data_source", "region",
+}  # fmt: skip
+"""Options that explanations, which are of one GPU and without epochs, do not take."""
+
 GIVEN = {"cnn": "lenet5", "gpus": ["T4"], "batch_sizes": [8]}
 
 
@@ -34,25 +41,7 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
     assert lacking == {
         "predictions": set(),
         "comparisons": set(),
-        "explanations": {
-            "validation_samples",
-            "spot",
-            "marketplaces",
-            "usd_per_hour",
-            "no_cudnn",
-            "workspace_mib",
-            "n_gpus",
-            "nodes",
-            "link",
-            "sync_batch_norm",
-            "workers",
-            "machine_workers",
-            "loader",
-            "samples_per_worker_second",
-            "images_per_second",
-            "data_source",
-            "region",
-        },  # of one GPU, without epochs
+        "explanations": OF_EPOCHS_AND_SEVERAL_GPUS,
     }
 
 

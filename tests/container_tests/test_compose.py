@@ -17,16 +17,17 @@ SERVICES = ["service", "proxy", "database"]
 KEEPING = ["service", "database"]
 
 
-def test_every_variable_is_a_setting(compose):
-    names = set(compose["services"]["service"]["environment"]) - OTHERS
+def test_every_variable_is_a_setting_and_its_default_holds(compose, monkeypatch):
+    environment = compose["services"]["service"]["environment"]
     settings = {f"EPOCHCAST_{field}".upper() for field in Settings.model_fields}
-    assert sorted(names - settings) == []
-
-
-def test_its_defaults_are_settings_that_hold(compose, monkeypatch):
-    for name, value in _filled(compose["services"]["service"]["environment"]).items():
-        monkeypatch.setenv(name, value)
+    assert sorted(set(environment) - OTHERS - settings) == []
+    for name, value in environment.items():  # as compose fills it in where nothing is set
+        monkeypatch.setenv(name, re.sub(r"\$\{\w+:([-?])([^}]*)\}", _default, value))
     assert Settings().log_level == "info"
+
+
+def _default(match):
+    return match[2] if match[1] == "-" else "secret"
 
 
 def test_the_store_is_the_database_beside_it(compose):
@@ -50,18 +51,12 @@ def test_the_file_with_the_password_is_kept_out_of_git_and_of_the_image():
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_container_can_do_no_more_than_it_must(compose, name):
+def test_a_container_can_do_no_more_than_it_must_and_takes_its_share_of_the_machine(compose, name):
     service = compose["services"][name]
-    assert service["read_only"] is True
-    assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
+    bounds = {"read_only": True, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"]}
+    assert {key: service[key] for key in bounds} == bounds
     assert "/tmp" in service["tmpfs"]  # noqa: S108
     assert service.get("privileged") is service.get("cap_add") is None
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_container_takes_no_more_of_the_machine_than_is_its_share(compose, name):
-    service = compose["services"][name]
     assert {"cpus", "mem_limit", "pids_limit"} <= set(service)
     assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}
 
@@ -88,15 +83,11 @@ def test_the_database_does_not_run_as_root_either(compose):
 def test_only_this_machine_reaches_the_service_and_only_the_service_the_database(compose):
     (port,) = compose["services"]["service"]["ports"]
     assert port.startswith("127.0.0.1:")
+    assert port.rpartition(":")[2] == re.findall(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE)[-1]
     assert "ports" not in compose["services"]["database"]
     (inside,) = compose["services"]["database"]["networks"]
     assert compose["networks"][inside]["internal"] is True
     assert inside in compose["services"]["service"]["networks"]
-
-
-def test_the_port_is_the_one_that_the_image_serves(compose):
-    (port,) = compose["services"]["service"]["ports"]
-    assert port.rpartition(":")[2] == re.findall(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE)[-1]
 
 
 def test_the_service_waits_for_a_database_that_answers(compose):
@@ -137,13 +128,3 @@ def test_the_process_that_reads_onnx_files_sees_nothing_of_them(compose, monkeyp
     for name in names:
         monkeypatch.setenv(name, "secret")
     assert names & set(_environment()) == set()
-
-
-def _filled(environment):
-    """As compose fills it in where nothing is set."""
-    return {
-        name: re.sub(
-            r"\$\{\w+:([-?])([^}]*)\}", lambda match: match[2] if match[1] == "-" else "secret", value
-        )
-        for name, value in environment.items()
-    }

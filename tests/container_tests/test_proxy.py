@@ -55,7 +55,7 @@ def running_proxy(folder, service_address, changes=()):
         command = [NGINX, "-c", folder / "nginx.conf", "-g", "daemon off;"]
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            wait_until(lambda: _answers(ports[0]), alive=lambda: process.poll() is None)
+            wait_until(lambda: listens(ports[0]), alive=lambda: process.poll() is None)
             yield ports
         finally:
             process.terminate()
@@ -65,13 +65,10 @@ def running_proxy(folder, service_address, changes=()):
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory):
     """The ports of a proxy with tight bounds before a service."""
-    service = Service()
-    address = service.url.removeprefix("http://")
-    try:
+    with Service() as service:
+        address = service.url.removeprefix("http://")
         with running_proxy(tmp_path_factory.mktemp("proxy"), address, TIGHT) as ports:
             yield ports
-    finally:
-        service.kill()
 
 
 @pytest.fixture
@@ -85,11 +82,9 @@ def _free_port():
         return server.getsockname()[1]
 
 
-def _answers(port):
-    with suppress(OSError):
-        socket.create_connection(("127.0.0.1", port)).close()
-        return True
-    return False
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def connected(port, address):
