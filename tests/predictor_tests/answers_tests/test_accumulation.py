@@ -25,11 +25,14 @@ def row_of(batch_size=256, parts=PARTS, gpu="H200", **options):
     return row
 
 
-@pytest.mark.parametrize("gpu", ["H200", "T4"])
-def test_a_step_takes_its_parts_with_one_update(gpu):
-    step, one_part = row_of(gpu=gpu), row_of(64, 1, gpu=gpu)
+@pytest.mark.parametrize(
+    "options", [{"gpu": "T4"}, *({"capture": capture} for capture in ("eager", "compile", "graph"))]
+)
+def test_a_step_takes_its_parts_with_one_update(options):
+    step, one_part = row_of(**options), row_of(64, 1, **options)
     assert 0.9 * PARTS < step.gpu_time_ms / one_part.gpu_time_ms < PARTS
-    assert 0.8 * PARTS < step.host_time_ms / one_part.host_time_ms < PARTS
+    if options.get("capture", "eager") == "eager":
+        assert 0.8 * PARTS < step.host_time_ms / one_part.host_time_ms < PARTS
 
 
 def test_memory_is_that_of_a_part_and_of_the_gradients_of_those_before():
@@ -78,12 +81,6 @@ def test_the_batch_sizes_that_are_searched_can_be_shared():
     assert all(row.batch_size % 6 == 0 and row.largest_batch_size % 6 == 0 for row in rows)
     compared = compare(Question("resnet50", ["T4", "H200"], samples=50_000, gradient_accumulation=3)).rows
     assert all(row.batch_size % (3 * row.gpus_used) == 0 for row in compared)
-
-
-@pytest.mark.parametrize("capture", ["eager", "compile", "graph"])
-def test_every_capture_runs_its_parts(capture):
-    step, one_part = row_of(capture=capture), row_of(64, 1, capture=capture)
-    assert 0.9 * PARTS < step.gpu_time_ms / one_part.gpu_time_ms < PARTS
 
 
 def test_an_explanation_is_of_the_whole_step():

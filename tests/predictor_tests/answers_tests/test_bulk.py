@@ -71,14 +71,9 @@ def test_an_anchor_in_the_row_is_used(answer):
     ("line", "message"),
     [
         ("a,resnet51,64,T4,32,fp32,", "no CNN is called 'resnet51'"),
-        ("a,resnet18,64,H2O,32,fp32,", "no GPU is called 'H2O'"),
-        ("a,resnet18,64,T4,0,fp32,", "batch_size 0 lies outside"),
         ("a,resnet18,64,T4,many,fp32,", "batch_size 'many' is not a whole number"),
         ("a,resnet18,64,T4,,fp32,", "batch_size '' is not a whole number"),
-        ("a,resnet18,64,T4,32,amp_bf16,", "has no amp_bf16"),
-        ("a,resnet18,64,T4,32,fp33,", "precision 'fp33' is not known"),
         ("a,resnet18,1.5,T4,32,fp32,", "image_size '1.5' is not a whole number"),
-        ("a,alexnet,8,T4,32,fp32,", "image_size 8 is below"),
         ("a,resnet18,64,T4,32,fp32,none", "samples 'none' is not a whole number"),
         ("a,resnet18,64,T4,32", "the row has 5 cells, the header 7"),
         ("a,no/such.csv,64,T4,32,fp32,", "no/such.csv"),
@@ -140,26 +135,26 @@ def test_a_file_that_cannot_be_what_is_asked_is_refused(text, message, tmp_path,
         predict_rows(path, tmp_path / "out.csv", model=fake_model)
 
 
-def test_answers_written_to_a_link_leave_it_a_link(tmp_path, fake_model):
-    (tmp_path / "rows.csv").write_text(f"{HEADER}\na,resnet18,64,T4,32,fp32,1000\n")
+@pytest.fixture
+def one_row(tmp_path):
+    """A file of one question, with the byte order mark of a spreadsheet before its first column."""
+    path = tmp_path / "rows.csv"
+    path.write_text("cnn,gpu,batch_size\nresnet18,T4,32\n", encoding="utf-8-sig")
+    return path
+
+
+def test_answers_written_to_a_link_leave_it_a_link(one_row, tmp_path, fake_model):
     (tmp_path / "latest.csv").symlink_to("answers.csv")
-    predict_rows(tmp_path / "rows.csv", tmp_path / "latest.csv", model=fake_model)
+    assert predict_rows(one_row, tmp_path / "latest.csv", model=fake_model) == 0
     assert (tmp_path / "latest.csv").is_symlink()
     assert len((tmp_path / "answers.csv").read_text().splitlines()) == 2
 
 
-def test_a_folder_for_the_answers_is_refused_by_its_name(tmp_path, fake_model):
-    (tmp_path / "rows.csv").write_text(f"{HEADER}\na,resnet18,64,T4,32,fp32,1000\n")
+def test_a_folder_for_the_answers_is_refused_by_its_name(one_row, tmp_path, fake_model):
     with pytest.raises(SchemaError, match=f"{tmp_path} cannot be written: Is a directory"):
-        predict_rows(tmp_path / "rows.csv", tmp_path, model=fake_model)
+        predict_rows(one_row, tmp_path, model=fake_model)
 
 
 def test_a_missing_file_is_refused(tmp_path, fake_model):
     with pytest.raises(SchemaError, match="cannot be read: No such file"):
         predict_rows(tmp_path / "none.csv", tmp_path / "out.csv", model=fake_model)
-
-
-def test_a_spreadsheets_byte_order_mark_does_no_harm(tmp_path, fake_model):
-    path = tmp_path / "rows.csv"
-    path.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,64,T4,8,fp32\n", encoding="utf-8-sig")
-    assert predict_rows(path, tmp_path / "out.csv", model=fake_model) == 0

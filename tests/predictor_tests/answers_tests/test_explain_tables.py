@@ -26,16 +26,18 @@ def operators(made_up_gpu):
 
 
 def own_row(**columns):
-    return {
-        "gpu": "T4", "cnn": "mine", "image_size": 32, "batch_size": 8, "precision": "fp32", "iteration_time_ms": 10.0,
-    } | columns  # fmt: skip
+    row = {"gpu": "T4", "cnn": "mine", "image_size": 32, "batch_size": 8, "precision": "fp32"}
+    return row | {"iteration_time_ms": 10.0} | columns
+
+
+def explained(*rows, **options):
+    """The explanations of measured rows."""
+    return explain_measurements(pd.DataFrame(rows), **options)
 
 
 def test_every_cnn_has_an_explanation_with_the_times_as_measured(targets):
-    explanations = explain_measurements(pd.DataFrame(targets))
-    assert [
-        (explanation.cnn, explanation.method, explanation.batch_sizes) for explanation in explanations
-    ] == [
+    explanations = explained(*targets)
+    assert [(row.cnn, row.method, row.batch_sizes) for row in explanations] == [
         ("resnet18", "measured", (4, 16, 64)),
         ("vgg16", "measured", (4, 16, 64)),
     ]
@@ -71,59 +73,45 @@ def test_classes_are_left_out_where_operators_are_unlike_any_measured(targets, m
 
 
 def test_a_cnn_outside_the_zoo_is_bound_by_the_device_or_unknown():
-    rows = [own_row(gpu_time_ms=9.0, host_time_ms=3.0), own_row(batch_size=16, iteration_time_ms=12.0)]
-    assert explain_measurements(pd.DataFrame(rows))[0].bound == ("device", "unknown")
+    busy, unknown = own_row(gpu_time_ms=9.0, host_time_ms=3.0), own_row(batch_size=16, iteration_time_ms=12.0)
+    assert explained(busy, unknown)[0].bound == ("device", "unknown")
 
 
 def test_the_law_takes_the_samples_of_the_table_or_those_given():
-    rows = [
-        own_row(batch_size=size, samples_per_epoch=1000, host_time_ms=9.9, gpu_time_ms=1.0)
-        for size in (2, 4, 8)
-    ]
-    law = explain_measurements(pd.DataFrame(rows))[0].small_batch_law
+    times = {"samples_per_epoch": 1000, "host_time_ms": 9.9, "gpu_time_ms": 1.0}
+    rows = [own_row(batch_size=size, **times) for size in (2, 4, 8)]
+    law = explained(*rows)[0].small_batch_law
     assert (law.k_s, law.from_batch_size, law.up_to_batch_size, law.because) == (10.0, 2, 8, "host")
-    assert explain_measurements(pd.DataFrame(rows), samples=500)[0].small_batch_law.k_s == 5.0
+    assert explained(*rows, samples=500)[0].small_batch_law.k_s == 5.0
 
 
 def test_repeated_measurements_count_as_their_median():
-    rows = [own_row(iteration_time_ms=ms) for ms in (9.0, 10.0, 50.0)]
-    explanation = explain_measurements(pd.DataFrame(rows))[0]
+    [explanation] = explained(*(own_row(iteration_time_ms=ms) for ms in (9.0, 10.0, 50.0)))
     assert (explanation.iteration_time_ms, explanation.trained_on) == ((10.0,), "3 measurements")
 
 
 def test_modes_are_put_side_by_side_where_batch_sizes_are_common():
-    rows = [own_row(batch_size=size) for size in (8, 16)]
-    rows += [own_row(precision="amp_fp16", memory_format="channels_last", iteration_time_ms=4.0)]
-    modes = next(
-        explanation
-        for explanation in explain_measurements(pd.DataFrame(rows))
-        if explanation.precision == "fp32"
-    ).other_modes
-    assert [(mode.precision, mode.memory_format, mode.factor[0]) for mode in modes] == [
-        ("amp_fp16", "channels_last", 0.4)
-    ]
-    assert math.isnan(modes[0].factor[1])
+    amp = own_row(precision="amp_fp16", memory_format="channels_last", iteration_time_ms=4.0)
+    by_precision = {row.precision: row for row in explained(own_row(), own_row(batch_size=16), amp)}
+    [mode] = by_precision["fp32"].other_modes
+    assert (mode.precision, mode.memory_format, mode.factor[0]) == ("amp_fp16", "channels_last", 0.4)
+    assert math.isnan(mode.factor[1])
 
 
 def test_modes_of_other_hosts_are_not_compared():
-    rows = [own_row(host="a"), own_row(host="b", precision="amp_fp16")]
-    assert [explanation.other_modes for explanation in explain_measurements(pd.DataFrame(rows))] == [(), ()]
+    explanations = explained(own_row(host="a"), own_row(host="b", precision="amp_fp16"))
+    assert [explanation.other_modes for explanation in explanations] == [(), ()]
 
 
 def test_recorded_kernels_that_change_are_switches():
+    layer = "3x8x8_4x3x3x3_s1x1"
+    recorded = {8: "gemm", 16: "winograd"}
     rows = [
-        own_row(
-            batch_size=size, conv_algorithms=json.dumps({f"{size}x3x8x8_4x3x3x3_s1x1": {"forward": name}})
-        )
-        for size, name in ((8, "gemm"), (16, "winograd"))
+        own_row(batch_size=size, conv_algorithms=json.dumps({f"{size}x{layer}": {"forward": name}}))
+        for size, name in recorded.items()
     ]
-    [switch] = explain_measurements(pd.DataFrame(rows))[0].switches
-    assert (switch.layer, switch.before, switch.after, switch.factor) == (
-        "3x8x8_4x3x3x3_s1x1",
-        "gemm",
-        "winograd",
-        None,
-    )
+    [switch] = explained(*rows)[0].switches
+    assert (switch.layer, switch.before, switch.after, switch.factor) == (layer, "gemm", "winograd", None)
 
 
 @pytest.mark.parametrize(

@@ -75,11 +75,6 @@ def test_epoch_cost_and_throughput_follow_the_slower_one():
     assert few.throughput_samples_per_s * ratio == pytest.approx(free.throughput_samples_per_s)
 
 
-def test_without_workers_loading_and_training_add_up():
-    row = one(workers=0)
-    assert row.iteration_time_ms == pytest.approx(row.training_time_ms + row.loading_time_ms)
-
-
 def test_the_images_of_a_validation_pass_are_loaded_as_well():
     options = {"samples": 25_600, "data_set": None, "workers": 1, "samples_per_worker_second": 256.0}
     without, validated = (one(**options, validation_samples=n).epoch_time_s for n in (0, 2_560))
@@ -117,11 +112,6 @@ def test_rates_of_a_machine_hold_in_a_comparison():
 def test_a_network_drive_bounds_what_no_worker_can_help():
     row = one(cnn="alexnet", batch_size=1024, workers=64, data_source="nfs")
     assert (row.bottleneck, row.workers_needed) == ("reading", None)
-
-
-def test_without_a_number_of_workers_the_vcpus_of_the_offer_load():
-    of_8, of_16 = (one(offers=(offer(n),), loader="torchvision").loading_time_ms for n in (8.0, 16.0))
-    assert of_8 == pytest.approx(2 * of_16)
 
 
 def measured_input(where, *rates, vcpus=4, image_size=224, megapixels=0.19, **more):

@@ -138,6 +138,8 @@ REFUSALS = {
         (OFTEN | {"checkpoint_minutes": 6000}, OutOfRangeError, "checkpoint_minutes: 6,001 minutes"),
         (OFTEN | {"setup_minutes": 6000}, OutOfRangeError, "setup_minutes: 6,000 minutes"),
         (OFTEN | {"spot": False}, SchemaError, "Pass spot, too"),
+        *((options, (SchemaError, OutOfRangeError), "n_gpus")
+          for options in ({"link": "nvlink4"}, {"sync_batch_norm": True}, {"nodes": 2})),
     ],
     Plan: [
         *(({"deadline_h": text}, SchemaError, "deadline_h")

@@ -20,6 +20,13 @@ def texts(verdict):
     return [note.text for note in verdict.hints]
 
 
+def took(row):
+    """The time of a row with its interval, in words."""
+    return duration_estimate(
+        *(3600 * hours for hours in (row.total_time_h, row.total_low_h, row.total_high_h))
+    )
+
+
 GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB"]
 
 
@@ -59,11 +66,8 @@ def test_a_node_of_ones_own_costs_nothing_and_holds_every_budget(compared, rank_
 def test_the_sentence_has_the_interval_of_time_and_cost(compared):
     comparison = compared(epochs=50)
     row = comparison.rows[0]
-    time = duration_estimate(
-        *(3600 * hours for hours in (row.total_time_h, row.total_low_h, row.total_high_h))
-    )
     cost = estimate(row.total_cost_usd, row.total_low_usd, row.total_high_usd)
-    assert f": {time}, US$ {cost}" in comparison.verdict.sentence
+    assert f": {took(row)}, US$ {cost}" in comparison.verdict.sentence
 
 
 def test_rows_that_hold_the_wishes_rank_above_those_that_do_not(compared):
@@ -183,14 +187,7 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
     mode = {"precision": "amp_bf16", "memory_format": "channels_last"}
     assert same_time(verdict.compiled_fast, shipped_verdict(epochs=90, capture="compile", **mode).best)
     assert verdict.compile_s == pytest.approx(compile_seconds(zoo_cnn("resnet50")))
-    took = duration_estimate(
-        *(
-            3600 * hours
-            for hours in (options_asked.total_time_h, options_asked.total_low_h, options_asked.total_high_h)
-        )
-    )
-    start = f"torch.compile: {took}"
-    assert compile_hint(verdict).startswith(start)
+    assert compile_hint(verdict).startswith(f"torch.compile: {took(options_asked)}")
     [where] = [note.text for note in verdict.hints if "Compiling takes" in note.text]
     assert f"about {verdict.compile_s:.0f} s once" in where
     assert f"only {measured_where()}" in where

@@ -192,21 +192,15 @@ def test_an_answer_says_how_long_compiling_takes_and_an_eager_one_does_not():
 
 
 def test_an_answer_says_by_which_share_of_the_memory_estimate_compiled_cnns_needed():
-    measured = own_tables("compiled")
-    rows = measured[is_compiled(measured)]
-    shares = [
-        row.peak_memory_mib
-        / 1024
-        / (
-            peak_memory_gib(
-                measured_cnn(row.cnn, int(row.image_size))[0],
-                int(row.batch_size),
-                Mode(precision=row.precision, memory_format=row.memory_format),
-            )
-            - CONTEXT_GIB
-        )
-        for row in rows.itertuples()
-    ]
+    rows = own_tables("compiled")
+    rows = rows[is_compiled(rows)]
+
+    def estimated_gib(row):
+        table, _ = measured_cnn(row.cnn, int(row.image_size))
+        mode = Mode(precision=row.precision, memory_format=row.memory_format)
+        return peak_memory_gib(table, int(row.batch_size), mode) - CONTEXT_GIB
+
+    shares = [row.peak_memory_mib / 1024 / estimated_gib(row) for row in rows.itertuples()]
     sentence = (
         f"{len(shares)} compiled iterations of {rows['cnn'].nunique()} CNNs needed "
         f"{min(shares):.2f} to {max(shares):.2f} x the estimate"

@@ -74,13 +74,15 @@ def of_tensorflow() -> Model:
     return fit_measurements(made_up().assign(framework="tensorflow"))
 
 
+def joined(forecast):
+    """Of GPU and host alone."""
+    return join_host(forecast.gpu_time_ms, forecast.host_time_ms, forecast.sharpness)[0]
+
+
 def test_no_copy_of_images_is_added_where_no_row_says_that_iterations_copy_theirs(of_tensorflow):
     forecast = of_tensorflow.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
     assert of_tensorflow.fed_frameworks == ()
-    assert (
-        forecast.iteration_time_ms[0]
-        == join_host(forecast.gpu_time_ms, forecast.host_time_ms, forecast.sharpness)[0]
-    )
+    assert forecast.iteration_time_ms[0] == joined(forecast)
 
 
 def test_a_copy_of_images_from_the_host_is_added_for_the_framework_whose_rows_say_so():
@@ -88,13 +90,8 @@ def test_a_copy_of_images_from_the_host_is_added_for_the_framework_whose_rows_sa
     question = zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64]
     synthetic, loaded = (fed.forecast(*question, from_host=from_host) for from_host in (False, True))
     assert fed.fed_frameworks == ("tensorflow",)
-    assert (
-        loaded.iteration_time_ms[0] > join_host(loaded.gpu_time_ms, loaded.host_time_ms, loaded.sharpness)[0]
-    )
-    assert (
-        synthetic.iteration_time_ms[0]
-        == join_host(synthetic.gpu_time_ms, synthetic.host_time_ms, synthetic.sharpness)[0]
-    )
+    assert loaded.iteration_time_ms[0] > joined(loaded)
+    assert synthetic.iteration_time_ms[0] == joined(synthetic)
 
 
 def test_one_gpu_is_enough_if_it_ran_several_cnns():
@@ -127,21 +124,11 @@ def test_calibration_leaves_out_whole_cnns_and_then_whole_gpus():
 
 
 def test_accuracy_is_read_from_an_evaluations_summary(tmp_path):
-    row = {
-        "scenario": "unseen-cnn",
-        "n": 5,
-        "mape": 0.1,
-        "median": 0.1,
-        "p90": 0.2,
-        "coverage": 0.9,
-        "worst_coverage": 0.5,
-    }
-    table = pd.DataFrame([{**row, "predictor": "roofline"}, {**row, "predictor": "one's own"}])
-    table.to_csv(tmp_path / "summary.csv", index=False)
-    entries = accuracy_of(tmp_path / "summary.csv")
-    assert [(entry["scenario"], entry["predictor"], entry["mape"]) for entry in entries] == [
-        ("unseen-cnn", "roofline", 0.1)
-    ]
+    row = {"scenario": "unseen-cnn", "n": 5, "mape": 0.1, "median": 0.1, "p90": 0.2, "coverage": 0.9}
+    table = pd.DataFrame([row | {"predictor": name} for name in ("roofline", "one's own")])
+    table.assign(worst_coverage=0.5).to_csv(tmp_path / "summary.csv", index=False)
+    [entry] = accuracy_of(tmp_path / "summary.csv")
+    assert (entry["scenario"], entry["predictor"], entry["mape"]) == ("unseen-cnn", "roofline", 0.1)
 
 
 def test_operators_of_the_table_are_served_beside_the_roofline(made_up_gpu, tmp_path):

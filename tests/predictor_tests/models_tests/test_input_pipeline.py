@@ -18,15 +18,18 @@ def loading_ms(source, size=64, n_gpus=1):
     return float(source.loading(np.array([size]), n_gpus).time_ms[0])
 
 
-def test_workers_share_the_images_of_an_iteration():
-    assert loading_ms(feed()) == pytest.approx(64 / 400 * 1000)
-    assert loading_ms(feed(workers=8)) == pytest.approx(64 / 800 * 1000)
-
-
-def test_vcpus_bound_workers_and_are_shared_by_the_gpus_of_a_machine():
-    assert loading_ms(feed(workers=8, vcpus=4.0)) == pytest.approx(64 / 240 * 1000)
-    assert loading_ms(feed(workers=None, vcpus=4.0)) == pytest.approx(64 / 240 * 1000)
-    assert loading_ms(feed(workers=None, vcpus=16.0), n_gpus=8) == pytest.approx(64 / 120 * 1000)
+@pytest.mark.parametrize(
+    ("of_feed", "n_gpus", "rate"),
+    [
+        ({"workers": 4}, 1, 400),
+        ({"workers": 8}, 1, 800),
+        ({"workers": 8, "vcpus": 4.0}, 1, 240),
+        ({"workers": None, "vcpus": 4.0}, 1, 240),
+        ({"workers": None, "vcpus": 16.0}, 8, 120),
+    ],
+)
+def test_vcpus_bound_workers_and_are_shared_by_the_gpus_of_a_machine(of_feed, n_gpus, rate):
+    assert loading_ms(feed(**of_feed), n_gpus=n_gpus) == pytest.approx(64 / rate * 1000)
 
 
 def test_a_slow_source_bounds_all_workers():
@@ -61,15 +64,10 @@ def test_the_workers_needed_remove_the_bottleneck_and_one_fewer_does_not(vcpus):
 
 
 def test_beside_workers_the_host_takes_longer_and_a_busy_gpu_hides_it():
-    bound, hidden, unknown = (
-        beside_workers(np.array([100.0]), *ONE_MS),
-        beside_workers(np.array([50.0]), *ONE_MS),
-        (beside_workers(np.array([np.nan]), *ONE_MS)),
-    )
+    bound, *free = (beside_workers(np.array([ms]), *ONE_MS) for ms in (100.0, 50.0, np.nan))
     assert float(bound[0][0]) == pytest.approx(100 * host_beside_workers())
     assert 90 < float(bound[1][0]) < float(bound[0][0]) < float(bound[2][0])
-    for free in (hidden, unknown):
-        assert [float(ms[0]) for ms in free] == [100.0, 90.0, 110.0]
+    assert [[float(ms[0]) for ms in times] for times in free] == [[100.0, 90.0, 110.0]] * 2
 
 
 def test_a_pass_waits_for_its_workers_and_the_first_mini_batch_of_one_of_them():

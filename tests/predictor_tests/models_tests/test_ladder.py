@@ -60,37 +60,29 @@ def _memory_ms(operator, batch_size=128.0):
     return float(moved[0, 0]) / (0.92 * 4800e6)
 
 
-def test_a_kernel_bound_by_memory_takes_the_ratio_of_bandwidths():
-    assert _ratio(H100, LARGE_ACTIVATION, _memory_ms(LARGE_ACTIVATION)) == pytest.approx(
-        4800 / 3350, rel=0.02
-    )
-
-
-def test_a_kernel_bound_by_arithmetic_takes_as_long_on_a_card_of_the_same_clock():
-    assert _ratio(H100, LARGE_ACTIVATION, 100 * _memory_ms(LARGE_ACTIVATION)) == pytest.approx(1.0, abs=0.01)
-
-
-def test_a_kernel_whose_data_stay_in_the_cache_does_not_wait_for_the_memory():
-    assert _ratio(H100, SMALL_ACTIVATION, _memory_ms(SMALL_ACTIVATION, 8.0), 8.0) < 1.01
-
-
-def test_fewer_multiprocessors_and_a_lower_clock_slow_down_what_is_bound_by_arithmetic():
-    expected = (132 * 1.98) / (114 * 1.755)
-    assert _ratio(PCIE, LARGE_ACTIVATION, 100 * _memory_ms(LARGE_ACTIVATION)) == pytest.approx(
-        expected, rel=0.01
-    )
+@pytest.mark.parametrize(
+    ("card", "operator", "batch_size", "factor", "ratio"),
+    [
+        (H100, LARGE_ACTIVATION, 128.0, 1, 4800 / 3350),  # bound by memory: the ratio of bandwidths
+        (H100, LARGE_ACTIVATION, 128.0, 100, 1.0),  # by arithmetic, on a card of the same clock
+        (
+            PCIE,
+            LARGE_ACTIVATION,
+            128.0,
+            100,
+            (132 * 1.98) / (114 * 1.755),
+        ),  # and on one of fewer and slower SMs
+        (H100, SMALL_ACTIVATION, 8.0, 1, 1.0),  # its data stay in the cache
+    ],
+)
+def test_a_kernel_takes_the_ratio_of_what_bounds_it(card, operator, batch_size, factor, ratio):
+    h200_ms = factor * _memory_ms(operator, batch_size)
+    assert _ratio(card, operator, h200_ms, batch_size) == pytest.approx(ratio, rel=0.02)
 
 
 def test_what_the_other_card_knows_is_carried_over_and_what_it_does_not_know_stays_unknown(h200):
-    times = CarriedOver(h200, H100).times(
-        [
-            RESNET[0],
-            Operator(
-                "roll", in_channels=8, in_height=8, in_width=8, out_channels=8, out_height=8, out_width=8
-            ),
-        ],
-        BATCH,
-    )
+    sides = {f"{end}_{side}": 8 for end in ("in", "out") for side in ("channels", "height", "width")}
+    times = CarriedOver(h200, H100).times([RESNET[0], Operator("roll", **sides)], BATCH)
     assert times.sureness[:, 0].tolist() == [CARRIED, UNKNOWN]
 
 
@@ -261,21 +253,15 @@ def test_autotuned_convolutions_are_corrected_and_everything_else_is_as_without(
 
 def test_autotuning_leaves_the_host_time_as_it_is():
     """Measured on an H200 at 64, by the host of its first tables: 84.0 ms, 79.9 autotuned, hosts 78.8 and 74.5."""
-    question = (zoo_cnn("densenet201"), find_gpu("H200"))
-    plain, tuned = (
-        Model.load().forecast(*question, Mode(precision="tf32", autotune=tune), [64])
-        for tune in (False, True)
-    )
+    question = zoo_cnn("densenet201"), find_gpu("H200")
+    modes = [Mode(precision="tf32", autotune=tune) for tune in (False, True)]
+    plain, tuned = (Model.load().forecast(*question, mode, [64]) for mode in modes)
     assert tuned.host_time_ms == pytest.approx(plain.host_time_ms)
     assert (tuned.host, tuned.method) == (plain.host, "layer-times")
     assert tuned.gpu_time_ms[0] < plain.gpu_time_ms[0]
-    mode, own = (
-        Mode(precision="tf32", autotune=True),
-        Model.load().layers.measured(H200._replace(autotune=True)),
-    )
-    by_own_host = forecast_by_layers(
-        own, Case("densenet201", 224, *question, mode, np.array([64.0])), own.sums
-    )
+    own = Model.load().layers.measured(H200._replace(autotune=True))
+    case = Case("densenet201", 224, *question, modes[1], np.array([64.0]))
+    by_own_host = forecast_by_layers(own, case, own.sums)
     assert by_own_host.iteration_time_ms[0] == pytest.approx(79.9, rel=0.1)
 
 
@@ -307,26 +293,12 @@ def test_autotuned_convolutions_that_nobody_measured_take_a_twentieth_less(gpu, 
     assert tuned.high_ms == pytest.approx(plain.high_ms, rel=0.01)  # what is timed first is not slower
 
 
-def test_gpus_with_and_without_autotuned_operators_are_answered_as_if_asked_one_by_one():
-    devices = [
-        (find_gpu(name), Mode(precision=precision, autotune=True))
-        for name, precision in (("T4", "fp32"), ("H200", "tf32"), ("A100-SXM4-40GB", "tf32"))
-    ]
-    together = Model.load().forecasts(zoo_cnn("densenet121"), devices, [16, 64])
-    for device, forecast in zip(devices, together, strict=True):
-        (single,) = Model.load().forecasts(zoo_cnn("densenet121"), [device], [16, 64])
-        assert forecast.iteration_time_ms == pytest.approx(single.iteration_time_ms, rel=1e-12)
-        assert forecast.extrapolates == single.extrapolates
-
-
 @pytest.mark.parametrize("gpu", ["H200", "A100-SXM4-40GB"], ids=["by layers", "by specifications"])
 def test_a_measured_host_scales_the_host_time_and_leaves_the_gpu_time(gpu):
     question = (zoo_cnn("resnet50"), find_gpu(gpu), Mode(precision="tf32"), [8])
-    quick, slow = (
-        HostMeasurement("a slow desk", (HostTime("pytorch", "gpu", "tf32", "nchw", "resnet18", 32, time_ms),))
-        for time_ms in (6.0, 12.0)
-    )
-    fast, slower = (Model.load().forecast(*question, host=host) for host in (quick, slow))
+    times = [HostTime("pytorch", "gpu", "tf32", "nchw", "resnet18", 32, time_ms) for time_ms in (6.0, 12.0)]
+    hosts = [HostMeasurement("a slow desk", (time,)) for time in times]
+    fast, slower = (Model.load().forecast(*question, host=host) for host in hosts)
     assert slower.host_time_ms / fast.host_time_ms == pytest.approx(2.0 ** ratios_of("host")["file_trust"])
     assert slower.gpu_time_ms == pytest.approx(fast.gpu_time_ms)
     assert slower.host == "a slow desk"

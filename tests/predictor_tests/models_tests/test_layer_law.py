@@ -96,9 +96,10 @@ def test_without_host_times_of_operators_sums_of_gradients_count_as_others_do():
     assert law.host_ms(blind) == pytest.approx(0.5)
 
 
-def test_a_law_of_an_older_file_counts_sums_of_gradients_as_it_did():
-    written = {key: value for key, value in LAW.as_json().items() if key != "gradients_apart"}
-    assert not SummingLaw.from_json(written).gradients_apart
+def test_a_law_of_an_older_file_counts_sums_of_gradients_as_it_did_and_weighs_no_sizes():
+    newer = ("gradients_apart", "size_weights")
+    law = SummingLaw.from_json({key: value for key, value in LAW.as_json().items() if key not in newer})
+    assert (law.gradients_apart, law.size_weights) == (False, (0.0,) * (len(SIZES) - 1))
 
 
 class TestTheSizeOfAnOperator:
@@ -134,11 +135,6 @@ class TestTheSizeOfAnOperator:
         library = OperatorLibrary.of_times(mode, list(operators_of(table)), _unit_times(table), {None})
         sized = layer_sums(library, table, np.array([8.0])).sized_ms
         assert sized[:, -1].sum() == pytest.approx(sized.sum())
-
-
-def test_a_law_of_an_older_file_weighs_no_sizes():
-    written = {key: value for key, value in LAW.as_json().items() if key != "size_weights"}
-    assert SummingLaw.from_json(written).size_weights == (0.0,) * (len(SIZES) - 1)
 
 
 @pytest.mark.parametrize("wrong", [[0.0], [float("nan")] * (len(SIZES) - 1), "none"])

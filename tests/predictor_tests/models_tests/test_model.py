@@ -104,24 +104,18 @@ def test_gpu_names_are_no_hosts(model):
     assert not set(model.hosts()) & {gpu.name for gpu in all_gpus()}
 
 
-def test_an_anchor_pulls_the_answer_to_it_and_narrows_the_interval(model):
-    table = zoo_cnn("resnet50")
-    plain = model.forecast(table, T4, Mode(), [64])
-    measured = 1.3 * float(plain.iteration_time_ms[0])
-    near = model.forecast(table, T4, Mode(), [64], [Anchor("T4", 64, measured)])
-    assert (plain.method, near.method) == ("roofline", "anchored")
-    assert abs(near.iteration_time_ms[0] / measured - 1) < abs(plain.iteration_time_ms[0] / measured - 1) / 2
-    assert near.high_ms[0] / near.low_ms[0] < plain.high_ms[0] / plain.low_ms[0]
-
-
 @pytest.mark.parametrize("factor", [0.1, 0.5, 0.97, 1.3, 3.0, 20.0])
 @pytest.mark.parametrize("gpu", ["T4", "L4"])
 def test_where_an_anchor_was_measured_the_answer_is_the_anchor(model, gpu, factor):
     table, gpu = zoo_cnn("resnet50"), find_gpu(gpu)
-    measured = factor * float(model.forecast(table, gpu, Mode(), [64]).iteration_time_ms[0])
+    plain = model.forecast(table, gpu, Mode(), [64])
+    measured = factor * float(plain.iteration_time_ms[0])
     answer = model.forecast(table, gpu, Mode(), [16, 64], [Anchor(gpu.name, 64, measured)])
+    assert (plain.method, answer.method) == ("roofline", "anchored")
     assert answer.iteration_time_ms[1] == pytest.approx(measured, rel=0.01)
     assert answer.low_ms[1] < measured < answer.high_ms[1]
+    if 0.9 < factor < 1.5:
+        assert answer.high_ms[1] / answer.low_ms[1] < plain.high_ms[0] / plain.low_ms[0]
 
 
 @pytest.mark.parametrize("gpu", ["T4", "L4"])

@@ -121,22 +121,15 @@ def _table(name):
 
 
 def test_proxies_measured_on_another_gpu_carry_every_cnn_over():
-    options = {"method": "proxy-times", "precision": "tf32"}
-    fast, slow = (
-        predict(
-            "resnet152",
-            "A100-SXM4-40GB",
-            64,
-            measurements=_own_proxies("NVIDIA A100-SXM4-40GB", k),
-            **options,
-        )[0]
-        for k in (1.0, 2.0)
-    )
+    def row_of(slower):
+        measurements = _own_proxies("NVIDIA A100-SXM4-40GB", slower)
+        options = {"method": "proxy-times", "precision": "tf32", "measurements": measurements}
+        return predict("resnet152", "A100-SXM4-40GB", 64, **options)[0]
+
+    fast, slow = row_of(1.0), row_of(2.0)
     assert slow.iteration_time_ms == pytest.approx(2 * fast.iteration_time_ms)
-    assert any(
-        str(reason).startswith("gpu: proxy-times was fitted on CNNs of other GPUs")
-        for reason in slow.extrapolates
-    )
+    reasons = "; ".join(map(str, slow.extrapolates))
+    assert "gpu: proxy-times was fitted on CNNs of other GPUs" in reasons
 
 
 @pytest.fixture(scope="module")
@@ -204,13 +197,10 @@ def test_errors_are_read_beside_those_of_the_default():
         ("problem-scaling", "roofline", 0.06),
         ("unseen-cnn", "gpu-specs", 9.0),
     ]
-    table = pd.DataFrame(
-        [{"scenario": s, "predictor": p, "n": 5, "mape": m, "p90": 2 * m} for s, p, m in rows]
-    )
-    errors = errors_of([table, table], Methods()).errors  # as from a card and its evaluation
-    assert [(error.scenario, error.mape, error.default_mape) for error in errors["gpu-specs"]] == [
-        ("problem-scaling", 7.0, 0.06)
-    ]
+    table = pd.DataFrame(rows, columns=["scenario", "predictor", "mape"])
+    table = table.assign(n=5, p90=2 * table["mape"])
+    [error] = errors_of([table, table], Methods()).errors["gpu-specs"]  # as from a card and its evaluation
+    assert (error.scenario, error.mape, error.default_mape) == ("problem-scaling", 7.0, 0.06)
 
 
 def test_bulk_rows_are_answered_or_refused_one_by_one(tmp_path):

@@ -119,15 +119,8 @@ def test_a_file_keeps_the_trees(grown, strangers):
     ],
 )
 def test_damaged_trees_are_refused(change):
-    tree = {
-        "features": list(FEATURES),
-        "start": 0.0,
-        "roots": [0],
-        "feature": [0, -1, -1],
-        "threshold": [0.5, 0, 0],
-        "left": [1, 1, 2],
-    }
-    sound = {**tree, "right": [2, 1, 2], "value": [0.0, -1.0, 1.0]}
+    sound = {"features": list(FEATURES), "start": 0.0, "roots": [0], "feature": [0, -1, -1]}
+    sound |= {"threshold": [0.5, 0, 0], "left": [1, 1, 2], "right": [2, 1, 2], "value": [0.0, -1.0, 1.0]}
     assert list(Forest.from_json(sound).predict(np.array([[0.0], [1.0]]))) == [-1.0, 1.0]
     with pytest.raises((ValueError, IndexError)):
         Forest.from_json({**sound, **change})

@@ -46,14 +46,6 @@ DATA_FREE_CHECKS = (
 LOADABLE = sorted(name for name, entry in PREDICTORS.items() if find_spec(entry.estimator.split(":")[0]))
 
 
-def _new(name):
-    return new_predictor(name)
-
-
-def _times(name, features):
-    return features["iteration_time_ms"]
-
-
 @pytest.fixture(scope="module", params=LOADABLE)
 def name(request):
     return request.param
@@ -87,12 +79,12 @@ def questions(features):
 @pytest.fixture(scope="module")
 def fitted(name, features):
     """Fitted once for all tests: one of them shows that predicting does not change it."""
-    return _new(name).fit(features, _times(name, features))
+    return new_predictor(name).fit(features, features["iteration_time_ms"])
 
 
 def test_scikit_learns_checks_without_data_hold(name):
     for check in DATA_FREE_CHECKS:
-        getattr(estimator_checks, check)(name, _new(name))
+        getattr(estimator_checks, check)(name, new_predictor(name))
 
 
 @pytest.mark.parametrize("registered", sorted(PREDICTORS))
@@ -102,9 +94,9 @@ def test_every_entry_of_the_registry_loads_and_is_documented(registered):
     assert any(line.startswith("|") and f"`{registered}`" in line for line in text.splitlines())
 
 
-def test_fit_and_score_take_y(name, features):
+def test_fit_and_score_take_y(name):
     for method in ("fit", "score"):
-        assert list(inspect.signature(getattr(_new(name), method)).parameters)[:2] == ["X", "y"]
+        assert list(inspect.signature(getattr(new_predictor(name), method)).parameters)[:2] == ["X", "y"]
 
 
 def test_predictions_are_finite_and_of_the_rows_number(fitted, questions):
@@ -114,14 +106,18 @@ def test_predictions_are_finite_and_of_the_rows_number(fitted, questions):
 
 
 def test_fit_returns_the_predictor_and_changes_neither_parameters_nor_table(name, features):
-    predictor, before, parameters = _new(name), features.copy(), _new(name).get_params()
-    assert predictor.fit(features, _times(name, features)) is predictor
+    predictor, before, parameters = new_predictor(name), features.copy(), new_predictor(name).get_params()
+    assert predictor.fit(features, features["iteration_time_ms"]) is predictor
     pd.testing.assert_frame_equal(features, before)
     assert predictor.get_params() == parameters
 
 
 def test_fitting_twice_gives_the_same(name, fitted, features, questions):
-    again = clone(fitted).fit(features, _times(name, features)).fit(features, _times(name, features))
+    again = (
+        clone(fitted)
+        .fit(features, features["iteration_time_ms"])
+        .fit(features, features["iteration_time_ms"])
+    )
     np.testing.assert_array_equal(again.predict(questions), fitted.predict(questions))
 
 
@@ -145,7 +141,7 @@ def test_predictions_follow_the_rows_order(fitted, questions):
 
 def test_fitting_does_not_depend_on_the_rows_order(name, fitted, features, questions):
     shuffled = features.sample(frac=1, random_state=0)
-    again = clone(fitted).fit(shuffled, _times(name, shuffled))
+    again = clone(fitted).fit(shuffled, shuffled["iteration_time_ms"])
     np.testing.assert_allclose(again.predict(questions), fitted.predict(questions), rtol=1e-6)
 
 
@@ -160,7 +156,7 @@ def test_a_predictor_that_questions_name_is_read_from_json(name, fitted, questio
     loaded = estimator_class(name).from_json(json.loads(json.dumps(fitted.to_json())))
     np.testing.assert_array_equal(loaded.predict(questions), fitted.predict(questions))
     with pytest.raises(NotFittedError, match="has not been fitted yet"):
-        _new(name).to_json()
+        new_predictor(name).to_json()
 
 
 def test_rows_of_any_selection_get_what_a_grid_of_them_gets(name, fitted, features, questions):
@@ -188,12 +184,12 @@ def test_a_clone_is_not_fitted(fitted):
 def test_check_is_fitted_knows_the_difference(name, fitted):
     check_is_fitted(fitted)
     with pytest.raises(SklearnNotFittedError):
-        check_is_fitted(_new(name))
+        check_is_fitted(new_predictor(name))
 
 
 def test_predicting_before_fitting_raises_ours_and_scikit_learns_error(name, questions):
     with pytest.raises(NotFittedError, match=r"has not been fitted yet. Call fit") as raised:
-        _new(name).predict(questions)
+        new_predictor(name).predict(questions)
     missing = [
         error_class
         for error_class in (SklearnNotFittedError, ValueError, AttributeError)
@@ -203,8 +199,8 @@ def test_predicting_before_fitting_raises_ours_and_scikit_learns_error(name, que
 
 
 def test_a_pipeline_gives_the_same_answers(name, fitted, features, questions):
-    pipeline = Pipeline([("as it is", FunctionTransformer()), ("predictor", _new(name))])
-    pipeline.fit(features, _times(name, features))
+    pipeline = Pipeline([("as it is", FunctionTransformer()), ("predictor", new_predictor(name))])
+    pipeline.fit(features, features["iteration_time_ms"])
     np.testing.assert_array_equal(pipeline.predict(questions), fitted.predict(questions))
 
 
@@ -233,4 +229,4 @@ def test_rows_that_teach_nothing_are_refused(name, features, change, words):
     if "got operator" in words and new_predictor(name).uses_operators:
         pytest.skip("it learns from single layers")
     with pytest.raises(SchemaError, match=words):
-        _new(name).fit(*change(features, _times(name, features)))
+        new_predictor(name).fit(*change(features, features["iteration_time_ms"]))

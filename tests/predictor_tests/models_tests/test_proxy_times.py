@@ -28,6 +28,10 @@ def _fit(rows, factor=1.0):
     return ProxyTimes().fit(rows, factor * rows["iteration_time_ms"])
 
 
+def _case(cnn, sizes, gpu="NVIDIA H200", table=None):
+    return Case(cnn, 224, zoo_cnn(table or cnn), find_gpu(gpu), Mode(), np.array(sizes))
+
+
 @pytest.fixture(scope="module")
 def first_gpu(features_with_proxies):
     """The CNNs of the first GPU, and the proxies of two."""
@@ -44,11 +48,8 @@ def test_gpu_2_twice_as_slow_on_its_proxies_is_twice_as_slow(first_gpu):
     for cnn in (
         "resnet50",
         "deep",
-    ):  # without and with coefficients of its own, but for the term of the batch size
-        on_fast, on_slow = (
-            Case(cnn, 224, zoo_cnn("resnet50"), find_gpu(gpu), Mode(), np.array([64.0]))
-            for gpu in ("Tesla K80", "Tesla M60")
-        )
+    ):  # without and with coefficients of its own, but for the batch size's term
+        on_fast, on_slow = (_case(cnn, [64.0], gpu, "resnet50") for gpu in ("Tesla K80", "Tesla M60"))
         assert fitted.parts(on_slow)["proxies"] == pytest.approx(2 * fitted.parts(on_fast)["proxies"])
 
 
@@ -63,16 +64,14 @@ def test_each_cnn_has_coefficients_of_its_own(first_gpu):
 
 def test_a_cnn_that_was_not_in_the_training_rows_is_answered_with_a_reason(first_gpu):
     fitted = _fit(first_gpu)
-    case = Case(
-        "resnet50", 224, zoo_cnn("resnet50"), find_gpu("NVIDIA H200"), Mode(), np.array([64.0, 100.0])
-    )
+    case = _case("resnet50", [64.0, 100.0])
     times = np.sum(list(fitted.parts(case).values()), axis=0)
     assert 0 < times[0] < times[1]
     assert [reason.kind for reason in fitted.scope(case)[0]] == ["cnn", "gpu", "shape"]
 
 
 def test_beyond_the_largest_proxy_times_are_proportional_to_the_work(first_gpu):
-    case = Case("vgg16", 224, zoo_cnn("vgg16"), find_gpu("NVIDIA H200"), Mode(), np.array([512.0, 1024.0]))
+    case = _case("vgg16", [512.0, 1024.0])
     half, full = _fit(first_gpu).parts(case)["proxies"]
     assert full / half == pytest.approx(2.0, rel=0.01)
 
@@ -80,7 +79,7 @@ def test_beyond_the_largest_proxy_times_are_proportional_to_the_work(first_gpu):
 def test_what_users_measure_is_added_and_the_rest_stays(first_gpu, features_with_proxies):
     fitted = _fit(first_gpu)
     more = fitted.with_measurements(_on(features_with_proxies, "Tesla T4"))
-    case = Case("resnet50", 224, zoo_cnn("resnet50"), find_gpu("Tesla T4"), Mode(), np.array([64.0]))
+    case = _case("resnet50", [64.0], "Tesla T4")
     assert more.parts(case)["proxies"] > 0
     assert more.general_ == fitted.general_
     with pytest.raises(OutOfRangeError):
@@ -92,7 +91,7 @@ def test_gpu_and_host_times_of_proxies_are_told_apart_where_they_were_measured(f
     split = first_gpu.assign(
         gpu_time_ms=first_gpu["iteration_time_ms"].where(proxy), host_time_ms=np.where(proxy, 3.0, np.nan)
     )
-    case = Case("resnet50", 224, zoo_cnn("resnet50"), find_gpu("NVIDIA H200"), Mode(), np.array([1.0]))
+    case = _case("resnet50", [1.0])
     assert _fit(split).terms(case)["host"][0] > 0
     assert _fit(first_gpu).terms(case)["host"][0] == 0
 

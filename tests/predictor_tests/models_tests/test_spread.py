@@ -115,8 +115,7 @@ def test_a_calibration_read_from_its_json_is_the_same():
 
 
 def test_half_precision_on_a_gpu_never_measured_has_an_interval_1_5_times_as_wide():
-    plain, half, measured = calibration().half_widths(
-        [P4, P4, T4], [False] * 3, shares(shape=(3,)), 0.9, [False, True, True]
-    )
+    gpus, is_half = [P4, P4, T4], [False, True, True]
+    plain, half, measured = calibration().half_widths(gpus, [False] * 3, shares(shape=(3,)), 0.9, is_half)
     assert half == pytest.approx(1.5 * plain)
     assert measured == pytest.approx(width())
