@@ -27,15 +27,14 @@ from api.settings import Settings
 from api.store.keys import add_key
 
 EXAMPLES = int(os.environ.get("EPOCHCAST_FUZZ_EXAMPLES", "8"))
+SETTINGS = hypothesis.settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES < 100, database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)  # fmt: skip
 CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
     response_schema_conformance, unsupported_method,
 ]  # fmt: skip
-
-
-def document_of(app):
-    """The schema of a service, however long a loaded machine takes to make it."""
-    return schemathesis.openapi.from_asgi("/openapi.json", app, timeout=3600)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,10 @@ def service():
     """A service with a store, and a key to it."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(store=f"sqlite:///{folder}/store.db", log_level="error"))
-        yield document_of(app), add_key(app.state.store, "fuzz")
+        schema = schemathesis.openapi.from_asgi(
+            "/openapi.json", app, timeout=3600
+        )  # the machine may be loaded
+        yield schema, add_key(app.state.store, "fuzz")
         app.state.store.dispose()
 
 
@@ -60,14 +62,7 @@ def test_every_answer_is_one_that_the_document_names(service, mode):
 
     assert len(operations) >= 10
     for operation in operations:
-        ask_case = hypothesis.given(case=operation.as_strategy(generation_mode=mode))(ask)
-        hypothesis.settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            derandomize=EXAMPLES < 100,
-            database=None,
-            suppress_health_check=list(hypothesis.HealthCheck),
-        )(ask_case)()
+        SETTINGS(hypothesis.given(case=operation.as_strategy(generation_mode=mode))(ask))()
 
 
 WORDS = st.text(max_size=60) | st.sampled_from(
@@ -83,13 +78,7 @@ def test_whatever_is_asked_of_the_pages_is_a_file_or_a_refusal(client, folder):
         packing=st.sampled_from(["gzip", "identity", "br", "gzip;q=0", ""]),
         method=st.sampled_from(["GET", "HEAD", "POST", "OPTIONS", "DELETE"]),
     )
-    @hypothesis.settings(
-        max_examples=6 * EXAMPLES,
-        deadline=None,
-        derandomize=EXAMPLES < 100,
-        database=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
+    @hypothesis.settings(SETTINGS, max_examples=6 * EXAMPLES)
     def ask(path, tag, packing, method):
         headers = {"If-None-Match": tag.encode("latin-1"), "Accept-Encoding": packing}
         answer = client.request(method, folder + quote(path), headers=headers, follow_redirects=False)
