@@ -116,19 +116,15 @@ def test_a_function_of_unknown_cost_is_named_and_warned_of(chainer, chain_of):
     assert table.warnings == (TableWarning("operator", "Exp"),)
 
 
-def test_too_small_an_image_is_out_of_range(chainer):
-    with pytest.raises(OutOfRangeError, match="larger image_size"):
-        from_chainer(chainer.links.Convolution2D(3, 4, 7), 4)
-
-
-def test_wrong_channels_are_refused(chainer):
-    with pytest.raises(SchemaError, match="Check image_size"):
-        from_chainer(chainer.links.Convolution2D(3, 4, 1), 8, in_channels=1)
-
-
-def test_what_is_no_chain_is_refused(chainer):
-    with pytest.raises(SchemaError, match=r"int is not a chainer\.Chain"):
-        from_chainer(3, 8)  # type: ignore[arg-type]
+def test_what_is_no_chain_or_does_not_run_on_such_images_is_refused(chainer):
+    convolution = chainer.links.Convolution2D
+    for chain, size, channels, error, message in (
+        (convolution(3, 4, 7), 4, None, OutOfRangeError, "larger image_size"),
+        (convolution(3, 4, 1), 8, 1, SchemaError, "Check image_size"),
+        (3, 8, None, SchemaError, r"int is not a chainer\.Chain"),
+    ):
+        with pytest.raises(error, match=message):
+            from_chainer(chain, size, in_channels=channels)
 
 
 def test_installing_twice_gives_the_same_chainer(chainer):

@@ -156,19 +156,20 @@ def test_attention_written_out_counts_as_two_products_and_a_softmax(torch, read)
     assert moved == 3 * 4 * (64 * 64 + 64 * 8 + 64 * 8)  # scores, values and result, each three times
 
 
-def test_a_product_between_the_images_of_a_batch_is_refused(read):
-    with pytest.raises(SchemaError, match=r"2x2 at batch size 2 but 3x3 at 3.*depends on the batch size"):
-        read(lambda _self, x: x.flatten(1) @ x.flatten(1).T)
-
-
-def test_a_loop_over_the_images_is_refused(torch, read):
-    with pytest.raises(SchemaError, match="different operators at batch sizes 2 and 3"):
-        read(lambda _self, x: torch.stack([image.relu() for image in x]))
-
-
-def test_a_batch_size_fixed_in_the_code_is_refused(read):
-    with pytest.raises(SchemaError, match="fixes no batch size"):
-        read(lambda _self, x: x.view(2, 3, 32, 32).relu())
+def test_work_that_cannot_be_scaled_to_one_image_is_refused(torch, read):
+    for forward, message in (
+        (
+            lambda _, x: x.flatten(1) @ x.flatten(1).T,
+            "2x2 at batch size 2 but 3x3 at 3.*depends on the batch size",
+        ),
+        (
+            lambda _, x: torch.stack([image.relu() for image in x]),
+            "different operators at batch sizes 2 and 3",
+        ),
+        (lambda _, x: x.view(2, 3, 32, 32).relu(), "fixes no batch size"),
+    ):
+        with pytest.raises(SchemaError, match=message):
+            read(forward)
 
 
 def test_a_result_that_does_not_grow_with_the_batch_is_warned_of(read):

@@ -43,37 +43,25 @@ def test_group_norm_trains_two_numbers_per_channel_and_moves_eight_tensors(torch
     assert one_image[0] + one_image[2] == 5 * 8 * 16 * 16
 
 
-def test_instance_norm_is_a_type_of_its_own(torch, rows):
-    (layer,) = rows(lambda self, x: self.norm(x), norm=torch.nn.InstanceNorm2d(8, affine=True))
-    assert (layer.type, layer.parameters) == ("instance_norm", 16)
-
-
-@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
-def test_interpolation_is_an_upsampling(torch, rows, mode):
-    (layer,) = rows(lambda _self, x: torch.nn.functional.interpolate(x, scale_factor=2, mode=mode))
-    assert (layer.type, layer.in_height, shape(layer)) == ("upsample", 16, (8, 32, 32))
-
-
-def test_a_clamp_between_other_bounds_than_relus_is_a_clamp(rows):
-    assert [layer.type for layer in rows(lambda _self, x: x.clamp(-1, 1).clamp(0, 6))] == [
-        "clamp",
-        "activation",
-    ]
-
-
-def test_a_roll_is_one(torch, rows):
-    (layer,) = rows(lambda _self, x: torch.roll(x, (2, 2), (2, 3)))
-    assert (layer.type, shape(layer)) == ("roll", (8, 16, 16))
+def test_each_is_a_type_of_its_own(torch, rows):
+    interpolate, norm = torch.nn.functional.interpolate, torch.nn.InstanceNorm2d(8, affine=True)
+    modes = ("nearest", "bilinear", "bicubic")
+    for forward, types, sizes in (
+        (lambda self, x: self.norm(x), ["instance_norm"], (8, 16, 16)),
+        (lambda _, x: x.clamp(-1, 1).clamp(0, 6), ["clamp", "activation"], (8, 16, 16)),
+        (lambda _, x: torch.roll(x, (2, 2), (2, 3)), ["roll"], (8, 16, 16)),
+        (lambda _, x: x.mean((2, 3)), ["avg_pool"], (8, 1, 1)),
+        *((lambda _, x, mode=m: interpolate(x, None, 2, mode), ["upsample"], (8, 32, 32)) for m in modes),
+    ):
+        layers = rows(forward, **({"norm": norm} if types == ["instance_norm"] else {}))
+        assert ([layer.type for layer in layers], shape(layers[-1])) == (types, sizes)
+        assert sum(layer.parameters for layer in layers) == 16 * (types == ["instance_norm"])
 
 
 def test_a_mean_over_channels_reads_every_number_once(rows):
     (layer,) = rows(lambda _self, x: x.mean(1, keepdim=True))
     assert (layer.type, shape(layer)) == ("mean", (1, 16, 16))
     assert layer_flops(layer, "forward", 1) == 8 * 16 * 16
-
-
-def test_a_mean_over_positions_stays_a_pooling(rows):
-    assert [layer.type for layer in rows(lambda _self, x: x.mean((2, 3)))] == ["avg_pool"]
 
 
 def test_an_einsum_of_two_maps_is_the_product_that_it_does(torch, rows):
