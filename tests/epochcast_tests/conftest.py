@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -39,6 +40,15 @@ def epochcast(monkeypatch, capsys) -> Callable[..., Run]:
 def epochcast_command(epochcast: Callable[..., Run]) -> Callable[..., Run]:
     """As `epochcast`, for tests that import the package, too."""
     return epochcast
+
+
+@pytest.fixture
+def fake_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake framework of tests/proxy_cnns_tests in the place of PyTorch."""
+    from proxy_cnns import backends
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "proxy_cnns_tests"))
+    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
 
 
 @pytest.fixture(scope="module")

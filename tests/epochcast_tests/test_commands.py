@@ -178,17 +178,6 @@ def test_a_reader_that_goes_early_is_no_failure():
     assert (run.returncode, run.stderr) == (0, b"")
 
 
-def test_a_shell_is_told_the_options_of_a_command():
-    shell = {
-        "_EPOCHCAST_COMPLETE": "complete_bash",
-        "COMP_WORDS": "epochcast compare --dead",
-        "COMP_CWORD": "2",
-    }
-    script = Path(sys.executable).with_name("epochcast")
-    run = subprocess.run([script], env={**os.environ, **shell}, capture_output=True, text=True, check=False)
-    assert "--deadline" in run.stdout
-
-
 def test_a_folder_to_write_to_is_one_line_that_names_it(epochcast, tmp_path):
     rows, measured, folder = (tmp_path / name for name in ("rows.csv", "measured.csv", "folder"))
     folder.mkdir()

@@ -74,9 +74,10 @@ def test_the_page_leads_to_the_reference_and_repeats_no_table_of_options():
         ("compare resnet18 --data-set cifar", {"cifar10", "cifar100"}),
         ("explain resnet18 --precision amp", {"amp_fp16", "amp_bf16"}),
         ("gpu show T", {"T4", "TITAN-RTX"}),
+        ("compare --dead", {"--deadline"}),
     ],
 )
-def test_shells_complete_names(typed, completed):
+def test_shells_complete_names_and_options(typed, completed):
     words = ["epochcast", *typed.split()]
     completion = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
     run = subprocess.run(

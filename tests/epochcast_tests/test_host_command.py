@@ -1,21 +1,16 @@
 """`epochcast host` prints what enqueuing costs, and writes the file that questions take."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from predictor.measurements.hosts import read_host
-from proxy_cnns import backends, host
-
-ROOT = Path(__file__).parents[2]
+from proxy_cnns import host
 
 
 @pytest.fixture(autouse=True)
-def fake(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
+def fake_host(fake_framework, monkeypatch):
     monkeypatch.setattr(host, "BACKENDS", {"pytorch": "fake_backend:FakeBackend"})
-    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
     monkeypatch.setattr(host, "_SECONDS", 0.0)
 
 

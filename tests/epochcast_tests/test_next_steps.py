@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from typer.core import TyperCommand
 
-from proxy_cnns import backends, jobs
+from proxy_cnns import jobs
 from proxy_cnns.device import Monitor
 
-ROOT = Path(__file__).parents[2]
 CODE = """
 from torch import nn
 
@@ -33,11 +32,9 @@ def commands_of(steps):
 
 
 @pytest.fixture
-def measured(epochcast, monkeypatch, tmp_path):
+def measured(epochcast, fake_framework, monkeypatch, tmp_path):
     """Profile with the fake framework, by its own clock; gives the lines after "Next:"."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
-    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
     import fake_backend
 
     clock = fake_backend.Clock()

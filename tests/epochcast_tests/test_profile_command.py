@@ -12,22 +12,14 @@ import epochcast as face
 from epochcast.profiling import ProfileRequest, default_words, request_for, seconds
 from epochcast.progress import shown_progress
 from predictor.errors import SchemaError
-from proxy_cnns import backends
 from proxy_cnns.device import Monitor
 from proxy_cnns.jobs import Progress
 
-ROOT = Path(__file__).parents[2]
 QUICKLY = ("--preset", "cnn:lenet5", "--device", "cpu", "--limit", "3", "--allow-noise")
 
 
-@pytest.fixture
-def fake(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
-    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
-
-
 def test_a_table_is_written_that_data_show_reads_and_a_repetition_measures_nothing_again(
-    epochcast, fake, tmp_path
+    epochcast, fake_framework, tmp_path
 ):
     out = tmp_path / "x.csv.gz"
     run = epochcast("profile", *QUICKLY, "--out", out, "--format", "json")
@@ -41,14 +33,14 @@ def test_a_table_is_written_that_data_show_reads_and_a_repetition_measures_nothi
     assert frame["cnn"].tolist() == face.load_measurements(out)["cnn"].tolist()
 
 
-def test_after_measuring_a_gpu_the_next_prediction_is_said(epochcast, fake, monkeypatch, tmp_path):
+def test_after_measuring_a_gpu_the_next_prediction_is_said(epochcast, fake_framework, monkeypatch, tmp_path):
     monkeypatch.setattr("proxy_cnns.jobs.open_monitor", lambda _device: Monitor(dict))
     run = epochcast("profile", "--preset", "cnn:lenet5", "--limit", "2", "--out", tmp_path / "x.csv")
     question = 'predict lenet5 --gpu "NVIDIA H200" --precision tf32 --batch-size 64 --measurements'
     assert question in run.out
 
 
-def test_a_cpu_without_a_preset_measures_a_small_cnn_and_asks_about_it(epochcast, fake, tmp_path):
+def test_a_cpu_without_a_preset_measures_a_small_cnn_and_asks_about_it(epochcast, fake_framework, tmp_path):
     run = epochcast("profile", "--device", "cpu", "--out", tmp_path / "x.csv")
     assert "the operators of ResNet-18 at 32 px, batch 32; --preset names others." in run.err
     with (tmp_path / "x.csv").open() as file:
@@ -79,7 +71,7 @@ def test_progress_says_whether_the_time_limit_ends_the_run(capsys):
     ]
 
 
-def test_stopping_it_leaves_a_table_of_what_is_measured(epochcast, fake, monkeypatch, tmp_path):
+def test_stopping_it_leaves_a_table_of_what_is_measured(epochcast, fake_framework, monkeypatch, tmp_path):
     monkeypatch.setenv("FAKE_ORDERS", '{"interrupted_after": 2}')
     run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
     assert run.code == 130  # a script does not take it for finished
@@ -88,7 +80,7 @@ def test_stopping_it_leaves_a_table_of_what_is_measured(epochcast, fake, monkeyp
 
 
 def test_a_busy_cpu_is_measured_and_noted_and_one_measurement_is_singular(
-    epochcast, fake, monkeypatch, tmp_path
+    epochcast, fake_framework, monkeypatch, tmp_path
 ):
     busy = iter(range(0, 10**6, 100))
     monkeypatch.setattr("proxy_cnns.device._cpu_seconds", lambda: (next(busy), next(busy)))
@@ -129,7 +121,9 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
     assert all(row["next_step"] for row in rows if row["found"] is None)
 
 
-def test_where_every_configuration_fails_no_empty_table_stays(epochcast, fake, tmp_path, monkeypatch):
+def test_where_every_configuration_fails_no_empty_table_stays(
+    epochcast, fake_framework, tmp_path, monkeypatch
+):
     names = [
         configuration.subject.name
         for configuration in request_for(ProfileRequest("cnn:lenet5", device="cpu"), "x.csv")[

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,9 +11,7 @@ import typer
 
 import epochcast as face
 from epochcast.command import build_app
-from proxy_cnns import backends
 
-ROOT = Path(__file__).parents[2]
 QUESTION = ("resnet18", "-g", "T4", "-b", "8,16")
 
 
@@ -89,9 +86,7 @@ def test_a_bad_row_of_parquet_is_named_by_its_number(epochcast, tmp_path):
     assert "x.parquet, row 2" in epochcast("data", "show", tmp_path / "x.parquet").err
 
 
-def test_a_profile_is_written_and_continued_as_parquet(epochcast, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
-    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
+def test_a_profile_is_written_and_continued_as_parquet(epochcast, fake_framework, tmp_path):
     words = ("profile", "--preset", "cnn:lenet5", "--device", "cpu", "--allow-noise")
     for n in (3, 5):
         run = epochcast(*words, "--out", tmp_path / "x.parquet", "--limit", n)

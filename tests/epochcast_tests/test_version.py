@@ -63,12 +63,3 @@ def test_the_doctor_names_a_hidden_package(tmp_path):
     run = run_beside(tmp_path, "api", "-m", "epochcast", "profile", "doctor", "--format", "csv")
     assert "2 of 3 are epochcast's own" in run.stdout
     assert f"the package 'api' is {tmp_path / 'api'}, not epochcast's" in run.stdout
-
-
-def test_one_cnn_on_one_gpu_is_refused_with_what_to_add(tmp_path):
-    rows = [f"T4,resnet18,224,{2**k},fp32,{10 + 3 * 2**k}" for k in range(10)]
-    table = tmp_path / "m.csv"
-    table.write_text("\n".join(["gpu,cnn,image_size,batch_size,precision,iteration_time_ms", *rows]))
-    answer = CliRunner().invoke(build_app(), ["fit", str(table), "--out", str(tmp_path / "model.json")])
-    assert "Add measurements of another CNN or GPU" in str(answer.exception)
-    assert not (tmp_path / "model.json").exists()

@@ -43,15 +43,21 @@ def train(model, loader, autocast=False):
         optimizer.step()
 
 
+def watched(batches, model, **options):
+    """The loader of a watched training."""
+    loader = epochcast.watch(batches, model, **options)
+    train(model, loader)
+    return loader
+
+
 @pytest.fixture
 def batches():
     return torch.utils.data.DataLoader(Images(), batch_size=BATCH)
 
 
 def test_a_plain_loop_is_watched_and_its_module_read(batches, tmp_path):
-    model, out = small_cnn(), tmp_path / "mine.csv"
-    loader = epochcast.watch(batches, model, gpu="T4", epochs=2, out=out)
-    train(model, loader)
+    out = tmp_path / "mine.csv"
+    loader = watched(batches, small_cnn(), gpu="T4", epochs=2, out=out)
     assert loader.watched.predicted_ms > 0
     assert loader.watched.iterations == N // BATCH - 5
     assert loader.watched.left_s > 0
@@ -60,9 +66,7 @@ def test_a_plain_loop_is_watched_and_its_module_read(batches, tmp_path):
 
 
 def test_a_training_on_this_cpu_is_forecast_on_a_gpu_only_by_asking(batches):
-    model = small_cnn()
-    loader = epochcast.watch(batches, model, on="H100 SXM")
-    train(model, loader)
+    loader = watched(batches, small_cnn(), on="H100 SXM")
     [forecast] = loader.watched.on
     assert forecast.iteration_time_ms is None
     assert "ask epochcast.predict" in forecast.why_not
@@ -87,9 +91,7 @@ def compiled_in_part(model):
     [(lambda model: model, "eager"), (compiled, "compile"), (compiled_in_place, "compile")],
 )
 def test_a_compiled_module_is_seen(batches, change, capture):
-    model = change(small_cnn())
-    loader = epochcast.watch(batches, model, gpu="A10G")
-    train(model, loader)
+    loader = watched(batches, change(small_cnn()), gpu="A10G")
     assert loader._watch.first_batch.capture == capture
     expected = epochcast.predict(small_cnn(), "A10G", BATCH, image_size=16, capture=capture)
     assert loader.watched.predicted_ms == pytest.approx(expected["iteration_time_ms"][0])
@@ -104,9 +106,8 @@ def test_a_module_that_is_watched_plain_and_trained_compiled_is_never_taken_as_e
 
 
 def test_a_module_of_which_parts_are_compiled_is_neither_predicted_nor_kept(batches, tmp_path):
-    model, out = compiled_in_part(small_cnn()), tmp_path / "mine.csv"
-    loader = epochcast.watch(batches, model, gpu="A10G", out=out)
-    train(model, loader)
+    out = tmp_path / "mine.csv"
+    loader = watched(batches, compiled_in_part(small_cnn()), gpu="A10G", out=out)
     assert "parts of the model are compiled" in loader.watched.not_predicted
     assert not out.exists()
 
@@ -127,9 +128,7 @@ def processes(monkeypatch):
 
 def test_all_processes_share_a_mini_batch_of_all_their_images(batches, processes):
     processes(2, on_each_machine=2)
-    model = small_cnn()
-    loader = epochcast.watch(batches, model, gpu="A10G")
-    train(model, loader)
+    loader = watched(batches, small_cnn(), gpu="A10G")
     expected = epochcast.predict(small_cnn(), "A10G", 2 * BATCH, image_size=16, n_gpus=2)
     assert loader.watched.predicted_ms == pytest.approx(expected["iteration_time_ms"][0])
 
@@ -143,24 +142,18 @@ def test_all_processes_share_a_mini_batch_of_all_their_images(batches, processes
 )
 def test_a_team_that_is_not_known_is_not_predicted(batches, processes, n_processes, options, why):
     processes(*n_processes)
-    model = small_cnn()
-    loader = epochcast.watch(batches, model, gpu="A10G", **options)
-    train(model, loader)
+    loader = watched(batches, small_cnn(), gpu="A10G", **options)
     assert loader.watched.not_predicted == why
 
 
 def test_the_modules_own_device_is_taken_and_a_cpu_needs_measurements(batches):
-    model = small_cnn()
-    loader = epochcast.watch(batches, model)
-    train(model, loader)
+    loader = watched(batches, small_cnn())
     assert loader.watched.gpu.startswith("cpu:")
     assert loader.watched.not_predicted
 
 
 def test_a_training_on_a_cpu_is_not_blamed_on_the_host_of_another_gpu(batches):
-    model = small_cnn()
-    loader = epochcast.watch(batches, model, gpu="H200")
-    train(model, loader)
+    loader = watched(batches, small_cnn(), gpu="H200")
     row, _ = loader._watch._predicted()
     why = list(loader._watch._why(26 * row.iteration_time_ms, 0.0, row))
     assert why[0] == "26 x the prediction"

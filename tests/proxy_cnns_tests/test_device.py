@@ -72,14 +72,16 @@ def test_what_a_gpu_does_not_tell_is_none_and_not_in_the_row(library):
     assert "temperature_c" not in state.row()
 
 
-def test_throttle_reasons_are_named(library):
-    library(nvmlDeviceGetCurrentClocksEventReasons=0x4 | 0x40)
-    assert set(open_monitor("cuda:0").read().throttle_reasons) == {"sw_power_cap", "hw_thermal_slowdown"}
-
-
-def test_an_older_driver_is_asked_in_its_words(library):
-    library(nvmlDeviceGetCurrentClocksThrottleReasons=0x20)
-    assert open_monitor("cuda:0").read().throttle_reasons == ("sw_thermal_slowdown",)
+@pytest.mark.parametrize(
+    ("function", "bits", "reasons"),
+    [
+        ("Event", 0x4 | 0x40, {"sw_power_cap", "hw_thermal_slowdown"}),
+        ("Throttle", 0x20, {"sw_thermal_slowdown"}),
+    ],
+)
+def test_throttle_reasons_are_named_in_the_words_of_every_driver(library, function, bits, reasons):
+    library(**{f"nvmlDeviceGetCurrentClocks{function}Reasons": bits})
+    assert set(open_monitor("cuda:0").read().throttle_reasons) == reasons
 
 
 def test_our_own_process_is_not_another(library):

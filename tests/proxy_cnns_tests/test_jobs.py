@@ -73,10 +73,6 @@ def test_what_would_not_end_in_time_is_left_for_a_shorter_one(work, known_times)
     assert not work.finished
 
 
-def test_rows_on_disk_are_those_in_memory(work, targets):
-    assert work(targets).rows == work.on_disk.rows
-
-
 def test_a_row_has_gpu_host_and_wall_time(work, targets):
     row = work(targets).rows[configuration_key(targets[0])]
     assert row["gpu_time_ms"] == pytest.approx(time_ms(targets[0]))
@@ -84,34 +80,48 @@ def test_a_row_has_gpu_host_and_wall_time(work, targets):
     assert row["peak_memory_mib"] == 104
 
 
-def test_everything_is_closed(work, targets):
-    work(targets, orders={"memory_for": 64})
-    assert all(prepared.closed for prepared in work.backend.prepared)
+def sizes(run):
+    return {int(key[-1]) for key in run.rows}
 
 
-def test_out_of_memory_ends_the_series_alone(work, targets):
-    run = work(targets, orders={"memory_for": 64})
-    assert {int(key[-1]) for key in run.rows} == {4, 16}
-    assert {end["batch_size"] for end in run.ended.values()} == {64}
-    assert work.finished
+RUNS = {
+    "rows on disk are those in memory": ({}, lambda run, work: run.rows == work.on_disk.rows),
+    "everything is closed": (
+        {"orders": {"memory_for": 64}},
+        lambda _, work: all(prepared.closed for prepared in work.backend.prepared),
+    ),
+    "lack of memory ends the series": (
+        {"orders": {"memory_for": 64}},
+        lambda run, _: (sizes(run), {end["batch_size"] for end in run.ended.values()}) == ({4, 16}, {64}),
+    ),
+    "and not the run": ({"orders": {"memory_for": 64}}, lambda _, work: work.finished),
+    "too long an iteration ends the series": ({"longest_ms": 5}, lambda run, _: sizes(run) == {4, 16}),
+    "and says so": (
+        {"longest_ms": 5},
+        lambda run, _: all("longer than 5 ms" in end["reason"] for end in run.ended.values()),
+    ),
+    "the budget ends the run between configurations": (
+        {"deadline": 1.0},
+        lambda run, work: 0 < len(run.rows) < 8 and not work.finished,
+    ),
+    "what broke alone is noted": (
+        {"orders": {"breaks_at": [16]}},
+        lambda run, _: ({key[-1] for key in run.failed}, sizes(run)) == ({"16"}, {4, 64, 256}),
+    ),
+}
+"""Orders, and what they leave of eight configurations, by the fact that holds."""
+
+
+@pytest.mark.parametrize("fact", RUNS)
+def test_a_run_leaves_what_its_row_says(work, targets, fact):
+    orders, holds = RUNS[fact]
+    assert holds(work(targets, **orders), work)
 
 
 def test_larger_batches_than_one_that_did_not_fit_are_not_tried(work):
     descending = configurations_of(TARGETS[:1], (64, 256, 1024, 16))
     work(descending, orders={"memory_for": 64})
     assert [prepared.configuration.batch_size for prepared in work.backend.prepared] == [64, 16]
-
-
-def test_too_long_an_iteration_ends_the_series(work, targets):
-    run = work(targets, longest_ms=5)
-    assert {int(key[-1]) for key in run.rows} == {4, 16}
-    assert all("longer than 5 ms" in end["reason"] for end in run.ended.values())
-
-
-def test_the_budget_ends_the_run_between_configurations(work, targets):
-    run = work(targets, deadline=1.0)
-    assert 0 < len(run.rows) < len(targets)
-    assert not work.finished
 
 
 def test_what_cannot_be_built_is_noted_and_not_tried_again(work, targets):
@@ -126,12 +136,6 @@ def test_when_nothing_works_any_more_the_run_stops(work, targets):
     with pytest.raises(ProfilingError, match="10 configurations failed one after the other"):
         work(configurations, orders={"broken": True})
     assert work.on_disk.failed == {}
-
-
-def test_what_broke_alone_is_noted(work, targets):
-    run = work(targets, orders={"breaks_at": [16]})
-    assert {key[-1] for key in run.failed} == {"16"}
-    assert {int(key[-1]) for key in run.rows} == {4, 64, 256}
 
 
 def test_many_that_cannot_be_built_do_not_stop_the_rest(work):

@@ -29,28 +29,49 @@ def measured_with(target):
     return run
 
 
-def test_a_steady_iteration_is_timed_exactly(measured_with, target):
-    measured = measured_with()
-    assert median(measured.gpu_times_ms) == pytest.approx(time_ms(target))
-    assert median(measured.iteration_times_ms) == pytest.approx(time_ms(target))
-    assert median(measured.host_times_ms) == pytest.approx(0.2)
+TIME_MS = time_ms(configurations_of(TARGETS, (64,))[0])
+MEASURED = {
+    "a steady iteration is timed exactly on the GPU": (
+        {},
+        lambda m: m.gpu_times_ms == (pytest.approx(TIME_MS),) * 6,
+    ),
+    "and by the wall clock": ({}, lambda m: m.iteration_times_ms == (pytest.approx(TIME_MS),) * 6),
+    "and on the host": ({}, lambda m: median(m.host_times_ms) == pytest.approx(0.2)),
+    "nothing is noted of a steady iteration": ({}, lambda m: m.notes == ()),
+    "slow first iterations are warm-up": ({"cold": 3}, lambda m: m.n_warmup > 12),
+    "and are not counted": (
+        {"cold": 3},
+        lambda m: max(m.iteration_times_ms) == pytest.approx(TIME_MS, rel=0.02),
+    ),
+    "what never settles says so": (
+        {"cold": 3, "limits": replace(LIMITS["target"], warmup_s=0.05)},
+        lambda m: "wall time did not settle in the warm-up" in m.notes,
+    ),
+    "repeating ends with its time": (
+        {"noise": 0.2, "limits": replace(LIMITS["target"], gpu_s=0.01, wall_s=0.01)},
+        lambda m: len(m.gpu_times_ms) < 30,
+    ),
+    "without a graph there is no GPU time and the reason is noted": (
+        {"no_capture": "it waits for the host"},
+        lambda m: (m.gpu_times_ms, m.notes) == (None, ("no GPU time: it waits for the host",)),
+    ),
+    "a CPU has wall time alone": (
+        {"on_gpu": False},
+        lambda m: (m.gpu_times_ms, m.host_times_ms, m.notes) == (None, (), ()),
+    ),
+    "a captured iteration is timed by its replays": (
+        {"captured": True},
+        lambda m: (m.iteration_times_ms, m.host_times_ms) == (m.gpu_times_ms, ()),
+    ),
+}
+"""Orders, and what is measured with them, by the fact that holds."""
 
 
-def test_a_steady_iteration_needs_the_fewest_repeats(measured_with):
-    measured = measured_with()
-    assert len(measured.gpu_times_ms) == len(measured.iteration_times_ms) == 6
-    assert measured.notes == ()
-
-
-def test_slow_first_iterations_are_warm_up_and_not_counted(measured_with, target):
-    measured = measured_with(cold=3)
-    assert measured.n_warmup > 12
-    assert max(measured.iteration_times_ms) == pytest.approx(time_ms(target), rel=0.02)
-
-
-def test_what_never_settles_says_so(measured_with):
-    limits = replace(LIMITS["target"], warmup_s=0.05)
-    assert "wall time did not settle in the warm-up" in measured_with(cold=3, limits=limits).notes
+@pytest.mark.parametrize("fact", MEASURED)
+def test_a_target_is_measured_as_its_row_says(measured_with, fact):
+    orders, holds = MEASURED[fact]
+    measured = measured_with(**orders)
+    assert holds(measured), measured
 
 
 def test_noise_brings_more_repeats_and_a_wider_interval(measured_with):
@@ -80,24 +101,6 @@ def test_the_interval_of_a_median_is_scipys():
         if median_precision(times) != pytest.approx((interval.high - interval.low) / 2 / np.median(times)):
             wrong.append((n, median_precision(times), interval))
     assert wrong == []
-
-
-def test_repeating_ends_with_its_time(measured_with):
-    limits = replace(LIMITS["target"], gpu_s=0.01, wall_s=0.01)
-    assert len(measured_with(noise=0.2, limits=limits).gpu_times_ms) < 30
-
-
-def test_without_a_graph_there_is_no_gpu_time_and_the_reason_is_noted(measured_with):
-    measured = measured_with(no_capture="it waits for the host")
-    assert measured.gpu_times_ms is None
-    assert measured.notes == ("no GPU time: it waits for the host",)
-
-
-def test_a_cpu_has_wall_time_alone(measured_with):
-    measured = measured_with(on_gpu=False)
-    assert measured.gpu_times_ms is None
-    assert measured.host_times_ms == ()
-    assert measured.notes == ()
 
 
 def test_an_operator_on_a_gpu_costs_few_iterations(measured_with):
@@ -144,12 +147,6 @@ def test_too_little_memory_is_an_error(measured_with):
 @pytest.mark.parametrize("kind", LIMITS)
 def test_every_kind_of_work_repeats_often_enough_for_an_interval(kind):
     assert LIMITS[kind].repeats_least >= 6
-
-
-def test_a_captured_iteration_is_timed_by_its_replays(measured_with):
-    measured = measured_with(captured=True)
-    assert measured.iteration_times_ms == measured.gpu_times_ms
-    assert measured.host_times_ms == ()
 
 
 def test_what_cannot_be_captured_is_never_given_an_eager_time(measured_with):

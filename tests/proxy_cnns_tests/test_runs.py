@@ -133,24 +133,23 @@ def test_an_error_in_one_of_several_processes_is_raised(request_of, orders):
         profile(request_of(configurations, devices=("cpu", "cpu")))
 
 
-@pytest.mark.parametrize("n_devices", [1, 2])
-def test_another_runs_table_is_refused_and_stays(request_of, orders, n_devices):
+@pytest.mark.parametrize(
+    ("n_devices", "change", "words"),
+    [
+        (1, {"version": "2.0"}, r"framework_version '1.0' there, '2.0' now.*another --out"),
+        (2, {"version": "2.0"}, r"framework_version '1.0' there, '2.0' now.*another --out"),
+        (1, {"workspace_mib": 512.0}, r"workspace_mib 8.0 there, 512.0 now"),
+    ],
+)
+def test_another_runs_table_is_refused_and_stays(request_of, orders, n_devices, change, words):
     request = request_of(BOTH)
     profile(request)
     before = request.out.read_bytes()
-    orders(version="2.0")
-    more = request_of(configurations_of(TARGETS, (4, 5)), devices=("cpu",) * n_devices)
-    with pytest.raises(SchemaError, match=r"framework_version '1.0' there, '2.0' now.*another --out"):
-        profile(more)
+    orders(**change)
+    with pytest.raises(SchemaError, match=words):
+        profile(request_of(configurations_of(TARGETS, (4, 5)), devices=("cpu",) * n_devices))
     assert request.out.read_bytes() == before
     assert rows_paths(request.out) == []
-
-
-def test_another_workspace_is_another_run(request_of, orders):
-    profile(request_of(BOTH))
-    orders(workspace_mib=512.0)
-    with pytest.raises(SchemaError, match=r"workspace_mib 8.0 there, 512.0 now"):
-        profile(request_of(configurations_of(TARGETS, (4, 5))))
 
 
 def test_other_modes_are_another_run(request_of):

@@ -8,20 +8,19 @@ from proxy_cnns.device import visible_gpus
 from proxy_cnns.runs import _show_only
 
 
-def test_all_is_every_gpu(gpus):
-    gpus("NVIDIA H200", "NVIDIA H200")
-    assert visible_gpus("all") == ("cuda:0", "cuda:1")
-
-
-def test_numbers_choose_some(gpus):
+@pytest.mark.parametrize(
+    ("visible", "numbers", "devices"),
+    [
+        (None, "all", ("cuda:0", "cuda:1", "cuda:2", "cuda:3")),
+        (None, "0, 3", ("cuda:0", "cuda:3")),
+        ("2,3", "all", ("cuda:0", "cuda:1")),
+    ],
+)
+def test_numbers_choose_among_the_visible_gpus(gpus, monkeypatch, visible, numbers, devices):
     gpus(*["NVIDIA H200"] * 4)
-    assert visible_gpus("0, 3") == ("cuda:0", "cuda:3")
-
-
-def test_only_what_is_visible_counts(gpus, monkeypatch):
-    gpus(*["NVIDIA H200"] * 4)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    assert visible_gpus("all") == ("cuda:0", "cuda:1")
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert visible_gpus(numbers) == devices
 
 
 @pytest.mark.parametrize(("visible", "shown"), [("", "1"), ("4,7", "7"), ("GPU-a,GPU-b", "GPU-b")])

@@ -36,6 +36,7 @@ CNNS = {
 """CNNs whose kinds of operators each framework runs."""
 
 MODES = [*CPU_MODES, Mode("chainer")]
+NO_MEMORY = DeviceOutOfMemoryError
 
 
 class Opened(NamedTuple):
@@ -316,36 +317,11 @@ def test_a_workspace_that_is_no_number_is_refused(chainer, monkeypatch):
 @pytest.mark.parametrize(
     ("device", "raised", "error", "words"),
     [
-        (
-            torch_device,
-            RuntimeError("CUDA out of memory. Tried"),
-            DeviceOutOfMemoryError,
-            "vgg16 does not fit",
-        ),
-        (
-            torch_device,
-            RuntimeError("CUDNN_STATUS_ALLOC_FAILED"),
-            DeviceOutOfMemoryError,
-            "vgg16 does not fit",
-        ),
-        (
-            chainer_device,
-            MemoryError("allocating 3 bytes"),
-            DeviceOutOfMemoryError,
-            "vgg16 does not fit in memory",
-        ),
-        (
-            chainer_device,
-            RuntimeError("cudaErrorMemoryAllocation: x"),
-            DeviceOutOfMemoryError,
-            "does not fit",
-        ),
-        (
-            chainer_device,
-            ProfilingError("CUDNN_STATUS_ALLOC_FAILED (2)"),
-            DeviceOutOfMemoryError,
-            "does not fit",
-        ),
+        (torch_device, RuntimeError("CUDA out of memory. Tried"), NO_MEMORY, "vgg16 does not fit"),
+        (torch_device, RuntimeError("CUDNN_STATUS_ALLOC_FAILED"), NO_MEMORY, "vgg16 does not fit"),
+        (chainer_device, MemoryError("allocating 3 bytes"), NO_MEMORY, "vgg16 does not fit in memory"),
+        (chainer_device, RuntimeError("cudaErrorMemoryAllocation: x"), NO_MEMORY, "does not fit"),
+        (chainer_device, ProfilingError("CUDNN_STATUS_ALLOC_FAILED (2)"), NO_MEMORY, "does not fit"),
         (chainer_device, ValueError("no"), SchemaError, "Chainer cannot run vgg16: ValueError: no"),
     ],
 )
