@@ -1,8 +1,10 @@
 """Every row of gpus.csv obeys the arithmetic of its own columns, and every figure has a source."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -43,55 +45,8 @@ GBIT_PER_PIN = {
     "LPDDR4X": (4.2, 4.3),
     "LPDDR5X": (8.0, 9.6),
 }
-# What a stranger may ask for: each of these means exactly one GPU ...
-RESOLVING = """
-K20; K40; K80; M4; M6; M10; M40; M60; P4; P6; P40; P100 12 GB PCIe; P100 16 GB PCIe; P100 SXM2; V100 16
-GB PCIe; V100 32 GB PCIe; V100 16 GB SXM2; V100 32 GB SXM2; V100 SXM3; V100 SXM2; V100 PCIe; T4; T4G; GTX
-780 Ti; GTX 980; GTX 980 Ti; GTX 1060 3GB; GTX 1060 6GB; GTX 1070; GTX 1070 Ti; GTX 1080; GTX 1080 Ti;
-Titan Black; GRID K520; K520; RTX 2060 Max-Q; RTX 2070 Max-Q; RTX 2080 Max-Q; RTX 2080 Super Max-Q; RTX
-3080 Max-Q; Titan X Maxwell; Titan X Pascal; Titan Xp; Titan V; Titan RTX; RTX 2060; RTX 2060 Super; RTX
-2070; RTX 2070 Super; RTX 2080; RTX 2080 Super; RTX 2080 Ti; RTX 3060; RTX 3060 Ti; RTX 3070; RTX 3070
-Ti; RTX 3080; RTX 3080 Ti; RTX 3090; RTX 3090 Ti; RTX 4060; RTX 4060 Ti; RTX 4070; RTX 4070 Ti; RTX 4080;
-RTX 4090; RTX 5070; RTX 5070 Ti; RTX 5080; RTX 5090; Quadro P2000; Quadro RTX 4000; Quadro RTX 5000;
-Quadro RTX 6000; Quadro RTX 8000; RTX 4000; RTX 5000; RTX 8000; RTX A2000; RTX A4000; RTX A4500; RTX
-A5000; RTX A5500; RTX A6000; A6000; RTX 6000 Ada; A10; A10G; A30; A40; A100 40 GB PCIe; A100 40 GB SXM;
-A100 80 GB PCIe; A100 80 GB SXM; L4; L40; L40S; H100 PCIe; H100 SXM; H100 NVL; H200; NVIDIA H200; B200;
-B300; RTX PRO 6000 Blackwell Server Edition; RTX PRO 6000 Blackwell Workstation Edition; RTX PRO 4500;
-Jetson TX2; Jetson AGX Xavier; AGX Xavier; GH200 96GB; GH200 144GB; GTX 1650 Mobile; GTX 1650 Mobile /
-Laptop; RTX 2060 Laptop GPU; RTX 2050
-"""
-# ... and each of these several, which the error lists.
-SHARED = {
-    "V100": 5,
-    "V100 32GB": 3,
-    "V100 SXM": 3,
-    "P100": 3,
-    "P100 PCIe": 2,
-    "A100": 4,
-    "A100 SXM4": 2,
-    "A100 80GB": 2,
-    "H100": 3,
-    "H100 80GB": 2,
-    "GH200": 2,
-    "TITAN X": 2,
-    "RTX 6000": 2,
-    "RTX PRO 6000": 3,
-    "GTX 1060": 2,
-}
-# Names that drivers and the published measurements write.
-DRIVER_NAMES = """
-Tesla K40c; Tesla K80; Tesla M40; Tesla M60; Tesla P4; Tesla P100-PCIE-16GB; Tesla T4; Tesla
-V100-PCIE-32GB; Tesla V100-SXM2-16GB; Tesla V100-SXM3-32GB; Tesla V100-32GB; GeForce GTX 1080 Ti; GeForce
-GTX TITAN X; NVIDIA TITAN X (Pascal); NVIDIA TITAN Xp; TITAN V; GeForce RTX 2060 Max-Q; GeForce RTX 2070
-with Max-Q Design; GeForce RTX 2080 Super Max-Q; GeForce RTX 3080 Max-Q; NVIDIA GeForce RTX 3090; GeForce
-RTX 3080; Quadro RTX 6000; RTX A4500; NVIDIA RTX A6000; A100-SXM4-40GB; A100-PCIE-40GB; A100-PCIE-80GB;
-NVIDIA A100 80GB PCIe; A10; H100 PCIe 80GB; NVIDIA H100 80GB HBM3; NVIDIA H100 NVL; NVIDIA GH200 480GB;
-NVIDIA L40S; NVIDIA B200
-"""
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(";")]
+KNOWN = json.loads(Path(__file__).with_name("known_gpus.json").read_text("utf-8"))
+"""Names that people ask for or drivers write, of one GPU each; names of several and of how many; peaks of vendors."""
 
 
 def offenders(holds: Callable[[Gpu], bool], **shown: Callable[[Gpu], object]) -> list[str]:
@@ -282,10 +237,10 @@ def test_a_card_of_several_chips_is_listed_by_its_chip():
     assert counts == {"GRID K520": 2, "Tesla K80": 2, "Tesla M10": 4, "Tesla M60": 2, "NVIDIA A16": 4}
 
 
-@pytest.mark.parametrize("names", [RESOLVING, DRIVER_NAMES], ids=["people", "drivers"])
+@pytest.mark.parametrize("names", ["people", "drivers"])
 def test_a_name_that_people_or_drivers_write_means_one_gpu(names):
     refused = {}
-    for name in _names(names):
+    for name in KNOWN[names]:
         try:
             find_gpu(name)
         except UnknownGpuError as error:
@@ -293,7 +248,7 @@ def test_a_name_that_people_or_drivers_write_means_one_gpu(names):
     assert refused == {}
 
 
-@pytest.mark.parametrize(("name", "count"), SHARED.items())
+@pytest.mark.parametrize(("name", "count"), KNOWN["of several"].items())
 def test_a_name_of_several_gpus_is_refused_with_all_of_them(name, count):
     with pytest.raises(UnknownGpuError, match="fits several GPUs") as caught:
         find_gpu(name)
@@ -301,21 +256,7 @@ def test_a_name_of_several_gpus_is_refused_with_all_of_them(name, count):
     assert len(listed) == count
 
 
-@pytest.mark.parametrize(
-    ("name", "boost_clock_ghz", "vendor_tflop_per_s"),
-    [
-        ("Tesla K80", 0.875, 8.74 / 2),
-        ("Tesla K40", 0.875, 5.04),
-        ("Tesla P4", 1.063, 5.5),
-        ("Tesla P100-PCIE-16GB", 1.303, 9.3),
-        ("Tesla P100-SXM2-16GB", 1.480, 10.6),
-        ("Tesla V100-SXM2-16GB", 1.530, 15.7),
-        ("Tesla V100-PCIE-16GB", 1.380, 14.0),
-        ("Tesla T4", 1.590, 8.1),
-        ("NVIDIA A100-SXM4-40GB", 1.410, 19.5),
-        ("NVIDIA A10", 1.695, 31.2),
-    ],
-)
+@pytest.mark.parametrize(("name", "boost_clock_ghz", "vendor_tflop_per_s"), KNOWN["vendor peaks"])
 def test_boost_clock_gives_the_peak_that_the_vendor_states(name, boost_clock_ghz, vendor_tflop_per_s):
     gpu = find_gpu(name)
     assert gpu.boost_clock_ghz == boost_clock_ghz

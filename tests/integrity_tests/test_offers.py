@@ -1,33 +1,17 @@
 """Every shipped offer can be rented (or says that it is history), names a known GPU, and is dated."""
 
+import json
 from collections import Counter
 from datetime import date
+from pathlib import Path
 
 import pytest
 
 from predictor.catalogue.devices import all_gpus
 from predictor.catalogue.offers import Offer, load_offers
 
-FOUNDING_PRICES = {
-    "NC6": 0.90,
-    "NC12": 1.80,
-    "NC24": 3.60,
-    "NC24r": 3.96,
-    "NV6": 1.24,
-    "NV12": 2.48,
-    "NV24": 4.97,
-    "K80 x0.5": 0.99,
-    "K80 x1": 1.69,
-    "K80 x2 (a)": 3.33,
-    "K80 x2 (b)": 3.79,
-    "K80 x4": 7.61,
-    "P100 x1": 2.00,
-    "P100 x2": 4.45,
-    "P100 x4": 9.85,
-    "P4 x1": 0.71,
-    "T4 x1": 0.95,
-    "V100 x1": 2.03,
-}
+KNOWN = json.loads(Path(__file__).with_name("known_offers.json").read_text("utf-8"))
+"""Prices that are history by instance; instances with their GPU and how many."""
 
 
 @pytest.fixture(scope="module")
@@ -92,40 +76,10 @@ def test_an_instance_holds_the_same_gpus_in_every_region(offers):
 
 
 def test_the_founding_prices_are_kept_as_history(offers):
-    assert {o.instance: o.usd_per_hour for o in offers if o.historic} == FOUNDING_PRICES
+    assert {o.instance: o.usd_per_hour for o in offers if o.historic} == KNOWN["founding prices"]
 
 
-@pytest.mark.parametrize(
-    ("instance", "gpu", "gpu_count"),
-    [
-        ("p2.16xlarge", "Tesla K80", 16),
-        ("g3s.xlarge", "Tesla M60", 1),
-        ("g3.16xlarge", "Tesla M60", 4),
-        ("p3.2xlarge", "Tesla V100-SXM2-16GB", 1),
-        ("p3dn.24xlarge", "Tesla V100-SXM2-32GB", 8),
-        ("g4dn.metal", "Tesla T4", 8),
-        ("g5.xlarge", "NVIDIA A10G", 1),
-        ("g6e.xlarge", "NVIDIA L40S", 1),
-        ("p4d.24xlarge", "NVIDIA A100-SXM4-40GB", 8),
-        ("p4de.24xlarge", "NVIDIA A100-SXM4-80GB", 8),
-        ("Standard_NC6s_v3", "Tesla V100-PCIE-16GB", 1),
-        ("Standard_NC24ads_A100_v4", "NVIDIA A100 80GB PCIe", 1),
-        ("Standard_NC40ads_H100_v5", "NVIDIA H100 NVL", 1),
-        ("Standard_ND96asr_v4", "NVIDIA A100-SXM4-40GB", 8),
-        ("Standard_NV48s_v3", "Tesla M60", 4),
-        ("a2-ultragpu-1g", "NVIDIA A100-SXM4-80GB", 1),
-        ("8x A100 SXM 40 GB", "NVIDIA A100-SXM4-40GB", 8),
-        ("1x GH200", "NVIDIA GH200 480GB", 1),
-        ("8x HGX B200", "NVIDIA B200", 8),
-        ("1x H200 (Secure Cloud)", "NVIDIA H200", 1),
-        ("1x RTX 4090 (marketplace from)", "GeForce RTX 4090", 1),
-        ("RTX5000", "Quadro RTX 5000", 1),
-        ("2x A40 (Secure Cloud)", "NVIDIA A40", 2),
-        ("8x H100 SXM", "NVIDIA H100 80GB HBM3", 8),
-        ("NC24r", "Tesla K80", 4),
-        ("K80 x0.5", "Tesla K80", 1),
-    ],
-)
+@pytest.mark.parametrize(("instance", "gpu", "gpu_count"), KNOWN["instances"])
 def test_the_instance_tells_the_exact_gpu_and_its_chips(offers, instance, gpu, gpu_count):
     assert {(o.gpu, o.gpu_count) for o in offers if o.instance == instance} == {(gpu, gpu_count)}
 
