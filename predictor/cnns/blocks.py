@@ -1,4 +1,4 @@
-"""Blocks of a CNN whose inputs alone gradient checkpointing may keep: its modules, or else its stages."""
+"""Blocks of a CNN that gradient checkpointing may reduce to their inputs: its modules, or else its stages."""
 
 from __future__ import annotations
 
