@@ -34,9 +34,8 @@ Open = Callable[..., Any]
 @pytest.fixture(scope="session")
 def service() -> Iterator[str]:
     """The address of a service of its own."""
-    running = Service()
-    yield running.url
-    running.kill()
+    with Service() as running:
+        yield running.url
 
 
 @pytest.fixture(scope="session")
@@ -59,9 +58,8 @@ def browser() -> Iterator[Any]:
         path = shutil.which("chromium") or playwright.chromium.executable_path
         if not shutil.which(path):
             pytest.skip("no Chromium: apt-get install chromium, or playwright install chromium")
-        yield playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox"], timeout=1000 * PATIENCE_S
-        )
+        options = {"executable_path": path, "args": ["--no-sandbox"], "timeout": 1000 * PATIENCE_S}
+        yield playwright.chromium.launch(**options)
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +72,16 @@ def window(browser: Any) -> Any:
 def open_page(service: str, window: Any) -> Iterator[Open]:
     """Open the page, wait for its answer; at the end, nothing may have complained or asked another server."""
     yield from _pages(service, window)
+
+
+@pytest.fixture
+def sized(browser: Any) -> Callable[..., Any]:
+    """A window of a width and height, in pixels, for `open_page`'s `context`."""
+
+    def make(width: int, height: int, locale: str = "en-US", **options: Any) -> Any:
+        return browser.new_context(viewport={"width": width, "height": height}, locale=locale, **options)
+
+    return make
 
 
 @pytest.fixture
@@ -114,7 +122,5 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
     yield opened
     for page in pages:
         page.close()
-    assert [
-        complaint for complaint in complaints if not any(message in complaint for message in _REFUSED)
-    ] == []
+    assert [text for text in complaints if not any(message in text for message in _REFUSED)] == []
     assert [url for url in requested if not url.startswith((service, "data:", f"blob:{service}"))] == []

@@ -12,7 +12,7 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-__all__ = ["answered", "column", "downloaded", "follow", "predict", "text_rows"]
+__all__ = ["answered", "choose", "column", "downloaded", "follow", "predict", "text_rows"]
 
 
 def answered(page: Any) -> None:
@@ -28,6 +28,13 @@ def predict(page: Any) -> None:
     with page.expect_response("**/v1/explanations"):
         page.click("#ask")
     answered(page)
+
+
+def choose(page: Any, file: Any) -> None:
+    """Choose a file as the CNN and wait until the page says what it is, or what is wrong with it."""
+    page.check("[name=source][value=file]")
+    page.set_input_files("#file", file)
+    expect(page.locator("#file-about:not(:empty), #file-error:not(:empty)")).to_have_count(1)
 
 
 def follow(page: Any, fragment: str) -> None:

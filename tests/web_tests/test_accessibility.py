@@ -2,15 +2,15 @@
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from page_parts import answered, column, predict
+from page_parts import answered, choose, column, predict
 from playwright.sync_api import expect
 
 from predictor.cnns.zoo import zoo_cnn
 
 
 @pytest.mark.parametrize(("scheme", "language"), [("light", "en"), ("dark", "ja")])
-def test_axe_finds_nothing_on_a_desktop(open_page, browser, scheme, language, tmp_path):
-    page = open_page(f"#lang={language}", context=_window(browser, 1366, 768, color_scheme=scheme))
+def test_axe_finds_nothing_on_a_desktop(open_page, sized, scheme, language, tmp_path):
+    page = open_page(f"#lang={language}", context=sized(1366, 768, bypass_csp=True, color_scheme=scheme))
     violations = {"all options": _violations(page)}
     page.click("#fold")
     violations["first visit"] = _violations(page)
@@ -35,16 +35,15 @@ def test_axe_finds_nothing_on_a_desktop(open_page, browser, scheme, language, tm
     page.click("#picker summary")
     violations["everything unfolded"] = _violations(page)
     zoo_cnn("lenet5").to_csv(tmp_path / "own.csv")
-    page.check("input[name=source][value=file]")
-    page.set_input_files("#file", tmp_path / "own.csv")
+    choose(page, tmp_path / "own.csv")
     expect(page.locator("#file-about")).to_contain_text("own")
     predict(page)
     violations["own file"] = _violations(page)
     assert {state: texts for state, texts in violations.items() if texts} == {}
 
 
-def test_axe_finds_nothing_on_a_phone(open_page, browser):
-    phone = _window(browser, 360, 740)
+def test_axe_finds_nothing_on_a_phone(open_page, sized):
+    phone = sized(360, 740, bypass_csp=True)
     violations = {"first visit": _violations(open_page(context=phone))}
     refused = open_page(
         "#gpu=T5&batch_sizes=0&budget_usd=-1",
@@ -53,11 +52,6 @@ def test_axe_finds_nothing_on_a_phone(open_page, browser):
     )
     violations["refusal"] = _violations(refused)
     assert {state: texts for state, texts in violations.items() if texts} == {}
-
-
-def _window(browser, width, height, **options):
-    size = {"width": width, "height": height}
-    return browser.new_context(viewport=size, locale="en-US", bypass_csp=True, **options)
 
 
 def _violations(page):
@@ -113,8 +107,8 @@ def test_every_stop_of_the_keyboard_has_a_name_and_is_seen(page):
     assert [name for name in unnamed if name] == []
 
 
-def test_a_field_with_the_focus_is_in_sight(browser, open_page):
-    page = open_page(context=browser.new_context(viewport={"width": 1366, "height": 768}, locale="en-US"))
+def test_a_field_with_the_focus_is_in_sight(sized, open_page):
+    page = open_page(context=sized(1366, 768))
     page.evaluate("for (const part of document.querySelectorAll('#question details')) part.open = true")
     page.focus("#cnn")
     hidden, stops = [], 0

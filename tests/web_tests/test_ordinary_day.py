@@ -41,9 +41,8 @@ def busy_cores():
 
 @pytest.fixture
 def fresh(busy_cores):
-    service = Service(**PATIENT)
-    yield service.url
-    service.kill()
+    with Service(**PATIENT) as service:
+        yield service.url
 
 
 def user(url, number):

@@ -35,12 +35,12 @@ def _csv_of(rows):
     return [{name: text(value) for name, value in row.items()} for row in rows]
 
 
-def _read(rows, like):
-    """Rows of a CSV with numbers where the answer has some."""
-    return [
-        {name: float(text) if isinstance(like[i][name], float) else text for name, text in row.items()}
-        for i, row in enumerate(rows)
-    ]
+def _downloads(page, button, rows):
+    """Whether the CSV of a button holds these rows of an answer."""
+    expected, read = _csv_of(rows), downloaded(page, button)
+    for row, like in zip(read, expected, strict=True):
+        row |= {name: float(text) for name, text in row.items() if isinstance(like[name], float)}
+    return read == expected
 
 
 def test_a_first_visit_shows_a_filled_answer(first_visit, ask):
@@ -54,16 +54,14 @@ def test_a_first_visit_shows_a_filled_answer(first_visit, ask):
 def test_a_new_option_of_the_service_has_a_field_and_is_asked(open_page, window):
     """The page is not changed for it: its name, help and questions come from the service."""
     new = {
-        **{
-            "name": "discount",
-            "kind": "number",
-            "help": "Share that is not paid.",
-            "default": None,
-            "usual": "",
-        },
-        **{"panel": "", "choices": [], "needs": {}, "low": 0, "high": 1, "listed": None},
-        "answers": ["comparisons"],
+        "name": "discount",
+        "kind": "number",
+        "help": "Share that is not paid.",
+        "default": None,
+        "usual": "",
     }
+    new |= {"panel": "", "choices": [], "needs": {}, "low": 0, "high": 1, "listed": None}
+    new |= {"answers": ["comparisons"]}
 
     def with_one_more(route):
         route.fulfill(json=[*route.fetch().json(), new])
@@ -92,7 +90,7 @@ def test_several_gpus_share_the_mini_batch_and_one_of_them_is_explained(page, as
         predict(page)
     rows = ask("predictions", _FIRST | {"n_gpus": 4})["rows"]
     assert {row["gpus_used"] for row in rows} == {4}
-    assert _read(downloaded(page, "#rows-csv"), _csv_of(rows)) == _csv_of(rows)
+    assert _downloads(page, "#rows-csv", rows)
     assert explained.value.post_data_json["batch_sizes"] == [4, 8, 16, 32, 64, 128]
     expect(page.locator("#asked")).to_contain_text("4 GPUs together")
 
@@ -108,14 +106,12 @@ def test_too_few_loader_workers_are_sent_and_their_rows_marked(page, ask):
 
 def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_visit, ask):
     rows = ask("predictions", _FIRST)["rows"]
-    csv_rows = downloaded(first_visit, "#rows-csv")
-    assert _read(csv_rows, _csv_of(rows)) == _csv_of(rows)
+    assert _downloads(first_visit, "#rows-csv", rows)
     first_visit.click("#rows-table th[data-key=cost_usd] button")
     first_visit.click("#rows-table th[data-key=cost_usd] button")
     dear = sorted(rows, key=lambda row: -row["cost_usd"])
-    assert [float(row["cost_usd"]) for row in downloaded(first_visit, "#rows-csv")] == [
-        row["cost_usd"] for row in dear
-    ]
+    costs = [float(row["cost_usd"]) for row in downloaded(first_visit, "#rows-csv")]
+    assert costs == [row["cost_usd"] for row in dear]
 
 
 def test_energy_is_marked_where_it_is_estimated_from_the_power_limit(first_visit):
@@ -127,7 +123,7 @@ def test_energy_is_marked_where_it_is_estimated_from_the_power_limit(first_visit
 
 def test_the_offers_are_the_service_s_comparison(first_visit, ask):
     rows = ask("comparisons", _OFFERS)["rows"]
-    assert _read(downloaded(first_visit, "#offers-csv"), _csv_of(rows)) == _csv_of(rows)
+    assert _downloads(first_visit, "#offers-csv", rows)
     marked = [row for row in text_rows(first_visit, "#offers-table") if "Pareto front" in " ".join(row)]
     assert len(marked) == sum(row["pareto"] for row in rows)
 
@@ -151,9 +147,8 @@ def test_the_decision_is_the_service_s_with_both_intervals(first_visit, ask):
     assert _dollars(cost) == pytest.approx(best["total_cost_usd"], rel=6e-3)
     hours, dollars = decision.locator("dd span").all_inner_texts()
     numbers, unit = hours.split()
-    ends = [_hours(f"{end} {unit}") for end in numbers.split("–")] + [
-        _dollars(end) for end in dollars.split("–")
-    ]
+    ends = [_hours(f"{end} {unit}") for end in numbers.split("–")]
+    ends += [_dollars(end) for end in dollars.split("–")]
     names = ("total_low_h", "total_high_h", "total_low_usd", "total_high_usd")
     assert ends == pytest.approx([best[name] for name in names], rel=6e-3)
 
@@ -174,7 +169,7 @@ def test_who_extrapolates_is_marked_beside_the_best_measured_and_its_price(first
 def test_one_click_asks_with_a_change_and_the_answer_is_what_the_button_said(open_page):
     page = open_page(
         "#batch_sizes=256&chosen_only=1&gpu=NVIDIA+H200&loader=none"
-    )  # of several, more may fit with the change
+    )  # more may fit with the change
     first = page.locator(".changes li").first
     expect(first.locator("button")).to_have_text("AMP bf16, channels last + torch.compile")
     promise = first.locator("strong").inner_text()
@@ -189,9 +184,8 @@ def test_one_click_asks_with_a_change_and_the_answer_is_what_the_button_said(ope
 
 def test_budget_and_deadline_stay_in_sight_with_the_chance_to_hold_them(open_page):
     page = open_page("#budget_usd=50&deadline_h=48")
-    assert re.fullmatch(
-        r"Budget \$50 · Deadline 48 h · (>99|<1|\d\d?) % likely to hold", page.inner_text(".limits").strip()
-    )
+    limits = r"Budget \$50 · Deadline 48 h · (>99|<1|\d\d?) % likely to hold"
+    assert re.fullmatch(limits, page.inner_text(".limits").strip())
     page = open_page("#budget_usd=1&deadline_h=4800")
     expect(page.locator("#decision .eyebrow")).to_contain_text("Nothing fits budget and deadline")
     expect(page.locator(".limits .badge.bad")).to_have_text("over budget")
@@ -226,9 +220,8 @@ def test_a_gpu_is_one_row_and_unfolds_its_other_batch_sizes(first_visit, ask):
     expect(first_visit.locator("#rows-table tr.more")).to_have_count(0)
 
 
-def test_on_a_phone_the_question_folds_away_and_an_offer_is_a_line(open_page, browser):
-    phone = browser.new_context(viewport={"width": 390, "height": 844}, locale="en-US")
-    page = open_page(context=phone)
+def test_on_a_phone_the_question_folds_away_and_an_offer_is_a_line(open_page, sized):
+    page = open_page(context=sized(390, 844))
     expect(page.locator("#batch_sizes")).to_be_hidden()
     page.click("#fold")
     expect(page.locator("#batch_sizes")).to_be_visible()
@@ -242,9 +235,8 @@ def test_on_a_phone_the_question_folds_away_and_an_offer_is_a_line(open_page, br
 
 def test_the_list_of_gpus_begins_with_those_measured_and_for_rent(page, service):
     names = page.eval_on_selector_all("#gpu_list input", "all => all.map(e => e.value)")
-    measured_by_gpu = {
-        row["gpu"]["name"]: row["measured"] for row in page.request.get(f"{service}/v1/gpus").json()
-    }
+    gpus = page.request.get(f"{service}/v1/gpus").json()
+    measured_by_gpu = {row["gpu"]["name"]: row["measured"] for row in gpus}
     offered = {row["gpu"] for row in page.request.get(f"{service}/v1/offers").json()}
     both = [name for name in reversed(measured_by_gpu) if measured_by_gpu[name] and name in offered]
     assert names[: len(both)] == both
@@ -256,7 +248,7 @@ def test_a_part_of_a_data_set_is_asked_about_beside_it(page, ask):
     page.fill("#samples", "10,000")
     predict(page)
     rows = ask("predictions", _FIRST | {"samples": 10_000})["rows"]
-    assert _read(downloaded(page, "#rows-csv"), _csv_of(rows)) == _csv_of(rows)
+    assert _downloads(page, "#rows-csv", rows)
     expect(page.locator("#asked")).to_contain_text("imagenet: 10,000 samples")
 
 
@@ -271,7 +263,7 @@ def test_a_new_question_gets_its_own_answer(page, ask):
     question = _FIRST | {"cnn": "vgg16", "samples": 10_000, "batch_sizes": [8, 24]}
     del question["data_set"]
     rows = ask("predictions", question)["rows"]
-    assert _read(downloaded(page, "#rows-csv"), _csv_of(rows)) == _csv_of(rows)
+    assert _downloads(page, "#rows-csv", rows)
     expect(page.locator("#cost-chart svg")).to_contain_text("budget $1")
     expect(page.locator("#offers-table .badge.bad", has_text="too late").first).to_be_attached()
     expect(page.locator("#decision .eyebrow")).to_contain_text("Nothing fits")
@@ -322,9 +314,7 @@ def test_a_heading_sorts_and_says_so(first_visit):
     assert sizes == sorted(sizes)
     head.locator("button").click()
     expect(head).to_have_attribute("aria-sort", "descending")
-    assert [int(size) for size in column(first_visit, "#rows-table", "batch_size")] == sorted(
-        sizes, reverse=True
-    )
+    assert [*map(int, column(first_visit, "#rows-table", "batch_size"))] == sorted(sizes, reverse=True)
     expect(first_visit.locator("#status")).to_contain_text("descending")
 
 
@@ -341,9 +331,8 @@ def test_what_extrapolates_says_why(first_visit, ask):
     expect(mark.locator("li").first).to_be_hidden()
     mark.locator("summary").click()
     expect(mark.locator("li").first).to_be_visible()
-    assert mark.locator("li").all_inner_texts() == [
-        f"{reason['kind']}: {reason['text']}" for reason in row["extrapolates"]
-    ]
+    reasons = [f"{reason['kind']}: {reason['text']}" for reason in row["extrapolates"]]
+    assert mark.locator("li").all_inner_texts() == reasons
 
 
 def test_a_link_brings_the_question_back(page, open_page):
@@ -355,12 +344,8 @@ def test_a_link_brings_the_question_back(page, open_page):
     page.click("#chips li:has-text('H200') button")
     predict(page)
     again = open_page(page.url.partition("/#")[2].join(["#", ""]))
-    for name, value in {
-        "cnn": "densenet121",
-        "batch_sizes": "8, 16",
-        "image_size": "160",
-        "epochs": "7",
-    }.items():
+    values = {"cnn": "densenet121", "batch_sizes": "8, 16", "image_size": "160", "epochs": "7"}
+    for name, value in values.items():
         expect(again.locator(f"#{name}")).to_have_value(value)
     expect(again.locator("[name=spot]")).to_be_checked()
     assert again.locator("#chips li").all_inner_texts() == page.locator("#chips li").all_inner_texts()
@@ -410,14 +395,10 @@ def test_time_by_class_of_operators_is_the_service_s_explanation(first_visit, as
     question |= {"gpus": ["Tesla T4"], "precision": "fp32", "memory_format": "nchw"}
     (explanation,) = ask("explanations", question)["explanations"]
     shown = text_rows(first_visit, "#classes-table")
-    assert [row[0] for row in shown] == [
-        *(name.replace("_", " ") for name in explanation["classes"]),
-        "GPU, together",
-        "host's time",
-    ]
-    for row, times in zip(
-        shown, [*explanation["classes"].values(), explanation["gpu_time_ms"]], strict=False
-    ):
+    names = [name.replace("_", " ") for name in explanation["classes"]]
+    assert [row[0] for row in shown] == [*names, "GPU, together", "host's time"]
+    rows_of_times = [*explanation["classes"].values(), explanation["gpu_time_ms"]]
+    for row, times in zip(shown, rows_of_times, strict=False):
         assert [float(text.replace(",", "")) for text in row[1:]] == pytest.approx(times, rel=6e-3)
     assert len(text_rows(first_visit, "#modes-table")) == 1 + len(explanation["other_modes"])
 
@@ -460,18 +441,13 @@ def test_it_speaks_japanese(page, open_page, browser):
     expect(japanese.locator("html")).to_have_attribute("lang", "ja")
 
 
-def _unfold(page):
-    page.evaluate("for (const part of document.querySelectorAll('details.card')) part.open = true")
-
-
-def test_a_phone_scrolls_one_way_only(open_page, browser):
-    phone = browser.new_context(viewport={"width": 360, "height": 740}, locale="en-US")
-    page = open_page(context=phone)
+def test_a_phone_scrolls_one_way_only(open_page, sized):
+    page = open_page(context=sized(360, 740))
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     page.click("#fold")
     predict(page)
     assert page.evaluate("document.getElementById('results').getBoundingClientRect().top") < 740
-    _unfold(page)
+    page.evaluate("for (const part of document.querySelectorAll('details.card')) part.open = true")
     for chart in ("#time-chart", "#cost-chart", "#why-chart"):
         expect(page.locator(f"{chart} svg")).to_be_visible()
         box = page.locator(f"{chart} svg").bounding_box()
@@ -481,9 +457,8 @@ def test_a_phone_scrolls_one_way_only(open_page, browser):
 
 
 @pytest.mark.parametrize("language", ["en-US", "ja-JP"])
-def test_the_first_screen_of_a_phone_holds_the_answer_and_the_rest_unfolds(open_page, browser, language):
-    phone = browser.new_context(viewport={"width": 390, "height": 844}, locale=language)
-    page = open_page(context=phone)
+def test_the_first_screen_of_a_phone_holds_the_answer_and_the_rest_unfolds(open_page, sized, language):
+    page = open_page(context=sized(390, 844, language))
     for selector in ("h2", "dd >> nth=0", "dd >> nth=1", ".caution p", ".changes button >> nth=0"):
         box = page.locator(f"#decision {selector}").bounding_box()
         assert box["y"] + box["height"] <= 844
@@ -492,18 +467,14 @@ def test_the_first_screen_of_a_phone_holds_the_answer_and_the_rest_unfolds(open_
 
 
 @pytest.mark.parametrize("width", [1366, 1920])
-def test_no_table_is_cut_off_on_a_desktop(open_page, browser, width):
-    page = open_page(context=browser.new_context(viewport={"width": width, "height": 768}, locale="en-US"))
+def test_no_table_is_cut_off_on_a_desktop(open_page, sized, width):
+    page = open_page(context=sized(width, 768))
     cut = "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => each.ariaLabel)"
     assert page.eval_on_selector_all(".scroll", cut) == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
     page.click("#more > summary")
-    assert (
-        page.evaluate(
-            "(body => body.scrollWidth - body.clientWidth)(document.getElementById('question-body'))"
-        )
-        == 0
-    )
+    hidden = "(body => body.scrollWidth - body.clientWidth)(document.getElementById('question-body'))"
+    assert page.evaluate(hidden) == 0
 
 
 def test_a_table_shows_all_its_rows_and_columns_by_a_button(first_visit, ask):
@@ -601,9 +572,8 @@ def test_filters_leave_their_offers_in_table_and_chart(page, ask):
 
 def test_the_recommended_offer_is_named_in_the_chart(first_visit, ask):
     best = ask("comparisons", _OFFERS)["verdict"]["best"]
-    expect(first_visit.locator("#cost-chart svg")).to_contain_text(
-        f"{best['gpu'].removeprefix('NVIDIA ')}: recommended"
-    )
+    recommended = f"{best['gpu'].removeprefix('NVIDIA ')}: recommended"
+    expect(first_visit.locator("#cost-chart svg")).to_contain_text(recommended)
 
 
 def test_lines_join_all_batch_sizes_of_a_gpu(first_visit):
@@ -614,18 +584,12 @@ def test_lines_join_all_batch_sizes_of_a_gpu(first_visit):
 def test_laptops_come_after_the_cards_of_their_name(page):
     page.click("#picker summary")
     page.fill("#gpu_filter", "4090")
-    expect(page.locator("#gpu_list label:visible").first).to_contain_text(
-        re.compile(r"^GeForce RTX 4090\s*24")
-    )
+    first = page.locator("#gpu_list label:visible").first
+    expect(first).to_contain_text(re.compile(r"^GeForce RTX 4090\s*24"))
 
 
-def test_a_link_with_a_file_shows_no_empty_cards(open_page):
-    page = open_page("#source=file&file=mine.onnx", wait="#file-error:not(:empty)")
-    expect(page.locator("#results > :visible")).to_have_count(0)
-
-
-def test_print_cuts_nothing_off(open_page, browser):
-    page = open_page(context=browser.new_context(viewport={"width": 718, "height": 1000}, locale="en-US"))
+def test_print_cuts_nothing_off(open_page, sized):
+    page = open_page(context=sized(718, 1000))
     page.emulate_media(media="print")
     cut = "all => all.filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.ariaLabel)"
     assert page.eval_on_selector_all(".scroll", cut) == []

@@ -43,10 +43,7 @@ def test_a_refusal_stands_beside_its_field(first_visit, fragment, field, words):
 def test_the_first_field_at_fault_gets_the_focus_and_mending_it_takes_the_message_away(page):
     page.fill("#batch_sizes", "0")
     page.fill("#budget_usd", "-5")
-    for field in (
-        "batch_sizes",
-        "budget_usd",
-    ):  # by the question that is asked while one types, which moves no focus
+    for field in ("batch_sizes", "budget_usd"):  # by the question asked while one types, which moves no focus
         expect(page.locator(f"#{field}-error")).not_to_be_empty()
     page.click("#ask")
     expect(page.locator("#budget_usd")).to_be_focused()  # stands before the batch sizes
@@ -57,8 +54,8 @@ def test_the_first_field_at_fault_gets_the_focus_and_mending_it_takes_the_messag
 
 
 def test_a_service_that_is_gone_is_said(page):
-    page.route("**/v1/predictions", lambda route: route.fulfill(status=503, body="busy"))
-    page.route("**/v1/comparisons", lambda route: route.fulfill(status=503, body="busy"))
+    for path in ("predictions", "comparisons"):
+        page.route(f"**/v1/{path}", lambda route: route.fulfill(status=503, body="busy"))
     page.click("#ask")
     expect(page.locator("#problem")).to_contain_text("503")
     expect(page.locator("#problem")).to_be_focused()

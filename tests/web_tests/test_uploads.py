@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from page_parts import downloaded, predict
+from page_parts import choose, downloaded, predict
 from playwright.sync_api import Error, expect
 
 from predictor.answers.answer import predict as predict_locally
@@ -63,12 +63,6 @@ def _large_onnx():
     return model.SerializeToString()
 
 
-def _choose(page, file):
-    page.check("[name=source][value=file]")
-    page.set_input_files("#file", file)
-    expect(page.locator("#file-about:not(:empty), #file-error:not(:empty)")).to_have_count(1)
-
-
 def _expected(table, **more):
     options = _MODE | {"data_set": "imagenet"} | more
     return [asdict(row) for row in predict_locally(table, _GPUS, _SIZES, **options)]
@@ -78,21 +72,21 @@ def _same(read_rows, rows):
     assert len(read_rows) == len(rows)
     for got, row in zip(read_rows, rows, strict=True):
         assert got["gpu"] == row["gpu"]
-        for name in (
+        for name in [
             "batch_size",
             "image_size",
             "epoch_time_s",
             "epoch_low_s",
             "peak_memory_gib",
             "cost_usd",
-        ):
+        ]:
             assert float(got[name]) == pytest.approx(row[name], rel=1e-12)
 
 
 def test_a_large_onnx_file_is_sent_without_its_weights(page, large_onnx):
     assert large_onnx.stat().st_size > 16 * 2**20
     page.evaluate(_NOTED)
-    _choose(page, large_onnx)
+    choose(page, large_onnx)
     expect(page.locator("#file-about")).to_contain_text("KiB")
     predict(page)
     assert [0 < size < 40_000 for path, size in page.evaluate("window.sent") if size is not None] == [True]
@@ -111,9 +105,9 @@ _NOTED = """() => {
 }"""
 
 
-def test_a_file_is_read_once_however_much_is_asked_about_it(page, large_onnx):
+def test_a_file_is_read_once_however_much_is_asked_and_anew_for_another_image_size(page, large_onnx):
     page.evaluate(_NOTED)
-    _choose(page, large_onnx)
+    choose(page, large_onnx)
     predict(page)
     page.fill("#batch_sizes", "8, 24")
     predict(page)
@@ -122,12 +116,6 @@ def test_a_file_is_read_once_however_much_is_asked_about_it(page, large_onnx):
     assert {*paths} == {"v1/cnns", "v1/predictions", "v1/comparisons", "v1/explanations"}
     about = page.inner_text("#file-about")
     assert "6 layers · 16 px · 8.21 M parameters" in about.replace("\u00a0", " ")
-
-
-def test_another_image_size_is_read_anew_and_a_refusal_stands_beside_its_field(page, large_onnx):
-    page.evaluate(_NOTED)
-    _choose(page, large_onnx)
-    predict(page)
     page.fill("#image_size", "32")
     page.click("#ask")
     expect(page.locator("#image_size-error")).not_to_be_empty()
@@ -139,7 +127,7 @@ def test_another_image_size_is_read_anew_and_a_refusal_stands_beside_its_field(p
 
 def test_a_stripped_file_lacks_its_large_tensors_and_nothing_else(page, large_onnx):
     onnx = pytest.importorskip("onnx")
-    _choose(page, large_onnx)
+    choose(page, large_onnx)
     script = """async () => {
         const { withoutWeights } = await import("./web/onnx_strip.js");
         const bytes = new Uint8Array(await document.getElementById("file").files[0].arrayBuffer());
@@ -183,7 +171,7 @@ def test_a_layer_table_gets_the_answer_of_its_cnn(page, service, ask, tmp_path, 
         content = page.request.get(f"{service}/v1/cnns/alexnet").body()
     file = tmp_path / ("mine.csv" if form == "csv" else "mine.json")
     file.write_bytes(content)
-    _choose(page, file)
+    choose(page, file)
     expect(page.locator("#file-about")).to_contain_text(str(len(table)))
     predict(page)
     _same(downloaded(page, "#rows-csv"), ask("predictions", _question("alexnet"))["rows"])
@@ -218,7 +206,7 @@ def test_a_csv_with_quotes_and_commas_is_read_like_python_s(first_visit):
 )
 def test_a_file_that_is_none_is_refused_before_anything_is_sent(first_visit, tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
-    _choose(first_visit, tmp_path / name)
+    choose(first_visit, tmp_path / name)
     expect(first_visit.locator("#file-error")).to_contain_text(words)
     expect(first_visit.locator("#file")).to_have_attribute("aria-invalid", "true")
     first_visit.click("#ask")
@@ -227,33 +215,23 @@ def test_a_file_that_is_none_is_refused_before_anything_is_sent(first_visit, tmp
 
 def test_a_damaged_onnx_file_is_refused_beside_its_field(page, large_onnx, tmp_path):
     (tmp_path / "damaged.onnx").write_bytes(large_onnx.read_bytes()[:5000])
-    _choose(page, tmp_path / "damaged.onnx")
+    choose(page, tmp_path / "damaged.onnx")
     page.click("#ask")
     expect(page.locator("#file-error")).to_contain_text("damaged")
     expect(page.locator("#file")).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#file")).to_be_focused()
 
 
-def test_a_link_to_a_file_says_that_the_file_is_needed_again(open_page):
+def test_a_link_to_a_file_says_that_it_is_needed_again_and_shows_no_empty_cards(open_page):
     page = open_page("#source=file&file=mine.onnx", wait="#file-error:not(:empty)")
     expect(page.locator("#file-about")).to_contain_text("mine.onnx")
+    expect(page.locator("#results > :visible")).to_have_count(0)  # no empty cards
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
 def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, ask, tmp_path, ending):
-    step = Step(
-        24,
-        2,
-        "amp_bf16",
-        "channels_last",
-        "adam",
-        "compile",
-        2,
-        first_wait=3,
-        last_wait=6,
-        beside=7,
-        update_waits=1,
-    )
+    waits = {"first_wait": 3, "last_wait": 6, "beside": 7, "update_waits": 1}
+    step = Step(24, 2, "amp_bf16", "channels_last", "adam", "compile", 2, **waits)
     table = replace(zoo_cnn("lenet5"), step=step, warnings=(TableWarning("operator", "a, b: c"),))
     file = tmp_path / f"step.{ending}"
     if ending == "csv":
@@ -265,7 +243,7 @@ def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, 
         window.sent = [];
         window.fetch = (path, more) => { window.sent.push([path, more.body]); return fetched(path, more); };
     }""")
-    _choose(page, file)
+    choose(page, file)
     expect(page.locator("#batch_sizes")).to_have_value("24")
     expect(page.locator("#file-about")).to_contain_text("batch size 24")
     predict(page)
