@@ -56,14 +56,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def claims(scenario: str = "all") -> list[dict[str, str]]:
-    """Rows of claims.csv that count, of one of `CHOSEN`."""
+    """Rows of claims.csv that count and belong to `scenario`, a key of `CHOSEN`."""
     with data_file("claims.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["confidence"] != "low"]
     return [row for row in rows if CHOSEN[scenario](row)]
 
 
 def answered_claims(rows: Sequence[Claim], **more: Any) -> pd.DataFrame:
-    """A row for each claim: seconds of what was published, as `measured`, `predicted`, `low` and `high`.
+    """Seconds of each claim, a row each: published as `measured`, answered as `predicted`, `low` and `high`.
 
     A published throughput counts as seconds of an iteration. `n_images` are trained on in that time. `more` are further
     options of `epochcast.predict`.
@@ -149,7 +149,7 @@ COLOURS = {
 
 
 def draw(rows: pd.DataFrame, path: Path) -> None:
-    """Answered against published, on logarithmic axes, with 90 % intervals, coloured by generation."""
+    """Draw answered against published times with 90 % intervals, coloured by generation, into `path`."""
     import matplotlib as mpl
 
     mpl.use("agg")

@@ -94,12 +94,12 @@ class EpochCase:
 
     @property
     def task(self) -> Task:
-        """What it is trained on."""
+        """Data set and workers of the case's training."""
         return _TASKS.get(self.cnn, _USUAL_TASK)
 
     @property
     def table(self) -> LayerTable:
-        """Layers of its CNN at the image size of its task."""
+        """Layer table of the case's CNN at the image size of its task."""
         return _table_of(self.cnn, self.task.image_size)
 
 
@@ -145,7 +145,7 @@ def forecast_and_measured(
 
 
 def pytorch_epochs() -> pd.DataFrame:
-    """Measured eager epochs of PyTorch beside what their forecasts say of training alone.
+    """Measured eager epochs of PyTorch beside the forecast of their iterations without loading.
 
     `start_s` is what the first iteration takes beside an iteration and the wait for its mini-batch; with the end of the
     epoch where kernels are compiled for its last mini-batch.
@@ -182,7 +182,7 @@ def _image_s(task: Task) -> float:
 
 
 def held_out_starts(epochs: pd.DataFrame) -> pd.DataFrame:
-    """Starts of these epochs in s, by numbers that were fitted without the CNN; rows lie as in `epochs`."""
+    """Starts of these epochs in s, predicted by ratios fitted without the CNN; rows in the order of `epochs`."""
     tables = []
     for cnn, rows in epochs.groupby("cnn"):
         start = fit_start(epochs[epochs["cnn"] != cnn])
@@ -194,7 +194,7 @@ def held_out_starts(epochs: pd.DataFrame) -> pd.DataFrame:
 
 
 def fit_start(epochs: pd.DataFrame) -> dict[str, float]:
-    """Numbers of the entry ``start``: least squares of the ln of seconds, with a soft-L1 loss."""
+    """Fit the ratios' entry ``start``: least squares of ln seconds with a soft-L1 loss."""
     designs, measured = _start_designs(epochs), np.log(epochs["start_s"])
     solution = least_squares(
         lambda numbers: np.log(designs @ numbers) - measured,

@@ -140,7 +140,10 @@ def write_card() -> None:
 
 
 def chosen_figures(names: Sequence[str] | None = None, *, readme: bool = False) -> list[Figure]:
-    """Rows of figures.csv whose name is, or begins with, one of these; all by default. A DataError if none does."""
+    """Rows of figures.csv whose name begins with one of `names`, all by default; `readme`: only those of the README.
+
+    DataError if a name begins no row's.
+    """
     with FIGURES.open(newline="", encoding="utf-8") as file:
         figures = [row for row in csv.DictReader(file) if row["readme"] or not readme]
     for name in names or ():
@@ -154,7 +157,7 @@ def chosen_figures(names: Sequence[str] | None = None, *, readme: bool = False) 
 
 
 def value_of(figure: Figure, judged: pd.DataFrame) -> Value:
-    """The figure of judged rows; a DataError if none of them is of its GPU, mode and predictor."""
+    """Value of a figure from judged rows; DataError if no row has the figure's GPU, mode and predictor."""
     rows = _rows_of(figure, judged)
     rows = rows.assign(part=rows["part"].astype(object).fillna("") if "part" in rows else "")
     means, by_cnn = errors_by(rows, "part").mean(), errors_by(rows, "cnn")["error"]
@@ -223,7 +226,7 @@ def _request(group: list[Figure], published: Path | None, jobs: int) -> Request:
 
 
 def state_of(published: Path | None) -> str:
-    """Digest of all that a figure depends on: the core's code, the catalogue, our tables and the published ones."""
+    """Digest of the inputs of figures: the core's code, the catalogue, our tables and the published ones."""
     code = [*(ROOT / "predictor").rglob("*.py"), *Path(__file__).parent.glob("*.py")]
     models = [*(data_root() / "models").rglob("*.json*")]
     data = [*data_root().glob("*.csv"), *(path for path in models if not path.name.startswith(_DEFAULT))]
@@ -246,13 +249,13 @@ def _path(group: list[Figure], folder: Path, state: str) -> Path:
 
 
 def kept(group: list[Figure], folder: Path, state: str) -> pd.DataFrame | None:
-    """What was judged of these figures in this state; None if nothing was."""
+    """Judged rows kept for this group, folder and state; None if there are none."""
     path = _path(group, folder, state)
     return pd.read_csv(path) if path.is_file() else None
 
 
 def keep(judged: pd.DataFrame, group: list[Figure], folder: Path, state: str, seconds: float) -> None:
-    """Write judged rows, to be used again in this state."""
+    """Write judged rows for `kept` to find in the same state."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = [
         "scenario", "error", "gpu", "precision", "memory_format", "cnn", "predictor", "part", "measured", "predicted",

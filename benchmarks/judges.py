@@ -70,7 +70,7 @@ FORECASTS = Path(__file__).with_name("forecasts.csv")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be judged: scenarios, the predictors and precisions that figures name, and where data lie.
+    """A request to judge: scenarios, the predictors and precisions that figures name, and folders of data.
 
     `published` is the folder of published measurements; None where it is not known.
     """
@@ -83,13 +83,13 @@ class Request:
 
     @property
     def scenario(self) -> str:
-        """The only scenario, of judges that answer one at a time."""
+        """The only scenario of the request."""
         (scenario,) = self.scenarios
         return scenario
 
     @property
     def published_folder(self) -> Path:
-        """The folder of published measurements; a DataError that says how to get them if it is not known."""
+        """Folder of published measurements; DataError if it is not known."""
         return published_data_root(self.published)
 
 
@@ -181,7 +181,7 @@ def _with_library(path: Path) -> pd.DataFrame:
 
 
 def of_held_out(request: Request) -> pd.DataFrame:
-    """The shipped model, by the path of answers, on CNNs of ours that no fit has read.
+    """Errors of the shipped model, asked as by a user, on the project's CNNs that no fit has read.
 
     Scenario ``families``: of families of another library, timed eagerly beside the compiled iterations.
     """
@@ -197,7 +197,7 @@ def of_held_out(request: Request) -> pd.DataFrame:
 
 
 def of_three_minutes(request: Request) -> pd.DataFrame:
-    """The same CNNs, batch 8 to 192, where only three minutes of `quick` are known of their GPU.
+    """Errors on held-out CNNs, batch 8 to 192, of a model that knows only three minutes of `quick` of their GPU.
 
     The scenario says whether the chip is ``known`` by the shipped operators of its other cards, or ``unknown``.
     """
@@ -230,7 +230,7 @@ _LARGEST_EAGER_BATCH = 32
 
 
 def of_eager(request: Request) -> pd.DataFrame:
-    """Small eager iterations of CNNs whose operators were measured; whole iterations and hosts by other CNNs."""
+    """Errors on small eager iterations, by fits that saw the CNN's operators but no iteration or host time of it."""
     features = own_features(request.precisions)
     features = features[(features["source"] == "h200") & ~features["held_out"]]
     small = (features["kind"] == "target") & (features["batch_size"] <= _LARGEST_EAGER_BATCH)
@@ -358,10 +358,7 @@ _FASTER = (("tf32", "fp32"), ("amp_fp16", "fp32"), ("fp16", "amp_fp16"))
 
 
 def of_pairs(_: Request) -> pd.DataFrame:
-    """Precisions in the wrong order at batch 64: `error` is 1 where the faster one is answered slower, else 0.
-
-    By the GPU's time: autocast makes the host slower.
-    """
+    """Pairs of precisions at batch 64: `error` is 1 if the order of their predicted GPU times is wrong, else 0."""
     model, rows = Model.load(), []
     for name, gpu in product(_PAIR_CNNS, map(find_gpu, _PAIR_GPUS)):
         times = {
@@ -384,7 +381,10 @@ _UNCLEAN = "h200_pytorch_targets.csv.gz"
 
 
 def of_memory(_: Request) -> pd.DataFrame:
-    """Peak memory above half a GiB that PyTorch's allocator reached on our H200, without the CUDA context."""
+    """Measured and predicted peak memory in GiB of PyTorch's allocator on an H200, without the CUDA context.
+
+    Rows of at most half a GiB are left out.
+    """
     folder = data_root() / "measurements"
     paths = [path for path in sorted(folder.glob("h200_pytorch_*targets.csv.gz")) if path.name != _UNCLEAN]
     frame = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
@@ -418,7 +418,7 @@ _PROFILED = {
 
 
 def of_profiles(request: Request) -> pd.DataFrame:
-    """How the GPU's time of PROFET's iterations divides: predicted share of a type of kernels minus the profiled one.
+    """Predicted minus profiled share of each type of kernels in the GPU time of PROFET's iterations.
 
     No fit reads profiles. A part is a type; a fused convolution holds its bias and activation.
     """
@@ -465,7 +465,7 @@ def of_epochs(request: Request) -> pd.DataFrame:
 
 
 def of_starts(request: Request) -> pd.DataFrame:
-    """Starts of trainings, without the first mini-batch, by numbers that were fitted without the CNN.
+    """Starts of trainings in s, without the first mini-batch, by ratios fitted without the CNN.
 
     Scenario ``step``: of trainings on arrays, what their first step takes beside an iteration, its mini-batch ready.
     """
@@ -479,7 +479,7 @@ def of_starts(request: Request) -> pd.DataFrame:
 
 
 def of_hosts(_: Request) -> pd.DataFrame:
-    """Eager iterations of those trainings, their mini-batch on the GPU, on machines that the answer is not told of."""
+    """Eager iterations of the forecast epochs on one GPU, without loading; the question names no host."""
     epochs = pytorch_epochs()
     epochs = epochs[(epochs["n_gpus"] == 1) & epochs["alone_ms"].notna()]
     cases = [(EpochCase.named(row.case), row) for row in epochs.itertuples()]
@@ -524,14 +524,14 @@ def read_forecasts() -> pd.DataFrame:
 
 
 def forecast_errors() -> pd.DataFrame:
-    """Errors of forecasts by campaign and quantity, as of `errors_by`; `inside` counts truths inside their interval."""
+    """Errors of forecasts (`errors_by`) by campaign and quantity; `inside` counts truths inside their interval."""
     rows = read_forecasts().rename(columns={"forecast": "predicted", "truth": "measured"})
     table = errors_by(rows, ["campaign", "quantity"])
     return table.assign(inside=(table["inside"] * table["n"]).round().astype("Int64")).reset_index()
 
 
 def of_claims(request: Request) -> pd.DataFrame:
-    """Published trainings as `predict` answers them; of all, a part is a group of sources."""
+    """Published trainings beside the answers of `predict`; parts are groups of sources."""
     rows = answered_claims(claims(request.scenario))
     return rows.rename(columns={"group": "part"}) if request.scenario == "all" else rows
 

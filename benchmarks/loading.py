@@ -64,7 +64,7 @@ def rate_per_vcpu(loader: str = "torchvision") -> tuple[float, float]:
 
 
 def show_published(rows: pd.DataFrame) -> None:
-    """Rows of 8 GPUs beside what the GPUs alone and what the machine's threads would give."""
+    """Print published rates of 8 GPUs beside the rates of the GPUs without loading and of loading by the machine."""
     print(
         "published rows of 8 GPUs (NVIDIA DeepLearningExamples), images/s: measured, by the GPUs alone, by loading"
     )

@@ -60,7 +60,7 @@ class Reading:
 
     @cached_property
     def predicted_ms(self) -> tuple[float, float]:
-        """Iteration and GPU time that the shipped model predicts, as `answer` does."""
+        """Iteration time and GPU time in ms that the shipped model predicts."""
         forecast = _forecast(self.cnn, self.image_size, self.gpu.name, self.mode, self.local_batch_size)
         if self.n_gpus > 1:
             team = Team(self.n_gpus, 1, usual_link(self.gpu, load_offers()))
@@ -70,18 +70,18 @@ class Reading:
 
     @cached_property
     def product_ms(self) -> float:
-        """Least time of the iteration's convolutions and matrix products."""
+        """Least time in ms of the iteration's convolutions and matrix products."""
         table, size = zoo_cnn(self.cnn, self.image_size), np.array([float(self.local_batch_size)])
         return float(product_times_ms(table, [self.gpu], [self.mode.precision], size)[0, 0])
 
     def terms(self) -> tuple[float, float, float]:
-        """What the numbers of the law multiply, at the measured iteration time."""
+        """Factors of the law's coefficients at the measured iteration time."""
         busy = min(1.0, self.predicted_ms[1] / self.iteration_ms)
         return 1.0, busy, math.sqrt(busy * self.product_ms / self.iteration_ms)
 
 
 def own_readings(folder: Path | None = None) -> list[Reading]:
-    """Readings beside the project's tables of GPUs that trained together, whose iterations are those of a training.
+    """Power readings beside the project's tables of GPUs that trained together.
 
     DataError if a table has no readings, or fewer than CNNs.
 
@@ -130,7 +130,7 @@ POWER = RatioFit[Reading]("power", lambda reading: reading.cnn, _power_numbers, 
 
 
 def predicted_w(ratios: Ratios, reading: Reading, *, served: bool = False) -> float:
-    """Power by these shares at the measured iteration time, or, as `served`, at the predicted one."""
+    """Power in W that the law with these `ratios` gives at the measured iteration time; `served`: at the predicted."""
     time_ms, gpu_ms = reading.predicted_ms
     times = (time_ms if served else reading.iteration_ms, gpu_ms, reading.product_ms)
     iteration, gpu, product = (np.array([ms]) for ms in times)
@@ -140,7 +140,7 @@ def predicted_w(ratios: Ratios, reading: Reading, *, served: bool = False) -> fl
 def held_out_w(
     readings: Sequence[Reading], group: Callable[[Reading], str], *, served: bool = False
 ) -> Array:
-    """Power of each reading, as of `predicted_w`, by a law that was fitted without the readings of its group."""
+    """Power in W of each reading (`predicted_w`), by a law fitted without the readings of its group; (n_readings,)."""
     without = POWER.held_out(readings, group)
     return np.array([predicted_w(without[group(reading)], reading, served=served) for reading in readings])
 

@@ -61,7 +61,7 @@ Pair = TypeVar("Pair")
 
 @dataclass(frozen=True)
 class RatioFit(Generic[Pair]):
-    """How the entry of this name is fitted.
+    """A recipe that fits one entry of ``ratios.json``.
 
     `entry`: its name in ``ratios.json``. `group`: pair -> what is held out together. `numbers`: pairs -> the numbers
     that fit them best. `spreads`: (pairs, ratios by the group left out) -> `spread` and `host_spread`.
@@ -73,7 +73,7 @@ class RatioFit(Generic[Pair]):
     spreads: Callable[[Sequence[Pair], Mapping[str, Ratios]], tuple[float, float]]
 
     def fitted(self, pairs: Sequence[Pair]) -> Ratios:
-        """Ratios of these pairs; spreads, and where it was measured, as shipped."""
+        """Ratios that fit these pairs best; spreads, and the place of measurement, are the shipped entry's."""
         shipped = ratios_of(self.entry)
         return replace(shipped, numbers={**shipped.numbers, **self.numbers(pairs)})
 
@@ -157,13 +157,13 @@ class CompiledPair:
 
     @cached_property
     def parts_ms(self) -> tuple[float, ...]:
-        """As of `eager_parts_ms`."""
+        """Parts of the eager iteration in ms (`eager_parts_ms`)."""
         sizes = np.array([float(self.batch_size)])
         times = eager_parts_ms(self.eager, self.table, self.gpu, self.mode.precision, sizes)
         return tuple(float(ms[0]) for ms in times)
 
     def forecast(self, ratios: Ratios | None = None) -> IterationForecast:
-        """The answer for it by these ratios."""
+        """Forecast of the compiled iteration by these ratios."""
         sizes = np.array([float(self.batch_size)])
         return COMPILED.forecast(self.eager, self.table, self.gpu, self.mode, sizes, self.host_share, ratios)
 
@@ -336,7 +336,7 @@ class ChainerPair:
     others_ratio: float
 
     def predicted_ms(self, ratios: Ratios) -> float:
-        """GPU time by these ratios."""
+        """Chainer's GPU time in ms by these ratios."""
         pointwise, windowed, products, others_ms = self.pytorch_ms
         ratio = float(windowed_ratio(self.windowed_size, np.array([self.batch_size]), ratios)[0])
         return pointwise + ratio * windowed + products + ratios["rest"] * others_ms
@@ -513,7 +513,7 @@ class TeamPair:
 
     @property
     def added_ms(self) -> float:
-        """What the team's iteration takes longer."""
+        """Time in ms that the team's iteration takes longer than that of one GPU."""
         return self.team_ms - self.one_ms
 
     @property
@@ -523,11 +523,11 @@ class TeamPair:
 
     @cached_property
     def gradients(self) -> Gradients:
-        """Gradients of its CNN, one of the zoo."""
+        """Gradients of the pair's CNN, one of the zoo."""
         return Gradients.of(zoo_cnn(self.cnn, self.image_size))
 
     def predicted_ms(self, ratios: Ratios) -> float:
-        """The team's iteration by these ratios, from that of one GPU as measured."""
+        """Time in ms of the team's iteration by these ratios, from the measured one of one GPU."""
         exchange = Exchange.of(self.gradients, self.gpu, self.team)
         time_ms = team_iteration_ms(np.array([self.one_ms]), np.array([self.host_ms]), exchange, ratios)
         return float(time_ms[0])

@@ -44,7 +44,7 @@ def models_in(folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> object:
-    """Content of a model's file; None if it is not there."""
+    """Parsed JSON of a model's file, plain or gzipped; None if the file is missing."""
     if not path.is_file():
         return None
     content = path.read_bytes()
@@ -52,7 +52,7 @@ def read(path: Path) -> object:
 
 
 def differences(before: object, after: object, where: str = "") -> Iterator[tuple[str, float]]:
-    """Each place where two contents differ, and by how much relative to the larger; infinite if not two numbers."""
+    """Yield each place where two contents differ, and the difference over the larger number; else infinity."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after} - {*ABOUT}):
             yield from differences(before.get(key), after.get(key), f"{where}.{key}")

@@ -33,7 +33,7 @@ def read(path: str) -> list[dict[str, str]]:
 
 
 def score(claims: Mapping[str, Row], predictions: Sequence[Row]) -> str:
-    """Errors in percent of the published time, over what was answered of the claims that count.
+    """Report of errors, in percent of the published time, over the counting claims that were answered.
 
     ValueError if an `id` is no claim's, or stands twice.
     """

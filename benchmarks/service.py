@@ -69,13 +69,13 @@ class Service:
         self.process.wait()
 
     def cpu_s(self) -> float:
-        """Processor time that it has taken."""
+        """Processor time of the service so far, in s."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def request(path: str, body: str, form: str = JSON, **headers: str) -> bytes:
-    """A POST as it is sent over a connection that is kept."""
+    """Bytes of a POST request for a connection that stays open."""
     headers = {"Host": "127.0.0.1", "Content-Type": form, "Content-Length": str(len(body)), **headers}
     head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     return f"POST {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
@@ -116,13 +116,13 @@ async def clients(
 
 
 def until(seconds: float) -> Callable[[], bool]:
-    """Whether the seconds from now are not over."""
+    """Function that says whether `seconds` from now are not yet over."""
     end = time.perf_counter() + seconds
     return lambda: time.perf_counter() < end
 
 
 def new_question(gpus: list[str], number: int, **more: object) -> dict[str, Any]:
-    """One that was not asked before: ten batch sizes."""
+    """A question of ten batch sizes that differs for every `number`."""
     sizes = sorted(random.Random(number).sample(range(1, 60_000), 10))  # noqa: S311 - no secret
     return {"cnn": "resnet50", "gpus": gpus, "batch_sizes": sizes, "samples": number, **more}
 

@@ -259,7 +259,7 @@ def in_little_memory(questions: str, answered: str) -> int:
 
 
 def drawn(n_rows: int, seed: int = 0) -> Iterator[np.ndarray]:
-    """Indices of CNN, GPU and batch size of each row."""
+    """Three arrays of shape (n_rows,): random indices into `CNNS`, `GPUS` and `BATCH_SIZES`."""
     draw = np.random.default_rng(seed)
     return (draw.integers(len(values), size=n_rows) for values in (CNNS, GPUS, BATCH_SIZES))
 
@@ -348,7 +348,10 @@ def by_the_law() -> Callable[[str], Floats]:
 
 
 def by_rows(folder: Path) -> Callable[[str], Floats]:
-    """Numbers of the answers to a table of rows, of shape (n_columns, n_questions), by device."""
+    """Function of a device (``cpu``) that answers a table of rows kept in `folder`.
+
+    It gives times, costs and energies, shape (n_columns, n_questions); RuntimeError if a row fails.
+    """
     sizes = np.arange(1, 2049)
     cells = np.array(list(product(range(len(CNNS)), range(len(GPUS)), range(len(sizes)))))
     cnn, gpu, size = cells.T

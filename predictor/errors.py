@@ -18,7 +18,7 @@ class EpochcastError(Exception):
     option: str | None = None
 
     def about(self, option: str) -> Self:
-        """The same error, at fault this option of a question unless another is named already."""
+        """Name the question's option at fault, unless one is named already; returns the error itself."""
         self.option = self.option or option
         return self
 
@@ -87,7 +87,7 @@ class NoisyMeasurementError(ProfilingError):
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
-    """The `n` names of `known` most like `name`, quoted and comma-separated, for an error message."""
+    """At most `n` names of `known` like `name`, quoted and comma-separated; ``nothing is similar`` if none is."""
     by_key = {k.casefold(): k for k in known}
     matches = get_close_matches(name.casefold(), by_key, n=n, cutoff=0.3)
     return ", ".join(repr(by_key[k]) for k in matches) or "nothing is similar"

@@ -49,7 +49,10 @@ def data_file(name: str) -> Path:
 
 
 def published_data_root(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Folder of the published measurements: the argument, else `$EPOCHCAST_PUBLISHED_DATA`; DataError if neither."""
+    """Folder of the published measurements: the argument, else `$EPOCHCAST_PUBLISHED_DATA`.
+
+    DataError if neither is given, or it is no folder.
+    """
     chosen = folder or os.environ.get("EPOCHCAST_PUBLISHED_DATA")
     if not chosen:
         raise DataError(
@@ -73,7 +76,7 @@ def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
 
 
 def check_replaceable(path: str | PathLike[str]) -> None:
-    """OSError as of `replacing`, before the work whose result goes there."""
+    """Raise the OSError that `replacing` would raise for a path, without opening a file."""
     try:
         if not is_written_through(path):
             TemporaryFile(dir=Path(path).resolve().parent).close()

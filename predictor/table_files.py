@@ -65,7 +65,7 @@ class TableWriter(ABC):
     def write_beside(
         self, rows: Sequence[Sequence[Any]], which: Sequence[int], cells: Sequence[Sequence[Any]]
     ) -> None:
-        """Add rows, each followed by the cells that `which` says: many rows may share some."""
+        """Add rows, row i followed by `cells[which[i]]`."""
         self.write((*row, *cells[i]) for row, i in zip(rows, which, strict=True))
 
 
@@ -236,7 +236,7 @@ def _csv_texts(rows: Iterable[Sequence[Any]]) -> list[str]:
 
 @contextmanager
 def open_parquet(path: str | PathLike[str]) -> Iterator[Any]:
-    """Open a Parquet file as a `pyarrow.parquet.ParquetFile`; errors as of `open_table`."""
+    """Open a Parquet file as a `pyarrow.parquet.ParquetFile`; errors are those of `open_table`."""
     with _binary(path) as file:
         yield _parquet_file(path, file)
 
@@ -263,10 +263,7 @@ def parquet_batches(path: str | PathLike[str], table: Any, size: int) -> Iterato
 
 
 def as_text(column: Any) -> list[str]:
-    """Cells as text, an unknown one empty; 64.0 is 64, since a column of counts with a gap holds such numbers.
-
-    Flags are True and False, as CSV files of measurements have them.
-    """
+    """Cells of an Arrow column as text: unknown cells empty, 64.0 as ``64``, flags as ``True`` and ``False``."""
     pyarrow = load_pyarrow()
     if pyarrow.types.is_boolean(column.type):
         return ["" if cell is None else str(cell) for cell in column.to_pylist()]
@@ -338,7 +335,7 @@ def _csv_bytes(frame: pd.DataFrame) -> bytes:
 
 
 def load_pyarrow() -> Any:
-    """The package, with its modules for computing and Parquet; BackendUnavailableError where it is not installed."""
+    """Import pyarrow with its compute and Parquet modules; BackendUnavailableError if it is not installed."""
     try:
         import pyarrow
         import pyarrow.compute

@@ -20,7 +20,7 @@ class EpochTime(RegressorMixin, BaseEstimator):
 
     `iteration`: predicts the iteration's time; without one the measured column `iteration_time_ms` is read. `overhead`:
     whether to count the validation pass and what lies between iterations; otherwise the plain product is given.
-    `epochs_`: what a served model makes epochs of.
+    `epochs_`: the ratios that turn iterations into epochs.
     """
 
     def __init__(self, iteration: Any = None, overhead: bool = True) -> None:
@@ -29,7 +29,7 @@ class EpochTime(RegressorMixin, BaseEstimator):
 
     @property
     def needs_anchors(self) -> bool:
-        """Whether the iteration's estimator does."""
+        """Whether the iteration's predictor needs anchors."""
         return getattr(self.iteration, "needs_anchors", False)
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> EpochTime:
@@ -44,7 +44,7 @@ class EpochTime(RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: pd.DataFrame) -> NDArray[np.float64]:
-        """Seconds of one epoch of each row."""
+        """Seconds of one epoch, shape (n_rows,); NotFittedError before `fit`."""
         if not hasattr(self, "epochs_"):
             raise NotFittedError("EpochTime has not been fitted yet. Call fit(X, y) first.")
         if self.iteration_ is None:

@@ -58,7 +58,7 @@ Answers = tuple["list[pd.DataFrame]", list[Refusal]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluationResult:
-    """What every predictor answered, and what was true.
+    """Predicted and measured times of every scenario, fold and predictor.
 
     `predictions` has one row per scenario, fold, predictor and tested row: `scenario, fold, predictor, row`
     (position in the feature table), `gpu, cnn, image_size, batch_size, precision, measured, predicted, low,
@@ -74,7 +74,7 @@ class EvaluationResult:
     published: bool = True
 
     def start_and_goal(self, scenario: str) -> tuple[float | None, float | None]:
-        """Give the best figure known before and the goal (MAPE, fractions); None on data that have none."""
+        """Best MAPE known before this project, and the goal, as fractions; None where the evaluated data have none."""
         about = find_scenario(scenario)
         return (about.start, about.goal) if self.published else (None, None)
 
@@ -84,7 +84,7 @@ class EvaluationResult:
         return [name for name in SCENARIOS if name in names]
 
     def table(self, scenario: str | None = None) -> pd.DataFrame:
-        """One scenario's errors by predictor, best first; those of all scenarios where none is named.
+        """Errors by predictor, best first, of one scenario; of all scenarios by default.
 
         Gives `scenario, predictor, mape, median, p90, n, coverage, worst_coverage, worst_coverage_group, worst_mape,
         worst_mape_group, noise, start, goal, notes`; errors, coverage and noise are fractions.
@@ -345,9 +345,9 @@ def _one_per_row(answer: Any, name: str, n_rows: int) -> NDArray[np.float64]:
 
 
 def error_table(result: EvaluationResult, scenario: Scenario) -> pd.DataFrame:
-    """One scenario's row per predictor, best first, then those that could not answer.
+    """Errors of one scenario, a row per predictor: best first, predictors that could not answer last.
 
-    Gives the columns that `EvaluationResult.table` documents.
+    Columns are those of `EvaluationResult.table`.
     """
     import pandas as pd
 
@@ -401,7 +401,7 @@ def _notes(answers: pd.DataFrame, refused: pd.DataFrame) -> str:
 
 
 def errors_by(rows: pd.DataFrame, columns: str | list[str]) -> pd.DataFrame:
-    """Mean absolute error, bias and share inside the interval of each group of rows, as fractions, and its size `n`.
+    """Mean absolute error, bias and share inside the interval (fractions), and size `n`, of each group of rows.
 
     Rows have `measured` and `predicted`, or their `error`, and `low` and `high` where there is an interval.
     """

@@ -59,7 +59,7 @@ class Scenario:
 
     @property
     def for_any_table(self) -> bool:
-        """Whether it applies to any table; the others need measured layers, or repeat a scenario on other data."""
+        """Whether a table without layers or published data is judged on the scenario by default."""
         return self.answer != "gpu_time_ms" and not self.repeats and not self.scaling
 
     def rows(self, features: pd.DataFrame) -> Positions:

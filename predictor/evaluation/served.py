@@ -35,7 +35,7 @@ def held_out_tables(folder: Path) -> list[Path]:
 
 
 def judge_served(paths: Sequence[Path], model: Model) -> pd.DataFrame:
-    """GPU time of every row of measurement tables that has one, beside what the model answers for it.
+    """Measured and predicted GPU time of every timed row of measurement tables.
 
     Columns are GPU, mode, CNN, image size, batch size; in ms `measured`, `predicted` and the ends of the 90 % interval
     `low` and `high`; and `method`. DataError or SchemaError if a table cannot be read, or a CNN is unknown.

@@ -107,7 +107,7 @@ class SplitTable:
 
     @cached_property
     def series(self) -> NDArray[np.intp]:
-        """Numbers of series, as of `series_of`."""
+        """Number of each row's series (`series_of`)."""
         return series_of(self.features)
 
     @cached_property
@@ -117,7 +117,7 @@ class SplitTable:
 
     @cached_property
     def is_timed(self) -> NDArray[np.bool_]:
-        """Whether GPU time and layers are known; a DataError if the table has no GPU times."""
+        """Whether a row's GPU time and layers are known; DataError if the table has no GPU times."""
         if "gpu_time_ms" not in self.features:
             raise DataError("no row has gpu_time_ms, which measured layers add up to.")
         timed = self.features["gpu_time_ms"].notna() & self.features["layer_table"].notna()
@@ -145,7 +145,7 @@ class SplitTable:
 
     @cached_property
     def modes(self) -> list[DeviceMode]:
-        """Modes in which a row's operators are measured; scikit-learn is imported with it."""
+        """GPU and training mode of each row; the first use imports scikit-learn."""
         from predictor.models.layer_times.estimator import modes_of
 
         return modes_of(self.features)
@@ -155,7 +155,7 @@ class SplitTable:
         return words
 
     def members(self, rows: Positions) -> Iterator[Positions]:
-        """Rows of each series among these rows."""
+        """Positions of each series among `rows`, one array per series."""
         numbers = self.series[rows]
         for number in np.unique(numbers):
             yield rows[numbers == number]
@@ -163,18 +163,18 @@ class SplitTable:
     def in_modes_of(
         self, rows: Positions, operators: Positions, *, on_own_gpu: bool = True
     ) -> NDArray[np.bool_]:
-        """Whether these operators were measured in each row's mode, on the row's GPU or on any."""
+        """Whether any of these operators was measured in each row's mode, on its GPU or on any; shape (n_rows,)."""
         first = 0 if on_own_gpu else 1  # a mode's first field is its GPU
         measured = {self.modes[i][first:] for i in operators}
         return np.array([self.modes[i][first:] in measured for i in rows], dtype=bool)
 
     def in_measured_modes(self, operators: Positions | None = None) -> Positions:
-        """Timed rows in a mode in which (these) operators were measured."""
+        """Positions of timed rows with any of `operators` (default: all) measured on their GPU in their mode."""
         timed = self.rows[self.is_timed[self.rows]]
         return timed[self.in_modes_of(timed, self.operators if operators is None else operators)]
 
     def middle_batch_size(self) -> tuple[int, NDArray[np.bool_]]:
-        """The interior batch size nearest to 64, as a ratio, and whether each row is a CNN at it."""
+        """The interior batch size nearest to 64, as a ratio, and whether each row is a CNN with this batch size."""
         sizes = np.unique(self.batch_sizes[self.rows])[1:-1]
         if not sizes.size:
             raise DataError(
@@ -205,14 +205,14 @@ def series_of(features: pd.DataFrame) -> NDArray[np.intp]:
 
 
 def leave_one_out(groups: NDArray[np.str_], rows: Positions) -> Iterator[tuple[str, Positions, Positions]]:
-    """Name of each group, its rows, and the other rows. `groups` labels every row of the table."""
+    """Yield each group's name, its positions among `rows`, and the other positions; `groups` labels all table rows."""
     for name in sorted(set(groups[rows])):
         inside = groups[rows] == name
         yield str(name), rows[inside], rows[~inside]
 
 
 def interior_rows(table: SplitTable, rows: Positions) -> dict[int, Positions]:
-    """Rows at k-th interior batch size of their series (k from 1): neither the smallest nor the largest."""
+    """Positions by k: rows at the k-th smallest batch size (k from 1) between the smallest and largest of a series."""
     held_out: dict[int, list[Positions]] = {}
     for members in table.members(rows):
         sizes = table.batch_sizes[members]
@@ -228,7 +228,7 @@ def deal_into_groups(names: list[str], n_groups: int, seed: int) -> list[list[st
 
 
 def problem_scaling(table: SplitTable) -> Iterator[Fold]:
-    """Hold out the k-th interior batch size of every series; all other rows are known."""
+    """Hold out the k-th interior batch size of every series; a fit sees all other rows."""
     for k, test in interior_rows(table, table.rows).items():
         train = np.setdiff1d(np.arange(len(table.features)), test)
         yield Fold(f"interior batch size {k}", train, np.setdiff1d(table.rows, test), test)
@@ -241,13 +241,13 @@ def unseen_batch_size(table: SplitTable) -> Iterator[Fold]:
 
 
 def unseen_cnn(table: SplitTable) -> Iterator[Fold]:
-    """Hold out one CNN everywhere, under all its names."""
+    """Hold out one CNN on all GPUs, under all its names."""
     for name, test, _ in leave_one_out(table.cnns, table.rows):
         yield Fold(name, np.flatnonzero(table.cnns != name), _NOTHING, test)
 
 
 def unseen_cnn_one_run(table: SplitTable) -> Iterator[Fold]:
-    """Hold out one CNN everywhere; of each series tested, the run nearest to batch 64 is known and no other series."""
+    """Hold out one CNN on all GPUs; test one of its series a fold, with the run nearest to batch 64 as anchor."""
     for fold in unseen_cnn(table):
         for members in table.members(fold.test):
             run = _nearest_to_middle(table, members)
@@ -258,7 +258,7 @@ def unseen_cnn_one_run(table: SplitTable) -> Iterator[Fold]:
 
 
 def unseen_cnn_run_elsewhere(table: SplitTable) -> Iterator[Fold]:
-    """Hold out one CNN everywhere; of each series tested, the run nearest to batch 64 on one other GPU is known."""
+    """Hold out one CNN on all GPUs; test a series a fold, with another GPU's run nearest to batch 64 as anchor."""
     for fold in unseen_cnn(table):
         runs = [(members, _nearest_to_middle(table, members)) for members in table.members(fold.test)]
         for (test, own), (_, anchor) in product(runs, runs):
@@ -275,7 +275,7 @@ def _nearest_to_middle(table: SplitTable, members: Positions) -> int:
 
 
 def unseen_gpu(table: SplitTable) -> Iterator[Fold]:
-    """Hold out one chip with all that was measured on it."""
+    """Hold out all that was measured on one chip."""
     for name, test, _ in leave_one_out(table.chips, table.rows):
         yield Fold(name, np.flatnonzero(table.chips != name), _NOTHING, test)
 
@@ -313,7 +313,7 @@ def epoch_time(table: SplitTable) -> Iterator[Fold]:
 
 
 def layers_measured(table: SplitTable) -> Iterator[Fold]:
-    """Hold out one CNN whose operators were measured; all operators are known."""
+    """Hold out one CNN whose operators were measured; a fit sees all operators. DataError if no CNN's were."""
     operators, timed = table.operators, table.in_measured_modes()
     measured = timed[_layers_are_measured(table, timed)]
     if not measured.size:
@@ -325,7 +325,7 @@ def layers_measured(table: SplitTable) -> Iterator[Fold]:
 
 
 def _layers_are_measured(table: SplitTable, rows: Positions) -> NDArray[np.bool_]:
-    """Whether nearly all operators of each row's CNN were measured in its mode, shape of `rows`."""
+    """Whether nearly all operators of each row's CNN were measured in its mode; shape of `rows`."""
     measured: dict[object, set[str]] = {}
     for i in table.operators:
         measured.setdefault(table.modes[i], set()).add(str(table.cnn_names[i]))
@@ -341,9 +341,9 @@ def _layers_are_measured(table: SplitTable, rows: Positions) -> NDArray[np.bool_
 
 
 def preset_library(table: SplitTable, *, largest: str) -> Iterator[Fold]:
-    """Hold out one CNN with the operators that no other CNN has; known are only those of a designed library.
+    """Hold out one CNN with its own operators; a fit sees only the other operators of a designed library.
 
-    The library of an operator is in its notes: ``library=NAME``.
+    An operator's notes name its library: ``library=NAME``. DataError if no operator is of the library `largest`.
     """
     operators = table.operators
     notes = table.features["notes"].iloc[operators].astype(str) if "notes" in table.features else None
@@ -382,7 +382,7 @@ def _operator_names(table: SplitTable, rows: Positions) -> dict[str, set[str]]:
 
 
 def same_chip(table: SplitTable) -> Iterator[Fold]:
-    """Hold out one GPU with all its measurements; known are other cards of its chip, in the modes measured there."""
+    """Hold out all that was measured on one GPU; test its modes in which other cards of its chip have operators."""
     operators, gpus = table.operators, table.gpus
     timed = table.rows[table.is_timed[table.rows]]
     for gpu, own, train in leave_one_out(gpus, timed):
@@ -392,7 +392,10 @@ def same_chip(table: SplitTable) -> Iterator[Fold]:
 
 
 def same_chip_quick(table: SplitTable) -> Iterator[Fold]:
-    """Hold out one CNN everywhere; known are operators of its GPU and, in the same mode, of other cards of its chip."""
+    """Hold out one GPU's whole CNNs, and one CNN on all GPUs; test it on that GPU.
+
+    A fit sees all operators; tested modes have operators of the GPU and of other cards of its chip.
+    """
     operators, gpus, cnns = table.operators, table.gpus, table.cnn_names
     timed, targets = table.rows[table.is_timed[table.rows]], target_rows(table.features)
     for gpu, own, _ in leave_one_out(gpus, timed):
@@ -413,7 +416,7 @@ def _operators_of_other_cards(table: SplitTable, gpu: str, own: Positions) -> Po
 
 
 def fine_grid(table: SplitTable) -> Iterator[Fold]:
-    """Know five batch sizes of every long series, geometrically apart, and all operators; predict the others."""
+    """Test all but five geometrically spaced batch sizes of every long series; DataError if no series is long."""
     rows, anchors, series = table.in_measured_modes(), [], table.series
     for members in table.members(rows):
         sizes = np.unique(table.batch_sizes[members])
@@ -436,7 +439,7 @@ def _spread(sizes: NDArray[np.int64]) -> list[int]:
 
 
 def study_problem(table: SplitTable) -> Iterator[Fold]:
-    """On each device by itself: hold out every fourth batch size of CNNs, their smallest and largest apart."""
+    """Hold out every fourth batch size between the smallest and largest, on one device; a fit sees only this device."""
     for gpu, own, _ in leave_one_out(table.gpus, table.rows):
         inner = interior_rows(table, own)
         beside = table.proxies[table.gpus[table.proxies] == gpu]
@@ -450,7 +453,7 @@ def study_problem(table: SplitTable) -> Iterator[Fold]:
 
 
 def study_hardware(table: SplitTable) -> Iterator[Fold]:
-    """Hold out all CNNs of one device; it gives its proxies to predictors that carry a law over by them.
+    """Hold out all CNNs of one device; its proxies are `proxies` of the fold.
 
     DataError if CNNs were measured on only one device.
     """
@@ -467,7 +470,7 @@ def study_hardware(table: SplitTable) -> Iterator[Fold]:
 
 
 def study_both(table: SplitTable) -> Iterator[Fold]:
-    """As `study_hardware`, with every fourth batch size held out on all devices."""
+    """Hold out all CNNs of one device and every fourth batch size of CNNs on the others; errors of `study_hardware`."""
     batch, is_target = table.batch_sizes, table.kinds == "target"
     group = np.searchsorted(np.unique(batch[table.rows]), batch) % _N_SIZE_GROUPS
     for fold in study_hardware(table):

@@ -82,10 +82,10 @@ def feature_table(measurements: pd.DataFrame, layer_table_of: LayerTableOf | Non
 
 
 def described(features: pd.DataFrame) -> pd.DataFrame:
-    """What whole iterations were measured, on what GPU, of what CNN: a table of words and numbers.
+    """Whole iterations with their GPU, mode and CNN as words and numbers, a row each.
 
-    `features`: a feature table of proxies and CNNs. Gives `MEASURED_COLUMNS`, as far as there are such, and
-    `DESCRIBING_COLUMNS`.
+    `features`: a feature table of proxies and CNNs. Gives those of `MEASURED_COLUMNS` that it has,
+    and `DESCRIBING_COLUMNS`.
     """
     import pandas as pd
 

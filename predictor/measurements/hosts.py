@@ -87,10 +87,10 @@ class HostMeasurement:
         return [time for time in self.times if (time.framework, time.device) == (framework, device)]
 
     def reference_ms(self, framework: str, autocast: float) -> float:
-        """Time to enqueue the reference iteration without autocast, in ms: geometric mean of all modes.
+        """Time in ms to enqueue the reference iteration without autocast: geometric mean of all modes.
 
-        `autocast`: times as long that it takes under autocast. OutOfRangeError if this machine was not measured with
-        the framework and a GPU.
+        `autocast`: factor by which autocast lengthens it. OutOfRangeError if this machine was not measured with the
+        framework and a GPU.
         """
         times = [time for time in self.times_of(framework) if time.subject == REFERENCE_CNN]
         if not times:
@@ -105,7 +105,7 @@ class HostMeasurement:
 
 
 def is_host_file(name: str) -> bool:
-    """Whether a question's host is a file: of `epochcast host`, or a measurement table."""
+    """Whether a host's name is the path of a file: of `epochcast host`, or a measurement table."""
     return name.casefold().endswith((".json", *SUFFIXES))
 
 

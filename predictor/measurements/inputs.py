@@ -66,7 +66,7 @@ class InputMeasurement:
 
     @property
     def samples_per_worker_second(self) -> float:
-        """Rate of a single worker."""
+        """Samples per second of a single worker."""
         return next(rate.samples_per_s for rate in self.rates if rate.workers == 1)
 
     @property
@@ -75,9 +75,9 @@ class InputMeasurement:
         return self.rates[-1].workers
 
     def rates_of_each(self, n_gpus: int) -> tuple[tuple[float, float], ...]:
-        """Workers of each of `n_gpus` GPUs of this machine and their samples per second, as measured together.
+        """Pairs of workers per GPU and samples per second, where `n_gpus` GPUs of this machine share the workers.
 
-        Empty where no workers were measured together. The first is of 0 workers, where each GPU's training process
+        Empty if no workers were measured together. The first pair has 0 workers, where each GPU's training process
         loads by itself: as fast as 1 worker, if that was not measured.
         """
         if self.most_workers == 1:
@@ -87,10 +87,10 @@ class InputMeasurement:
         return (0.0, alone * self.rate_of_each(min(n_gpus, self.most_workers))), *together
 
     def rate_of_each(self, workers: float) -> float:
-        """Rate of each of `workers` workers, from 1 to the most measured, linear between measured numbers.
+        """Samples per second of each of `workers` workers, linear between measured numbers, else that of the nearest.
 
-        Of seven series of 1 to 16 workers beside an H100 26 rates between two others are 14 % off by it, 24 % by rates
-        of all that are linear.
+        On seven series of 1 to 16 workers beside an H100, 26 left-out rates are 14 % off; 24 % where the rate of all
+        workers together is interpolated instead.
         """
         import numpy as np  # a command that asks nothing starts without it
 
@@ -100,7 +100,7 @@ class InputMeasurement:
 
     @property
     def samples_per_vcpu_second(self) -> float:
-        """Rate of each vCPU while all are busy; of a single core where fewer workers were measured.
+        """Samples per second of each vCPU while all are busy, as one worker per vCPU was measured.
 
         OutOfRangeError if fewer workers than vCPUs were measured.
         """

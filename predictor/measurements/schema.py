@@ -130,7 +130,7 @@ def text_column(values: Sequence[str | None]) -> pd.Series:
 
 
 def is_set(frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
-    """Where a flag of a checked table is true, shape (n_rows,); false where it is unknown or the table lacks it."""
+    """Whether a flag of a checked table is true, shape (n_rows,); false if unknown or if the table lacks it."""
     import numpy as np
 
     return (
@@ -139,7 +139,7 @@ def is_set(frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
 
 
 def is_compiled(frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Where a row of a checked table is of ``torch.compile``, (n_rows,): no law of eager iterations holds there."""
+    """Whether each row of a checked table was measured with ``torch.compile``, shape (n_rows,)."""
     import numpy as np
 
     if "capture" not in frame:
@@ -148,7 +148,7 @@ def is_compiled(frame: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def missing_column(entry: Column, n_rows: int) -> pd.Series:
-    """Make the checked form of a column that the table lacks, without checking it."""
+    """Column of `n_rows` unknown values in the checked form of `entry`, for a table that lacks the column."""
     import pandas as pd
 
     if entry.form in ("text", "word"):

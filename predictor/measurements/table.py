@@ -33,12 +33,12 @@ _DISTURBED = 0.3  # ln time that other work may add
 
 
 def disturbed_rows(rows: pd.DataFrame) -> int:
-    """How many rows of a checked table were measured while something else worked on the machine."""
+    """Number of rows of a checked table measured while other work disturbed the machine."""
     return int(is_set(rows, "disturbed").sum())
 
 
 def noise_of(rows: pd.DataFrame) -> float:
-    """Noise of a checked table, as a 90 % half width of ln time that its rows share; 0 where all are quiet.
+    """Noise of a checked table: a 90 % half width of ln time that all rows share; 0 if all rows are quiet.
 
     Root mean square over the rows of `median_precision` where that is above 10 %, and of 0.3 where other work disturbed
     the machine: then all times are too long by a factor that the repeats do not show. The 0.3 is a judgement.
@@ -49,7 +49,7 @@ def noise_of(rows: pd.DataFrame) -> float:
 
 
 def noise_by_batch_size(rows: pd.DataFrame) -> dict[int, tuple[str, ...]]:
-    """Reasons to doubt the times of a checked series of CNNs, by batch size; batch sizes without any are left out."""
+    """Reasons to doubt the times of a checked series, by batch size; batch sizes without a reason are left out."""
     disturbed = is_set(rows, "disturbed")
     precision = rows["median_precision"].fillna(0.0).to_numpy(dtype=float)
     wide = precision > _WIDE

@@ -83,7 +83,7 @@ _COLUMNS = {"samples_per_sec": "images_per_s", "batches_per_sec": "iteration_tim
 
 
 def read_training_log(path: Path) -> LoggedSpeed:
-    """The speed that a training's log tells.
+    """Median speed in a training's log.
 
     `path`: text that a training printed, or the CSV file of a logger. SchemaError if no line has a form that is known;
     the message lists these.

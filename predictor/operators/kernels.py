@@ -47,7 +47,7 @@ OPERATOR_CLASS_OF_KERNELS = {
 
 
 def operator_classes_of(class_ms: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
-    """Times by operator class, longest first; classes of kernels are mapped to operator classes."""
+    """Times by operator class, longest first, summed from times by kernel class."""
     ms_by_class: dict[str, NDArray[np.float64]] = {}
     for name, ms in class_ms.items():
         operator_class = OPERATOR_CLASS_OF_KERNELS.get(name, name)
@@ -130,9 +130,9 @@ _FORWARD_SHARE = 0.4
 
 @lru_cache(maxsize=512)
 def forward_kernels_of(table: LayerTable) -> Kernels:
-    """Kernels of only a CNN's forward pass; one of the three of a matrix product, 2/5 of element-wise tensor passes.
+    """Kernels of a CNN's forward pass: a third of a training iteration's matmuls, 2/5 of its element-wise traffic.
 
-    SchemaError as of `kernels_of`.
+    SchemaError if a layer lacks the shape that its work is computed from.
     """
     kernels = kernels_of(table.trained_whole(), optimizer=False)
     names = np.array([KERNEL_CLASSES[number] for number in kernels.kernel_class])

@@ -139,9 +139,9 @@ def largest_batches_within(
 
 
 def bytes_of_parts(table: LayerTable, precision: str) -> dict[int, float]:
-    """Bytes per image that recomputing each part saves until its backward pass runs: all that only its layers keep.
+    """Bytes per image that recomputing saves until a part's backward pass runs, by number of the part.
 
-    What it reads is kept for it, which is no saving unless other layers would have kept it.
+    A part saves the activations that only its layers keep, less the inputs that only recomputing needs.
     """
     ends, tensors = _ends(table), _Tensors.of(table, precision)
     entries, kept = _kept_by_part(table, precision, ends), _kept_tensors(table, ends, tensors)

@@ -27,7 +27,7 @@ _PRODUCTS = tuple(
 class ProxyWork(NamedTuple):
     """Layers of a CNN that count as one proxy.
 
-    `ratios` is the work of each relative to the proxy's own, `flops` the operations of all for one image, in 10^9.
+    `ratios` is the work of each layer relative to the proxy's; `flops` sums their operations for one image, in 10^9.
     """
 
     ratios: NDArray[np.float64]
@@ -41,7 +41,7 @@ class ProxyWork(NamedTuple):
 
 @lru_cache(maxsize=512)
 def proxy_work(table: LayerTable, proxies: tuple[str, ...]) -> dict[str, ProxyWork]:
-    """A CNN's convolutions and linear layers by their nearest proxy, in the order of `proxies`.
+    """Convolutions and linear layers of a CNN by their nearest proxy, in the order of `proxies`.
 
     OutOfRangeError if the CNN has neither; SchemaError if a part of a layer's shape is unknown.
 
@@ -70,7 +70,7 @@ def proxy_work(table: LayerTable, proxies: tuple[str, ...]) -> dict[str, ProxyWo
 
 @lru_cache(maxsize=512)
 def moved_bytes_per_image(table: LayerTable) -> float:
-    """Bytes that all layers of a CNN read and write for one more image, three passes, in 10^9; fp32's numbers."""
+    """Bytes (10^9) that the three passes of all layers read and write for one more image, in fp32."""
     return (
         sum(
             layer_bytes(layer, pass_, 2) - layer_bytes(layer, pass_, 1) for layer in table for pass_ in PASSES

@@ -141,7 +141,7 @@ def _name(operator: Operator) -> str:
 
 
 class Operators(tuple[Operator, ...]):
-    """Operators of a CNN, as a cheap key of caches: it hashes once."""
+    """Operators of a CNN; a tuple that computes its hash once, as a key of caches."""
 
     def __hash__(self) -> int:
         return self._hash
@@ -206,14 +206,14 @@ def functions_of_lists(table: LayerTable) -> frozenset[int]:
 
 
 def list_length(layer: Layer) -> int:
-    """Numbers of the longer of the lists that a function reads and writes, for each image."""
+    """Length per image of the longer list among those that a function reads and writes."""
     return max(layer.in_channels or 1, layer.out_channels or 1)
 
 
 def is_product(operator: Layer | Operator) -> bool:
-    """Whether it is a matrix product, whose arithmetic PyTorch's `float32_matmul_precision` decides.
+    """Whether an operator is a matrix product, whose arithmetic PyTorch's `float32_matmul_precision` decides.
 
-    Fused attention is none: on an H200 it takes as long in either.
+    Fused attention is no such product: on an H200 it takes as long in either precision.
     """
     return OPERATOR_TYPES[operator.type].product in ("linear", "matmul")
 
@@ -306,7 +306,10 @@ def pass_weights(layer: Layer, *, channels_last: bool = False, half: bool = Fals
 def share_of_passes(
     layer: Layer, input_gradient: bool, *, channels_last: bool = False, half: bool = False
 ) -> float:
-    """Time of the passes that run over that of all passes, once each; without `input_gradient`, of the other two."""
+    """Time of a layer's passes in a step over that of one run of all; 1 where the CNN is trained whole.
+
+    Without `input_gradient` the gradient of the input does not count in one run of all.
+    """
     if layer.forwards is None:
         return 1
     runs = (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)
@@ -514,13 +517,13 @@ _SMALL_WINDOW = 5
 
 
 def has_small_windows(operator: Operator) -> bool:
-    """Whether it is a depthwise convolution of windows up to 5 x 5 within a CNN."""
+    """Whether an operator is a depthwise convolution of windows up to 5 x 5 within a CNN."""
     side = max(operator.kernel_height or 1, operator.kernel_width or 1)
     return is_depthwise(operator) and side <= _SMALL_WINDOW and operator.input_gradient
 
 
 def parameter_tensors(layer: Layer | Operator) -> int:
-    """Number of trained tensors: weight, and bias if any; a norm's scale and shift."""
+    """Number of trained tensors: weight and any bias; scale and shift; 4 per direction of a recurrent layer."""
     if not layer.parameters or (isinstance(layer, Layer) and layer.is_frozen):
         return 0
     entry = OPERATOR_TYPES[layer.type]

@@ -111,14 +111,14 @@ def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
 
 
 def layer_bytes_read(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
-    """Bytes that one pass of a layer reads from memory; arguments and errors as of `layer_bytes`."""
+    """Bytes that one pass of a layer reads from memory; arguments and errors are those of `layer_bytes`."""
     elements, traffic = _elements(layer), _traffic(layer, pass_, batch_size)
     maps = traffic.read_input * elements.input + traffic.read_output * elements.output
     return element_bytes * (batch_size * maps + traffic.read_weights * elements.weights)
 
 
 def layer_bytes_written(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
-    """Bytes that one pass of a layer writes to memory; arguments and errors as of `layer_bytes`."""
+    """Bytes that one pass of a layer writes to memory; arguments and errors are those of `layer_bytes`."""
     elements, traffic = _elements(layer), _traffic(layer, pass_, batch_size)
     maps = traffic.written_input * elements.input + traffic.written_output * elements.output
     return element_bytes * (batch_size * maps + traffic.written_weights * elements.weights)
@@ -139,7 +139,7 @@ def layer_bytes(layer: Layer, pass_: str, batch_size: int, element_bytes: float 
 
 
 def arithmetic_intensity(layer: Layer, pass_: str, batch_size: int) -> float:
-    """FLOPs per byte read in one pass of a layer in fp32; 0 where nothing is read. Arguments as of `layer_bytes`.
+    """FLOPs per byte read in one pass of a layer in fp32; 0 where nothing is read; arguments of `layer_bytes`.
 
     The founding study counts only the bytes read; over all traffic it is `layer_flops` / `layer_bytes`.
     """
@@ -251,9 +251,9 @@ longer in channels-last than in NCHW."""
 
 
 def copies_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, memory_format: str) -> Array:
-    """Time in which PyTorch converts maps before and behind group norms, in ms; shape (n_operators, n_batches).
+    """Time of PyTorch's conversions of maps before and behind group norms, in ms; shape (n_operators, n_batches).
 
-    Those that a single group norm makes itself are no part of it.
+    Conversions that a group norm makes itself do not count.
 
     A group norm works in NCHW, and in float32 under mixed precision. In channels-last, the convolution before it copies
     the gradient that it gives, the one behind it copies its output in the forward pass and again in the backward pass,
@@ -281,7 +281,7 @@ def _numbers_read(operator: Operator) -> int:
 
 
 def operator_class(operator: Operator) -> str:
-    """Class of an operator: times of one class are summed with one weight."""
+    """Name of an operator's class; a prediction sums times of one class with one weight."""
     if is_depthwise(operator):
         return "depthwise"
     return OPERATOR_CLASSES[operator.type]
@@ -311,7 +311,7 @@ def device_cache_bytes(gpu: str) -> float | None:
 
 
 def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, element_bytes: int) -> Array:
-    """Least bytes read and written by operators, forward and backward; shape (n_operators, n_batches)."""
+    """Least bytes that operators read and write, forward and backward; shape (n_operators, n_batches)."""
     return _moved(_operator_work(operators), batch_sizes, element_bytes)
 
 
@@ -341,7 +341,7 @@ def _moved(work: Array, batch_sizes: Array, element_bytes: int) -> Array:
 def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
     """Roofline time of operators, with a launch per pass, in ms; shape (n_operators, n_batches).
 
-    SchemaError if an operator lacks the shape that its work follows from.
+    SchemaError if an operator lacks a shape.
 
     An instance norm reads each channel of each image by itself, four on a multiprocessor at once: of fewer channels
     some multiprocessors wait, and of more each four take as long as a launch, however small their maps.

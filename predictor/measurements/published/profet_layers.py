@@ -33,7 +33,7 @@ _DIMENSIONS = ("channels", *_SIDES)
 
 
 def profet_layer_tables(folder: Path) -> LayerTables:
-    """Layer tables of PROFET's CNNs, by ``profet/<cnn>`` and image size; empty if their file is not there."""
+    """Layer tables of PROFET's CNNs, by ``profet/<cnn>`` and image size; empty if the file is missing."""
     path = find_published(folder, _LAYERS)
     if path is None:
         return {}

@@ -126,17 +126,17 @@ class DataSet:
 
     @property
     def provenance(self) -> Provenance:
-        """Where it comes from, as ``published_sources.csv`` says."""
+        """Source and licence of the data set, a row of ``published_sources.csv``."""
         return provenances()[self.name]
 
     @property
     def has_layers(self) -> bool:
-        """Whether structures of its CNNs are known."""
+        """Whether the layers of the data set's CNNs are known."""
         return self.layers is not None or self.read_layers is not None
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Columns that its table must have."""
+        """Columns that the published table must have."""
         names = dict.fromkeys((*_ALWAYS, "cnn", "image_size") if self.prefix else _ALWAYS)
         taken = [column for column in self.columns.values() if isinstance(column, str)]
         same = (name for name in names if not isinstance(self.columns.get(name), str))
@@ -170,7 +170,7 @@ class DataSet:
         return frame, report
 
     def layer_tables(self, folder: Path) -> LayerTables:
-        """Layer tables of its CNNs, from the folder of published tables; empty if its file is not there."""
+        """Layer tables of the data set's CNNs, from the folder of published tables; empty if the file is missing."""
         if self.read_layers is not None:
             return self.read_layers(folder)
         path = find_published(folder, self.table)

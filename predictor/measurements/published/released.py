@@ -31,7 +31,7 @@ class ReleasedTable:
     sha256: str
 
     def check(self, content: bytes) -> None:
-        """Raise a DataError, with both values, if this, plain or gzipped, is not the table."""
+        """Raise DataError, with both checksums, if `content`, plain or gzipped, is not the released table."""
         text = _unzipped(content, self.table)
         rows = max(0, text.count(b"\n") - 1)
         if rows != self.rows:
@@ -43,7 +43,7 @@ class ReleasedTable:
             )
 
     def state(self, folder: Path) -> str:
-        """Return ``there``, ``missing`` or ``differs``: how the table in a folder stands to the released one."""
+        """State of the table in a folder: ``there``, ``missing``, or ``differs`` from the released one."""
         path = find_published(folder, self.table)
         if path is None:
             return "missing"

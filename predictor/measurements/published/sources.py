@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def zoo_layers(cnn: str, image_size: int) -> LayerTable | None:
-    """Layer table of a CNN of the zoo; None if the zoo lacks it, or not at this image size."""
+    """Layer table of a CNN of the zoo; None if the zoo lacks the CNN, or the CNN does not allow this image size."""
     try:
         return zoo_cnn(cnn, image_size)
     except (LookupError, OutOfRangeError):
