@@ -65,9 +65,9 @@ def is_allowed_host(host: str, allowed: frozenset[str]) -> bool:
 
 
 def warn_without_proxy(host: str) -> None:
-    """Log the bounds that nobody holds, if a service listens on a `host` beyond this machine and no proxy is named.
+    """Log that slow or large requests are not bounded, if `host` is reachable from other machines without a proxy.
 
-    `FORWARDED_ALLOW_IPS` names the proxy, whose word on addresses uvicorn takes.
+    `FORWARDED_ALLOW_IPS` names the proxy, whose forwarded addresses uvicorn trusts.
     """
     address = _address_in(host)
     local = _is_local(host) if address is None else address.is_loopback

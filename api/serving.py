@@ -178,7 +178,7 @@ def serving_of(request: Request) -> ServingState:
 
 
 def client_of(request: Request) -> str:
-    """Give the address that a request's turns count for."""
+    """Address of the client whose turns in the queues a request takes."""
     return address_of(request.client)
 
 

@@ -168,6 +168,11 @@ def fit(
     Model
         Pass it, or the path of `out`, as `model` to `predict` and `compare`.
 
+    Raises
+    ------
+    SchemaError
+        If there is nothing to fit on, or both `measurements` and `published` are given.
+
     Examples
     --------
     >>> import epochcast

@@ -135,7 +135,7 @@ def _with_preset(options: ProfileRequest) -> ProfileRequest:
 def run_profile(
     request: Request, scheduler: str | None = None, report: Callable[[Progress], None] = lambda _: None
 ) -> Outcome:
-    """Measure a request on this machine, or on the workers of a Dask scheduler; errors as of `runs.profile`."""
+    """Measure a request on this machine, or on workers of a Dask scheduler; errors are those of `runs.profile`."""
     from proxy_cnns.runs import measured_by, profile
 
     if scheduler is None:

@@ -64,7 +64,7 @@ async def calibrate(request: Request) -> Response:
 
 
 def example(state: Any) -> Any:
-    """Answer to the first example of a calibration."""
+    """Answer, as parsed JSON, of the service's `state` to the first example of a calibration question."""
     return from_json(_answer(first_example(CalibrationQuestion), state).content)
 
 

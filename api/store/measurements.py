@@ -181,7 +181,7 @@ def stored_frame(engine: Engine) -> pd.DataFrame:
 
 
 def frame_of(rows: Sequence[Stored]) -> pd.DataFrame:
-    """Stored rows, at least one, as a checked measurement table."""
+    """Stored rows, at least one, as a checked measurement table; without rows the check raises SchemaError."""
     import pandas as pd
 
     from predictor.measurements.table import check_measurements

@@ -175,7 +175,7 @@ class ComparedGpus:
         return [(team, local_size) for team, local_size in splits if local_size is not None]
 
     def answers(self) -> GpuAnswers:
-        """The iterations of the GPUs as asked."""
+        """Iterations of the compared GPUs in the question's mode."""
         resolved, gpus, tried, n = self.resolved, self.gpus, self.tried, self.resolved.question.n_gpus
         own = [rental.team for rental in rentals_of(resolved, gpus)] if n > 1 else [None] * len(gpus)
         asked_sizes = self._compared_sizes
@@ -459,7 +459,7 @@ class Priced:
 
     @cached_property
     def misses_by(self) -> Array | None:
-        """By which share the limit that is missed most is missed; None without limits."""
+        """Share by which each machine misses the limit that it misses most; None without limits."""
         return misses_by(self.plan, self.total_h[0], self.total_usd)
 
     @cached_property
@@ -470,7 +470,7 @@ class Priced:
 
     @cached_property
     def best_of_gpus(self) -> Places:
-        """Of each GPU the place of the machine that ranks first, best first."""
+        """Place of the first-ranked machine of each GPU, best first."""
         gpu = self.machines.gpu[self.machine][self.order]
         return self.order[np.sort(np.unique(gpu, return_index=True)[1])]
 
@@ -492,16 +492,16 @@ class Comparer:
         return cls(resolved, plan, compared, reference)
 
     def answers(self) -> tuple[GpuAnswers, Places]:
-        """The iterations of the GPUs as asked, and which of its splits each machine takes.
+        """Iterations of the GPUs, and each machine's fastest split: number of its GPUs that share a mini-batch.
 
-        The answer for the number of GPUs that trains fastest; for the number asked for where a training takes minutes.
+        Split 0, the number of GPUs asked for, stands where a training is too short to share.
         """
         answers = self.compared.answers()
         return answers, self._taken(answers)
 
     @cached_property
     def machines(self) -> Machines:
-        """Every offer of the GPUs compared."""
+        """Every offer of the compared GPUs; a GPU without offers has one machine without an offer."""
         plan, per_node = self.plan, self.resolved.team.per_node
         rented = [
             (gpu_index, offer)

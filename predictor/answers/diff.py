@@ -48,7 +48,7 @@ class LayerChange:
 
     @property
     def moved_ms(self) -> float:
-        """By how much their time changes, whichever way."""
+        """Absolute change of the layers' GPU time, in ms."""
         return abs(self.after_ms - self.before_ms)
 
     @classmethod
@@ -81,7 +81,7 @@ class Difference:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval tells if the change makes it slower or faster."""
+        """Whether the interval of the ratio excludes 1, so that the sign of the change is sure."""
         return self.low > 1 or self.high < 1
 
     @property

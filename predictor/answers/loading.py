@@ -55,7 +55,7 @@ class _Rates:
 def feed_of_rentals(
     resolved: ResolvedQuestion, image_size: int, offers: Sequence[Offer | None]
 ) -> Feed | None:
-    """What feeds the GPUs of a prediction on these offers; None where loading is not asked for.
+    """Feed of the GPUs of a prediction on these offers; None where loading is not asked for.
 
     The workers asked for are as fast as the same number measured together, else taken to have a vCPU each; without a
     number of them, they are as many as the vCPUs of the offer keep busy. SchemaError if no rate is known, or neither
@@ -84,7 +84,7 @@ def feed_of_rentals(
 def feed_of_offers(
     resolved: ResolvedQuestion, image_size: int, offers: Sequence[Offer | None], required: bool = False
 ) -> Feed | None:
-    """What feeds the GPUs of offers in a comparison; None where loading is not counted.
+    """Feed of the GPUs of offers in a comparison; None where loading is not counted.
 
     Loading is counted where it is asked for, and by default where the data set is stored as JPEGs; the offer's vCPUs
     bound it. Without known vCPUs (NaN) it is counted only for a given number of workers.

@@ -135,7 +135,7 @@ def pareto_front(points: Sequence[tuple[float, float | None] | None]) -> list[bo
 
 
 def place_of(row: ComparisonRow) -> tuple[str, str, str | None]:
-    """What tells the rows of a comparison apart: GPU, offer and region."""
+    """Key of a row among those of a comparison: GPU, offer and region."""
     return row.gpu, row.offer, row.region
 
 
@@ -182,7 +182,7 @@ def chances(
     low_h: Sequence[float],
     high_h: Sequence[float],
 ) -> list[float | None]:
-    """Of each row the probability that budget and deadline both hold; None without limits, or without a price.
+    """Probability that budget and deadline both hold, by row; None without limits, or with a budget but no price.
 
     The cost is time x price, so the tighter of the two decides.
     """
@@ -205,7 +205,7 @@ def within(values: Sequence[float | None], limit: float | None) -> list[bool | N
 
 
 def misses_by(plan: Plan, total_time_h: Floats, total_cost_usd: Floats) -> Floats | None:
-    """By which share the limit that is missed most is missed; negative where both hold.
+    """Share by which the limit missed most is missed; negative where both hold.
 
     None without limits; infinite where there is a budget and the cost is not known (NaN).
     """
@@ -244,7 +244,7 @@ class Interruptions:
 
     @classmethod
     def of(cls, plan: Plan, nodes: int) -> Interruptions | None:
-        """Those of a plan, on this number of machines; None where it states no rate."""
+        """Interruptions that a plan states, on this number of machines; None where it states no rate."""
         if plan.interruptions_per_day is None or plan.checkpoint_seconds is None:
             return None
         between_h, checkpoint_h = 24.0 / plan.interruptions_per_day / nodes, plan.checkpoint_seconds / 3600.0

@@ -178,7 +178,7 @@ class ResolvedQuestion:
 
     @cached_property
     def training(self) -> Training:
-        """How it trains."""
+        """Framework, precision and other options with which the question trains."""
         return Training(**{column.name: getattr(self.question, column.name) for column in fields(Training)})
 
     @cached_property
@@ -487,7 +487,7 @@ def load_model(model: Model | str | PathLike[str] | None) -> Model:
 
 
 def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mode]) -> Anchor:
-    """An anchor from a mapping; SchemaError if it has other keys or not exactly one time."""
+    """Anchor from a mapping with the keys of `ANCHOR_FIELDS`; SchemaError without GPU, batch size or one time."""
     cells = {key: value for key, value in cells.items() if value not in (None, "")}
     missing = [key for key in ("gpu", "batch_size") if key not in cells]
     unknown = sorted(set(cells) - set(ANCHOR_FIELDS))

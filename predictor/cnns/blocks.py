@@ -27,12 +27,12 @@ class Block:
 
     @property
     def positions(self) -> range:
-        """The positions of its layers."""
+        """Positions of the block's layers."""
         return range(self.first, self.last + 1)
 
     @property
     def is_module(self) -> bool:
-        """Whether it is one module."""
+        """Whether the block is one module."""
         return _STAGE not in self.name
 
 

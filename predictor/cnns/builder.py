@@ -178,7 +178,7 @@ class NetBuilder:
         return self._row("avg_pool", name, (x,), x, (x.channels, size, size), _window(kernel, stride, 0))
 
     def add(self, x: FeatureMap, y: FeatureMap, name: str) -> FeatureMap:
-        """Sum of two feature maps of one shape."""
+        """Sum of two feature maps, with the shape of `x`; that of `y` is not checked."""
         return self._row("add", name, (x, y), x, (x.channels, x.height, x.width))
 
     def multiply(self, x: FeatureMap, factors: FeatureMap, name: str) -> FeatureMap:

@@ -95,9 +95,9 @@ def read_graph(
     content: bytes | None = None,
     batch: int = _OPEN_BATCH,
 ) -> Graph:
-    """Read a graph and infer its shapes; other arguments and errors as of `predictor.cnns.onnx_file.from_onnx`.
+    """Read a graph and infer its shapes; `batch` is the batch size where the file leaves it open.
 
-    `batch` is the batch size where the file leaves it open.
+    Errors and other arguments are those of `predictor.cnns.onnx_file.from_onnx`: SchemaError if the file is damaged.
     """
     if content is None:
         content = content_of(path)  # before onnx is imported: a wrong path is reported first

@@ -390,7 +390,7 @@ class Recorder:
         self._owners[id(tensor)] = {id(tensor): prod(tensor.shape)}
 
     def alias(self, tensor: Any, results: Iterable[Any]) -> None:
-        """Declare `results` views of `tensor`, parameters where it is."""
+        """Declare `results` the same parameters as `tensor`; nothing if `tensor` is no parameter."""
         owned = self._owners.get(id(tensor), {})
         for result in results if owned else ():
             self._keep(result)

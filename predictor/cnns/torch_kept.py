@@ -175,7 +175,7 @@ class Kept:
         return indices
 
     def stand_in(self, operator: str, args: Any) -> Any:
-        """What an operator of `DECIDED` gives."""
+        """Result that stands in for that of an operator of `DECIDED`."""
         tensor = args[0]
         is_exact = operator == "nonzero" and self._exact(tensor) is not None  # such as a schedule's
         self.is_used = self.is_used or not is_exact

@@ -67,7 +67,7 @@ def first_calls_of_each_s(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]
 
 
 def first_image_s(table: LayerTable) -> float:
-    """Seconds by which the start grows with each image of a GPU's first mini-batch.
+    """Seconds that each image of a GPU's first mini-batch adds to the start.
 
     `million_values_s` x the image's numbers, in millions: all workers begin at once, and memory is taken and pinned.
     """

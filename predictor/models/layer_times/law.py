@@ -177,7 +177,10 @@ class OperatorTotals:
         return replace(self, beyond_ms=moved)
 
     def host_parts(self, *, apart: bool) -> tuple[float, float, float]:
-        """Host time of the operators, of gradient sums (0 unless `apart`), and the number of the former operators."""
+        """Host time in ms of operators, that of gradient sums, and the number of the operators.
+
+        Operators include gradient sums unless `apart`; then, or without host times of sums, the second is 0.
+        """
         if not apart or not math.isfinite(self.gradient_host_ms):
             return self.host_ms, 0.0, self.n_operators
         return (

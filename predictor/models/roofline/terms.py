@@ -100,7 +100,7 @@ class KernelContext:
 
     @classmethod
     def of(cls, case: Case, anchor: Anchor | None = None) -> KernelContext:
-        """GPU and mode of a case's kernels, or of those of its anchor."""
+        """GPU and mode of a case's kernels; with `anchor`, its GPU and precision instead."""
         gpu, mode = case.gpu, case.mode
         if anchor is not None:
             gpu, mode = find_gpu(anchor.gpu), replace(mode, precision=anchor.precision or mode.precision)

@@ -30,7 +30,7 @@ class TorchPrepared(PreparedProgram):
         return None
 
     def gpu_times_ms(self, n: int) -> list[float] | None:
-        """Times of one iteration in replays of the graph that follow each other without a pause."""
+        """`n` times of one iteration in ms, in replays of the graph without a pause; None without a GPU or graph."""
         if self._gpu is None or self._graph is None:
             return None
         lead_ms = 2.0 if self._whole else 0.1
