@@ -102,7 +102,7 @@ class Metrics:
         self._in_work.set(self.in_work)
 
     def text(self) -> bytes:
-        """All metrics, of all processes, as Prometheus reads them."""
+        """Metrics of all processes in the text format of Prometheus."""
         if self._folder is None:
             return generate_latest(self.registry)
         self._forget_dead()

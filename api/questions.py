@@ -318,7 +318,7 @@ class DifferenceQuestion(_Checked):
 
     @property
     def changed(self) -> "DifferenceQuestion":
-        """The same about the CNN after the change."""
+        """The same question about the CNN after the change."""
         return self.model_copy(update={"cnn": self.after.cnn, "layer_table": self.after.layer_table})
 
 

@@ -183,7 +183,7 @@ def client_of(request: Request) -> str:
 
 
 def address_of(client: tuple[str, int] | None) -> str:
-    """Address that turns count for: all of IPv4, the network (/64) of IPv6, which one machine has whole."""
+    """Address by which queues count a client: the IPv4 address, or the /64 network of an IPv6 address."""
     host = client[0] if client else ""
     if ":" not in host:
         return host

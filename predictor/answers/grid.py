@@ -233,7 +233,7 @@ class Devices:
 
     @cached_property
     def power(self) -> PowerOfGpus:
-        """What the GPUs' power follows from."""
+        """Inputs of the law of power, an entry per device."""
         return PowerOfGpus.of(self.table, self.gpus, [mode.precision for _, mode in self.pairs])
 
 
@@ -329,7 +329,7 @@ class Iterations:
 
     @cached_property
     def n_gpus(self) -> Places:
-        """GPUs that train together in each row."""
+        """Number of GPUs that train together in each row."""
         return np.array([1 if team is None else team.n_gpus for team in self.teams])[self.team]
 
     @cached_property

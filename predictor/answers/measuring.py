@@ -69,7 +69,7 @@ def choices_after(cost_usd: Array, spread: Array, error: Array) -> NDArray[np.in
 
 
 def measuring_of(rows: Sequence[ComparisonRow], plan: Plan) -> Measuring | None:
-    """What a measurement of the best row, the first, is worth; None where it does not pay, or cost does not decide."""
+    """Worth of measuring the first row; None where measuring does not pay, or cost does not decide."""
     choices = [row for row in rows if row.fits_in_memory and row.holds_limits and row.total_cost_usd][:_MOST]
     if plan.rank_by != "cost" or len(choices) < 2 or choices[0] is not rows[0]:
         return None

@@ -76,7 +76,7 @@ def as_answered(reasons: Iterable[forecast.Reason]) -> tuple[Reason, ...]:
 
 
 def remedy_of(reasons: Iterable[Reason]) -> str | None:
-    """What would narrow the interval of an answer with these reasons most."""
+    """Remedy of the first reason that has one, widest first; None if no reason has one."""
     return next((reason.remedy for reason in reasons if reason.remedy is not None), None)
 
 

@@ -247,7 +247,7 @@ def epochs(
 
 @lru_cache(maxsize=512)
 def energy_basis(gpu: Gpu) -> EnergyBasis:
-    """What a GPU's energy rests on, or why it is unknown."""
+    """Basis of a GPU's energy: measured power or its power limit, or why the energy is unknown."""
     limit_w = power_limit_w(gpu)
     if gpu.is_cpu:
         return EnergyBasis("unknown", "unknown: the power of CPUs was not measured")
@@ -266,7 +266,7 @@ def _grid(region: str | None, offer: Offer | None) -> Grid | None:
 
 
 def co2_basis(region: str | None, offer: Offer | None) -> Co2Basis:
-    """The grid of a region, or else of an offer, or why it is not known."""
+    """Power grid of a region, else of the offer's place; ``unknown`` with the cause where neither has a grid."""
     grid = _grid(region, offer)
     if grid is not None:
         return Co2Basis("published", str(grid))

@@ -277,7 +277,7 @@ class ResolvedQuestion:
 
     @cached_property
     def other_forms(self) -> list[str]:
-        """What `other_form_in_words` says of the CNNs that are given by name."""
+        """Texts of `other_form_in_words` about the CNNs given by name."""
         sentences = (other_form_in_words(cnn, self.image_size_of(cnn)) for cnn in as_list(self.question.cnn))
         return list(filter(None, sentences))
 
@@ -420,7 +420,7 @@ class ResolvedQuestion:
 
 
 def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
-    """Find those of some GPUs that train in `precision`, and that `capture` works on.
+    """GPUs among `gpus` that train in `precision` and with `capture`.
 
     They are named as of `find_gpu`, or ``cpu:<model>`` for a CPU whose operators were measured; ``"all"`` is every GPU.
     UnknownGpuError if a name is unknown or fits several GPUs; OutOfRangeError if all lack the precision, with those
@@ -441,7 +441,7 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
 
 
 def left_out_of(gpus: object, precision: str | None) -> tuple[LeftOut, ...]:
-    """Those of some GPUs that are named and lack the precision; errors as of `gpus_of`."""
+    """Named GPUs that lack the precision; errors are those of `gpus_of`."""
     named_gpus = dict.fromkeys(_named(gpu) for gpu in as_list(gpus) if not _is_all(gpu)) if precision else {}
     return tuple(
         LeftOut(gpu.name, precision, f"the GPU has {', '.join(precisions_of(gpu))}")

@@ -38,7 +38,7 @@ class ChainerFinder:
 
     @staticmethod
     def find_spec(name: str, *_: Any) -> ModuleSpec | None:
-        """Where Chainer is installed; None of every other module."""
+        """Place where Chainer is installed; None for every other module."""
         spec = PathFinder.find_spec(name) if name == "chainer" else None
         if spec is not None and spec.origin is not None:
             spec.loader = _ChainerLoader(name, spec.origin)

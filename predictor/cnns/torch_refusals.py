@@ -103,7 +103,7 @@ def way_round_detector(module: Any) -> str | None:
 
 
 def first_line(error: Exception) -> str:
-    """What an exception of somebody else's code says, in one sentence of at most 200 characters."""
+    """First sentence of an exception's message, at most 200 characters."""
     first, *more = str(error).strip().splitlines() or [type(error).__name__]
     following = next((line.strip() for line in more if line.strip()), "") if first.endswith(":") else ""
     line = f"{first} {following}".partition(". ")[0].rstrip(". ")

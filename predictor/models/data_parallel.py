@@ -195,9 +195,9 @@ def team_iteration_ms(
     ratios: Ratios | None = None,
     sharpness: float = SHARPNESS,
 ) -> Array:
-    """Iteration of all GPUs from that of one at the same local batch size, and the host's time for it.
+    """Iteration of a team and its host's time, in ms, from the iteration of one GPU at the same local batch size.
 
-    The host, whose time grows as of `team_host_ms`, counts where it becomes the slower one (`change_host`).
+    The host, whose time grows by `team_host_ms`, counts where it becomes the slower one (`change_host`).
     """
     busy = one_ms + added_gpu_ms(one_ms, exchange, ratios)
     before = np.minimum(host_ms, one_ms)

@@ -21,7 +21,7 @@ _BYTES_PER_MB = 1e6
 
 
 def iterations_per_epoch(samples: ArrayLike, batch_size: ArrayLike) -> _Floats:
-    """Count the iterations of one pass over `samples` images: ceil(samples / batch_size)."""
+    """Iterations of one pass over `samples` images: ceil(samples / batch_size)."""
     iterations: _Floats = np.ceil(np.asarray(samples, dtype=float) / np.asarray(batch_size, dtype=float))
     return iterations
 

@@ -81,13 +81,13 @@ def host_ms(table: LayerTable, mode: Mode, speed: HostSpeed) -> float:
 
 
 def autocast_host(mode: Mode) -> float:
-    """Times as long as without autocast that the host takes in a mode."""
+    """Factor by which a mode's autocast lengthens the host's time; 1 without autocast."""
     return ratios_of("host")["amp"] if mode.precision.startswith("amp") else 1.0
 
 
 @lru_cache(maxsize=256)
 def enqueued(table: LayerTable, optimizer: str) -> float:
-    """Layers that an iteration counts; an optimizer of several moments counts some for each parameter tensor."""
+    """Number of layers that an iteration's host time counts, with those that an optimizer's tensors count as."""
     passes = sum(_weight(layer, table) * _passes(layer, table.recomputations(layer)) for layer in table)
     beside = (table.step and table.step.beside) or 0
     again = _CHECKPOINT * table.parts * len({layer.recomputed for layer in table} - {None})

@@ -70,7 +70,7 @@ class Spread:
     kernel: float = 0.0
 
     def variance(self, is_new: bool | NDArray[np.bool_], steps: Array | float, shares: Shares) -> Array:
-        """Variance of ln time; arguments broadcast."""
+        """Variance of ln(measured / predicted); arguments broadcast."""
         design = _design(np.asarray(is_new), np.asarray(steps, dtype=float), shares)
         return np.asarray(sum(size * column for size, column in zip(astuple(self), design, strict=True)))
 

@@ -46,7 +46,7 @@ def join_shares(gpu_ms: Array, host_ms: Array, sharpness: Array | float = SHARPN
 def change_host(
     iteration_ms: Array, before_ms: Array, after_ms: Array, sharpness: float = SHARPNESS
 ) -> Array:
-    """An iteration whose host takes `after_ms` in place of `before_ms`, which is at most the iteration."""
+    """Iteration time in ms with a host time of `after_ms` in place of `before_ms`, at most `iteration_ms`."""
     longer = np.maximum(iteration_ms, after_ms)
     powers = (
         (iteration_ms / longer) ** sharpness

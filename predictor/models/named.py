@@ -247,7 +247,7 @@ _MODE = ("framework", "precision", "memory_format", "autotune")
 
 
 def rows_of_measurements(measurements: pd.DataFrame) -> pd.DataFrame:
-    """Feature table of the whole iterations on one device, eager, of CNNs and proxies in a measurement table."""
+    """Feature table of eager whole iterations of CNNs and proxies on one device, from a measurement table."""
     from predictor.measurements.features import feature_table
     from predictor.measurements.schema import is_compiled
 

@@ -278,10 +278,7 @@ def _short_of_memory(table: LayerTable, gpus: Sequence[Gpu], anchors: Sequence[A
 
 
 def check_not_absurd(anchors: Sequence[Anchor], residual: Array) -> None:
-    """Refuse an anchor that was typed more than a factor of 1,000 from the model: its unit must be wrong.
-
-    OutOfRangeError.
-    """
+    """Raise OutOfRangeError for a typed anchor more than a factor of 1,000 from the model: its unit must be wrong."""
     for anchor, residual_of_run in zip(anchors, residual.tolist(), strict=True):
         if anchor.of_table or abs(residual_of_run) <= math.log(_ABSURD):
             continue

@@ -193,7 +193,7 @@ class LayerModels:
         return self.find_each([mode])[0]
 
     def find_each(self, modes: Iterable[DeviceMode]) -> list[LayerModel | None]:
-        """`find` for each of many, with one look at the folder."""
+        """`find` of each mode, in their order, with one look at the folder."""
         names = frozenset(self.files)
         return [self._measured_or_carried(mode, names) for mode in modes]
 
@@ -270,7 +270,7 @@ class LayerModels:
         return {name: sha256(content).hexdigest() for name, content in sorted(files.items())}
 
     def modes(self) -> list[str]:
-        """File names without endings, for messages."""
+        """Names of the measured modes, as in messages: file names without endings."""
         names = {_file_name(mode) for mode in self.added} | set(self.files)
         return sorted(name.removesuffix(".json.gz") for name in names)
 
@@ -280,7 +280,7 @@ class LayerModels:
 
 
 def library_mode(gpu: Gpu, mode: Mode) -> DeviceMode:
-    """GPU and mode of the library that a prediction needs."""
+    """GPU and mode that name the operator library of a prediction."""
     return DeviceMode(gpu.name, mode.framework, mode.precision, mode.memory_format, mode.autotune)
 
 

@@ -416,7 +416,7 @@ class Forest:
 
     @classmethod
     def mean(cls, forests: Sequence[Forest]) -> Forest:
-        """One forest that predicts the mean of several."""
+        """One forest that predicts the mean of the predictions of `forests`."""
         offsets = np.cumsum([0, *(forest.feature.size for forest in forests[:-1])]).astype(np.int32)
         joined = {
             name: np.concatenate(

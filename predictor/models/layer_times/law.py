@@ -122,7 +122,7 @@ class OperatorTotals:
 
     @property
     def want_specifications(self) -> bool:
-        """Whether any operators are of `_BY_SPECIFICATIONS`."""
+        """Whether any operator belongs to the classes `_BY_SPECIFICATIONS`."""
         return bool((self.support_ms * _SPECIFIED_PLACES).any())
 
     def with_specified(self, class_ms: Mapping[str, Array], half_width: Array) -> OperatorTotals:

@@ -498,7 +498,7 @@ class CarriedOver:
 
     @property
     def host_mode(self) -> DeviceMode:
-        """GPU and mode that the host times are taken for."""
+        """GPU and mode whose host times count."""
         return self.mode
 
     @property
@@ -533,7 +533,7 @@ class CarriedOver:
         return replace(self, source=self.source.without(operators))
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
-        """Time of each operator at each batch size; errors as of `OperatorLibrary.times`."""
+        """Time of each operator at each batch size; errors are those of `OperatorLibrary.times`."""
         source_times = self.source.times(operators, batch_sizes)
         gpu_ms = source_times.gpu_ms * self._ratio(operators, batch_sizes, source_times.gpu_ms)
         shape = np.where(source_times.shape == MEASURED, CARRIED, source_times.shape).astype(np.int8)

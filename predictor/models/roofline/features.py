@@ -68,7 +68,7 @@ def kernel_gain(
 
 
 def is_gaining(family: str, rates: Rates) -> Any:
-    """Whether a mode computes or moves kernels of a family otherwise than fp32 does; of the shape of the rates."""
+    """Whether kernels of a family compute or move data in a mode at another rate than in fp32; shape of `rates`."""
     narrower = rates.element_bytes < _FP32_BYTES
     if family in ("element", "depthwise"):
         return narrower
