@@ -49,9 +49,9 @@ def corpus() -> dict[str, Callable[[], Callable[[], object]]]:
     """Makers of the steps, by name."""
     sys.path.insert(0, str(FOLDER))
     try:
-        import cases
         import habits
         import nn_unet
+        import other_steps
         import yolo
     finally:
         sys.path.remove(str(FOLDER))
@@ -59,7 +59,7 @@ def corpus() -> dict[str, Callable[[], Callable[[], object]]]:
         f"yolo_{name.replace(' ', '_')}": lambda name=name: yolo.step_of(name) for name in yolo.LOSSES
     }
     unets = {f"nn_unet_{n}d": lambda n=n: nn_unet.step_of(n, 2, 16, (4, 8, 16)) for n in (2, 3)}
-    return habits.STEPS | cases.STEPS | detectors | unets
+    return habits.STEPS | other_steps.STEPS | detectors | unets
 
 
 def seeded(make: Callable[[], Any]) -> Any:
