@@ -51,7 +51,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def with_timm_arguments(typed: Sequence[str]) -> tuple[list[str], str]:
-    """What was typed with `--args "..."` replaced by options of this command, and a note that says so.
+    """Typed words with `--args "..."` replaced by options of this command, and a note that says so.
 
     SchemaError if it names no model, an argument that is not known, or a value of the wrong kind.
     """

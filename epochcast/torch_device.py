@@ -68,7 +68,7 @@ def team_of(model: object) -> Team | None:
 
 
 def is_module(model: object) -> bool:
-    """Whether it is a torch.nn.Module, found without importing torch."""
+    """Whether `model` is a torch.nn.Module; does not import torch."""
     return any(
         base.__name__ == "Module" and base.__module__.startswith("torch.nn") for base in type(model).__mro__
     )

@@ -106,17 +106,17 @@ class OperatorType:
 
     @property
     def is_view(self) -> bool:
-        """Whether it runs no kernel."""
+        """Whether operators of the type run no kernel."""
         return self.operator_class is None
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether it runs through positions one after the other."""
+        """Whether operators of the type run through positions one after the other."""
         return self.gates > 0
 
     @property
     def is_convolution(self) -> bool:
-        """Whether it slides trained filters over maps."""
+        """Whether operators of the type slide trained filters over maps."""
         return self.product in ("convolution", "transposed")
 
 

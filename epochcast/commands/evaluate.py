@@ -10,7 +10,7 @@ from epochcast.tables import Format, print_records
 
 
 class Scaling(StrEnum):
-    """What differs from the training rows."""
+    """Axis on which tested rows differ from the training rows."""
 
     problem = "problem"
     hardware = "hardware"

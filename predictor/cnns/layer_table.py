@@ -97,7 +97,7 @@ class Layer:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it has parameters that the step does not train."""
+        """Whether the layer has parameters that the step does not train."""
         return self.weight_gradients == 0 and self.parameters > 0
 
 

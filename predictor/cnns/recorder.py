@@ -401,7 +401,7 @@ class Recorder:
         return id(tensor) in self._maps
 
     def is_weights(self, tensor: Any) -> bool:
-        """Whether a tensor is made of only parameters."""
+        """Whether a tensor is computed from parameters only."""
         return id(tensor) in self._owners and id(tensor) not in self._maps
 
     def uncounted_parameters(self) -> int:

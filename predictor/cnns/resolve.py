@@ -75,7 +75,7 @@ def name_and_size(text: str) -> tuple[str, int | None]:
 
 
 def is_compiled(cnn: object) -> bool:
-    """Whether it is a PyTorch module that `torch.compile` made, or one with such a part."""
+    """Whether `cnn` is a PyTorch module that `torch.compile` made, or has such a submodule."""
     torch = sys.modules.get("torch")
     return (
         torch is not None
@@ -88,7 +88,7 @@ def is_compiled(cnn: object) -> bool:
 
 
 def is_layer_csv(cnn: Any) -> bool:
-    """Whether it is the path of a layer table's CSV."""
+    """Whether `cnn` is the path of a layer table's CSV."""
     return isinstance(cnn, str | PathLike) and name_and_size(fspath(cnn))[0].casefold().endswith(".csv")
 
 

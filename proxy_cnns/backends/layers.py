@@ -127,7 +127,7 @@ class Numbers:
 
     @property
     def bias(self) -> bool:
-        """Whether it has a bias."""
+        """Whether the layer has a bias."""
         return has_bias(self.layer)
 
     @property
