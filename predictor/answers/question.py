@@ -119,128 +119,85 @@ class Question:
     cnn: object
     gpus: object
     batch_sizes: Any = None
-    image_size: int | None = option(
-        None, "Side of the square images in pixels.", "whole", low=1, high=MAX_IMAGE_SIZE,
-        usual="the data set's or the CNN's",
-        answers=_MEMORY,
-    )  # fmt: skip
-    data_set: str | None = option(
-        None, "A known data set, such as cifar100 or imagenet.", flag="--data-set --dataset", answers=_MEMORY,
-    )  # fmt: skip
-    samples: int | None = option(
-        None, "Training samples per epoch; of a data set, if one is given.", "whole", low=1, high=MAX_SAMPLES,
-        usual="all of the data set's", answers=(*_EPOCHS, "explain"),
-    )  # fmt: skip
-    validation_samples: int = option(
-        0, "Add a forward pass over N samples to each epoch.", "whole", low=0, high=MAX_SAMPLES, answers=_EPOCHS,
-    )  # fmt: skip
-    precision: str | None = option(
-        None, f"{', '.join(PRECISIONS)}.", "choice", _TRAINING, choices=PRECISIONS,
-        usual="what the framework does: tf32 where the GPU has it, else fp32",
-        answers=_MEMORY,
-    )  # fmt: skip
-    float32_matmul_precision: str | None = _timed(
-        None, "PyTorch's matrix products in tf32: highest computes them in fp32, high in TF32.", "choice",
+    # fmt: off
+    image_size: int | None = option(None, "Side of the square images in pixels.", "whole", low=1, high=MAX_IMAGE_SIZE,
+        usual="the data set's or the CNN's", answers=_MEMORY)
+    data_set: str | None = option(None, "A known data set, such as cifar100 or imagenet.", flag="--data-set --dataset",
+        answers=_MEMORY)
+    samples: int | None = option(None, "Training samples per epoch; of a data set, if one is given.", "whole", low=1,
+        high=MAX_SAMPLES, usual="all of the data set's", answers=(*_EPOCHS, "explain"))
+    validation_samples: int = option(0, "Add a forward pass over N samples to each epoch.", "whole", low=0,
+        high=MAX_SAMPLES, answers=_EPOCHS)
+    precision: str | None = option(None, f"{', '.join(PRECISIONS)}.", "choice", _TRAINING, choices=PRECISIONS,
+        usual="what the framework does: tf32 where the GPU has it, else fp32", answers=_MEMORY)
+    float32_matmul_precision: str | None = _timed(None,
+        "PyTorch's matrix products in tf32: highest computes them in fp32, high in TF32.", "choice",
         choices=FLOAT32_MATMUL_PRECISIONS, usual="highest, as PyTorch does",
-        hint="On a GPU, PyTorch computes medium as high. Pass high.",
-    )  # fmt: skip
-    memory_format: str | None = _timed(
-        None, f"{', '.join(MEMORY_FORMATS)}.", "choice", choices=MEMORY_FORMATS,
-        usual="what the framework does: channels_last in TensorFlow's AMP, else nchw",
-    )  # fmt: skip
+        hint="On a GPU, PyTorch computes medium as high. Pass high.")
+    memory_format: str | None = _timed(None, f"{', '.join(MEMORY_FORMATS)}.", "choice", choices=MEMORY_FORMATS,
+        usual="what the framework does: channels_last in TensorFlow's AMP, else nchw")
     framework: str = _timed("pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", choices=FRAMEWORKS)
     autotune: bool = _timed(False, "cuDNN times its algorithms and takes the fastest.", "flag")
-    no_cudnn: bool = option(
-        False, "Chainer without cuDNN: im2col and matrix products.", "flag", _TRAINING, answers=_EPOCHS
-    )
-    workspace_mib: float = option(
-        USUAL_WORKSPACE_MIB, "Memory that Chainer allows cuDNN for a convolution, in MiB.", "number", _TRAINING,
-        low=1.0, high=MAX_WORKSPACE_MIB, answers=_EPOCHS,
-    )  # fmt: skip
+    no_cudnn: bool = option(False, "Chainer without cuDNN: im2col and matrix products.", "flag", _TRAINING,
+        answers=_EPOCHS)
+    workspace_mib: float = option(USUAL_WORKSPACE_MIB, "Memory that Chainer allows cuDNN for a convolution, in MiB.",
+        "number", _TRAINING, low=1.0, high=MAX_WORKSPACE_MIB, answers=_EPOCHS)
     capture: str = _timed("eager", f"{', '.join(CAPTURES)}.", "choice", choices=CAPTURES)
-    optimizer: str = option(
-        "momentum", f"{', '.join(OPTIMIZERS)}.", "choice", _TRAINING, choices=OPTIMIZERS,
-        answers=(*_LOADED, "explain", "memory"),
-    )  # fmt: skip
-    gradient_accumulation: int = option(
-        1, "Parts of each GPU's share of the batch size, which run one after the other before the optimizer steps.",
-        "whole", _TRAINING, low=1, high=MAX_PARTS,
-        answers=(*_EPOCHS, "explain", "memory"),
-    )  # fmt: skip
-    n_gpus: int = _shared(
-        1, "GPUs that train together; the batch size is that of all of them.", "whole", low=1, high=MAX_N_GPUS
-    )
-    nodes: int = _shared(
-        1, "Machines that these GPUs are spread over evenly.", "whole", low=1, high=MAX_N_GPUS
-    )
-    link: str | None = _shared(
-        None, "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
-        usual="the offer's, else the usual one of the GPU",
-    )  # fmt: skip
+    optimizer: str = option("momentum", f"{', '.join(OPTIMIZERS)}.", "choice", _TRAINING, choices=OPTIMIZERS,
+        answers=(*_LOADED, "explain", "memory"))
+    gradient_accumulation: int = option(1,
+        "Parts of each GPU's share of the batch size, which run one after the other before the optimizer steps.",
+        "whole", _TRAINING, low=1, high=MAX_PARTS, answers=(*_EPOCHS, "explain", "memory"))
+    n_gpus: int = _shared(1, "GPUs that train together; the batch size is that of all of them.", "whole", low=1,
+        high=MAX_N_GPUS)
+    nodes: int = _shared(1, "Machines that these GPUs are spread over evenly.", "whole", low=1, high=MAX_N_GPUS)
+    link: str | None = _shared(None,
+        "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
+        usual="the offer's, else the usual one of the GPU")
     sync_batch_norm: bool = _shared(False, "Batch norms take the statistics of all GPUs' images.", "flag")
-    host: str | None = _timed(
-        None,
+    host: str | None = _timed(None,
         "The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or `profile`.",
-        usual="a usual machine",
-    )
-    workers: int | None = _loaded(
-        None, "Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations.",
-        "whole", low=0, high=MAX_WORKERS,
-        usual="loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy",
-    )  # fmt: skip
-    machine_workers: int | None = _loaded(
-        None, "Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs.", "whole", low=1,
-        high=MAX_WORKERS, usual="by the workers of each GPU",
-    )  # fmt: skip
-    loader: str | None = _loaded(
-        None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.",
-        "choice", choices=(*LOADERS, "none"), usual="torchvision",
-    )  # fmt: skip
-    samples_per_worker_second: float | None = _loaded(
-        None, "Images that one worker reads, decodes and augments in a second.", "number",
-        usual="by the loader and the data set",
-    )  # fmt: skip
-    images_per_second: float | None = _loaded(
-        None, "Images that all workers of a machine deliver in a second, however many they are.", "number",
-        usual="by the workers",
-    )  # fmt: skip
-    data_source: str | None = _loaded(
-        None, f"Where images are read from: {', '.join(SOURCES)}.", "choice", choices=SOURCES,
-        usual="reading is taken as faster than decoding",
-    )  # fmt: skip
-    input: str | PathLike[str] | None = _loaded(  # noqa: RUF009 - as all options
-        None, "Rates measured on this machine: the file of `epochcast profile input`.", "file", remote=False
-    )
-    offers: str | PathLike[str] | Sequence[Offer] | None = option(
-        None, "Your own price file, with the columns of offers.csv.", "file", _PRICES,
-        usual="the shipped prices", remote=False,
-        answers=(*_COSTS, "watch", "parallel"),
-    )  # fmt: skip
+        usual="a usual machine")
+    workers: int | None = _loaded(None,
+        "Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations.", "whole",
+        low=0, high=MAX_WORKERS,
+        usual="loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy")
+    machine_workers: int | None = _loaded(None,
+        "Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs.", "whole", low=1,
+        high=MAX_WORKERS, usual="by the workers of each GPU")
+    loader: str | None = _loaded(None,
+        f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.", "choice",
+        choices=(*LOADERS, "none"), usual="torchvision")
+    samples_per_worker_second: float | None = _loaded(None,
+        "Images that one worker reads, decodes and augments in a second.", "number",
+        usual="by the loader and the data set")
+    images_per_second: float | None = _loaded(None,
+        "Images that all workers of a machine deliver in a second, however many they are.", "number",
+        usual="by the workers")
+    data_source: str | None = _loaded(None, f"Where images are read from: {', '.join(SOURCES)}.", "choice",
+        choices=SOURCES, usual="reading is taken as faster than decoding")
+    input: str | PathLike[str] | None = _loaded(None,  # noqa: RUF009 - as all options
+        "Rates measured on this machine: the file of `epochcast profile input`.", "file", remote=False)
+    offers: str | PathLike[str] | Sequence[Offer] | None = option(None,
+        "Your own price file, with the columns of offers.csv.", "file", _PRICES, usual="the shipped prices",
+        remote=False, answers=(*_COSTS, "watch", "parallel"))
     spot: bool = option(False, "Use spot prices.", "flag", _PRICES, answers=(*_COSTS, "watch", "parallel"))
-    marketplaces: bool = option(
-        False, "Count marketplaces, whose hosts differ, for GPUs that clouds rent, too.", "flag", _PRICES,
-        answers=_COSTS,
-    )  # fmt: skip
-    usd_per_hour: float | None = option(
-        None, "US$ per hour of a machine of your own, instead of offers (`epochcast offer own` works it out).", "usd",
-        _PRICES, flag="--price", usual="the offers' prices", free=True,
-        answers=_COSTS,
-    )  # fmt: skip
-    region: str | None = option(
-        None, "Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA).",
-        panel=_PRICES, usual="the offer's, where it is known", answers=("predict", "compare"),
-    )  # fmt: skip
-    anchors: Iterable[Anchor | Mapping[str, Any]] = option(
-        (), "Measurements of this CNN to predict from.", "anchors", _ANCHOR, answers=_KNOWN,
-    )  # fmt: skip
-    measurements: Any = _of_model(  # noqa: RUF009
-        None, "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.",
-        "file",
-    )  # fmt: skip
+    marketplaces: bool = option(False, "Count marketplaces, whose hosts differ, for GPUs that clouds rent, too.",
+        "flag", _PRICES, answers=_COSTS)
+    usd_per_hour: float | None = option(None,
+        "US$ per hour of a machine of your own, instead of offers (`epochcast offer own` works it out).", "usd",
+        _PRICES, flag="--price", usual="the offers' prices", free=True, answers=_COSTS)
+    region: str | None = option(None,
+        "Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA).",
+        panel=_PRICES, usual="the offer's, where it is known", answers=("predict", "compare"))
+    anchors: Iterable[Anchor | Mapping[str, Any]] = option((), "Measurements of this CNN to predict from.", "anchors",
+        _ANCHOR, answers=_KNOWN)
+    measurements: Any = _of_model(None,  # noqa: RUF009
+        "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.", "file")
     method: str = _of_model("auto", f"{', '.join(METHODS)}.", "choice", choices=METHODS)
-    model: Model | str | PathLike[str] | None = _of_model(  # noqa: RUF009
-        None, "A model that `epochcast fit` wrote.", "file", usual="the shipped one", remote=False
-    )
+    model: Model | str | PathLike[str] | None = _of_model(None, "A model that `epochcast fit` wrote.",  # noqa: RUF009
+        "file", usual="the shipped one", remote=False)
+    # fmt: on
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -502,28 +459,24 @@ class Plan:
     Rows that miss the budget or the deadline are ranked below those that hold both; set-up minutes are billed.
     """
 
+    # fmt: off
     epochs: int = _planned(1, "Epochs to train.", "whole", low=1, high=1_000_000)
     budget_usd: float | None = _planned(None, "US$ that the training may cost.", "usd", flag="--budget")
-    deadline_h: float | None = _planned(
-        None, "Hours that it may take; 90min, 1h30m, 2d and 3 weeks are understood, too.", "hours", flag="--deadline",
-    )  # fmt: skip
-    trials: int = _planned(
-        1, "Trainings of a parameter search; each GPU of an offer works on one at a time.", "whole", low=1,
-        high=1_000_000,
-    )  # fmt: skip
+    deadline_h: float | None = _planned(None,
+        "Hours that it may take; 90min, 1h30m, 2d and 3 weeks are understood, too.", "hours", flag="--deadline")
+    trials: int = _planned(1, "Trainings of a parameter search; each GPU of an offer works on one at a time.", "whole",
+        low=1, high=1_000_000)
     setup_minutes: float = _planned(0.0, "Minutes that are paid before training starts.", "number")
-    interruptions_per_day: float | None = _planned(
-        None, "How often spot machines are taken away, as you expect it; a restart takes the set-up minutes.", "number",
-        usual="none are counted",
-    )  # fmt: skip
+    interruptions_per_day: float | None = _planned(None,
+        "How often spot machines are taken away, as you expect it; a restart takes the set-up minutes.", "number",
+        usual="none are counted")
     checkpoint_seconds: float | None = _planned(None, "Seconds that writing a checkpoint takes.", "number")
-    checkpoint_minutes: float | None = _planned(
-        None, "Minutes of training between checkpoints.", "number",
-        usual="those that lose the least, by Young's formula",
-    )  # fmt: skip
+    checkpoint_minutes: float | None = _planned(None, "Minutes of training between checkpoints.", "number",
+        usual="those that lose the least, by Young's formula")
     relative_to: str | None = _planned(None, "GPU to compare the others with.")
     rank_by: str = _planned("cost", f"{', '.join(RANKINGS)}.", "choice", choices=RANKINGS)
     all_offers: bool = _planned(False, "Rank every offer, not only the cheapest of each GPU.", "flag")
+    # fmt: on
 
     def __post_init__(self) -> None:
         check_options(self)
