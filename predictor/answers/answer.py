@@ -434,17 +434,12 @@ def _compiling(resolved: ResolvedQuestion) -> list[str]:
     """The first iteration of compiled CNNs, which no epoch includes."""
     if resolved.question.capture not in COMPILED:
         return []
-    return [
-        f"Compiling takes {compiling_in_words(resolved)} on the hosts where it was measured: no epoch includes it, the "
-        "start of a training does (start_s)."
-    ]
-
-
-def compiling_in_words(resolved: ResolvedQuestion) -> str:
-    """Seconds in which the CNNs compile, the least and the most: ``about 14 to 36 s within a factor of 1.8``."""
     seconds = [compile_seconds(table) for table in resolved.tables]
     ends = dict.fromkeys(f"{end:.0f}" for end in (min(seconds), max(seconds)))
-    return f"about {' to '.join(ends)} s within a factor of {compile_spread():.1f}"
+    return [
+        f"Compiling takes about {' to '.join(ends)} s within a factor of {compile_spread():.1f} on the hosts where it "
+        "was measured: no epoch includes it, the start of a training does (start_s)."
+    ]
 
 
 def _sources(card: Mapping[str, Any], methods: Sequence[str], trained_on: Sequence[str]) -> list[str]:

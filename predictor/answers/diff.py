@@ -163,17 +163,13 @@ def _operators_ms(
     for operator, ms in least.items():
         sums[operator_class(operator)] = sums.get(operator_class(operator), 0.0) + ms
     return {
-        _comparable(operator): (
+        # an optimizer's update of any parameters is one operator, so that only its time differs
+        replace(operator, parameters=0, n_tensors=1) if operator.type == "optimizer" else operator: (
             int(count),
             class_ms.get(operator_class(operator), 0.0) * (least[operator] / sums[operator_class(operator)]),
         )
         for operator, count in counts.items()
     }
-
-
-def _comparable(operator: Operator) -> Operator:
-    """The operator; the optimizer's update of any parameters is one, so that only its time differs."""
-    return replace(operator, parameters=0, n_tensors=1) if operator.type == "optimizer" else operator
 
 
 def _difference(

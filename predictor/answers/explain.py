@@ -298,7 +298,10 @@ def _explained(subject: _Subject) -> Explanation:
         bound=bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
         bound_ms=_plain_by_name(by_bound),
         extrapolates=tuple(map(as_answered, with_shares(forecast.extrapolates, table, gpu, mode, sizes))),
-        terms=_terms(forecast),
+        terms=tuple(
+            ExplainedTerm(name, term.coefficient, _plain(term.feature), _plain(forecast.class_ms[name]))
+            for name, term in ({} if forecast.terms is None else forecast.terms()).items()
+        ),
         **{name: getattr(forecast, name) for name in WORDS},
     )
     if forecast.is_whole:
@@ -312,14 +315,6 @@ def _explained(subject: _Subject) -> Explanation:
         small_batch_law=_law(subject),
         switches=_switches(subject),
         other_modes=tuple(_other_mode(subject, changed) for changed in other_modes(gpu, mode)),
-    )
-
-
-def _terms(forecast: IterationForecast) -> tuple[ExplainedTerm, ...]:
-    terms = {} if forecast.terms is None else forecast.terms()
-    return tuple(
-        ExplainedTerm(name, term.coefficient, _plain(term.feature), _plain(forecast.class_ms[name]))
-        for name, term in terms.items()
     )
 
 
@@ -417,6 +412,14 @@ def _other_mode(subject: _Subject, mode: Mode) -> OtherMode:
     own, changed = _alike(replace(subject, anchors=()), mode)
     factor = changed.iteration_time_ms / own.iteration_time_ms
     width = _half_width_of_ratio(own, changed)
+    more_reasons = dict.fromkeys(
+        reason
+        for reasons, own_reasons in zip(changed.extrapolates, own.extrapolates, strict=True)
+        for reason in reasons
+        if reason
+        not in own_reasons  # a batch size is beyond the measured ones in both, whatever operators they name
+        and not (reason.kind == "batch" and any(own_reason.kind == "batch" for own_reason in own_reasons))
+    )
     return OtherMode(
         mode.precision,
         mode.matmul_setting,
@@ -426,7 +429,7 @@ def _other_mode(subject: _Subject, mode: Mode) -> OtherMode:
         _plain(factor * np.exp(width)),
         _plain(changed.gpu_time_ms / own.gpu_time_ms),
         changed.method,
-        _more_reasons(changed, own),
+        as_answered(more_reasons),
     )
 
 
@@ -445,21 +448,6 @@ def _alike(subject: _Subject, mode: Mode) -> tuple[IterationForecast, IterationF
         if own.method == changed.method:
             break
     return own, changed
-
-
-def _more_reasons(changed: IterationForecast, own: IterationForecast) -> tuple[Reason, ...]:
-    """Reasons for caution of the changed mode's forecast, at any batch size, that the question's own does not have.
-
-    A batch size is beyond the measured ones in both, whichever operators the two name.
-    """
-    more = (
-        reason
-        for reasons, own_reasons in zip(changed.extrapolates, own.extrapolates, strict=True)
-        for reason in reasons
-        if reason not in own_reasons
-        and not (reason.kind == "batch" and any(own_reason.kind == "batch" for own_reason in own_reasons))
-    )
-    return as_answered(dict.fromkeys(more))
 
 
 def _half_width_of_ratio(own: IterationForecast, changed: IterationForecast) -> Array:

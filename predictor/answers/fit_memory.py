@@ -334,10 +334,6 @@ class _Variant:
         """Blocks that may be recomputed, from stages down to modules."""
         return block_levels(self.table)
 
-    @cached_property
-    def _gradients_gib(self) -> float:
-        return Gradients.of(self.table).gib
-
     def candidates(self) -> list[_Candidate]:
         """Each way that fits, with its answer on each GPU; recomputing is tried on GPUs that rank first without."""
         plain = self._answered(self.search.gpus.values(), self._plain)
@@ -378,7 +374,7 @@ class _Variant:
         """What the GPU holds of the mini-batch: all of it, and shared by as many GPUs as an offer has."""
         [size] = self.question.batch_sizes
         for n_gpus in self._counts(gpu):
-            limit_gib = self.search.usable_gib[gpu.name] - self._gradients_gib * (n_gpus > 1)
+            limit_gib = self.search.usable_gib[gpu.name] - Gradients.of(self.table).gib * (n_gpus > 1)
             mini_batch = MiniBatch(size, n_gpus)
             share = _Share(self, gpu, mode, mini_batch.local, n_gpus > self.question.n_gpus, limit_gib, {})
             for parts in self._parts(mini_batch):
@@ -501,7 +497,7 @@ class _Share:
         return None
 
     def _blocks_of(self, level: tuple[Block, ...], parts: int) -> tuple[Block, ...] | None:
-        """The blocks of a level that cost least and whose peak fits; None if not even all suffice."""
+        """The blocks of a level that cost least and whose peak fits, none needless; None if all are too few."""
         images = self.images / parts
         saved_gib = [images * saved / 2**30 for saved in self.variant.saved_bytes(level, self.mode.precision)]
         time_ms = [self.time_ms([block]) for block in level]
@@ -513,19 +509,15 @@ class _Share:
             blocks = tuple(level[position] for position in chosen)
             over_gib = self.peak_gib(blocks, parts) - self.limit_gib
             if over_gib <= 0:
-                return self._without_needless(blocks, parts)
+                for block in sorted(blocks, key=lambda block: -self.time_ms([block]))[:_SPARED]:
+                    fewer = tuple(kept for kept in blocks if kept is not block)
+                    if self.peak_gib(fewer, parts) <= self.limit_gib:
+                        blocks = fewer
+                return blocks
             if len(chosen) == len(useful):
                 return None
             need_gib += over_gib
         return None
-
-    def _without_needless(self, blocks: tuple[Block, ...], parts: int) -> tuple[Block, ...]:
-        """The blocks but for those without which the peak fits, too, the dearest first."""
-        for block in sorted(blocks, key=lambda block: -self.time_ms([block]))[:_SPARED]:
-            fewer = tuple(kept for kept in blocks if kept is not block)
-            if self.peak_gib(fewer, parts) <= self.limit_gib:
-                blocks = fewer
-        return blocks
 
 
 def knapsack(saved: Sequence[float], cost: Sequence[float], need: float) -> list[int] | None:

@@ -310,7 +310,15 @@ class Iterations:
             extrapolates=objects([*chain.from_iterable(extrapolates)]),
             beside_loader=np.repeat(np.array(beside, dtype=bool), len(sizes)),
         )
-        _check_times(iterations)
+        time_ms = times["iteration_time_ms"]
+        bad = np.flatnonzero(~(np.isfinite(time_ms) & (time_ms > 0)))
+        if bad.size:
+            gpu, _ = devices[iterations.device[bad[0]]]
+            raise OutOfRangeError(
+                f"the model gives {time_ms[bad[0]]} ms for {table.cnn} on {gpu.name} at batch_size "
+                f"{iterations.batch_size[bad[0]]}, which is not a time. Try a batch size nearer to 64, or another "
+                "method."
+            )
         return iterations
 
     @property
@@ -451,18 +459,6 @@ def _beyond(anchors: Sequence[Anchor], alone: IterationForecast) -> list[Reason]
     ]
 
 
-def _check_times(iterations: Iterations) -> None:
-    """Refuse predicted times that are not finite and above zero."""
-    time_ms = iterations.times["iteration_time_ms"]
-    bad = np.flatnonzero(~(np.isfinite(time_ms) & (time_ms > 0)))
-    if bad.size:
-        gpu, _ = iterations.devices.pairs[iterations.device[bad[0]]]
-        raise OutOfRangeError(
-            f"the model gives {time_ms[bad[0]]} ms for {iterations.table.cnn} on {gpu.name} at batch_size "
-            f"{iterations.batch_size[bad[0]]}, which is not a time. Try a batch size nearer to 64, or another method."
-        )
-
-
 TRAFFIC = "memory traffic"
 """Class of the operators of unknown cost in an explanation."""
 
@@ -483,23 +479,21 @@ def with_shares(
     shares = unmeasured_share(
         table, np.array(batch_sizes) / table.parts, rates_of(gpu, mode.precision), _MEASURED_TYPES
     )
-    pairs = zip(reasons, shares, strict=True)
-    return [_with_share(of_size, table, float(share)) for of_size, share in pairs]
+    warnings = [warning for warning in table.warnings if warning.kind == "operator"]
+    names = warnings[0].about if warnings else "layers of type other"
+    replaced = [of_warning(warning) for warning in warnings]
+    rows = []
+    for of_size, share in zip(reasons, map(float, shares), strict=True):
+        percent = f"{100 * share:.0f} %" if share >= 0.005 else "under 1 %"
+        reason = Reason("operator", f"{names} counted as memory traffic: {percent} of this time")
+        rows.append((*(kept for kept in of_size if kept not in replaced), reason))
+    return rows
 
 
 @lru_cache(maxsize=256)
 def has_others(table: LayerTable) -> bool:
     """Whether a CNN has operators of unknown cost."""
     return any(layer.type == _OTHER for layer in table)
-
-
-def _with_share(reasons: Reasons, table: LayerTable, share: float) -> Reasons:
-    warnings = [warning for warning in table.warnings if warning.kind == "operator"]
-    names = warnings[0].about if warnings else "layers of type other"
-    replaced = [of_warning(warning) for warning in warnings]
-    percent = f"{100 * share:.0f} %" if share >= 0.005 else "under 1 %"
-    reason = Reason("operator", f"{names} counted as memory traffic: {percent} of this time")
-    return (*(kept for kept in reasons if kept not in replaced), reason)
 
 
 def split_traffic(

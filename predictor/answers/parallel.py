@@ -8,7 +8,6 @@ also enqueues the kernels of all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import TYPE_CHECKING
@@ -152,7 +151,13 @@ class _Shared:
                 way,
                 time_ms,
                 time_ms / alone,
-                self._by_one_process(way, time_ms, exchanges) / alone,
+                # one process enqueues for all GPUs; where they take turns it does so anyway
+                (
+                    time_ms
+                    if way in ("one", "layers")
+                    else max(time_ms, self.team.n_gpus * self._host_ms(exchanges))
+                )
+                / alone,
                 megabytes,
                 exchanges,
                 why,
@@ -189,7 +194,11 @@ class _Shared:
 
     def _rows(self) -> tuple[str, float, float, int, str]:
         """Each GPU has a part of the rows: it sends the edges of maps, and sums gradients and statistics of norms."""
-        edges = [self._edge_bytes(layer) for layer in self.table if (layer.kernel_height or 1) > 1]
+        edges = [  # rows that a window reads beyond its part of the map
+            self._bytes(layer, "in") / max(1, layer.in_height or 1) * (layer.kernel_height - 1)
+            for layer in self.table
+            if layer.kernel_height and layer.kernel_height > 1
+        ]
         norms = sum(layer.type == "batch_norm" for layer in self.table)
         own_ms = np.array([self.forecast.gpu_time_ms[self._at(self._part)]])
         exchange = Exchange.of(Gradients.of(self.table), self.gpu, self.team)
@@ -200,7 +209,9 @@ class _Shared:
 
     def _layers(self) -> tuple[str, float, float, int, str]:
         """Each GPU has some of the layers: one waits for the other."""
-        cuts = list(self._cuts())
+        layers = list(self.table)
+        positions = (cut * len(layers) // self.team.n_gpus for cut in range(1, self.team.n_gpus))
+        cuts = [self._bytes(layers[cut - 1], "out") for cut in positions if 0 < cut < len(layers)]
         megabytes = 2 * sum(cuts) / 1e6
         wire_ms = megabytes / self._gb_per_s + 2 * len(cuts) * self._latency_ms
         time_ms = float(self.forecast.iteration_time_ms[self._at(self.batch_size)]) + wire_ms
@@ -222,12 +233,6 @@ class _Shared:
         if self.mode.replays:
             return 0.0
         return float(self.forecast.host_time_ms[self._at(self._part)]) + exchanges * _CALL_MS
-
-    def _by_one_process(self, way: str, time_ms: float, exchanges: int) -> float:
-        """The iteration where one process enqueues for all GPUs; where they take turns it does so anyway."""
-        if way in ("one", "layers"):
-            return time_ms
-        return max(time_ms, self.team.n_gpus * self._host_ms(exchanges))
 
     def _at(self, batch_size: int) -> int:
         return self.sizes.index(batch_size)
@@ -257,16 +262,3 @@ class _Shared:
         """Bytes of a layer's maps, ``in`` or ``out``, of the whole mini-batch."""
         sides = (getattr(layer, f"{map_}_{side}") or 1 for side in ("channels", "height", "width"))
         return float(self.batch_size * layer.repeats * prod(sides) * self._number_bytes)
-
-    def _edge_bytes(self, layer: Layer) -> float:
-        """Rows that a window reads beyond its part of the map."""
-        rows = (layer.kernel_height or 1) - 1
-        return self._bytes(layer, "in") / max(1, layer.in_height or 1) * rows
-
-    def _cuts(self) -> Iterator[float]:
-        """Bytes of the activations where the layers are cut into parts of as many layers each."""
-        layers = list(self.table)
-        for cut in range(1, self.team.n_gpus):
-            position = cut * len(layers) // self.team.n_gpus
-            if 0 < position < len(layers):
-                yield self._bytes(layers[position - 1], "out")

@@ -149,7 +149,13 @@ class ResolvedQuestion:
             for anchor in question.anchors
         )
         for anchor in anchors:
-            self._check_loader_of(anchor)
+            if anchor.workers is not None and (question.workers, question.n_gpus) != (anchor.workers, 1):
+                raise SchemaError(
+                    f"{ANCHOR_FIELDS['workers'].shown} {anchor.workers}: the anchor's time includes waits for its "
+                    f"loader, so it tells of one GPU with {anchor.workers} workers; asked for are {question.n_gpus} "
+                    f"with {question.workers}. Pass {named('workers')} {anchor.workers}, or an iteration's time "
+                    "without waits."
+                ).about("anchors")
         own = question.measurements
         if own is not None and not isinstance(own, OwnMeasurements):
             own = OwnMeasurements.of(own, model)
@@ -159,16 +165,6 @@ class ResolvedQuestion:
                 "proxy-times uses. Ask for it, or measure operators with `epochcast profile --preset quick`."
             )
         return Known(own.model if own else model, anchors, own)
-
-    def _check_loader_of(self, anchor: Anchor) -> None:
-        """SchemaError if an anchor waited for other workers than are asked for."""
-        question = self.question
-        if anchor.workers is not None and (question.workers, question.n_gpus) != (anchor.workers, 1):
-            raise SchemaError(
-                f"{ANCHOR_FIELDS['workers'].shown} {anchor.workers}: the anchor's time includes waits for its loader, "
-                f"so it tells of one GPU with {anchor.workers} workers; asked for are {question.n_gpus} with "
-                f"{question.workers}. Pass {named('workers')} {anchor.workers}, or an iteration's time without waits."
-            ).about("anchors")
 
     @cached_property
     def waited_ms(self) -> dict[tuple[str, int], float]:
@@ -543,19 +539,13 @@ def _anchor_time_ms(cells: dict[str, Any], batch_size: int, model: Model, mode: 
             "Give both."
         )
     iterations = math.ceil(whole_number(_shown_in_anchor("samples"), cells["samples"]) / batch_size)
-    return _iteration_time_ms_of_epoch(value, iterations, model, mode)
-
-
-def _iteration_time_ms_of_epoch(epoch_time_s: float, iterations: int, model: Model, mode: Mode) -> float:
-    """Find the iteration time whose predicted epoch is the measured one, by fixed-point steps.
-
-    The overhead per epoch is a few percent, so t <- t * measured / predicted(t) converges in a few steps.
-    """
-    time_ms = 1000.0 * epoch_time_s / iterations
-    for _ in range(50):
+    time_ms = 1000.0 * value / iterations
+    for _ in range(
+        50
+    ):  # the overhead per epoch is a few percent, so t <- t * measured / predicted(t) converges soon
         predicted = float(model.epoch_time_s([iterations], [time_ms], mode)[0])
-        time_ms *= epoch_time_s / predicted
-        if abs(predicted / epoch_time_s - 1.0) < 1e-9:
+        time_ms *= value / predicted
+        if abs(predicted / value - 1.0) < 1e-9:
             break
     return time_ms
 

@@ -124,7 +124,15 @@ def verdict_of(
         return _nothing_fits(rows)
     best = fitting[0]
     rentable = [row for row in fitting if row.total_cost_usd is not None] or fitting
-    roles = _roles([row for row in rentable if row.holds_limits] or rentable, plan)
+    rentable = [row for row in rentable if row.holds_limits] or rentable
+
+    def safety(row: ComparisonRow) -> tuple[float, float]:
+        dear = math.inf if row.total_high_usd is None else row.total_high_usd
+        return row.chance or 0.0, -(dear if plan.rank_by == "cost" else row.total_high_h)
+
+    roles = {"fastest": min(rentable, key=_time_h), "safest": max(rentable, key=safety)}
+    if rentable[0].total_cost_usd is not None:
+        roles["cheapest"] = min(rentable, key=_cost_usd)
     binding, freed = _binding(rows, best, plan)
     measured_rows = (row for row in fitting if not row.extrapolates)
     measured = next(measured_rows, None) if _never_measured(best) else None
@@ -167,31 +175,12 @@ def _nothing_fits(rows: Sequence[ComparisonRow]) -> Verdict:
     return Verdict(**empty | {"sentence": sentence, "binding": ("memory",), "hints": ()})  # type: ignore[arg-type]
 
 
-def _roles(rows: Sequence[ComparisonRow], plan: Plan) -> dict[str, ComparisonRow]:
-    roles = {"fastest": min(rows, key=_time_h), "safest": max(rows, key=_safety(plan))}
-    if rows[0].total_cost_usd is not None:
-        roles["cheapest"] = min(rows, key=_cost_usd)
-    return roles
-
-
 def _time_h(row: ComparisonRow) -> float:
     return row.total_time_h
 
 
 def _cost_usd(row: ComparisonRow) -> float:
     return math.inf if row.total_cost_usd is None else row.total_cost_usd
-
-
-def _risk(row: ComparisonRow) -> float:
-    return 1.0 - (row.chance or 0.0)
-
-
-def _safety(plan: Plan) -> Callable[[ComparisonRow], tuple[float, float]]:
-    def safety(row: ComparisonRow) -> tuple[float, float]:
-        dear = math.inf if row.total_high_usd is None else row.total_high_usd
-        return row.chance or 0.0, -(dear if plan.rank_by == "cost" else row.total_high_h)
-
-    return safety
 
 
 def _binding(
@@ -246,10 +235,13 @@ class _Words:
         return f"{'. '.join([head, *self._others()])}."
 
     def _over(self) -> list[str]:
-        """By how much the best row misses each limit that it misses."""
+        """By how much the best row misses each limit that it misses: ``12 % over``, ``62 times``."""
         ratios = {"budget": _cost_usd(self.best) / (self.plan.budget_usd or math.inf)}
         ratios["deadline"] = self.best.total_time_h / (self.plan.deadline_h or math.inf)
-        return [f"{_excess(ratios[name] - 1)} the {name}" for name in self.binding]
+        return [
+            f"{f'{_share(missed)} over' if missed < 1 else f'{rounded(missed + 1)} times'} the {name}"
+            for name, missed in ((name, ratios[name] - 1) for name in self.binding)
+        ]
 
     def _role(self, role: str, chosen: ComparisonRow, measure: Callable[[ComparisonRow], float]) -> str:
         """A role, and the part of the table, if not all of it, in which the chosen row has the least of a measure."""
@@ -269,7 +261,8 @@ class _Words:
         texts = {} if self.measured is None else {place_of(self.measured): ("Best measured", self.measured)}
         fastest, cheapest, safest = (roles.get(name, best) for name in ("fastest", "cheapest", "safest"))
         if (safest.chance or 0.0) > (best.chance or 0.0) + _SAFER:
-            texts.setdefault(place_of(safest), (self._role("Safest", safest, _risk), safest))
+            role = self._role("Safest", safest, lambda row: 1.0 - (row.chance or 0.0))
+            texts.setdefault(place_of(safest), (role, safest))
         if self.plan.rank_by == "cost" and fastest.total_time_h < _OTHER * best.total_time_h:
             texts.setdefault(place_of(fastest), (self._role("Fastest", fastest, _time_h), fastest))
         if self.plan.rank_by == "time" and (cheapest.total_cost_usd or 0.0) < _OTHER * (
@@ -279,10 +272,13 @@ class _Words:
         return [f"{role}: {_marked(row)}, {_brief(row)}" for role, row in texts.values()]
 
     def hints(self) -> tuple[Note, ...]:
+        ruled_out, freed = "", self.freed
+        if freed is not None:
+            ruled_out = f"The {_and(self.binding)} rules out {_marked(freed)}: {_brief(freed)}."
         return (
             *notes_of(Priority.CHANGE, self._mixed_precision(), self._compile()),
-            *notes_of(Priority.LIMIT, self._ruled_out(), self._loading(), self._batch()),
-            *notes_of(self._worth_saying(), self._remedy()),
+            *notes_of(Priority.LIMIT, ruled_out, self._loading(), self._batch()),
+            *notes_of(*self._remedy()),
             *notes_of(Priority.DETAIL, self._data("disk"), self._one_gpu()),
             *notes_of(Priority.VERBOSE, self._data("memory"), self._compiling()),
         )
@@ -324,7 +320,8 @@ class _Words:
 
     def _loading(self) -> str:
         """Which loading the best row waits for, in its mode or in its fastest."""
-        row = next((row for row in (self.best, self.changed) if row and _waits_for_images(row)), None)
+        waits = ("loading", "reading")
+        row = next((row for row in (self.best, self.changed) if row and row.bottleneck in waits), None)
         if row is None or row.loading_time_ms is None:
             return ""
         loaded, trained = (_images_per_s(row, ms) for ms in (row.loading_time_ms, row.training_time_ms))
@@ -365,11 +362,6 @@ class _Words:
             f"{100 * share:.0f} % of one GPU's speed; one takes {duration(3600 * best.one_gpu_time_h)}{cost}."
         )
 
-    def _ruled_out(self) -> str:
-        if self.freed is None:
-            return ""
-        return f"The {_and(self.binding)} rules out {_marked(self.freed)}: {_brief(self.freed)}."
-
     def _batch(self) -> str:
         best, common = self.best, self.best.common_batch_size
         if common is not None and best.batch_size < common:
@@ -386,26 +378,18 @@ class _Words:
             return ""
         return f"Batch {best.fastest_batch_size:,} takes {_share(1.0 - left)} less time there than {best.batch_size:,}."
 
-    def _remedy(self) -> str:
-        """What would narrow the interval; where it pays before renting, what it is worth."""
-        if self.measuring is not None:
-            return self._worth(self.measuring)
-        wide = self.best.total_high_h > _WIDE * self.best.total_low_h
-        remedy = remedy_of(self.best.extrapolates) or (MEASURE_IT if wide else None)
-        return f"To narrow the interval: {remedy}." if remedy else ""
-
-    def _worth(self, measuring: Measuring) -> str:
+    def _remedy(self) -> tuple[Priority, str]:
+        """What would narrow the interval; where it pays before renting, what it is worth: it matters above few US$."""
+        measuring = self.measuring
+        if measuring is None:
+            wide = self.best.total_high_h > _WIDE * self.best.total_low_h
+            remedy = remedy_of(self.best.extrapolates) or (MEASURE_IT if wide else None)
+            return Priority.REMEDY, f"To narrow the interval: {remedy}." if remedy else ""
         saved_usd = measuring.regret_usd - measuring.regret_after_usd
-        return (
+        return Priority.VERBOSE if saved_usd < _WORTH_A_NOTE_USD else Priority.REMEDY, (
             f"Measuring {measuring.minutes:.0f} minutes there first ({_usd(measuring.price_usd)}), given as an anchor, "
             f"saves {_usd(saved_usd)} on average of {_usd(measuring.regret_usd)} at risk."
         )
-
-    def _worth_saying(self) -> Priority:
-        """A remedy matters unless it saves a few dollars."""
-        worth = self.measuring
-        small = worth is not None and worth.regret_usd - worth.regret_after_usd < _WORTH_A_NOTE_USD
-        return Priority.VERBOSE if small else Priority.REMEDY
 
 
 def _took(row: ComparisonRow) -> str:
@@ -455,20 +439,11 @@ def _gpu(row: ComparisonRow) -> str:
     return short_name(row.gpu)
 
 
-def _waits_for_images(row: ComparisonRow) -> bool:
-    return row.bottleneck in ("loading", "reading")
-
-
 def _images_per_s(row: ComparisonRow, time_ms: float) -> str:
     """Images per second of all GPUs, to two digits."""
     rate = 1000.0 * row.local_batch_size * row.gpus_used / time_ms
     digits = 1 - math.floor(math.log10(rate))
     return f"{round(rate, digits):,.0f}"
-
-
-def _excess(missed: float) -> str:
-    """By how much a limit is missed: ``12 % over``, ``62 times``."""
-    return f"{_share(missed)} over" if missed < 1 else f"{rounded(missed + 1)} times"
 
 
 def _share(value: float) -> str:
