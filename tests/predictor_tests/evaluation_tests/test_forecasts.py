@@ -38,14 +38,14 @@ def test_the_table_of_recorded_steps_has_the_errors_of_its_campaigns(errors, cam
 @pytest.mark.parametrize(
     ("page", "campaign", "quantity", "sentence"),
     [
-        ("evaluation", "sixth epochs", "epoch_time", "no host named; new workers | 6 | | | {} % | {inside} |"),
+        ("evaluation", "sixth epochs", "epoch_time", "sixth: H100, no host named | 6 | | | {} % | {inside} |"),
         ("evaluation", "sixth epochs by files", "epoch_time", "files of the day | 6 | | | {} % | {inside} |"),
         ("evaluation", "sixth epochs by opening", "epoch_time", "in its loader | 6 | | | {} % | {inside} |"),
-        ("evaluation", "seventh epochs", "epoch_time", "no host named; new workers | 6 | | | {} % | {inside} |"),
-        ("evaluation", "seventh epochs by files", "epoch_time", "data sets | 6 | | | {} % | {inside} |"),
-        ("evaluation", "first recorded steps", "iteration_time", "the first eleven {} %, {inside} inside"),
-        ("evaluation", "first recorded steps", "gpu_time", "GPU times {} and 4 %"),
-        ("evaluation", "later recorded steps", "gpu_time", "GPU times 7 and {} %"),
+        ("evaluation", "seventh epochs", "epoch_time", "machine, no host named | 6 | | | {} % | {inside} |"),
+        ("evaluation", "seventh epochs by files", "epoch_time", "input file of the day | 6 | | | {} % | {inside} |"),
+        ("evaluation", "first recorded steps", "iteration_time", "the first eleven were {} % off, {inside} inside"),
+        ("evaluation", "first recorded steps", "gpu_time", "inside, their GPU times {} %; of the second"),
+        ("evaluation", "later recorded steps", "gpu_time", "11 inside, their GPU times {} %."),
         ("advice", "changes", "time_ratio", "{inside} of {n} ratios of times are inside their interval"),
     ],
 )  # fmt: skip
