@@ -81,7 +81,7 @@ def measurements_page() -> str:
     for column in COLUMNS:
         words = f": {', '.join(f'`{word}`' for word in column.words)}" if column.words else ""
         required = "; **required**" if column.required else ""
-        rows.append(f"| `{column.name}` | {column.unit} | {column.about}{required}{words} |")
+        rows.append(f"| `{column.name}` | {column.unit} | {_cell(column.about)}{required}{words} |")
     return "\n".join(["# Measurement tables", "", *_table(("column", "unit", "meaning"), rows)]).rstrip("\n")
 
 

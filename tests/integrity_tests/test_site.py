@@ -10,6 +10,7 @@ import typer
 
 import epochcast
 from epochcast.command import build_app
+from predictor.measurements.schema import COLUMNS
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +67,11 @@ def test_every_public_name_and_option_of_python_is_in_the_reference(site):
     assert [name for name in epochcast.__all__ if name not in page] == []
     assert "**options" not in page
     assert "US$ that the training may cost" in page
+
+
+def test_every_column_of_measurements_is_in_the_reference(site):
+    page = text_of(site / "reference" / "measurements.html")
+    assert [name for name in [*(column.name for column in COLUMNS), "cpu:<model>"] if name not in page] == []
 
 
 def test_every_route_is_in_the_reference(site):
