@@ -72,7 +72,7 @@ def answered_claims(rows: Sequence[Claim], **more: Any) -> pd.DataFrame:
 
 
 def options_of(claim: Claim) -> dict[str, Any]:
-    """Options of `epochcast.predict` that the source of a claim states."""
+    """Options of `epochcast.predict` that the source of a claim states; of several GPUs also the usual link."""
     options: dict[str, Any] = {name: claim[name] for name in _AS_STATED if claim[name]}
     options |= {name: int(claim[name]) for name in _NUMBERS if claim[name]}
     if int(claim["n_gpus"] or 1) > 1:  # their own machines: no offer needs to have as many

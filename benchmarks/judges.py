@@ -531,7 +531,7 @@ def forecast_errors() -> pd.DataFrame:
 
 
 def of_claims(request: Request) -> pd.DataFrame:
-    """Published trainings beside the answers of `predict`; parts are groups of sources."""
+    """Published trainings of a scenario beside the answers of `predict`; of `all`, `part` is the group of sources."""
     rows = answered_claims(claims(request.scenario))
     return rows.rename(columns={"group": "part"}) if request.scenario == "all" else rows
 

@@ -85,7 +85,7 @@ def plain_number(value: object) -> object:
 
 
 def yes_or_no(name: str, text: str) -> bool:
-    """Read a cell such as ``true``, ``1``, ``no`` or an empty one; SchemaError for anything else."""
+    """True for a cell such as ``true`` or ``1``, False for ``no`` or an empty one; SchemaError for anything else."""
     word = text.strip().casefold()
     if word not in _YES and word not in _NO:
         raise SchemaError(f"{name} {text!r} is neither true nor false. Write true or false.")

@@ -76,7 +76,7 @@ def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
 
 
 def check_replaceable(path: str | PathLike[str]) -> None:
-    """Raise the OSError that `replacing` would raise for a path, without opening a file."""
+    """Raise the OSError that `replacing` would raise for a path, by a file without a name in its folder."""
     try:
         if not is_written_through(path):
             TemporaryFile(dir=Path(path).resolve().parent).close()

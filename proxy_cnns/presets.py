@@ -135,7 +135,7 @@ def _of_blocks(blocks: Sequence[Block]) -> Iterator[Configuration]:
 
 
 def in_modes(chosen: Preset, modes: Sequence[Mode]) -> Preset:
-    """The preset in only these modes; blocks of TF32 are measured in fp32 where there is no TF32.
+    """The preset in only these modes; without TF32 its TF32 blocks run in fp32, in place of its own fp32 blocks.
 
     Blocks of a mode without its like, the same precision and memory format, among `modes` are left out.
     """

@@ -384,10 +384,10 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     `samples` or `data_set` is needed. With `n_gpus` 1, an offer of several GPUs is judged by as many of them as train
     fastest together on the same mini-batch.
 
-    Rows that hold budget and deadline come first, ranked by cost; then those that miss them by how much; then what
-    cannot be rented as asked, and what does not fit in memory. Cost is the whole instance x time. Each GPU keeps its
-    best offer unless `all_offers` is set. Historic offers never appear. The vCPUs of an offer bound the loading of JPEG
-    data sets, unless `loader` is ``none``.
+    Rows that hold budget and deadline come first, by cost or time (`plan.rank_by`); then those that miss them, by how
+    much; then what cannot be rented as asked or does not fit in memory. Cost is the whole instance x time. Each GPU
+    keeps its best offer unless `all_offers` is set. Historic offers never appear. The vCPUs of an offer bound the
+    loading of JPEG data sets, unless `loader` is ``none``.
 
     SchemaError, OutOfRangeError, UnknownCnnError or UnknownGpuError if the question makes no sense.
     """

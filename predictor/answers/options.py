@@ -209,7 +209,7 @@ def option(
 
 
 def check_known(name: str, names: Collection[str]) -> None:
-    """Refuse a name that is no option, with the nearest that are."""
+    """SchemaError, with the nearest names, for a name that is no option."""
     if name not in names:
         raise SchemaError(
             f"no option is called {name!r}. Nearest: {nearest(name, names)}; known: {', '.join(names)}."

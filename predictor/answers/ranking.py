@@ -105,7 +105,7 @@ def ranking_order(
     total_time_h: Floats,
     rank_by: str,
 ) -> Places:
-    """Places of rows, best first: what fits, is for rent and holds the limits, by cost or time; then what misses them.
+    """Indices of rows, best first: what fits, is for rent and holds the limits, by cost or time; then what misses them.
 
     The last are in the order of what they miss. Costs are NaN where a row is not for rent, and `misses_by` is None
     without limits.

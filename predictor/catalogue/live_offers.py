@@ -60,7 +60,7 @@ def updated_offers(providers: Sequence[str] = (), today: date | None = None) -> 
 
     Providers have gpuhunt's names, such as ``lambdalabs``; all that answer without credentials are asked by default.
     Prices are dated `today`. BackendUnavailableError if gpuhunt is not installed; OutOfRangeError if it does not know a
-    provider, or has no offer of a known GPU; ServiceError if its catalogue cannot be read, as without a network.
+    provider, or if the providers have no offer of a known GPU; ServiceError if the catalogue is out of reach.
     """
     catalogue = _catalogue_items(providers)
     update = live_offers(catalogue, today or date.today())

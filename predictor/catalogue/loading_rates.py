@@ -39,7 +39,7 @@ class Loader:
     crop_us: float = 0.0
 
     def sample_us(self, megapixels: float, image_size: int, channels: int = 3) -> float:
-        """CPU time of one image of `megapixels` stored 10^6 pixels, brought to `image_size` pixels, in microseconds."""
+        """CPU time of one image of `megapixels` stored 10^6 pixels, brought to a side of `image_size` pixels, in us."""
         source = self.us_per_source_megapixel * megapixels
         fixed = self.fixed_us - (self.crop_us if channels == 1 else 0.0)
         return fixed + source + self.us_per_megapixel * image_size**2 / 1e6

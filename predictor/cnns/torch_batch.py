@@ -39,7 +39,7 @@ class Samples(NamedTuple):
     reads: tuple[_Read, ...] = ()
 
     def warnings_of(self, step: Step) -> tuple[TableWarning, ...]:
-        """The warnings, and one more where later forward passes of the step take images that are not counted."""
+        """The warnings; one more if the step has more samples than its first layer reads, or other images."""
         counted = step.batch_size
         if self.loaded is not None and self.loaded > counted:
             text = f"the first layer reads {counted} of the {self.loaded} samples that the step is given"

@@ -439,7 +439,7 @@ def _spread(sizes: NDArray[np.int64]) -> list[int]:
 
 
 def study_problem(table: SplitTable) -> Iterator[Fold]:
-    """Hold out every fourth batch size between the smallest and largest, on one device; a fit sees only this device."""
+    """Up to four folds a device, which hold out every fourth interior batch size; a fit sees only this device."""
     for gpu, own, _ in leave_one_out(table.gpus, table.rows):
         inner = interior_rows(table, own)
         beside = table.proxies[table.gpus[table.proxies] == gpu]

@@ -105,7 +105,7 @@ class HostMeasurement:
 
 
 def is_host_file(name: str) -> bool:
-    """Whether a host's name is the path of a file: of `epochcast host`, or a measurement table."""
+    """Whether a host's name ends as a file of `epochcast host` or a table does; the file need not exist."""
     return name.casefold().endswith((".json", *SUFFIXES))
 
 

@@ -434,7 +434,7 @@ def _wide_output(layer: Layer, wide_input: bool) -> bool:
 def wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:
     """Whether each layer's output, by its position, is float32 under autocast, and whether it lies in NCHW.
 
-    A layer that reads position by position leaves its map channels-last, and so do those behind it but a group norm.
+    A layer that reads position by position writes channels-last, unless 1 x 1; later layers keep that but a group norm.
     """
     wide, in_nchw = {IMAGE: True}, {IMAGE: True}
     for position, (layer, sources) in enumerate(zip(table.layers, layer_inputs(table), strict=True)):
