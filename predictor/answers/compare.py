@@ -680,9 +680,8 @@ class Comparer:
     def scope(self, answers: GpuAnswers) -> str:
         """What the answers include and exclude."""
         devices = answers.iterations.devices
-        feed = feed_of_offers(
-            self.resolved, self.compared.table.image_size, self.machines.offers.offers, True
-        )
+        image_size, offers = self.compared.table.image_size, self.machines.offers
+        feed = offers.feed or feed_of_offers(self.resolved, image_size, offers.offers, for_words=True)
         columns = devices.words | {"precision": [mode.precision for _, mode in devices.pairs]}
         scope = scope_of(self.resolved, self.resolved.known.model, columns, feed, starts=True)
         uncounted = self.resolved.question.spot and self.plan.interruptions_per_day is None

@@ -82,24 +82,22 @@ def feed_of_rentals(
 
 
 def feed_of_offers(
-    resolved: ResolvedQuestion, image_size: int, offers: Sequence[Offer | None], required: bool = False
+    resolved: ResolvedQuestion, image_size: int, offers: Sequence[Offer | None], for_words: bool = False
 ) -> Feed | None:
     """Feed of the GPUs of offers in a comparison; None where loading is not counted.
 
     Loading is counted where it is asked for, and by default where the data set is stored as JPEGs; the offer's vCPUs
-    bound it. Without known vCPUs (NaN) it is counted only for a given number of workers.
+    bound it. Without known vCPUs (NaN) it is counted only for a given number of workers. `for_words`: the feed, whose
+    words say so, also where no offer's vCPUs are known. SchemaError if a feed needs a rate that is not known.
     """
     if not (resolved.loading.is_asked or resolved.is_bound_by_default):
         return None
     unknown = math.inf if resolved.loading.has_number else math.nan
     vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
+    if np.isnan(vcpus).all() and not for_words:
+        return None
     bound = " where the vCPUs of the offer are known, which bound it"
-    try:
-        return _Images(resolved, image_size).feed(vcpus, bound)
-    except SchemaError:
-        if required or not np.isnan(vcpus).all():
-            raise
-        return None  # no vCPUs are known, so no rate is needed
+    return _Images(resolved, image_size).feed(vcpus, bound)
 
 
 def loading_left_out(
@@ -110,7 +108,7 @@ def loading_left_out(
     0 where it counts loading, the data set is not stored as JPEGs, or the vCPUs of the offer are not known.
     """
     feed = None if resolved.loading.is_asked else feed_of_offers(resolved, image_size, [offer])
-    if feed is None or offer.vcpus is None:
+    if feed is None:
         return 0.0
     loading = feed.loading(np.array([local_batch_size]), resolved.team.per_node)
     return float(loading.time_ms[0]) / training_ms
