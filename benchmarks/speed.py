@@ -28,7 +28,6 @@ from functools import partial
 from itertools import count, product
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
@@ -36,15 +35,12 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from builds import CNNS, COMMAND, GPUS, ask, compare_builds
+from builds import CNNS, COMMAND, GPUS, ask, compare_builds, least_s, new_question_to_service
 from machine import heading
-from starlette.testclient import TestClient
 
 import api
 import epochcast
 import predictor
-from api.main import create_app
-from api.settings import Settings
 from predictor.answers.bulk import predict_rows
 from predictor.catalogue.devices import all_gpus, default_precision
 from predictor.cnns.zoo import zoo_cnn
@@ -54,7 +50,6 @@ from predictor.models.roofline.terms import KernelContext
 from predictor.models.served import Model
 from predictor.operators.kernels import kernels_of
 
-REPEATS = 5
 QUESTION = {"precision": "fp32", "data_set": "imagenet"}
 FRESH_CNNS = ("resnet34", "mobilenet_v2", "densenet121", "vgg16")
 BATCH_SIZES = range(1, 513)
@@ -63,7 +58,6 @@ MOST_GIB = 2
 MOST_APART = 1e-12
 
 Floats = np.ndarray
-Result = TypeVar("Result")
 
 
 def main() -> int:
@@ -108,7 +102,7 @@ def answers(_rows: int) -> int:
             partial(epochcast.predict, "resnet50", "T4", [64, 128], **QUESTION),
         ),
         ("compare, every offer", of_every_offer),
-        ("REST, a new question of 1 GPU x 2 batch sizes", new_question_to_service()),
+        ("REST, a new question of 1 GPU x 2 batch sizes", new_question_to_service(count(1))),
     ):
         print(f"{name:48}{files_entered(question):10}")
     return 0
@@ -152,23 +146,6 @@ def of_every_offer() -> None:
     epochcast.compare("resnet50", all_offers=True, data_set="imagenet")
 
 
-def new_question_to_service() -> Callable[[], None]:
-    """A function that asks a service in this process what it was not asked before, so that no kept answer is sent."""
-    client, sizes = TestClient(create_app(Settings()), base_url="http://127.0.0.1"), count(1)
-
-    def new_question() -> None:
-        size = next(sizes)
-        question = {
-            "cnn": "resnet50",
-            "gpus": ["T4"],
-            "batch_sizes": [size, size + 50],
-            "data_set": "imagenet",
-        }
-        client.post("/v1/predictions", json=question).raise_for_status()
-
-    return new_question
-
-
 def files_entered(question: Callable[[], object]) -> int:
     """Distinct files of the project with a function that a question calls, when it was asked twice before.
 
@@ -194,18 +171,6 @@ def files_entered(question: Callable[[], object]) -> int:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
     return len(entered)
-
-
-def least_s(
-    work: Callable[[], Result], clock: Callable[[], float] = time.process_time
-) -> tuple[float, Result]:
-    """Least time of several runs, in s of processor time or of another clock, and what the last one gives."""
-    times = []
-    for _ in range(REPEATS):
-        started = clock()
-        result = work()
-        times.append(clock() - started)
-    return min(times), result
 
 
 def bulk(n_rows: int) -> int:
