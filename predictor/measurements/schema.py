@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from predictor.catalogue.modes import (
     CAPTURES,
-    COMPILED,
     FLOAT32_MATMUL_PRECISIONS,
     FRAMEWORKS,
     MEMORY_FORMATS,
@@ -22,9 +21,7 @@ from predictor.files import data_file
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
 
 FORMAT_VERSION = 2
 """Version of the measurement table; rows of version 1 are read, too, and rows of another one refused.
@@ -127,24 +124,6 @@ def text_column(values: Sequence[str | None]) -> pd.Series:
     import pandas as pd
 
     return pd.Series(list(values), dtype=object)
-
-
-def is_set(frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
-    """Whether a flag of a checked table is true, shape (n_rows,); false if unknown or if the table lacks it."""
-    import numpy as np
-
-    return (
-        frame[name].isin([True]).to_numpy(dtype=bool) if name in frame else np.zeros(len(frame), dtype=bool)
-    )
-
-
-def is_compiled(frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Whether each row of a checked table was measured with ``torch.compile``, shape (n_rows,)."""
-    import numpy as np
-
-    if "capture" not in frame:
-        return np.zeros(len(frame), dtype=bool)
-    return frame["capture"].isin(COMPILED).to_numpy(dtype=bool)
 
 
 def missing_column(entry: Column, n_rows: int) -> pd.Series:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import UNKNOWN, mode_words
 from predictor.cnns.layer_table import PASS_COLUMNS, Layer
-from predictor.measurements.schema import is_set
+from predictor.measurements.flags import is_set
 from predictor.models.base import cases_of
 from predictor.models.join import sharpness_of
 from predictor.models.roofline.features import (
