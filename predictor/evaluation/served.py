@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import ArrayLike
 
-    from predictor.models.base import Anchors, Floats
+    from predictor.arrays import Array
+    from predictor.models.base import Anchors
     from predictor.models.served import Model
 
 MODE = ["gpu", "precision", "memory_format"]
@@ -84,16 +85,16 @@ class ShippedModel(Predictor):
         self.model_ = Model.load()
         return self
 
-    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:  # noqa: ARG002 - it uses none
+    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Array:  # noqa: ARG002 - it uses none
         """Times in ms, shape (n_rows,); OutOfRangeError where a question is refused."""
         return self._answers(X)[0]
 
-    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:  # noqa: ARG002
+    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Array, Array]:  # noqa: ARG002
         """Ends of the 90 % intervals in ms, each of shape (n_rows,)."""
         _, low, high = self._answers(X)
         return low, high
 
-    def _answers(self, X: pd.DataFrame) -> tuple[Floats, Floats, Floats]:
+    def _answers(self, X: pd.DataFrame) -> tuple[Array, Array, Array]:
         self._check_fitted("model_")
         times_ms = np.empty((3, len(self._checked(X, self.columns))))
         hosts = X["host_cnn_ms"].to_numpy(dtype=float) if "host_cnn_ms" in X else np.full(len(X), np.nan)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import UNKNOWN, Mode, mode_words
 from predictor.cnns.layer_table import LayerTable
@@ -26,10 +27,8 @@ from predictor.models.registry import PREDICTORS, estimator_class, name_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    Anchors = tuple[pd.DataFrame, ArrayLike]
-    """Measured rows of the CNNs that are predicted, and their times in ms."""
-
-Floats = NDArray[np.float64]
+Anchors = tuple["pd.DataFrame", ArrayLike]
+"""Measured rows of the CNNs that are predicted, and their times in ms."""
 
 MEASURED, UNSEEN = "measured", "unseen"
 """Keys of `WholePredictor.half_widths_`: GPUs that a predictor was fitted on, and others."""
@@ -72,7 +71,7 @@ class Case:
     table: LayerTable | None
     gpu: Gpu
     mode: Mode
-    batch_sizes: Floats
+    batch_sizes: Array
     anchors: Sequence[Anchor] = ()
     measuring: Measuring = Measuring()  # noqa: RUF009 - a tuple
 
@@ -132,7 +131,7 @@ class Predictor:
         """
         raise NotImplementedError(f"{type(self).__name__} answers nothing.")
 
-    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
+    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Array:
         """Times in ms, shape (n_rows,), corrected by `anchors` where it uses them; errors as of `forecasts`."""
         times = np.empty(len(self._checked(X, self.columns)))
         for cases, rows in self._alike(X, anchors):
@@ -140,7 +139,7 @@ class Predictor:
                 times[at] = time_ms
         return times
 
-    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:
+    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Array, Array]:
         """Lower and upper ends of the 90 % intervals in ms, each (n_rows,); errors as of `forecasts`."""
         low, high = np.empty((2, len(self._checked(X, self.columns))))
         for cases, rows in self._alike(X, anchors):
@@ -148,10 +147,10 @@ class Predictor:
                 low[at], high[at] = ends
         return low, high
 
-    def _times(self, cases: Sequence[Case]) -> list[Floats]:
+    def _times(self, cases: Sequence[Case]) -> list[Array]:
         return [forecast.iteration_time_ms for forecast in self.forecasts(cases)]
 
-    def _ends(self, cases: Sequence[Case]) -> list[tuple[Floats, Floats]]:
+    def _ends(self, cases: Sequence[Case]) -> list[tuple[Array, Array]]:
         return [(forecast.low_ms, forecast.high_ms) for forecast in self.forecasts(cases)]
 
     def _alike(
@@ -281,7 +280,7 @@ class WholePredictor(Predictor):
     served_parameters: ClassVar[Mapping[str, Any]] = {}
     """Parameters of the predictor in a model's file, where they differ from those of an evaluation."""
 
-    def parts(self, case: Case) -> dict[str, Floats]:
+    def parts(self, case: Case) -> dict[str, Array]:
         """Summands of the iteration's time in ms at each batch size; OutOfRangeError where there is no answer."""
         raise NotImplementedError(f"{type(self).__name__} predicts nothing.")
 
@@ -305,10 +304,10 @@ class WholePredictor(Predictor):
         """The predictor with what it learns from a user's rows; unchanged where it learns nothing."""
         return self
 
-    def _times(self, cases: Sequence[Case]) -> list[Floats]:
+    def _times(self, cases: Sequence[Case]) -> list[Array]:
         return [np.sum(list(self.parts(case).values()), axis=0) for case in cases]
 
-    def _ends(self, cases: Sequence[Case]) -> list[tuple[Floats, Floats]]:
+    def _ends(self, cases: Sequence[Case]) -> list[tuple[Array, Array]]:
         if hasattr(self, "half_widths_"):
             return super()._ends(cases)
         unknown = np.full(cases[0].batch_sizes.size, np.nan)  # not calibrated, as in evaluations
@@ -345,7 +344,7 @@ class WholePredictor(Predictor):
             terms=partial(self.regression_terms, case),
         )
 
-    def calibrate(self, X: pd.DataFrame, y: Floats) -> Self:
+    def calibrate(self, X: pd.DataFrame, y: Array) -> Self:
         """Set `half_widths_` and `trained_on_` by refits that each leave a group of the training rows out."""
         targets = X if "kind" not in X else X[X["kind"].fillna("target") == "target"]
         gpus = targets["gpu"].nunique()
@@ -378,7 +377,7 @@ class WholePredictor(Predictor):
         for chip in sorted(set(chips[target])):
             yield UNSEEN, np.flatnonzero(target & (chips == chip))
 
-    def _errors_without(self, X: pd.DataFrame, y: Floats, rows: NDArray[np.intp]) -> list[float]:
+    def _errors_without(self, X: pd.DataFrame, y: Array, rows: NDArray[np.intp]) -> list[float]:
         """|ln(measured / predicted)| of these rows by a fit on all other rows; refused rows are left out."""
         kept = np.setdiff1d(np.arange(len(X)), rows)
         if not rows.size or not kept.size:
@@ -472,7 +471,7 @@ def finite(value: Any) -> float:
     return number
 
 
-def numbers_of(X: pd.DataFrame, column: str, error: type[SchemaError | OutOfRangeError]) -> Floats:
+def numbers_of(X: pd.DataFrame, column: str, error: type[SchemaError | OutOfRangeError]) -> Array:
     """One column as finite numbers of shape (n_rows,); `error` names the column and the GPUs without a value."""
     import pandas as pd
 
@@ -487,7 +486,7 @@ def numbers_of(X: pd.DataFrame, column: str, error: type[SchemaError | OutOfRang
     return values
 
 
-def times_of(y: ArrayLike | None, n_rows: int, name: str) -> Floats:
+def times_of(y: ArrayLike | None, n_rows: int, name: str) -> Array:
     """Training times of shape (n_rows,), checked to be finite and above zero; `name` carries the unit."""
     if y is None:
         raise SchemaError(f"fit requires y, one {name} per row; got None.")

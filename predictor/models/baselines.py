@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, find_gpu, is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import MODE_COLUMNS, UNKNOWN, mode_words
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.groups import chips_of
 from predictor.models.base import (
     UNSEEN,
+    Anchors,
     Case,
-    Floats,
     Predictor,
     WholePredictor,
     cases_of,
@@ -27,12 +28,7 @@ from predictor.models.forecast import Reason
 from predictor.operators.work import cnn_flops
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pandas as pd
-    from numpy.typing import NDArray
-
-    from predictor.models.base import Anchors
 
 _OF_CNN = tuple[str, int, str]
 _SERIES_COLUMNS = ("gpu", "cnn", "image_size", "batch_size")
@@ -90,7 +86,7 @@ class FlopsRatio(WholePredictor):
         self.gpus_ = tuple(sorted({case.gpu.name for case, _ in cases_of(X)}))
         return self
 
-    def parts(self, case: Case) -> dict[str, Floats]:
+    def parts(self, case: Case) -> dict[str, Array]:
         """The time as one summand, by the runs that are most alike: the case's, else those of the training rows.
 
         OutOfRangeError if a GPU has no peak rate at the precision (it is named), or a CNN without layer table, or a
@@ -205,7 +201,7 @@ class _OfOwnRuns(Predictor):
         }
         return self
 
-    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:  # noqa: ARG002 - of series
+    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Array:  # noqa: ARG002 - of series
         """Predict iteration times in milliseconds, of shape (n,), for a feature table of n rows.
 
         OutOfRangeError if a row's series had fewer than two batch sizes in the training rows.
@@ -224,13 +220,13 @@ class _OfOwnRuns(Predictor):
             times[rows] = self._times_ms(*self.runs_[series], sizes[rows])
         return times
 
-    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:  # noqa: ARG002
+    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Array, Array]:  # noqa: ARG002
         """NaN at both ends: such a law has no intervals."""
         unknown = np.full(len(X), np.nan)
         return unknown, unknown
 
     @staticmethod
-    def _times_ms(sizes: Floats, times_ms: Floats, batch_sizes: Floats) -> Floats:
+    def _times_ms(sizes: Array, times_ms: Array, batch_sizes: Array) -> Array:
         """Times at the batch sizes asked, given measured ones."""
         raise NotImplementedError
 
@@ -245,7 +241,7 @@ class Line(_OfOwnRuns):
     name: ClassVar[str] = "line"
 
     @staticmethod
-    def _times_ms(sizes: Floats, times_ms: Floats, batch_sizes: Floats) -> Floats:
+    def _times_ms(sizes: Array, times_ms: Array, batch_sizes: Array) -> Array:
         return np.asarray(
             np.polyval(np.polyfit(sizes, times_ms, 1, w=1 / times_ms), batch_sizes), dtype=float
         )
@@ -261,7 +257,7 @@ class Interpolation(_OfOwnRuns):
     name: ClassVar[str] = "interpolation"
 
     @staticmethod
-    def _times_ms(sizes: Floats, times_ms: Floats, batch_sizes: Floats) -> Floats:
+    def _times_ms(sizes: Array, times_ms: Array, batch_sizes: Array) -> Array:
         from scipy.interpolate import make_interp_spline
 
         at, member = np.unique(np.log(sizes), return_inverse=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import CHAINER, USUAL_WORKSPACE_MIB, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
@@ -22,11 +22,6 @@ from predictor.models.forecast import IterationForecast, Reason
 from predictor.models.join import with_gpu_share
 from predictor.models.ratios import Change, DerivedMode, Ratios, ratios_of
 from predictor.operators.kernels import KERNEL_CLASSES, OPERATOR_CLASS_OF_KERNELS, kernels_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
 
 CONVOLUTIONS = (
     "convolution",

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import COMPILES_FROM, ELEMENT_BYTES, Gpu, compiles, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
@@ -25,11 +25,6 @@ from predictor.models.hosts import autocast_host, enqueued
 from predictor.models.ratios import Change, DerivedMode, Ratios, ratios_of
 from predictor.operators.operators import Operator, operators_of, parameter_tensors
 from predictor.operators.work import moved_bytes, operator_class
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
 
 UNCHANGED = ("loss", "optimizer")
 """Classes of operators that are not compiled."""

@@ -12,10 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.links import Link
 from predictor.catalogue.modes import Mode
@@ -25,11 +27,7 @@ from predictor.models.join import change_host, sharpness_of
 from predictor.models.ratios import Ratios, ratios_of
 from predictor.operators.operators import parameter_tensors
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-    Places = NDArray[np.int64]
+Places = NDArray[np.int64]
 
 BACKWARD_SHARE = 2.0 / 3.0
 """Share of an iteration that its backward pass takes, as its FLOPs are; sums of gradients can hide behind it."""

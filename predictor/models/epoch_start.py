@@ -6,23 +6,17 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from predictor.catalogue.devices import is_cpu
-from predictor.catalogue.modes import COMPILED
+from predictor.catalogue.devices import Gpu, is_cpu
+from predictor.catalogue.modes import COMPILED, Mode
+from predictor.cnns.layer_table import LayerTable
 from predictor.models.compiled import compile_seconds
 from predictor.models.ratios import ratios_of
 from predictor.operators.memory import input_elements
 from predictor.operators.operators import is_depthwise
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from predictor.catalogue.devices import Gpu
-    from predictor.catalogue.modes import Mode
-    from predictor.cnns.layer_table import LayerTable
 
 _BATCHES_OF_TWO_SIZES = 2
 _SHAPE = attrgetter(

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.modes import Mode
 from predictor.errors import DataError
-
-_Floats = NDArray[np.float64]
 
 FORWARD_SHARE = 1.0 / 3.0
 """Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
@@ -20,9 +19,9 @@ _MS_PER_S = 1000.0
 _BYTES_PER_MB = 1e6
 
 
-def iterations_per_epoch(samples: ArrayLike, batch_size: ArrayLike) -> _Floats:
+def iterations_per_epoch(samples: ArrayLike, batch_size: ArrayLike) -> Array:
     """Iterations of one pass over `samples` images: ceil(samples / batch_size)."""
-    iterations: _Floats = np.ceil(np.asarray(samples, dtype=float) / np.asarray(batch_size, dtype=float))
+    iterations: Array = np.ceil(np.asarray(samples, dtype=float) / np.asarray(batch_size, dtype=float))
     return iterations
 
 
@@ -32,25 +31,24 @@ class Epochs:
 
     epoch_ms_per_iteration: dict[str, float]
 
-    def epoch_time_s(self, iterations: ArrayLike, iteration_time_ms: ArrayLike, mode: Mode) -> _Floats:
+    def epoch_time_s(self, iterations: ArrayLike, iteration_time_ms: ArrayLike, mode: Mode) -> Array:
         """Seconds of one epoch: iterations x (iteration time + overhead between iterations, where measured)."""
         between = self.epoch_ms_per_iteration.get(mode.framework, 0.0)
         each_ms = np.asarray(iteration_time_ms, dtype=float) + between
-        seconds: _Floats = np.asarray(iterations, dtype=float) * each_ms / _MS_PER_S
-        return seconds
+        return np.asarray(iterations, dtype=float) * each_ms / _MS_PER_S
 
 
 def epoch_times_s(
-    iteration_time_ms: _Floats,
+    iteration_time_ms: Array,
     batch_sizes: NDArray[np.int64],
     samples: int | NDArray[np.int64],
     validation_samples: int | NDArray[np.int64],
     model: Epochs,
     mode: Mode,
-    loading_ms: _Floats | float = np.nan,
+    loading_ms: Array | float = np.nan,
     between: bool = False,
-    first_wait_s: _Floats | float = 0.0,
-) -> _Floats:
+    first_wait_s: Array | float = 0.0,
+) -> Array:
     """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass.
 
     `iteration_time_ms` holds loading where `loading_ms` is not NaN; `between` says that the two add up. Training and
@@ -117,7 +115,7 @@ def _terms(
     batch_size: ArrayLike,
     image_size: ArrayLike,
     validation_samples: ArrayLike,
-) -> tuple[_Floats, _Floats]:
+) -> tuple[Array, Array]:
     """Milliseconds of the training iterations, and the column of each coefficient."""
     time_ms, validation = (
         np.asarray(iteration_time_ms, dtype=float),

@@ -8,11 +8,9 @@ from math import prod
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from predictor.arrays import Array
 
-    Array = NDArray[np.float64]
-    GpuTimeSplit = tuple[dict[str, Array], dict[str, dict[str, Array]]]
+GpuTimeSplit = tuple[dict[str, "Array"], dict[str, dict[str, "Array"]]]
 
 COVERAGE = 0.9
 """Intended coverage of intervals."""

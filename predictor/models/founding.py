@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import FOUNDING_PROXIES
@@ -24,7 +25,6 @@ from predictor.models.base import (
     MEASURED,
     UNSEEN,
     Case,
-    Floats,
     WholePredictor,
     cases_of,
     finite,
@@ -44,7 +44,7 @@ _COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "layer_table")
 _EXAMPLES = 3
 
 ModeWords = tuple[str, ...]
-Terms = dict[str, Floats]
+Terms = dict[str, Array]
 """Features of a case by name, each of shape (n_batch_sizes,)."""
 
 
@@ -64,7 +64,7 @@ def linear_regression(terms: Sequence[str], *, positive: bool = True) -> Any:
 
 
 def fitted_coefficients(
-    terms: pd.DataFrame, times: Floats, weights: Floats, *, power: float = 1.0, positive: bool = True
+    terms: pd.DataFrame, times: Array, weights: Array, *, power: float = 1.0, positive: bool = True
 ) -> dict[str, float]:
     """Coefficients by term of time^power = sum of (coefficient x term)^power, by least squares of relative errors.
 
@@ -80,7 +80,7 @@ def fitted_coefficients(
     return dict(zip(names, map(float, np.sign(raised) * np.abs(raised) ** (1 / power)), strict=True))
 
 
-def _summands(terms: Terms, coefficients: Mapping[str, float], power: float) -> dict[str, Floats]:
+def _summands(terms: Terms, coefficients: Mapping[str, float], power: float) -> dict[str, Array]:
     """Each term's part of the time in ms: coefficient x feature, and for other powers its share of the time."""
     parts = {name: coefficients[name] * feature for name, feature in terms.items()}
     if power == 1.0:
@@ -115,7 +115,7 @@ def _counted(case: Case, proxies: tuple[str, ...]) -> tuple[Reason, ...]:
     return (Reason("shape", text, 1.0),)
 
 
-def _beyond(name: str, sizes: Floats, low: float, high: float) -> list[tuple[Reason, ...]]:
+def _beyond(name: str, sizes: Array, low: float, high: float) -> list[tuple[Reason, ...]]:
     """Reason for caution at each batch size outside the fitted range."""
     reason = Reason("batch", f"{name} was fitted at batch sizes {low:g} to {high:g}", WIDENS)
     return [() if low <= size <= high else (reason,) for size in sizes]
@@ -136,7 +136,7 @@ class _LinearStudy(WholePredictor):
         """Coefficients of `terms` by name."""
         raise NotImplementedError(f"{type(self).__name__} has no coefficients.")
 
-    def parts(self, case: Case) -> dict[str, Floats]:
+    def parts(self, case: Case) -> dict[str, Array]:
         """Each term's part of the time in ms; errors as of `scope`."""
         return _summands(self.terms(case), self.coefficients_of(case), self.power)
 
@@ -145,7 +145,7 @@ class _LinearStudy(WholePredictor):
         coefficients = self.coefficients_of(case)
         return {name: Term(coefficients[name], feature) for name, feature in self.terms(case).items()}
 
-    def _regression(self, terms: pd.DataFrame, times: Floats, weights: Floats) -> dict[str, float]:
+    def _regression(self, terms: pd.DataFrame, times: Array, weights: Array) -> dict[str, float]:
         return fitted_coefficients(terms, times, weights, power=self.power, positive=self.positive)
 
 
@@ -316,7 +316,7 @@ def _is_specified(case: Case) -> bool:
     return all(value > 0 for value in _specifications(case.gpu, case.mode.precision).values())
 
 
-def _balanced(cases: Sequence[Case]) -> Floats:
+def _balanced(cases: Sequence[Case]) -> Array:
     """Weight of each row, 1 on average, such that every CNN of a mode weighs the same."""
     key = [(_words(case.mode), case.cnn, case.image_size) for case in cases for _ in case.batch_sizes]
     n = Counter(key)
@@ -327,8 +327,8 @@ def _balanced(cases: Sequence[Case]) -> Floats:
 class _Curve(NamedTuple):
     """GPU time in ms of a proxy by batch size, as logarithms."""
 
-    log_sizes: Floats
-    log_ms: Floats
+    log_sizes: Array
+    log_ms: Array
 
     @classmethod
     def of(cls, points: Mapping[float, Sequence[float]]) -> _Curve:
@@ -337,7 +337,7 @@ class _Curve(NamedTuple):
         middle = np.array([np.median(points[size]) for size in sizes])
         return cls(np.log(sizes), np.log(np.maximum.accumulate(middle)))
 
-    def at(self, sizes: Floats) -> Floats:
+    def at(self, sizes: Array) -> Array:
         """GPU times: ln linear between measured batch sizes, proportional above them, and no shorter below them."""
         log_asked = np.log(sizes)
         beyond = np.maximum(log_asked - self.log_sizes[-1], 0.0)
@@ -483,8 +483,8 @@ class ProxyTimes(_LinearStudy):
         return proxies
 
     def _known(
-        self, X: pd.DataFrame, times: Floats, is_proxy: NDArray[np.bool_]
-    ) -> Iterator[tuple[Case, Floats]]:
+        self, X: pd.DataFrame, times: Array, is_proxy: NDArray[np.bool_]
+    ) -> Iterator[tuple[Case, Array]]:
         """CNNs measured beside proxies: of the proxies' sources, on their devices and in their modes."""
         beside = ~is_proxy
         if "source" in X:  # iterations of other sources include other work
@@ -495,10 +495,10 @@ class ProxyTimes(_LinearStudy):
                 yield case, times[at[rows]]
 
     def _own_laws(
-        self, measured_cases: Sequence[tuple[Case, Floats]]
+        self, measured_cases: Sequence[tuple[Case, Array]]
     ) -> tuple[dict[_Key, dict[str, float]], dict[_Key, _Range]]:
         """Coefficients and range of each CNN in each mode with two batch sizes or more."""
-        by_key: dict[_Key, list[tuple[Case, Floats]]] = {}
+        by_key: dict[_Key, list[tuple[Case, Array]]] = {}
         for case, measured in measured_cases:
             by_key.setdefault(_key(case), []).append((case, measured))
         laws: dict[_Key, dict[str, float]] = {}
@@ -514,7 +514,7 @@ class ProxyTimes(_LinearStudy):
                 ranges[key] = (float(sizes.min()), float(sizes.max()), gpus)
         return laws, ranges
 
-    def _own_law(self, terms: pd.DataFrame, times: Floats) -> dict[str, float]:
+    def _own_law(self, terms: pd.DataFrame, times: Array) -> dict[str, float]:
         """Coefficients of one CNN, pulled to the general ones by one more row for each term.
 
         Such a row has only the mean of its term; its target is that term's part of the time by the general ones.
@@ -598,7 +598,7 @@ def _key(case: Case) -> _Key:
     return case.cnn, case.image_size, _words(case.mode), is_cpu(case.gpu.name)
 
 
-def _measured(X: pd.DataFrame, times: Floats) -> dict[tuple[str, ModeWords], _Proxies]:
+def _measured(X: pd.DataFrame, times: Array) -> dict[tuple[str, ModeWords], _Proxies]:
     """Proxies by device and mode: the median at each batch size, rising with it."""
     busy = X["gpu_time_ms"].to_numpy(dtype=float) if "gpu_time_ms" in X else np.full(len(X), np.nan)
     host = X["host_time_ms"].to_numpy(dtype=float) if "host_time_ms" in X else np.full(len(X), np.nan)

@@ -11,9 +11,7 @@ from functools import lru_cache, partial
 from statistics import median
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.hosts import REFERENCE_CNN, HostSpeed, find_host, unknown_host, usual_host
 from predictor.catalogue.modes import Mode
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from predictor.models.roofline.law import RooflineLaw
 
 Host = str | HostMeasurement | None
-Array = NDArray[np.float64]
-
 WAIT_MS = 0.1
 """Time from a GPU's last kernel to the host's next one where the host waits for a number, or for boxes to suppress."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, find_gpu, generations
 from predictor.errors import OutOfRangeError
 from predictor.models.residuals import PARTS, Locations, Runs, covariances, gp_posterior
@@ -18,8 +19,6 @@ from predictor.models.residuals import PARTS, Locations, Runs, covariances, gp_p
 if TYPE_CHECKING:
     import pandas as pd
 
-
-Array = NDArray[np.float64]
 
 _MOST_SITES = 500
 _LEAST, _MOST = 1e-6, 1.0

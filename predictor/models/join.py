@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.models.forecast import SHARPNESS, IterationForecast, Reason
-
-Array = NDArray[np.float64]
 
 _SHARPNESS_OF = {"tensorflow": 1.5}
 """Frameworks that do not overlap GPU and host as PyTorch does: TensorFlow's loop waits for each of its steps."""
@@ -31,10 +29,7 @@ def join_host(gpu_ms: Array, host_ms: Array, sharpness: Array | float = SHARPNES
     """Iteration time in ms of GPU and host time: ((1.02 g)^s + h^s)^(1/s); g itself where there is no host, h = 0."""
     launched = gpu_ms * np.where(host_ms > 0, LAUNCHED, 1.0)
     longer = np.maximum(launched, host_ms)  # keeps the powers finite
-    joined: Array = longer * ((launched / longer) ** sharpness + (host_ms / longer) ** sharpness) ** (
-        1.0 / sharpness
-    )
-    return joined
+    return longer * ((launched / longer) ** sharpness + (host_ms / longer) ** sharpness) ** (1.0 / sharpness)
 
 
 def join_shares(gpu_ms: Array, host_ms: Array, sharpness: Array | float = SHARPNESS) -> tuple[Array, Array]:
@@ -53,8 +48,7 @@ def change_host(
         + (after_ms / longer) ** sharpness
         - (before_ms / longer) ** sharpness
     )
-    changed: Array = longer * powers ** (1.0 / sharpness)
-    return changed
+    return longer * powers ** (1.0 / sharpness)
 
 
 def with_gpu_share(

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, rates_of
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.ratios import Ratios, ratios_of
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.work import PASSES, layer_flops
-
-Array = NDArray[np.float64]
 
 
 def power_w(
@@ -43,8 +41,7 @@ def power_w(
         + shares["busy"] * busy
         + shares["products"] * np.sqrt(busy * product_ms / iteration_ms)
     )
-    power: Array = limit_w * np.minimum(1.0, share)
-    return power
+    return limit_w * np.minimum(1.0, share)
 
 
 def power_limit_w(gpu: Gpu) -> float | None:

@@ -13,24 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from predictor.arrays import Array
+from predictor.catalogue.devices import Gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError
 from predictor.files import data_file
-from predictor.models.forecast import IterationForecast, Reason, widening
+from predictor.models.forecast import GpuTimeSplit, IterationForecast, Reason, widening
 from predictor.models.join import join_host, join_shares
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from predictor.catalogue.devices import Gpu
-    from predictor.catalogue.modes import Mode
-    from predictor.cnns.layer_table import LayerTable
-
-    Array = NDArray[np.float64]
-    Split = tuple[dict[str, Array], dict[str, dict[str, Array]]]
 
 FILE = "models/ratios.json"
 
@@ -198,7 +192,7 @@ def scale_by_ratios(base: IterationForecast, change: Change) -> IterationForecas
     def scaled(class_ms: dict[str, Array]) -> dict[str, Array]:
         return {name: ms * change.classes.get(name, change.gpu) for name, ms in class_ms.items()}
 
-    def split() -> Split:
+    def split() -> GpuTimeSplit:
         return scaled(base.class_ms), {rung: scaled(ms) for rung, ms in base.rung_ms.items()}
 
     return replace(

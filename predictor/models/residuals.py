@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, find_gpu, generations, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
@@ -17,8 +18,6 @@ from predictor.errors import OutOfRangeError
 from predictor.models.forecast import Anchor, Reason
 from predictor.operators.memory import USABLE_SHARE, peak_memories_gib
 from predictor.stopping import check_stop
-
-Array = NDArray[np.float64]
 
 PARTS = ("gpu", "cnn", "cnn_image", "cnn_near_gpu", "cnn_image_near_gpu", "series", "noise")
 """Components of a residual; their variances are fitted by `predictor.models.intervals`."""
@@ -109,11 +108,10 @@ def prior_variance(variances: Mapping[str, float]) -> float:
 
 def _combined(a: Locations, b: Locations, variances: Mapping[str, float]) -> Array:
     parts = covariances(a, b)
-    total: Array = sum(
+    return sum(
         (variances.get(name, 0.0) * correlation for name, correlation in parts.items()),
         np.zeros((len(a), len(b))),
     )
-    return total
 
 
 def _equal(a: Sequence[object], b: Sequence[object]) -> Array:

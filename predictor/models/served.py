@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, check_precision, find_gpu, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
@@ -45,8 +46,6 @@ from predictor.models.roofline.arrays import arrays_on
 from predictor.models.roofline.model import Roofline
 from predictor.operators.kernels import operator_classes_of
 from predictor.stopping import check_stop
-
-Array = NDArray[np.float64]
 
 FORMAT_VERSION = 4
 

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.modes import MEMORY_FORMATS, products_in_fp32
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.flags import is_set
-from predictor.models.base import Case, Floats, Predictor, times_of
+from predictor.models.base import Case, Predictor, times_of
 from predictor.models.forecast import IterationForecast
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.fit import LayerRows, fit_laws, with_bases, with_forests, with_volumes
@@ -266,11 +267,10 @@ def _words(frame: pd.DataFrame, column: str) -> list[str]:
 def _is_operator(frame: pd.DataFrame) -> NDArray[np.bool_]:
     if "kind" not in frame:
         return np.zeros(len(frame), dtype=bool)
-    is_operator: NDArray[np.bool_] = (frame["kind"] == "operator").to_numpy(dtype=bool)
-    return is_operator
+    return (frame["kind"] == "operator").to_numpy(dtype=bool)
 
 
-def _numbers(frame: pd.DataFrame, column: str) -> Floats:
+def _numbers(frame: pd.DataFrame, column: str) -> Array:
     if column not in frame:
         return np.full(len(frame), np.nan)
     return np.asarray(pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype=float), dtype=float)

@@ -19,6 +19,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import BackendUnavailableError
 from predictor.models.intervals import interval_factor
@@ -45,8 +46,6 @@ from predictor.operator_types import RECURRENT_TYPES, VOLUME_TYPES
 from predictor.operators.operators import Operator
 from predictor.operators.work import device_rates, device_sm_count, roofline_ms
 from predictor.stopping import check_stop
-
-Array = NDArray[np.float64]
 
 _COVERAGE = 0.9
 _Z = NormalDist().inv_cdf(0.5 + _COVERAGE / 2)
@@ -166,8 +165,7 @@ def _sums(
 
 def _columns(sums: OperatorTotals) -> Array:
     extra = np.tile([[sums.n_operators], [1.0]], sums.sized_ms.shape[2])
-    joined: Array = np.concatenate([sums.class_ms.sum(axis=0, keepdims=True), sums.size_ms, extra]).T
-    return joined
+    return np.concatenate([sums.class_ms.sum(axis=0, keepdims=True), sums.size_ms, extra]).T
 
 
 def _joined(designs: list[_Design]) -> _Design:

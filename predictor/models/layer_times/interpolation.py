@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Rates
 from predictor.errors import ArtifactError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
@@ -20,8 +21,6 @@ from predictor.operators.work import (
     roofline_ms,
     shape_columns,
 )
-
-Array = NDArray[np.float64]
 
 TILE_COLUMNS = (
     *("twos_in_channels", "twos_out_channels", "twos_out_width", "twos_positions", "out_width"),
@@ -58,8 +57,7 @@ def tile_columns(operators: Sequence[Operator], batch_sizes: Array, sm_count: in
         np.log2(np.broadcast_to(np.ceil(inner / _TILE_ROWS) * across, (n, m))),
     ]
     by_shape = np.broadcast_to(shape[:, None, _NOT_FEATURES:], (n, m, shape.shape[1] - _NOT_FEATURES))
-    joined: Array = np.concatenate([by_shape, np.stack(by_batch, axis=2)], axis=2)
-    return joined
+    return np.concatenate([by_shape, np.stack(by_batch, axis=2)], axis=2)
 
 
 @lru_cache(maxsize=65536)
@@ -152,8 +150,7 @@ def between(at: Array, new_at: Array, values: Array) -> Array:
         return np.repeat(values, new_at.size, axis=1)
     right = np.clip(np.searchsorted(at, new_at), 1, at.size - 1)
     share = np.clip((new_at - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
-    joined: Array = values[:, right - 1] * (1.0 - share) + values[:, right] * share
-    return joined
+    return values[:, right - 1] * (1.0 - share) + values[:, right] * share
 
 
 def needed(at: Array, new_at: Array) -> NDArray[np.intp]:
@@ -505,5 +502,4 @@ def forest_features(
     by_shape = np.concatenate([shapes, flags], axis=1)
     tiles = tile_columns(operators, batch_sizes, sm_count)
     tiles[[i for i, operator in enumerate(operators) if forest_of(operator) != "convolution"]] = 0.0
-    joined: Array = np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)
-    return joined
+    return np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)

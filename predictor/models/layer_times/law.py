@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import ELEMENT_BYTES, is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Kind, Reason
@@ -33,8 +34,6 @@ from predictor.operators.work import (
     moved_bytes,
     operator_class,
 )
-
-Array = NDArray[np.float64]
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
 """Operator classes; an answer splits its time among them."""
@@ -153,8 +152,7 @@ class OperatorTotals:
     @property
     def size_ms(self) -> Array:
         """Times by size, summed over the classes that have size weights, (len(SIZES) - 1, n_batches)."""
-        added: Array = np.tensordot(SIZED, self.sized_ms[:, :-1], axes=1)
-        return added
+        return np.tensordot(SIZED, self.sized_ms[:, :-1], axes=1)
 
     def unmeasured(self) -> Array:
         """Share of the time, (n_batches,), in interpolated or extrapolated operators."""
@@ -166,8 +164,7 @@ class OperatorTotals:
     def strange(self) -> Array:
         """Share of the time, (n_batches,), in shapes far from all measured; operators beyond batch sizes count half."""
         shares = self.shares
-        share: Array = shares[FARAWAY] + shares[BEYOND] / 2
-        return share
+        return shares[FARAWAY] + shares[BEYOND] / 2
 
     def of_smallest_measured(self) -> OperatorTotals:
         """The totals as if batch sizes smaller than the measured ones were among these."""
@@ -281,8 +278,7 @@ class SummingLaw:
         far, shares = max(self.spread_strange, _STRANGE), sums.shares
         by_operators = far * (shares[FARAWAY] + shares[UNKNOWN] - sums.specified)
         by_specifications = np.minimum(_SPECIFIED * sums.specified, sums.specified_width)
-        width: Array = near + by_operators + by_specifications + self.spread_strange * shares[BEYOND] / 2
-        return width
+        return near + by_operators + by_specifications + self.spread_strange * shares[BEYOND] / 2
 
     def borrowed(self, lender: str) -> SummingLaw:
         """These weights for another mode or GPU, with wider intervals; `lender` names their origin."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Rates, all_gpus, design_of, find_gpu, is_cpu
 from predictor.errors import SchemaError
 from predictor.models.forecast import Reason
@@ -51,8 +52,6 @@ from predictor.operators.work import (
     operator_work,
     roofline_ms,
 )
-
-Array = NDArray[np.float64]
 
 _USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one
 _CLIFF = 0.3  # residuals of ln time are clipped here: larger ones mean that the neighbour ran another kernel
@@ -322,8 +321,7 @@ class OperatorLibrary:
             chosen = [self.operators[int(i)] for i in new]
             least[new] = np.log(self._base_ms(chosen, self.batch_sizes))
             is_computed[new] = True  # set last, since another thread may be reading
-        log_ratio: Array = self.log_ms[rows] - least[rows]
-        return log_ratio
+        return self.log_ms[rows] - least[rows]
 
     @cached_property
     def usual_sizes(self) -> Array:
@@ -462,8 +460,7 @@ class OperatorLibrary:
         if self.expected is None:
             return np.zeros((rows.size, batches.size))
         missed = self._log_ratio(rows) - self.expected[rows]
-        clipped: Array = np.clip(self._out_of_fold_known.along(rows, missed, batches)[0], -_CLIFF, _CLIFF)
-        return clipped
+        return np.clip(self._out_of_fold_known.along(rows, missed, batches)[0], -_CLIFF, _CLIFF)
 
     def _typical(self, operator: Operator, batches: Array) -> Array:
         """Median of ln(time / base) over operators of its class; where few are, over those bound like it.
@@ -475,8 +472,7 @@ class OperatorLibrary:
         if alike.size < _FEW:
             alike = np.flatnonzero(np.isin(self._classes, _COMPUTE_CLASSES) == (kind in _COMPUTE_CLASSES))
         efficiency, _ = self._measured(alike if alike.size else np.arange(len(self)), batches)
-        chosen: Array = np.median(efficiency, axis=0)
-        return chosen
+        return np.median(efficiency, axis=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -563,8 +559,7 @@ class CarriedOver:
             )
         memory = source.memory_bandwidth_gb_per_s / card.memory_bandwidth_gb_per_s
         arithmetic = (source.sm_count * source.boost_clock_ghz) / (card.sm_count * card.boost_clock_ghz)
-        ratio: Array = bound * memory + (1.0 - bound) * arithmetic
-        return ratio
+        return bound * memory + (1.0 - bound) * arithmetic
 
 
 OperatorSource = OperatorLibrary | CarriedOver

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.modes import TIMED_ALIKE, Mode
 from predictor.cnns.layer_table import BY_LAW, LayerTable
@@ -24,8 +24,6 @@ from predictor.models.layer_times.library import CarriedOver, OperatorLibrary
 from predictor.models.layer_times.times import FARAWAY, UNKNOWN
 from predictor.models.ratios import ratios_of
 from predictor.models.residuals import Runs, check_not_absurd, far_anchors, is_of
-
-Array = NDArray[np.float64]
 
 _BY_LAW = 0.4
 """90 % half width of ln time by the law of second derivatives: 29 convolutions on an H100 lie within 0.38 of it."""
@@ -188,8 +186,7 @@ def _share_by_law(
     if not rows:
         return 0.0
     alone = replace(table, layers=tuple(replace(layer, index=i) for i, layer in enumerate(rows)))
-    share: Array = model.law.gpu_ms(sums(replace(case, table=alone))) / model.law.gpu_ms(totals)
-    return share
+    return model.law.gpu_ms(sums(replace(case, table=alone))) / model.law.gpu_ms(totals)
 
 
 def _reasons(
@@ -217,5 +214,4 @@ def _residual(
     batches = np.array([float(anchor.batch_size) for anchor in anchors])
     measured = np.array([anchor.iteration_time_ms for anchor in anchors])
     totals = sums(replace(case, batch_sizes=batches))
-    residual: Array = np.log(measured / _parts(model, totals, case.mode, host_ms, 0.0).total_ms)
-    return residual
+    return np.log(measured / _parts(model, totals, case.mode, host_ms, 0.0).total_ms)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from predictor.arrays import Array
 
 MEASURED, CARRIED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(6)
 """Support of a time, best first: measured (at this batch size or interpolated between two), carried over from another

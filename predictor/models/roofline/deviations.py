@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from predictor.arrays import Array
 from predictor.models.join import join_host, join_shares
 from predictor.models.roofline.features import FAMILY_OF
 from predictor.models.roofline.rows import FlatKernels, Rows
 from predictor.models.roofline.terms import BY_GPU, Term, gained, known_as
-
-Array = NDArray[np.float64]
 
 _LEAST_CNNS = 8
 """CNNs measured on a GPU in a mode from which deviations are fitted; six of Lambda's left the law better."""

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import LAUNCH_MS, Rates
 from predictor.operators.kernels import KERNEL_CLASSES
-
-Array = NDArray[np.float64]
 
 FAMILY_OF = {
     name: "conv"

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from predictor.arrays import Array
 from predictor.models.intervals import Calibration, Predicted, Shares
 from predictor.models.join import join_host, join_shares
 from predictor.models.roofline.deviations import Iterations, fit_deviations
@@ -29,8 +30,6 @@ from predictor.models.roofline.terms import (
     ridge_of,
 )
 from predictor.operators.kernels import KERNEL_CLASSES
-
-Array = NDArray[np.float64]
 
 _HUBER, _PASS_HUBER = 0.1, 0.3
 _START_HOST_MS = (1.0, 0.02)

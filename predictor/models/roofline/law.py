@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import all_gpus
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.intervals import Calibration, Shares
@@ -43,8 +44,6 @@ from predictor.models.roofline.terms import (
     terms_under,
 )
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

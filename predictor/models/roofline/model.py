@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import ELEMENT_BYTES, Gpu, default_precision, find_gpu, is_cpu
 from predictor.catalogue.hosts import usual_host
 from predictor.errors import SchemaError
-from predictor.models.base import Case, Floats, KnownHost, Predictor, table_of, times_of
+from predictor.models.base import Anchors, Case, KnownHost, Predictor, table_of, times_of
 from predictor.models.extrapolation import Ranges, ranges_of, reasons, with_frozen_parts
-from predictor.models.forecast import COVERAGE, IterationForecast, widening
+from predictor.models.forecast import COVERAGE, GpuTimeSplit, IterationForecast, widening
 from predictor.models.hosts import COUNTED, known_host
 from predictor.models.intervals import Calibration, Predicted, Refit, calibrate, sites_of
 from predictor.models.join import join_host, sharpness_of
@@ -28,8 +29,6 @@ from predictor.models.roofline.terms import KernelContext, kernels_of_case
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.base import Anchors
-    from predictor.models.forecast import GpuTimeSplit
     from predictor.models.roofline.fit import Objective
     from predictor.models.roofline.rows import Rows
 
@@ -87,7 +86,7 @@ class Roofline(Predictor):
         """A fitted estimator with this law, the ranges and the words of training data of this one."""
         return self.of(law, self.ranges_, self.trained_on_)
 
-    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:
+    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Array, Array]:
         """Interval ends as of `Predictor`; OutOfRangeError if the intervals were not calibrated."""
         self._check_fitted("law_")
         self.law_.calibration.check()
@@ -194,7 +193,7 @@ class Roofline(Predictor):
         return cls.of(law, ranges, str(stored["trained_on"]))
 
     def _law_times(
-        self, case: Case, contexts: Sequence[KernelContext], batch_sizes: Sequence[int] | Floats
+        self, case: Case, contexts: Sequence[KernelContext], batch_sizes: Sequence[int] | Array
     ) -> IterationTimes:
         """Times of the case's CNN in these contexts at these batch sizes, on its host and fed as it is."""
         measuring = case.measuring
@@ -221,7 +220,7 @@ class Roofline(Predictor):
         by_speed = {speed: known_host(speed, table, case.mode) for speed in dict.fromkeys(speeds)}
         return [by_speed[speed] for speed in speeds]
 
-    def _residuals(self, case: Case) -> Floats:
+    def _residuals(self, case: Case) -> Array:
         """ln(measured / predicted) of the case's anchors, with the case's host, as of a question.
 
         A GPU without terms of its own is answered by the law, so that its anchors elsewhere correct the law.
@@ -235,9 +234,7 @@ class Roofline(Predictor):
             times[contexts.index(run), sizes.index(anchor.batch_size)]
             for run, anchor in zip(runs, case.anchors, strict=True)
         ]
-        residuals: Floats = np.log(
-            np.divide([anchor.iteration_time_ms for anchor in case.anchors], predicted)
-        )
+        residuals: Array = np.log(np.divide([anchor.iteration_time_ms for anchor in case.anchors], predicted))
         check_not_absurd(case.anchors, residuals)
         return residuals
 
@@ -303,13 +300,13 @@ class Roofline(Predictor):
         return refit
 
 
-def _weights(frame: pd.DataFrame) -> Floats:
+def _weights(frame: pd.DataFrame) -> Array:
     """Weight of each row: (n / 30)^-1/2, at most 1, for n rows of one source on one GPU."""
     columns = [name for name in ("source", "gpu") if name in frame]
     return np.minimum(1.0, np.sqrt(_FULL_WEIGHT / _sizes(frame, columns)))
 
 
-def _sizes(frame: pd.DataFrame, columns: Sequence[str]) -> Floats:
+def _sizes(frame: pd.DataFrame, columns: Sequence[str]) -> Array:
     """Rows that are alike in these columns, for each row."""
     return frame.groupby(list(columns), dropna=False)["gpu"].transform("size").to_numpy(dtype=float)
 

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import UNKNOWN, mode_words
 from predictor.cnns.layer_table import PASS_COLUMNS, Layer
@@ -43,8 +44,6 @@ from predictor.operators.kernels import (
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Array = NDArray[np.float64]
 
 _PASSES = ("forward", "backward_input", "backward_weight")
 _BOTH_PASSES = "forward_backward"  # how a framework's operators are timed

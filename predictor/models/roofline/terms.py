@@ -8,15 +8,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, Rates, design_of, find_gpu, generations, rates_of
 from predictor.models.base import Case, table_of
 from predictor.models.forecast import Anchor
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF, FEATURES_OF_FAMILY
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, forward_kernels_of, kernels_of
-
-Array = NDArray[np.float64]
 
 Term = tuple[str, str, str]
 """Kernels (a class, or a family of classes), feature, and the condition ``kind:label`` under which it applies."""
