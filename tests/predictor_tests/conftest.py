@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from predictor.catalogue.devices import Gpu
@@ -15,6 +16,9 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.forecast import IterationForecast, Reason
 from predictor.models.join import join_host
+from predictor.models.layer_times.estimator import libraries_of
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator, operator_row, operators_of
 from predictor.operators.work import (
     SHAPE_COLUMNS,
@@ -151,6 +155,11 @@ class MadeUpGpu:
                 for size, ms in zip(batch_sizes, busy, strict=True)
             ]
         return rows
+
+    def library_of(self, mode: DeviceMode, rows: list[dict[str, Any]]) -> OperatorLibrary:
+        """The library of these rows, taken to be of one mode."""
+        frame = pd.DataFrame(rows).assign(**mode._asdict(), float32_matmul_precision="high")
+        return libraries_of(frame)[mode]
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +42,7 @@ from predictor.models.layer_times.times import (
     DeviceMode,
     OperatorTimes,
 )
-from predictor.operators.operators import Operator, Operators, has_bias, is_view, operator_from_row
+from predictor.operators.operators import Operator, Operators, has_bias, is_view
 from predictor.operators.work import (
     device_rates,
     device_sm_count,
@@ -104,27 +103,6 @@ class OperatorLibrary:
     carried: frozenset[Operator] = frozenset()
 
     @classmethod
-    def of_rows(cls, mode: DeviceMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
-        """Library of rows of a measurement table, all of this mode; repeated operators are averaged.
-
-        SchemaError if a row is not an operator's, or there are no rows.
-        """
-        names: dict[tuple[object, ...], Operator] = {}
-        measured: list[Operator] = []
-        times: list[tuple[float, float, float]] = []
-        machines: set[object] = set()
-        for row in rows:
-            machines.add(row.get("host"))
-            key = tuple(str(row.get(name)) for name in OPERATOR_KEYS)
-            if key not in names:
-                names[key] = operator_from_row(row)
-            measured.append(names[key])
-            time_ms = row["gpu_time_ms"] if _known(row.get("gpu_time_ms")) else row["iteration_time_ms"]
-            host_ms = row["host_time_ms"] if _known(row.get("host_time_ms")) else np.nan
-            times.append((float(row["batch_size"]), float(time_ms), float(host_ms)))
-        return cls.of_times(mode, measured, np.array(times).reshape(-1, 3), machines)
-
-    @classmethod
     def of_times(
         cls, mode: DeviceMode, measured: Sequence[Operator], times: Array, machines: Iterable[object]
     ) -> OperatorLibrary:
@@ -148,9 +126,9 @@ class OperatorLibrary:
             for weights in (np.log(times[:, 1]), np.ones(len(times)))
         )
         log_ms = np.where(count > 0, total / np.maximum(count, 1.0), np.nan).reshape(-1, sizes.size)
-        return cls(
-            mode, operators, sizes, log_ms, _medians(times[:, 2], row, len(operators)), _only(set(machines))
-        )
+        hosts, host_ms = set(machines), _medians(times[:, 2], row, len(operators))
+        host = hosts.pop() if len(hosts) == 1 else None
+        return cls(mode, operators, sizes, log_ms, host_ms, host if isinstance(host, str) else None)
 
     def __len__(self) -> int:
         return len(self.operators)
@@ -395,25 +373,21 @@ class OperatorLibrary:
     def _of_operations(self, lookup: _Lookup, batches: Array) -> Array:
         """Correction of ln(time / base) of wide windows, whose times follow operations; 0 for all other operators."""
         correction = np.zeros((lookup.new.size, batches.size))
-        wide = [
-            new_index
-            for new_index, i in enumerate(lookup.new)
-            if family_of(lookup.operators[int(i)]) == WIDE_WINDOWS
-        ]
-        wide = [new_index for new_index in wide if lookup.near.distance[new_index] < np.inf]
+        new = [lookup.operators[int(i)] for i in lookup.new]
+        is_near = (lookup.near.distance < np.inf).tolist()
+        wide = [i for i, operator in enumerate(new) if is_near[i] and family_of(operator) == WIDE_WINDOWS]
         if wide:
             used = sorted(set(lookup.near.rows[wide].ravel().tolist()))
             neighbours = [self.operators[int(lookup.used[i])] for i in used]
-            own = [lookup.operators[int(lookup.new[new_index])] for new_index in wide]
+            own = [new[i] for i in wide]
             ratios = [
                 np.log([operator_work(operator)[0] * batches for operator in operators])
                 - np.log(self._base_ms(operators, batches))
                 for operators in (neighbours, own)
             ]
             rows = np.searchsorted(used, lookup.near.rows[wide])
-            correction[wide] = ratios[1] - np.einsum(
-                "ak,ak...->a...", lookup.near.weights[wide], ratios[0][rows]
-            )
+            weights = lookup.near.weights[wide]
+            correction[wide] = ratios[1] - np.einsum("ak,ak...->a...", weights, ratios[0][rows])
         return correction
 
     def _by_trees(
@@ -428,32 +402,22 @@ class OperatorLibrary:
         if not self.forests or not positions.size:
             return np.empty(0, dtype=np.intp), np.empty((0, batches.size))
         columns = needed(at, np.log(batches))
-        for number, name in enumerate(self.forests):
-            self._grow(name, lookup, positions[forest == number], columns)
+        for number, trees in enumerate(self.forests.values()):
+            lacking = np.isnan(lookup.trees[np.ix_(positions[forest == number], columns)])
+            new, at_sizes = positions[forest == number][lacking.any(axis=1)], columns[lacking.any(axis=0)]
+            if new.size:
+                operators = [lookup.operators[int(i)] for i in new]
+                sizes, sm_count = self.usual_sizes[at_sizes], device_sm_count(self.mode.gpu)
+                features = forest_features(operators, sizes, self._rates(), sm_count)
+                answers = trees.predict(features.reshape(-1, features.shape[2]))
+                lookup.trees[np.ix_(new, at_sizes)] = answers.reshape(new.size, at_sizes.size)
         grown = np.flatnonzero(forest != _NO_FOREST)
         curves = between(at[columns], np.log(batches), lookup.trees[np.ix_(positions[grown], columns)])
         for i in np.flatnonzero(forest[grown] == _HIDDEN):
-            curves[i] = self._held_out(lookup.operators[int(positions[grown[i]])], batches)
+            expected = self.hidden[lookup.operators[int(positions[grown[i]])]]
+            known = np.isfinite(expected)
+            curves[i] = between(np.log(self.batch_sizes[known]), np.log(batches), expected[None, known])[0]
         return grown, curves
-
-    def _grow(
-        self, name: str, lookup: _Lookup, positions: NDArray[np.intp], columns: NDArray[np.intp]
-    ) -> None:
-        """Read a forest for these operators at those usual batch sizes at which it was not read yet."""
-        lacking = np.isnan(lookup.trees[np.ix_(positions, columns)])
-        positions, columns = positions[lacking.any(axis=1)], columns[lacking.any(axis=0)]
-        if not positions.size:
-            return
-        operators, sizes = [lookup.operators[int(i)] for i in positions], self.usual_sizes[columns]
-        features = forest_features(operators, sizes, self._rates(), device_sm_count(self.mode.gpu))
-        answers = self.forests[name].predict(features.reshape(-1, features.shape[2]))
-        lookup.trees[np.ix_(positions, columns)] = answers.reshape(positions.size, columns.size)
-
-    def _held_out(self, operator: Operator, batches: Array) -> Array:
-        expected = self.hidden[operator]
-        at = np.isfinite(expected)
-        curve: Array = between(np.log(self.batch_sizes[at]), np.log(batches), expected[None, at])[0]
-        return curve
 
     def _out_of_fold_residual(self, rows: NDArray[np.intp], batches: Array) -> Array:
         """Measured minus out-of-fold ln(time / base), clipped; 0 without trees."""
@@ -500,9 +464,8 @@ class CarriedOver:
     @property
     def origin(self) -> str:
         """Source of the times in words, for answers."""
-        return (
-            f"{len(self)} operators measured on {self.source.mode.gpu}, a card of the same chip, carried over"
-        )
+        card = self.source.mode.gpu
+        return f"{len(self)} operators measured on {card}, a card of the same chip, carried over"
 
     @property
     def reason(self) -> Reason:
@@ -510,11 +473,8 @@ class CarriedOver:
         card, source = find_gpu(self.mode.gpu), find_gpu(self.source.mode.gpu)
         alike = design_of(card) == design_of(source)
         text = f"operators carried over from {source.name}, a card of the same chip"
-        return Reason(
-            "gpu",
-            text if alike else f"{text} with other multiprocessors or clocks",
-            _ALIKE if alike else _OTHER,
-        )
+        unlike = "" if alike else " with other multiprocessors or clocks"
+        return Reason("gpu", text + unlike, _ALIKE if alike else _OTHER)
 
     @property
     def n_measured(self) -> int:
@@ -537,26 +497,22 @@ class CarriedOver:
 
     def _ratio(self, operators: Sequence[Operator], batch_sizes: Array, source_ms: Array) -> Array:
         ratio = np.ones(source_ms.shape)
-        if self.mode.precision != self.source.mode.precision:
-            own_roofline, source_roofline = (
-                roofline_ms(operators, batch_sizes, device_rates(self.source.mode.gpu, precision))
-                for precision in (self.mode.precision, self.source.mode.precision)
-            )
-            ratio = own_roofline / source_roofline
+        precisions = self.mode.precision, self.source.mode.precision
+        if precisions[0] != precisions[1]:
+            rates = [device_rates(self.source.mode.gpu, precision) for precision in precisions]
+            ratio = np.divide(*(roofline_ms(operators, batch_sizes, of_precision) for of_precision in rates))
         if self.mode.gpu != self.source.mode.gpu:
             ratio = ratio * self._card_ratio(operators, batch_sizes, source_ms * ratio)
         return ratio
 
     def _card_ratio(self, operators: Sequence[Operator], batch_sizes: Array, source_ms: Array) -> Array:
         card, source = find_gpu(self.mode.gpu), find_gpu(self.source.mode.gpu)
-        moved = moved_bytes(
-            operators, batch_sizes, device_rates(source.name, self.mode.precision).element_bytes
-        )
+        element_bytes = device_rates(source.name, self.mode.precision).element_bytes
+        moved = moved_bytes(operators, batch_sizes, element_bytes)
         reached = source.memory_bandwidth_gb_per_s * 1e6 * _SUSTAINED  # bytes per ms
         with np.errstate(divide="ignore"):
-            bound = np.minimum(1.0, moved / (reached * np.maximum(source_ms, 1e-12))) / (
-                1.0 + (_CACHE_BYTES / moved) ** 2
-            )
+            in_cache = 1.0 + (_CACHE_BYTES / moved) ** 2
+        bound = np.minimum(1.0, moved / (reached * np.maximum(source_ms, 1e-12))) / in_cache
         memory = source.memory_bandwidth_gb_per_s / card.memory_bandwidth_gb_per_s
         arithmetic = (source.sm_count * source.boost_clock_ghz) / (card.sm_count * card.boost_clock_ghz)
         return bound * memory + (1.0 - bound) * arithmetic
@@ -636,18 +592,8 @@ def _wider(operator: Operator) -> Operator | None:
     ins, outs = (max(_NARROW, n) if n % 8 == 0 else n for n in sizes)
     if operator.type != "linear" or (ins, outs) == sizes:
         return None
-    return replace(
-        operator, in_channels=ins, out_channels=outs, parameters=ins * outs + outs * has_bias(operator)
-    )
-
-
-def _only(machines: set[object]) -> str | None:
-    machine = machines.pop() if len(machines) == 1 else None
-    return machine if isinstance(machine, str) else None
-
-
-def _known(value: Any) -> bool:
-    return value is not None and value == value
+    parameters = ins * outs + outs * has_bias(operator)
+    return replace(operator, in_channels=ins, out_channels=outs, parameters=parameters)
 
 
 @lru_cache(maxsize=65536)

@@ -24,7 +24,6 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.law import SummingLaw
-from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.kernels import operator_classes_of
 from predictor.operators.operators import operators_of
@@ -49,7 +48,7 @@ def answer():
 def measured_model(made_up_gpu):
     """The shipped model, and all of ResNet-18's operators measured on a made-up H200."""
     rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), [4, 16, 64, 256])
-    library = OperatorLibrary.of_rows(H200, rows)
+    library = made_up_gpu.library_of(H200, rows)
     law = SummingLaw(operator_ms=0.001, iteration_ms=0.02)
     return replace(load_model(None), layers=LayerModels(added={H200: LayerModel(library, law)}))
 
@@ -217,7 +216,7 @@ def test_an_operator_whose_time_jumps_switches_there(made_up_gpu):
     rows = made_up_gpu.operator_rows(operators_of(table), [4, 16, 64])
     slow = max((row for row in rows if row["batch_size"] == 16), key=lambda row: row["gpu_time_ms"])
     slow["gpu_time_ms"] *= 10
-    library = OperatorLibrary.of_rows(H200, rows)
+    library = made_up_gpu.library_of(H200, rows)
     switches = switches_of_library(library, table, dict.fromkeys([4.0, 16.0, 64.0], 20.0))
     assert [(switch.layer, switch.from_batch_size, switch.to_batch_size) for switch in switches] == [
         (slow["cnn"], 4, 16),
@@ -231,7 +230,7 @@ def test_a_jump_that_hardly_changes_the_iteration_is_left_out(made_up_gpu):
     rows = made_up_gpu.operator_rows(operators_of(table), [4, 16, 64])
     rows[1]["gpu_time_ms"] *= 10
     assert not switches_of_library(
-        OperatorLibrary.of_rows(H200, rows), table, dict.fromkeys([4.0, 16.0, 64.0], 1e9)
+        made_up_gpu.library_of(H200, rows), table, dict.fromkeys([4.0, 16.0, 64.0], 1e9)
     )
 
 

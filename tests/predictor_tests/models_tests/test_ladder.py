@@ -37,7 +37,7 @@ SMALL_ACTIVATION = next(o for o in RESNET if o.type == "activation" and o.in_hei
 
 @pytest.fixture(scope="module")
 def h200(made_up_gpu):
-    return OperatorLibrary.of_rows(H200, made_up_gpu.operator_rows(RESNET, SIZES))
+    return made_up_gpu.library_of(H200, made_up_gpu.operator_rows(RESNET, SIZES))
 
 
 def _library(mode, operators, ms_of):
@@ -91,7 +91,7 @@ def test_what_is_carried_over_counts_as_many_measured_times_as_its_source(h200):
 
 
 def test_an_operator_measured_here_keeps_its_time_whatever_the_base_says(h200, made_up_gpu):
-    own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[:5], SIZES))
+    own = made_up_gpu.library_of(H100, made_up_gpu.operator_rows(RESNET[:5], SIZES))
     on_base = replace(own, base=CarriedOver(h200, H100)).times(RESNET[:5], np.array(SIZES, dtype=float))
     np.testing.assert_allclose(on_base.gpu_ms, own.times(RESNET[:5], np.array(SIZES, dtype=float)).gpu_ms)
     assert (on_base.sureness == MEASURED).all()
@@ -109,8 +109,8 @@ def test_measurements_here_correct_what_is_carried_over(h200):
 
 def test_a_like_mode_is_the_base_where_it_predicts_held_out_operators_better(made_up_gpu):
     bf16, fp16 = (H200._replace(precision=name) for name in ("amp_bf16", "amp_fp16"))
-    alike = OperatorLibrary.of_rows(bf16, made_up_gpu.operator_rows(RESNET, SIZES))
-    own = OperatorLibrary.of_rows(fp16, made_up_gpu.operator_rows(RESNET[::2], SIZES))
+    alike = made_up_gpu.library_of(bf16, made_up_gpu.operator_rows(RESNET, SIZES))
+    own = made_up_gpu.library_of(fp16, made_up_gpu.operator_rows(RESNET[::2], SIZES))
     rng = np.random.default_rng(0)
     erratic = _library(bf16, RESNET, lambda _: float(np.exp(rng.normal(0.0, 2.0))))
     for base, chosen in ((alike, True), (erratic, False)):
@@ -120,7 +120,7 @@ def test_a_like_mode_is_the_base_where_it_predicts_held_out_operators_better(mad
 
 
 def test_own_measurements_correct_those_that_are_known_of_the_mode(h200, made_up_gpu):
-    own = OperatorLibrary.of_rows(H200, made_up_gpu.operator_rows(RESNET[:20], SIZES))
+    own = made_up_gpu.library_of(H200, made_up_gpu.operator_rows(RESNET[:20], SIZES))
     based = with_bases({H200: own}, {H200: h200}.get, lambda library: library)[H200]
     assert based.base.source is h200
     with pytest.raises(SchemaError, match="Fit the two tables together"):
@@ -128,7 +128,7 @@ def test_own_measurements_correct_those_that_are_known_of_the_mode(h200, made_up
 
 
 def test_a_library_is_no_base_of_a_richer_one(h200, made_up_gpu):
-    own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[:20], SIZES))
+    own = made_up_gpu.library_of(H100, made_up_gpu.operator_rows(RESNET[:20], SIZES))
     based = with_bases({H200: h200, H100: own}, lambda _: None, lambda library: library)
     assert based[H200].base is None
     assert based[H100].base.source.mode == H200
@@ -202,7 +202,7 @@ def test_cards_of_a_chip_are_those_of_the_catalogue():
 
 
 def test_a_library_on_a_base_is_read_as_it_was_written(h200, made_up_gpu, tmp_path):
-    own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::4], SIZES))
+    own = made_up_gpu.library_of(H100, made_up_gpu.operator_rows(RESNET[::4], SIZES))
     own = replace(own, base=CarriedOver(h200, H100))
     written = LayerModels().with_more([LayerModel(h200, SummingLaw()), LayerModel(own, SummingLaw())])
     digests = written.save(tmp_path / "model.json")
@@ -229,7 +229,7 @@ def test_a_card_whose_chip_was_measured_is_answered_from_its_operators(h200):
 
 
 def test_the_classes_of_all_rungs_add_up_to_the_class(h200, made_up_gpu):
-    own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::3], SIZES))
+    own = made_up_gpu.library_of(H100, made_up_gpu.operator_rows(RESNET[::3], SIZES))
     own = replace(own, base=CarriedOver(h200, H100))
     law, sums = SummingLaw(1.3), layer_sums(own, zoo_cnn("resnet50"), BATCH)
     by_rung, by_class = law.rung_ms(sums), law.class_ms(sums)
@@ -241,7 +241,7 @@ def test_the_classes_of_all_rungs_add_up_to_the_class(h200, made_up_gpu):
 def test_autotuned_convolutions_are_corrected_and_everything_else_is_as_without(h200, made_up_gpu):
     convolutions = [o for o in RESNET if o.type == "conv2d"][::2]
     tuned = replace(
-        OperatorLibrary.of_rows(H200._replace(autotune=True), made_up_gpu.operator_rows(convolutions, SIZES)),
+        made_up_gpu.library_of(H200._replace(autotune=True), made_up_gpu.operator_rows(convolutions, SIZES)),
     )
     tuned = replace(tuned, log_ms=tuned.log_ms + np.log(0.8))
     chosen = with_bases({tuned.mode: tuned}, {H200: h200}.get, lambda library: library)[tuned.mode]

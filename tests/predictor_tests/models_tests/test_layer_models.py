@@ -16,7 +16,6 @@ from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
 from predictor.models.forecast import Anchor
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.law import SummingLaw
-from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of
@@ -33,7 +32,7 @@ ELSEWHERE = Anchor("NVIDIA A100-SXM4-40GB", 64, 30.0)
 def layer_model(made_up_gpu):
     rows = made_up_gpu.operator_rows(operators_of(RESNET), SIZES, host="a desk")
     law = SummingLaw(1.2, operator_ms=0.001, spread=0.04, spread_near=0.09, trained_on="9 iterations")
-    return LayerModel(OperatorLibrary.of_rows(MODE, rows), law)
+    return LayerModel(made_up_gpu.library_of(MODE, rows), law)
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +265,7 @@ def test_a_type_that_was_not_measured_is_as_efficient_as_others_of_its_class(mad
     usual = made_up_gpu.operator_rows(
         [operator for operator in operators_of(RESNET) if operator != pool], SIZES
     )
-    library = OperatorLibrary.of_rows(MODE, slow + usual)
+    library = made_up_gpu.library_of(MODE, slow + usual)
     sizes = np.array(SIZES, dtype=float)
     unmeasured = replace(pools[16], type="max_pool")
     ratio = library.times([unmeasured], sizes).gpu_ms / library.times([pools[16]], sizes).gpu_ms

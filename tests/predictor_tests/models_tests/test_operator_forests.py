@@ -12,7 +12,6 @@ from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.fit import with_forests
 from predictor.models.layer_times.interpolation import FEATURES, Forest, forest_features
 from predictor.models.layer_times.law import SummingLaw
-from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import device_rates
@@ -26,7 +25,7 @@ H200 = device_rates("NVIDIA H200", "tf32")
 @pytest.fixture(scope="module")
 def plain(made_up_gpu):
     operators = dict.fromkeys(o for cnn in CNNS for o in operators_of(zoo_cnn(cnn)))
-    return OperatorLibrary.of_rows(MODE, made_up_gpu.operator_rows(operators, SIZES))
+    return made_up_gpu.library_of(MODE, made_up_gpu.operator_rows(operators, SIZES))
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,7 @@ def test_an_operator_taken_out_is_answered_as_if_never_seen(grown):
 
 def test_a_small_library_grows_no_trees(made_up_gpu):
     rows = made_up_gpu.operator_rows(list(operators_of(zoo_cnn("lenet5"))), SIZES)
-    assert not with_forests(OperatorLibrary.of_rows(MODE, rows)).forests
+    assert not with_forests(made_up_gpu.library_of(MODE, rows)).forests
 
 
 def test_growing_twice_gives_the_same(plain, grown):

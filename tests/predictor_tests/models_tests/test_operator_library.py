@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import BEYOND, FARAWAY, MEASURED, NEAR, UNKNOWN, DeviceMode
 from predictor.models.served import Model
 from predictor.operators.operators import Operator, operators_of
@@ -18,7 +17,7 @@ RESNET = tuple(operators_of(zoo_cnn("resnet50")))
 
 @pytest.fixture(scope="module")
 def library(made_up_gpu):
-    return OperatorLibrary.of_rows(MODE, made_up_gpu.operator_rows(RESNET, SIZES))
+    return made_up_gpu.library_of(MODE, made_up_gpu.operator_rows(RESNET, SIZES))
 
 
 def _times(library, operator, *sizes):
@@ -111,7 +110,7 @@ def test_a_type_that_was_never_measured_is_marked_and_never_free(library):
 def test_the_optimizer_holds_for_every_batch_size(made_up_gpu):
     step = Operator("optimizer", parameters=10**6, n_tensors=20)
     rows = made_up_gpu.operator_rows([step, RESNET[0]], [1])
-    assert (_times(OperatorLibrary.of_rows(MODE, rows), step, 1, 512)[1] == MEASURED).all()
+    assert (_times(made_up_gpu.library_of(MODE, rows), step, 1, 512)[1] == MEASURED).all()
 
 
 def test_what_is_left_out_is_interpolated(library):
@@ -123,7 +122,7 @@ def test_what_is_left_out_is_interpolated(library):
 
 def test_operators_measured_at_different_batch_sizes_live_together(made_up_gpu):
     rows = made_up_gpu.operator_rows([RESNET[1]], [8, 64]) + made_up_gpu.operator_rows([RESNET[2]], [16])
-    library = OperatorLibrary.of_rows(MODE, rows)
+    library = made_up_gpu.library_of(MODE, rows)
     assert list(library.batch_sizes) == [8, 16, 64]
     assert (_times(library, RESNET[1], 16)[1] == MEASURED).all()
     assert (_times(library, RESNET[2], 8)[1] == BEYOND).all()
@@ -132,7 +131,7 @@ def test_operators_measured_at_different_batch_sizes_live_together(made_up_gpu):
 def test_repeated_measurements_of_an_operator_are_averaged(made_up_gpu):
     rows = made_up_gpu.operator_rows([RESNET[1]], [8])
     twice = [*rows, {**rows[0], "gpu_time_ms": 4 * rows[0]["gpu_time_ms"]}]
-    ms, _ = _times(OperatorLibrary.of_rows(MODE, twice), RESNET[1], 8)
+    ms, _ = _times(made_up_gpu.library_of(MODE, twice), RESNET[1], 8)
     assert ms[0] == pytest.approx(2 * rows[0]["gpu_time_ms"])
 
 
@@ -148,7 +147,7 @@ def test_a_view_takes_no_time_and_does_not_blur_its_neighbours(made_up_gpu):
     for row in rows:
         if row["cnn"] == view.name:
             row["gpu_time_ms"] = 1e-4  # an empty graph
-    library = OperatorLibrary.of_rows(MODE, rows)
+    library = made_up_gpu.library_of(MODE, rows)
     assert library.operators == (shuffle,)
     assert (_times(library, view, 16)[0] == 0.0).all()
     assert (_times(library, replace(shuffle, in_height=55), 16)[0] > 1e-3).all()
@@ -157,7 +156,7 @@ def test_a_view_takes_no_time_and_does_not_blur_its_neighbours(made_up_gpu):
 def test_a_library_asked_before_answers_as_one_asked_for_the_first_time(made_up_gpu):
     rows = made_up_gpu.operator_rows(RESNET, SIZES)
     operators, batches = tuple(operators_of(zoo_cnn("resnet18", 200))), np.array([8.0, 20.0, 500.0])
-    used, fresh = (OperatorLibrary.of_rows(MODE, rows) for _ in range(2))
+    used, fresh = (made_up_gpu.library_of(MODE, rows) for _ in range(2))
     used.times(RESNET[::2], batches[:1])
     used.times(operators[::3], batches[1:])
     for name in ("gpu_ms", "host_ms", "sureness"):

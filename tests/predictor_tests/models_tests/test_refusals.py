@@ -75,7 +75,7 @@ def made(features, features_with_proxies, made_up_gpu, tmp_path_factory):
         features=features,
         proxies=features_with_proxies[is_proxy],
         gpu=made_up_gpu,
-        library=OperatorLibrary.of_rows(LIBRARY_MODE, made_up_gpu.operator_rows(RESNET18, (8, 32))),
+        library=made_up_gpu.library_of(LIBRARY_MODE, made_up_gpu.operator_rows(RESNET18, (8, 32))),
         specs=fit(GpuSpecs(), features_with_proxies),
         ratio=fit(FlopsRatio(), features),
         ratio_without_deep=fit(FlopsRatio(), features[features["cnn"] != "deep"]),
@@ -143,8 +143,7 @@ REFUSALS = [
     (lambda m: fit(LayerTimes(answers="epochs"), m.features), SchemaError, "answers 'epochs' is unknown"),
     # Libraries, intervals, epochs.
     (lambda m: m.library.times([Operator("conv2d")], np.ones(1)), SchemaError, "in_channels"),
-    (lambda m: OperatorLibrary.of_rows(LIBRARY_MODE, m.gpu.target_rows(["resnet18"], [8])), SchemaError, "no operator"),
-    (lambda _: OperatorLibrary.of_rows(LIBRARY_MODE, []), SchemaError, "no operators of"),
+    (lambda _: OperatorLibrary.of_times(LIBRARY_MODE, [], np.empty((0, 3)), ()), SchemaError, "no operators of"),
     (lambda _: Calibration(("Tesla T4",), ("a",)).half_widths([T4], [False], Shares(*np.zeros((5, 1))), 0.9), OutOfRangeError, r"has one CNN \(a\) on one chip \(Tesla T4\)"),
     (lambda _: fit_epoch_overhead([1.0, 2.0, np.nan], [1.0, 2.0, 3.0], 1000, 10, 32), DataError, "2 measured epochs are too few"),
     # Tables that a model is fitted on.
