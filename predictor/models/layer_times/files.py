@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -39,11 +39,8 @@ from predictor.operators.operators import Operator
 FORMAT_VERSION = 3
 _FLAGS = ("input_gradient", "in_place", "wide_input", "fp32_product")
 _WORDS = ("type", "kind", "passes")
-_DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
-_SELDOM = {
-    "fp32_product": False,
-    **dict.fromkeys(DEPTH_COLUMNS),
-}  # left out of a file where no operator has them
+_DIGITS, _LEAF_DIGITS = 4, 5  # of ln ms and of ms, a hundredth of a percent; of leaves, ln(time / base)
+_SELDOM = {"fp32_product": False, **dict.fromkeys(DEPTH_COLUMNS)}  # left out where no operator has them
 _AS_MEASURED = ("repeats", "wide_in_nchw", "narrow_last")  # 1 and False
 _STORED = tuple(entry for entry in fields(Operator) if entry.name not in _AS_MEASURED)
 
@@ -80,7 +77,7 @@ class LayerModel:
             "mode": self.library.mode._asdict(),
             "host": self.library.host,
             "base": None if base is None else base.source.mode._asdict(),
-            "law": self.law.as_json(),
+            "law": asdict(self.law),
             "batch_sizes": self.library.batch_sizes.tolist(),
             "operators": _columns(self.library.operators),
             "log_ms": _with_gaps(self.library.log_ms),
@@ -104,11 +101,8 @@ class LayerModel:
         sizes = np.array(stored["batch_sizes"], dtype=float)
         log_ms = np.array(stored["log_ms"], dtype=float).reshape(len(operators), sizes.size)
         host_ms = np.array(stored["host_ms"], dtype=float)
-        if (
-            not np.isfinite(log_ms).any(axis=1).all()
-            or host_ms.shape != (len(operators),)
-            or not (sizes > 0).all()
-        ):
+        has_times = np.isfinite(log_ms).any(axis=1).all() and (sizes > 0).all()
+        if not has_times or host_ms.shape != (len(operators),):
             raise ValueError("an operator has no time")
         forests = {str(name): Forest.from_json(forest) for name, forest in stored["forests"].items()}
         expected = stored["expected"]
@@ -134,7 +128,11 @@ class LayerModel:
                 library,
                 log_ms=library.log_ms.round(_DIGITS),
                 host_ms=library.host_ms.round(_DIGITS),
-                forests={name: forest.rounded() for name, forest in library.forests.items()},
+                # Thresholds keep their digits, since rows lie on them or next to them.
+                forests={
+                    name: replace(forest, value=forest.value.round(_LEAF_DIGITS))
+                    for name, forest in library.forests.items()
+                },
                 expected=None if library.expected is None else library.expected.round(_DIGITS),
             )
         text = json.dumps(replace(self, library=library).to_json(), separators=(",", ":"), allow_nan=False)
@@ -195,16 +193,12 @@ class LayerModels:
     def find_each(self, modes: Iterable[DeviceMode]) -> list[LayerModel | None]:
         """`find` of each mode, in their order, with one look at the folder."""
         names = frozenset(self.files)
-        return [self._measured_or_carried(mode, names) for mode in modes]
+        return [self._carried(mode) if self.added or _chip_in(mode, names) else None for mode in modes]
 
-    def _measured_or_carried(self, mode: DeviceMode, names: frozenset[str]) -> LayerModel | None:
-        if not self.added and not _chip_in(mode, names):
-            return None
-        own = self.measured(mode)
+    def _carried(self, mode: DeviceMode) -> LayerModel | None:
+        own = self.measured(mode) or self.carried.get(mode)
         if own is not None:
             return own
-        if mode in self.carried:
-            return self.carried[mode]
         sources = [self.measured(card) for card in cards_of_the_chip(mode)]
         source = max(filter(None, sources), key=lambda model: _likeness(model.library, mode), default=None)
         if source is None:
@@ -291,11 +285,8 @@ def most_similar(mode: DeviceMode, candidates: Iterable[DeviceMode]) -> DeviceMo
         chip = not is_cpu(mode.gpu) and find_gpu(candidate.gpu).chip == find_gpu(mode.gpu).chip
         return chip + sum(a == b for a, b in zip(candidate, mode, strict=True))
 
-    alike = [
-        candidate
-        for candidate in candidates
-        if candidate.framework == mode.framework and is_cpu(candidate.gpu) == is_cpu(mode.gpu)
-    ]
+    kind = mode.framework, is_cpu(mode.gpu)
+    alike = [lender for lender in candidates if (lender.framework, is_cpu(lender.gpu)) == kind]
     return max(alike, key=shared, default=None)
 
 
@@ -320,9 +311,8 @@ def _likeness(library: OperatorSource, mode: DeviceMode) -> tuple[bool, int]:
     return design_of(find_gpu(library.mode.gpu)) == design_of(find_gpu(mode.gpu)), library.n_measured
 
 
-def _columns(operators: Iterable[Operator]) -> dict[str, list[Any]]:
-    rows = [asdict(operator) for operator in operators]
-    columns = {entry.name: [row[entry.name] for row in rows] for entry in _STORED}
+def _columns(operators: Sequence[Operator]) -> dict[str, list[Any]]:
+    columns = {entry.name: [getattr(operator, entry.name) for operator in operators] for entry in _STORED}
     return {name: values for name, values in columns.items() if name not in _SELDOM or any(values)}
 
 

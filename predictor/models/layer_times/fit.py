@@ -7,7 +7,7 @@ not measured here than its shape does: a base carries them over, the library's o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -33,13 +33,7 @@ from predictor.models.layer_times.interpolation import (
     forest_features,
     forest_of,
 )
-from predictor.models.layer_times.law import (
-    SIZES,
-    OperatorTotals,
-    SummingLaw,
-    counted_operators,
-    layer_sums,
-)
+from predictor.models.layer_times.law import SIZES, OperatorTotals, SummingLaw, counted_operators, layer_sums
 from predictor.models.layer_times.library import CarriedOver, OperatorLibrary, cards_of_the_chip
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operator_types import RECURRENT_TYPES, VOLUME_TYPES
@@ -78,13 +72,19 @@ class LayerRows:
     host_ms: Array
     fp32_products: NDArray[np.bool_]
 
+    def finite(self) -> LayerRows:
+        """The rows whose GPU time is known."""
+        at = np.flatnonzero(np.isfinite(self.gpu_ms))
+        batch_sizes, gpu_ms, host_ms = (
+            values[at] for values in (self.batch_sizes, self.gpu_ms, self.host_ms)
+        )
+        return LayerRows([self.tables[i] for i in at], batch_sizes, gpu_ms, host_ms, self.fp32_products[at])
+
     def groups(self) -> list[tuple[LayerTable, bool, NDArray[np.intp]]]:
         """Rows of each CNN and image size, those with matrix products in fp32 apart."""
         rows_by_cell: dict[tuple[int, bool], list[int]] = {}
         for i, cell in enumerate(zip(map(id, self.tables), self.fp32_products.tolist(), strict=True)):
-            rows_by_cell.setdefault(cell, []).append(
-                i
-            )  # rows of a CNN share its table: comparing them is slow
+            rows_by_cell.setdefault(cell, []).append(i)  # rows of a CNN share its table: comparing is slow
         return [(self.tables[rows[0]], cell[1], np.array(rows)) for cell, rows in rows_by_cell.items()]
 
 
@@ -106,6 +106,10 @@ class _Design:
     def rows(self, chosen: NDArray[np.bool_]) -> _Design:
         return _Design(*(getattr(self, name)[chosen] for name in self.__slots__))
 
+    @classmethod
+    def joined(cls, designs: Collection[_Design]) -> _Design:
+        return cls(*(np.concatenate([getattr(design, name) for design in designs]) for name in cls.__slots__))
+
 
 def fit_laws(
     libraries: Mapping[DeviceMode, OperatorLibrary],
@@ -121,7 +125,7 @@ def fit_laws(
     """
     designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries if mode in rows}
     designs = {mode: design for mode, design in designs.items() if design.gpu_ms.size}
-    together = _fitted(_joined(list(designs.values())), SummingLaw(), pull) if designs else SummingLaw()
+    together = _fitted(_Design.joined(designs.values()), SummingLaw(), pull) if designs else SummingLaw()
     laws: dict[DeviceMode, SummingLaw] = {}
     for mode, design in designs.items():
         prior = earlier.get(mode, together)
@@ -130,14 +134,10 @@ def fit_laws(
     fitted = dict(laws)
     for mode in libraries.keys() - designs.keys():
         base = libraries[mode].base
-        lender = (
-            base.source.mode
-            if base is not None and base.source.mode in fitted
-            else most_similar(mode, fitted)
-        )
-        laws[mode] = (
-            earlier[mode] if mode in earlier else fitted[lender].borrowed(str(lender)) if lender else together
-        )
+        source = None if base is None else base.source.mode
+        lender = source if source in fitted else most_similar(mode, fitted)
+        borrowed = fitted[lender].borrowed(str(lender)) if lender else together
+        laws[mode] = earlier.get(mode, borrowed)
     return laws
 
 
@@ -147,7 +147,8 @@ def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
     for table, fp32_products, at in rows.groups():
         check_stop()
         sums = _sums(library, table, tuple(rows.batch_sizes[at].tolist()), fp32_products)
-        columns[at] = _columns(sums)
+        extra = np.tile([[sums.n_operators], [1.0]], at.size)
+        columns[at] = np.concatenate([sums.class_ms.sum(axis=0, keepdims=True), sums.size_ms, extra]).T
         host[at] = [sums.host_parts(apart=apart) for apart in (False, True)]
         blind[at] = sum(sums.shares.values())
     names = np.array([table.cnn for table in rows.tables], dtype=np.str_)
@@ -163,33 +164,15 @@ def _sums(
     return layer_sums(library, table, np.array(batch_sizes), fp32_products)
 
 
-def _columns(sums: OperatorTotals) -> Array:
-    extra = np.tile([[sums.n_operators], [1.0]], sums.sized_ms.shape[2])
-    return np.concatenate([sums.class_ms.sum(axis=0, keepdims=True), sums.size_ms, extra]).T
-
-
-def _joined(designs: list[_Design]) -> _Design:
-    return _Design(
-        *(np.concatenate([getattr(design, name) for design in designs]) for name in _Design.__slots__)
-    )
-
-
 def _fitted(design: _Design, prior: SummingLaw, pull: float) -> SummingLaw:
     if not design.gpu_ms.size:
         return prior
-    of_size = np.full(_N_SIZES, _OF_SIZE)
-    sizes = np.array([1.0, *of_size, _OPERATOR_MS, _ITERATION_MS])
+    sizes = np.array([1.0, *[_OF_SIZE] * _N_SIZES, _OPERATOR_MS, _ITERATION_MS])
     expected = np.array([prior.weight, *prior.size_weights, prior.operator_ms, prior.iteration_ms])
-    solved = _robust(design, np.sqrt(pull) / sizes, expected)
-    cnns = len(set(design.cnn))
-    return replace(
-        _with_host(prior, design),
-        weight=float(solved[0]),
-        size_weights=tuple(float(value) for value in solved[1:-2]),
-        operator_ms=float(solved[-2]),
-        iteration_ms=float(solved[-1]),
-        trained_on=f"{design.gpu_ms.size} iterations of {cnns} CNNs",
-    )
+    weight, *by_size, operator_ms, iteration_ms = _robust(design, np.sqrt(pull) / sizes, expected).tolist()
+    trained_on = f"{design.gpu_ms.size} iterations of {len(set(design.cnn))} CNNs"
+    law = replace(_with_host(prior, design), weight=weight, size_weights=tuple(by_size))
+    return replace(law, operator_ms=operator_ms, iteration_ms=iteration_ms, trained_on=trained_on)
 
 
 def _robust(design: _Design, held: Array, expected: Array) -> Array:
@@ -230,18 +213,12 @@ def _with_host(prior: SummingLaw, design: _Design) -> SummingLaw:
         for apart in missed:
             weights = _host_weights(timed.rows(~out), apart=apart)
             columns, unweighted = _host_columns(timed.rows(out), apart=apart)
-            missed[apart] += float(
-                np.mean(np.abs((columns @ weights + unweighted) / timed.host_ms[out] - 1.0))
-            )
+            host_ms = columns @ weights + unweighted
+            missed[apart] += float(np.mean(np.abs(host_ms / timed.host_ms[out] - 1.0)))
     chosen = missed[True] < missed[False]
-    weight, operator_ms, iteration_ms = (float(value) for value in _host_weights(timed, apart=chosen))
-    return replace(
-        prior,
-        host_weight=weight,
-        host_operator_ms=operator_ms,
-        host_iteration_ms=iteration_ms,
-        gradients_apart=chosen,
-    )
+    weight, operator_ms, iteration_ms = _host_weights(timed, apart=chosen).tolist()
+    law = replace(prior, host_weight=weight, host_operator_ms=operator_ms, host_iteration_ms=iteration_ms)
+    return replace(law, gradients_apart=chosen)
 
 
 def _host_columns(design: _Design, *, apart: bool) -> tuple[Array, Array]:
@@ -280,15 +257,18 @@ def _calibrated(
     names = sorted(set(design.cnn))
     if len(names) < _LEAST_CNNS:
         return law
-    owner = own_operators(rows)
+    cnns_of: dict[Operator, set[str]] = {}
+    for table, fp32_products, _ in rows.groups():
+        for operator in counted_operators(table, fp32_products)[0]:
+            cnns_of.setdefault(operator, set()).add(table.cnn)
     missed: list[Array] = []
     jumps: dict[bool, list[float]] = {True: [], False: []}
     hosts: list[float] = []
-    finite_rows = _finite(rows)
+    finite_rows = rows.finite()
     for name in names:
         check_stop()
         left = _fitted(design.rows(design.cnn != name), prior, pull)
-        own = {operator for operator, cnn in owner.items() if cnn == name}
+        own = {operator for operator, cnns in cnns_of.items() if cnns == {name}}
         lesser = library if own.isdisjoint(library.operators) else library.without(list(own))
         for table, fp32_products, at in finite_rows.groups():
             if table.cnn != name:
@@ -308,9 +288,8 @@ def _calibrated(
     rough = interval_factor(chosen, 1.0, _COVERAGE) / _Z if chosen else law.roughness
     near = spread + unmeasured
     host = max(interval_factor(hosts, 1.0, _COVERAGE), _LEAST_HOST_SPREAD) if hosts else law.host_spread
-    return replace(
-        law, spread=spread, spread_near=near, spread_strange=strange, roughness=rough, host_spread=host
-    )
+    law = replace(law, spread=spread, spread_near=near, spread_strange=strange)
+    return replace(law, roughness=rough, host_spread=host)
 
 
 def _jumps(batch_sizes: Array, error: Array) -> list[float]:
@@ -346,21 +325,6 @@ def _half_widths(missed: Array) -> tuple[float, float, float]:
     return max(spread, _LEAST_SPREAD), near, far
 
 
-def _finite(rows: LayerRows) -> LayerRows:
-    at = np.flatnonzero(np.isfinite(rows.gpu_ms))
-    tables = [rows.tables[i] for i in at]
-    return LayerRows(tables, rows.batch_sizes[at], rows.gpu_ms[at], rows.host_ms[at], rows.fp32_products[at])
-
-
-def own_operators(rows: LayerRows) -> dict[Operator, str]:
-    """Operators that occur in only one CNN, mapped to its name."""
-    having: dict[Operator, set[str]] = {}
-    for table, fp32_products, _ in rows.groups():
-        for operator in counted_operators(table, fp32_products)[0]:
-            having.setdefault(operator, set()).add(table.cnn)
-    return {operator: next(iter(cnns)) for operator, cnns in having.items() if len(cnns) == 1}
-
-
 _LEAST_OPERATORS = 60  # needed to grow trees; fewer are interpolated by neighbours alone
 _N_GROUPS = 3
 _N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.2, 64, 3, 0.3
@@ -375,7 +339,10 @@ def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
 
     `seed`: random seed of each tree's features.
     """
-    key = _fingerprint(library, seed)
+    names = ";".join(f"{operator.name}{operator.kind}" for operator in library.operators)
+    words = f"{library.mode}|{library.host}|{seed}|{names}".encode()
+    numbers = (values.tobytes() for values in (library.batch_sizes, library.log_ms, library.host_ms))
+    key = blake2b(b"|".join([words, *numbers])).digest()
     with _lock:
         if key in _cache:
             _cache.move_to_end(key)
@@ -388,21 +355,9 @@ def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
     return grown
 
 
-def _fingerprint(library: OperatorLibrary, seed: int) -> bytes:
-    names = ";".join(f"{operator.name}{operator.kind}" for operator in library.operators)
-    numbers = (library.batch_sizes, library.log_ms, library.host_ms)
-    parts = [
-        f"{library.mode}|{library.host}|{seed}|{names}".encode(),
-        *(number.tobytes() for number in numbers),
-    ]
-    return blake2b(b"|".join(parts)).digest()
-
-
 def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
-    rates, sm_count = (
-        device_rates(library.mode.gpu, library.mode.precision),
-        device_sm_count(library.mode.gpu),
-    )
+    rates = device_rates(library.mode.gpu, library.mode.precision)
+    sm_count = device_sm_count(library.mode.gpu)
     ratio = library.log_ms - np.log(roofline_ms(library.operators, library.batch_sizes, rates))
     features = forest_features(library.operators, library.batch_sizes, rates, sm_count)
     seldom = ~np.isin(library.batch_sizes, library.usual_sizes)
@@ -455,9 +410,8 @@ def _grown(features: Array, ratio: Array, seed: int) -> Forest:
         boosted = empty.fit(rows, answers)
     trees = _as_arrays(_nodes_of(boosted))
     start = float(boosted.predict(rows[:1])[0] - trees.predict(rows[:1])[0])
-    return replace(
-        trees, start=start, feature=np.where(trees.feature < 0, -1, varying[trees.feature]).astype(np.int32)
-    )
+    feature = np.where(trees.feature < 0, -1, varying[trees.feature]).astype(np.int32)
+    return replace(trees, start=start, feature=feature)
 
 
 _NODES = ("is_leaf", "left", "right", "feature_idx", "num_threshold", "value")
@@ -533,10 +487,10 @@ def with_bases(
             based[mode] = on_like_modes[0]
         elif on_cards:
             based[mode] = max(on_cards, key=_likeness)
+        elif on_like_modes:
+            based[mode] = min([grow(library), *on_like_modes], key=held_out_error)
         else:
-            based[mode] = (
-                min([grow(library), *on_like_modes], key=held_out_error) if on_like_modes else grow(library)
-            )
+            based[mode] = grow(library)
     return based
 
 
@@ -554,12 +508,8 @@ def with_volumes(libraries: Mapping[DeviceMode, OperatorLibrary]) -> dict[Device
 
 
 def _volumes(source: OperatorLibrary, lacking: OperatorLibrary) -> OperatorLibrary | None:
-    own = frozenset(lacking.operators)
-    rows = [
-        i
-        for i, operator in enumerate(source.operators)
-        if family_of(operator) in _CARRIED and operator not in own
-    ]
+    own, numbered = frozenset(lacking.operators), enumerate(source.operators)
+    rows = [i for i, operator in numbered if family_of(operator) in _CARRIED and operator not in own]
     if not rows:
         return None
     operators = tuple(source.operators[i] for i in rows)

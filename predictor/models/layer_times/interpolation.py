@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -15,12 +15,7 @@ from predictor.catalogue.devices import Rates
 from predictor.errors import ArtifactError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
 from predictor.operators.operators import Operator, is_depthwise
-from predictor.operators.work import (
-    SHAPE_COLUMNS,
-    operator_work,
-    roofline_ms,
-    shape_columns,
-)
+from predictor.operators.work import SHAPE_COLUMNS, operator_work, roofline_ms, shape_columns
 
 TILE_COLUMNS = (
     *("twos_in_channels", "twos_out_channels", "twos_out_width", "twos_positions", "out_width"),
@@ -48,14 +43,10 @@ def tile_columns(operators: Sequence[Operator], batch_sizes: Array, sm_count: in
     across = np.ceil(outs / _TILE_COLUMNS) * groups
     tiles = np.ceil(rows / _TILE_ROWS) * across
     waves = tiles / (sm_count or _USUAL_SM_COUNT)
-    by_batch = [
-        np.log2(rows),
-        np.log2(tiles),
-        waves / np.ceil(waves),
-        np.log2(rows * outs * groups),
-        np.log2(rows * ins * groups),
-        np.log2(np.broadcast_to(np.ceil(inner / _TILE_ROWS) * across, (n, m))),
-    ]
+    weight_tiles = np.broadcast_to(np.ceil(inner / _TILE_ROWS) * across, (n, m))
+    outputs, inputs = rows * outs * groups, rows * ins * groups
+    logs = [np.log2(values) for values in (rows, tiles, outputs, inputs, weight_tiles)]
+    by_batch = [*logs[:2], waves / np.ceil(waves), *logs[2:]]
     by_shape = np.broadcast_to(shape[:, None, _NOT_FEATURES:], (n, m, shape.shape[1] - _NOT_FEATURES))
     return np.concatenate([by_shape, np.stack(by_batch, axis=2)], axis=2)
 
@@ -68,24 +59,10 @@ def _sizes(operator: Operator) -> tuple[float, ...]:
     height, width = operator.out_height or 1, operator.out_width or 1
     kernel_height, kernel_width = operator.kernel_height or 1, operator.kernel_width or 1
     inner, outer = ins * kernel_height * kernel_width, outs * kernel_height * kernel_width
-    return (
-        height * width,
-        ins,
-        outs,
-        inner,
-        groups,
-        _twos(ins, _CHANNELS_DIVIDE),
-        _twos(outs, _CHANNELS_DIVIDE),
-        _twos(width, _MAPS_DIVIDE),
-        _twos(height * width, _MAPS_DIVIDE),
-        width,
-        kernel_height,
-        kernel_width,
-        float(np.log2(inner)),
-        float(np.log2(outer)),
-        ins * groups,
-        outs * groups,
-    )
+    twos = [_twos(channels, _CHANNELS_DIVIDE) for channels in (ins, outs)]
+    twos += [_twos(pixels, _MAPS_DIVIDE) for pixels in (width, height * width)]
+    sizes = float(np.log2(inner)), float(np.log2(outer)), ins * groups, outs * groups
+    return height * width, ins, outs, inner, groups, *twos, width, kernel_height, kernel_width, *sizes
 
 
 def _twos(number: int, most: int) -> int:
@@ -112,10 +89,8 @@ class Curves:
     def of(cls, batch_sizes: Array, is_measured: NDArray[np.bool_]) -> Curves:
         """Curves of operators; `is_measured` (n_operators, n_batches) marks the measured batch sizes."""
         number: dict[bytes, int] = {}
-        member = [
-            number.setdefault(packed.tobytes(), len(number)) for packed in np.packbits(is_measured, axis=1)
-        ]
-        members = np.array(member, dtype=np.intp)
+        keys = [packed.tobytes() for packed in np.packbits(is_measured, axis=1)]
+        members = np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.intp)
         _, first = np.unique(members, return_index=True)
         return cls(np.log(batch_sizes), is_measured[first], members)
 
@@ -238,9 +213,7 @@ class KnownShapes:
     def of_rows(self, kept: NDArray[np.bool_]) -> KnownShapes:
         """Shapes of the kept operators."""
         moved = np.cumsum(kept) - 1
-        fewer = KnownShapes(
-            [operator for operator, keep in zip(self.operators, kept, strict=True) if keep], {}
-        )
+        fewer = KnownShapes([self.operators[int(i)] for i in np.flatnonzero(kept)], {})
         for type_, rows in self.positions.items():
             is_kept = kept[rows]
             if is_kept.any():
@@ -281,7 +254,11 @@ def neighbourhoods(unmeasured: Sequence[Operator], measured: KnownShapes) -> Nei
         if type_ not in measured.positions:
             continue
         own, of_type = _Shapes.of([unmeasured[int(i)] for i in at]), measured.of_type(type_)
-        order, near = _nearest(_squared_distances(own, of_type), k)
+        squares = own.squares[:, None] + of_type.squares[None] - 2.0 * own.columns @ of_type.columns.T
+        squares = np.maximum(squares, 0.0)
+        if of_type.kinds.any() or own.kinds.any():
+            squares += _OTHER_KIND**2 * (own.kinds[:, None] != of_type.kinds[None])
+        order, near = _nearest(squares, k)
         share = 1.0 / np.maximum(near, _CLOSEST) ** _POWER
         rows[at, : order.shape[1]] = measured.positions[type_][order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
@@ -325,16 +302,6 @@ def _nearest(squares: Array, k: int) -> tuple[NDArray[np.intp], Array]:
     return np.take_along_axis(unordered, order, axis=1), np.sqrt(np.take_along_axis(near, order, axis=1))
 
 
-def _squared_distances(unmeasured: _Shapes, measured: _Shapes) -> Array:
-    squares = (
-        unmeasured.squares[:, None] + measured.squares[None] - 2.0 * unmeasured.columns @ measured.columns.T
-    )
-    squares = np.maximum(squares, 0.0)
-    if measured.kinds.any() or unmeasured.kinds.any():
-        squares += _OTHER_KIND**2 * (unmeasured.kinds[:, None] != measured.kinds[None])
-    return squares
-
-
 _WITHOUT_TREES = ("permute",)
 
 FOREST_OF = {
@@ -375,7 +342,6 @@ FEATURES = (
 _LEAF = -1
 _NODES = ("roots", "left", "right")  # arrays of numbers of nodes
 _ARRAYS = ("roots", "feature", "threshold", "left", "right", "value")
-_DIGITS = 5  # of ln(time / base)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -415,21 +381,15 @@ class Forest:
     def mean(cls, forests: Sequence[Forest]) -> Forest:
         """One forest that predicts the mean of the predictions of `forests`."""
         offsets = np.cumsum([0, *(forest.feature.size for forest in forests[:-1])]).astype(np.int32)
+        pairs = list(zip(forests, offsets, strict=True))
         joined = {
             name: np.concatenate(
-                [
-                    getattr(forest, name) + offset * (name in _NODES)
-                    for forest, offset in zip(forests, offsets, strict=True)
-                ]
+                [getattr(forest, name) + offset * (name in _NODES) for forest, offset in pairs]
             )
             for name in _ARRAYS
         }
         start = float(np.mean([forest.start for forest in forests]))
         return cls(start, **joined | {"value": joined["value"] / len(forests)})
-
-    def rounded(self) -> Forest:
-        """Leaves with fewer digits; thresholds keep theirs, since rows lie on them or next to them."""
-        return replace(self, value=self.value.round(_DIGITS))
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers."""
@@ -442,7 +402,16 @@ class Forest:
 
         ArtifactError if its features are not `FEATURES`; ValueError if the numbers do not describe a forest.
         """
-        places, start = _places_of(stored["features"]), float(stored["start"])
+        names, start = stored["features"], float(stored["start"])
+        differing = [f"{name!r} lacks" for name in FEATURES if name not in names]
+        differing += [f"{name!r} is unknown" for name in names if name not in FEATURES]
+        if differing or len(names) != len(FEATURES):
+            raise ArtifactError(
+                f"its trees have other features than this epochcast: {', '.join(differing) or 'a name repeats'}. Refit "
+                "it with `epochcast fit`; a type of operator that the trees did not learn is entered without "
+                "is_measured."
+            )
+        columns = np.array([FEATURES.index(name) for name in names], dtype=np.intp)
         arrays: dict[str, Any] = {
             name: np.array(stored[name], dtype=float if name in ("threshold", "value") else np.int32)
             for name in _ARRAYS
@@ -454,27 +423,14 @@ class Forest:
         children = np.stack([left, right])[:, inner]
         if (
             not np.isfinite([*arrays["threshold"], *arrays["value"], start]).all()
-            or not ((feature >= _LEAF) & (feature < places.size)).all()
+            or not ((feature >= _LEAF) & (feature < columns.size)).all()
             or not ((roots >= 0) & (roots < n)).all()
             or not (children < n).all()
             or not (children.min(axis=0) > inner).all()  # children follow their parents: no cycles
         ):
             raise ValueError("the trees are damaged")
-        return cls(
-            start, **arrays | {"feature": np.where(feature == _LEAF, _LEAF, places[feature]).astype(np.int32)}
-        )
-
-
-def _places_of(names: Sequence[str]) -> NDArray[np.intp]:
-    """Place in `FEATURES` of each feature of a file's trees."""
-    differing = [f"{name!r} lacks" for name in FEATURES if name not in names]
-    differing += [f"{name!r} is unknown" for name in names if name not in FEATURES]
-    if differing or len(names) != len(FEATURES):
-        raise ArtifactError(
-            f"its trees have other features than this epochcast: {', '.join(differing) or 'a name repeats'}. Refit it "
-            "with `epochcast fit`; a type of operator that the trees did not learn is entered without is_measured."
-        )
-    return np.array([FEATURES.index(name) for name in names], dtype=np.intp)
+        own = np.where(feature == _LEAF, _LEAF, columns[feature]).astype(np.int32)
+        return cls(start, **arrays | {"feature": own})
 
 
 def forest_features(
@@ -484,22 +440,15 @@ def forest_features(
     n, m = len(operators), batch_sizes.size
     batch = np.log2(batch_sizes)
     shapes = shape_columns(operators)
-    flops, elements, fixed = (
-        np.array([operator_work(operator)[:3] for operator in operators]).reshape(-1, 3).T
-    )
+    work = np.array([operator_work(operator)[:3] for operator in operators]).reshape(-1, 3)
+    flops, elements, fixed = work.T
     computed = np.log2(flops[:, None] * batch_sizes + 1.0)
     moved = np.log2(elements[:, None] * batch_sizes + fixed[:, None] + 1.0)
     least = np.log2(roofline_ms(operators, batch_sizes, rates))
-    flags = np.array(
-        [
-            [operator.type == type_ for type_ in _TYPES]
-            + [operator.kind == kind for kind in ACTIVATION_KINDS]
-            for operator in operators
-        ],
-        dtype=float,
-    )
+    of_type = [[operator.type == type_ for type_ in _TYPES] for operator in operators]
+    of_kind = [[operator.kind == kind for kind in ACTIVATION_KINDS] for operator in operators]
     by_batch = np.stack([np.broadcast_to(batch, (n, m)), computed, moved, computed - moved, least], axis=2)
-    by_shape = np.concatenate([shapes, flags], axis=1)
+    by_shape = np.column_stack([shapes, of_type, of_kind])
     tiles = tile_columns(operators, batch_sizes, sm_count)
     tiles[[i for i, operator in enumerate(operators) if forest_of(operator) != "convolution"]] = 0.0
     return np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)

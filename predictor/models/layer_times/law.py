@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -16,24 +16,10 @@ from predictor.catalogue.devices import ELEMENT_BYTES, is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Kind, Reason
 from predictor.models.layer_times.library import OperatorSource
-from predictor.models.layer_times.times import (
-    BEYOND,
-    CARRIED,
-    FARAWAY,
-    NEAR,
-    RUNG_OF,
-    UNKNOWN,
-    DeviceMode,
-)
+from predictor.models.layer_times.times import BEYOND, CARRIED, FARAWAY, NEAR, RUNG_OF, UNKNOWN, DeviceMode
 from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators.operators import Operator, Operators, as_run, in_fp32, operators_of
-from predictor.operators.work import (
-    copies_ms,
-    device_cache_bytes,
-    device_rates,
-    moved_bytes,
-    operator_class,
-)
+from predictor.operators.work import copies_ms, device_cache_bytes, device_rates, moved_bytes, operator_class
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
 """Operator classes; an answer splits its time among them."""
@@ -111,14 +97,6 @@ class OperatorTotals:
         total = of_support.sum(axis=0)
         return {kind: of_support[kind] / total for kind in (CARRIED, NEAR, *_UNSURE)}
 
-    def rung_shares(self) -> dict[str, Array]:
-        """Share of each class's time on each rung, (len(CLASSES), n_batches); 0 for a class without operators."""
-        total = np.maximum(self.support_ms.sum(axis=0), np.finfo(float).tiny)
-        by_rung = {rung: np.zeros(total.shape) for rung in dict.fromkeys(RUNG_OF.values())}
-        for kind, rung in RUNG_OF.items():
-            by_rung[rung] += self.support_ms[kind] / total
-        return {rung: share for rung, share in by_rung.items() if share.any()}
-
     @property
     def want_specifications(self) -> bool:
         """Whether any operator belongs to the classes `_BY_SPECIFICATIONS`."""
@@ -134,12 +112,8 @@ class OperatorTotals:
         specified_ms = np.stack([class_ms.get(name, ms) for name, ms in zip(CLASSES, own, strict=True)])
         ratio = np.where(_SPECIFIED_PLACES, specified_ms / own, 1.0)
         added = (self.support_ms * (ratio - 1.0)).sum(axis=0) / own
-        after = replace(
-            self,
-            sized_ms=self.sized_ms * (1.0 + added)[:, None],
-            beyond_ms=self.beyond_ms * ratio,
-            specified_width=half_width,
-        )
+        sized_ms, beyond_ms = self.sized_ms * (1.0 + added)[:, None], self.beyond_ms * ratio
+        after = replace(self, sized_ms=sized_ms, beyond_ms=beyond_ms, specified_width=half_width)
         specified = (after.support_ms * _SPECIFIED_PLACES).sum(axis=(0, 1))
         return replace(after, specified=specified / after.support_ms.sum(axis=(0, 1)))
 
@@ -156,22 +130,13 @@ class OperatorTotals:
 
     def unmeasured(self) -> Array:
         """Share of the time, (n_batches,), in interpolated or extrapolated operators."""
-        return sum(
-            (share for kind, share in self.shares.items() if kind != CARRIED),
-            np.zeros(self.sized_ms.shape[2]),
-        )
+        shares = (share for kind, share in self.shares.items() if kind != CARRIED)
+        return sum(shares, np.zeros(self.sized_ms.shape[2]))
 
     def strange(self) -> Array:
         """Share of the time, (n_batches,), in shapes far from all measured; operators beyond batch sizes count half."""
         shares = self.shares
         return shares[FARAWAY] + shares[BEYOND] / 2
-
-    def of_smallest_measured(self) -> OperatorTotals:
-        """The totals as if batch sizes smaller than the measured ones were among these."""
-        moved = self.beyond_ms.copy()
-        moved[0] += moved[-1]
-        moved[-1] = 0.0
-        return replace(self, beyond_ms=moved)
 
     def host_parts(self, *, apart: bool) -> tuple[float, float, float]:
         """Host time in ms of operators, that of gradient sums, and the number of the operators.
@@ -180,21 +145,14 @@ class OperatorTotals:
         """
         if not apart or not math.isfinite(self.gradient_host_ms):
             return self.host_ms, 0.0, self.n_operators
-        return (
-            self.host_ms - self.gradient_host_ms,
-            self.gradient_host_ms,
-            self.n_operators - self.n_gradients,
-        )
+        sums_ms = self.gradient_host_ms
+        return self.host_ms - sums_ms, sums_ms, self.n_operators - self.n_gradients
 
     def reasons(self) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution at each batch size."""
+        kinds, sizes = [kind for kind in _UNSURE if kind in self.named], range(self.sized_ms.shape[2])
         every = [
-            tuple(
-                (kind, self.named[kind][i])
-                for kind in _UNSURE
-                if kind in self.named and self.shares[kind][i] > 0
-            )
-            for i in range(self.sized_ms.shape[2])
+            tuple((kind, self.named[kind][i]) for kind in kinds if self.shares[kind][i] > 0) for i in sizes
         ]
         by_names = {key: tuple(_reason(kind, names) for kind, names in key) for key in every}
         return tuple(by_names[key] for key in every)  # batch sizes alike share their tuple
@@ -248,10 +206,14 @@ class SummingLaw:
 
     def rung_ms(self, sums: OperatorTotals) -> dict[str, dict[str, Array]]:
         """GPU time by rung and operator class; rungs and classes without time are left out."""
-        weighted = self._weighted(sums)
+        weighted, total = self._weighted(sums), np.maximum(sums.support_ms.sum(axis=0), np.finfo(float).tiny)
+        shares = {rung: np.zeros(total.shape) for rung in dict.fromkeys(RUNG_OF.values())}
+        for kind, rung in RUNG_OF.items():
+            shares[rung] += sums.support_ms[kind] / total
         return {
             rung: {name: ms for name, ms in zip(CLASSES, weighted * share, strict=True) if ms.any()}
-            for rung, share in sums.rung_shares().items()
+            for rung, share in shares.items()
+            if share.any()
         }
 
     def host_ms(self, sums: OperatorTotals) -> float:
@@ -271,7 +233,10 @@ class SummingLaw:
 
         A mini-batch smaller than all measured ones takes no longer than these: it widens only the lower side.
         """
-        return self._half_width(sums), self._half_width(sums.of_smallest_measured())
+        moved = sums.beyond_ms.copy()
+        moved[0] += moved[-1]
+        moved[-1] = 0.0
+        return self._half_width(sums), self._half_width(replace(sums, beyond_ms=moved))
 
     def _half_width(self, sums: OperatorTotals) -> Array:
         near = self.spread + (self.spread_near - self.spread) * np.sqrt(sums.unmeasured())
@@ -283,17 +248,12 @@ class SummingLaw:
     def borrowed(self, lender: str) -> SummingLaw:
         """These weights for another mode or GPU, with wider intervals; `lender` names their origin."""
         near, far = (math.hypot(spread, _BORROWED) for spread in (self.spread, self.spread_near))
-        return replace(
-            self, spread=near, spread_near=far, trained_on=f"weights of {lender} ({self.trained_on})"
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields as plain numbers and text."""
-        return asdict(self)
+        trained_on = f"weights of {lender} ({self.trained_on})"
+        return replace(self, spread=near, spread_near=far, trained_on=trained_on)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> SummingLaw:
-        """Read `as_json`; ValueError or TypeError for a value of another kind."""
+        """Read the fields as plain numbers and text; ValueError or TypeError for a value of another kind."""
         law = cls(**{**stored, "size_weights": tuple(stored.get("size_weights", cls().size_weights))})
         numbers = [*law.size_weights]
         numbers += [value for value in stored.values() if not isinstance(value, str | list | tuple)]
@@ -328,24 +288,16 @@ def layer_sums(
     shares = weighted[:, :, None] * _shares_by_size(operators, sizes, rates.element_bytes, cache)
     cell = class_of[:, None] * weighted.shape[1] + np.arange(weighted.shape[1])
     sized = _added(cell[:, :, None] * len(SIZES) + np.arange(len(SIZES)), shares, (len(CLASSES),))
-    support = times.beyond.astype(np.intp) % 3 * len(RUNG_OF) + times.shape
-    beyond = _added(
-        cell + support * len(CLASSES) * weighted.shape[1], weighted, (3, len(RUNG_OF), len(CLASSES))
-    )
+    support = (times.beyond.astype(np.intp) % 3 * len(RUNG_OF) + times.shape) * len(CLASSES)
+    beyond = _added(cell + support * weighted.shape[1], weighted, (3, len(RUNG_OF), len(CLASSES)))
     sureness = times.sureness
-    return OperatorTotals(
-        sized.transpose(0, 2, 1),
-        beyond,
-        float(enqueued @ times.host_ms),
-        float(enqueued.sum()),
-        {
-            kind: _named_each(kind, running, sureness == kind)
-            for kind in _UNSURE
-            if weighted[sureness == kind].any()
-        },
-        float(counts[gradients] @ times.host_ms[gradients]),
-        float(counts[gradients].sum()),
+    of_kind = {kind: sureness == kind for kind in _UNSURE}
+    named = {kind: _named_each(kind, running, at) for kind, at in of_kind.items() if weighted[at].any()}
+    of_all, of_gradients = (
+        (float(number @ host_ms), float(number.sum()))
+        for number, host_ms in ((enqueued, times.host_ms), (counts[gradients], times.host_ms[gradients]))
     )
+    return OperatorTotals(sized.transpose(0, 2, 1), beyond, *of_all, named, *of_gradients)
 
 
 @lru_cache(maxsize=256)
@@ -401,10 +353,8 @@ def _counts(
 def _reason(kind: int, names: Sequence[str]) -> Reason:
     word = _UNSURE[kind]
     if word == "operator":
-        return Reason(
-            word,
-            f"{', '.join(names)} never measured on this GPU in this mode; by specifications or like operators",
-        )
+        text = "never measured on this GPU in this mode; by specifications or like operators"
+        return Reason(word, f"{', '.join(names)} {text}")
     named = ", ".join(names[:2]) + (f" and {names[2]}" if len(names) > 2 else "")
     if word == "shape":
         return Reason(word, f"no measured operator has a shape near that of {named}")
@@ -413,25 +363,14 @@ def _reason(kind: int, names: Sequence[str]) -> Reason:
 
 def _named_each(kind: int, operators: Operators, is_kind: NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
     """`_named` at each batch size; most are alike, and named once."""
-    columns = [column.tobytes() for column in is_kind.T]
-    named = {
-        key: _named(kind, [operators[int(i)] for i in np.flatnonzero(is_kind[:, column_index])])
-        for column_index, key in enumerate(columns)
-        if columns.index(key) == column_index
-    }
-    return tuple(named[key] for key in columns)
+    masks = {column.tobytes(): column for column in is_kind.T}
+    named = {key: _named(kind, [operators[int(i)] for i in np.flatnonzero(masks[key])]) for key in masks}
+    return tuple(named[column.tobytes()] for column in is_kind.T)
 
 
 def _named(kind: int, operators: Sequence[Operator]) -> tuple[str, ...]:
     """Words for a reason: types if the type is unknown, else the names of two operators and the number of more."""
     if kind == UNKNOWN:
-        return tuple(
-            sorted(
-                {
-                    operator.type if operator.kind is None else f"{operator.type}-{operator.kind}"
-                    for operator in operators
-                }
-            )
-        )
+        return tuple(sorted({f"{op.type}-{op.kind}".removesuffix("-None") for op in operators}))
     more = (f"{len(operators) - 2} more",) if len(operators) > 2 else ()
     return (*(operator.name for operator in operators[:2]), *more)

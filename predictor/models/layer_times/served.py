@@ -16,7 +16,7 @@ from predictor.cnns.layer_table import BY_LAW, LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.base import Case, check_image_size, table_of
 from predictor.models.extrapolation import of_table, with_frozen_parts
-from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
+from predictor.models.forecast import COVERAGE, Anchor, GpuTimeSplit, IterationForecast, Reason, widening
 from predictor.models.join import join_host, join_shares, sharpness_of
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals
@@ -28,6 +28,7 @@ from predictor.models.residuals import Runs, check_not_absurd, far_anchors, is_o
 _BY_LAW = 0.4
 """90 % half width of ln time by the law of second derivatives: 29 convolutions on an H100 lie within 0.38 of it."""
 
+_Sums = Callable[[Case], OperatorTotals]
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
 _SERIES, _NOISE = {"cnn_image": 0.55, "series": 0.35}, 0.10
@@ -54,11 +55,6 @@ class _Parts:
     gpu_above: Array
 
 
-def host_drift() -> float:
-    """90 % half width of ln(speed of a machine when measured / its speed, or that of another of its kind, now)."""
-    return ratios_of("host").host_spread
-
-
 def too_little_measured(model: LayerModel, sums: Callable[[], OperatorTotals]) -> Reason | None:
     """The reason to use specifications although operators were measured on the GPU; None if layer-times applies.
 
@@ -72,17 +68,14 @@ def too_little_measured(model: LayerModel, sums: Callable[[], OperatorTotals]) -
     strange = float(np.max(shares[FARAWAY] + shares[UNKNOWN]))
     if strange <= _STRANGE:
         return None
-    return Reason(
-        "layers",
-        f"layer-times not used: {100 * strange:.0f} % of this CNN's time is in operators unlike any measured on "
-        "this GPU; specifications, whose interval is narrower, are used instead",
-    )
+    text = f"layer-times not used: {100 * strange:.0f} % of this CNN's time is in operators unlike any measured on "
+    return Reason("layers", text + "this GPU; specifications, whose interval is narrower, are used instead")
 
 
 def forecast_by_layers(
     model: LayerModel,
     case: Case,
-    sums: Callable[[Case], OperatorTotals],
+    sums: _Sums,
     host: str | None = None,
     host_ms: float | None = None,
     host_spread: float | None = None,
@@ -92,15 +85,21 @@ def forecast_by_layers(
     `case`: its anchors that were measured on its GPU correct the forecast; others are ignored. `sums`: totals of the
     operators of a case, at the batch sizes of the question and of its anchors. `host`, `host_ms`: a host other than the
     library's, and its time to enqueue an iteration, in ms. `host_spread`: 90 % half width of the ln of the host's
-    speed, beside what its time differs from CNN to CNN; by default `host_drift`. OutOfRangeError if an eager iteration
+    speed, beside what its time differs from CNN to CNN; by default what a machine's differs from day to day, or from
+    another of its kind. OutOfRangeError if an eager iteration
     is asked for and its host time was not measured, or an anchor has another image size.
     """
     table, gpu, mode, batches = table_of(case), case.gpu, case.mode, case.batch_sizes
     totals = sums(case)
-    host_spread = host_drift() if host_spread is None else host_spread
+    host_spread = ratios_of("host").host_spread if host_spread is None else host_spread
     why = _reasons(model, totals, table, mode)
     wider = np.array(widening(why, "gpu", "edges")[1])
-    by_law = _BY_LAW * _share_by_law(model, case, sums, totals)
+    by_law: Array | float = 0.0
+    rows = [layer for layer in table if layer.name.startswith(BY_LAW)]
+    if rows:  # they stand for times of few measured steps
+        alone = replace(table, layers=tuple(replace(layer, index=i) for i, layer in enumerate(rows)))
+        share: Array = model.law.gpu_ms(sums(replace(case, table=alone))) / model.law.gpu_ms(totals)
+        by_law = _BY_LAW * share
     parts = _parts(model, totals, mode, host_ms, host_spread, wider, by_law)
     own = [anchor for anchor in case.anchors if is_of(anchor, gpu)]
     mean = np.zeros(batches.size)
@@ -120,9 +119,13 @@ def forecast_by_layers(
     corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
     middle, busy = parts.total_ms * corrected, parts.gpu_ms * corrected
 
-    def split() -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
-        by_class, by_rung = model.law.class_ms(totals), model.law.rung_ms(totals)
-        return _times(by_class, corrected), {rung: _times(ms, corrected) for rung, ms in by_rung.items()}
+    def split() -> GpuTimeSplit:
+        by_rung = {"all": model.law.class_ms(totals)} | model.law.rung_ms(totals)
+        scaled = {
+            rung: {name: ms * corrected for name, ms in class_ms.items()}
+            for rung, class_ms in by_rung.items()
+        }
+        return scaled.pop("all"), scaled
 
     answer = IterationForecast(
         middle,
@@ -143,19 +146,10 @@ def forecast_by_layers(
     return with_frozen_parts(answer, table)
 
 
-def _times(class_ms: dict[str, Array], factor: Array) -> dict[str, Array]:
-    return {name: ms * factor for name, ms in class_ms.items()}
-
-
 def _parts(
-    model: LayerModel,
-    sums: OperatorTotals,
-    mode: Mode,
-    host_ms: float | None,
-    host_spread: float,
-    wider: Array | float = 1.0,
-    more: Array | float = 0.0,
-) -> _Parts:
+    model: LayerModel, sums: OperatorTotals, mode: Mode, host_ms: float | None, host_spread: float,
+    wider: Array | float = 1.0, more: Array | float = 0.0,
+) -> _Parts:  # fmt: skip
     """Times and half widths; that of the GPU's time is multiplied by `wider`, then `more` is added."""
     busy = model.law.gpu_ms(sums)
     waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
@@ -177,18 +171,6 @@ def _parts(
     return _Parts(busy, waited, total, below, above, gpu_below, gpu_above)
 
 
-def _share_by_law(
-    model: LayerModel, case: Case, sums: Callable[[Case], OperatorTotals], totals: OperatorTotals
-) -> Array | float:
-    """Share of the GPU time that rows take which stand for times of few measured steps."""
-    table = table_of(case)
-    rows = [layer for layer in table if layer.name.startswith(BY_LAW)]
-    if not rows:
-        return 0.0
-    alone = replace(table, layers=tuple(replace(layer, index=i) for i, layer in enumerate(rows)))
-    return model.law.gpu_ms(sums(replace(case, table=alone))) / model.law.gpu_ms(totals)
-
-
 def _reasons(
     model: LayerModel, sums: OperatorTotals, table: LayerTable, mode: Mode
 ) -> tuple[tuple[Reason, ...], ...]:
@@ -202,11 +184,7 @@ def _reasons(
 
 
 def _residual(
-    model: LayerModel,
-    case: Case,
-    sums: Callable[[Case], OperatorTotals],
-    anchors: Sequence[Anchor],
-    host_ms: float | None,
+    model: LayerModel, case: Case, sums: _Sums, anchors: Sequence[Anchor], host_ms: float | None
 ) -> Array:
     """ln(measured / predicted) of anchors on the case's GPU."""
     for anchor in anchors:

@@ -1,6 +1,6 @@
 """Intervals of sums of measured layers: wider where less was measured, and named."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ def test_without_host_times_of_operators_sums_of_gradients_count_as_others_do():
 
 def test_a_law_of_an_older_file_counts_sums_of_gradients_as_it_did_and_weighs_no_sizes():
     newer = ("gradients_apart", "size_weights")
-    law = SummingLaw.from_json({key: value for key, value in LAW.as_json().items() if key not in newer})
+    law = SummingLaw.from_json({key: value for key, value in asdict(LAW).items() if key not in newer})
     assert (law.gradients_apart, law.size_weights) == (False, (0.0,) * (len(SIZES) - 1))
 
 
@@ -140,7 +140,7 @@ class TestTheSizeOfAnOperator:
 @pytest.mark.parametrize("wrong", [[0.0], [float("nan")] * (len(SIZES) - 1), "none"])
 def test_damaged_weights_of_sizes_are_refused(wrong):
     with pytest.raises((ValueError, TypeError)):
-        SummingLaw.from_json({**LAW.as_json(), "size_weights": wrong})
+        SummingLaw.from_json({**asdict(LAW), "size_weights": wrong})
 
 
 def _unit_times(table):

@@ -6,7 +6,7 @@ import pytest
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.fit import _with_noise
-from predictor.models.layer_times.fit import LayerRows, _finite, _half_widths, _jumps
+from predictor.models.layer_times.fit import LayerRows, _half_widths, _jumps
 from predictor.models.layer_times.law import SummingLaw
 
 
@@ -47,6 +47,6 @@ def test_noise_widens_intervals_that_were_not_judged_on_the_same_table():
 def test_rows_whose_gpu_time_is_unknown_are_not_judged():
     tables, numbers = [zoo_cnn(name) for name in ("lenet5", "alexnet", "resnet18")], np.arange(3.0)
     rows = LayerRows(tables, numbers, np.array([1.0, np.nan, 2.0]), numbers, np.zeros(3, dtype=bool))
-    finite = _finite(rows)
+    finite = rows.finite()
     assert [table.cnn for table in finite.tables] == ["lenet5", "resnet18"]
     assert (finite.batch_sizes.tolist(), finite.gpu_ms.tolist()) == ([0.0, 2.0], [1.0, 2.0])
