@@ -111,10 +111,8 @@ class Predictor:
     @classmethod
     def _parameter_names(cls) -> list[str]:
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        declared = inspect.signature(cls.__init__).parameters.values()
-        return sorted(
-            parameter.name for parameter in declared if parameter.kind in kinds and parameter.name != "self"
-        )
+        declared = inspect.signature(cls).parameters.values()
+        return sorted(parameter.name for parameter in declared if parameter.kind in kinds)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
@@ -162,11 +160,11 @@ class Predictor:
             times = times_of(anchors[1], len(anchors[0]), "iteration_time_ms")
             for run, rows in cases_of(anchors[0]):
                 runs_of_cnn = runs.setdefault((run.cnn, run.image_size), [])
-                where = run.gpu.name, run.image_size, run.mode.precision
-                for size, ms in zip(run.batch_sizes, times[rows], strict=True):
-                    runs_of_cnn.append(
-                        (run, Anchor(where[0], int(size), float(ms), *where[1:], of_table=True))
-                    )
+                name, image_size, precision = run.gpu.name, run.image_size, run.mode.precision
+                runs_of_cnn += (
+                    (run, Anchor(name, int(size), float(ms), image_size, precision, of_table=True))
+                    for size, ms in zip(run.batch_sizes, times[rows], strict=True)
+                )
         usual = Mode().precision
         alike: dict[tuple[Any, ...], list[tuple[Case, NDArray[np.intp]]]] = {}
         for case, rows in cases_of(X):
@@ -241,7 +239,12 @@ class Predictor:
 
     def _check_fitted(self, attribute: str) -> None:
         if not hasattr(self, attribute):
-            raise _unfitted(type(self).__name__)
+            from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+
+            class UnfittedError(NotFittedError, SklearnNotFittedError):
+                """Error of this project and of scikit-learn: either `except` clause catches it."""
+
+            raise UnfittedError(f"{type(self).__name__} has not been fitted yet. Call fit(X, y) first.")
 
 
 def new_predictor(name: str) -> Predictor:
@@ -256,16 +259,6 @@ def new_predictor(name: str) -> Predictor:
         )
     made: Predictor = estimator_class(name)(**PREDICTORS[name].parameters)
     return made
-
-
-def _unfitted(name: str) -> Exception:
-    """An error that is this project's and scikit-learn's `NotFittedError`: either `except` clause catches it."""
-    from sklearn.exceptions import NotFittedError as SklearnNotFittedError
-
-    class UnfittedError(NotFittedError, SklearnNotFittedError):
-        """Both projects' error."""
-
-    return UnfittedError(f"{name} has not been fitted yet. Call fit(X, y) first.")
 
 
 class WholePredictor(Predictor):
@@ -295,10 +288,6 @@ class WholePredictor(Predictor):
     def regression_terms(self, case: Case) -> dict[str, Term]:  # noqa: ARG002 - for subclasses
         """Terms of the regression behind `parts`, by name; empty if the predictor is no regression."""
         return {}
-
-    def trained_on(self, case: Case) -> str:  # noqa: ARG002 - for subclasses
-        """Training data of the answer, in words."""
-        return self.trained_on_
 
     def with_measurements(self, X: pd.DataFrame) -> Self:  # noqa: ARG002 - for subclasses
         """The predictor with what it learns from a user's rows; unchanged where it learns nothing."""
@@ -337,7 +326,7 @@ class WholePredictor(Predictor):
             nothing,
             nothing,
             name,
-            self.trained_on(case),
+            self.trained_on_,
             own,
             "not distinguished from the GPU",
             lambda: (parts, {}),
@@ -355,20 +344,14 @@ class WholePredictor(Predictor):
         errors: dict[str, list[float]] = {}
         for kind, rows in self._left_out(X):
             errors.setdefault(kind, []).extend(self._errors_without(X, y, rows))
-        self.half_widths_ = {
-            kind: max(float(np.quantile(log_errors, COVERAGE)), 1e-6)
-            for kind, log_errors in errors.items()
-            if len(log_errors) >= _LEAST_ROWS
-        }
+        enough = {kind: log_errors for kind, log_errors in errors.items() if len(log_errors) >= _LEAST_ROWS}
+        self.half_widths_ = {kind: max(float(np.quantile(enough[kind], COVERAGE)), 1e-6) for kind in enough}
         return self
 
     def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
         """Rows of trained CNNs that calibration leaves out together: series in five groups, then chip by chip."""
-        target = (
-            np.ones(len(X), dtype=bool)
-            if "kind" not in X
-            else (X["kind"].fillna("target") == "target").to_numpy()
-        )
+        kinds = X["kind"].fillna("target").to_numpy() if "kind" in X else np.full(len(X), "target")
+        target = kinds == "target"
         series = X.groupby(["gpu", "cnn", "image_size"]).ngroup().to_numpy()
         dealt = np.random.default_rng(0).permutation(series.max() + 1)[series] % _FOLDS
         for fold in range(_FOLDS):
@@ -412,8 +395,8 @@ class WholePredictor(Predictor):
         return made
 
 
-_OF_CASES = ("gpu", "cnn", "image_size", "source", "host", "pass", *(field.name for field in fields(Mode)))
-_FIRST_OF_MODE = _OF_CASES.index(fields(Mode)[0].name)
+_OF_MODE = tuple(field.name for field in fields(Mode))
+_OF_CASES = ("gpu", "cnn", "image_size", "source", "host", "pass", *_OF_MODE)
 
 
 def cases_of(X: pd.DataFrame) -> Iterator[tuple[Case, NDArray[np.intp]]]:
@@ -426,22 +409,16 @@ def cases_of(X: pd.DataFrame) -> Iterator[tuple[Case, NDArray[np.intp]]]:
         groups.setdefault((*row, of_row, id(tables[position])), []).append(position)
     sizes = numbers_of(X, "batch_size", SchemaError)
     for (gpu, cnn, image_size, source, host, passes, *mode, of_row, _), positions in groups.items():
-        named_fields = {
-            name: word for name, word in zip(_OF_CASES[_FIRST_OF_MODE:], mode, strict=True) if word != UNKNOWN
-        }
-        read = {n: w == "True" if isinstance(getattr(usual, n), bool) else w for n, w in named_fields.items()}
+        named = {name: word for name, word in zip(_OF_MODE, mode, strict=True) if word != UNKNOWN}
+        read = {n: w == "True" if isinstance(getattr(usual, n), bool) else w for n, w in named.items()}
         device, table = device_of(str(gpu)), tables[positions[0]]
         rows = np.array(positions, dtype=np.intp)
         machine = f"{'' if source == UNKNOWN else source}: {device.name if host == UNKNOWN else host}"
         copies, waits = of_row
         measuring = Measuring(machine, copies, waits, "training" if passes == UNKNOWN else str(passes))
-        yield (
-            Case(
-                str(cnn), int(float(image_size)), table if isinstance(table, LayerTable) else None,
-                device, Mode(**read), sizes[rows], (), measuring,
-            ),
-            rows,
-        )  # fmt: skip
+        of_case = device, Mode(**read), sizes[rows], (), measuring
+        layers = table if isinstance(table, LayerTable) else None
+        yield Case(str(cnn), int(float(image_size)), layers, *of_case), rows
 
 
 def table_of(case: Case) -> LayerTable:

@@ -25,6 +25,7 @@ from predictor.models.base import (
     times_of,
 )
 from predictor.models.forecast import Reason
+from predictor.models.registry import name_of
 from predictor.operators.work import cnn_flops
 
 if TYPE_CHECKING:
@@ -79,10 +80,7 @@ class FlopsRatio(WholePredictor):
             if self.by_cnn:
                 runs = map(_Run, [case.gpu.name] * len(rows), case.batch_sizes.tolist(), reached.tolist())
                 self.runs_.setdefault(_of_cnn(case), []).extend(runs)
-        self.per_flop_ = {
-            precision: float(np.median(inverse_shares))
-            for precision, inverse_shares in sorted(shares.items())
-        }
+        self.per_flop_ = {precision: float(np.median(shares[precision])) for precision in sorted(shares)}
         self.gpus_ = tuple(sorted({case.gpu.name for case, _ in cases_of(X)}))
         return self
 
@@ -95,16 +93,12 @@ class FlopsRatio(WholePredictor):
         self._check_fitted("per_flop_")
         precision = case.mode.precision
         peak = _peak(case.gpu, precision, OutOfRangeError)
-        runs = [
-            _Run(
-                gpu.name,
-                run.batch_size,
-                run.iteration_time_ms * peak_tflop_per_s(gpu, precision) / run.batch_size,
-            )
-            for run in case.anchors
-            if not is_cpu(run.gpu)
-            for gpu in [find_gpu(run.gpu)]
-        ] or self.runs_.get(_of_cnn(case), [])
+        runs = self.runs_.get(_of_cnn(case), [])
+        on_gpus = [(run, find_gpu(run.gpu)) for run in case.anchors if not is_cpu(run.gpu)]
+        if on_gpus:
+            reached = [run.iteration_time_ms * peak_tflop_per_s(gpu, precision) for run, gpu in on_gpus]
+            sizes = [run.batch_size for run, _ in on_gpus]
+            runs = list(map(_Run, [gpu.name for _, gpu in on_gpus], sizes, np.divide(reached, sizes)))
         per_image = np.array([self._per_image(case, size, runs) for size in case.batch_sizes])
         return {"flops": per_image * case.batch_sizes / peak}
 
@@ -115,11 +109,8 @@ class FlopsRatio(WholePredictor):
 
     def _per_image(self, case: Case, size: float, runs: Sequence[_Run]) -> float:
         for same_gpu, same_size in _LIKENESS:
-            alike = [
-                run.reached
-                for run in runs
-                if (run.gpu == case.gpu.name) >= same_gpu and (run.batch_size == size) >= same_size
-            ]
+            on_gpu = [run for run in runs if not same_gpu or run.gpu == case.gpu.name]
+            alike = [run.reached for run in on_gpu if not same_size or run.batch_size == size]
             if alike:
                 return float(np.median(alike))
         precision = case.mode.precision
@@ -145,12 +136,10 @@ class FlopsRatio(WholePredictor):
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
         self.per_flop_ = {name: finite(value) for name, value in learned["per_flop"].items()}
-        self.runs_ = {
-            (str(cnn), int(size), str(precision)): [
-                _Run(str(gpu), finite(b), finite(ms)) for gpu, b, ms in stored_runs
-            ]
-            for (cnn, size, precision), stored_runs in learned["runs"]
-        }
+        self.runs_ = {}
+        for (cnn, size, precision), runs in learned["runs"]:
+            own = [_Run(str(gpu), finite(batch_size), finite(ms)) for gpu, batch_size, ms in runs]
+            self.runs_[str(cnn), int(size), str(precision)] = own
         self.gpus_ = tuple(learned["gpus"])
 
 
@@ -184,8 +173,6 @@ class _OfOwnRuns(Predictor):
     MODE_COLUMNS; series of a single batch size have none.
     """
 
-    name: ClassVar[str]
-
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> _OfOwnRuns:
         """Keep the times, in milliseconds, of a feature table.
 
@@ -214,8 +201,8 @@ class _OfOwnRuns(Predictor):
                 gpu, cnn, image_size, *mode = series
                 mode_text = ", ".join(word for word in mode if word != UNKNOWN)
                 raise OutOfRangeError(
-                    f"{self.name} has no two batch sizes of {cnn} at image size {image_size} on {gpu} ({mode_text}). "
-                    "Measure two, or use a predictor that carries over between GPUs and CNNs."
+                    f"{name_of(type(self))} has no two batch sizes of {cnn} at image size {image_size} on {gpu} "
+                    f"({mode_text}). Measure two, or use a predictor that carries over between GPUs and CNNs."
                 )
             times[rows] = self._times_ms(*self.runs_[series], sizes[rows])
         return times
@@ -238,13 +225,10 @@ class Line(_OfOwnRuns):
     as large ones.
     """
 
-    name: ClassVar[str] = "line"
-
     @staticmethod
     def _times_ms(sizes: Array, times_ms: Array, batch_sizes: Array) -> Array:
-        return np.asarray(
-            np.polyval(np.polyfit(sizes, times_ms, 1, w=1 / times_ms), batch_sizes), dtype=float
-        )
+        line = np.polyfit(sizes, times_ms, 1, w=1 / times_ms)
+        return np.asarray(np.polyval(line, batch_sizes), dtype=float)
 
 
 class Interpolation(_OfOwnRuns):
@@ -253,8 +237,6 @@ class Interpolation(_OfOwnRuns):
     X is a feature table, y is `iteration_time_ms`. Repeated measurements are averaged; beyond the measured batch sizes
     the outermost piece is extrapolated.
     """
-
-    name: ClassVar[str] = "interpolation"
 
     @staticmethod
     def _times_ms(sizes: Array, times_ms: Array, batch_sizes: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -92,36 +92,28 @@ class Ranges:
 def ranges_of(iterations: pd.DataFrame, rows: Rows) -> Ranges:
     """Ranges of rows of whole CNNs; `rows` is `rows_of(whole)`."""
     distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
+    shapes = {
+        name: np.concatenate([kernels[name][_conv(kernels)] for kernels in distinct]) for name in _SHAPES
+    }
     tables = {id(table): table for table in iterations["layer_table"]}.values()
-    modes = iterations[[name for name in MODE_FIELDS if name in iterations]].drop_duplicates()
+    defaults = [str(getattr(Mode(), name)) for name in MODE_FIELDS]
+    words = iterations.reindex(columns=MODE_FIELDS).drop_duplicates().to_dict("records")
+    modes = {
+        tuple(
+            word if value is None or value != value else str(value)
+            for value, word in zip(row.values(), defaults, strict=True)
+        )
+        for row in words
+    }
     return Ranges(
         gpus=tuple(sorted({s.gpu.name for s in rows.contexts})),
         generations=tuple(sorted({s.gpu.generation for s in rows.contexts})),
         gpu_modes=tuple(sorted({(s.gpu.name, s.framework, s.precision) for s in rows.contexts})),
-        modes=tuple(
-            sorted({_mode_of_words({str(k): v for k, v in row.items()}) for row in modes.to_dict("records")})
-        ),
+        modes=tuple(sorted(modes)),
         layer_types=tuple(sorted({layer.type for table in tables for layer in table})),
-        shapes=_shape_ranges(distinct),
+        shapes={name: (float(values.min()), float(values.max())) for name, values in shapes.items()},
         batch_size=(min(rows.batch_sizes), max(rows.batch_sizes)),
     )
-
-
-def _shape_ranges(of_cnns: Iterable[Kernels]) -> dict[str, tuple[float, float]]:
-    """Least and greatest value of each convolution column among CNNs."""
-    extremes = [
-        (kernels[name][_conv(kernels)], name)
-        for kernels in of_cnns
-        if _conv(kernels).any()
-        for name in _SHAPES
-    ]
-    return {
-        name: (
-            float(min(values.min() for values, column in extremes if column == name)),
-            float(max(values.max() for values, column in extremes if column == name)),
-        )
-        for name in _SHAPES
-    }
 
 
 def reasons(
@@ -139,10 +131,8 @@ def reasons(
     of_cnn = (*_of_cnn(ranges, table), *of_table(table))
     by_device = []
     for of_device in _of_devices(ranges, tuple(devices)):
-        within = (*of_device, *of_cnn)
-        by_size = {
-            beyond: (*within, *beyond) for beyond in dict.fromkeys(outside)
-        }  # batch sizes share their tuples
+        # Batch sizes share their tuples.
+        by_size = {beyond: (*of_device, *of_cnn, *beyond) for beyond in dict.fromkeys(outside)}
         by_device.append(tuple([by_size[beyond] for beyond in outside]))
     return by_device
 
@@ -174,11 +164,8 @@ def with_frozen_parts(forecast: IterationForecast, table: LayerTable) -> Iterati
     """
     if "anchored" in forecast.method or all(warning.kind != "frozen" for warning in table.warnings):
         return forecast
-    return replace(
-        forecast,
-        low_ms=_FORWARD_SHARE * forecast.low_ms,
-        gpu_low_ms=_FORWARD_SHARE * forecast.gpu_low_ms,
-    )
+    low_ms, gpu_low_ms = _FORWARD_SHARE * forecast.low_ms, _FORWARD_SHARE * forecast.gpu_low_ms
+    return replace(forecast, low_ms=low_ms, gpu_low_ms=gpu_low_ms)
 
 
 @lru_cache(maxsize=64)
@@ -189,28 +176,14 @@ def _of_devices(ranges: Ranges, devices: tuple[tuple[Gpu, Mode], ...]) -> list[t
         everywhere, precision_known, capture = _of_any_gpu(ranges.modes, mode)
         twins = designs.get(design_of(gpu), ())  # with the same chip and rates, the GPU itself included
         on_gpu = _on_gpu(ranges, gpu, mode, twins) if precision_known and twins else ()
-        by_device.append((*_of_gpu(ranges, gpu, twins), *everywhere, *on_gpu, *capture))
+        text = f"never measured, nor any of its generation ({gpu.generation})"
+        if twins:
+            text = f"never measured, but {twins[0]} with the same chip was"
+        elif gpu.generation in ranges.generations:
+            text = "never measured, estimated from its specifications"
+        of_gpu = () if gpu.name in ranges.gpus else (Reason("gpu", text, _IN_THE_SPREAD),)
+        by_device.append((*of_gpu, *everywhere, *on_gpu, *capture))
     return by_device
-
-
-def _mode_of_words(words: Mapping[str, object]) -> tuple[str, ...]:
-    """An entry of `Ranges.modes`; missing values, None and NaN become the defaults of `Mode`."""
-    usual = Mode()
-    values = (words.get(name) for name in MODE_FIELDS)
-    return tuple(
-        str(getattr(usual, name)) if value is None or value != value else str(value)
-        for name, value in zip(MODE_FIELDS, values, strict=True)
-    )
-
-
-def _of_gpu(ranges: Ranges, gpu: Gpu, twins: tuple[str, ...]) -> tuple[Reason, ...]:
-    if gpu.name in ranges.gpus:
-        return ()
-    if twins:
-        return (Reason("gpu", f"never measured, but {twins[0]} with the same chip was", _IN_THE_SPREAD),)
-    if gpu.generation in ranges.generations:
-        return (Reason("gpu", "never measured, estimated from its specifications", _IN_THE_SPREAD),)
-    return (Reason("gpu", f"never measured, nor any of its generation ({gpu.generation})", _IN_THE_SPREAD),)
 
 
 @lru_cache(maxsize=8)
@@ -240,9 +213,10 @@ def _of_any_gpu(
         if all(words[name] != own_words[name] for words in with_framework)
         and not (name == "optimizer" and mode.framework == "pytorch" and mode.optimizer in TIMED_ALIKE)
     ]
+    texts = [{"True": name, "False": f"no {name}"}.get(own_words[name], own_words[name]) for name in lacking]
     lacking_reasons = [
-        Reason(name, f"{_said(name, own_words[name])} was never measured with {mode.framework}")
-        for name in lacking
+        Reason(name, f"{text} was never measured with {mode.framework}")
+        for name, text in zip(lacking, texts, strict=True)
     ]
     if not {*_TOGETHER} & {*lacking} and not any(
         all(words[name] == own_words[name] for name in _TOGETHER) for words in with_framework
@@ -254,8 +228,9 @@ def _of_any_gpu(
 
 def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tuple[Reason, ...]:
     """Reasons about settings measured on other chips only; empty if this chip was never measured."""
-    modes = _modes_by_gpu(ranges.gpu_modes)
-    measured_pairs = [pair for twin in twins for pair in modes.get(twin, ())]
+    measured_pairs = [
+        (framework, precision) for gpu, framework, precision in ranges.gpu_modes if gpu in twins
+    ]
     if not measured_pairs or (mode.framework, mode.precision) in measured_pairs:
         return ()
     if all(precision != mode.precision for _, precision in measured_pairs):
@@ -265,24 +240,10 @@ def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tup
     return (Reason("precision", f"{mode.precision} was never measured with {mode.framework} on {gpu.name}"),)
 
 
-@lru_cache(maxsize=8)
-def _modes_by_gpu(gpu_modes: tuple[tuple[str, ...], ...]) -> dict[str, list[tuple[str, str]]]:
-    """Frameworks and precisions measured on each GPU."""
-    by_gpu: dict[str, list[tuple[str, str]]] = {}
-    for gpu, framework, precision in gpu_modes:
-        by_gpu.setdefault(gpu, []).append((framework, precision))
-    return by_gpu
-
-
 def _of_capture(with_framework: Sequence[Mapping[str, str]], mode: Mode) -> tuple[Reason, ...]:
     if any(words["capture"] == mode.capture for words in with_framework) or mode.capture == "eager":
         return ()
     return (Reason("capture", f"{mode.capture} was never measured; the host time is taken as zero"),)
-
-
-def _said(name: str, word: str) -> str:
-    """A setting in words: ``xla`` or ``no xla`` instead of a truth value."""
-    return {"True": name, "False": f"no {name}"}.get(word, word)
 
 
 @lru_cache(maxsize=512)

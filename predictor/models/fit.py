@@ -46,17 +46,18 @@ def fit_layer_models(measurements: pd.DataFrame, earlier: LayerModels | None = N
 
     operators = measurements[measurements["kind"] == "operator"]
     targets = measurements[(measurements["kind"].fillna("target") == "target") & _trained(measurements)]
-    targets = _of_one_instrument(targets, operators)
+    if "source" in targets and len(operators):
+        same = targets[targets["source"].isin(operators["source"].unique())]
+        targets = same if len(same) else targets  # iterations of other sources include other work
     libraries = libraries_of(operators)
     earlier = earlier or LayerModels()
     if not libraries:
         return []
     features = feature_table(targets) if len(targets) else None
-    models = LayerTimes().learn(libraries, features, earlier)
+    laws = ((model, model.law) for model in LayerTimes().learn(libraries, features, earlier))
     alone = not earlier.modes()
     return [
-        replace(model, law=_with_noise(model.law, operators, judged=alone and model.law.is_fitted))
-        for model in models
+        replace(model, law=_with_noise(law, operators, judged=alone and law.is_fitted)) for model, law in laws
     ]
 
 
@@ -70,14 +71,6 @@ def _with_noise(law: SummingLaw, operators: pd.DataFrame, *, judged: bool) -> Su
     noted = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
     trained_on = f"{law.trained_on}; {noted}" if disturbed else law.trained_on
     return replace(law, spread=near, spread_near=far, trained_on=trained_on)
-
-
-def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.DataFrame:
-    """Targets of sources that measured operators, too: iterations of other sources include other work."""
-    if "source" not in targets or not len(operators):
-        return targets
-    same = targets[targets["source"].isin(operators["source"].unique())]
-    return same if len(same) else targets
 
 
 def _trained(frame: pd.DataFrame) -> Any:
@@ -122,21 +115,18 @@ class TrainingData:
         from predictor.measurements.published import published_features
         from predictor.measurements.published.sources import DATA_SETS
 
-        uploaded = None if uploaded is None else _checked(uploaded)
+        more = [] if uploaded is None else [_checked(uploaded)]
         of_others = published_features(published)  # first: it says at once if they are missing
         own = own_measurements()
-        without_instrument, layers = _of_no_instrument(own), own
-        if uploaded is not None:
-            without_instrument, layers = (
-                pd.concat([table, uploaded], ignore_index=True) for table in (without_instrument, own)
-            )
-        parts = [
-            of_others,
-            feature_table(_without_layers(without_instrument)),
-            feature_table(_sample_of_operators(own)),
-        ]
+        # Sources that measured operators, too, are left out: the weights of measured layers are fitted on these. They
+        # are a thousand rows of one GPU, as many as the published rows of thirty GPUs. With them, intervals for unknown
+        # GPUs grew from a factor of 2 to a factor of 3 to 4.
+        measured = own.loc[_of_libraries(own), "source"].unique()
+        without_instrument = own[~own["source"].isin(measured)].reset_index(drop=True)
+        rows, layers = (pd.concat([table, *more], ignore_index=True) for table in (without_instrument, own))
+        of_own = feature_table(_without_layers(rows)), feature_table(_sample_of_operators(own))
         provenance = [{"source": name, **asdict(table.provenance)} for name, table in DATA_SETS.items()]
-        features = pd.concat(parts, ignore_index=True)
+        features = pd.concat([of_others, *of_own], ignore_index=True)
         return cls(features, layers, own_measurements(_OF_PROXIES), provenance)
 
     @classmethod
@@ -159,9 +149,8 @@ class TrainingData:
             gone = rows["cnn"].isin(names).to_numpy()
             return rows[~gone & ~np.isin(chips_of(rows), list(chips))].reset_index(drop=True)
 
-        return replace(
-            self, features=kept(self.features), layers=kept(self.layers), proxies=kept(self.proxies)
-        )
+        features, layers, proxies = map(kept, (self.features, self.layers, self.proxies))
+        return replace(self, features=features, layers=layers, proxies=proxies)
 
     def law(self) -> Roofline:
         """The law of specifications, fitted from nothing."""
@@ -186,7 +175,15 @@ class TrainingData:
 
     def model(self) -> Model:
         """The whole served model; a DataError if there are too few rows."""
-        iterations = _whole(self.features)
+        from predictor.models.roofline.rows import whole_iterations
+
+        targets = whole_iterations(self.features)
+        iterations = targets[targets["layer_table"].notna()]
+        if len(iterations) < _LEAST_ROWS:
+            raise DataError(
+                f"{len(iterations)} rows of CNNs with known layers are too few to fit on: it takes {_LEAST_ROWS}. "
+                "Name CNNs as the zoo does (`epochcast cnn list`), or give their layer tables."
+            )
         estimator = self.law()
         if not estimator.law_.calibration.variances:
             raise DataError(
@@ -264,16 +261,6 @@ def own_measurements(kinds: Sequence[str] = ("targets", "operators")) -> pd.Data
     return pd.concat([read_measurements(path) for path in paths], ignore_index=True)
 
 
-def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
-    """Leave out targets of sources that measured operators, too: the weights of measured layers are fitted on these.
-
-    They are a thousand rows of one GPU, as many as the published rows of thirty GPUs. With them, intervals for unknown
-    GPUs grew from a factor of 2 to a factor of 3 to 4.
-    """
-    measured = own.loc[_of_libraries(own), "source"].unique()
-    return own[~own["source"].isin(measured)].reset_index(drop=True)
-
-
 _SAMPLED_TYPES = (
     "conv2d", "activation", "batch_norm", "add", "concat", "avg_pool", "multiply", "max_pool", "linear", "permute",
     "dropout", "layer_norm", "group_norm", "matmul", "mean",
@@ -314,33 +301,16 @@ def _of_libraries(frame: pd.DataFrame) -> pd.Series[bool]:
     return (frame["kind"] == "operator") & frame["n_tensors"].notna()
 
 
-def _whole(features: pd.DataFrame) -> pd.DataFrame:
-    from predictor.models.roofline.rows import whole_iterations
-
-    targets = whole_iterations(features)
-    iterations = targets[targets["layer_table"].notna()]
-    if len(iterations) < _LEAST_ROWS:
-        raise DataError(
-            f"{len(iterations)} rows of CNNs with known layers are too few to fit on: it takes {_LEAST_ROWS}. "
-            "Name CNNs as the zoo does (`epochcast cnn list`), or give their layer tables."
-        )
-    return iterations
-
-
 def between_iterations(iterations: pd.DataFrame) -> dict[str, float]:
     """Milliseconds between two iterations of an epoch by framework, from rows whose epoch was timed."""
     ms_by_framework: dict[str, float] = {}
     if not {"epoch_time_s", "framework"} <= set(iterations.columns):
         return ms_by_framework
     for framework, rows in iterations[iterations["epoch_time_s"].notna()].groupby("framework"):
-        overhead = fit_epoch_overhead(
-            rows["epoch_time_s"],
-            rows["iteration_time_ms"],
-            rows["samples_per_epoch"],
-            rows["batch_size"],
-            rows["image_size"],
-            rows["validation_samples"].fillna(0) if "validation_samples" in rows else 0,
-        )
+        columns = ("epoch_time_s", "iteration_time_ms", "samples_per_epoch", "batch_size", "image_size")
+        validated = rows["validation_samples"].fillna(0) if "validation_samples" in rows else 0
+        epoch_s, time_ms, samples, batch_size, image_size = (rows[name] for name in columns)
+        overhead = fit_epoch_overhead(epoch_s, time_ms, samples, batch_size, image_size, validated)
         ms_by_framework[str(framework)] = overhead.ms_per_iteration
     return ms_by_framework
 
@@ -353,16 +323,16 @@ def _card(
     passes = single_passes(features)
     error = np.abs(estimator.predict(iterations) / iterations["iteration_time_ms"].to_numpy(dtype=float) - 1)
     named = set(iterations["source"].dropna().astype(str)) if "source" in iterations else set()
-    sources = sorted(named) or ["own measurements"]
+    is_operator = passes["kind"] == "operator" if "kind" in passes else np.zeros(0)
     columns = ("gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms")
     hashed = [name for name in columns if name in features]
     return {
         "name": "roofline",
         "trained_on": estimator.trained_on_,
-        "sources": sources,
+        "sources": sorted(named) or ["own measurements"],
         "provenance": provenance,
-        "single_layers": int((passes["kind"] == "operator").sum()) if "kind" in passes else 0,
-        "forward_passes": int((passes["kind"] != "operator").sum()) if "kind" in passes else 0,
+        "single_layers": int(is_operator.sum()),
+        "forward_passes": int(is_operator.size - is_operator.sum()),
         "left_out_without_layers": estimator.n_without_structure_,
         "data_sha256": hashlib.sha256(features[hashed].to_csv(index=False).encode()).hexdigest(),
         "fitted_on": datetime.now(UTC).date().isoformat(),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from predictor.arrays import Array
-from predictor.catalogue.devices import Gpu, is_cpu, peak_tflop_per_s
+from predictor.catalogue.devices import is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import FOUNDING_PROXIES
 from predictor.errors import OutOfRangeError, SchemaError
@@ -48,46 +48,27 @@ Terms = dict[str, Array]
 """Features of a case by name, each of shape (n_batch_sizes,)."""
 
 
-def linear_regression(terms: Sequence[str], *, positive: bool = True) -> Any:
-    """Unfitted pipeline of both approaches: a column transformer that scales the terms, and a linear regression.
-
-    `terms`: columns; there is no intercept beside them. `positive`: whether coefficients are held at or above zero, as
-    times of parts are.
-    """
-    from sklearn.compose import ColumnTransformer
-    from sklearn.linear_model import LinearRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import MaxAbsScaler
-
-    scaled = ColumnTransformer([("terms", MaxAbsScaler(), list(terms))])
-    return make_pipeline(scaled, LinearRegression(fit_intercept=False, positive=positive))
-
-
 def fitted_coefficients(
     terms: pd.DataFrame, times: Array, weights: Array, *, power: float = 1.0, positive: bool = True
 ) -> dict[str, float]:
     """Coefficients by term of time^power = sum of (coefficient x term)^power, by least squares of relative errors.
 
     `times`, `weights`, shape (n,): times in ms; the weight of each squared relative error. `power`: 1 adds terms up. A
-    larger one lets the longest term hide the others, as GPU and host hide each other. `positive`: as of
-    `linear_regression`.
+    larger one lets the longest term hide the others, as GPU and host hide each other. `positive`: whether coefficients
+    are held at or above zero, as times of parts are.
     """
+    from sklearn.compose import ColumnTransformer
+    from sklearn.linear_model import LinearRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MaxAbsScaler
+
     names = [str(name) for name in terms.columns]
-    pipeline = linear_regression(names, positive=positive)
+    scaled = ColumnTransformer([("terms", MaxAbsScaler(), names)])
+    pipeline = make_pipeline(scaled, LinearRegression(fit_intercept=False, positive=positive))
     pipeline.fit(terms**power, times**power, linearregression__sample_weight=weights / times ** (2 * power))
     scale = pipeline[0].named_transformers_["terms"].scale_
     raised = pipeline[-1].coef_ / scale
     return dict(zip(names, map(float, np.sign(raised) * np.abs(raised) ** (1 / power)), strict=True))
-
-
-def _summands(terms: Terms, coefficients: Mapping[str, float], power: float) -> dict[str, Array]:
-    """Each term's part of the time in ms: coefficient x feature, and for other powers its share of the time."""
-    parts = {name: coefficients[name] * feature for name, feature in terms.items()}
-    if power == 1.0:
-        return parts
-    raised = {name: summand**power for name, summand in parts.items()}
-    time = np.sum(list(raised.values()), axis=0) ** (1 / power)
-    return {name: raised_ms / time ** (power - 1) for name, raised_ms in raised.items()}
 
 
 def _table_of(terms: Sequence[Terms]) -> pd.DataFrame:
@@ -137,8 +118,17 @@ class _LinearStudy(WholePredictor):
         raise NotImplementedError(f"{type(self).__name__} has no coefficients.")
 
     def parts(self, case: Case) -> dict[str, Array]:
-        """Each term's part of the time in ms; errors as of `scope`."""
-        return _summands(self.terms(case), self.coefficients_of(case), self.power)
+        """Each term's part of the time in ms: coefficient x feature, and for other powers its share of the time.
+
+        Errors as of `scope`.
+        """
+        coefficients = self.coefficients_of(case)
+        parts = {name: coefficients[name] * feature for name, feature in self.terms(case).items()}
+        if self.power == 1.0:
+            return parts
+        raised = {name: summand**self.power for name, summand in parts.items()}
+        time = np.sum(list(raised.values()), axis=0) ** (1 / self.power)
+        return {name: raised_ms / time ** (self.power - 1) for name, raised_ms in raised.items()}
 
     def regression_terms(self, case: Case) -> dict[str, Term]:
         """Coefficient and feature of each term; errors as of `scope`."""
@@ -190,8 +180,9 @@ class GpuSpecs(_LinearStudy):
         0.
         """
         times = times_of(y, len(self._checked(X, _COLUMNS)), "iteration_time_ms")
+        with_layers = ((case, rows) for case, rows in cases_of(X) if case.table is not None)
         specified = [
-            (case, rows) for case, rows in cases_of(X) if case.table is not None and _is_specified(case)
+            (case, rows) for case, rows in with_layers if not is_cpu(case.gpu.name) and not _lacking(case)
         ]
         if not specified:
             raise SchemaError(
@@ -208,7 +199,11 @@ class GpuSpecs(_LinearStudy):
         self.proxies_ = tuple(name for name in self.proxies if name in counted)
         terms = _table_of([self._terms(case) for case in cases])
         measured = np.concatenate([times[rows] for _, rows in specified])
-        self.coefficients_ = self._regression(terms, measured, _balanced(cases))
+        # Every CNN of a mode weighs the same.
+        cnns = [(_words(case.mode), case.cnn, case.image_size) for case in cases for _ in case.batch_sizes]
+        n_rows = Counter(cnns)
+        weights = np.array([1 / n_rows[cnn] for cnn in cnns])
+        self.coefficients_ = self._regression(terms, measured, weights / weights.mean())
         return self
 
     def terms(self, case: Case) -> Terms:
@@ -222,17 +217,14 @@ class GpuSpecs(_LinearStudy):
         bandwidth = gpu.memory_bandwidth_gb_per_s
         peak = peak_tflop_per_s(gpu, mode.precision)
         issued = 2e-3 * gpu.cuda_cores * gpu.boost_clock_ghz * gpu.compute_capability / _USUAL_CAPABILITY
-        work = {
-            name: images * proxy.flops for name, proxy in proxy_work(table, self.proxies_).items()
-        }  # 10^9 operations over 10^12 operations a second are a millisecond
+        # 10^9 operations over 10^12 operations a second are a millisecond
+        work = {name: images * proxy.flops for name, proxy in proxy_work(table, self.proxies_).items()}
+        moved_ms = 1e3 * images * moved_bytes_per_image(table) / bandwidth
         return {
             f"iteration|{mode.framework}": alone,
             f"layers|{mode.framework}": alone * len(table),
             "parameters": alone * sum(layer.parameters or 0 for layer in table) * 4e-6 / bandwidth,
-            f"bytes|{mode.precision} {mode.memory_format}": 1e3
-            * images
-            * moved_bytes_per_image(table)
-            / bandwidth,
+            f"bytes|{mode.precision} {mode.memory_format}": moved_ms,
             "flops": np.sum(list(work.values()), axis=0) / peak,
             **{f"issue|{name}": flops / issued for name, flops in work.items()},
         }
@@ -265,9 +257,7 @@ class GpuSpecs(_LinearStudy):
             raise OutOfRangeError(
                 f"gpu-specs knows GPUs by their specifications, and {case.gpu.name} has none. {INSTEAD}."
             )
-        missing = [
-            name for name, value in _specifications(case.gpu, case.mode.precision).items() if not value > 0
-        ]
+        missing = _lacking(case)
         if missing:
             raise OutOfRangeError(f"no data sheet gives {', '.join(missing)} of {case.gpu.name}. {INSTEAD}.")
         if _words(case.mode) not in self.modes_:
@@ -287,14 +277,10 @@ class GpuSpecs(_LinearStudy):
         return {"modes": modes, "proxies": list(self.proxies_), "coefficients": self.coefficients_}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
-        self.modes_ = {
-            tuple(entry["mode"]): (
-                tuple(entry["gpus"]),
-                finite(entry["batch_sizes"][0]),
-                finite(entry["batch_sizes"][1]),
-            )
-            for entry in learned["modes"]
-        }
+        self.modes_ = {}
+        for entry in learned["modes"]:
+            low, high = map(finite, entry["batch_sizes"])
+            self.modes_[tuple(entry["mode"])] = tuple(entry["gpus"]), low, high
         self.proxies_ = tuple(map(str, learned["proxies"]))
         self.coefficients_ = {str(name): finite(value) for name, value in learned["coefficients"].items()}
         needed = {f"iteration|{mode[0]}" for mode in self.modes_} | {
@@ -304,24 +290,11 @@ class GpuSpecs(_LinearStudy):
             raise ValueError("coefficients are not those of the modes and proxies")
 
 
-def _specifications(gpu: Gpu, precision: str) -> dict[str, float]:
-    """Specifications by column, the peak rate at this precision; NaN where no data sheet gives one."""
-    peak = {f"the peak rate in {precision}": peak_tflop_per_s(gpu, precision)}
-    return {name: float(getattr(gpu, name)) for name in _SPECIFICATIONS} | peak
-
-
-def _is_specified(case: Case) -> bool:
-    if is_cpu(case.gpu.name):
-        return False
-    return all(value > 0 for value in _specifications(case.gpu, case.mode.precision).values())
-
-
-def _balanced(cases: Sequence[Case]) -> Array:
-    """Weight of each row, 1 on average, such that every CNN of a mode weighs the same."""
-    key = [(_words(case.mode), case.cnn, case.image_size) for case in cases for _ in case.batch_sizes]
-    n = Counter(key)
-    weights = np.array([1 / n[cnn_key] for cnn_key in key])
-    return np.asarray(weights / weights.mean(), dtype=float)
+def _lacking(case: Case) -> list[str]:
+    """Specifications of a case's GPU that no data sheet gives, the peak rate at its precision among them."""
+    peak = {f"the peak rate in {case.mode.precision}": peak_tflop_per_s(case.gpu, case.mode.precision)}
+    specifications = {name: float(getattr(case.gpu, name)) for name in _SPECIFICATIONS} | peak
+    return [name for name, value in specifications.items() if not value > 0]
 
 
 class _Curve(NamedTuple):
@@ -359,7 +332,7 @@ class _Proxies(NamedTuple):
 _LARGE = 2.0**20
 """Batch size at which proxies' times are proportional to it."""
 
-_LEAST_OF_CNN = 2
+_LEAST_OF_CNN, _FOLDS_OF_SIZES = 2, 4
 _NEAR_GENERAL = 0.3
 """Pull of the general coefficients in a CNN's own fit: relative weight of a term that makes all of the time."""
 
@@ -419,13 +392,8 @@ class ProxyTimes(_LinearStudy):
         proxies, table = self._proxies(case), table_of(case)
         work = proxy_work(table, tuple(proxies.curves))
         sizes = np.append(case.batch_sizes, _LARGE)
-        busy = np.sum(
-            [
-                proxies.curves[name].at(sizes[:, None] * share.ratios).sum(axis=1)
-                for name, share in work.items()
-            ],
-            axis=0,
-        )
+        curves = ((proxies.curves[name], share.ratios) for name, share in work.items())
+        busy = np.sum([curve.at(sizes[:, None] * ratios).sum(axis=1) for curve, ratios in curves], axis=0)
         layers = sum(share.n_layers for share in work.values())
         host = np.full(case.batch_sizes.size, layers * proxies.host_ms)
         return dict(zip(_TERMS, (busy[:-1], host, case.batch_sizes * busy[-1] / _LARGE), strict=True))
@@ -440,10 +408,8 @@ class ProxyTimes(_LinearStudy):
         proxies = self._proxies(case)
         always = _counted(case, tuple(proxies.curves))
         if case.gpu.name not in self.gpus_:
-            always = (
-                Reason("gpu", "proxy-times was fitted on CNNs of other GPUs, and on its proxies", 1.0),
-                *always,
-            )
+            text = "proxy-times was fitted on CNNs of other GPUs, and on its proxies"
+            always = (Reason("gpu", text, 1.0), *always)
         if _key(case) not in self.laws_:
             always = (Reason("cnn", "proxy-times was fitted on other CNNs in this mode", 1.0), *always)
         low, high, _ = self.ranges_.get(_key(case), (*proxies.range(), ()))
@@ -506,10 +472,8 @@ class ProxyTimes(_LinearStudy):
         for key, members in by_key.items():
             sizes = np.concatenate([case.batch_sizes for case, _ in members])
             if np.unique(sizes).size >= _LEAST_OF_CNN:
-                laws[key] = self._own_law(
-                    _table_of([self.terms(case) for case, _ in members]),
-                    np.concatenate([ms for _, ms in members]),
-                )
+                terms = _table_of([self.terms(case) for case, _ in members])
+                laws[key] = self._own_law(terms, np.concatenate([ms for _, ms in members]))
                 gpus = tuple(sorted({case.gpu.name for case, _ in members}))
                 ranges[key] = (float(sizes.min()), float(sizes.max()), gpus)
         return laws, ranges
@@ -575,23 +539,19 @@ class ProxyTimes(_LinearStudy):
             )
             for entry in learned["measured"]
         }
-        self.general_, self.gpus_ = _coefficients(learned["general"]), tuple(learned["gpus"])
+        self.general_ = {name: finite(learned["general"][name]) for name in _TERMS}
+        self.gpus_ = tuple(learned["gpus"])
         keys = {
             (str(entry["cnn"]), int(entry["image_size"]), tuple(entry["mode"]), bool(entry["cpu"])): entry
             for entry in learned["laws"]
         }
-        self.laws_ = {key: _coefficients(entry["coefficients"]) for key, entry in keys.items()}
-        self.ranges_ = {
-            key: (finite(entry["range"][0]), finite(entry["range"][1]), tuple(entry["range"][2]))
-            for key, entry in keys.items()
+        self.laws_ = {
+            key: {name: finite(entry["coefficients"][name]) for name in _TERMS} for key, entry in keys.items()
         }
-
-
-_FOLDS_OF_SIZES = 4
-
-
-def _coefficients(stored: Mapping[str, Any]) -> dict[str, float]:
-    return {name: finite(stored[name]) for name in _TERMS}
+        ranges = {key: entry["range"] for key, entry in keys.items()}
+        self.ranges_ = {
+            key: (finite(low), finite(high), tuple(gpus)) for key, (low, high, gpus) in ranges.items()
+        }
 
 
 def _key(case: Case) -> _Key:
@@ -600,8 +560,10 @@ def _key(case: Case) -> _Key:
 
 def _measured(X: pd.DataFrame, times: Array) -> dict[tuple[str, ModeWords], _Proxies]:
     """Proxies by device and mode: the median at each batch size, rising with it."""
-    busy = X["gpu_time_ms"].to_numpy(dtype=float) if "gpu_time_ms" in X else np.full(len(X), np.nan)
-    host = X["host_time_ms"].to_numpy(dtype=float) if "host_time_ms" in X else np.full(len(X), np.nan)
+    busy, host = (
+        X[name].to_numpy(dtype=float) if name in X else np.full(len(X), np.nan)
+        for name in ("gpu_time_ms", "host_time_ms")
+    )
     points: dict[tuple[str, ModeWords], dict[str, dict[float, list[float]]]] = {}
     hosts: dict[tuple[str, ModeWords], list[float]] = {}
     for case, rows in cases_of(X):
@@ -611,10 +573,8 @@ def _measured(X: pd.DataFrame, times: Array) -> dict[tuple[str, ModeWords], _Pro
         hosts.setdefault(where, []).extend(np.where(on_gpu, host[rows], 0.0))
         for size, ms in zip(case.batch_sizes, np.where(on_gpu, busy[rows], times[rows]), strict=True):
             curve.setdefault(float(size), []).append(float(ms))
-    return {
-        where: _Proxies(
-            float(np.median(hosts[where])),
-            {name: _Curve.of(curves[name]) for name in sorted(curves)},
-        )
-        for where, curves in points.items()
+    curves = {
+        where: {name: _Curve.of(by_size[name]) for name in sorted(by_size)}
+        for where, by_size in points.items()
     }
+    return {where: _Proxies(float(np.median(hosts[where])), curves[where]) for where in points}

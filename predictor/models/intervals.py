@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
-from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -110,8 +109,7 @@ def fit_spread(is_new: Array, steps: Array, shares: Shares, residual: Array, wei
     """
     from scipy.optimize import minimize
 
-    rms = float(np.sqrt(np.median(residual**2) / 0.455))  # 0.455: median of a squared standard normal
-    squares = np.clip(residual, -_CLIP * rms, _CLIP * rms) ** 2
+    squares = _clipped(residual) ** 2
     design = np.stack(np.broadcast_arrays(*_design(is_new, steps, shares)), axis=1)
     usual = np.log(astuple(_USUAL))
 
@@ -141,17 +139,14 @@ def fit_variances(
     if len(sites) > _MOST_SITES:
         chosen = np.sort(np.random.default_rng(seed).choice(len(sites), _MOST_SITES, replace=False))
         sites, residual = sites.take(chosen), residual[chosen]
-    rms = float(np.sqrt(np.median(residual**2) / 0.455))
-    parts = covariances(sites, sites)
-    matrices = [np.eye(len(sites)) if name == "noise" else parts[name] for name in names]
-    clipped = np.clip(residual, -_CLIP * rms, _CLIP * rms)
+    parts = covariances(sites, sites) | {"noise": np.eye(len(sites))}
+    matrices, clipped = [parts[name] for name in names], _clipped(residual)
 
     def loss(log_variances: Array) -> tuple[float, Array]:
         """Negative log likelihood and gradient of a centred Gaussian with the summed covariance."""
         sizes = np.exp(log_variances)
-        total = sum(
-            (size * matrix for size, matrix in zip(sizes, matrices, strict=True)), np.zeros_like(matrices[0])
-        )
+        scaled = (size * matrix for size, matrix in zip(sizes, matrices, strict=True))
+        total = sum(scaled, np.zeros_like(matrices[0]))
         factor = cho_factor(total + 1e-9 * np.eye(len(total)), lower=True)
         alpha, inverse = cho_solve(factor, clipped), cho_solve(factor, np.eye(len(total)))
         value = 0.5 * float(clipped @ alpha) + float(np.log(np.diag(factor[0])).sum())
@@ -162,6 +157,12 @@ def fit_variances(
     start = np.full(len(names), np.log(_START))
     log_fitted = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}).x
     return dict(zip(names, map(float, np.exp(log_fitted)), strict=True))
+
+
+def _clipped(residual: Array) -> Array:
+    """Residuals clipped at 3 times their root mean square, estimated by the median of a squared standard normal."""
+    rms = float(np.sqrt(np.median(residual**2) / 0.455))
+    return np.clip(residual, -_CLIP * rms, _CLIP * rms)
 
 
 def interval_factor(
@@ -229,13 +230,9 @@ class Calibration:
         )
 
     def half_widths(
-        self,
-        gpus: Sequence[Gpu],
-        is_known: Sequence[bool],
-        shares: Shares,
-        coverage: float,
+        self, gpus: Sequence[Gpu], is_known: Sequence[bool], shares: Shares, coverage: float,
         is_half: Sequence[bool] = (),
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Half widths of the intervals of ln time.
 
         On GPUs with deviations: the width of new CNNs in one campaign, joined in quadrature with the difference between
@@ -271,13 +268,7 @@ class Calibration:
             return dict(new_cnn)
         return {name: max(new_cnn.get(name, 0.0), new_gpu.get(name, 0.0)) for name in PARTS}
 
-    def anchored(
-        self,
-        gpu: Gpu,
-        batch_sizes: Array,
-        runs: Runs,
-        coverage: float,
-    ) -> tuple[Array, Array]:
+    def anchored(self, gpu: Gpu, batch_sizes: Array, runs: Runs, coverage: float) -> tuple[Array, Array]:
         """Mean and half width of ln(truth / law) on a GPU, of the shape of `batch_sizes`, given runs of the CNN."""
         variances = self.variances_for(gpu.name)
         noise = np.full(batch_sizes.size, variances.pop("noise", 0.0))
@@ -324,11 +315,8 @@ class Calibration:
 
 def sites_of(X: pd.DataFrame) -> Locations:
     """Locations of the residuals of a feature table's rows."""
-    modes = [
-        X[c].astype(object).fillna("").astype(str)
-        for c in ("framework", "precision", "xla", "memory_format")
-        if c in X
-    ]
+    columns = [name for name in ("framework", "precision", "xla", "memory_format") if name in X]
+    modes = [X[name].astype(object).fillna("").astype(str) for name in columns]
     return Locations(
         [find_gpu(name) for name in X["gpu"]],
         [str(name) for name in X["cnn"]],
@@ -346,10 +334,14 @@ def calibrate(
     `sites`: of rows of whole CNNs. `machines`: machine of each row: every machine weighs the same. `times`, shape (n,):
     measured times in ms.
     """
-    held = {
-        kind: [_left_out(sites, np.array(machines, dtype=np.str_), times, refit, group) for group in groups]
-        for kind, groups in _held_out(sites, seed).items()
-    }
+    # Groups of CNNs and of chips to leave out, drawn at random; none of a kind that has one label.
+    labels = {"cnn": sites.cnns, "gpu": [gpu.chip for gpu in sites.gpus]}
+    held: dict[str, list[_LeftOut]] = {kind: [] for kind in labels}
+    for kind, of_rows in labels.items():
+        drawn = np.random.default_rng(seed).permutation(sorted(set(of_rows)))
+        for left_out in np.array_split(drawn, min(_N_GROUPS[kind], drawn.size)) if drawn.size > 1 else ():
+            group = np.flatnonzero(np.isin(np.array(of_rows, dtype=np.str_), left_out))
+            held[kind].append(_left_out(sites, np.array(machines, dtype=np.str_), times, refit, group))
     everything = [fold for parts in held.values() for fold in parts]
     uncalibrated = Calibration(
         gpus=tuple(sorted({gpu.name for gpu in sites.gpus})),
@@ -376,13 +368,13 @@ def calibrate(
         names = PARTS if kind == "gpu" else PARTS[1:]
         variances[kind] = fit_variances(left, residual, names, seed)
         factors[f"anchored-{kind}"] = _factors([fold.anchored(sites, variances[kind]) for fold in parts])
-    return replace(
-        uncalibrated,
-        spread=spread,
-        cnn_spread=cnn_spread,
-        variances=_completed(variances),
-        factors=_completed(factors),
-    )
+    # Figures for new GPUs and for new CNNs; where there is one GPU or one CNN, the other kind's.
+    for by_kind, prefix in ((variances, ""), (factors, "anchored-")):
+        for missing, present in (("gpu", "cnn"), ("cnn", "gpu")):
+            if prefix + present in by_kind:
+                by_kind.setdefault(prefix + missing, by_kind[prefix + present])
+    calibrated = replace(uncalibrated, spread=spread, cnn_spread=cnn_spread)
+    return replace(calibrated, variances=variances, factors=factors)
 
 
 class _Parts(NamedTuple):
@@ -462,30 +454,3 @@ def _left_out(
 def _factors(scores: list[_Score]) -> dict[str, float]:
     residual, variance, weight = (np.concatenate(column) for column in zip(*scores, strict=True))
     return {str(level): interval_factor(residual, variance, level, weight) for level in _LEVELS}
-
-
-def _held_out(sites: Locations, seed: int) -> dict[str, Sequence[NDArray[np.intp]]]:
-    """Groups of CNNs and of chips to leave out, drawn at random; none of a kind that has one label."""
-    chips = np.array([gpu.chip for gpu in sites.gpus], dtype=np.str_)
-    return {
-        kind: _groups(labels, _N_GROUPS[kind], seed)
-        for kind, labels in (("cnn", np.array(sites.cnns, dtype=np.str_)), ("gpu", chips))
-    }
-
-
-def _groups(labels: NDArray[np.str_], n_groups: int, seed: int) -> Sequence[NDArray[np.intp]]:
-    names = np.random.default_rng(seed).permutation(sorted(set(labels)))
-    if len(names) < 2:
-        return []
-    return [
-        np.flatnonzero(np.isin(labels, group_names))
-        for group_names in np.array_split(names, min(n_groups, len(names)))
-    ]
-
-
-def _completed(by_kind: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Figures for new GPUs and for new CNNs; where there is one GPU or one CNN, the other kind's."""
-    for prefix, missing, present in product(("", "anchored-"), ("gpu", "cnn"), ("gpu", "cnn")):
-        if prefix + present in by_kind:
-            by_kind.setdefault(prefix + missing, by_kind[prefix + present])
-    return by_kind

@@ -92,9 +92,7 @@ class Methods:
     def with_measurements(self, frame: pd.DataFrame) -> Methods:
         """Methods whose predictors also learned from a user's measurement table."""
         rows = rows_of_measurements(frame)
-        return replace(
-            self, fitted={name: predictor.with_measurements(rows) for name, predictor in self.fitted.items()}
-        )
+        return replace(self, fitted={name: self.fitted[name].with_measurements(rows) for name in self.fitted})
 
     def forecasts(
         self,
@@ -113,9 +111,8 @@ class Methods:
         if predictor is None:
             mode = devices[0][1]
             raise OutOfRangeError(
-                f"{name} was not fitted in {mode.framework}, {mode.precision}, "
-                f"{mode.memory_format}; fitted: in no mode of "
-                "this model. Leave the method out, or fit a model on measurements that it needs."
+                f"{name} was not fitted in {mode.framework}, {mode.precision}, {mode.memory_format}; fitted: in no "
+                "mode of this model. Leave the method out, or fit a model on measurements that it needs."
             )
         cases = []
         for gpu, mode in devices:
@@ -166,15 +163,10 @@ def _unpacked(content: bytes, path: str) -> Methods:
                 f"{path} has format version {stored['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
                 "Refit it with `epochcast fit`."
             )
+        fitted, errors = stored["fitted"], stored["errors"]
         return Methods(
-            {
-                name: estimator_class(name).from_json(predictor)
-                for name, predictor in stored["fitted"].items()
-            },
-            {
-                name: tuple(MethodError(**error) for error in errors)
-                for name, errors in stored["errors"].items()
-            },
+            {name: estimator_class(name).from_json(fitted[name]) for name in fitted},
+            {name: tuple(MethodError(**error) for error in errors[name]) for name in errors},
         )
     except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(
@@ -274,11 +266,8 @@ def _iterations(features: pd.DataFrame, with_cpus: bool = False) -> pd.DataFrame
         & ~is_set(rows, "xla")
         & (with_cpus | ~rows["gpu"].map(is_cpu))
     ]
-    mode_columns = mode_words(chosen, _MODE)
-    mode = {
-        key: mode_columns[key].where(mode_columns[key] != "unknown", str(getattr(usual, key)))
-        for key in _MODE
-    }
+    columns = mode_words(chosen, _MODE)
+    mode = {key: columns[key].where(columns[key] != "unknown", str(getattr(usual, key))) for key in _MODE}
     unknown = dict.fromkeys(("optimizer", "capture"))  # iterations are told apart by neither
     return chosen.assign(**mode, **unknown, xla=False).reset_index(drop=True)
 
@@ -294,17 +283,13 @@ def errors_of(summaries: Sequence[pd.DataFrame | str | PathLike[str]], methods: 
     by_method: dict[str, list[MethodError]] = {}
     for row in judged:
         scenario, name = str(row["scenario"]), str(row["predictor"])
-        default = next((best for best in _defaults_of(name) if (scenario, best) in mape), None)
-        if name in WHOLE_METHODS and default is not None:
-            error = MethodError(
-                scenario, int(row["n"]), mape[scenario, name], float(row["p90"]), mape[scenario, default]
-            )
-            by_method.setdefault(name, []).append(error)
+        if name in WHOLE_METHODS:
+            with_runs = [_DEFAULT_WITH_RUNS] * estimator_class(name).uses_anchors
+            defaults = [(scenario, default) for default in (_BESIDE_PROXIES, *with_runs, _DEFAULT)]
+            default_mape = next(
+                (mape[key] for key in defaults if key in mape), None
+            )  # of the best judged there
+            if default_mape is not None:
+                errors = int(row["n"]), mape[scenario, name], float(row["p90"]), default_mape
+                by_method.setdefault(name, []).append(MethodError(scenario, *errors))
     return replace(methods, errors={name: tuple(errors) for name, errors in by_method.items()})
-
-
-def _defaults_of(name: str) -> tuple[str, ...]:
-    """Names under which evaluations judge the default beside this method, the best first."""
-    if name not in WHOLE_METHODS:
-        return ()
-    return (_BESIDE_PROXIES, *([_DEFAULT_WITH_RUNS] * estimator_class(name).uses_anchors), _DEFAULT)

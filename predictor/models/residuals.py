@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -48,13 +48,8 @@ class Locations:
 
     def take(self, positions: NDArray[np.intp]) -> Locations:
         """The locations at these positions."""
-        return Locations(
-            [self.gpus[i] for i in positions],
-            [self.cnns[i] for i in positions],
-            [self.image_sizes[i] for i in positions],
-            [self.batch_sizes[i] for i in positions],
-            [self.modes[i] for i in positions],
-        )
+        columns = (getattr(self, entry.name) for entry in fields(self))
+        return Locations(*([column[i] for i in positions] for column in columns))
 
 
 def covariances(a: Locations, b: Locations) -> dict[str, Array]:
@@ -63,10 +58,8 @@ def covariances(a: Locations, b: Locations) -> dict[str, Array]:
     mode = np.where(_equal(a.modes, b.modes) > 0, 1.0, _OTHER_MODE)
     cnn = _equal(a.cnns, b.cnns) * mode
     image = cnn * _equal(a.image_sizes, b.image_sizes)
-    steps = (
-        np.log2(np.asarray(a.batch_sizes, float))[:, None]
-        - np.log2(np.asarray(b.batch_sizes, float))[None, :]
-    )
+    sizes = [np.log2(np.asarray(batch_sizes, float)) for batch_sizes in (a.batch_sizes, b.batch_sizes)]
+    steps = sizes[0][:, None] - sizes[1][None, :]
     near_gpu = _gpu_similarity(a.gpus, b.gpus)
     wide, narrow = np.exp(-0.5 * (steps / _WIDE_BATCH) ** 2), np.exp(-0.5 * (steps / _NARROW_BATCH) ** 2)
     return {
@@ -107,11 +100,8 @@ def prior_variance(variances: Mapping[str, float]) -> float:
 
 
 def _combined(a: Locations, b: Locations, variances: Mapping[str, float]) -> Array:
-    parts = covariances(a, b)
-    return sum(
-        (variances.get(name, 0.0) * correlation for name, correlation in parts.items()),
-        np.zeros((len(a), len(b))),
-    )
+    parts = (variances.get(name, 0.0) * correlation for name, correlation in covariances(a, b).items())
+    return sum(parts, np.zeros((len(a), len(b))))
 
 
 def _equal(a: Sequence[object], b: Sequence[object]) -> Array:
@@ -128,11 +118,8 @@ def _gpu_similarity(a: Sequence[Gpu], b: Sequence[Gpu]) -> Array:
     ages = np.array([generations().index(gpu.generation) for gpu in different], dtype=float)
     apart = np.sqrt(((specs[:, None] - specs[None]) ** 2).mean(axis=2))
     steps = np.abs(ages[:, None] - ages[None])
-    similarity = np.exp(-_SPEC_DECAY * (apart + _GENERATION_STEP * steps))
-    similarity_of_pairs: Array = similarity[
-        np.ix_([index_of[gpu.name] for gpu in a], [index_of[gpu.name] for gpu in b])
-    ]
-    return similarity_of_pairs
+    similarity: Array = np.exp(-_SPEC_DECAY * (apart + _GENERATION_STEP * steps))
+    return similarity[np.ix_(*([index_of[gpu.name] for gpu in gpus] for gpus in (a, b)))]
 
 
 _ITSELF = "the CNN of the question"
@@ -183,11 +170,11 @@ class Runs:
         batch size multiplies `parts` by, and the variance of its noise. `mean, variance`: if residuals are larger than
         the variances predict, the variance is scaled up by the same factor, shape (m,).
         """
-        new_sites, key = (
-            self._sites([gpu] * batch_sizes.size, batch_sizes.tolist()),
-            tuple(sorted(parts.items())),
-        )
-        across, is_at = _combined(new_sites, self._known, parts), self._is_at(new_sites)
+        new_sites = self._sites([gpu] * batch_sizes.size, batch_sizes.tolist())
+        key = tuple(sorted(parts.items()))
+        across = _combined(new_sites, self._known, parts)
+        is_at = _equal([gpu.name], [site.name for site in self._known.gpus])
+        is_at = is_at * (batch_sizes[:, None] == np.asarray(self._known.batch_sizes, float))  # of a run
         mean_and_variance = np.empty((2, batch_sizes.size))
         for scale, own_noise in dict.fromkeys(zip(total.tolist(), noise.tolist(), strict=True)):
             check_stop()
@@ -201,22 +188,12 @@ class Runs:
         return mean_and_variance[0], mean_and_variance[1]
 
     def _inverse_of(self, key: tuple[tuple[str, float], ...], scale: float, noise: float) -> _Inverse:
-        return _Inverse(
-            np.sqrt(scale) * self._factor(key), max(noise, RUN_NOISE) + self._local, self._residual
-        )
+        own = max(noise, RUN_NOISE) + self._local
+        return _Inverse(np.sqrt(scale) * self._factor(key), own, self._residual)
 
     def _sites(self, gpus: Sequence[Gpu], batch_sizes: Sequence[float]) -> Locations:
         n = len(gpus)
         return Locations(gpus, [_ITSELF] * n, [self._image_size] * n, batch_sizes, [""] * n)
-
-    def _is_at(self, new_sites: Locations) -> Array:
-        """1 where GPU and batch size are those of a run, else 0; shape (m, n)."""
-        same_gpu = _equal([g.name for g in new_sites.gpus], [g.name for g in self._known.gpus])
-        sizes = np.asarray(new_sites.batch_sizes, float)[:, None] == np.asarray(
-            self._known.batch_sizes, float
-        )
-        is_at: Array = same_gpu * sizes
-        return is_at
 
 
 class _Inverse:
@@ -296,10 +273,6 @@ def far_anchors(anchors: Sequence[Anchor], residual: Array, variance: float) -> 
         return []
     farthest = max(far, key=lambda i: abs(float(residual[i])))
     anchor, more_text = anchors[farthest], f" (and {len(far) - 1:,} more)" if len(far) > 1 else ""
-    return [
-        Reason(
-            "anchor",
-            f"{math.exp(residual[farthest]):.2g} times the model's own time on {anchor.gpu} at batch "
-            f"{anchor.batch_size}{more_text}, more than its errors explain: check its unit and mode",
-        )
-    ]
+    text = f"{math.exp(residual[farthest]):.2g} times the model's own time on {anchor.gpu} at batch "
+    text += f"{anchor.batch_size}{more_text}, more than its errors explain: check its unit and mode"
+    return [Reason("anchor", text)]
