@@ -53,9 +53,8 @@ def fit_deviations(iterations: Iterations, cnns: Sequence[str], kept: NDArray[np
             stage = _Stage(iterations, rows, kind)
             deviations |= stage.terms(stage.solved())
         if kind == "gpu" and deviations:
-            more = iterations.kernels.matrix(BY_GPU, list(deviations))[1] @ np.array(
-                list(deviations.values())
-            )
+            matrix = iterations.kernels.matrix(BY_GPU, list(deviations))[1]
+            more = matrix @ np.array(list(deviations.values()))
             iterations = replace(iterations, fp32_ms=iterations.fp32_ms * np.exp(more))
     return deviations
 
@@ -69,11 +68,10 @@ def _modes(
     mode = np.array([name.rpartition(", ")[2] for name in label], dtype=np.str_)
     for of_mode in sorted(set(mode) - {""}):
         is_of_mode = kept & (mode == of_mode)
-        enough = [
-            name
-            for name in sorted(set(label[is_of_mode]))
-            if len(set(cnns[is_of_mode & (label == name)])) >= _LEAST_CNNS
-        ]
+        n_cnns = {
+            name: len(set(cnns[is_of_mode & (label == name)])) for name in sorted(set(label[is_of_mode]))
+        }
+        enough = [name for name in n_cnns if n_cnns[name] >= _LEAST_CNNS]
         if enough:
             yield np.flatnonzero(is_of_mode & np.isin(label, enough))
 
@@ -92,12 +90,10 @@ class _Stage:
         self.gpus: list[str] = gpus.tolist()
         per_kernel = self.sums.tocsc()
         self.gpu_of_kernel = self.gpu[per_kernel.indices[per_kernel.indptr[:-1]]]
-        wide = np.array(
-            [
-                1.0 if feature != "one" else _OF_CLASS if kernels in FAMILY_OF else _OF_FAMILY
-                for kernels, feature in self.names
-            ]
-        )
+        of_levels = [
+            (feature, _OF_CLASS if kernels in FAMILY_OF else _OF_FAMILY) for kernels, feature in self.names
+        ]
+        wide = np.array([1.0 if feature != "one" else of_level for feature, of_level in of_levels])
         self.scale = np.concatenate([_OF_MODE * wide, *[_OF_GPU * wide] * len(gpus)])
         self.fp32_ms, self.gain = iterations.fp32_ms[used], iterations.gain[used]
 
@@ -152,9 +148,8 @@ class _Stage:
             by_name = dict(zip(self.names, values.tolist(), strict=True))
             for kernels in sorted({kernels for kernels, _ in self.names if kernels in FAMILY_OF}):
                 for feature in of_classes[kernels]:
-                    value = by_name.get((kernels, feature), 0.0) + by_name.get(
-                        (FAMILY_OF[kernels], feature), 0.0
-                    )
+                    own = by_name.get((kernels, feature), 0.0)
+                    value = own + by_name.get((FAMILY_OF[kernels], feature), 0.0)
                     if value:
                         terms[kernels, feature, f"{self.kind}:{label}"] = round(sign * value, 5)
         return terms

@@ -98,11 +98,8 @@ def kernel_features(
     compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
     if family == "conv":
         features = _conv_features(name, columns, batch_size, xp)
-        return {
-            **features,
-            "compute_bound": _compute_bound(compute, memory),
-            "tensor_gain": _tensor_gain(family, compute, memory, rates, xp),
-        }
+        features["compute_bound"] = _compute_bound(compute, memory)
+        return features | {"tensor_gain": _tensor_gain(family, compute, memory, rates, xp)}
     if family == "depthwise":
         return {
             "one": xp.ones(1),
@@ -113,14 +110,13 @@ def kernel_features(
             "large_kernel": xp.log2(columns["kernel_height"] * columns["kernel_width"] / 9),
         }
     if family == "product":
+        rows = batch_size * columns["positions"]
         return {
             "one": xp.ones(1),
             "compute_bound": _compute_bound(compute, memory),
             "narrow": _above(7, xp.log2(columns["out_channels"]), xp),
             # Few rows are slow by what they compute, not by reading weights: no larger mini-batch is faster.
-            "small_batch": compute
-            / (compute + memory)
-            * _above(6, xp.log2(batch_size * columns["positions"]), xp),
+            "small_batch": compute / (compute + memory) * _above(6, xp.log2(rows), xp),
             "tensor_gain": _tensor_gain(family, compute, memory, rates, xp),
         }
     return {
@@ -212,15 +208,9 @@ def _above(x: Array | float, y: Array | float, xp: ModuleType) -> Array:
     return excess
 
 
-def _features_of_family() -> dict[str, tuple[str, ...]]:
-    """Names of the features that `kernel_features` gives kernels of each family, in its order."""
-    ones: dict[str, Array] = defaultdict(lambda: np.ones(1))
-    rates = Rates(*[True] * len(fields(Rates)))
-    first_class = {family: name for name, family in reversed(FAMILY_OF.items())}
-    return {
-        family: tuple(kernel_features(first_class[family], ones, np.ones(1), rates)) for family in FAMILIES
-    }
-
-
-FEATURES_OF_FAMILY = _features_of_family()
-"""Names of the features of each family's kernels."""
+_ONES: dict[str, Array] = defaultdict(lambda: np.ones(1))
+FEATURES_OF_FAMILY = {
+    family: tuple(kernel_features(name, _ONES, np.ones(1), Rates(*[True] * len(fields(Rates)))))
+    for family, name in {family: name for name, family in reversed(FAMILY_OF.items())}.items()
+}
+"""Names of the features that `kernel_features` gives the kernels of each family, in its order."""

@@ -23,7 +23,6 @@ from predictor.models.roofline.terms import (
     GAIN_BY_GPU,
     LAW,
     Term,
-    TermTable,
     expected_of,
     gained,
     known_as,
@@ -59,9 +58,8 @@ class Measured:
     cnns: Sequence[str]
 
 
-_Residuals = tuple[
-    Array, Array, Array, float
-]  # ln(predicted / measured), gradients, weights, bend of the loss
+_Residuals = tuple[Array, Array, Array, float]
+"""ln(predicted / measured), gradients, weights, bend of the loss."""
 _DEPTHWISE = [KERNEL_CLASSES.index(name) for name in DEPTHWISE]
 
 
@@ -72,21 +70,16 @@ class Objective:
     level of its own in each precision.
     """
 
-    def __init__(
-        self,
-        iterations: Measured,
-        passes: Measured | None = None,
-        law: TermTable = LAW,
-    ) -> None:
+    def __init__(self, iterations: Measured, passes: Measured | None = None) -> None:
         self.iterations, self.passes = iterations, passes
-        self.kernels = iterations.rows.flat_kernels()
-        terms = [term for table in (law, GAIN) for term in self.kernels.matrix(table)[0]]
+        self.kernels = FlatKernels(iterations.rows)
+        terms = [term for table in (LAW, GAIN) for term in self.kernels.matrix(table)[0]]
         if passes is not None:  # they may have terms of their own: a generation, or a pass forward
-            self.pass_kernels = passes.rows.flat_kernels()
-            of_passes = [term for table in (law, GAIN) for term in self.pass_kernels.matrix(table)[0]]
+            self.pass_kernels = FlatKernels(passes.rows)
+            of_passes = [term for table in (LAW, GAIN) for term in self.pass_kernels.matrix(table)[0]]
             terms = list(dict.fromkeys([*terms, *of_passes]))
-            self.pass_law = _Kernels.of(self.pass_kernels, law, terms)
-        self.law = _Kernels.of(self.kernels, law, terms)
+            self.pass_law = _Kernels.of(self.pass_kernels, terms)
+        self.law = _Kernels.of(self.kernels, terms)
         self.terms = terms
         rows = iterations.rows
         self.frameworks, self.framework = _numbered(context.framework for context in rows.contexts)
@@ -94,7 +87,10 @@ class Objective:
         sources, self.source = _numbered(rows.levels)
         gpus, self.gpu = _numbered(context.gpu.name for context in rows.contexts)
         self.sharpness = rows.sharpness()
-        self.counts, self.megabytes = rows.kernel_counts(), rows.image_megabytes()
+        # Kernels that the host enqueues in each iteration, and 10^6 bytes of its images in fp32.
+        self.counts = np.array([float(kernels.count.sum()) for kernels in rows.kernels])
+        elements = np.array([kernels.image_elements for kernels in rows.kernels])
+        self.megabytes = 4e-6 * elements * np.array(rows.batch_sizes, dtype=float)
         pass_sources: list[str] = []
         if passes is not None:
             pass_sources, self.pass_source = _numbered(passes.rows.levels)
@@ -121,14 +117,8 @@ class Objective:
         """Deviations of known GPUs from the law of these coefficients, fitted without the rows that are gone."""
         law = x[self.blocks["law"]]
         parts = self._parts(x, self.kernels.sums @ self.law.at(law))
-        iterations = Iterations(
-            self.kernels,
-            self.law.fp32_ms(law),
-            self.law.gain(law),
-            parts.host,
-            parts.feeds.sum(axis=1),
-            self.iterations.time_ms,
-        )
+        of_law = self.law.fp32_ms(law), self.law.gain(law), parts.host, parts.feeds.sum(axis=1)
+        iterations = Iterations(self.kernels, *of_law, self.iterations.time_ms)
         kept = np.ones(parts.host.size, dtype=bool) if gone is None else ~gone
         return fit_deviations(iterations, self.iterations.cnns, kept)
 
@@ -154,19 +144,15 @@ class Objective:
         if self.passes is not None:
             kept = np.ones(self.passes.time_ms.size) if passes_gone is None else 1.0 * ~passes_gone
             measured = np.union1d(measured, self.pass_kernels.class_of[(kept @ self.pass_kernels.sums) > 0])
+        classes = self.kernels.class_of
         depthwise, unmeasured = (
             parts.by_device * (self.kernels.sums @ np.where(chosen, ms, 0.0))
-            for chosen in (
-                np.isin(self.kernels.class_of, _DEPTHWISE),
-                ~np.isin(self.kernels.class_of, measured),
-            )
+            for chosen in (np.isin(classes, _DEPTHWISE), ~np.isin(classes, measured))
         )
         host = parts.by_host * parts.host
         kernel = np.array([1.0 / cnn.count.size for cnn in self.iterations.rows.kernels])
-        conditions = {condition for _, _, condition in deviations}
-        is_known = np.array(
-            [":".join(known_as(context) or ()) in conditions for context in self.iterations.rows.contexts]
-        )
+        conditions, contexts = {condition for _, _, condition in deviations}, self.iterations.rows.contexts
+        is_known = np.array([":".join(known_as(context) or ()) in conditions for context in contexts])
         shares = Shares(host, np.zeros(host.size), depthwise, unmeasured, kernel)
         return Predicted(parts.total, shares, is_known)
 
@@ -251,8 +237,8 @@ class _Kernels:
     faster: Array
 
     @classmethod
-    def of(cls, kernels: FlatKernels, law: TermTable, terms: Sequence[Term]) -> _Kernels:
-        return cls(kernels, kernels.matrix(law, terms)[1], kernels.matrix(GAIN, terms)[1], kernels.faster())
+    def of(cls, kernels: FlatKernels, terms: Sequence[Term]) -> _Kernels:
+        return cls(kernels, kernels.matrix(LAW, terms)[1], kernels.matrix(GAIN, terms)[1], kernels.faster())
 
     def fp32_ms(self, x: Array) -> Array:
         """Times in fp32."""
@@ -270,10 +256,8 @@ class _Kernels:
         """Sums of the times of the rows' kernels in ms, and their slopes, of shape (n_rows, n_terms)."""
         gain, slope = gained(self.gain(x))
         ms = self.fp32_ms(x) * np.exp(-self.faster * gain)
-        slopes = self.kernels.weighted(ms, self.fp32) - self.kernels.weighted(
-            ms * self.faster * slope, self.mode
-        )
-        return self.kernels.sums @ ms, slopes
+        of_mode = self.kernels.weighted(ms * self.faster * slope, self.mode)
+        return self.kernels.sums @ ms, self.kernels.weighted(ms, self.fp32) - of_mode
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from operator import itemgetter
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from predictor.arrays import Array
 from predictor.catalogue.devices import all_gpus
 from predictor.cnns.layer_table import LayerTable
+from predictor.models.base import finite
 from predictor.models.intervals import Calibration, Shares
 from predictor.models.join import join_host, sharpness_of
 from predictor.models.roofline.arrays import NUMPY, Arrays
@@ -69,9 +71,8 @@ class IterationTimes:
         depthwise, unmeasured = (
             device * ms / self.device_ms for ms in (sum(own, nothing), self.unmeasured_ms)
         )
-        return Shares(
-            host, host * is_new_host, depthwise, unmeasured, np.full(host.shape, 1.0 / self.n_kernels)
-        )
+        kernel = np.full(host.shape, 1.0 / self.n_kernels)
+        return Shares(host, host * is_new_host, depthwise, unmeasured, kernel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,18 +116,19 @@ class RooflineLaw:
         batches = np.asarray(batch_sizes, dtype=float) / kernels.parts
         class_ms = self._class_ms(kernels, contexts, batches)
         device = sum(class_ms.values(), np.zeros((len(contexts), batches.size)))
-        host_of_contexts = self._host_ms(kernels, contexts, machine) if host_ms is None else host_ms
-        alone = host_of_contexts[:, None] * (not captured)
-        host = np.broadcast_to(alone, device.shape)
+        if host_ms is None:
+            slowness = math.exp(self.host_offset.get(machine or "", 0.0))
+            pairs = np.exp([self._host_of(context.framework) for context in contexts])
+            host_ms = slowness * (pairs[:, 0] + pairs[:, 1] * float(kernels.count.sum()))
+        host = np.broadcast_to(host_ms[:, None] * (not captured), device.shape)
         busy = join_host(device, host, np.array([[sharpness_of(context.framework)] for context in contexts]))
         total = busy
         if copies or waits:
             first_ms, ms_per_mb = np.exp(self.feed[2:] if waits else self.feed[:2])
             total = busy + (first_ms + ms_per_mb * 4e-6 * kernels.image_elements * batches)
         unmeasured = (ms for name, ms in class_ms.items() if name not in self._measured)
-        return IterationTimes(
-            total, device, host, class_ms, sum(unmeasured, np.zeros(device.shape)), kernels.count.size
-        )
+        unmeasured_ms = sum(unmeasured, np.zeros(device.shape))
+        return IterationTimes(total, device, host, class_ms, unmeasured_ms, kernels.count.size)
 
     def knows(self, context: KernelContext) -> bool:
         """Whether the law has deviations of the context's GPU in its mode."""
@@ -160,13 +162,13 @@ class RooflineLaw:
         terms: dict[Term, float] = {}
         for key, value in stored["terms"].items():
             kernels, feature, condition = key.split("|")
-            terms[kernels, feature, condition] = _finite(value)
-        first, per_megabyte, of_loader, of_loader_per_megabyte = stored["feed"]
+            terms[kernels, feature, condition] = finite(value)
+        copy_ms, copy_ms_per_mb, loader_ms, loader_ms_per_mb = map(finite, stored["feed"])
         return cls(
             terms=terms,
-            host={name: (_finite(a), _finite(b)) for name, (a, b) in stored["host"].items()},
-            host_offset={name: _finite(value) for name, value in stored["host_offset"].items()},
-            feed=tuple(map(_finite, (first, per_megabyte, of_loader, of_loader_per_megabyte))),
+            host={name: (finite(a), finite(b)) for name, (a, b) in stored["host"].items()},
+            host_offset={name: finite(value) for name, value in stored["host_offset"].items()},
+            feed=(copy_ms, copy_ms_per_mb, loader_ms, loader_ms_per_mb),
             fed_frameworks=tuple(stored["fed_frameworks"]),
             calibration=Calibration.from_json(stored["calibration"]),
         )
@@ -199,22 +201,20 @@ class RooflineLaw:
 
     def _weights(self, contexts: Sequence[KernelContext]) -> tuple[Array, NDArray[np.intp]]:
         """Distinct weights of the features of all kernel classes, in the order of `_PLACES`, and each context's row."""
-        cached = [self._known_weights.get(context) for context in contexts]
-        rows = [
-            self._weights_in(c) if weights is None else weights
-            for c, weights in zip(contexts, cached, strict=True)
-        ]
-        row_of = {key: i for i, key in enumerate(dict.fromkeys(map(id, rows)))}
+        rows = []
+        for context in contexts:
+            weights = self._known_weights.get(context)
+            if weights is None:  # contexts of equal weights share them
+                conditions = conditions_of(context)
+                weights = np.concatenate(
+                    [self._weights_of(name, conditions) for name in KERNEL_CLASSES], axis=1
+                )
+                weights = self._shared_weights.setdefault(weights.tobytes(), weights)
+                self._known_weights[context] = weights
+            rows.append(weights)
         distinct = {id(row): row for row in rows}
+        row_of = {key: i for i, key in enumerate(distinct)}
         return np.array(list(distinct.values())), np.array([row_of[id(row)] for row in rows])
-
-    def _weights_in(self, context: KernelContext) -> Array:
-        """Weights in one context; contexts of equal weights share them."""
-        conditions = conditions_of(context)
-        weights = np.concatenate([self._weights_of(name, conditions) for name in KERNEL_CLASSES], axis=1)
-        weights = self._shared_weights.setdefault(weights.tobytes(), weights)
-        self._known_weights[context] = weights
-        return weights
 
     def _weights_of(self, name: str, conditions: Sequence[tuple[str, str]]) -> Array:
         """Weights of each feature of a kernel class where these conditions hold, in fp32 and of its mode's gain."""
@@ -230,22 +230,18 @@ class RooflineLaw:
     @cached_property
     def _measured(self) -> frozenset[str]:
         """Classes of kernels that some training row has."""
-        return frozenset(
-            kernels for kernels, feature, condition in self.terms if (feature, condition) == ("one", "")
-        )
+        return frozenset(kernels for kernels, *level in self.terms if level == ["one", ""])
 
     @cached_property
     def of_any_gpu(self) -> RooflineLaw:
         """The law without the terms of known GPUs."""
-        return replace(
-            self, terms={term: value for term, value in self.terms.items() if term[2] not in self._known}
-        )
+        terms = {term: value for term, value in self.terms.items() if term[2] not in self._known}
+        return replace(self, terms=terms)
 
     @cached_property
     def _known(self) -> frozenset[str]:
-        return frozenset(
-            condition for *_, condition in self.terms if condition.startswith(("gpu:", "gpu_mode:"))
-        )
+        conditions = {condition for *_, condition in self.terms}
+        return frozenset(name for name in conditions if name.startswith(("gpu:", "gpu_mode:")))
 
     @cached_property
     def _known_weights(self) -> dict[KernelContext, Array]:
@@ -254,11 +250,6 @@ class RooflineLaw:
     @cached_property
     def _shared_weights(self) -> dict[bytes, Array]:
         return {}
-
-    def _host_ms(self, kernels: Kernels, contexts: Sequence[KernelContext], machine: str | None) -> Array:
-        slowness = math.exp(self.host_offset.get(machine or "", 0.0))
-        pairs = np.exp([self._host_of(context.framework) for context in contexts])
-        return slowness * (pairs[:, 0] + pairs[:, 1] * float(kernels.count.sum()))
 
     def _host_of(self, framework: str) -> tuple[float, float]:
         """Coefficients of a framework; the mean of all for one that was never measured."""
@@ -272,13 +263,9 @@ def _features_of(name: str) -> tuple[str, ...]:
     return FEATURES_OF_FAMILY[FAMILY_OF[name]]
 
 
-def _places() -> dict[str, slice]:
-    """Slice of each kernel class's features among those of all."""
-    ends = np.cumsum([0, *(len(_features_of(name)) for name in KERNEL_CLASSES)])
-    return {name: slice(int(a), int(b)) for name, a, b in zip(KERNEL_CLASSES, ends, ends[1:], strict=False)}
-
-
-_PLACES = _places()
+_ENDS = np.cumsum([0, *(len(_features_of(name)) for name in KERNEL_CLASSES)]).tolist()
+_PLACES = {name: slice(*ends) for name, ends in zip(KERNEL_CLASSES, pairwise(_ENDS), strict=True)}
+"""Slice of each kernel class's features among those of all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -310,7 +297,7 @@ def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
         ends = np.cumsum([0, *map(len, rows)]).tolist()
         chosen = np.concatenate(rows)
         columns = {key: xp.asarray(values[chosen][:, None]) for key, values in kernels.columns.items()}
-        classes = {name: slice(a, b) for name, a, b in zip(members, ends, ends[1:], strict=False)}
+        classes = {name: slice(*span) for name, span in zip(members, pairwise(ends), strict=True)}
         groups.append(_Group(group, columns, xp.asarray(kernels.count[chosen][:, None]), classes))
     return groups
 
@@ -334,10 +321,3 @@ def _weighted(weights: Array, number: NDArray[np.intp], features: Sequence[Array
     for term in own:
         summed += term
     return summed
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{value!r} is not a finite number")
-    return number

@@ -20,7 +20,7 @@ from predictor.models.base import Anchors, Case, KnownHost, Predictor, table_of,
 from predictor.models.extrapolation import Ranges, ranges_of, reasons, with_frozen_parts
 from predictor.models.forecast import COVERAGE, GpuTimeSplit, IterationForecast, widening
 from predictor.models.hosts import COUNTED, known_host
-from predictor.models.intervals import Calibration, Predicted, Refit, calibrate, sites_of
+from predictor.models.intervals import Calibration, Predicted, calibrate, sites_of
 from predictor.models.join import join_host, sharpness_of
 from predictor.models.residuals import Runs, check_not_absurd, far_anchors, prior_variance
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
@@ -60,13 +60,19 @@ class Roofline(Predictor):
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> Roofline:
         """Fit on a feature table; y is `iteration_time_ms` of every row (of single layers too)."""
+        from predictor.models.roofline.rows import single_passes, whole_iterations
+
         frame = self._checked(X, self.columns)
         frame = frame.assign(iteration_time_ms=times_of(y, len(frame), "iteration_time_ms"))
         # The last digits of a fit depend on the order of sums.
-        frame = frame.sort_values(
-            [name for name in _ORDER if name in frame], kind="stable", ignore_index=True
-        )
-        passes, iterations = self._split(frame)
+        order = [name for name in _ORDER if name in frame]
+        frame = frame.sort_values(order, kind="stable", ignore_index=True)
+        iterations, passes = whole_iterations(frame), single_passes(frame)
+        has_layers = iterations["layer_table"].notna()
+        self.n_without_structure_ = int((~has_layers).sum())
+        if not has_layers.any():
+            raise SchemaError("Roofline needs rows of whole CNNs whose layers are known; got none.")
+        iterations = iterations[has_layers]
         objective = self._objective(iterations, passes)
         fed, calibration = _fed(objective.iterations.rows), self._calibrated(objective, iterations)
         self.law_ = objective.fitted_law(objective.solve(), fed, calibration)
@@ -180,11 +186,8 @@ class Roofline(Predictor):
     def to_json(self) -> dict[str, Any]:
         """Law, ranges and words of training data as plain lists and dicts."""
         self._check_fitted("law_")
-        return {
-            "roofline": self.law_.to_json(),
-            "ranges": self.ranges_.as_json(),
-            "trained_on": self.trained_on_,
-        }
+        learned = {"roofline": self.law_.to_json(), "ranges": self.ranges_.as_json()}
+        return learned | {"trained_on": self.trained_on_}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
@@ -238,17 +241,6 @@ class Roofline(Predictor):
         check_not_absurd(case.anchors, residuals)
         return residuals
 
-    def _split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Single passes, and iterations of whole CNNs with a layer table."""
-        from predictor.models.roofline.rows import single_passes, whole_iterations
-
-        iterations, passes = whole_iterations(frame), single_passes(frame)
-        has_layers = iterations["layer_table"].notna()
-        self.n_without_structure_ = int((~has_layers).sum())
-        if not has_layers.any():
-            raise SchemaError("Roofline needs rows of whole CNNs whose layers are known; got none.")
-        return passes, iterations[has_layers]
-
     def _objective(self, iterations: pd.DataFrame, passes: pd.DataFrame) -> Objective:
         from predictor.measurements.groups import cnns_of
         from predictor.models.roofline.fit import Measured, Objective
@@ -258,9 +250,8 @@ class Roofline(Predictor):
         gpu_times = np.full(len(iterations), np.nan)
         if "gpu_time_ms" in iterations:
             gpu_times = iterations["gpu_time_ms"].to_numpy(dtype=float)
-        measured = Measured(
-            rows_of(iterations), times, gpu_times, _weights(iterations), cnns_of(iterations).tolist()
-        )
+        cnns = cnns_of(iterations).tolist()
+        measured = Measured(rows_of(iterations), times, gpu_times, _weights(iterations), cnns)
         if passes.empty:
             return Objective(measured)
         alone = passes["iteration_time_ms"].to_numpy(dtype=float)
@@ -275,29 +266,23 @@ class Roofline(Predictor):
     def _calibrated(self, objective: Objective, iterations: pd.DataFrame) -> Calibration:
         if not self.calibrate:
             return Calibration(gpus=tuple(sorted({find_gpu(name).name for name in iterations["gpu"]})))
-        rows = objective.iterations.rows
-        return calibrate(
-            sites_of(iterations),
-            rows.machines,
-            objective.iterations.time_ms,
-            self._refit(objective),
-            self.random_state,
+        rows, of_passes = (
+            objective.iterations.rows,
+            objective.passes.rows.contexts if objective.passes else [],
         )
-
-    def _refit(self, objective: Objective) -> Refit:
-        """Fit from nothing without some rows, and without the single layers of chips that only these rows have."""
-        chips = np.array([context.gpu.chip for context in objective.iterations.rows.contexts])
-        of_passes = objective.passes.rows.contexts if objective.passes is not None else []
+        chips = np.array([context.gpu.chip for context in rows.contexts])
         pass_chips = np.array([context.gpu.chip for context in of_passes])
 
         def refit(group: NDArray[np.intp]) -> Predicted:
+            """A fit from nothing without some rows, and without single layers of chips that only these have."""
             gone = np.zeros(chips.size, dtype=bool)
             gone[group] = True
             unseen = sorted(set(chips[gone]) - set(chips[~gone]))
             passes_gone = np.isin(pass_chips, unseen) if pass_chips.size else None
             return objective.predicted(objective.solve(gone, passes_gone), gone, passes_gone)
 
-        return refit
+        times = objective.iterations.time_ms
+        return calibrate(sites_of(iterations), rows.machines, times, refit, self.random_state)
 
 
 def _weights(frame: pd.DataFrame) -> Array:
@@ -316,9 +301,7 @@ def _fed(rows: Rows) -> tuple[str, ...]:
     copies: dict[str, list[bool]] = {}
     for context, copied, waits in zip(rows.contexts, rows.copies, rows.waits, strict=True):
         copies.setdefault(context.framework, []).append(bool(copied and not waits))
-    return tuple(
-        sorted(name for name, copied_rows in copies.items() if 2 * sum(copied_rows) > len(copied_rows))
-    )
+    return tuple(sorted(name for name in copies if 2 * sum(copies[name]) > len(copies[name])))
 
 
 class Anchored(Roofline):
@@ -335,11 +318,7 @@ class Anchored(Roofline):
         """Whether a run is in the case's mode: in its precision, or both in the default of their GPU."""
         if is_cpu(run.gpu.name):
             return False
-        same = KernelContext.of(
-            replace(run, gpu=case.gpu, mode=replace(run.mode, precision=case.mode.precision))
-        )
-        default = (
-            question.mode.precision == default_precision(question.gpu, question.mode.framework)
-            for question in (run, case)
-        )
-        return same == KernelContext.of(case) and (run.mode.precision == case.mode.precision or all(default))
+        in_mode = replace(run, gpu=case.gpu, mode=replace(run.mode, precision=case.mode.precision))
+        precisions = [(of.mode.precision, default_precision(of.gpu, of.mode.framework)) for of in (run, case)]
+        is_alike = run.mode.precision == case.mode.precision or all(own == usual for own, usual in precisions)
+        return is_alike and KernelContext.of(in_mode) == KernelContext.of(case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,7 @@ from predictor.models.roofline.terms import (
     rates_of_contexts,
     terms_under,
 )
-from predictor.operators.kernels import (
-    KERNEL_CLASSES,
-    Kernels,
-    kernels_of_operator,
-)
+from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of_operator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,10 +45,8 @@ if TYPE_CHECKING:
 _PASSES = ("forward", "backward_input", "backward_weight")
 _BOTH_PASSES = "forward_backward"  # how a framework's operators are timed
 _NOT_SHAPE = (
-    *("index", "name", "type", "kind", "inputs", "repeats"),
-    *("overwrites", "derived", "old_gradient"),
-    *PASS_COLUMNS,
-)
+    *("index", "name", "type", "kind", "inputs", "repeats", "overwrites", "derived", "old_gradient"), *PASS_COLUMNS,
+)  # fmt: skip
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
 
 
@@ -74,22 +69,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.kernels)
 
-    def flat_kernels(self) -> FlatKernels:
-        """Every kernel of every row."""
-        return FlatKernels(self)
-
     def sharpness(self) -> Array:
         """Exponent of the norm that joins GPU and host time in each row's framework, shape (n_rows,)."""
         return np.array([sharpness_of(context.framework) for context in self.contexts])
-
-    def kernel_counts(self) -> Array:
-        """Kernels that the host enqueues in each iteration, shape (n_rows,)."""
-        return np.array([float(kernels.count.sum()) for kernels in self.kernels])
-
-    def image_megabytes(self) -> Array:
-        """Megabytes (10^6) of each row's images in fp32, shape (n_rows,)."""
-        elements = [kernels.image_elements for kernels in self.kernels]
-        return np.asarray(4e-6 * np.array(elements) * np.array(self.batch_sizes, dtype=float))
 
 
 def rows_of(X: pd.DataFrame) -> Rows:
@@ -116,7 +98,10 @@ def pass_rows_of(X: pd.DataFrame) -> Rows:
     columns = ["gpu", "cnn", "type", "precision", "pass", *_SHAPE_COLUMNS]
     layers: list[dict[Any, Any]] = X.loc[of_layers, columns].to_dict("records")
     for position, row in zip(np.flatnonzero(of_layers).tolist(), layers, strict=True):
-        kernels[position] = kernels_of_operator(_layer(row), str(row["pass"]))
+        cells = {name: row[name] for name in _SHAPE_COLUMNS if row[name] == row[name]}
+        shape: dict[str, Any] = {"parameters": 0} | {name: int(value) for name, value in cells.items()}
+        layer = Layer(index=0, name=str(row["cnn"]), type=str(row["type"]), **shape)
+        kernels[position] = kernels_of_operator(layer, str(row["pass"]))
         if is_single[position]:
             contexts[position] = KernelContext(find_gpu(row["gpu"]), str(row["precision"]), "")
     nothing = np.zeros(len(X), dtype=bool)
@@ -142,13 +127,9 @@ def _of_layers(X: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def _rows(
-    X: pd.DataFrame,
-    kernels: dict[int, Kernels],
-    contexts: dict[int, KernelContext],
-    copies: NDArray[np.bool_],
-    waits: NDArray[np.bool_],
+    X: pd.DataFrame, kernels: dict[int, Kernels], contexts: dict[int, KernelContext], *fed: NDArray[np.bool_]
 ) -> Rows:
-    """Rows of a table from kernels and contexts by position."""
+    """Rows of a table from kernels and contexts by position; `fed`: `Rows.copies` and `Rows.waits`."""
     words = mode_words(X, ("source", "host"))
     in_order = [contexts[position] for position in range(len(X))]
     levels = ["" if source == UNKNOWN else source for source in words["source"]]
@@ -157,17 +138,7 @@ def _rows(
         for level, host, context in zip(levels, words["host"], in_order, strict=True)
     ]
     sizes = [int(size) for size in X["batch_size"]]
-    return Rows(
-        [kernels[position] for position in range(len(X))], in_order, sizes, machines, levels, copies, waits
-    )
-
-
-def _layer(row: dict[Any, Any]) -> Layer:
-    shape: dict[str, Any] = {
-        name: None if row[name] != row[name] else int(row[name]) for name in _SHAPE_COLUMNS
-    }
-    shape["parameters"] = shape["parameters"] or 0
-    return Layer(index=0, name=str(row["cnn"]), type=str(row["type"]), **shape)
+    return Rows([kernels[position] for position in range(len(X))], in_order, sizes, machines, levels, *fed)
 
 
 class FlatKernels:
@@ -183,10 +154,8 @@ class FlatKernels:
         self.row = np.repeat(np.arange(len(rows)), [cnn.count.size for cnn in rows.kernels])[order]
         self.class_of = class_of[order]
         count = np.concatenate([cnn.count for cnn in rows.kernels])[order]
-        self.columns = {
-            name: np.concatenate([cnn[name] for cnn in rows.kernels])[order]
-            for name in rows.kernels[0].columns
-        }
+        names = rows.kernels[0].columns
+        self.columns = {name: np.concatenate([cnn[name] for cnn in rows.kernels])[order] for name in names}
         self.batch_size = np.array(rows.batch_sizes, dtype=float)[self.row]
         self.rates = mapped_rates(rates_of_contexts(rows.contexts), itemgetter(self.row))
         self.base_ms, self.gain = np.empty((2, self.row.size))
@@ -264,11 +233,8 @@ class FlatKernels:
 def _parts(class_of: NDArray[np.int64]) -> list[tuple[str, slice]]:
     """Name and slice of each class; kernels are ordered by it."""
     numbers, starts = np.unique(class_of, return_index=True)
-    ends = [*starts[1:], class_of.size]
-    return [
-        (KERNEL_CLASSES[number], slice(int(start), int(end)))
-        for number, start, end in zip(numbers, starts, ends, strict=True)
-    ]
+    spans = pairwise([*starts.tolist(), class_of.size])
+    return [(KERNEL_CLASSES[number], slice(*span)) for number, span in zip(numbers, spans, strict=True)]
 
 
 _Block = tuple[NDArray[np.intp], int, Array]  # rows, column, values of a sparse matrix

@@ -41,22 +41,12 @@ LAW: TermTable = {
 }
 """The law's terms in fp32, as they apply to every GPU: one efficiency of a kernel, which its modes share."""
 
+_CONV_ON_TENSOR_CORES = (
+    *("one", "is_3x3", "is_1x1", "in_channels_below_32", "in_channels_below_128"),
+    *("below_160_tiles", "compute_bound", "is_grouped", "is_stem", "tensor_gain"),
+)
 GAIN: TermTable = {
-    "tensor": {
-        "conv": (
-            "one",
-            "is_3x3",
-            "is_1x1",
-            "in_channels_below_32",
-            "in_channels_below_128",
-            "below_160_tiles",
-            "compute_bound",
-            "is_grouped",
-            "is_stem",
-            "tensor_gain",
-        ),
-        "product": ("tensor_gain",),
-    },
+    "tensor": {"conv": _CONV_ON_TENSOR_CORES, "product": ("tensor_gain",)},
     "amp": {
         "conv": ("one", "is_1x1", "is_3x3", "is_grouped", "in_channels_below_128"),
         "depthwise": _LEVEL,
@@ -102,10 +92,8 @@ class KernelContext:
         gpu, mode = case.gpu, case.mode
         if anchor is not None:
             gpu, mode = find_gpu(anchor.gpu), replace(mode, precision=anchor.precision or mode.precision)
-        is_forward = case.measuring.passes == _FORWARD
-        return cls(
-            gpu, mode.precision, mode.framework, mode.memory_format, mode.xla, is_forward, mode.fp32_products
-        )
+        of_mode = mode.precision, mode.framework, mode.memory_format, mode.xla
+        return cls(gpu, *of_mode, case.measuring.passes == _FORWARD, mode.fp32_products)
 
 
 def kernels_of_case(case: Case) -> Kernels:
@@ -140,10 +128,7 @@ def conditions_of(context: KernelContext) -> list[tuple[str, str]]:
     tensor = rates_of(context.gpu, context.precision).tensor
     generation, order = context.gpu.generation, generations()
     steps = order[order.index(_FIRST) + 1 : order.index(generation) + 1]
-    conditions = [
-        ("", ""),
-        *(("since", step) for step in steps),
-    ]
+    conditions = [("", ""), *(("since", step) for step in steps)]
     deviation = known_as(context)
     if deviation is not None:
         conditions += dict.fromkeys([("gpu", f"{design_of(context.gpu)}, {context.framework}"), deviation])
@@ -175,11 +160,8 @@ def is_faster(context: KernelContext) -> bool:
 def rates_of_contexts(contexts: Sequence[KernelContext], xp: ModuleType = np) -> Rates:
     """Peak rates of contexts: each field an array of the library `xp`, (n_contexts,)."""
     rates = [rates_of(context.gpu, context.precision, context.fp32_products) for context in contexts]
-    columns: dict[str, Any] = {
-        field.name: xp.asarray([float(getattr(rate, field.name)) for rate in rates])
-        for field in fields(Rates)
-    }
-    return Rates(**columns)
+    names = [field.name for field in fields(Rates)]
+    return Rates(**{name: xp.asarray([float(getattr(rate, name)) for rate in rates]) for name in names})
 
 
 def mapped_rates(rates: Rates, change: Callable[[Any], Any]) -> Rates:
