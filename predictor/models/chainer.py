@@ -59,12 +59,11 @@ def pytorch_host(host: str | HostMeasurement | None) -> str | HostMeasurement | 
     """The host with PyTorch's times; a host measured with Chainer gets them from its times with Chainer."""
     if not isinstance(host, HostMeasurement) or not host.times_of("chainer"):
         return host
-    ratio = ratios_of("chainer")["host"]
-    times = (
-        replace(time, framework="pytorch", host_time_ms=time.host_time_ms / ratio)
-        for time in host.times_of("chainer")
+    ratio, times = ratios_of("chainer")["host"], host.times_of("chainer")
+    of_pytorch = (
+        replace(time, framework="pytorch", host_time_ms=time.host_time_ms / ratio) for time in times
     )
-    return replace(host, times=tuple(times))
+    return replace(host, times=tuple(of_pytorch))
 
 
 def windowed_share(table: LayerTable) -> float:
@@ -83,23 +82,23 @@ def windowed_size(table: LayerTable) -> tuple[float, float]:
     Channels are the geometric mean of input's and output's, pixels those of the output of one image. Convolutions with
     groups are left out.
     """
-    windows = [
-        layer
-        for layer in table
-        if layer.type == "conv2d"
-        and (layer.groups or 1) == 1
-        and (layer.kernel_height or 1) * (layer.kernel_width or 1) > 1
-    ]
-    if not windows:
+    sizes = np.array(
+        [
+            (
+                (layer.in_channels or 1) * (layer.out_channels or 1),
+                (layer.out_height or 1) * (layer.out_width or 1),
+                (layer.kernel_height or 1) * (layer.kernel_width or 1),
+            )
+            for layer in table
+            if layer.type == "conv2d" and (layer.groups or 1) == 1
+        ]
+    ).reshape(-1, 3)
+    products, pixels, kernels = sizes[sizes[:, 2] > 1].T.astype(float)
+    if not kernels.size:
         return 0.0, 0.0
-    products = np.array([(layer.in_channels or 1) * (layer.out_channels or 1) for layer in windows], float)
-    pixels = np.array([(layer.out_height or 1) * (layer.out_width or 1) for layer in windows], float)
-    kernels = [(layer.kernel_height or 1) * (layer.kernel_width or 1) for layer in windows]
-    flops = products * pixels * kernels
-    channels = 0.5 * np.log(products) - math.log(_CHANNELS)
-    return float(np.average(channels, weights=flops)), float(
-        np.average(np.log(pixels / _PIXELS), weights=flops)
-    )
+    channels, weights = 0.5 * np.log(products) - math.log(_CHANNELS), products * pixels * kernels
+    pixels = np.log(pixels / _PIXELS)
+    return float(np.average(channels, weights=weights)), float(np.average(pixels, weights=weights))
 
 
 def windowed_ratio(size: tuple[float, float], batch_sizes: Array, ratios: Ratios) -> Array:
@@ -118,14 +117,10 @@ def _change(
     ratio = windowed_ratio(windowed_size(table), batch_sizes / table.parts, ratios)
     convolutions = np.ones(len(batch_sizes)) if old else ratio * share + 1.0 - share
     spread = math.hypot(ratios.spread, ratios["half_spread"] if half != 1.0 else 0.0)
-    return Change(
-        half * ratios["rest"],
-        dict.fromkeys(CONVOLUTIONS, half * convolutions) | dict.fromkeys(PRODUCTS, half),
-        ratios["host"],
-        replace(ratios, spread=spread).spread_on(gpu),
-        ratios.host_spread,
-        (_reasons(ratios, table, gpu),) * len(batch_sizes),
-    )
+    classes = dict.fromkeys(CONVOLUTIONS, half * convolutions) | dict.fromkeys(PRODUCTS, half)
+    spreads = replace(ratios, spread=spread).spread_on(gpu), ratios.host_spread
+    reasons = (_reasons(ratios, table, gpu),) * len(batch_sizes)
+    return Change(half * ratios["rest"], classes, ratios["host"], *spreads, reasons)
 
 
 CHAINER_BY_PYTORCH = DerivedMode(

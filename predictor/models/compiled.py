@@ -97,11 +97,8 @@ def eager_parts_ms(
 
 @lru_cache(maxsize=256)
 def _norms_and_pools(table: LayerTable) -> dict[Operator, float]:
-    return {
-        operator: n
-        for operator, n in operators_of(table).items()
-        if operator_class(operator) in _NORMS_AND_POOLS
-    }
+    counts = operators_of(table)
+    return {operator: counts[operator] for operator in counts if operator_class(operator) in _NORMS_AND_POOLS}
 
 
 def _bytes_ms(table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array) -> Array:
@@ -123,14 +120,13 @@ def _change(
         bytes_ms = _bytes_ms(table, gpu, mode.precision, batch_sizes)
         eager_ms = sum((eager.class_ms[name] for name in own), np.zeros_like(bytes_ms))
         classes |= dict.fromkeys(own, ratios["bytes"] * bytes_ms / eager_ms)
-    return Change(
-        ratios[elementwise_of(table, mode)],
-        classes,
-        _host(table, mode, ratios),
-        ratios.spread_on(gpu),
-        ratios.host_spread,
-        _reasons(ratios, table, gpu, mode, batch_sizes),
-    )
+    host = ratios["host"]
+    if mode.capture != "compile":  # of a replayed graph little but the optimizer's is left
+        left = ratios["graph_layers"] + ratios["graph_tensor"] * sum(map(parameter_tensors, table))
+        host = left / enqueued(table, mode.optimizer)
+    reasons = _reasons(ratios, table, gpu, mode, batch_sizes)
+    elementwise, spreads = ratios[elementwise_of(table, mode)], (ratios.spread_on(gpu), ratios.host_spread)
+    return Change(elementwise, classes, host / autocast_host(mode), *spreads, reasons)
 
 
 def changes_products(mode: Mode) -> bool:
@@ -142,14 +138,6 @@ def elementwise_of(table: LayerTable, mode: Mode) -> str:
     """Name of the ratio of elementwise work and batch norms; Inductor sums a channel faster where it is one row."""
     is_last = eager_mode(table, mode).memory_format == "channels_last"
     return "elementwise" if is_last else "elementwise_nchw"
-
-
-def _host(table: LayerTable, mode: Mode, ratios: Ratios) -> float:
-    """Host time over that of the eager iteration; of a replayed graph little but the optimizer's is left."""
-    if mode.capture == "compile":
-        return ratios["host"] / autocast_host(mode)
-    left = ratios["graph_layers"] + ratios["graph_tensor"] * sum(map(parameter_tensors, table))
-    return left / enqueued(table, mode.optimizer) / autocast_host(mode)
 
 
 COMPILED = DerivedMode("compile", _known_mode, lambda mode: replace(mode, capture="eager"), _change)

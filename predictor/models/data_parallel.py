@@ -38,7 +38,7 @@ BUCKET_BYTES = 25 * 2**20
 _GRADIENT_BYTES = 4  # gradients of mixed precision are fp32, too
 _COPIES = 4  # into the bucket and back, each a read and a write
 _SUMS_OF_A_NORM = (
-    2  # statistics of a synchronised batch norm: a forward and a backward sum of some KB, never hidden
+    2  # statistics of a synchronised batch norm: sums of some KB, forward and backward, never hidden
 )
 
 
@@ -117,9 +117,8 @@ class Exchange:
     @classmethod
     def of(cls, gradients: Gradients, gpu: Gpu, team: Team) -> Exchange:
         """Exchange of one team."""
-        return replace(
-            _of_team(gradients, team), copies_ms=_copies_ms(gradients, gpu.memory_bandwidth_gb_per_s)
-        )
+        copies_ms = _copies_ms(gradients, gpu.memory_bandwidth_gb_per_s)
+        return replace(_of_team(gradients, team), copies_ms=copies_ms)
 
     @classmethod
     def of_rows(
@@ -203,11 +202,7 @@ def team_iteration_ms(
 
 
 def add_data_parallelism(
-    single_gpu: IterationForecast,
-    table: LayerTable,
-    gpu: Gpu,
-    mode: Mode,
-    team: Team,
+    single_gpu: IterationForecast, table: LayerTable, gpu: Gpu, mode: Mode, team: Team
 ) -> IterationForecast:
     """Forecast of a team's iteration from that of one of its GPUs at the same local batch sizes.
 
@@ -244,31 +239,23 @@ def team_times(
     """
     exchange = Exchange.of_rows(Gradients.of(table), gpus, gpu, teams, team)
     ratios = ratios_of("data_parallel")
-    widens = np.array(
-        [
-            math.nan if entry is None else math.prod(reason.widens for reason in team_reasons(entry, mode))
-            for entry in teams
-        ]
-    )[team]
+    # By team: the factor of its reasons on the half widths, and ln of what the slowest of several machines may add.
+    by_team = np.full((2, len(teams)), math.nan)
+    for i, entry in enumerate(teams):
+        if entry is not None:
+            slowest = 0.0 if entry.nodes == 1 else _WAIT * math.sqrt(2 * math.log(entry.n_gpus))
+            by_team[:, i] = math.prod(reason.widens for reason in team_reasons(entry, mode)), slowest
+    widens, slowest_machine = by_team[:, team]
     one_ms, one_gpu_ms, one_host_ms = (times[f"{name}_time_ms"] for name in ("iteration", "gpu", "host"))
     eager = not mode.replays
     waits_ms = one_host_ms if eager else np.zeros_like(one_ms)
     time_ms = team_iteration_ms(one_ms, waits_ms, exchange, sharpness=sharpness_of(mode.framework))
     low_ms, high_ms = _interval(one_ms, times["low_ms"], times["high_ms"], time_ms, ratios.spread, widens)
-    high_ms *= np.exp([0.0 if entry is None else _wait_of_machines(entry) for entry in teams])[team]
+    high_ms *= np.exp(slowest_machine)
     gpu_ms = one_gpu_ms + added_gpu_ms(one_gpu_ms, exchange)
-    gpu_low, gpu_high = _interval(
-        one_gpu_ms, times["gpu_low_ms"], times["gpu_high_ms"], gpu_ms, ratios.spread, widens
-    )
-    return {
-        "iteration_time_ms": time_ms,
-        "low_ms": low_ms,
-        "high_ms": high_ms,
-        "gpu_time_ms": gpu_ms,
-        "gpu_low_ms": gpu_low,
-        "gpu_high_ms": gpu_high,
-        "host_time_ms": team_host_ms(one_host_ms, exchange) if eager else one_host_ms,
-    }
+    of_gpu = _interval(one_gpu_ms, times["gpu_low_ms"], times["gpu_high_ms"], gpu_ms, ratios.spread, widens)
+    host_ms = team_host_ms(one_host_ms, exchange) if eager else one_host_ms
+    return dict(zip(_TIMES, (time_ms, low_ms, high_ms, gpu_ms, *of_gpu, host_ms), strict=True))
 
 
 _TIMES = (
@@ -282,16 +269,8 @@ def _interval(
 ) -> tuple[Array, Array]:
     """Interval of a team's time: the relative one of one GPU, and the law's error in quadrature."""
     law = np.log1p(spread * (time_ms - one_ms) / time_ms)
-    below, above = np.log(one_ms / low_ms), np.log(high_ms / one_ms)
-    return (
-        time_ms * np.exp(-widens * np.hypot(below, law)),
-        time_ms * np.exp(widens * np.hypot(above, law)),
-    )
-
-
-def _wait_of_machines(team: Team) -> float:
-    """Ln of the factor that the slowest of several machines may add to the upper end; 0 on one machine."""
-    return 0.0 if team.nodes == 1 else _WAIT * math.sqrt(2 * math.log(team.n_gpus))
+    below, above = (np.hypot(np.log(ratio), law) for ratio in (one_ms / low_ms, high_ms / one_ms))
+    return time_ms * np.exp(-widens * below), time_ms * np.exp(widens * above)
 
 
 @lru_cache(maxsize=1024)
@@ -299,11 +278,8 @@ def team_reasons(team: Team, mode: Mode) -> tuple[Reason, ...]:
     """Reasons for caution about a team that was not measured; cached."""
     reasons = []
     if team.nodes > 1:
-        reasons.append(
-            Reason(
-                "nodes", f"{team.nodes} machines: the law of one machine over {team.link.name}, not measured"
-            )
-        )
+        text = f"{team.nodes} machines: the law of one machine over {team.link.name}, not measured"
+        reasons.append(Reason("nodes", text))
     elif not team.link.is_measured(team.n_gpus):
         through = (
             "" if team.link.overlaps else " (through the host's memory, as without peer access: assumed)"
@@ -311,16 +287,11 @@ def team_reasons(team: Team, mode: Mode) -> tuple[Reason, ...]:
         text = f"training on {team.n_gpus} GPUs over {team.link.name}{through} was not measured here"
         reasons.append(Reason("link", text))
     if team.sync_batch_norm:
-        reasons.append(
-            Reason(
-                "sync_batch_norm",
-                "computed from what two H100 took for each batch norm, and the link's latency",
-            )
-        )
+        text = "computed from what two H100 took for each batch norm, and the link's latency"
+        reasons.append(Reason("sync_batch_norm", text))
     if mode.framework != "pytorch":
-        reasons.append(
-            Reason("framework", f"data parallelism was measured with PyTorch, not with {mode.framework}")
-        )
+        text = f"data parallelism was measured with PyTorch, not with {mode.framework}"
+        reasons.append(Reason("framework", text))
     if mode.capture != "eager":
         reasons.append(Reason("capture", "data parallelism was measured without capture"))
     return tuple(reasons)

@@ -97,7 +97,17 @@ def fit_epoch_overhead(
     from scipy.optimize import nnls
 
     epoch_ms = np.asarray(epoch_time_s, dtype=float) * _MS_PER_S
-    spent, beyond = _terms(iteration_time_ms, samples, batch_size, image_size, validation_samples)
+    time_ms, validation = (
+        np.asarray(values, dtype=float) for values in (iteration_time_ms, validation_samples)
+    )
+    training = iterations_per_epoch(samples, batch_size)
+    iterations = training + iterations_per_epoch(validation, batch_size)
+    image_mb = np.asarray(image_size, dtype=float) ** 2 * _BYTES_PER_PIXEL / _BYTES_PER_MB
+    validated_ms = validation / np.asarray(batch_size, dtype=float) * time_ms
+    fed_mb = (np.asarray(samples, dtype=float) + validation) * image_mb
+    # Milliseconds of the training iterations, and the column of each coefficient.
+    spent, *columns = np.broadcast_arrays(training * time_ms, validated_ms, iterations, fed_mb)
+    beyond = np.stack(columns, axis=-1)
     usable = np.isfinite(beyond).all(axis=1) & np.isfinite(spent) & (epoch_ms > 0)
     if usable.sum() < beyond.shape[1]:
         raise DataError(
@@ -107,24 +117,3 @@ def fit_epoch_overhead(
     left = 1.0 - spent[usable] / epoch_ms[usable]
     weights, _ = nnls(beyond[usable] / epoch_ms[usable, None], left)
     return EpochOverhead(*(float(weight) for weight in weights))
-
-
-def _terms(
-    iteration_time_ms: ArrayLike,
-    samples: ArrayLike,
-    batch_size: ArrayLike,
-    image_size: ArrayLike,
-    validation_samples: ArrayLike,
-) -> tuple[Array, Array]:
-    """Milliseconds of the training iterations, and the column of each coefficient."""
-    time_ms, validation = (
-        np.asarray(iteration_time_ms, dtype=float),
-        np.asarray(validation_samples, dtype=float),
-    )
-    training = iterations_per_epoch(samples, batch_size)
-    iterations = training + iterations_per_epoch(validation, batch_size)
-    image_mb = np.asarray(image_size, dtype=float) ** 2 * _BYTES_PER_PIXEL / _BYTES_PER_MB
-    validated_ms = validation / np.asarray(batch_size, dtype=float) * time_ms
-    fed_mb = (np.asarray(samples, dtype=float) + validation) * image_mb
-    spent, *beyond = np.broadcast_arrays(training * time_ms, validated_ms, iterations, fed_mb)
-    return spent, np.stack(beyond, axis=-1)

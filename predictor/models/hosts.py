@@ -54,9 +54,7 @@ COUNTED = "pytorch"
 
 
 _MEASURED_WITH = "momentum"
-_PER_TENSOR = {
-    "adam": "adam_tensor",
-    "adamw": "adam_tensor",
+_PER_TENSOR = dict.fromkeys(("adam", "adamw"), "adam_tensor") | {
     "nadam": "nadam_tensor",
     "rmsprop": "rmsprop_tensor",
 }
@@ -108,9 +106,8 @@ def idle_ms(table: LayerTable, mode: Mode, host_time_ms: Array) -> tuple[Array, 
         return 0.0 * host_time_ms, 0.0
     between = table.layers[step.first_wait : step.last_wait] if step.waits else ()
     forward = ratios_of("host")["forward"]
-    idle = forward * sum(
-        _weight(layer, table) * (1 if layer.forwards is None else layer.forwards) for layer in between
-    )
+    passes = ((layer, 1 if layer.forwards is None else layer.forwards) for layer in between)
+    idle = forward * sum(_weight(layer, table) * n for layer, n in passes)
     idle += _update(table, mode.optimizer) if step.update_waits else 0.0
     trips = (step.waits or 0) + (step.update_waits or 0)
     return host_time_ms * (idle / enqueued(table, mode.optimizer)), WAIT_MS * trips
@@ -197,21 +194,15 @@ def _named_host(host: Host, table: LayerTable, mode: Mode, law: RooflineLaw, gpu
     assert speed is not None  # noqa: S101 - for the type checker: machines of the training data went before
     if mode.framework == COUNTED:
         return known_host(speed, table, mode)
-    slowness = speed.reference_ms / _middle_ms(law)
+    # The reference iteration in PyTorch on the middle of the machines of other frameworks: the median over machines
+    # whose CPU is known of time / how much slower the machine is than the middle.
+    speeds = {machine: find_host(name) for name, machine in law.hosts().items()}
+    known = ((machine, host.reference_ms) for machine, host in speeds.items() if host)
+    middle_ms = median(time_ms / math.exp(law.host_offset[machine]) for machine, time_ms in known)
+    slowness = speed.reference_ms / middle_ms
     return KnownHost(speed.name, slowness * law.host_ms(mode.framework, table), speed.spread)
 
 
 def known_host(speed: HostSpeed, table: LayerTable, mode: Mode) -> KnownHost:
     """A host of a known speed, for one of PyTorch's iterations."""
     return KnownHost(speed.name, host_ms(table, mode, speed), speed.spread)
-
-
-def _middle_ms(law: RooflineLaw) -> float:
-    """Time of the reference iteration in PyTorch on the middle of the machines of other frameworks, in ms.
-
-    Median over machines whose CPU is known: time / how much slower the machine is than the middle.
-    """
-    speeds = {machine: find_host(name) for name, machine in law.hosts().items()}
-    return median(
-        speed.reference_ms / math.exp(law.host_offset[machine]) for machine, speed in speeds.items() if speed
-    )

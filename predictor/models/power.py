@@ -36,11 +36,8 @@ def power_w(
     """
     shares = (ratios or ratios_of("power")).numbers
     busy = np.minimum(1.0, gpu_ms / iteration_ms)
-    share = (
-        shares["idle"]
-        + shares["busy"] * busy
-        + shares["products"] * np.sqrt(busy * product_ms / iteration_ms)
-    )
+    of_products = shares["products"] * np.sqrt(busy * product_ms / iteration_ms)
+    share = shares["idle"] + shares["busy"] * busy + of_products
     return limit_w * np.minimum(1.0, share)
 
 

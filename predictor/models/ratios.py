@@ -71,7 +71,7 @@ class Ratios:
             raise ArtifactError(
                 f"{FILE}: the entry {name!r} must have numbers, and may have {sorted(allowed)}."
             )
-        values: dict[str, Any] = {
+        values: Any = {
             key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
         }
         ratios = cls(**values)
@@ -96,10 +96,7 @@ def read_ratios(path: Path) -> dict[str, Ratios]:
 
 @lru_cache(maxsize=64)
 def ratios_of(name: str) -> Ratios:
-    """The shipped entry of this name.
-
-    ArtifactError if the file lacks it.
-    """
+    """The shipped entry of this name; ArtifactError if the file lacks it."""
     try:
         return read_ratios(data_file(FILE))[name]
     except KeyError:
@@ -167,12 +164,10 @@ def scale_by_ratios(base: IterationForecast, change: Change) -> IterationForecas
     Its interval is that of the known one with what the ratios may err; runs of the CNN hold that error already.
     """
     class_ms = base.class_ms
-    classes = {name: ratio for name, ratio in change.classes.items() if name in class_ms}
-    apart = {name: class_ms[name] for name in classes}
-    total = sum(apart.values(), np.zeros_like(base.gpu_time_ms))
-    busy = change.gpu * (base.gpu_time_ms - total) + sum(
-        (ratio * apart[name] for name, ratio in classes.items()), np.zeros_like(total)
-    )
+    apart = [(ratio, class_ms[name]) for name, ratio in change.classes.items() if name in class_ms]
+    nothing = np.zeros_like(base.gpu_time_ms)
+    of_rest = change.gpu * (base.gpu_time_ms - sum((ms for _, ms in apart), nothing))
+    busy = of_rest + sum((ratio * ms for ratio, ms in apart), nothing)
     host = change.host * base.host_time_ms
     sharpness = base.sharpness
     time_ms, by_gpu = join_host(busy, host, sharpness), join_shares(busy, host, sharpness)[0]
@@ -195,6 +190,7 @@ def scale_by_ratios(base: IterationForecast, change: Change) -> IterationForecas
     def split() -> GpuTimeSplit:
         return scaled(base.class_ms), {rung: scaled(ms) for rung, ms in base.rung_ms.items()}
 
+    pairs = zip(base.extrapolates, change.reasons, strict=True)
     return replace(
         base,
         iteration_time_ms=time_ms,
@@ -205,9 +201,7 @@ def scale_by_ratios(base: IterationForecast, change: Change) -> IterationForecas
         gpu_low_ms=busy * np.exp(-gpu_low),
         gpu_high_ms=busy * np.exp(gpu_high),
         split=split,
-        extrapolates=tuple(
-            (*at_size, *added) for at_size, added in zip(base.extrapolates, change.reasons, strict=True)
-        ),
+        extrapolates=tuple((*at_size, *added) for at_size, added in pairs),
     )
 
 

@@ -34,10 +34,7 @@ from predictor.models.hosts import host_ms, idle_ms, measuring_on, speed_of
 from predictor.models.join import join_host, with_gpu_share
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import OperatorTotals
-from predictor.models.layer_times.served import (
-    forecast_by_layers,
-    too_little_measured,
-)
+from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
 from predictor.models.named import Methods
 from predictor.models.ratios import DerivedMode
 from predictor.models.registry import METHODS, WHOLE_METHODS
@@ -169,9 +166,8 @@ class Model(Epochs):
         is unknown, or a layer lacks its shape.
         """
         if method not in METHODS:
-            raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.").about(
-                "method"
-            )
+            text = f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}."
+            raise SchemaError(text).about("method")
         alike: dict[tuple[float, Mode], Gpu] = {}  # the compute capability decides
         for gpu, mode in devices:
             alike.setdefault((gpu.compute_capability, mode), gpu)
@@ -206,7 +202,10 @@ class Model(Epochs):
         if mode.is_compiled:
             return self._by_ratios(COMPILED, question, gpus, mode)
         method, host = question.method, question.host
-        devices = self._measured_or_plain([(gpu, mode) for gpu in gpus])
+        devices, plain = [(gpu, mode) for gpu in gpus], replace(mode, autotune=False)
+        if mode.autotune:  # plain where no autotuned operator was measured on the chip
+            own = self.layers.find_each([library_mode(gpu, mode) for gpu in gpus])
+            devices = [(gpu, mode if layers else plain) for gpu, layers in zip(gpus, own, strict=True)]
         answers: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
         for position, layers in enumerate(self._layers(devices, method, question.anchors)):
@@ -219,7 +218,7 @@ class Model(Epochs):
                     doubts[position] = answer
         tuned = {position for position in answers if devices[position][1].autotune}
         left = [position for position in range(len(devices)) if position not in answers]
-        unmeasured, plain = [gpus[position] for position in left], replace(mode, autotune=False)
+        unmeasured = [gpus[position] for position in left]
         runs = [anchor for anchor in question.anchors if method != "roofline" and not is_cpu(anchor.gpu)]
         of_runs = replace(question, anchors=runs)
         if left and mode.framework == "chainer" and all(words[0] != "chainer" for words in self.ranges.modes):
@@ -227,16 +226,14 @@ class Model(Epochs):
             specified = self._by_ratios(CHAINER_BY_PYTORCH, of_runs, unmeasured, plain)
         else:
             specified = self._by_specifications(of_runs, unmeasured, plain)
-        answers |= {
-            position: _doubted(forecast, doubts.get(position))
-            for position, forecast in zip(left, specified, strict=True)
-        }
-        return [
-            _untuned(answers[position], has_runs=bool(runs))
-            if mode.autotune and position not in tuned
-            else answers[position]
-            for position in range(len(gpus))
-        ]
+        for position, forecast in zip(left, specified, strict=True):
+            doubt = doubts.get(position)
+            answers[position] = forecast if doubt is None else _doubted(forecast, doubt)
+        for position in range(len(gpus)) if mode.autotune else ():
+            if position not in tuned:  # the effect was not measured there; runs of the CNN hold it already
+                answer, gain = answers[position], (_TUNED_GPU_TIME, _TUNED_AT_BEST, 1.0, _UNTUNED)
+                answers[position] = _doubted(answer, _UNTUNED_RUN) if runs else with_gpu_share(answer, *gain)
+        return [answers[position] for position in range(len(gpus))]
 
     def on(self, device: str) -> Model:
         """The model whose law of specifications is computed on a device; errors as of `arrays_on`."""
@@ -266,14 +263,12 @@ class Model(Epochs):
         in_known_mode = [(gpu, derived.known_mode(question.table, gpu, mode)) for gpu in gpus]
         if own == in_known_mode or mode.replays:
             return [1.0] * len(gpus)
-        own_ms, known_ms = (
-            [
-                answer.host_time_ms[0]
-                for answer in self.forecasts(question.table, devices, [1], host=question.host)
-            ]
+        own_answers, known_answers = (
+            self.forecasts(question.table, devices, [1], host=question.host)
             for devices in (own, in_known_mode)
         )
-        return [float(ms / base_ms) for ms, base_ms in zip(own_ms, known_ms, strict=True)]
+        pairs = zip(own_answers, known_answers, strict=True)
+        return [float(answer.host_time_ms[0] / known.host_time_ms[0]) for answer, known in pairs]
 
     def _anchors_in_known_mode(self, derived: DerivedMode, question: _Question, mode: Mode) -> list[Anchor]:
         """The anchors converted to `derived.known_mode`: their times over the predicted ratio of the two modes."""
@@ -291,26 +286,14 @@ class Model(Epochs):
             changed = derived.forecast(base, table, gpu, run_mode, batches, share)
             ratios = changed.iteration_time_ms / base.iteration_time_ms
             for position, ratio in zip(own, ratios.tolist(), strict=True):
-                time_ms = anchors[position].iteration_time_ms / ratio
-                precision_of_start = precision and start.precision
-                converted[position] = replace(
-                    anchors[position], iteration_time_ms=time_ms, precision=precision_of_start
-                )
+                run, precision_of_start = anchors[position], precision and start.precision
+                time_ms = run.iteration_time_ms / ratio
+                converted[position] = replace(run, iteration_time_ms=time_ms, precision=precision_of_start)
         return [converted[position] for position in range(len(anchors))]
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""
         return self.methods if isinstance(self.methods, Methods) else self.methods()
-
-    def _measured_or_plain(self, devices: Sequence[tuple[Gpu, Mode]]) -> Sequence[tuple[Gpu, Mode]]:
-        """These modes, without autotuning where no autotuned operator was measured on the chip."""
-        if not any(mode.autotune for _, mode in devices):
-            return devices
-        tuned = self.layers.find_each([library_mode(gpu, mode) for gpu, mode in devices])
-        return [
-            (gpu, replace(mode, autotune=False)) if layers is None else (gpu, mode)
-            for (gpu, mode), layers in zip(devices, tuned, strict=True)
-        ]
 
     def _by_layers(
         self, layers: LayerModel, case: Case, method: str, host: str | HostMeasurement | None
@@ -357,11 +340,9 @@ class Model(Epochs):
             check_image_size(anchor, question.table)
             check_precision(find_gpu(anchor.gpu), anchor.precision or mode.precision)
         measuring = measuring_on(question.host, question.table, mode, self.roofline.law_)
-        copies = question.from_host and mode.framework in self.fed_frameworks
-        measuring = measuring._replace(copies=copies)
-        return self.roofline.forecasts(
-            [replace(question.case(gpu, mode), measuring=measuring) for gpu in gpus]
-        )
+        measuring = measuring._replace(copies=question.from_host and mode.framework in self.fed_frameworks)
+        cases = [replace(question.case(gpu, mode), measuring=measuring) for gpu in gpus]
+        return self.roofline.forecasts(cases)
 
     def hosts(self) -> list[str]:
         """Names of the hosts in the training data."""
@@ -382,8 +363,7 @@ class Model(Epochs):
 
     def _not_measured(self, gpu: Gpu, mode: Mode) -> OutOfRangeError:
         if is_cpu(gpu.name):
-            of_cpu = [key for key in self.layers.added if key.gpu == gpu.name]
-            measured = [f"{key.framework}, {key.precision}, {key.memory_format}" for key in of_cpu]
+            measured = [", ".join(key[1:4]) for key in self.layers.added if key.gpu == gpu.name]
             return OutOfRangeError(
                 f"{gpu.name} is predicted from operators measured on it, in {mode.framework}, {mode.precision}, "
                 f"{mode.memory_format}; measured: {' and '.join(measured) or 'nothing'}. Measure some, `epochcast "
@@ -398,17 +378,6 @@ class Model(Epochs):
         )
 
 
-def _untuned(forecast: IterationForecast, *, has_runs: bool) -> IterationForecast:
-    """The forecast of the plain mode as that of the autotuned one, whose effect was not measured there.
-
-    Runs of the CNN, which correct the forecast, hold the effect already.
-    """
-    if has_runs:
-        return _doubted(forecast, _UNTUNED_RUN)
-
-    return with_gpu_share(forecast, _TUNED_GPU_TIME, _TUNED_AT_BEST, 1.0, _UNTUNED)
-
-
 def _with_waits(forecast: IterationForecast, table: LayerTable, mode: Mode) -> IterationForecast:
     """The forecast of a step that waits for numbers of the GPU, which then waits for the host.
 
@@ -418,19 +387,14 @@ def _with_waits(forecast: IterationForecast, table: LayerTable, mode: Mode) -> I
     if not trips_ms or "anchored" in forecast.method:
         return forecast
     gpu_ms, host_ms = forecast.gpu_time_ms, forecast.host_time_ms
-    waited = idle + trips_ms
-    left_ms, whole_ms = (
-        join_host(gpu_ms, host, forecast.sharpness) for host in (np.maximum(host_ms - idle, 0.0), host_ms)
-    )
-    longer = (left_ms + waited) / whole_ms
+    left_ms = join_host(gpu_ms, np.maximum(host_ms - idle, 0.0), forecast.sharpness)
+    longer = (left_ms + (idle + trips_ms)) / join_host(gpu_ms, host_ms, forecast.sharpness)
     times = {name: longer * getattr(forecast, name) for name in ("iteration_time_ms", "low_ms", "high_ms")}
     return replace(forecast, **times)
 
 
-def _doubted(forecast: IterationForecast, doubt: Reason | None) -> IterationForecast:
+def _doubted(forecast: IterationForecast, doubt: Reason) -> IterationForecast:
     """The forecast with one more reason for caution."""
-    if doubt is None:
-        return forecast
     return replace(forecast, extrapolates=tuple((*at_size, doubt) for at_size in forecast.extrapolates))
 
 
@@ -449,19 +413,15 @@ def _read(path: str, _modified_ns: int) -> Model:
             "Refit it with `epochcast fit`."
         )
     try:
-        return _from_json(stored, Path(path))
+        card, between, files = dict(stored["card"]), stored["epoch_ms_per_iteration"], stored["files"]
+        return Model(
+            layers=LayerModels.beside(Path(path), files["operators"]),
+            roofline=Roofline.from_json(stored | {"trained_on": card["trained_on"]}),
+            epoch_ms_per_iteration={name: float(ms) for name, ms in between.items()},
+            card=card,
+            methods=Methods.beside(Path(path), files["methods"]),
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(
             f"{path} is a damaged model ({error!r}). Refit it with `epochcast fit`."
         ) from error
-
-
-def _from_json(stored: dict[str, Any], path: Path) -> Model:
-    card = dict(stored["card"])
-    return Model(
-        layers=LayerModels.beside(path, stored["files"]["operators"]),
-        roofline=Roofline.from_json(stored | {"trained_on": card["trained_on"]}),
-        epoch_ms_per_iteration={name: float(v) for name, v in stored["epoch_ms_per_iteration"].items()},
-        card=card,
-        methods=Methods.beside(path, stored["files"]["methods"]),
-    )

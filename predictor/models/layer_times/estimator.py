@@ -93,7 +93,11 @@ class LayerTimes(Predictor):
 
         `frame`: feature table of the whole CNNs. `earlier`: bases and priors of these libraries.
         """
-        based = with_bases(with_volumes(libraries), earlier.measured_library, self._grown)
+
+        def grown(library: OperatorLibrary) -> OperatorLibrary:
+            return with_forests(library, self.random_state) if self.trees else library
+
+        based = with_bases(with_volumes(libraries), earlier.measured_library, grown)
         rows: dict[DeviceMode, LayerRows] = {}
         if frame is not None:
             rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
@@ -116,15 +120,23 @@ class LayerTimes(Predictor):
         for case in cases:
             if self.answers == "gpu_time_ms":  # as of an iteration that waits for no host
                 case = replace(case, mode=replace(case.mode, capture="graph"))
-            model = self._model(library_mode(case.gpu, case.mode))
+            mode = library_mode(case.gpu, case.mode)
+            model = self.models_.find(mode)
+            if model is None:
+                measured = "; ".join(map(str, self.models_.added))
+                raise OutOfRangeError(
+                    f"no operator was measured on {mode}, nor on another card of its chip; measured: {measured}. "
+                    "Measure some with `epochcast profile --preset quick`."
+                )
             answers.append(forecast_by_layers(model, case, model.sums))
         return answers
 
     def _is_run_of(self, run: Case, case: Case) -> bool:
         """Whether a run was made on the case's GPU in its mode."""
-        same = library_mode(run.gpu, run.mode) == library_mode(case.gpu, case.mode)
-        alike = (run.mode.replays, run.mode.fp32_products) == (case.mode.replays, case.mode.fp32_products)
-        return same and alike
+        modes = [
+            (library_mode(of.gpu, of.mode), of.mode.replays, of.mode.fp32_products) for of in (run, case)
+        ]
+        return modes[0] == modes[1]
 
     def _learned(self) -> dict[str, Any]:
         """The layer models, each after the one that it is based on."""
@@ -138,9 +150,6 @@ class LayerTimes(Predictor):
             model = LayerModel.from_json(stored, self.models_.measured)
             self.models_ = self.models_.with_more([model])
 
-    def _grown(self, library: OperatorLibrary) -> OperatorLibrary:
-        return with_forests(library, self.random_state) if self.trees else library
-
     def _rows_of(self, frame: pd.DataFrame, mode: DeviceMode, host: str | None) -> LayerRows:
         """Whole CNNs of one mode with layer tables; host times of machines other than the library's become NaN."""
         iterations = frame[~_is_operator(frame) & frame["layer_table"].notna().to_numpy()]
@@ -153,16 +162,6 @@ class LayerTimes(Predictor):
             host_ms = np.where((chosen["host"] == host).to_numpy(dtype=bool), host_ms, np.nan)
         tables, batches = list(chosen["layer_table"]), chosen["batch_size"].to_numpy(dtype=float)
         return LayerRows(tables, batches, busy, host_ms, fp32_products_of(chosen))
-
-    def _model(self, mode: DeviceMode) -> LayerModel:
-        model = self.models_.find(mode)
-        if model is None:
-            measured = "; ".join(str(measured_mode) for measured_mode in self.models_.added)
-            raise OutOfRangeError(
-                f"no operator was measured on {mode}, nor on another card of its chip; measured: {measured}. "
-                "Measure some with `epochcast profile --preset quick`."
-            )
-        return model
 
 
 def _n_bases(library: OperatorSource) -> int:
@@ -179,11 +178,17 @@ def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
         operators = operators[is_training | operators["type"].isin(("add", "concat"))]
     if operators.empty:
         return {}
-    plain, in_fp32_ = _operators_of_rows(operators), fp32_products_of(operators).tolist()
-    flagged = {id(operator): in_fp32(operator) for operator in plain}  # rows share their operators
-    measured = [
-        flagged[id(operator)] if fp32 else operator for operator, fp32 in zip(plain, in_fp32_, strict=True)
-    ]
+    # Equal rows share one operator.
+    keys = [column for column in OPERATOR_KEYS if column in operators]
+    number = operators.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
+    distinct, first = np.unique(number, return_index=True)
+    used = [column for column in operators if column in _OPERATOR_COLUMNS]
+    records: list[dict[Any, Any]] = operators[used].iloc[first].to_dict("records")
+    plain = [operator_from_row(record) for record in records]
+    flagged = [plain, list(map(in_fp32, plain))]
+    has_fp32_products = fp32_products_of(operators).tolist()
+    numbers = np.searchsorted(distinct, number).tolist()
+    measured = [flagged[fp32][i] for fp32, i in zip(has_fp32_products, numbers, strict=True)]
     busy, wall = _numbers(operators, "gpu_time_ms"), _numbers(operators, "iteration_time_ms")
     batches, host_ms = _numbers(operators, "batch_size"), _numbers(operators, "host_time_ms")
     times = np.column_stack([batches, np.where(np.isfinite(busy), busy, wall), host_ms])
@@ -196,15 +201,11 @@ def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
         for twin_mode, operator in _same_kernels(mode, measured[i]):
             if twin_mode in rows:
                 rows[twin_mode].append((i, operator))
-    return {
-        mode: OperatorLibrary.of_times(
-            mode,
-            [operator for _, operator in members],
-            times[[i for i, _ in members]],
-            {machines[i] for i, _ in members},
-        )
-        for mode, members in rows.items()
-    }
+    libraries = {}
+    for mode, members in rows.items():
+        at, of_mode = [i for i, _ in members], [operator for _, operator in members]
+        libraries[mode] = OperatorLibrary.of_times(mode, of_mode, times[at], {machines[i] for i in at})
+    return libraries
 
 
 def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[DeviceMode, Operator]]:
@@ -230,17 +231,6 @@ def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[Device
     elif mode.framework == "pytorch" and mode.precision == "fp32" and is_product(operator):
         for memory_format in MEMORY_FORMATS:
             yield twin_mode._replace(memory_format=memory_format), in_fp32(operator)
-
-
-def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
-    """Operator of every row; equal rows share one object."""
-    keys = [column for column in OPERATOR_KEYS if column in rows]
-    number = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
-    distinct, first = np.unique(number, return_index=True)
-    used = [column for column in rows if column in _OPERATOR_COLUMNS]
-    records: list[dict[Any, Any]] = rows[used].iloc[first].to_dict("records")
-    by_number = [operator_from_row(record) for record in records]
-    return [by_number[i] for i in np.searchsorted(distinct, number)]
 
 
 def modes_of(frame: pd.DataFrame) -> list[DeviceMode]:
