@@ -14,7 +14,6 @@ from onnx_files import node, onnx_file
 Request = tuple[str, str, dict[str, str], bytes]
 
 PREDICTIONS, EXPLANATIONS, CNNS = "/v1/predictions", "/v1/explanations", "/v1/cnns"
-_ALSO_EXPLAINED = ("packed", "deep", "numbers", "forms", "long")  # files are read alike, each takes a second
 
 JSON, CSV = {"Content-Type": "application/json"}, {"Content-Type": "text/csv"}
 QUESTION = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [32]}
@@ -52,8 +51,6 @@ def hostile_requests(trace: Path, file: bytes) -> Iterator[tuple[str, Request]]:
     ):
         for number, request in enumerate(requests):
             yield f"{kind} {number}", request
-            if kind in _ALSO_EXPLAINED and request[1] == PREDICTIONS:
-                yield f"{kind} {number}, explained", _at(EXPLANATIONS, request)
 
 
 def _at(path: str, request: Request) -> Request:
