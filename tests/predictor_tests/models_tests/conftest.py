@@ -9,6 +9,7 @@ from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.proxies import proxy_table
 from predictor.measurements.features import feature_table
 from predictor.models.ratios import Ratios
+from predictor.models.served import Model
 
 GPUS = (
     "Tesla K80", "Tesla M60", "Tesla P100-PCIE-16GB", "Tesla V100-SXM2-16GB", "Tesla T4", "GeForce RTX 3090",
@@ -42,21 +43,12 @@ CNNS = {
 
 
 def _rows(cnn: str, kind: str, time_ms: Callable[[str, int], float]) -> list[dict[str, object]]:
+    of_all = {"framework": "pytorch", "kind": kind, "cnn": cnn, "image_size": 32, "samples_per_epoch": 50_000}
+    of_all |= {"pass": "training", "precision": "fp32", "memory_format": "nchw"}
     return [
-        {
-            "framework": "pytorch",
-            "gpu": gpu,
-            "kind": kind,
-            "cnn": cnn,
-            "image_size": 32,
-            "batch_size": batch_size,
-            "samples_per_epoch": 50_000,
-            "pass": "training",
-            "precision": "fp32",
-            "memory_format": "nchw",
-            "iteration_time_ms": time_ms(gpu, batch_size),
-            "epoch_time_s": time_ms(gpu, batch_size) * -(-50_000 // batch_size) / 1000,
-        }
+        of_all
+        | {"gpu": gpu, "batch_size": batch_size, "iteration_time_ms": time_ms(gpu, batch_size)}
+        | {"epoch_time_s": time_ms(gpu, batch_size) * -(-50_000 // batch_size) / 1000}
         for gpu in GPUS
         for batch_size in BATCH_SIZES
     ]
@@ -88,6 +80,12 @@ def stranger(features: pd.DataFrame) -> pd.DataFrame:
     question["cnn"] = "stranger"
     question["layer_table"] = pd.Series([table], index=question.index, dtype=object)
     return question
+
+
+@pytest.fixture(scope="session")
+def model() -> Model:
+    """The shipped model."""
+    return Model.load()
 
 
 @pytest.fixture(scope="session")

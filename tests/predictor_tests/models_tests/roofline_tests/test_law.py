@@ -64,11 +64,8 @@ def frame() -> pd.DataFrame:
 
 
 def test_times_are_finite_and_grow_with_the_batch_for_the_whole_zoo():
-    context, batches = KernelContext(find_gpu("H200"), "amp_bf16", "pytorch"), [1, 8, 64, 512, 4096]
-    times = {
-        cnn: law_of({}).times(kernels_of(zoo_cnn(cnn)), [context], batches).device_ms[0]
-        for cnn in zoo_names()
-    }
+    question = [KernelContext(find_gpu("H200"), "amp_bf16", "pytorch")], [1, 8, 64, 512, 4096]
+    times = {cnn: law_of({}).times(kernels_of(zoo_cnn(cnn)), *question).device_ms[0] for cnn in zoo_names()}
     wrong = [cnn for cnn, ms in times.items() if not (np.isfinite(ms).all() and (np.diff(ms) > 0).all())]
     assert wrong == []
 
@@ -84,22 +81,17 @@ def test_many_gpus_and_modes_at_once_are_each_as_alone():
 @pytest.mark.parametrize("cnn", [*CNNS, "convnext_tiny", "densenet121", "dcgan_generator"])
 def test_serving_and_fitting_give_the_same_times_for_the_same_coefficients(cnn):
     table, sizes = zoo_cnn(cnn), (1, 7, 64, 4096)
+    names = ("precision", "framework", "memory_format", "xla")
     rows = [
         {"gpu": context.gpu.name, "cnn": cnn, "image_size": table.image_size, "batch_size": size}
-        | {
-            "precision": context.precision,
-            "framework": context.framework,
-            "memory_format": context.memory_format,
-        }
-        | {"xla": context.xla, "source": "made up"}
-        for context in EVERY_KIND
-        for size in sizes
+        | {name: getattr(context, name) for name in names}
+        | {"source": "made up"}
+        for context, size in product(EVERY_KIND, sizes)
     ]
     frame = feature_table(pd.DataFrame(rows))
     objective = Objective(measured_of(frame, np.ones(len(frame))))
-    x = objective.blocks.expected + 0.2 * np.random.default_rng(0).standard_normal(
-        objective.blocks.expected.size
-    )
+    expected = objective.blocks.expected
+    x = expected + 0.2 * np.random.default_rng(0).standard_normal(expected.size)
     x[objective.blocks["machine"]] = 0.0
     times = objective.fitted_law(x)
     law = RooflineLaw(times.terms, times.host, times.host_offset, times.feed)
@@ -119,13 +111,13 @@ def test_a_known_slow_host_takes_its_time_and_a_captured_graph_none():
 
 def test_a_copy_of_the_images_adds_to_the_iteration_by_its_megabytes():
     kernels, law = kernels_of(zoo_cnn("resnet18")), law_of(TRUTH)
-    with_, without = (
-        law.times(kernels, EVERY_KIND[:1], [64], copies=copies).iteration_ms for copies in (True, False)
+    without, copied, waited = (
+        law.times(kernels, EVERY_KIND[:1], [64], **fed).iteration_ms[0, 0]
+        for fed in ({}, {"copies": True}, {"waits": True})
     )
     megabytes = 64 * 3 * 224 * 224 * 4e-6
-    assert (with_ - without)[0, 0] == pytest.approx(0.1 + 0.2 * megabytes)
-    waited = law.times(kernels, EVERY_KIND[:1], [64], waits=True).iteration_ms
-    assert (waited - without)[0, 0] == pytest.approx(3.0 + 0.5 * megabytes)
+    assert copied - without == pytest.approx(0.1 + 0.2 * megabytes)
+    assert waited - without == pytest.approx(3.0 + 0.5 * megabytes)
 
 
 def test_a_law_read_from_its_json_is_the_same(frame):
@@ -133,10 +125,8 @@ def test_a_law_read_from_its_json_is_the_same(frame):
     fitted = objective.fitted_law(objective.solve())
     law = RooflineLaw(fitted.terms, fitted.host, fitted.host_offset, fitted.feed, ("tensorflow",))
     again = RooflineLaw.from_json(law.to_json())
-    first, second = (
-        same_law.times(kernels_of(zoo_cnn("resnet18")), EVERY_KIND, [3, 50]) for same_law in (law, again)
-    )
-    assert first.iteration_ms.tolist() == second.iteration_ms.tolist()
+    question = kernels_of(zoo_cnn("resnet18")), EVERY_KIND, [3, 50]
+    assert (law.times(*question).iteration_ms == again.times(*question).iteration_ms).all()
     assert (again.fed_frameworks, again.hosts()) == (law.fed_frameworks, law.hosts())
 
 
@@ -147,29 +137,13 @@ def test_the_fit_finds_the_truth_again(frame):
     assert error.mean() < 0.02
 
 
-def gradient_of(objective: Objective) -> tuple[np.ndarray, np.ndarray]:
-    """The gradient of the loss, and the same from differences, at a point where no residual is at a bend."""
-    blocks = objective.blocks
-    x = blocks.expected + 0.1 * np.random.default_rng(1).standard_normal(blocks.expected.size)
-
-    def loss(y):
-        return _loss(objective._of_law(y, objective.iterations.weight, objective.passes.weight), y, blocks)
-
-    return loss(x)[1], approx_fprime(x, lambda y: loss(y)[0], 1e-6)
-
-
 def with_every_kind_of_row(frame: pd.DataFrame) -> Objective:
     """Rows that copy, wait and have GPU times, and single layers."""
     n = len(frame)
     table = frame.assign(copies_input=np.arange(n) % 3 == 0, waits_for_loader=np.arange(n) % 5 == 0)
     times = frame["iteration_time_ms"].to_numpy(float) * np.random.default_rng(0).uniform(0.7, 1.4, n)
-    iterations = Measured(
-        rows_of(table),
-        times,
-        np.where(np.arange(n) % 2, 0.8 * times, np.nan),
-        np.ones(n),
-        table["cnn"].tolist(),
-    )
+    gpu_times = np.where(np.arange(n) % 2, 0.8 * times, np.nan)
+    iterations = Measured(rows_of(table), times, gpu_times, np.ones(n), table["cnn"].tolist())
     layer = {"kind": "operator", "type": "conv2d", "cnn": "c", "image_size": 8, "batch_size": 8, "gpu": "T4"}
     sides = ("channels", "height", "width")
     layer |= dict.fromkeys((f"{end}_{side}" for end in ("in", "out") for side in sides), 8)
@@ -184,8 +158,14 @@ def with_every_kind_of_row(frame: pd.DataFrame) -> Objective:
 def test_the_gradient_is_the_slope_of_the_loss(frame):
     fifth = frame.iloc[::5].reset_index(drop=True)
     amp = fifth.assign(gpu="Tesla T4", precision="amp_fp16")
-    exact, numeric = gradient_of(with_every_kind_of_row(pd.concat([fifth, amp], ignore_index=True)))
-    assert np.allclose(exact, numeric, rtol=1e-3, atol=1e-4)
+    objective = with_every_kind_of_row(pd.concat([fifth, amp], ignore_index=True))
+    blocks = objective.blocks  # at x no residual is at a bend
+    x = blocks.expected + 0.1 * np.random.default_rng(1).standard_normal(blocks.expected.size)
+
+    def loss(y):
+        return _loss(objective._of_law(y, objective.iterations.weight, objective.passes.weight), y, blocks)
+
+    assert np.allclose(loss(x)[1], approx_fprime(x, lambda y: loss(y)[0], 1e-6), rtol=1e-3, atol=1e-4)
 
 
 def test_no_faster_precision_takes_longer_whatever_the_coefficients():
@@ -197,23 +177,16 @@ def test_no_faster_precision_takes_longer_whatever_the_coefficients():
         for kernels, features in table.get(kind, {}).items()
         for feature in features
     }
-    for gpu in ("GTX 1080 Ti", "T4", "RTX 3060", "A100-SXM4-40GB", "L4"):
-        ms = {
-            precision: law_of(terms).times(
-                kernels_of(zoo_cnn("mobilenet_v2")),
-                [KernelContext(find_gpu(gpu), precision, "pytorch")],
-                [1, 64],
-            )
-            for precision in precisions_of(find_gpu(gpu))
-        }
-        for fast, slow in (
-            ("tf32", "fp32"),
-            ("amp_fp16", "fp32"),
-            ("amp_bf16", "fp32"),
-            ("fp16", "amp_fp16"),
-        ):
-            if fast in ms and not (ms[fast].device_ms <= ms[slow].device_ms * (1 + 1e-12)).all():
-                slower.append((gpu, fast))
+    law, kernels = law_of(terms), kernels_of(zoo_cnn("mobilenet_v2"))
+    for gpu in map(find_gpu, ("GTX 1080 Ti", "T4", "RTX 3060", "A100-SXM4-40GB", "L4")):
+        contexts = {name: KernelContext(gpu, name, "pytorch") for name in precisions_of(gpu)}
+        ms = dict(zip(contexts, law.times(kernels, [*contexts.values()], [1, 64]).device_ms, strict=True))
+        pairs = ("tf32", "fp32"), ("amp_fp16", "fp32"), ("amp_bf16", "fp32"), ("fp16", "amp_fp16")
+        slower += [
+            (gpu.name, fast)
+            for fast, slow in pairs
+            if fast in ms and (ms[fast] > ms[slow] * (1 + 1e-12)).any()
+        ]
     assert slower == []
 
 
@@ -222,23 +195,15 @@ def test_rows_that_are_gone_are_as_good_as_absent(frame):
     spoiled = measured_of(frame, np.where(on_k80, 30.0, 1.0) * frame["iteration_time_ms"].to_numpy(float))
     heavy = Objective(spoiled)
     absent = Objective(measured_of(frame[~on_k80].reset_index(drop=True)))
-    predicted = heavy.times(heavy.solve(on_k80))
-    assert np.allclose(predicted[~on_k80], absent.times(absent.solve()), rtol=0.01)
-
-
-def test_a_refit_does_not_know_an_earlier_one(frame):
-    on_k80 = (frame["gpu"] == "Tesla K80").to_numpy()
-    objective = Objective(measured_of(frame))
-    first = objective.solve(on_k80)
-    objective.solve()
-    assert objective.solve(on_k80).tolist() == first.tolist()
+    x = heavy.solve(on_k80)
+    assert np.allclose(heavy.times(x)[~on_k80], absent.times(absent.solve()), rtol=0.01)
+    heavy.solve()
+    assert heavy.solve(on_k80).tolist() == x.tolist()  # a refit does not know an earlier one
 
 
 def test_a_host_that_is_twice_as_slow_is_found(frame):
     counts = np.array([k.count.sum() for k in rows_of(frame).kernels])
-    device = np.array(
-        [true_ms(c, g, b) for c, g, b in zip(frame["cnn"], frame["gpu"], frame["batch_size"], strict=True)]
-    )
+    device = np.array(list(map(true_ms, frame["cnn"], frame["gpu"], frame["batch_size"])))
     host = 0.3 * counts * np.where(frame["gpu"] == "Tesla T4", 2.0, 1.0)
     objective = Objective(measured_of(frame, join_host(device, host)))
     offset = objective.fitted_law(objective.solve()).host_offset
