@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import sklearn.ensemble
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import ArtifactError, BackendUnavailableError
 from predictor.models.layer_times.files import LayerModel
-from predictor.models.layer_times.fit import with_forests
+from predictor.models.layer_times.fit import _grown, _nodes_of, with_forests
 from predictor.models.layer_times.interpolation import FEATURES, Forest, forest_features
 from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.times import DeviceMode
@@ -56,11 +58,8 @@ def test_trees_are_nearer_to_shapes_never_seen_than_neighbours_alone(plain, grow
 
 
 def test_measured_operators_keep_their_times(plain, grown):
-    batches = np.array(SIZES, dtype=float)
-    operators = list(plain.operators)
-    np.testing.assert_allclose(
-        grown.times(operators, batches).gpu_ms, plain.times(operators, batches).gpu_ms, rtol=1e-12
-    )
+    question = list(plain.operators), np.array(SIZES, dtype=float)
+    np.testing.assert_allclose(grown.times(*question).gpu_ms, plain.times(*question).gpu_ms, rtol=1e-12)
 
 
 def test_what_trees_expect_of_a_measured_operator_is_not_what_they_saw(plain, made_up_gpu):
@@ -91,38 +90,21 @@ def test_a_small_library_grows_no_trees(made_up_gpu):
     assert not with_forests(made_up_gpu.library_of(MODE, rows)).forests
 
 
-def test_growing_twice_gives_the_same(plain, grown):
-    again = with_forests(plain)
-    assert [f.as_json() for f in again.forests.values()] == [f.as_json() for f in grown.forests.values()]
-
-
 def test_a_file_keeps_the_trees(grown, strangers):
-    loaded = LayerModel.unpacked(
-        LayerModel(grown, SummingLaw()).packed(), Path("own.json.gz"), {}.get
-    ).library
-    batches = np.array([32.0, 128.0])
-    np.testing.assert_allclose(
-        loaded.times(strangers, batches).gpu_ms, grown.times(strangers, batches).gpu_ms, rtol=1e-3
-    )
+    content, question = LayerModel(grown, SummingLaw()).packed(), (strangers, np.array([32.0, 128.0]))
+    loaded = LayerModel.unpacked(content, Path("own.json.gz"), {}.get).library
+    np.testing.assert_allclose(loaded.times(*question).gpu_ms, grown.times(*question).gpu_ms, rtol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"left": [0, 0, 0]},  # a way without end
-        {"right": [9, 1, 2]},
-        {"feature": [len(FEATURES), -1, -1]},
-        {"roots": [3]},
-        {"value": [0.0, float("inf"), 1.0]},
-        {"threshold": [0.5]},
-    ],
-)
-def test_damaged_trees_are_refused(change):
+def test_damaged_trees_are_refused():
     sound = {"features": list(FEATURES), "start": 0.0, "roots": [0], "feature": [0, -1, -1]}
     sound |= {"threshold": [0.5, 0, 0], "left": [1, 1, 2], "right": [2, 1, 2], "value": [0.0, -1.0, 1.0]}
     assert list(Forest.from_json(sound).predict(np.array([[0.0], [1.0]]))) == [-1.0, 1.0]
-    with pytest.raises((ValueError, IndexError)):
-        Forest.from_json({**sound, **change})
+    damaged = {"left": [0, 0, 0], "right": [9, 1, 2], "feature": [len(FEATURES), -1, -1], "roots": [3]}
+    damaged |= {"value": [0.0, float("inf"), 1.0], "threshold": [0.5]}  # the first is a way without end
+    for name in damaged:
+        with pytest.raises((ValueError, IndexError)):
+            Forest.from_json(sound | {name: damaged[name]})
 
 
 def test_trees_read_their_features_by_name(grown):
@@ -134,25 +116,15 @@ def test_trees_read_their_features_by_name(grown):
     assert loaded.as_json() == stored
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (FEATURES[1:], "'in_channels' lacks"),
-        ((*FEATURES, "type swirl"), "'type swirl' is unknown"),
-        ((*FEATURES, FEATURES[0]), "a name repeats"),
-    ],
-)
-def test_trees_of_other_features_are_refused_and_these_are_named(grown, names, words):
-    stored = next(iter(grown.forests.values())).as_json()
-    with pytest.raises(ArtifactError, match=words):
-        Forest.from_json({**stored, "features": list(names)})
+def test_trees_of_other_features_are_refused_and_these_are_named(grown):
+    stored, unknown = next(iter(grown.forests.values())).as_json(), (*FEATURES, "type swirl")
+    words = {"'in_channels' lacks": FEATURES[1:], "'type swirl' is unknown": unknown}
+    for text, names in (words | {"a name repeats": (*FEATURES, FEATURES[0])}).items():
+        with pytest.raises(ArtifactError, match=text):
+            Forest.from_json({**stored, "features": list(names)})
 
 
 def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
-    import sklearn.ensemble
-
-    from predictor.models.layer_times import fit as operator_forests
-
     fitted = []
 
     class Kept(sklearn.ensemble.HistGradientBoostingRegressor):
@@ -162,22 +134,17 @@ def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
 
     monkeypatch.setattr(sklearn.ensemble, "HistGradientBoostingRegressor", Kept)
     features = forest_features(plain.operators, plain.batch_sizes, H200)
-    forest = operator_forests._grown(features, plain.log_ms, 0)
+    forest = _grown(features, plain.log_ms, 0)
     rows = features.reshape(-1, len(FEATURES))[::7]
     varying = np.ptp(features.reshape(-1, len(FEATURES)), axis=0) > 0
     np.testing.assert_allclose(forest.predict(rows), fitted[0].predict(rows[:, varying]), atol=1e-9)
 
 
-class OtherTree:
+def test_another_layout_of_scikit_learns_trees_is_refused():
     nodes = np.zeros(3, dtype=[("left_child", int), ("right_child", int)])
-
-
-@pytest.mark.parametrize("rounds", [None, [], [[object()]], [[OtherTree()]]])
-def test_another_layout_of_scikit_learns_trees_is_refused(rounds):
-    from predictor.models.layer_times.fit import _nodes_of
-
-    with pytest.raises(BackendUnavailableError, match=r"keeps the trees .* otherwise"):
-        _nodes_of(type("Boosted", (), {"_predictors": rounds})())
+    for rounds in (None, [], [[object()]], [[SimpleNamespace(nodes=nodes)]]):
+        with pytest.raises(BackendUnavailableError, match=r"keeps the trees .* otherwise"):
+            _nodes_of(SimpleNamespace(_predictors=rounds))
 
 
 def test_a_type_without_any_neighbour_is_not_asked_of_trees(grown):

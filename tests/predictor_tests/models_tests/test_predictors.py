@@ -30,17 +30,10 @@ from predictor.models.registry import PREDICTORS, estimator_class
 from predictor.operators.operators import operators_of
 
 DATA_FREE_CHECKS = (
-    "check_estimator_cloneable",
-    "check_estimator_repr",
-    "check_estimator_tags_renamed",
-    "check_valid_tag_types",
-    "check_mixin_order",
-    "check_no_attributes_set_in_init",
-    "check_do_not_raise_errors_in_init_or_set_params",
-    "check_parameters_default_constructible",
-    "check_get_params_invariance",
-    "check_set_params",
-)
+    "estimator_cloneable", "estimator_repr", "estimator_tags_renamed", "valid_tag_types", "mixin_order",
+    "no_attributes_set_in_init", "do_not_raise_errors_in_init_or_set_params", "parameters_default_constructible",
+    "get_params_invariance", "set_params",
+)  # fmt: skip
 
 # An entry whose module does not load fails its own test below, not the collection of all others.
 LOADABLE = sorted(name for name, entry in PREDICTORS.items() if find_spec(entry.estimator.split(":")[0]))
@@ -84,7 +77,7 @@ def fitted(name, features):
 
 def test_scikit_learns_checks_without_data_hold(name):
     for check in DATA_FREE_CHECKS:
-        getattr(estimator_checks, check)(name, new_predictor(name))
+        getattr(estimator_checks, f"check_{check}")(name, new_predictor(name))
 
 
 @pytest.mark.parametrize("registered", sorted(PREDICTORS))
@@ -94,12 +87,9 @@ def test_every_entry_of_the_registry_loads_and_is_documented(registered):
     assert any(line.startswith("|") and f"`{registered}`" in line for line in text.splitlines())
 
 
-def test_fit_and_score_take_y(name):
+def test_fit_and_score_take_y_and_predictions_are_finite(name, fitted, questions):
     for method in ("fit", "score"):
         assert list(inspect.signature(getattr(new_predictor(name), method)).parameters)[:2] == ["X", "y"]
-
-
-def test_predictions_are_finite_and_of_the_rows_number(fitted, questions):
     predicted = fitted.predict(questions)
     assert predicted.shape == (len(questions),)
     assert np.isfinite(predicted).all()
@@ -113,29 +103,18 @@ def test_fit_returns_the_predictor_and_changes_neither_parameters_nor_table(name
 
 
 def test_fitting_twice_gives_the_same(name, fitted, features, questions):
-    again = (
-        clone(fitted)
-        .fit(features, features["iteration_time_ms"])
-        .fit(features, features["iteration_time_ms"])
-    )
+    rows = features, features["iteration_time_ms"]
+    again = clone(fitted).fit(*rows).fit(*rows)
     np.testing.assert_array_equal(again.predict(questions), fitted.predict(questions))
 
 
-def test_predict_leaves_the_predictor_as_it_was(fitted, questions):
-    before = pickle.dumps(vars(fitted))
-    fitted.predict(questions)
+def test_predictions_do_not_depend_on_other_rows_and_their_order_and_change_nothing(fitted, questions):
+    before, together = pickle.dumps(vars(fitted)), fitted.predict(questions)
     assert pickle.dumps(vars(fitted)) == before
-
-
-def test_predictions_do_not_depend_on_the_other_rows_asked(fitted, questions):
-    together = fitted.predict(questions)
     parts = np.concatenate([fitted.predict(questions.iloc[i : i + 7]) for i in range(0, len(questions), 7)])
     np.testing.assert_allclose(parts, together, rtol=1e-12)
-
-
-def test_predictions_follow_the_rows_order(fitted, questions):
     shuffled = questions.sample(frac=1, random_state=0)
-    expected = pd.Series(fitted.predict(questions), index=questions.index)[shuffled.index]
+    expected = pd.Series(together, index=questions.index)[shuffled.index]
     np.testing.assert_allclose(fitted.predict(shuffled), expected, rtol=1e-12)
 
 
@@ -164,12 +143,8 @@ def test_rows_of_any_selection_get_what_a_grid_of_them_gets(name, fitted, featur
     if name in ("line", "interpolation"):
         pytest.skip("it predicts series that were measured, and no grid")
     tables = {(row["cnn"], row["image_size"]): row["layer_table"] for row in questions.to_dict("records")}
-    gpus, sizes = (
-        [find_gpu(gpu_name) for gpu_name in questions["gpu"].unique()],
-        sorted(questions["batch_size"].unique()),
-    )
-    devices, chosen = [(gpu, Mode()) for gpu in gpus], list(tables.values())
-    grid = grid_rows(chosen, devices, sizes)
+    devices = [(find_gpu(gpu_name), Mode()) for gpu_name in questions["gpu"].unique()]
+    grid = grid_rows(list(tables.values()), devices, sorted(questions["batch_size"].unique()))
     shared = [column for column in features if column not in grid]  # proxies' times, samples
     grid = grid.merge(questions[["gpu", "batch_size", *shared]].drop_duplicates(["gpu", "batch_size"]))
     ragged = np.random.default_rng(0).choice(len(grid), len(grid) // 3)
@@ -177,37 +152,20 @@ def test_rows_of_any_selection_get_what_a_grid_of_them_gets(name, fitted, featur
     np.testing.assert_allclose(fitted.predict(grid.iloc[ragged]), of_grid[ragged], rtol=1e-12)
 
 
-def test_a_clone_is_not_fitted(fitted):
+def test_what_is_not_fitted_says_so_by_our_error_and_scikit_learns(name, fitted, questions):
     assert not [attribute for attribute in vars(clone(fitted)) if attribute.endswith("_")]
-
-
-def test_check_is_fitted_knows_the_difference(name, fitted):
     check_is_fitted(fitted)
     with pytest.raises(SklearnNotFittedError):
         check_is_fitted(new_predictor(name))
-
-
-def test_predicting_before_fitting_raises_ours_and_scikit_learns_error(name, questions):
     with pytest.raises(NotFittedError, match=r"has not been fitted yet. Call fit") as raised:
         new_predictor(name).predict(questions)
-    missing = [
-        error_class
-        for error_class in (SklearnNotFittedError, ValueError, AttributeError)
-        if not isinstance(raised.value, error_class)
-    ]
-    assert missing == []
+    assert {SklearnNotFittedError, ValueError, AttributeError} <= {*type(raised.value).__mro__}
 
 
 def test_a_pipeline_gives_the_same_answers(name, fitted, features, questions):
     pipeline = Pipeline([("as it is", FunctionTransformer()), ("predictor", new_predictor(name))])
     pipeline.fit(features, features["iteration_time_ms"])
     np.testing.assert_array_equal(pipeline.predict(questions), fitted.predict(questions))
-
-
-def _with_time(y, time_ms):
-    times = y.to_numpy().copy()
-    times[5] = time_ms
-    return times
 
 
 @pytest.mark.parametrize(
@@ -217,7 +175,7 @@ def _with_time(y, time_ms):
         (lambda X, y: (X.drop(columns="batch_size"), y), "needs the column 'batch_size'"),
         (lambda X, _: (X.head(0), []), "without rows"),
         *(
-            (lambda X, y, bad=bad: (X, _with_time(y, bad)), "must be above 0 and finite; row 5")
+            (lambda X, y, bad=bad: (X, np.r_[y[:5], bad, y[6:]]), "must be above 0 and finite; row 5")
             for bad in (0.0, -1.0, np.nan, np.inf)
         ),
         (lambda X, _: (X, None), "fit requires y"),
