@@ -14,21 +14,14 @@ from predictor.measurements.hosts import HostMeasurement, HostTime
 from predictor.models.chainer import SINGLE, pytorch_mode, windowed_ratio, windowed_share, windowed_size
 from predictor.models.forecast import Anchor, Reason
 from predictor.models.ratios import ratios_of
-from predictor.models.served import Model
 
 H200, A100, V100 = map(find_gpu, ("NVIDIA H200", "NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-16GB"))
 SIZES = [32, 128]
 SHIPPED = ratios_of("chainer")
 
 
-@pytest.fixture(scope="module")
-def model():
-    return Model.load()
-
-
 def asked(model, cnn="resnet50", gpu=H200, precision="fp32", framework="chainer", **more):
-    words = {name: more.pop(name) for name in ("memory_format", "capture", "autotune") if name in more}
-    mode = Mode(framework, precision, **words)
+    mode = Mode(framework, precision, capture=more.pop("capture", "eager"))
     return model.forecast(zoo_cnn(cnn), gpu, mode, SIZES, **more)
 
 
@@ -64,12 +57,13 @@ def test_its_classes_add_up_to_the_gpus_time(gpu, model):
     pytorch = asked(model, gpu=gpu, framework="pytorch")
     left = pytorch.gpu_time_ms - sum(pytorch.class_ms.values())
     np.testing.assert_allclose(sum(chainer.class_ms.values()) + SHIPPED["rest"] * left, chainer.gpu_time_ms)
-    np.testing.assert_allclose(
-        chainer.class_ms["batch_norm"], SHIPPED["rest"] * pytorch.class_ms["batch_norm"]
-    )
+    batch_norm_ms = SHIPPED["rest"] * pytorch.class_ms["batch_norm"]
+    np.testing.assert_allclose(chainer.class_ms["batch_norm"], batch_norm_ms)
 
 
-def test_before_ampere_convolutions_are_those_of_pytorch(model):
+def test_before_ampere_convolutions_are_those_of_pytorch_and_from_it_on_fp32s(model):
+    precisions = [pytorch_mode(gpu, Mode("chainer", "amp_fp16")).precision for gpu in (A100, V100)]
+    assert precisions == ["fp32", "amp_fp16"]
     chainer, pytorch = (
         asked(model, gpu=V100, precision="amp_fp16", framework=framework)
         for framework in ("chainer", "pytorch")
@@ -78,23 +72,15 @@ def test_before_ampere_convolutions_are_those_of_pytorch(model):
     np.testing.assert_allclose(chainer.class_ms["conv_forward"], pytorch.class_ms["conv_forward"])
 
 
-def test_larger_windows_count_by_their_flops():
+def test_convolutions_with_windows_count_by_their_flops_and_take_longer_the_larger_they_are():
     assert windowed_share(zoo_cnn("vgg16")) == 1.0
     assert 0.4 < windowed_share(zoo_cnn("resnet50")) < 0.7
-
-
-def test_convolutions_with_windows_take_longer_the_more_channels_and_pixels_they_have():
     small, large = (windowed_size(zoo_cnn(cnn)) for cnn in ("squeezenet1_1", "vgg16"))
     sizes = np.array([16.0, 64.0])
     less, more = (windowed_ratio(size, sizes, SHIPPED) for size in (small, large))
     assert (less < more).all()
     assert less[0] < less[1]
     assert windowed_size(zoo_cnn("mobilenet_v2"))[0] < 0  # its stem of 3 and 32 channels
-
-
-def test_it_starts_from_fp32_from_ampere_on():
-    assert pytorch_mode(A100, Mode("chainer", "amp_fp16")).precision == "fp32"
-    assert pytorch_mode(V100, Mode("chainer", "amp_fp16")).precision == "amp_fp16"
 
 
 def test_it_says_where_it_comes_from_and_is_widest_where_nothing_was_measured(model):
@@ -127,12 +113,9 @@ def test_the_host_counts_as_pytorch_or_chainer_measured_it(model):
         times = (HostTime(framework, "gpu", "fp32", "nchw", "resnet18", 32, ms),)
         return asked(model, host=HostMeasurement("mine", times)).host_time_ms[0]
 
+    assert (asked(model, capture="static_graph").host_time_ms == 0).all()
     assert host_ms("pytorch", 12.0) > host_ms("pytorch", 6.0)
     assert host_ms("chainer", SHIPPED["host"] * 6.0) == pytest.approx(host_ms("pytorch", 6.0))
-
-
-def test_a_static_graph_waits_for_no_host(model):
-    assert (asked(model, capture="static_graph").host_time_ms == 0).all()
 
 
 def test_a_single_convolution_is_wider_than_cnns(model):

@@ -5,8 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from predictor.answers.answer import answer
-from predictor.answers.question import Question
+from predictor.answers.answer import predict
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import ZOO, zoo_cnn
@@ -93,19 +92,16 @@ def test_the_faster_mode_of_one_card_is_the_faster_one_of_the_others(gpu_ms):
 
 @pytest.mark.parametrize("precision", ["tf32", "amp_bf16"])
 def test_where_the_host_decides_the_memory_format_does_not(precision):
-    questions = [
-        Question("resnet50", "NVIDIA H200", [1], precision=precision, memory_format=memory_format)
-        for memory_format in ("nchw", "channels_last")
-    ]
-    nchw, channels_last = (answer(question).rows()[0].iteration_time_ms for question in questions)
+    nchw, channels_last = (
+        predict("resnet50", "NVIDIA H200", 1, precision=precision, memory_format=layout)[0].iteration_time_ms
+        for layout in ("nchw", "channels_last")
+    )
     assert channels_last == pytest.approx(nchw, rel=0.02)
 
 
 def test_no_upper_bound_falls_as_the_batch_grows_where_the_time_does_not():
     model, sizes = Model.load(), 2 ** np.arange(11)
-    cards = [
-        find_gpu(name) for name in ("T4", "RTX 3090", "RTX 4090", "B200", "H200", "H200 NVL", "H100 PCIe")
-    ]
+    cards = list(map(find_gpu, ("T4", "RTX 3090", "RTX 4090", "B200", "H200", "H200 NVL", "H100 PCIe")))
     modes = (Mode(), Mode(precision="amp_fp16", memory_format="channels_last"))
     falling = []
     for cnn, mode in product(CNNS, modes):
@@ -127,16 +123,8 @@ def test_two_rungs_that_answer_the_same_question_differ_by_less_than_their_inter
         carried = type(own)(CarriedOver(source.library, own.library.mode), source.law.borrowed("H200"))
         carrying = Model(**{**vars(model), "layers": LayerModels().with_more([carried])})
         for cnn in CNNS:
-            measured, carried_over = (
-                rung.forecast(zoo_cnn(cnn), card, mode, SIZES) for rung in (model, carrying)
-            )
-            allowed = (
-                np.hypot(
-                    np.log(measured.high_ms / measured.low_ms),
-                    np.log(carried_over.high_ms / carried_over.low_ms),
-                )
-                / 2
-            )
-            difference = np.abs(np.log(measured.iteration_time_ms / carried_over.iteration_time_ms))
+            rungs = [rung.forecast(zoo_cnn(cnn), card, mode, SIZES) for rung in (model, carrying)]
+            allowed = np.hypot(*(np.log(answer.high_ms / answer.low_ms) for answer in rungs)) / 2
+            difference = np.abs(np.subtract(*(np.log(answer.iteration_time_ms) for answer in rungs)))
             apart += [(cnn, name, size) for size, bad in zip(SIZES, difference > allowed, strict=True) if bad]
     assert not apart

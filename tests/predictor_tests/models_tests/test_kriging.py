@@ -27,26 +27,19 @@ def sites(*cells: tuple[str, str, int, float]) -> Locations:
     return Locations([find_gpu(g) for g in gpus], cnns, images, batches, ["fp32"] * len(cells))
 
 
-def test_without_measurements_nothing_is_corrected():
+def test_without_measurements_nothing_is_corrected_and_one_without_noise_is_met():
     site = sites(("T4", "a", 224, 32))
     mean, variance = gp_posterior(site.take(np.array([], dtype=int)), np.array([]), site, VARIANCES)
     assert mean.tolist() == [0.0]
     assert variance[0] == pytest.approx(prior_variance(VARIANCES))
-
-
-def test_a_measurement_without_noise_is_met():
-    site = sites(("T4", "a", 224, 32))
-    exact = {**VARIANCES, "noise": 0.0}
-    mean, variance = gp_posterior(site, np.array([0.2]), site, exact)
+    mean, variance = gp_posterior(site, np.array([0.2]), site, {**VARIANCES, "noise": 0.0})
     assert mean[0] == pytest.approx(0.2, rel=1e-3)
     assert variance[0] < 1e-4
 
 
 def test_the_nearer_measurement_tells_more():
-    measured = sites(("T4", "a", 224, 32))
-    unmeasured = sites(
-        ("T4", "a", 224, 64), ("V100-SXM2-16GB", "a", 224, 64), ("V100-SXM2-16GB", "b", 224, 64)
-    )
+    measured, v100 = sites(("T4", "a", 224, 32)), "V100-SXM2-16GB"
+    unmeasured = sites(("T4", "a", 224, 64), (v100, "a", 224, 64), (v100, "b", 224, 64))
     mean, variance = gp_posterior(measured, np.array([0.2]), unmeasured, VARIANCES)
     assert mean[0] > mean[1] > mean[2] == 0.0
     assert variance[0] < variance[1] < variance[2]
@@ -79,14 +72,11 @@ def corrected(runs, batch_sizes=None, parts=VARIANCES):
     return measured.correction(find_gpu("T4"), batch_sizes, parts, np.ones(batch_sizes.size), noise)
 
 
-def test_measurements_of_ones_own_are_met_however_far_they_lie_and_averaged_at_one_place():
+def test_runs_are_met_however_far_they_lie_averaged_at_one_place_and_make_the_rest_less_certain():
     mean, variance = corrected([(32, np.log(10.0))])
     assert np.exp(mean[0]) == pytest.approx(10.0, rel=0.01)
     assert variance[0] >= VARIANCES["noise"]
     assert corrected([(32, 0.9), (32, 1.1)])[0] == pytest.approx([1.0, 1.0], rel=0.01)
-
-
-def test_a_measurement_beyond_the_variances_makes_the_rest_less_certain():
     usual, wild = (corrected([(32, r)], [256])[1][0] for r in (0.1, 2.0))
     assert wild > 5 * usual
 
@@ -99,20 +89,13 @@ def test_runs_correct_as_the_inverse_of_their_covariance_says():
         sites(*[("T4", "a", 224, size) for size in batch_sizes]) for batch_sizes in (sizes, other_sizes)
     )
     parts = {"gpu": 0.02, "cnn_image": 0.03, "series": 0.01}
-    among, across = (
-        sum(
-            parts[name] * correlation
-            for name, correlation in covariances(places, measured).items()
-            if name in parts
-        )
-        for places in (measured, unmeasured)
-    )
+    of_pairs = [covariances(locations, measured) for locations in (measured, unmeasured)]
+    among, across = (sum(parts[name] * correlations[name] for name in parts) for correlations in of_pairs)
     solved = np.linalg.solve(among + 0.004 * np.eye(sizes.size), np.column_stack([across.T, residual]))
     left = 0.064 - (across * solved[:, :3].T).sum(axis=1)
     surprise = residual @ solved[:, 3] / sizes.size
-    mean, variance = corrected(
-        list(zip(sizes.tolist(), residual, strict=True)), other_sizes, parts | {"noise": 0.004}
-    )
+    runs = list(zip(sizes.tolist(), residual, strict=True))
+    mean, variance = corrected(runs, other_sizes, parts | {"noise": 0.004})
     assert mean == pytest.approx(across @ solved[:, 3], rel=1e-8)
     assert variance == pytest.approx(left * max(1.0, surprise), rel=1e-8)
 
@@ -151,9 +134,12 @@ def test_variances_are_found_again_in_simulated_residuals():
     assert variances["noise"] == pytest.approx(0.0025, rel=0.5)
 
 
-def test_the_interval_factor_of_normal_residuals_is_the_normal_quantile():
+def test_an_interval_factor_is_the_normal_quantile_of_normal_residuals_and_machines_weigh_the_same_in_it():
     residual = 0.1 * np.random.default_rng(0).standard_normal(5000)
     assert interval_factor(residual, np.full(5000, 0.01), 0.9) == pytest.approx(1.645, rel=0.05)
+    residual, weight = (np.repeat(values, [1000, 10]) for values in ((0.1, 1.0), (1 / 1000, 1 / 10)))
+    assert interval_factor(residual, np.ones(1010), 0.8) == pytest.approx(0.1)
+    assert interval_factor(residual, np.ones(1010), 0.8, weight) == pytest.approx(1.0)
 
 
 def test_what_belongs_to_the_batch_size_alone_is_met_there_and_carried_less(monkeypatch):

@@ -30,21 +30,18 @@ def sums(**shares):
     return replace(totals, named=names)
 
 
+LAW = SummingLaw(spread=0.03, spread_near=0.12, spread_strange=0.5)
+
+
 def width(**shares):
     return [float(half_width[0]) for half_width in LAW.half_widths(sums(**shares))]
 
 
-LAW = SummingLaw(spread=0.03, spread_near=0.12, spread_strange=0.5)
-
-
-def test_all_measured_has_the_narrowest_interval():
+def test_all_measured_has_the_narrowest_interval_and_whatever_was_not_measured_widens_it():
     assert width() == pytest.approx([0.03, 0.03])
-
-
-@pytest.mark.parametrize("share", ["near", "far", "unknown"])
-def test_whatever_was_not_measured_widens_the_interval(share):
-    assert np.all(np.array(width(**{share: 0.3})) > width(**{share: 0.1}))
-    assert min(width(**{share: 0.1})) > 0.03
+    for share in ("near", "far", "unknown"):
+        assert np.all(np.array(width(**{share: 0.3})) > width(**{share: 0.1}))
+        assert min(width(**{share: 0.1})) > 0.03
 
 
 def test_a_batch_size_below_the_measured_ones_widens_the_lower_side_alone():
@@ -85,66 +82,46 @@ def test_what_specifications_tell_widens_the_interval_by_no_more_than_theirs():
 def test_the_host_takes_its_time_per_operator_for_sums_of_gradients_too_unless_they_count_apart():
     law = SummingLaw(host_weight=0.5, host_operator_ms=0.05, host_iteration_ms=2.0)
     assert law.host_ms(sums()) == pytest.approx(0.5 * 1.0 + 0.05 * 10 + 2.0)
-    assert replace(law, gradients_apart=True).host_ms(sums()) == pytest.approx(
-        0.5 * 0.9 + 0.1 + 0.05 * 6 + 2.0
-    )
-
-
-def test_without_host_times_of_operators_sums_of_gradients_count_as_others_do():
+    apart = replace(law, gradients_apart=True)
+    assert apart.host_ms(sums()) == pytest.approx(0.5 * 0.9 + 0.1 + 0.05 * 6 + 2.0)
+    # Without host times of operators, sums of gradients count as others do.
     blind = replace(sums(), host_ms=float("nan"), gradient_host_ms=float("nan"))
     law = SummingLaw(host_weight=0.0, host_operator_ms=0.05, gradients_apart=True)
     assert law.host_ms(blind) == pytest.approx(0.5)
 
 
-def test_a_law_of_an_older_file_counts_sums_of_gradients_as_it_did_and_weighs_no_sizes():
+def test_a_law_of_an_older_file_weighs_no_sizes_and_damaged_weights_of_sizes_are_refused():
     newer = ("gradients_apart", "size_weights")
     law = SummingLaw.from_json({key: value for key, value in asdict(LAW).items() if key not in newer})
     assert (law.gradients_apart, law.size_weights) == (False, (0.0,) * (len(SIZES) - 1))
+    for wrong in ([0.0], [float("nan")] * (len(SIZES) - 1), "none"):
+        with pytest.raises((ValueError, TypeError)):
+            SummingLaw.from_json({**asdict(LAW), "size_weights": wrong})
 
 
-class TestTheSizeOfAnOperator:
+def test_the_size_of_an_operator_counts_beside_its_class_but_not_the_largest_nor_an_optimizer_steps():
     """Small ones take longer between others than alone, those that the L2 cache helps take less."""
-
-    def test_counts_beside_its_class(self):
-        at_smallest = np.zeros((len(CLASSES), len(SIZES), 1))
-        at_smallest[CLASSES.index("convolution"), 0] = 2.0
-        weights = (0.25,) + (0.0,) * (len(SIZES) - 2)
-        law = SummingLaw(weight=1.1, size_weights=weights)
-        assert law.gpu_ms(replace(sums(), sized_ms=at_smallest))[0] == pytest.approx(2.0 * 1.35)
-        assert law.class_ms(replace(sums(), sized_ms=at_smallest))["convolution"][0] == pytest.approx(2.7)
-
-    def test_says_nothing_of_the_largest_nor_of_an_optimizer_step(self):
-        law = SummingLaw(size_weights=(0.25,) * (len(SIZES) - 1))
-        largest, step = np.zeros((2, len(CLASSES), len(SIZES), 1))
-        largest[CLASSES.index("convolution"), -1], step[CLASSES.index("optimizer"), 0] = 1.0, 1.0
-        for sized in (largest, step):
-            assert law.gpu_ms(replace(sums(), sized_ms=sized))[0] == pytest.approx(1.0)
-
-    def test_is_its_bytes_over_the_cache_in_doublings(self):
-        table = zoo_cnn("resnet18")
-        library = OperatorLibrary.of_times(
-            DeviceMode("H200"), list(operators_of(table)), _unit_times(table), {None}
-        )
-        sized = [layer_sums(library, table, np.array([batch])) for batch in (1.0, 1024.0)]
-        small, large = (value.sized_ms.sum(axis=(0, 2)) / value.sized_ms.sum() for value in sized)
-        assert np.arange(len(SIZES)) @ large > np.arange(len(SIZES)) @ small + 2
-
-    def test_says_nothing_on_a_cpu_whose_cache_nobody_looked_up(self):
-        table = zoo_cnn("resnet18")
-        mode = DeviceMode("cpu:AMD EPYC")
-        library = OperatorLibrary.of_times(mode, list(operators_of(table)), _unit_times(table), {None})
-        sized = layer_sums(library, table, np.array([8.0])).sized_ms
-        assert sized[:, -1].sum() == pytest.approx(sized.sum())
+    law = SummingLaw(weight=1.1, size_weights=(0.25,) * (len(SIZES) - 1))
+    smallest, largest, step = np.zeros((3, len(CLASSES), len(SIZES), 1))
+    smallest[CLASSES.index("convolution"), 0], largest[CLASSES.index("convolution"), -1] = 2.0, 2.0
+    step[CLASSES.index("optimizer"), 0] = 2.0
+    for sized_ms, factor in ((smallest, 1.35), (largest, 1.1), (step, 1.1)):
+        assert law.gpu_ms(replace(sums(), sized_ms=sized_ms))[0] == pytest.approx(2.0 * factor)
+    assert law.class_ms(replace(sums(), sized_ms=smallest))["convolution"][0] == pytest.approx(2.7)
 
 
-@pytest.mark.parametrize("wrong", [[0.0], [float("nan")] * (len(SIZES) - 1), "none"])
-def test_damaged_weights_of_sizes_are_refused(wrong):
-    with pytest.raises((ValueError, TypeError)):
-        SummingLaw.from_json({**asdict(LAW), "size_weights": wrong})
+def test_the_size_of_an_operator_is_its_bytes_over_the_cache_and_none_on_a_cpu():
+    operators = list(operators_of(zoo_cnn("resnet18")))
+    times = np.array([[8.0, 1.0, np.nan]] * len(operators))
 
+    def sized_ms(gpu, batch):
+        library = OperatorLibrary.of_times(DeviceMode(gpu), operators, times, {None})
+        sized = layer_sums(library, zoo_cnn("resnet18"), np.array([batch])).sized_ms.sum(axis=(0, 2))
+        return sized / sized.sum()
 
-def _unit_times(table):
-    return np.array([[8.0, 1.0, np.nan] for _ in operators_of(table)])
+    small, large = (np.arange(len(SIZES)) @ sized_ms("H200", batch) for batch in (1.0, 1024.0))
+    assert large > small + 2
+    assert sized_ms("cpu:AMD EPYC", 8.0)[-1] == pytest.approx(1.0)  # nobody looked its cache up
 
 
 def test_each_batch_size_names_what_lies_beyond_at_it_whatever_was_asked_beside_it():
@@ -157,17 +134,11 @@ def test_each_batch_size_names_what_lies_beyond_at_it_whatever_was_asked_beside_
     assert len({tuple(reason.text for reason in reasons) for reasons in together}) > 1
 
 
-@pytest.mark.parametrize(
-    ("precision", "memory_format", "measured_ms"),
-    [
-        ("tf32", "nchw", (2.927, 7.043, 22.953)),
-        ("amp_bf16", "nchw", (2.415, 5.016, 15.377)),
-        ("amp_bf16", "channels_last", (2.622, 5.788, 18.339)),
-    ],
-)
-def test_a_cnn_of_group_norms_copies_maps_between_its_layers(precision, memory_format, measured_ms):
+def test_a_cnn_of_group_norms_copies_maps_between_its_layers(model):
     """Its operators, measured alone on an H200 in AMP, sum to 13 and 19 % less at 512 images."""
-    table, _ = measured_cnn("other_families.group_norm_se", 64)
-    mode = Mode("pytorch", precision, memory_format)
-    forecast = Model.load().forecast(table, find_gpu("NVIDIA H200"), mode, [32, 128, 512])
-    assert forecast.gpu_time_ms == pytest.approx(measured_ms, rel=0.08)
+    modes = [("tf32", "nchw"), ("amp_bf16", "nchw"), ("amp_bf16", "channels_last")]
+    measured_ms = [(2.927, 7.043, 22.953), (2.415, 5.016, 15.377), (2.622, 5.788, 18.339)]
+    devices = [(find_gpu("NVIDIA H200"), Mode("pytorch", *mode)) for mode in modes]
+    forecasts = model.forecasts(measured_cnn("other_families.group_norm_se", 64)[0], devices, [32, 128, 512])
+    for forecast, ms in zip(forecasts, measured_ms, strict=True):
+        assert forecast.gpu_time_ms == pytest.approx(ms, rel=0.08)

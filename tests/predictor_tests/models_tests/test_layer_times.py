@@ -31,11 +31,9 @@ def targets(table):
     return table[table["kind"] == "target"]
 
 
-def _fitted(table, **options):
+def _fitted(table, answers="iteration_time_ms", **options):
     """Without trees, which take a second and matter to no test here but the ones that grow them."""
-    return LayerTimes(**{"trees": False, **options}).fit(
-        table, table[options.get("answers", "iteration_time_ms")]
-    )
+    return LayerTimes(**{"trees": False, "answers": answers, **options}).fit(table, table[answers])
 
 
 def _without(table, cnn):
@@ -69,10 +67,9 @@ def test_without_any_target_the_operators_are_added(table, targets, made_up_gpu)
 
 
 def test_a_mode_without_targets_takes_the_weights_of_the_others(table, targets, made_up_gpu):
-    operators = list(operators_of(zoo_cnn("resnet18")))
-    more = feature_table(
-        pd.DataFrame(made_up_gpu.operator_rows(operators, SIZES, memory_format="channels_last"))
-    )
+    operators = operators_of(zoo_cnn("resnet18"))
+    rows = made_up_gpu.operator_rows(operators, SIZES, memory_format="channels_last")
+    more = feature_table(pd.DataFrame(rows))
     fitted = _fitted(pd.concat([table, more], ignore_index=True), pull=0.1)
     law = fitted.models_.added[MODE._replace(memory_format="channels_last")].law
     assert law.weight > 1.05  # what the other mode found; 1 if it were ignored
@@ -89,26 +86,25 @@ def test_intervals_surround_the_answer_and_widen_where_shapes_are_missing(table,
     unseen = targets[targets["cnn"] == "mobilenet_v2"]
     rows = _without(table, "mobilenet_v2")
     fitted = _fitted(rows)
-    low, high = fitted.predict_interval(unseen)
-    assert (low < fitted.predict(unseen)).all()
-    assert (fitted.predict(unseen) < high).all()
-    own = {o.name for o in operators_of(zoo_cnn("mobilenet_v2"))} - {
-        o.name for cnn in CNNS if cnn != "mobilenet_v2" for o in operators_of(zoo_cnn(cnn))
-    }
+    (low, high), middle = fitted.predict_interval(unseen), fitted.predict(unseen)
+    assert ((low < middle) & (middle < high)).all()
+    names = {cnn: {operator.name for operator in operators_of(zoo_cnn(cnn))} for cnn in CNNS}
+    own = names.pop("mobilenet_v2").difference(*names.values())
     blind_low, blind_high = _fitted(rows[~rows["cnn"].isin(own)]).predict_interval(unseen)
     assert (blind_high / blind_low > high / low).all()
 
 
-def test_a_gpu_or_mode_without_operators_is_refused_with_what_there_is(table, targets):
-    with pytest.raises(OutOfRangeError, match=r"on Tesla T4 .* measured: NVIDIA H200"):
-        _fitted(table).predict(targets.assign(gpu="Tesla T4"))
-    with pytest.raises(OutOfRangeError, match="channels_last"):
-        _fitted(table).predict(targets.assign(memory_format="channels_last"))
-
-
-def test_a_cnn_without_layers_is_refused(table, targets):
-    with pytest.raises(OutOfRangeError, match="has no layer table"):
-        _fitted(table).predict(targets.assign(layer_table=None))
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"gpu": "Tesla T4"}, r"on Tesla T4 .* measured: NVIDIA H200"),
+        ({"memory_format": "channels_last"}, "channels_last"),
+        ({"layer_table": None}, "has no layer table"),
+    ],
+)
+def test_what_has_no_operators_or_layers_is_refused_with_what_there_is(table, targets, changed, words):
+    with pytest.raises(OutOfRangeError, match=words):
+        _fitted(table).predict(targets.assign(**changed))
 
 
 def test_without_host_times_an_eager_iteration_is_refused_and_its_gpu_time_is_not(table, targets):
@@ -120,12 +116,10 @@ def test_without_host_times_an_eager_iteration_is_refused_and_its_gpu_time_is_no
 
 def test_fp32_and_tf32_share_what_tensor_cores_do_not_change(made_up_gpu):
     operators = list(operators_of(zoo_cnn("resnet18")))
-    norm = next(operator for operator in operators if operator.type == "batch_norm")
-    product = next(operator for operator in operators if operator.type == "conv2d")
+    norm, product = (next(o for o in operators if o.type == name) for name in ("batch_norm", "conv2d"))
     rows = made_up_gpu.operator_rows([norm, product], (16, 512), precision="tf32")
-    rows += made_up_gpu.operator_rows(
-        [operator for operator in operators if operator not in (norm, product)], (16,), precision="fp32"
-    )
+    left = [operator for operator in operators if operator not in (norm, product)]
+    rows += made_up_gpu.operator_rows(left, (16,), precision="fp32")
     rows += made_up_gpu.operator_rows([norm], (16,), precision="amp_bf16")
     libraries = libraries_of(pd.DataFrame(rows))
     by_precision = {mode.precision: library.operators for mode, library in libraries.items()}
@@ -135,15 +129,10 @@ def test_fp32_and_tf32_share_what_tensor_cores_do_not_change(made_up_gpu):
 
 
 def test_a_recurrent_layer_is_known_in_every_layout_of_its_precision(made_up_gpu):
-    sides = {
-        f"{side}_{size}": n
-        for side in ("in", "out")
-        for size, n in (("channels", 64), ("height", 8), ("width", 1))
-    }
-    lstm, norm = (
-        Operator(name, parameters=n, groups=g, **sides)
-        for name, n, g in (("lstm", 33_280, 1), ("batch_norm", 128, None))
-    )
+    sizes = (("channels", 64), ("height", 8), ("width", 1))
+    sides = {f"{end}_{size}": n for end in ("in", "out") for size, n in sizes}
+    lstm = Operator("lstm", parameters=33_280, groups=1, **sides)
+    norm = Operator("batch_norm", parameters=128, **sides)
     rows = made_up_gpu.operator_rows([lstm, norm], (16,), precision="amp_bf16")
     rows += made_up_gpu.operator_rows([norm], (16,), precision="amp_bf16", memory_format="channels_last")
     rows += made_up_gpu.operator_rows([norm], (16,), precision="tf32")

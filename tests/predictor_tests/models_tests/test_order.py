@@ -21,11 +21,8 @@ CNNS = (
     "resnet50", "vgg16", "mobilenet_v2", "densenet121", "efficientnet_b0", "resnet18_cifar", "convnext_tiny",
 )  # fmt: skip
 MODES = (
-    ("fp32", "nchw"),
-    ("tf32", "nchw"),
-    ("amp_fp16", "nchw"),
-    ("amp_fp16", "channels_last"),
-    ("amp_bf16", "channels_last"),
+    *(("fp32", "nchw"), ("tf32", "nchw"), ("amp_fp16", "nchw")),
+    *(("amp_fp16", "channels_last"), ("amp_bf16", "channels_last")),
 )
 BATCH_SIZES = np.array([1, 8, 64, 256])
 MEASURED = {
@@ -46,19 +43,17 @@ OF_THE_LAW = {
 
 def figures(gpu, precision):
     """What a sheet says, more being better; HBM streams a larger share of its bandwidth than GDDR."""
-    return np.array(
-        [
-            generations().index(gpu.generation),
-            gpu.peak_fp32_tflop_per_s,
-            peak_tflop_per_s(gpu, precision),
-            gpu.memory_bandwidth_gb_per_s,
-            gpu.sm_count,
-            gpu.l2_mib or 0.0,
-            (gpu.tdp_w or 0.0) / gpu.chips_per_card,
-            gpu.boost_clock_ghz,
-            gpu.memory_type.startswith("HBM"),
-        ]
-    )
+    peaks = gpu.peak_fp32_tflop_per_s, peak_tflop_per_s(gpu, precision)
+    power_w = (gpu.tdp_w or 0.0) / gpu.chips_per_card
+    memory = gpu.memory_bandwidth_gb_per_s, gpu.l2_mib or 0.0, gpu.memory_type.startswith("HBM")
+    age = generations().index(gpu.generation)
+    return np.array([age, *peaks, gpu.sm_count, gpu.boost_clock_ghz, power_w, *memory])
+
+
+def ordered(sheets):
+    """Indices of the pairs in which the first is at least as good in every figure, and not the same."""
+    at_least = (sheets[:, None] >= sheets[None]).all(axis=2)
+    return np.nonzero(at_least & ~at_least.T)
 
 
 def measured_designs(law):
@@ -77,9 +72,7 @@ def ratios():
             if precision in precisions_of(gpu)
         ]
         contexts = [context for context in contexts if design_of(context.gpu) not in measured]
-        sheets = np.array([figures(context.gpu, precision) for context in contexts])
-        at_least = (sheets[:, None] >= sheets[None]).all(axis=2)
-        better, lesser = np.nonzero(at_least & ~at_least.T)
+        better, lesser = ordered(np.array([figures(context.gpu, precision) for context in contexts]))
         for cnn in CNNS:
             times = law.times(kernels_of(zoo_cnn(cnn)), contexts, BATCH_SIZES).iteration_ms
             by_cnn.append((times[better] / times[lesser]).ravel())
@@ -93,14 +86,11 @@ def served_ratios():
     for training in (Training(), Training(precision="amp_fp16")):
         devices = training.on_each([gpu for gpu in gpus if training.precision in (None, *precisions_of(gpu))])
         sheets = np.array([[*figures(gpu, mode.precision), *figures(gpu, "fp32")] for gpu, mode in devices])
-        at_least = (sheets[:, None] >= sheets[None]).all(axis=2)
-        better, lesser = np.nonzero(at_least & ~at_least.T)
+        better, lesser = ordered(sheets)
         for cnn in CNNS:
             answers = model.forecasts(zoo_cnn(cnn), devices, [1, 4, 64])
             times = np.array([answer.iteration_time_ms for answer in answers])
-            for ratio, pair in zip(
-                times[better] / times[lesser], zip(better, lesser, strict=True), strict=True
-            ):
+            for ratio, *pair in zip(times[better] / times[lesser], better, lesser, strict=True):
                 by_pair.setdefault(tuple(devices[index][0].name for index in pair), []).extend(ratio)
     return by_pair
 
@@ -113,20 +103,16 @@ def test_no_host_that_nobody_named_has_the_better_gpu_answered_slower(served_rat
 
 
 def test_the_better_gpu_is_answered_slower_only_beside_one_that_was_measured(served_ratios):
-    law, slower = (
-        Model.load().roofline.law_,
-        {pair for pair, pair_ratios in served_ratios.items() if max(pair_ratios) > 1.02},
-    )
+    slower = {pair for pair, pair_ratios in served_ratios.items() if max(pair_ratios) > 1.02}
     assert {pair for pair in slower if not MEASURED.keys() & pair} <= OF_THE_LAW
-    assert {design_of(find_gpu(name)) for name in MEASURED} <= measured_designs(law)
+    assert {design_of(find_gpu(name)) for name in MEASURED} <= measured_designs(Model.load().roofline.law_)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 64])
 def test_a_b200_is_not_slower_than_an_h200(batch_size):
     for mode in MODES:
-        devices = Training(precision=mode[0], memory_format=mode[1]).on_each(
-            list(map(find_gpu, ("B200", "H200")))
-        )
+        training = Training(precision=mode[0], memory_format=mode[1])
+        devices = training.on_each([find_gpu("B200"), find_gpu("H200")])
         b200, h200 = Model.load().forecasts(zoo_cnn("resnet50"), devices, [batch_size])
         assert b200.iteration_time_ms[0] <= 1.01 * h200.iteration_time_ms[0], mode
         assert b200.host_time_ms[0] == pytest.approx(h200.host_time_ms[0])

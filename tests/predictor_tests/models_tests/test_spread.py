@@ -6,25 +6,17 @@ import numpy as np
 import pytest
 
 from predictor.catalogue.devices import find_gpu
-from predictor.models.intervals import (
-    Calibration,
-    Shares,
-    Spread,
-    fit_spread,
-    generations_from,
-    interval_factor,
-)
+from predictor.models.intervals import Calibration, Shares, Spread, fit_spread, generations_from
 
 SPREAD = Spread(cnn=0.01, gpu=0.02, generation=0.03, host=0.5, enqueued=0.1, depthwise=0.2, unmeasured=0.7)
 CNN_SPREAD = replace(SPREAD, kernel=0.4)
 T4, RTX, H200, B200, P4 = (find_gpu(name) for name in ("T4", "RTX 2080 Ti", "H200", "B200", "P4"))
 
 
-def calibration() -> Calibration:
-    factors = {"specifications": {"0.5": 0.7, "0.9": 1.6}, "new-cnn": {"0.5": 0.7, "0.9": 1.8}}
-    return Calibration(
-        ("Tesla T4",), ("a",), ("turing",), SPREAD, CNN_SPREAD, {"cnn": {}, "gpu": {}}, factors
-    )
+FACTORS = {"specifications": {"0.5": 0.7, "0.9": 1.6}, "new-cnn": {"0.5": 0.7, "0.9": 1.8}}
+CALIBRATION = Calibration(
+    ("Tesla T4",), ("a",), ("turing",), SPREAD, CNN_SPREAD, {"cnn": {}, "gpu": {}}, FACTORS
+)
 
 
 def shares(host=0.0, new_host=0.0, depthwise=0.0, unmeasured=0.0, kernel=0.0, shape=(1,)) -> Shares:
@@ -33,33 +25,28 @@ def shares(host=0.0, new_host=0.0, depthwise=0.0, unmeasured=0.0, kernel=0.0, sh
 
 
 def width(gpu=T4, coverage=0.9, is_known=False, **of) -> float:
-    return float(calibration().half_widths([gpu], [is_known], shares(**of), coverage)[0])
-
-
-def test_where_deviations_answer_the_width_is_of_a_new_cnn_and_another_campaign():
-    assert width(is_known=True) == pytest.approx(np.hypot(1.8 * 0.1, 1.6 * 0.12))
-    assert width(P4) > width(is_known=True)
+    return float(CALIBRATION.half_widths([gpu], [is_known], shares(**of), coverage)[0])
 
 
 def test_a_new_gpu_never_has_a_narrower_interval_than_a_new_cnn_on_a_measured_one():
-    of_cnn = np.hypot(1.8 * 0.1, 1.6 * 0.12)
+    of_cnn = np.hypot(1.8 * 0.1, 1.6 * 0.12)  # a new CNN, and another campaign
+    assert width(is_known=True) == pytest.approx(of_cnn)
+    assert width(P4) > of_cnn
     assert width(P4) == pytest.approx(np.hypot(of_cnn, 1.6 * np.sqrt(0.02 + 2 * 0.03)))
-    nearly = replace(calibration(), spread=Spread(cnn=0.01, gpu=0.0001), cnn_spread=Spread(cnn=0.01))
+    nearly = replace(CALIBRATION, spread=Spread(cnn=0.01, gpu=0.0001), cnn_spread=Spread(cnn=0.01))
     measured, new = nearly.half_widths([P4, P4], [True, False], shares(shape=(2,)), 0.9)
     assert measured == pytest.approx(of_cnn)
     assert new == pytest.approx(np.hypot(of_cnn, 1.6 * 0.01))
 
 
-def test_a_new_gpu_a_far_generation_a_host_and_depthwise_convolutions_each_widen_the_interval():
-    measured, new, far, newest = calibration().half_widths(
+def test_whatever_was_not_measured_widens_the_interval():
+    """A new GPU, a far generation, a host, depthwise convolutions, kernels never measured, few of them."""
+    measured, new, far, newest = CALIBRATION.half_widths(
         [T4, RTX, H200, B200], [False] * 4, shares(shape=(4,)), 0.9
     )
     assert measured < new < far < newest
     assert width() < width(host=0.5) < width(host=0.5, new_host=0.5)
     assert width() < width(depthwise=0.5)
-
-
-def test_kernels_never_measured_few_kernels_and_a_higher_coverage_widen_the_interval():
     assert width() < width(unmeasured=0.02) < width(unmeasured=0.1)
     assert width(kernel=1 / 200) < width(kernel=1 / 20)
     assert width(coverage=0.5) < width(coverage=0.9)
@@ -67,7 +54,7 @@ def test_kernels_never_measured_few_kernels_and_a_higher_coverage_widen_the_inte
 
 def test_half_widths_have_the_shape_of_the_shares():
     share = np.array([[0.0, 0.1, 0.9], [0.0, 0.0, 0.0]])
-    widths = calibration().half_widths([T4, P4], [False] * 2, shares(share, share, shape=share.shape), 0.9)
+    widths = CALIBRATION.half_widths([T4, P4], [False] * 2, shares(share, share, shape=share.shape), 0.9)
     assert widths.shape == (2, 3)
     assert (np.diff(widths[0]) > 0).all()
 
@@ -100,22 +87,15 @@ def test_a_part_of_which_the_rows_say_nothing_keeps_its_usual_size():
     assert (fitted.depthwise, fitted.generation, fitted.unmeasured) == pytest.approx((0.35, 0.04, 0.7))
 
 
-def test_every_machine_weighs_the_same_in_a_factor():
-    residual = np.concatenate([np.full(1000, 0.1), np.full(10, 1.0)])
-    weight = np.concatenate([np.full(1000, 1 / 1000), np.full(10, 1 / 10)])
-    assert interval_factor(residual, np.ones(1010), 0.8) == pytest.approx(0.1)
-    assert interval_factor(residual, np.ones(1010), 0.8, weight) == pytest.approx(1.0)
-
-
 def test_a_calibration_read_from_its_json_is_the_same():
-    again = Calibration.from_json(calibration().to_json())
+    again = Calibration.from_json(CALIBRATION.to_json())
     share = np.array([0.0, 0.3, 0.6])
     arguments = ([T4, P4, B200], [True, False, False], Shares(*[share] * 5), 0.9)
-    assert again.half_widths(*arguments).tolist() == calibration().half_widths(*arguments).tolist()
+    assert again.half_widths(*arguments).tolist() == CALIBRATION.half_widths(*arguments).tolist()
 
 
 def test_half_precision_on_a_gpu_never_measured_has_an_interval_1_5_times_as_wide():
     gpus, is_half = [P4, P4, T4], [False, True, True]
-    plain, half, measured = calibration().half_widths(gpus, [False] * 3, shares(shape=(3,)), 0.9, is_half)
+    plain, half, measured = CALIBRATION.half_widths(gpus, [False] * 3, shares(shape=(3,)), 0.9, is_half)
     assert half == pytest.approx(1.5 * plain)
     assert measured == pytest.approx(width())
