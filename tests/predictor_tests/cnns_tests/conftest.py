@@ -1,14 +1,9 @@
-"""One CNN written for two frameworks, so that its layer tables can be compared; ONNX files made by hand."""
+"""One CNN written for two frameworks, so that its layer tables can be compared."""
 
-from math import prod
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-
-from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.onnx_file import from_onnx
 
 collect_ignore = ["recorded_steps"]  # programs that `test_corpus.py` imports
 
@@ -25,39 +20,9 @@ def chainer() -> ModuleType:
         pytest.skip(f"Chainer is not installed here: comparisons with it are skipped ({error})")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def onnx() -> ModuleType:
     return pytest.importorskip("onnx", reason="onnx is not installed here: ONNX files cannot be made")
-
-
-@pytest.fixture
-def table_of(onnx: ModuleType, tmp_path: Path) -> Any:
-    """Write a graph of these nodes over these weights, read it back as a layer table."""
-
-    def build(
-        nodes: list[Any],
-        weights: dict[str, tuple[int, ...]] | None = None,
-        constants: dict[str, Any] | None = None,
-        image: tuple[int | str, ...] = ("n", 3, 16, 16),
-        image_size: int | None = None,
-        opset: int = 21,
-    ) -> LayerTable:
-        helper, path = onnx.helper, tmp_path / "made.onnx"
-        initializers = [
-            helper.make_tensor(name, 1, shape, [0.0] * prod(shape)) for name, shape in (weights or {}).items()
-        ] + [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()]
-        graph = helper.make_graph(
-            nodes,
-            "made",
-            [helper.make_tensor_value_info("x", 1, image)],
-            [helper.make_tensor_value_info(nodes[-1].output[0], 1, None)],
-            initializers,
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-        path.write_bytes(model.SerializeToString())
-        return from_onnx(path, image_size)
-
-    return build
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ import pytest
 
 from predictor.cnns.chainer_chain import from_chainer
 from predictor.cnns.chainer_compat import install
-from predictor.cnns.layer_table import DIMENSIONS, IMAGE, TableWarning, side
 from predictor.cnns.torch_step import record
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
@@ -33,69 +32,6 @@ def chain_of(chainer: ModuleType) -> Any:
     return build
 
 
-def test_functions_become_rows_with_the_names_of_their_links(chainer, chain_of):
-    F, L = chainer.functions, chainer.links
-    chain = chain_of(
-        lambda self, x: self.fc(F.max_pooling_2d(F.relu(self.bn(self.conv(x))), 2)),
-        conv=L.Convolution2D(3, 8, 3, stride=2, pad=1),
-        bn=L.BatchNormalization(8),
-        fc=L.Linear(None, 10),
-    )
-    table = from_chainer(chain, 32, "own")
-    assert [(row.name, row.type) for row in table] == [
-        ("conv", "conv2d"),
-        ("bn", "batch_norm"),
-        ("relu", "activation"),
-        ("max_pool2d", "max_pool"),
-        ("fc.flatten", "flatten"),
-        ("fc", "linear"),
-    ]
-    assert [row.inputs for row in table] == [(IMAGE,), (0,), (1,), (2,), (3,), (4,)]
-    assert [row.parameters for row in table] == [224, 16, 0, 0, 0, 8 * 64 * 10 + 10]
-    assert (table.cnn, table.image_size, table.source, table.warnings) == ("own", 32, "chainer", ())
-
-
-def test_squeeze_and_excitation_is_a_mean_a_gate_and_a_product(chainer, chain_of):
-    F = chainer.functions
-
-    def forward(_self: Any, x: Any) -> Any:
-        gate = F.sigmoid(F.average(x, axis=(2, 3)))
-        return x * F.broadcast_to(gate[:, :, None, None], x.shape) + x
-
-    table = from_chainer(chain_of(forward), 16)
-    assert [row.type for row in table] == ["avg_pool", "activation", "multiply", "add"]
-    assert table.layers[0].kernel_height == 16
-
-
-def test_grouped_and_transposed_convolutions_keep_their_shape(chainer, chain_of):
-    L = chainer.links
-    chain = chain_of(
-        lambda self, x: self.up(self.dw(x)),
-        dw=L.Convolution2D(6, 6, 3, pad=2, dilate=2, groups=6, nobias=True),
-        up=L.Deconvolution2D(6, 4, 4, stride=2, pad=1),
-    )
-    grouped, up = from_chainer(chain, 16, in_channels=6)
-    assert (grouped.groups, grouped.dilation, grouped.out_height, grouped.parameters) == (6, 2, 16, 54)
-    assert (up.type, up.out_height, up.parameters) == ("conv_transpose2d", 32, 6 * 4 * 16 + 4)
-
-
-def test_convolutions_over_volumes_keep_their_three_sides(chainer, chain_of):
-    L, F = chainer.links, chainer.functions
-    chain = chain_of(
-        lambda self, x: self.up(self.conv(F.reshape(x, (len(x), 3, 4, 4, 16)))),
-        conv=L.Convolution3D(3, 4, (3, 1, 3), pad=(1, 0, 1)),
-        up=L.Deconvolution3D(4, 5, 2, stride=2),
-    )
-    rows = [
-        (
-            layer.type,
-            *(side(layer, what, dimension) for what in ("kernel", "out") for dimension in DIMENSIONS),
-        )
-        for layer in from_chainer(chain, 16)
-    ]
-    assert rows == [("conv3d", 3, 1, 3, 4, 4, 16), ("conv_transpose3d", 2, 2, 2, 8, 8, 32)]
-
-
 def test_the_users_chain_and_random_numbers_are_left_as_they_were(chainer, chain_of):
     F, L = chainer.functions, chainer.links
     chain = chain_of(lambda self, x: self.fc(F.dropout(x)), fc=L.Linear(None, 10))
@@ -108,12 +44,6 @@ def test_the_users_chain_and_random_numbers_are_left_as_they_were(chainer, chain
 def test_a_classifier_is_taken_for_its_predictor(chainer):
     link = chainer.links.Convolution2D(3, 4, 1)
     assert from_chainer(chainer.links.Classifier(link), 8).layers == from_chainer(link, 8).layers
-
-
-def test_a_function_of_unknown_cost_is_named_and_warned_of(chainer, chain_of):
-    table = from_chainer(chain_of(lambda _self, x: chainer.functions.exp(x)), 8)
-    assert [row.type for row in table] == ["other"]
-    assert table.warnings == (TableWarning("operator", "Exp"),)
 
 
 def test_what_is_no_chain_or_does_not_run_on_such_images_is_refused(chainer):

@@ -5,11 +5,7 @@ from dataclasses import replace
 import pytest
 
 from predictor.cnns.layer_csv import read_layer_table_csv
-from predictor.cnns.layer_table import (
-    Layer,
-    LayerTable,
-    table_complaint,
-)
+from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint, table_complaint
 from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.errors import SchemaError
 
@@ -127,3 +123,13 @@ def test_what_changes_memory_is_refused_where_it_says_nothing(position, cell):
     complaint = table_complaint(LayerTable("mine", 28, tuple(layers)))
     assert complaint is not None
     assert complaint[:2] == (position, *cell)
+
+
+def test_depths_that_contradict_heights_are_refused():
+    depths = {"in_depth": 4, "out_depth": 2, "kernel_depth": 3, "stride_depth": 1, "padding_depth": 0}
+    window = {"kernel_height": 9, "kernel_width": 3, "stride_height": 1, "stride_width": 1}
+    layer = row("conv3d", (2, 64, 16), (4, 28, 14), padding_height=0, padding_width=0, **window, **depths)
+    assert layer_complaint(layer) is None
+    assert "not a multiple of in_depth 3" in layer_complaint(replace(layer, in_depth=3))
+    assert "out_depth 1 does not follow" in layer_complaint(replace(layer, out_depth=1))
+    assert "in_depth is given" in layer_complaint(replace(layer, type="conv2d"))
