@@ -8,6 +8,7 @@ import pytest
 
 import epochcast as face
 from epochcast.agent_tools import TOOLS
+from epochcast.command import COMMANDS
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
 
@@ -75,7 +76,7 @@ def test_every_tool_says_what_it_does_and_takes_the_options_that_its_answer_read
             option for kind in kinds for option in options_of(kind, TOOLS[name].answer)
         }
         assert [option for option, schema in properties.items() if not schema["description"]] == []
-        assert tool.description
+        assert tool.description == COMMANDS[name]
         assert tool.annotations.read_only_hint
 
 
