@@ -19,10 +19,8 @@ def fitted(features_with_proxies) -> GpuSpecs:
     return GpuSpecs().fit(features_with_proxies, features_with_proxies["iteration_time_ms"])
 
 
-def _case(cnn="resnet50", gpu="Tesla T4", sizes=(8, 64), mode=None, image_size=None):
-    return Case(
-        cnn, 224, zoo_cnn(cnn, image_size), find_gpu(gpu), mode or Mode(), np.array(sizes, dtype=float)
-    )
+def _case(cnn="resnet50", gpu="Tesla T4", sizes=(8, 64)):
+    return Case(cnn, 224, zoo_cnn(cnn), find_gpu(gpu), Mode(), np.array(sizes, dtype=float))
 
 
 def test_times_are_above_zero_and_rise_with_the_batch_size_whatever_is_asked(fitted):
@@ -37,10 +35,8 @@ def test_coefficients_of_a_sum_are_recovered(features):
     """Time = 1 ms + 0.1 ms a layer + twice the operations' time at the peak."""
     flops = [cnn_flops(table, 1) for table in features["layer_table"]]
     peaks = features["gpu"].map(lambda gpu: find_gpu(gpu).peak_fp32_tflop_per_s)
-    convolutions = [
-        sum(proxy.flops for proxy in proxy_work(table, ("32_64_64",)).values())
-        for table in features["layer_table"]
-    ]
+    work = [proxy_work(table, ("32_64_64",)).values() for table in features["layer_table"]]
+    convolutions = [sum(proxy.flops for proxy in proxies) for proxies in work]
     assert np.array(convolutions) == pytest.approx(np.array(flops) / 1e9, rel=0.1)
     busy = 2 * features["batch_size"] * np.array(convolutions) / peaks
     times = 1 + 0.1 * features["layer_table"].map(len) + busy
@@ -59,10 +55,8 @@ def test_every_term_is_its_coefficient_times_its_feature_and_together_they_are_t
 
 def test_no_coefficient_is_below_zero_unless_any_sign_is_allowed(features_with_proxies):
     times = features_with_proxies["iteration_time_ms"]
-    held, free = (
-        GpuSpecs(positive=positive).fit(features_with_proxies, times).coefficients_
-        for positive in (True, False)
-    )
+    estimators = [GpuSpecs(positive=positive) for positive in (True, False)]
+    held, free = (estimator.fit(features_with_proxies, times).coefficients_ for estimator in estimators)
     assert min(held.values()) >= 0 > min(free.values())
 
 
@@ -77,30 +71,20 @@ def test_scikit_learn_leaves_gpus_out(features_with_proxies):
 def test_layers_of_a_kind_that_no_training_cnn_had_count_as_the_nearest_that_one_had(features):
     of_one_cnn = features[features["cnn"] == features["cnn"].iloc[0]]
     fitted = GpuSpecs().fit(of_one_cnn, of_one_cnn["iteration_time_ms"])
-    counted = {
-        name.removeprefix("issue|")
-        for name in fitted.terms(_case("vgg16", of_one_cnn["gpu"].iloc[0]))
-        if "issue" in name
-    }
+    terms = fitted.terms(_case("vgg16", of_one_cnn["gpu"].iloc[0]))
+    counted = {name.removeprefix("issue|") for name in terms if "issue" in name}
     assert counted <= set(fitted.proxies_) < set(FOUNDING_PROXIES)
 
 
-def test_every_layer_counts_as_one_proxy():
-    table = zoo_cnn("mobilenet_v2")
-    counted = proxy_work(table, FOUNDING_PROXIES)
-    products = [layer for layer in table if layer.type in ("conv2d", "linear")]
+def test_every_layer_counts_as_one_proxy_that_of_its_kernel_before_that_of_its_size():
+    """A layer of a proxy's shape does a pass more, since the proxy reads the image."""
+    products = [layer for layer in zoo_cnn("mobilenet_v2") if layer.type in ("conv2d", "linear")]
+    counted = proxy_work(zoo_cnn("mobilenet_v2"), FOUNDING_PROXIES)
     assert sum(proxy.n_layers for proxy in counted.values()) == len(products)
-
-
-def test_a_layer_of_a_proxy_s_shape_does_a_pass_more_since_the_proxy_reads_the_image():
     counted = proxy_work(zoo_cnn("vgg_cifar"), FOUNDING_PROXIES)
     assert counted["32_3_64"].ratios.tolist() == [1.0]
     assert counted["32_64_64"].ratios.tolist() == [pytest.approx(1.5)]
-
-
-def test_a_layer_counts_as_the_proxy_of_its_kernel_before_that_of_its_size():
-    proxies = ("56_64_64", "7_512_2048_k1_s1_g1")
-    counted = proxy_work(zoo_cnn("resnet50"), proxies)
+    counted = proxy_work(zoo_cnn("resnet50"), ("56_64_64", "7_512_2048_k1_s1_g1"))
     pointwise = [layer for layer in zoo_cnn("resnet50") if layer.type == "linear" or layer.kernel_height == 1]
     assert counted["7_512_2048_k1_s1_g1"].n_layers == len(pointwise)
 
@@ -110,8 +94,6 @@ def test_the_reasons_name_the_nearest_proxies_and_a_gpu_that_was_not_fitted(fitt
     assert reasons.keys() == {"gpu", "shape"}
     assert "14_256_1024_k1_s1_g1 as 16_128_128" in reasons["shape"]
 
-
-def test_a_batch_size_outside_those_fitted_is_a_reason_there_alone(fitted):
     below, beyond = fitted.scope(_case(sizes=(64, 4096)))
     assert [reason.kind for reason in beyond if reason not in below] == ["batch"]
 

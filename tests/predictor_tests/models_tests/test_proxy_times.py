@@ -88,9 +88,8 @@ def test_what_users_measure_is_added_and_the_rest_stays(first_gpu, features_with
 
 def test_gpu_and_host_times_of_proxies_are_told_apart_where_they_were_measured(first_gpu):
     proxy = first_gpu["kind"] == "proxy"
-    split = first_gpu.assign(
-        gpu_time_ms=first_gpu["iteration_time_ms"].where(proxy), host_time_ms=np.where(proxy, 3.0, np.nan)
-    )
+    times = {"gpu_time_ms": first_gpu["iteration_time_ms"].where(proxy)}
+    split = first_gpu.assign(**times, host_time_ms=np.where(proxy, 3.0, np.nan))
     case = _case("resnet50", [1.0])
     assert _fit(split).terms(case)["host"][0] > 0
     assert _fit(first_gpu).terms(case)["host"][0] == 0

@@ -49,12 +49,9 @@ def test_another_library_gives_the_same_times_of_every_class_by_the_standard_alo
     assert classes >= set(KERNEL_CLASSES) - {"pad", "other"}
 
 
-def test_the_library_of_a_law_is_not_written_with_it(strict):
+def test_the_library_of_a_law_is_not_written_with_it_and_the_cpus_is_numpy(strict):
     law = Model.load().roofline.law_
     assert replace(law, arrays=strict).to_json() == law.to_json()
-
-
-def test_the_cpu_is_numpy():
     assert arrays_on("cpu") is NUMPY
 
 

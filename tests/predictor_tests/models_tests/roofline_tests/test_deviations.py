@@ -55,35 +55,28 @@ def test_a_gpu_on_which_all_cnns_take_longer_has_levels_that_say_so():
     assert np.mean(levels) > 0.05
     ratio = objective.predicted(of_law_without_coefficients(objective)).times / objective.iterations.time_ms
     assert np.abs(np.log(ratio)).mean() < 0.1
+    on_t4 = np.array([context.gpu.name == "Tesla T4" for context in objective.iterations.rows.contexts])
+    without = objective.deviations(of_law_without_coefficients(objective), on_t4)  # of rows that are gone
+    assert not any(where == T4 for _, _, where in without)
 
 
-def test_too_few_cnns_give_no_deviations():
-    objective = objective_of(CNNS[:5], lambda _, gpu: 1.4 if gpu == "Tesla T4" else 1.0)
-    assert objective.deviations(of_law_without_coefficients(objective)) == {}
-
-
-def test_gpus_have_deviations_where_one_cnn_is_strange():
-    objective = objective_of(CNNS, lambda cnn, _: 4.0 if cnn == "vgg11" else 1.0)
-    deviations = objective.deviations(of_law_without_coefficients(objective))
+def test_gpus_have_deviations_where_one_cnn_is_strange_but_none_by_few_cnns():
+    few, all_of_them = (
+        objective_of(cnns, lambda cnn, _: 4.0 if cnn == "vgg11" else 1.0) for cnns in (CNNS[:6], CNNS)
+    )
+    assert few.deviations(of_law_without_coefficients(few)) == {}
+    deviations = all_of_them.deviations(of_law_without_coefficients(all_of_them))
     assert {where for _, _, where in deviations} >= {T4, "gpu:GP104, 20 SMs, 1.063 GHz, pytorch"}
 
 
-def test_rows_that_are_gone_are_not_read():
-    objective = objective_of(CNNS, lambda _, gpu: 1.4 if gpu == "Tesla T4" else 1.0)
-    on_t4 = np.array([context.gpu.name == "Tesla T4" for context in objective.iterations.rows.contexts])
-    deviations = objective.deviations(of_law_without_coefficients(objective), on_t4)
-    assert not any(where == T4 for _, _, where in deviations)
-
-
-@pytest.mark.parametrize("precision", ["amp_fp16", "fp16"])
-def test_half_precision_shares_the_deviations_of_amp(precision):
-    law = RooflineLaw(
-        {("batch_norm", "one", "gpu_mode:TU104, 40 SMs, 1.59 GHz, pytorch amp_fp16 nchw"): -0.5}, {"pytorch": (0, 0)},
-        {}, (0.0,) * 4,
-    )  # fmt: skip
-    assert law.knows(KernelContext(find_gpu("T4"), precision, "pytorch"))
+def test_half_precision_shares_the_deviations_of_amp():
+    condition = f"gpu_mode:{T4.removeprefix('gpu:')} amp_fp16 nchw"
+    law = RooflineLaw({("batch_norm", "one", condition): -0.5}, {"pytorch": (0, 0)}, {}, (0.0,) * 4)
+    known = [
+        law.knows(KernelContext(find_gpu("T4"), name, "pytorch")) for name in ("amp_fp16", "fp16", "fp32")
+    ]
+    assert known == [True, True, False]
     assert not law.of_any_gpu.terms
-    assert not law.knows(KernelContext(find_gpu("T4"), "fp32", "pytorch"))
 
 
 def test_no_gpu_is_known_in_compiled_graphs_of_which_the_fit_makes_no_deviations():
@@ -94,12 +87,11 @@ def test_no_gpu_is_known_in_compiled_graphs_of_which_the_fit_makes_no_deviations
 def test_a_run_elsewhere_corrects_the_law_of_a_gpu_that_has_no_terms_of_its_own():
     estimator = Model.load().roofline
     law, run = estimator.law_, (Anchor("Tesla V100-SXM2-16GB", 64, 300.0),)
-    table, mode = zoo_cnn("resnet50"), Mode(framework="tensorflow", precision="fp32")
-    case = Case(
-        "resnet50", table.image_size, table, find_gpu("Tesla P100-PCIE-16GB"), mode, np.array([64.0]), run
-    )
+    mode, p100 = Mode(framework="tensorflow", precision="fp32"), find_gpu("Tesla P100-PCIE-16GB")
+    case = Case("resnet50", 224, zoo_cnn("resnet50"), p100, mode, np.array([64.0]), run)
     assert law.knows(KernelContext(find_gpu(run[0].gpu), "fp32", "tensorflow"))
-    with_terms, without = (
-        model.forecasts([case])[0] for model in (estimator, estimator.with_law(law.of_any_gpu))
+    (with_terms,), (without,) = (
+        estimator.forecasts([case]),
+        estimator.with_law(law.of_any_gpu).forecasts([case]),
     )
     assert with_terms.iteration_time_ms == pytest.approx(without.iteration_time_ms)

@@ -14,15 +14,8 @@ SPEED = {"T4": 3.6, "V100-SXM2-16GB": 1.2, "K80": 9.0}
 
 def made_up(cnns=("resnet18", "resnet50", "vgg11")) -> pd.DataFrame:
     rows = [
-        {
-            "gpu": gpu,
-            "cnn": cnn,
-            "image_size": 224,
-            "batch_size": batch,
-            "precision": "fp32",
-            "host": f"host of {gpu}",
-        }
-        | {"iteration_time_ms": 3 + (1 + i) * speed * batch}
+        {"gpu": gpu, "cnn": cnn, "image_size": 224, "batch_size": batch, "precision": "fp32"}
+        | {"host": f"host of {gpu}", "iteration_time_ms": 3 + (1 + i) * speed * batch}
         for i, cnn in enumerate(cnns)
         for gpu, speed in SPEED.items()
         for batch in (16, 32, 64)
