@@ -18,15 +18,20 @@ RESNET = zoo_cnn("resnet50")
 MODE = Mode(precision="tf32")
 
 
+def _host(*passes):
+    """Host time of a ResNet whose layers run these passes: forwards, input gradients, weight gradients."""
+    names = ("forwards", "input_gradients", "weight_gradients")
+    layers = (replace(layer, **dict(zip(names, passes, strict=True))) for layer in RESNET)
+    return host_ms(replace(RESNET, layers=tuple(layers)), MODE, SPEED)
+
+
 def test_the_reference_iteration_takes_the_hosts_reference_time():
     assert host_ms(zoo_cnn("resnet18", 32), MODE, SPEED) == pytest.approx(8.0)
 
 
 def test_autocast_and_optimizers_of_several_moments_take_the_host_longer():
-    plain, cast, adam = (
-        host_ms(RESNET, mode, SPEED)
-        for mode in (MODE, replace(MODE, precision="amp_bf16"), replace(MODE, optimizer="adamw"))
-    )
+    modes = MODE, replace(MODE, precision="amp_bf16"), replace(MODE, optimizer="adamw")
+    plain, cast, adam = (host_ms(RESNET, mode, SPEED) for mode in modes)
     assert cast / plain == pytest.approx(ratios_of("host")["amp"])
     assert 1.04 < adam / plain < 1.10
 
@@ -45,25 +50,14 @@ def test_the_host_enqueues_each_position_of_a_recurrent_layer_with_a_large_state
 
 
 def test_a_part_that_runs_forward_again_costs_the_host_its_forward_pass():
-    layers = (replace(layer, forwards=2, input_gradients=1, weight_gradients=1) for layer in RESNET)
-    again = replace(RESNET, layers=tuple(layers))
-    once = host_ms(RESNET, MODE, SPEED)
-    fixed = once * ratios_of("host")["fixed_layers"] / (ratios_of("host")["fixed_layers"] + len(RESNET))
-    assert (host_ms(again, MODE, SPEED) - once) / (once - fixed) == pytest.approx(
-        ratios_of("host")["forward"]
-    )
+    ratios, once = ratios_of("host"), host_ms(RESNET, MODE, SPEED)
+    fixed = once * ratios["fixed_layers"] / (ratios["fixed_layers"] + len(RESNET))
+    assert (_host(2, 1, 1) - once) / (once - fixed) == pytest.approx(ratios["forward"])
 
 
 def test_frozen_layers_cost_the_host_less():
     """A ConvNeXt-S trained whole took a host 39.8 ms, only by its head 13.5."""
-
-    def host(**passes):
-        layers = tuple(replace(layer, **passes) for layer in RESNET)
-        return host_ms(replace(RESNET, layers=layers), MODE, SPEED)
-
-    trained = host(forwards=1, input_gradients=1, weight_gradients=1)
-    frozen = host(forwards=1, input_gradients=1, weight_gradients=0)
-    forward = host(forwards=1, input_gradients=0, weight_gradients=0)
+    trained, frozen, forward = _host(1, 1, 1), _host(1, 1, 0), _host(1, 0, 0)
     assert 0.33 < forward / trained < 0.4
     assert forward < frozen < trained
 
@@ -85,6 +79,5 @@ def test_the_slowest_of_many_machines_lifts_the_upper_end_alone():
         for n in (2, 64)
     )
     assert large.high_ms / large.iteration_time_ms > 1.15 * small.high_ms / small.iteration_time_ms
-    assert large.low_ms / large.iteration_time_ms == pytest.approx(
-        small.low_ms / small.iteration_time_ms, rel=0.1
-    )
+    low = [answer.low_ms / answer.iteration_time_ms for answer in (large, small)]
+    assert low[0] == pytest.approx(low[1], rel=0.1)

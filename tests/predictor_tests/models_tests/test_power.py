@@ -49,41 +49,32 @@ def test_power_of_cnns_and_gpus_held_out_is_within_ten_percent_on_average(readin
 def test_a_gpu_that_waits_draws_less_and_one_that_multiplies_draws_more():
     waiting, moving, multiplying = power_w(100, 10, 1), power_w(100, 100, 1), power_w(100, 100, 30)
     assert SHIPPED["idle"] * 700 < waiting < moving < multiplying < 700
+    assert power_w(100, 100, 100) == power_w(100, 120, 100) == 700  # no more than its limit
 
 
-def test_no_gpu_draws_more_than_its_limit():
-    assert power_w(100, 100, 100) == 700
-    assert power_w(100, 120, 100) == 700
-
-
-def test_a_gpu_of_a_card_with_two_has_half_of_its_limit():
+def test_a_gpu_of_a_card_with_two_has_half_of_its_limit_and_one_without_and_a_cpu_have_none():
     assert power_limit_w(find_gpu("Tesla K80")) == find_gpu("Tesla K80").tdp_w / 2
-
-
-def test_a_gpu_without_a_limit_and_a_cpu_have_none():
     assert power_limit_w(cpu_device("cpu:Some CPU")) is None
-    assert {gpu.name for gpu in all_gpus() if power_limit_w(gpu) is None} == {
-        gpu.name for gpu in all_gpus() if gpu.tdp_w is None
-    }
+    assert all((power_limit_w(gpu) is None) == (gpu.tdp_w is None) for gpu in all_gpus())
 
 
 def test_least_time_of_the_products_is_that_of_the_peak_rate():
-    [[of_one_image, of_two]] = product_times_ms(
-        zoo_cnn("vgg16"), [find_gpu("H200")], ["tf32"], np.array([1.0, 2.0])
-    )
+    question = zoo_cnn("vgg16"), [find_gpu("H200")], ["tf32"]
+    [[of_one_image, of_two]] = product_times_ms(*question, np.array([1.0, 2.0]))
     assert of_two == 2 * of_one_image
     assert of_one_image == pytest.approx(
         92.68e9 / 494.7e9, rel=0.2
-    )  # 93 GFLOP at 495 TFLOP/s, the clocks sustained
+    )  # GFLOP at GFLOP/ms, the clocks sustained
 
 
 def test_a_spread_on_other_gpus_needs_traces_of_other_gpus(readings, tmp_path):
     for name in ("v100", "p100", "a40", "rtx6000"):
         (tmp_path / f"summary_power_{name}.csv").write_text(TRACE)
     published = published_readings(tmp_path)
-    assert {(r.cnn, r.local_batch_size, r.limit_w, r.power_w) for r in published} == {
-        ("resnet50", 64, 250, 223)
+    rows = {
+        (reading.cnn, reading.local_batch_size, reading.limit_w, reading.power_w) for reading in published
     }
+    assert rows == {("resnet50", 64, 250, 223)}
     assert published[0].iteration_ms == pytest.approx(3754e3 / 20019)
     means = shipped_ratios(readings, published).elsewhere
     assert means > 0

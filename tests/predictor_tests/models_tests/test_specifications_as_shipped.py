@@ -7,7 +7,6 @@ from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.base import Case
-from predictor.models.served import Model
 
 CNNS = (
     "alexnet", "vgg16", "resnet50", "densenet121", "mobilenet_v2", "efficientnet_b0", "convnext_tiny",
@@ -18,28 +17,18 @@ SIZES = np.array([8.0, 16.0, 32.0, 64.0, 128.0, 256.0])
 """Within the measured ones: outside, that reason widens the interval."""
 
 
-@pytest.fixture(scope="module")
-def roofline():
-    return Model.load().roofline
-
-
-def asked(roofline, cnn, gpus, precision, memory_format="nchw", framework="pytorch", sizes=SIZES):
+def asked(model, cnn, gpus, precision, sizes=SIZES):
     table = zoo_cnn(cnn)
-    cases = [
-        Case(cnn, table.image_size, table, gpu, Mode(framework, precision, memory_format), sizes)
-        for gpu in gpus
-    ]
-    return dict(zip((gpu.name for gpu in gpus), roofline.forecasts(cases), strict=True))
+    cases = [Case(cnn, table.image_size, table, gpu, Mode(precision=precision), sizes) for gpu in gpus]
+    return dict(zip((gpu.name for gpu in gpus), model.roofline.forecasts(cases), strict=True))
 
 
 @pytest.mark.parametrize("cnn", CNNS)
-def test_no_faster_precision_is_answered_slower_on_any_gpu(roofline, cnn):
-    of = {
-        precision: asked(
-            roofline, cnn, [gpu for gpu in all_gpus() if precision in precisions_of(gpu)], precision
-        )
-        for precision in ("fp32", "tf32", "amp_fp16", "amp_bf16", "fp16")
-    }
+def test_no_faster_precision_is_answered_slower_on_any_gpu(model, cnn):
+    of = {}
+    for precision in ("fp32", "tf32", "amp_fp16", "amp_bf16", "fp16"):
+        gpus = [gpu for gpu in all_gpus() if precision in precisions_of(gpu)]
+        of[precision] = asked(model, cnn, gpus, precision)
     slower = [
         (gpu, fast)
         for fast, slow in FASTER
@@ -57,20 +46,18 @@ def test_no_faster_precision_is_answered_slower_on_any_gpu(roofline, cnn):
         *((cnn, 2.0 ** np.arange(5), 5e-3) for cnn in ("alexnet", "lenet5", "resnet20_cifar", "densenet121")),
     ],
 )
-def test_the_upper_end_does_not_fall_as_the_batch_grows(roofline, cnn, sizes, tolerance):
-    falls = {
-        name: answer.high_ms.tolist()
-        for name, answer in asked(roofline, cnn, list(all_gpus()), "fp32", sizes=sizes).items()
-        if (np.diff(answer.high_ms) < -tolerance * answer.high_ms[1:]).any()
-    }
-    assert falls == {}
+def test_the_upper_end_does_not_fall_as_the_batch_grows(model, cnn, sizes, tolerance):
+    answers = asked(model, cnn, list(all_gpus()), "fp32", sizes).items()
+    highs = {name: answer.high_ms for name, answer in answers}
+    falls = [name for name in highs if (np.diff(highs[name]) < -tolerance * highs[name][1:]).any()]
+    assert falls == []
 
 
-def test_a_gpu_never_measured_has_a_wider_interval_than_every_measured_one_of_its_generation(roofline):
-    measured = set(roofline.law_.calibration.gpus)
+def test_a_gpu_never_measured_has_a_wider_interval_than_every_measured_one_of_its_generation(model):
+    measured = set(model.roofline.law_.calibration.gpus)
     names = ("RTX 2080 Ti", "T4", "RTX 2060", "GTX 1080 Ti", "GTX 1060 6GB", "Tesla P100-PCIE-16GB")
     gpus = [find_gpu(name) for name in names]
-    answers = asked(roofline, "resnet50", gpus, "fp32")
+    answers = asked(model, "resnet50", gpus, "fp32")
     ratio = {gpu: answers[gpu.name].gpu_high_ms[-1] / answers[gpu.name].gpu_time_ms[-1] for gpu in gpus}
     narrow = [
         (new.name, old.name)
