@@ -13,11 +13,8 @@ from predictor.models.epochs import Epochs, epoch_times_s, fit_epoch_overhead, i
 from predictor.models.fit import between_iterations
 
 
-def test_the_last_smaller_batch_is_an_iteration_too():
+def test_the_last_smaller_batch_is_an_iteration_too_and_what_lies_between_is_of_the_framework():
     assert iterations_per_epoch([50_000, 5_000], [128, 250]).tolist() == [391, 20]
-
-
-def test_what_lies_between_iterations_is_of_the_framework():
     epochs = Epochs({"tensorflow": 0.5})
     assert epochs.epoch_time_s([10], [9.5], Mode("tensorflow")).tolist() == [0.1]
     assert epochs.epoch_time_s([10], [9.5], Mode("pytorch")).tolist() == [0.095]
@@ -34,11 +31,8 @@ def test_a_validation_pass_takes_a_third_of_as_many_iterations():
 @given(st.floats(0.0, 0.5), st.floats(0.0, 2.0), st.floats(0.0, 0.2))
 def test_a_fit_finds_the_overhead_that_made_the_epochs(share, per_iteration, per_mb):
     time_ms, batch_size = np.array([2.0, 50.0, 9.0, 700.0, 31.0]), np.array([16, 32, 64, 128, 256])
-    samples, size, validation = (
-        np.array([50_000, 5_000, 50_000, 2_000, 5_000]),
-        np.array([32, 64, 32, 256, 128]),
-        500,
-    )
+    samples, size = np.array([50_000, 5_000, 50_000, 2_000, 5_000]), np.array([32, 64, 32, 256, 128])
+    validation = 500
     steps = np.ceil(samples / batch_size) + np.ceil(validation / batch_size)
     fed_mb = (samples + validation) * size**2 * 12.0 / 1e6
     more_ms = share * validation / batch_size * time_ms + per_iteration * steps + per_mb * fed_mb
@@ -51,11 +45,7 @@ def test_an_epoch_whose_validation_is_unknown_counts_as_one_without():
     """Of one to six iterations with half a millisecond before the next one."""
     samples, batch_size = np.array([100, 200, 60, 300]), np.array([100, 50, 10, 100])
     epoch_ms = samples / batch_size * (np.array([2.0, 3.0, 5.0, 7.0]) + 0.5)
-    rows = pd.DataFrame(
-        {
-            "framework": "tensorflow", "iteration_time_ms": [2.0, 3.0, 5.0, 7.0], "samples_per_epoch": samples,
-            "batch_size": batch_size, "image_size": 32, "epoch_time_s": epoch_ms / 1000,
-            "validation_samples": [np.nan, np.nan, np.nan, 0.0],
-        }
-    )  # fmt: skip
+    columns = {"framework": "tensorflow", "iteration_time_ms": [2.0, 3.0, 5.0, 7.0], "image_size": 32}
+    columns |= {"samples_per_epoch": samples, "batch_size": batch_size, "epoch_time_s": epoch_ms / 1000}
+    rows = pd.DataFrame(columns).assign(validation_samples=[np.nan, np.nan, np.nan, 0.0])
     assert between_iterations(rows)["tensorflow"] == pytest.approx(0.5)

@@ -30,16 +30,11 @@ def told(law):
     return law.host_weight * own + added + law.host_operator_ms * n + law.host_iteration_ms
 
 
-def test_sums_of_gradients_count_apart_where_that_is_nearer_to_cnns_left_out():
-    law = _with_host(SummingLaw(), design(APART))
-    assert law.gradients_apart
-    np.testing.assert_allclose(told(law), APART, rtol=0.1)
-
-
-def test_sums_of_gradients_count_as_other_operators_where_that_is_nearer():
-    law = _with_host(SummingLaw(), design(TOGETHER))
-    assert not law.gradients_apart
-    np.testing.assert_allclose(told(law), TOGETHER, rtol=0.1)
+def test_sums_of_gradients_count_apart_or_as_other_operators_whichever_is_nearer_to_cnns_left_out():
+    for host_ms, apart in ((APART, True), (TOGETHER, False)):
+        law = _with_host(SummingLaw(), design(host_ms))
+        assert law.gradients_apart == apart
+        np.testing.assert_allclose(told(law), host_ms, rtol=0.1)
 
 
 def test_one_iteration_that_waited_for_a_full_queue_does_not_bend_the_weights():

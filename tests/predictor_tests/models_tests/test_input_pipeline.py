@@ -18,35 +18,28 @@ def loading_ms(source, size=64, n_gpus=1):
     return float(source.loading(np.array([size]), n_gpus).time_ms[0])
 
 
-@pytest.mark.parametrize(
-    ("of_feed", "n_gpus", "rate"),
-    [
-        ({"workers": 4}, 1, 400),
-        ({"workers": 8}, 1, 800),
-        ({"workers": 8, "vcpus": 4.0}, 1, 240),
-        ({"workers": None, "vcpus": 4.0}, 1, 240),
-        ({"workers": None, "vcpus": 16.0}, 8, 120),
-    ],
-)
-def test_vcpus_bound_workers_and_are_shared_by_the_gpus_of_a_machine(of_feed, n_gpus, rate):
-    assert loading_ms(feed(**of_feed), n_gpus=n_gpus) == pytest.approx(64 / rate * 1000)
-
-
-def test_a_slow_source_bounds_all_workers():
+def test_vcpus_and_a_slow_source_bound_workers_and_are_shared_by_the_gpus_of_a_machine():
+    few = ((4, math.inf, 1, 400), (8, math.inf, 1, 800), (8, 4.0, 1, 240))
+    for workers, vcpus, n_gpus, rate in (*few, (None, 4.0, 1, 240), (None, 16.0, 8, 120)):
+        assert loading_ms(feed(workers=workers, vcpus=vcpus), n_gpus=n_gpus) == pytest.approx(
+            64 / rate * 1000
+        )
     slow = feed(workers=8, reading=80.0).loading(np.array([64]), 2)
     assert slow.is_reading.all()
     assert float(slow.time_ms[0]) == pytest.approx(64 / 40 * 1000)
 
 
-def test_the_slower_of_loading_and_training_bounds_an_iteration():
-    slow, fast = (feed(workers=n).loading(np.array([64]), 1).joined_ms(*ONE_MS) for n in (4, 8))
-    assert [float(ms[0]) for ms in slow] == [160.0, 160.0, 160.0]
-    assert [float(ms[0]) for ms in fast] == [100.0, 90.0, 110.0]
-
-
-def test_the_spread_of_a_rate_widens_the_interval_alone():
-    time_ms, low_ms, high_ms = feed(workers=8, spread=2.0).loading(np.array([64]), 1).joined_ms(*ONE_MS)
-    assert [float(ms[0]) for ms in (time_ms, low_ms, high_ms)] == [100.0, 90.0, 160.0]
+@pytest.mark.parametrize(
+    ("changed", "joined_ms"),
+    [
+        ({"workers": 4}, [160.0, 160.0, 160.0]),  # the slower of loading and training
+        ({"workers": 8}, [100.0, 90.0, 110.0]),
+        ({"workers": 8, "spread": 2.0}, [100.0, 90.0, 160.0]),  # a spread widens the interval alone
+    ],
+)
+def test_the_slower_of_loading_and_training_bounds_an_iteration(changed, joined_ms):
+    times = feed(**changed).loading(np.array([64]), 1).joined_ms(*ONE_MS)
+    assert [float(ms[0]) for ms in times] == joined_ms
 
 
 def test_without_workers_loading_and_training_add_up():

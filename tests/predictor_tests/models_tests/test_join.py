@@ -6,25 +6,12 @@ import pytest
 from predictor.models.join import LAUNCHED, change_host, join_host, join_shares, sharpness_of
 
 
-def joined(gpu_ms, host_ms):
-    return float(join_host(np.array([gpu_ms]), np.array([host_ms]))[0])
-
-
-@pytest.mark.parametrize(
-    ("gpu_ms", "host_ms", "iteration_ms"),
-    [
-        (100.0, 50.0, pytest.approx(LAUNCHED * 100.0, rel=1e-2)),
-        (50.0, 100.0, pytest.approx(100.0, rel=1e-2)),
-        (100.0, 100.0, pytest.approx(116.0, abs=0.1)),
-        (100.0, 0.0, 100.0),
-    ],
-)
-def test_the_longer_time_decides_and_equal_ones_add_a_sixth(gpu_ms, host_ms, iteration_ms):
-    assert joined(gpu_ms, host_ms) == iteration_ms
-
-
-def test_times_of_any_size_join():
-    assert joined(1e70, 1e70) == pytest.approx(1e70 * joined(1.0, 1.0))
+def test_the_longer_time_decides_and_equal_ones_add_a_sixth_whatever_their_size():
+    joined = join_host(np.array([100.0, 50.0, 100.0, 1e70]), np.array([50.0, 100.0, 100.0, 1e70]))
+    assert joined[:2] == pytest.approx([LAUNCHED * 100.0, 100.0], rel=1e-2)
+    assert joined[2] == pytest.approx(116.0, abs=0.1)
+    assert joined[3] == pytest.approx(1e68 * joined[2])
+    assert join_host(np.array([100.0]), np.zeros(1)) == [100.0]
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])

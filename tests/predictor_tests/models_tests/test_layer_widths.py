@@ -10,23 +10,16 @@ from predictor.models.layer_times.fit import LayerRows, _half_widths, _jumps
 from predictor.models.layer_times.law import SummingLaw
 
 
-@pytest.fixture(scope="module")
-def missed():
+def test_they_hold_nine_of_ten_where_much_was_measured_and_where_little_was_and_are_never_zero():
     rng = np.random.default_rng(0)
     unmeasured, strange = rng.uniform(size=2000), 0.3 * rng.uniform(size=2000)
     sd = 0.01 + 0.04 * np.sqrt(unmeasured) + 0.1 * strange
-    return np.column_stack([np.abs(sd * rng.standard_normal(2000)), unmeasured, strange])
-
-
-def test_they_hold_nine_of_ten_where_much_was_measured_and_where_little_was(missed):
+    missed = np.column_stack([np.abs(sd * rng.standard_normal(2000)), unmeasured, strange])
+    assert _half_widths(np.zeros((20, 3)))[0] > 0
     spread, near, strange = _half_widths(missed)
     inside = missed[:, 0] <= spread + near * np.sqrt(missed[:, 1]) + strange * missed[:, 2]
     for chosen in (missed[:, 1] < 0.2, missed[:, 1] > 0.8, missed[:, 2] > 0.2):
         assert inside[chosen].mean() == pytest.approx(0.9, abs=0.04)
-
-
-def test_they_are_never_zero():
-    assert _half_widths(np.zeros((20, 3)))[0] > 0
 
 
 @pytest.mark.parametrize(

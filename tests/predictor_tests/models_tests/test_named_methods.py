@@ -63,9 +63,8 @@ def test_the_founding_approaches_answer_every_cnn_of_the_zoo_where_proxies_were_
 @pytest.mark.parametrize("name", ["gpu-specs", "proxy-times", "flops-ratio"])
 def test_answering_by_a_method_imports_neither_scikit_learn_nor_scipy(name):
     code = (
-        "import sys; from predictor.models.served import Model; from predictor.catalogue.devices import find_gpu;"
-        "from predictor.catalogue.modes import Mode; from predictor.cnns.zoo import zoo_cnn;"
-        f"Model.load().forecast(zoo_cnn('resnet50'), find_gpu('H200'), Mode(), [64], method={name!r});"
+        "import sys; from predictor.answers.answer import predict;"
+        f"predict('resnet50', 'H200', 64, precision='fp32', method={name!r});"
         "sys.exit(' '.join({'pandas', 'sklearn', 'scipy'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -196,8 +195,8 @@ def test_an_explanation_holds_the_summands_of_the_law():
     [explained], scope = explain(question)
     assert {"iteration|pytorch", "layers|pytorch", "flops", "issue|32_64_64"} <= explained.classes.keys()
     for term in explained.terms:
-        assert term.ms == pytest.approx([term.coefficient * value for value in term.feature])
         assert term.ms == explained.classes[term.name]
+        assert term.ms == pytest.approx([term.coefficient * value for value in term.feature])
     assert sum(ms for (ms,) in explained.classes.values()) == pytest.approx(explained.iteration_time_ms[0])
     assert (explained.bound, explained.rung_ms, explained.other_modes) == (("unknown",), {}, ())
     assert "Method: gpu-specs, fitted on " in scope

@@ -9,33 +9,19 @@ SIZES = np.array([4.0, 16.0, 64.0, 256.0])
 VALUES = np.array([[1.0, 2.0, 4.0, 8.0], [np.nan, 5.0, np.nan, 7.0], [np.nan] * 4])
 
 
-@pytest.fixture
-def curves():
-    return Curves.of(SIZES, np.isfinite(VALUES))
-
-
-def _along(curves, row, *sizes):
-    values, beyond = curves.along(np.array([row]), VALUES[[row]], np.array(sizes))
-    return list(values[0].round(12)), list(beyond[0])
-
-
 @pytest.mark.parametrize(
     ("row", "sizes", "values", "beyond"),
     [
-        (0, (4.0, 8.0, 32.0), [1.0, 1.5, 3.0], [0, 0, 0]),
-        (1, (16.0, 64.0, 256.0), [5.0, 6.0, 7.0], [0, 0, 0]),
-        (1, (4.0, 512.0), [5.0, 7.0], [-1, 1]),
-        (2, (16.0,), [0.0], [0]),
-    ],
-    ids=[
-        "linear in the logarithm",
-        "joined between known sizes",
-        "flat beyond its ends",
-        "zero where unknown",
+        (0, (4.0, 8.0, 32.0), [1.0, 1.5, 3.0], [0, 0, 0]),  # linear in the logarithm
+        (1, (16.0, 64.0, 256.0), [5.0, 6.0, 7.0], [0, 0, 0]),  # joined between known sizes
+        (1, (4.0, 512.0), [5.0, 7.0], [-1, 1]),  # flat beyond its ends
+        (2, (16.0,), [0.0], [0]),  # zero where unknown
     ],
 )
-def test_a_curve_joins_the_batch_sizes_that_are_known(curves, row, sizes, values, beyond):
-    assert _along(curves, row, *sizes) == (values, beyond)
+def test_a_curve_joins_the_batch_sizes_that_are_known(row, sizes, values, beyond):
+    curves = Curves.of(SIZES, np.isfinite(VALUES))
+    along = curves.along(np.array([row]), VALUES[[row]], np.array(sizes))
+    assert (list(along[0][0].round(12)), list(along[1][0])) == (values, beyond)
 
 
 @pytest.mark.parametrize(
