@@ -4,6 +4,8 @@ Stochastic depth as torchvision trains it: its probability grows from 0 in the f
 row.
 """
 
+import itertools
+from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -30,35 +32,6 @@ _V1 = (
 )
 """Expansion, kernel, stride, channels, blocks of each stage at width and depth 1."""
 
-_V2: dict[str, tuple[_Stage, ...]] = {
-    "s": (
-        _Stage(True, 1, 3, 1, 24, 2),
-        _Stage(True, 4, 3, 2, 48, 4),
-        _Stage(True, 4, 3, 2, 64, 4),
-        _Stage(False, 4, 3, 2, 128, 6),
-        _Stage(False, 6, 3, 1, 160, 9),
-        _Stage(False, 6, 3, 2, 256, 15),
-    ),
-    "m": (
-        _Stage(True, 1, 3, 1, 24, 3),
-        _Stage(True, 4, 3, 2, 48, 5),
-        _Stage(True, 4, 3, 2, 80, 5),
-        _Stage(False, 4, 3, 2, 160, 7),
-        _Stage(False, 6, 3, 1, 176, 14),
-        _Stage(False, 6, 3, 2, 304, 18),
-        _Stage(False, 6, 3, 1, 512, 5),
-    ),
-    "l": (
-        _Stage(True, 1, 3, 1, 32, 4),
-        _Stage(True, 4, 3, 2, 64, 7),
-        _Stage(True, 4, 3, 2, 96, 7),
-        _Stage(False, 4, 3, 2, 192, 10),
-        _Stage(False, 6, 3, 1, 224, 19),
-        _Stage(False, 6, 3, 2, 384, 25),
-        _Stage(False, 6, 3, 1, 640, 7),
-    ),
-}
-
 
 def efficientnet(net: NetBuilder, width: float, depth: float, classes: int = 1000) -> None:
     """EfficientNet B0 (width and depth 1) and its scaled versions."""
@@ -66,19 +39,21 @@ def efficientnet(net: NetBuilder, width: float, depth: float, classes: int = 100
         _Stage(False, expansion, kernel, stride, make_divisible(channels * width), ceil(blocks * depth))
         for expansion, kernel, stride, channels, blocks in _V1
     ]
-    x = _stages(net, tuple(stages), make_divisible(32 * width))
+    x = _stages(net, stages, make_divisible(32 * width))
     x = net.conv_norm(x, "conv_last", 4 * x.channels, 1, activation="silu")
     classify(net, x, classes, dropout=True)
 
 
-def efficientnet_v2(net: NetBuilder, size: str, classes: int = 1000) -> None:
-    """EfficientNet v2 ``s``, ``m`` or ``l``, whose first stages fuse expansion and depthwise convolution."""
-    x = _stages(net, _V2[size], _V2[size][0].channels)
+def efficientnet_v2(
+    net: NetBuilder, stages: Sequence[tuple[bool, int, int, int, int, int]], classes: int = 1000
+) -> None:
+    """EfficientNet v2, whose first stages fuse expansion and depthwise convolution; `stages`: fields of `_Stage`."""
+    x = _stages(net, list(itertools.starmap(_Stage, stages)), stages[0][4])
     x = net.conv_norm(x, "conv_last", 1280, 1, activation="silu")
     classify(net, x, classes, dropout=True)
 
 
-def _stages(net: NetBuilder, stages: tuple[_Stage, ...], stem: int) -> FeatureMap:
+def _stages(net: NetBuilder, stages: Sequence[_Stage], stem: int) -> FeatureMap:
     x = net.conv_norm(net.image, "conv1", stem, 3, stride=2, activation="silu")
     for number, stage in enumerate(stages, start=1):
         for i in range(stage.blocks):

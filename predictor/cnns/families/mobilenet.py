@@ -1,5 +1,7 @@
 """MobileNet v2 and v3 (arXiv:1801.04381, 1905.02244)."""
 
+from collections.abc import Sequence
+
 from predictor.cnns.builder import FeatureMap, NetBuilder, classify, make_divisible, squeeze_excitation
 
 _V2 = (
@@ -14,38 +16,7 @@ _V2 = (
 """Expansion, channels, blocks, stride of each stage."""
 
 _V3Block = tuple[int, int, int, bool, str, int]
-
-_V3_LARGE: tuple[_V3Block, ...] = (
-    (3, 16, 16, False, "relu", 1),
-    (3, 64, 24, False, "relu", 2),
-    (3, 72, 24, False, "relu", 1),
-    (5, 72, 40, True, "relu", 2),
-    (5, 120, 40, True, "relu", 1),
-    (5, 120, 40, True, "relu", 1),
-    (3, 240, 80, False, "hardswish", 2),
-    (3, 200, 80, False, "hardswish", 1),
-    (3, 184, 80, False, "hardswish", 1),
-    (3, 184, 80, False, "hardswish", 1),
-    (3, 480, 112, True, "hardswish", 1),
-    (3, 672, 112, True, "hardswish", 1),
-    (5, 672, 160, True, "hardswish", 2),
-    (5, 960, 160, True, "hardswish", 1),
-    (5, 960, 160, True, "hardswish", 1),
-)
-_V3_SMALL: tuple[_V3Block, ...] = (
-    (3, 16, 16, True, "relu", 2),
-    (3, 72, 24, False, "relu", 2),
-    (3, 88, 24, False, "relu", 1),
-    (5, 96, 40, True, "hardswish", 2),
-    (5, 240, 40, True, "hardswish", 1),
-    (5, 240, 40, True, "hardswish", 1),
-    (5, 120, 48, True, "hardswish", 1),
-    (5, 144, 48, True, "hardswish", 1),
-    (5, 288, 96, True, "hardswish", 2),
-    (5, 576, 96, True, "hardswish", 1),
-    (5, 576, 96, True, "hardswish", 1),
-)
-"""Kernel, expanded channels, channels, squeeze-and-excitation, activation, stride of each block."""
+"""Kernel, expanded channels, channels, squeeze-and-excitation, activation, stride."""
 
 
 def mobilenet_v2(net: NetBuilder, classes: int = 1000) -> None:
@@ -59,16 +30,6 @@ def mobilenet_v2(net: NetBuilder, classes: int = 1000) -> None:
     classify(net, x, classes, dropout=True)
 
 
-def mobilenet_v3_large(net: NetBuilder, classes: int = 1000) -> None:
-    """MobileNet v3 as found by the search for larger resources."""
-    _mobilenet_v3(net, _V3_LARGE, 1280, classes)
-
-
-def mobilenet_v3_small(net: NetBuilder, classes: int = 1000) -> None:
-    """MobileNet v3 as found by the search for smaller resources."""
-    _mobilenet_v3(net, _V3_SMALL, 1024, classes)
-
-
 def _v2_block(
     net: NetBuilder, x: FeatureMap, name: str, expansion: int, channels: int, stride: int
 ) -> FeatureMap:
@@ -80,7 +41,8 @@ def _v2_block(
     return net.add(x, y, f"{name}.add") if stride == 1 and x.channels == channels else y
 
 
-def _mobilenet_v3(net: NetBuilder, blocks: tuple[_V3Block, ...], hidden: int, classes: int) -> None:
+def mobilenet_v3(net: NetBuilder, blocks: Sequence[_V3Block], hidden: int, classes: int = 1000) -> None:
+    """MobileNet v3 as found by a search: large or small, by its blocks; `hidden` numbers before the last layer."""
     x = net.conv_norm(net.image, "conv1", 16, 3, stride=2, activation="hardswish")
     for i, block in enumerate(blocks, start=1):
         x = _v3_block(net, x, f"block{i}", block)

@@ -97,9 +97,8 @@ def smallest_of_each_description() -> list[LayerTable]:
     """Of CNNs that one function describes with the same types of layers, the one with the fewest layers."""
     smallest: dict[Any, LayerTable] = {}
     for table in sorted((zoo_cnn(name, minimum_image_size(name)) for name in zoo_names()), key=len):
-        build = ZOO[table.cnn].build
         layers = frozenset((layer.type, layer.kind) for layer in table)
-        smallest.setdefault((getattr(build, "func", build), layers), table)
+        smallest.setdefault((ZOO[table.cnn].family, layers), table)
     return list(smallest.values())
 
 
