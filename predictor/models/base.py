@@ -21,7 +21,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import NotFittedError, OutOfRangeError, SchemaError, nearest
 from predictor.measurements.flags import is_set
 from predictor.measurements.groups import chips_of
-from predictor.models.forecast import Anchor, IterationForecast, Reason, Term, widening
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, Term, widening
 from predictor.models.registry import PREDICTORS, estimator_class, name_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ Anchors = tuple["pd.DataFrame", ArrayLike]
 MEASURED, UNSEEN = "measured", "unseen"
 """Keys of `WholePredictor.half_widths_`: GPUs that a predictor was fitted on, and others."""
 
-COVERAGE = 0.9
 INSTEAD = "Leave the method out: the default answers there"
 _LEAST_ROWS = 10
 _FOLDS = 5

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from predictor.arrays import Array
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import BackendUnavailableError
+from predictor.models.forecast import COVERAGE
 from predictor.models.intervals import interval_factor
 from predictor.models.layer_times.files import most_similar
 from predictor.models.layer_times.interpolation import (
@@ -41,8 +42,7 @@ from predictor.operators.operators import Operator
 from predictor.operators.work import device_rates, device_sm_count, roofline_ms
 from predictor.stopping import check_stop
 
-_COVERAGE = 0.9
-_Z = NormalDist().inv_cdf(0.5 + _COVERAGE / 2)
+_Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _ERROR, _ERROR_UNMEASURED = 0.02, 0.10  # relative error of a sum of measured, and of interpolated operators
 _HUBER, _ROUNDS = 2.0, 8
 _FEW = 0.2  # a CNN counts as measured if less than this share of its time is interpolated
@@ -285,9 +285,9 @@ def _calibrated(
     spread, unmeasured, strange = _half_widths(np.concatenate(missed))
     # Measured CNNs first: errors of interpolated operators are either equal at all batch sizes or erratic.
     chosen = jumps[True] or jumps[False]
-    rough = interval_factor(chosen, 1.0, _COVERAGE) / _Z if chosen else law.roughness
+    rough = interval_factor(chosen, 1.0, COVERAGE) / _Z if chosen else law.roughness
     near = spread + unmeasured
-    host = max(interval_factor(hosts, 1.0, _COVERAGE), _LEAST_HOST_SPREAD) if hosts else law.host_spread
+    host = max(interval_factor(hosts, 1.0, COVERAGE), _LEAST_HOST_SPREAD) if hosts else law.host_spread
     law = replace(law, spread=spread, spread_near=near, spread_strange=strange)
     return replace(law, roughness=rough, host_spread=host)
 
@@ -315,12 +315,12 @@ def _half_widths(missed: Array) -> tuple[float, float, float]:
     error, unmeasured, strange = missed.T
     columns = np.column_stack([np.ones(len(error)), np.sqrt(unmeasured), strange])
     n, k = columns.shape
-    cost = np.concatenate([np.zeros(k), np.full(n, _COVERAGE), np.full(n, 1.0 - _COVERAGE)])
+    cost = np.concatenate([np.zeros(k), np.full(n, COVERAGE), np.full(n, 1.0 - COVERAGE)])
     identity = eye_array(n)  # width + missed above - missed below = error
     balance = hstack([csr_array(columns), identity, -identity]).tocsr()
     solved = linprog(cost, A_eq=balance, b_eq=error, bounds=(0.0, None)).x[:k]
     solved[0] = max(solved[0], _LEAST_SPREAD)
-    scale = interval_factor(error / (columns @ solved), 1.0, _COVERAGE)
+    scale = interval_factor(error / (columns @ solved), 1.0, COVERAGE)
     spread, near, far = (float(value) for value in solved * scale)
     return max(spread, _LEAST_SPREAD), near, far
 

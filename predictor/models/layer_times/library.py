@@ -345,7 +345,11 @@ class OperatorLibrary:
         grown, general = self._by_trees(lookup, lookup.new, batches)
         if self.base is None:
             log_ratio += self._of_operations(lookup, batches)
-        log_ratio[grown] = general + near.shrunk(grown, self._out_of_fold_residual(used, batches))
+        if self.expected is not None:  # of the neighbours, measured minus out-of-fold ln(time / base)
+            missed = self._log_ratio(used) - self.expected[used]
+            missed = self._out_of_fold_known.along(used, missed, batches)[0]
+            general = general + near.shrunk(grown, np.clip(missed, -_CLIFF, _CLIFF))
+        log_ratio[grown] = general
         host = near.mean(np.where(np.isfinite(self.host_ms[used]), self.host_ms[used], usual))
         share = near.mean(beyond.astype(float))
         beyond = np.where(np.abs(share) > 0.5, np.sign(share), 0).astype(np.int8)
@@ -418,13 +422,6 @@ class OperatorLibrary:
             known = np.isfinite(expected)
             curves[i] = between(np.log(self.batch_sizes[known]), np.log(batches), expected[None, known])[0]
         return grown, curves
-
-    def _out_of_fold_residual(self, rows: NDArray[np.intp], batches: Array) -> Array:
-        """Measured minus out-of-fold ln(time / base), clipped; 0 without trees."""
-        if self.expected is None:
-            return np.zeros((rows.size, batches.size))
-        missed = self._log_ratio(rows) - self.expected[rows]
-        return np.clip(self._out_of_fold_known.along(rows, missed, batches)[0], -_CLIFF, _CLIFF)
 
     def _typical(self, operator: Operator, batches: Array) -> Array:
         """Median of ln(time / base) over operators of its class; where few are, over those bound like it.
