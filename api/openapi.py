@@ -47,9 +47,7 @@ def _field(column: Column) -> tuple[Any, Any]:
 _COLUMNS: dict[str, Any] = {column.name: _field(column) for column in COLUMNS}
 
 MeasurementRow = create_model(
-    "MeasurementRow",
-    __doc__="A measurement; what is unknown is left out.",
-    **_COLUMNS,
+    "MeasurementRow", __doc__="A measurement; what is unknown is left out.", **_COLUMNS
 )
 
 

@@ -7,13 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from api.answers import (
-    CheckAnswer,
-    ComparisonAnswer,
-    DifferenceAnswer,
-    ExplanationAnswer,
-    MemoryPlanAnswer,
-)
+from api.answers import CheckAnswer, ComparisonAnswer, DifferenceAnswer, ExplanationAnswer, MemoryPlanAnswer
 from api.caching import in_json
 from api.openapi import question_body
 from api.parsing import Answering, Q, answered, with_measurements

@@ -129,10 +129,7 @@ class Filters(BaseModel):
     status_code=201,
     summary="Upload measurements",
     operation_id="create_measurements",
-    openapi_extra={
-        "parameters": [_ENCODING],
-        "requestBody": {"required": True, "content": _BODIES},
-    },
+    openapi_extra={"parameters": [_ENCODING], "requestBody": {"required": True, "content": _BODIES}},
 )
 async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> UploadReceipt:
     """Store rows of the measurement table, CSV or JSON, gzipped if you like; all of them or none.

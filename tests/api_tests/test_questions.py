@@ -38,11 +38,7 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
         "comparisons": (everywhere | {*LISTS} | {*options_of(Plan)}) - {*ComparisonQuestion.model_fields},
         "explanations": (everywhere | {*LISTS}) - {*ExplanationQuestion.model_fields},
     }
-    assert lacking == {
-        "predictions": set(),
-        "comparisons": set(),
-        "explanations": OF_EPOCHS_AND_SEVERAL_GPUS,
-    }
+    assert lacking == {"predictions": set(), "comparisons": set(), "explanations": OF_EPOCHS_AND_SEVERAL_GPUS}
 
 
 def test_every_option_reaches_the_core():

@@ -1,4 +1,4 @@
-"""What README.md and the pages of docs/ show is run, in order, as a reader would; notebooks are run by nbmake.
+"""What README.md and the pages of docs/ show is run, in order, as a reader would; notebooks have tests.
 
 A block that a test cannot run says above it why: `<!-- not run: needs a GPU -->` (docs/blocks.py).
 """

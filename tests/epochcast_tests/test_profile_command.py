@@ -65,10 +65,7 @@ def test_progress_says_whether_the_time_limit_ends_the_run(capsys):
         with shown_progress() as report:
             report(Progress(1, 2, 30.0, "conv", limited))
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [
-        "1 of 2, about 30.0 s left: conv",
-        "1 of 2, the time limit ends it in 30.0 s: conv",
-    ]
+    assert lines == ["1 of 2, about 30.0 s left: conv", "1 of 2, the time limit ends it in 30.0 s: conv"]
 
 
 def test_stopping_it_leaves_a_table_of_what_is_measured(epochcast, fake_framework, monkeypatch, tmp_path):
@@ -209,7 +206,4 @@ def test_modes_of_a_preset_that_the_framework_lacks_are_left_out():
     assert {
         (configuration.mode.precision, configuration.mode.memory_format)
         for configuration in targets.configurations
-    } == {
-        ("tf32", "nchw"),
-        ("fp32", "nchw"),
-    }
+    } == {("tf32", "nchw"), ("fp32", "nchw")}

@@ -1,4 +1,4 @@
-"""Notebooks keep no outputs and need only epochcast. nbmake runs them."""
+"""Notebooks keep no outputs, need only epochcast, and run, in this process and in the folder that they lie in."""
 
 import ast
 import importlib.util
@@ -67,6 +67,24 @@ def test_it_imports_epochcast_and_what_python_has(path, notebook):
                 elif isinstance(node, ast.ImportFrom):
                     imported.add(node.module.split(".")[0])
     assert imported - sys.stdlib_module_names == {"epochcast", *ALSO.get(path.stem, ())}
+
+
+def test_it_runs(path, notebook, monkeypatch):
+    """Cell by cell, as its reader does; what a cell ends with is shown, as a notebook shows it."""
+    for name in ALSO.get(path.stem, ()):
+        pytest.importorskip(name)
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    names = {"__name__": "__main__"}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            *statements, last = ast.parse(cell.source).body
+            exec(compile(ast.Module(statements, []), cell.id, "exec"), names)  # noqa: S102
+            kind = "eval" if isinstance(last, ast.Expr) else "exec"
+            tree = ast.Expression(last.value) if kind == "eval" else ast.Module([last], [])
+            shown = eval(compile(tree, cell.id, kind), names)  # noqa: S307
+            for form in ("_repr_html_", "_repr_png_", "__repr__"):
+                getattr(shown, form, str)()
 
 
 def test_the_readme_links_to_it(path):
