@@ -43,6 +43,7 @@ _FORWARD_SHARE = 0.3
 convolutions are frozen."""
 
 _REFERENCE = ("NVIDIA H200", "amp_bf16", 32.0)
+"""GPU, precision and batch size of the roofline times whose share in types never measured widens intervals."""
 
 _SHAPES = ("in_channels", "out_channels", "positions", "kernel_height", "kernel_width", "groups")
 _DECISIVE: tuple[Kind, ...] = ("precision", "memory_format", "xla", "autotune", "optimizer")
@@ -251,7 +252,10 @@ def _of_cnn(ranges: Ranges, table: LayerTable) -> tuple[Reason, ...]:
     cnn_reasons = []
     unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *VIEW_TYPES})
     if unknown:
-        widens = WIDENS * (1.0 + _WIDENS_PER_SHARE * _share_unmeasured(table))
+        gpu, precision, batch_size = _REFERENCE
+        rates = rates_of(find_gpu(gpu), precision)
+        share = float(unmeasured_share(table, np.array([batch_size]), rates)[0])
+        widens = WIDENS * (1.0 + _WIDENS_PER_SHARE * share)
         cnn_reasons.append(Reason("operator", f"{', '.join(unknown)} never measured", widens))
     kernels = kernels_of(table)
     conv = _conv(kernels)
@@ -263,13 +267,6 @@ def _of_cnn(ranges: Ranges, table: LayerTable) -> tuple[Reason, ...]:
     if outside:
         cnn_reasons.append(Reason("shape", f"convolutions with {', '.join(outside)} never measured"))
     return tuple(cnn_reasons)
-
-
-@lru_cache(maxsize=512)
-def _share_unmeasured(table: LayerTable) -> float:
-    """Share of a CNN's roofline time in types never measured, where memory-bound types weigh most."""
-    gpu, precision, batch_size = _REFERENCE
-    return float(unmeasured_share(table, np.array([batch_size]), rates_of(find_gpu(gpu), precision))[0])
 
 
 def _conv(kernels: Kernels) -> NDArray[np.bool_]:

@@ -48,29 +48,6 @@ Terms = dict[str, Array]
 """Features of a case by name, each of shape (n_batch_sizes,)."""
 
 
-def fitted_coefficients(
-    terms: pd.DataFrame, times: Array, weights: Array, *, power: float = 1.0, positive: bool = True
-) -> dict[str, float]:
-    """Coefficients by term of time^power = sum of (coefficient x term)^power, by least squares of relative errors.
-
-    `times`, `weights`, shape (n,): times in ms; the weight of each squared relative error. `power`: 1 adds terms up. A
-    larger one lets the longest term hide the others, as GPU and host hide each other. `positive`: whether coefficients
-    are held at or above zero, as times of parts are.
-    """
-    from sklearn.compose import ColumnTransformer
-    from sklearn.linear_model import LinearRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import MaxAbsScaler
-
-    names = [str(name) for name in terms.columns]
-    scaled = ColumnTransformer([("terms", MaxAbsScaler(), names)])
-    pipeline = make_pipeline(scaled, LinearRegression(fit_intercept=False, positive=positive))
-    pipeline.fit(terms**power, times**power, linearregression__sample_weight=weights / times ** (2 * power))
-    scale = pipeline[0].named_transformers_["terms"].scale_
-    raised = pipeline[-1].coef_ / scale
-    return dict(zip(names, map(float, np.sign(raised) * np.abs(raised) ** (1 / power)), strict=True))
-
-
 def _table_of(terms: Sequence[Terms]) -> pd.DataFrame:
     """Terms of all cases as one table; a term that a case lacks is 0."""
     import pandas as pd
@@ -103,7 +80,11 @@ def _beyond(name: str, sizes: Array, low: float, high: float) -> list[tuple[Reas
 
 
 class _LinearStudy(WholePredictor):
-    """Base of both approaches: a time as a sum of terms, coefficient x feature, and their regression."""
+    """Base of both approaches: a time as a sum of terms, coefficient x feature, and their regression.
+
+    `power`: 1 adds terms up; a larger one lets the longest term hide the others, as GPU and host hide each other.
+    `positive`: whether coefficients are held at or above zero, as times of parts are.
+    """
 
     uses_proxies: ClassVar[bool] = True
     power: float
@@ -136,7 +117,23 @@ class _LinearStudy(WholePredictor):
         return {name: Term(coefficients[name], feature) for name, feature in self.terms(case).items()}
 
     def _regression(self, terms: pd.DataFrame, times: Array, weights: Array) -> dict[str, float]:
-        return fitted_coefficients(terms, times, weights, power=self.power, positive=self.positive)
+        """Coefficients by term of time^power = sum of (coefficient x term)^power, by least squares of relative errors.
+
+        `times`, `weights`, shape (n,): times in ms; the weight of each squared relative error. A pipeline of a column
+        transformer that scales the terms, and a linear regression without an intercept.
+        """
+        from sklearn.compose import ColumnTransformer
+        from sklearn.linear_model import LinearRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import MaxAbsScaler
+
+        names, power = [str(name) for name in terms.columns], self.power
+        scaled = ColumnTransformer([("terms", MaxAbsScaler(), names)])
+        pipeline = make_pipeline(scaled, LinearRegression(fit_intercept=False, positive=self.positive))
+        weights = weights / times ** (2 * power)
+        pipeline.fit(terms**power, times**power, linearregression__sample_weight=weights)
+        raised = pipeline[-1].coef_ / pipeline[0].named_transformers_["terms"].scale_
+        return dict(zip(names, map(float, np.sign(raised) * np.abs(raised) ** (1 / power)), strict=True))
 
 
 _SPECIFICATIONS = ("compute_capability", "boost_clock_ghz", "cuda_cores", "memory_bandwidth_gb_per_s")
@@ -148,9 +145,9 @@ _USUAL_CAPABILITY = 7.0
 class GpuSpecs(_LinearStudy):
     """Approach 1: iteration time from a GPU's specifications, counts of proxies in the CNN and the batch size.
 
-    `proxies`: proxies that may stand for layers. `power`: as of `fitted_coefficients`. `positive`: whether coefficients
-    are held at or above zero. `modes_`: what was fitted, by framework, precision, memory format and autotuning.
-    `proxies_`: the proxies that stand for layers of the training CNNs. `coefficients_`: by term, as below.
+    `proxies`: proxies that may stand for layers. `power`, `positive`: as of the base. `modes_`: what was fitted, by
+    framework, precision, memory format and autotuning. `proxies_`: the proxies that stand for layers of the training
+    CNNs. `coefficients_`: by term, as below.
 
     time = sum of coefficient x term over these terms:
 
@@ -344,9 +341,8 @@ _Range = tuple[float, float, tuple[str, ...]]
 class ProxyTimes(_LinearStudy):
     """Approach 2: iteration time of a CNN from the times of proxies on the same GPU and the batch size.
 
-    `power`: as of `fitted_coefficients`: GPU and host work side by side, and the longer one hides the other.
-    `positive`: whether coefficients are held at or above zero. `general_`: coefficients of every CNN without its own,
-    by term. `gpus_`: devices whose CNNs the coefficients were fitted on.
+    `power`, `positive`: as of the base. `general_`: coefficients of every CNN without its own, by term. `gpus_`:
+    devices whose CNNs the coefficients were fitted on.
 
     time^power = sum of (coefficient x term)^power over three terms, each in ms. ``proxies`` sums over the layers the
     GPU time of the nearest proxy, at the batch size at which the proxy does the layer's work; ``limit`` is the line
