@@ -75,11 +75,10 @@ def _of_modules(table: LayerTable) -> list[Block]:
 
 def _is_block(table: LayerTable, block: Block, n_layers: int) -> bool:
     """Whether a block is several successive layers with one output that others read."""
-    if (
-        n_layers < 2 or n_layers != len(block.positions) or block.last == len(table) - 1
-    ):  # the last gains nothing
+    ends_the_table = block.last == len(table) - 1  # and gains nothing
+    if n_layers < 2 or n_layers != len(block.positions) or ends_the_table:
         return False
-    return len(_outputs(table, block)) == 1 and len(block.positions) < len(table) / 2
+    return len(_outputs(table, block)) == 1 and n_layers < len(table) / 2
 
 
 def _outputs(table: LayerTable, block: Block) -> set[int]:

@@ -120,11 +120,12 @@ def trained_whole(layers: Sequence[Layer], frozen: Collection[int] = ()) -> list
 def with_frozen(layers: Sequence[Layer], frozen: Collection[int]) -> tuple[Layer, ...]:
     """The layers where those of these indices are not trained: their passes, where they differ from the usual."""
     passes = zip(layers, trained_whole(layers), trained_whole(layers, frozen), strict=True)
-    return tuple(
-        layer
-        if usual == own
-        else replace(layer, forwards=own[0], input_gradients=own[1], weight_gradients=own[2])
-        for layer, usual, own in passes
+    return tuple(layer if usual == own else _with_passes(layer, *own) for layer, usual, own in passes)
+
+
+def _with_passes(layer: Layer, forwards: int, input_gradients: int, weight_gradients: int) -> Layer:
+    return replace(
+        layer, forwards=forwards, input_gradients=input_gradients, weight_gradients=weight_gradients
     )
 
 
@@ -224,18 +225,12 @@ class LayerTable:
 
     def accumulated(self, parts: int) -> LayerTable:
         """The step that runs a mini-batch in this number of parts, and adds up their gradients before the update."""
-        runs = trained_whole(self.layers)
-        layers = tuple(
-            replace(
-                layer,
-                forwards=parts * (of_all[0] if layer.forwards is None else layer.forwards),
-                input_gradients=parts * (of_all[1] if layer.forwards is None else layer.input_gradients or 0),
-                weight_gradients=parts
-                * (of_all[2] if layer.forwards is None else layer.weight_gradients or 0),
-            )
-            for layer, of_all in zip(self.layers, runs, strict=True)
-        )
-        return replace(self, layers=layers, step=Step(parts, parts))
+        layers = []
+        for layer, usual in zip(self.layers, trained_whole(self.layers), strict=True):
+            own = layer.forwards or 0, layer.input_gradients or 0, layer.weight_gradients or 0
+            runs = [parts * n for n in (usual if layer.forwards is None else own)]
+            layers.append(_with_passes(layer, *runs))
+        return replace(self, layers=tuple(layers), step=Step(parts, parts))
 
     def recomputing(self, blocks: Sequence[Collection[int]]) -> LayerTable:
         """The step that runs the forward pass of each block, positions of layers, again in the backward pass."""
@@ -281,11 +276,9 @@ class LayerTable:
         for layer, (_, of_input, of_weights) in zip(self.layers, trained_whole(self.layers), strict=True):
             if layer.forwards is not None:
                 runs = layer.forwards - self.recomputations(layer)
-                layer = replace(
-                    layer,
-                    input_gradients=max(layer.input_gradients or 0, runs * of_input),
-                    weight_gradients=max(layer.weight_gradients or 0, runs * of_weights),
-                )
+                of_input = max(layer.input_gradients or 0, runs * of_input)
+                of_weights = max(layer.weight_gradients or 0, runs * of_weights)
+                layer = _with_passes(layer, layer.forwards, of_input, of_weights)
             trained.append(layer)
         return replace(self, layers=tuple(trained))
 

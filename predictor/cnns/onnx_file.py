@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from math import ceil
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from predictor.cnns.layer_table import LayerTable, TableWarning
-from predictor.cnns.onnx_graph import Graph, Node, Value, content_of, read_graph
+from predictor.cnns.onnx_graph import Graph, Node, content_of, read_graph
 from predictor.cnns.recorder import Recorder, tensors_of
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
@@ -276,68 +276,39 @@ def from_onnx(
 
 
 def _record(graph: Graph, recorder: Recorder, other_shapes: Shapes | None) -> None:
+    """Record all nodes; SchemaError if one reads a feature map and the shape of its result is unknown."""
     done: set[int] = set()
     for node in graph.nodes:
         if id(node) in done or not node.outputs:
             continue
         recorder.path[:] = [(node.name, True)]
-        fusion = fused(graph, node, recorder)
-        if fusion is not None:
-            operator, arguments, nodes = fusion
-            done |= {id(node_of_fusion) for node_of_fusion in nodes}
-            _run(recorder, operator, arguments, nodes[-1].outputs, False, other_shapes)
-        else:
-            _record_alone(node, recorder, other_shapes)
+        operator, arguments, nodes = fused(graph, node, recorder) or (*_translated(node, recorder), [node])
+        done |= set(map(id, nodes))
+        outputs = nodes[-1].outputs[: 1 if nodes[-1].operator in TRANSLATIONS else None]
+        reads_map = any(map(recorder.is_map, tensors_of(arguments.values())))
+        if reads_map and outputs[0].shape is None and node.operator not in CREATIONS:
+            name = outputs[0].name
+            raise SchemaError(f"the shape of {name!r} ({operator}) is unknown. Export with fixed sizes.")
+        for value in outputs:
+            value.shape = value.shape or ()  # unknown only of what is no feature map, whose shape is not used
+        shapes = None if other_shapes is None else [other_shapes.get(value.name) for value in outputs]
+        recorder.record(operator, arguments, outputs, operator in ("view", "permute", "alias"), shapes)
 
 
-def _record_alone(node: Node, recorder: Recorder, other_shapes: Shapes | None) -> None:
+def _translated(node: Node, recorder: Recorder) -> Translation:
     index = node.inputs[1] if node.operator == "Gather" else None
     takes_one_position = index is not None and index.constant is not None and index.ndim == 0
     if node.operator in CREATIONS:
-        random = "rand_like" if node.operator.startswith("Random") else "empty_like"
-        recorder.record(
-            random, {"inputs": node.inputs}, [_with_shape(value) for value in node.outputs], False
-        )
-    elif node.operator in VIEWS or takes_one_position:
-        _run(recorder, "view", {"self": node.inputs[0]}, node.outputs, True, other_shapes)
-    elif node.operator == "CastLike":
-        _run(recorder, "CastLike", {"self": node.inputs[0]}, node.outputs, False, other_shapes)
-    elif (
-        node.operator == "MatMul" and recorder.is_map(node.inputs[0]) and recorder.is_weights(node.inputs[1])
-    ):
-        _run(recorder, "linear", _tensors(node, "input", "weight"), node.outputs, False, other_shapes)
-    elif node.operator in TRANSLATIONS:
-        operator, arguments = TRANSLATIONS[node.operator](node)
-        _run(recorder, operator, arguments, node.outputs[:1], operator in ("permute", "alias"), other_shapes)
-    else:
-        _run(recorder, node.operator, {"inputs": node.inputs}, node.outputs, False, other_shapes)
-
-
-def _run(
-    recorder: Recorder,
-    operator: str,
-    arguments: dict[str, Any],
-    outputs: Iterable[Value],
-    is_view: bool,
-    other_shapes: Shapes | None,
-) -> None:
-    """Record an operator; SchemaError if it reads a feature map and the shape of its result is unknown."""
-    outputs = list(outputs)
-    if any(map(recorder.is_map, tensors_of(arguments.values()))):
-        for value in outputs[:1]:
-            if value.shape is None:
-                raise SchemaError(
-                    f"the shape of {value.name!r} ({operator}) is unknown. Export with fixed sizes."
-                )
-    shapes = None if other_shapes is None else [other_shapes.get(value.name) for value in outputs]
-    recorder.record(operator, arguments, [_with_shape(value) for value in outputs], is_view, shapes)
-
-
-def _with_shape(value: Value) -> Value:
-    """Replace an unknown shape by an empty one: the value is no feature map, so its shape is not used."""
-    if value.shape is None:
-        value.shape = ()
-    return value
+        return "rand_like" if node.operator.startswith("Random") else "empty_like", {"inputs": node.inputs}
+    if node.operator in VIEWS or takes_one_position:
+        return "view", {"self": node.inputs[0]}
+    if node.operator == "CastLike":
+        return "CastLike", {"self": node.inputs[0]}
+    factors = node.inputs if node.operator == "MatMul" else ()
+    if factors and recorder.is_map(factors[0]) and recorder.is_weights(factors[1]):
+        return "linear", _tensors(node, "input", "weight")
+    translate = TRANSLATIONS.get(node.operator)
+    return translate(node) if translate else (node.operator, {"inputs": node.inputs})
 
 
 def _warnings(graph: Graph, recorder: Recorder) -> tuple[TableWarning, ...]:

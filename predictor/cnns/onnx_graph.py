@@ -5,7 +5,7 @@ Weights are dropped as soon as their shapes are known: what remains is small, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from os import PathLike
@@ -29,9 +29,7 @@ _WHOLE = (6, 7)  # int32 and int64: constants whose numbers shape inference foll
 _FLOATS = (1, 10, 11, 16)  # TensorProto's float, float16, double and bfloat16: what weights are made of
 _SHAPELESS = ("GroupNormalization",)  # onnx infers no shape for these, whose output has that of their input
 _OPEN_BATCH = 2  # batch size where the file leaves it open
-_FUSED_RULES = (
-    "pkg.onnxscript.rewriter.rule_name"  # metadata key of the rules by which PyTorch's exporter fused nodes
-)
+_FUSED_RULES = "pkg.onnxscript.rewriter.rule_name"  # key of the rules by which PyTorch's exporter fused nodes
 
 
 @dataclass(eq=False, slots=True)
@@ -169,7 +167,7 @@ def _fix_image(graph: Any, image_size: int | None, path: Any, batch: int) -> tup
     open_batch = not dims[0].dim_value
     if open_batch:
         dims[0].dim_value = batch
-    for dim in dims[2:4] if not _is_channels_last(dims) else dims[1:3]:
+    for dim in dims[2:4] if not _is_channels_last([dim.dim_value for dim in dims]) else dims[1:3]:
         if not dim.dim_value and image_size is None:
             raise SchemaError(f"{path} takes images of any size: image_size is needed.").about("image_size")
         if not dim.dim_value:
@@ -283,9 +281,9 @@ def _give_shapes(graph: Any, onnx: Any) -> bool:
     return bool(inferred)
 
 
-def _is_channels_last(dims: Any) -> bool:
-    channels = (1, 3, 4)
-    return dims[3].dim_value in channels and dims[1].dim_value not in channels and dims[1].dim_value != 0
+def _is_channels_last(sizes: Sequence[int]) -> bool:
+    """Whether an image of these sizes, 0 where unknown, has its channels last."""
+    return sizes[3] in (1, 3, 4) and sizes[1] not in (0, 1, 3, 4)
 
 
 def _drop_weights(graph: Any, onnx: Any) -> dict[str, Value]:
@@ -379,8 +377,7 @@ def _linked(graph: Any, image: str, open_batch: bool, values: dict[str, Value], 
         constant.constant = onnx.numpy_helper.to_array(tensor)
     for info in (*graph.input, *graph.output, *graph.value_info):
         values.setdefault(info.name, Value(info.name)).shape = _shape(info)
-    channels_last = _is_channels_last([_Dim(size) for size in values[image].shape or ()])
-    linked = Graph(values[image], channels_last, open_batch)
+    linked = Graph(values[image], _is_channels_last(values[image].shape or ()), open_batch)
     for number, proto in enumerate(graph.node):
         inputs = [values.setdefault(name, Value(name)) if name else None for name in proto.input]
         outputs = [values.setdefault(name, Value(name)) for name in proto.output if name]
@@ -394,11 +391,6 @@ def _linked(graph: Any, image: str, open_batch: bool, values: dict[str, Value], 
                 linked.consumers.setdefault(id(value), []).append(node)
     linked.shapes = {name: value.shape for name, value in values.items()}
     return linked
-
-
-@dataclass(frozen=True, slots=True)
-class _Dim:
-    dim_value: int
 
 
 def _shape(info: Any) -> tuple[int, ...] | None:

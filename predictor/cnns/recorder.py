@@ -119,9 +119,7 @@ def _window(kernel: Any, stride: Any, padding: Any, n: int) -> Columns:
 
 def _pool(type_: str) -> Callable[[Call], Columns]:
     def rule(call: Call) -> Columns:
-        n = max(
-            1, min(3, len(call.out_sizes) - 2)
-        )  # dimensions that it slides over: not mini-batch and channels
+        n = max(1, min(3, len(call.out_sizes) - 2))  # dimensions of positions, over which it slides
         kernel = call.arguments["kernel_size"]
         stride = call.arguments["stride"] or kernel
         columns = {"type": type_, **_window(kernel, stride, call.arguments["padding"], n)}
@@ -310,9 +308,7 @@ _TYPES = {
         ("all", "amax", "amin", "any", "argmax", "max", "mean", "min", "norm", "prod", "sum"), "mean"
     ),
     **{operator: "activation" for entry in ACTIVATIONS.values() for operator in entry.torch},
-    **dict.fromkeys(
-        OPERATOR_TYPES["upsample"].torch, "pad"
-    ),  # whose time follows positions that are not known here
+    **dict.fromkeys(OPERATOR_TYPES["upsample"].torch, "pad"),  # its time follows positions, not known here
 }
 """Type of the row of each operator on tensors without a dimension of the mini-batch."""
 
@@ -321,9 +317,7 @@ PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _CHANNELS_FIRST = (
     "convolution", *(name for norm in ("batch", "group", "instance") for name in OPERATOR_TYPES[f"{norm}_norm"].torch)
 )  # fmt: skip
-_VIEWS = frozenset(
-    ("_unsafe_view", "as_strided", "squeeze", "t", "transpose", "unsqueeze")
-)  # unmarked in PyTorch
+_VIEWS = {"_unsafe_view", "as_strided", "squeeze", "t", "transpose", "unsqueeze"}  # unmarked in PyTorch
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,9 +359,7 @@ class Recorder:
     path: list[tuple[str, bool]] = field(default_factory=list)  # (module path, is it a leaf?)
     rows: list[Layer] = field(default_factory=list)
     unknown: set[str] = field(default_factory=set)  # operators of type `other`
-    constant: set[str] = field(
-        default_factory=set
-    )  # operators whose result does not grow with the mini-batch
+    constant: set[str] = field(default_factory=set)  # operators whose result is the same for any mini-batch
     _maps: dict[int, _Map] = field(default_factory=dict)
     _owners: dict[int, dict[int, int]] = field(default_factory=dict)  # tensor -> {parameter: elements}
     _noise: set[int] = field(default_factory=set)
@@ -559,10 +551,8 @@ class Recorder:
             moved = order.index(channel_dim % source.ndim)
             channel_dim = -1 if moved == source.ndim - 1 else 1
             n = source.ndim
-            if self.either_layout and order in (
-                [0, n - 1, *range(1, n - 1)],
-                [0, *range(2, n), 1],
-            ):  # of channels
+            of_channels = [0, n - 1, *range(1, n - 1)], [0, *range(2, n), 1]
+            if self.either_layout and order in of_channels:
                 self._maps[id(out)] = _Map(was.row, channel_dim, batch=batch)
                 return
             end = _End(out, channel_dim, batch)
@@ -730,11 +720,8 @@ def _order(operator: str, arguments: dict[str, Any], ndim: int) -> list[int] | N
 
 def _is_reduction(operator: str) -> bool:
     """Whether an operator joins all numbers of a map, as a loss does."""
-    return (
-        operator in ("mean", "sum", "norm", "linalg_vector_norm")
-        or "loss" in operator
-        or "cross_entropy" in operator
-    )
+    reduces = operator in ("mean", "sum", "norm", "linalg_vector_norm")
+    return reduces or "loss" in operator or "cross_entropy" in operator
 
 
 def tensors_of(values: Any) -> list[Any]:

@@ -207,10 +207,8 @@ def _bare(name: str) -> str:
 
 
 _OBJECTS = {
-    ("keras", "Layer"): (
-        "keras_model",
-        "from_keras",
-    ),  # first: on its PyTorch backend a Keras model is a module, too
+    # First: on its PyTorch backend a Keras model is a module, too.
+    ("keras", "Layer"): ("keras_model", "from_keras"),
     ("torch", "Module"): ("torch_module", "from_torch"),
     ("chainer", "Link"): ("chainer_chain", "from_chainer"),
 }

@@ -14,6 +14,7 @@ from predictor.cnns.layer_table import (
     IMAGE,
     ON_PARAMETERS,
     OWN_FILTERS,
+    PASS_COLUMNS,
     SECOND_DERIVATIVES,
     SUPPRESSION,
     Layer,
@@ -240,10 +241,8 @@ class StepReader:
         tensors = tensors_of(event.arguments.values())
         self._boxes += len(tensors[0]) if operator == "nms" else 0
         if event.part_of is not None:
-            if not any(map(recorder.is_map, tensors)):
-                recorder.record(
-                    operator, event.arguments, event.result, True, other_shapes
-                )  # its whole has the row
+            if not any(map(recorder.is_map, tensors)):  # its whole has the row
+                recorder.record(operator, event.arguments, event.result, True, other_shapes)
             return
         if operator in PRODUCTS:
             first, second = _factors(operator, tensors)
@@ -390,23 +389,18 @@ class StepReader:
         images = self.recorder.batch_size * parts
         layers = self._with_sums(layers, images)
         optimizer, doubts = _optimizer(trace.updates)
-        formats = (
-            self._memory_formats
-        )  # as they are given: what layers permute in between, they permute in either
-        is_channels_last = any(
-            formats[of, "channels_last"] > formats[of, "nchw"] for of in ("images", "weights")
-        )
+        formats = self._memory_formats  # as given: what layers permute in between, they permute in either
+        is_last = any(formats[of, "channels_last"] > formats[of, "nchw"] for of in ("images", "weights"))
         # Waits after a backward pass has begun and before the last update, such as a GradScaler's for each optimizer.
-        begins = next(
-            (i for i, event in enumerate(trace.events) if event.node is not None), len(trace.events)
-        )
+        backward = (i for i, event in enumerate(trace.events) if event.node is not None)
+        begins = next(backward, len(trace.events))
         last = max((i for i, event in enumerate(trace.events) if event.of_optimizer), default=0)
         update_waits = sum(begins < wait <= last for wait in trace.waits) or None
         step = Step(
             images,
             parts,
             self._precision(),
-            "channels_last" if is_channels_last else "nchw",
+            "channels_last" if is_last else "nchw",
             optimizer,
             "compile" if self._compiled[True] > self._compiled[False] else None,
             *self._waits([wait for wait in trace.waits if wait < begins]),
@@ -436,15 +430,12 @@ class StepReader:
         kernels = max(0.0, self._on_parameters.kernels - norms) + self._second.kernels
         once = {
             update.by: update.tensors for update in trace.updates
-        }  # what the largest one's optimizer is asked of
+        }  # the largest optimizer is asked of these
         layers_passes = (
             _UPDATE * max(0, len(trace.updates) - 1)
             + _GROUP * sum(update.groups - 1 for update in trace.updates)
             + _ONE_BY_ONE * sum(update.one_by_one for update in trace.updates)
-            + sum(
-                PER_TENSOR.get(_optimizer([update])[0] or "", 0.0) * update.tensors
-                for update in trace.updates
-            )
+            + sum(PER_TENSOR.get(_optimizer([u])[0] or "", 0.0) * u.tensors for u in trace.updates)
             - PER_TENSOR.get(_optimizer(trace.updates)[0] or "", 0.0) * sum(once.values())
             + _CLIPPED * norms
             + _OTHER * kernels
@@ -606,14 +597,10 @@ def _with_columns(row: _Row, usual: tuple[int, int, int]) -> Layer:
     is_first = row.layer.index == 0 or row.layer.inputs == (IMAGE,)
     if (passes, row.checkpoint) == (usual, 0) and usual[1] != is_first:
         return replace(row.layer, backward_after=row.backward_after) if row.backward_after else row.layer
-    return replace(
-        row.layer,
-        forwards=row.forwards,
-        input_gradients=row.input_gradients,
-        weight_gradients=row.weight_gradients,
-        recomputed=row.checkpoint or None,
-        backward_after=row.backward_after,
+    columns: dict[str, Any] = dict(
+        zip(PASS_COLUMNS, (*passes, row.checkpoint or None, row.backward_after), strict=True)
     )
+    return replace(row.layer, **columns)
 
 
 def _has_own_passes(layer: Layer) -> bool:

@@ -59,9 +59,8 @@ class Kept:
 
     def count(self, tensor: Any) -> int:
         """Elements of a mask that are true, or of any tensor that are not 0."""
-        n_true = self._exact(tensor)
-        if n_true is None:
-            n_true = self._counts.get(id(tensor))
+        exact = self._exact(tensor)
+        n_true = self._counts.get(id(tensor)) if exact is None else exact
         return self._few(tensor) if n_true is None else n_true
 
     def number(self, tensor: Any) -> int:
@@ -181,17 +180,14 @@ class Kept:
         self.is_used = self.is_used or not is_exact
         if operator == "nonzero":
             return tensor.new_empty((self.count(tensor), tensor.ndim), dtype=self._long)
-        if (
-            operator == "nms"
-        ):  # most of the proposals of a network that trains; what follows takes the best of them
+        if operator == "nms":  # most proposals of a network that trains; what follows takes the best
             return tensor.new_empty(tensor.shape[0], dtype=self._long)
         if operator == "masked_select":
             return tensor.new_empty(self.count(args[1]))
         n = min(tensor.numel(), self.images or self.boxes)
         shape = (n, *tensor.shape[1:]) if operator == "unique_dim" else (n,)
-        positions = tensor.new_empty(
-            prod(tensor.shape) if operator == "_unique2" else len(tensor), dtype=self._long
-        )
+        n_positions = prod(tensor.shape) if operator == "_unique2" else len(tensor)
+        positions = tensor.new_empty(n_positions, dtype=self._long)
         return tensor.new_empty(shape), positions, tensor.new_empty(n, dtype=self._long)
 
 

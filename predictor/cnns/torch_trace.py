@@ -150,9 +150,8 @@ def traced(
     `untouched`, one at a time: functions and hooks of PyTorch, which all threads share, are replaced.
     """
     torch = import_torch()
-    mode = _intercepting(
-        torch, [] if path is None else path, on_meta, note or (lambda _: None), boxes_per_image
-    )
+    path = [] if path is None else path
+    mode = _intercepting(torch, path, on_meta, note or (lambda _: None), boxes_per_image)
     updates: list[Update] = []
     freed: dict[int, int] = {}
     handles = _follow_modules(torch, mode, note) if note else []
@@ -222,10 +221,7 @@ def _follow_modules(torch: Any, mode: Any, note: Note) -> list[Any]:
             mode.path.pop()
 
     modules = torch.nn.modules.module
-    return [
-        modules.register_module_forward_pre_hook(enter),
-        modules.register_module_forward_hook(leave),
-    ]
+    return [modules.register_module_forward_pre_hook(enter), modules.register_module_forward_hook(leave)]
 
 
 def _composites(torch: Any) -> dict[Any, tuple[str, tuple[str, ...]]]:
@@ -324,10 +320,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self._made_by: dict[int, Any] = {}
             self._written: dict[
                 int, int | None
-            ] = {}  # storage -> the tensor whose numbers are known all the same
-            self._calls: dict[
-                int, tuple[Any, int]
-            ] = {}  # of checkpointing; holds their frames, so that ids are unique
+            ] = {}  # storage -> tensor whose numbers are known all the same
+            # Calls of checkpointing with their frames, so that ids are unique.
+            self._calls: dict[int, tuple[Any, int]] = {}
 
         def is_on(self) -> bool:
             """Whether the calling thread is followed: the step's own, or autograd's for its backward pass."""
@@ -460,11 +455,11 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             args, kwargs = tree_unflatten(twins, spec)
             if operator in DECIDED or (operator == "index" and has_masks(args[1])):
                 self.waits.append(len(self.events))  # the host waits for numbers that decide a shape
-                kept = self.kept
+                is_index = operator == "index"
                 result = (
-                    func(args[0], kept.indices_for(args[1]))
-                    if operator == "index"
-                    else kept.stand_in(operator, args)
+                    func(args[0], self.kept.indices_for(args[1]))
+                    if is_index
+                    else self.kept.stand_in(operator, args)
                 )
             else:
                 result = _SHAPED[operator](*args) if operator in _SHAPED else func(*args, **kwargs)
@@ -538,9 +533,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             if counted is None and made and made[0] == "all":
                 compared, operands = self._maker(made[1][0]) or ("", ())
                 if compared in _ORDERS and len(tensors_of(operands)) > 1:
-                    return (
-                        True  # what a step checks of its numbers, such as the order of the corners of boxes
-                    )
+                    return True  # what a step checks, such as the order of the corners of boxes
             operators, left = set(), [tensor]
             while left:
                 _, args, _, operator, _ = self._made_by.get(id(left.pop()), (None, (), {}, "", 0))

@@ -372,9 +372,7 @@ def _refuse_writing(event: str, args: tuple[Any, ...]) -> None:
         return
     writes = args[2] & _WRITES and args[0] != os.devnull if event == "open" else event in _FILE_EVENTS
     frame: FrameType | None = sys._getframe(1) if writes else None
-    while (
-        frame is not None
-    ):  # modules that are imported, as PyTorch's at their first use, may look for a place to write
+    while frame is not None:  # modules that are imported, such as PyTorch's, may look for a place to write
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return
         frame = frame.f_back

@@ -3,20 +3,35 @@
 The auxiliary classifier is off, the input is not rescaled.
 """
 
+from collections.abc import Mapping, Sequence
+
 from predictor.cnns.builder import FeatureMap, NetBuilder, Pair, classify
+
+_Convolution = tuple[int, Pair | str]
+"""Channels and kernel; instead of a kernel ``shrink`` for a 3 x 3 that halves the size, or ``split`` for a row and a
+column side by side, each the last of its branch."""
+
+_ROW, _COLUMN = (1, 7), (7, 1)
 
 
 def inception_v3(net: NetBuilder, classes: int = 1000) -> None:
     """Eleven modules of parallel branches, with factorized 7 x 7 and 3 x 3 convolutions."""
     x = _stem(net)
     for name, pooled in (("5b", 32), ("5c", 64), ("5d", 64)):
-        x = _module_a(net, x, f"mixed{name}", pooled)
-    x = _module_b(net, x, "mixed6a")
-    for name, channels in (("6b", 128), ("6c", 160), ("6d", 160), ("6e", 192)):
-        x = _module_c(net, x, f"mixed{name}", channels)
-    x = _module_d(net, x, "mixed7a")
+        double: Sequence[_Convolution] = ((64, 1), (96, 3), (96, 3))
+        branches = {"1x1": ((64, 1),), "5x5": ((48, 1), (64, 5)), "3x3dbl": double}
+        x = _module(net, x, f"mixed{name}", branches, pooled)
+    x = _module(net, x, "mixed6a", {"3x3": ((384, "shrink"),), "3x3dbl": ((64, 1), (96, 3), (96, "shrink"))})
+    for name, n in (("6b", 128), ("6c", 160), ("6d", 160), ("6e", 192)):
+        double = (n, 1), (n, _COLUMN), (n, _ROW), (n, _COLUMN), (192, _ROW)
+        branches = {"1x1": ((192, 1),), "7x7": ((n, 1), (n, _ROW), (192, _COLUMN)), "7x7dbl": double}
+        x = _module(net, x, f"mixed{name}", branches, 192)
+    factorized = (192, 1), (192, _ROW), (192, _COLUMN), (192, "shrink")
+    x = _module(net, x, "mixed7a", {"3x3": ((192, 1), (320, "shrink")), "7x7x3": factorized})
     for name in ("7b", "7c"):
-        x = _module_e(net, x, f"mixed{name}")
+        double = (448, 1), (384, 3), (384, "split")
+        branches = {"1x1": ((320, 1),), "3x3": ((384, 1), (384, "split")), "3x3dbl": double}
+        x = _module(net, x, f"mixed{name}", branches, 192)
     x = net.flatten(net.dropout(net.adaptive_avg_pool(x), "dropout"))
     net.linear(x, "fc", classes)
 
@@ -31,78 +46,43 @@ def _stem(net: NetBuilder) -> FeatureMap:
     return net.max_pool(x, "maxpool2", 3, 2)
 
 
-def _chain(net: NetBuilder, x: FeatureMap, name: str, *convolutions: tuple[int, Pair]) -> FeatureMap:
+def _module(
+    net: NetBuilder,
+    x: FeatureMap,
+    name: str,
+    branches: Mapping[str, Sequence[_Convolution]],
+    pooled: int | None = None,
+) -> FeatureMap:
+    """Branches side by side, and a pooling: of `pooled` channels, or one that halves the size.
+
+    Branches that end in a ``shrink`` or ``split`` run first but for that end.
+    """
+    ends = {branch: layers[-1] for branch, layers in branches.items() if isinstance(layers[-1][1], str)}
+    begun = {branch: _chain(net, x, f"{name}.{branch}", *branches[branch][:-1]) for branch in ends}
+    maps = [
+        _end(net, begun[branch], f"{name}.{branch}", *ends[branch])
+        if branch in ends
+        else _chain(net, x, f"{name}.{branch}", *layers)
+        for branch, layers in branches.items()
+    ]
+    if pooled is None:
+        maps.append(net.max_pool(x, f"{name}.pool", 3, 2))
+    else:
+        averaged = net.avg_pool(x, f"{name}.pool", 3, 1, padding=1)
+        maps.append(net.conv_norm(averaged, f"{name}.pool_conv", pooled, 1))
+    return net.concat(maps, f"{name}.concat")
+
+
+def _chain(net: NetBuilder, x: FeatureMap, name: str, *convolutions: _Convolution) -> FeatureMap:
     """Convolutions (channels, kernel) one after the other, all keeping the size."""
     for i, (channels, kernel) in enumerate(convolutions):
-        x = net.conv_norm(x, f"{name}.{i}", channels, kernel)
+        x = net.conv_norm(x, f"{name}.{i}", channels, kernel)  # type: ignore[arg-type]  # no end
     return x
 
 
-def _shrink(net: NetBuilder, x: FeatureMap, name: str, channels: int) -> FeatureMap:
-    return net.conv_norm(x, f"{name}.shrink", channels, 3, stride=2, padding=0)
-
-
-def _pooled(net: NetBuilder, x: FeatureMap, name: str, channels: int) -> FeatureMap:
-    x = net.avg_pool(x, f"{name}.pool", 3, 1, padding=1)
-    return net.conv_norm(x, f"{name}.pool_conv", channels, 1)
-
-
-def _module_a(net: NetBuilder, x: FeatureMap, name: str, pooled: int) -> FeatureMap:
-    branches = [
-        _chain(net, x, f"{name}.1x1", (64, 1)),
-        _chain(net, x, f"{name}.5x5", (48, 1), (64, 5)),
-        _chain(net, x, f"{name}.3x3dbl", (64, 1), (96, 3), (96, 3)),
-        _pooled(net, x, name, pooled),
-    ]
-    return net.concat(branches, f"{name}.concat")
-
-
-def _module_b(net: NetBuilder, x: FeatureMap, name: str) -> FeatureMap:
-    double = _chain(net, x, f"{name}.3x3dbl", (64, 1), (96, 3))
-    branches = [
-        _shrink(net, x, f"{name}.3x3", 384),
-        _shrink(net, double, f"{name}.3x3dbl", 96),
-        net.max_pool(x, f"{name}.pool", 3, 2),
-    ]
-    return net.concat(branches, f"{name}.concat")
-
-
-def _module_c(net: NetBuilder, x: FeatureMap, name: str, n: int) -> FeatureMap:
-    row, column = (1, 7), (7, 1)
-    branches = [
-        _chain(net, x, f"{name}.1x1", (192, 1)),
-        _chain(net, x, f"{name}.7x7", (n, 1), (n, row), (192, column)),
-        _chain(net, x, f"{name}.7x7dbl", (n, 1), (n, column), (n, row), (n, column), (192, row)),
-        _pooled(net, x, name, 192),
-    ]
-    return net.concat(branches, f"{name}.concat")
-
-
-def _module_d(net: NetBuilder, x: FeatureMap, name: str) -> FeatureMap:
-    single = _chain(net, x, f"{name}.3x3", (192, 1))
-    factorized = _chain(net, x, f"{name}.7x7x3", (192, 1), (192, (1, 7)), (192, (7, 1)))
-    branches = [
-        _shrink(net, single, f"{name}.3x3", 320),
-        _shrink(net, factorized, f"{name}.7x7x3", 192),
-        net.max_pool(x, f"{name}.pool", 3, 2),
-    ]
-    return net.concat(branches, f"{name}.concat")
-
-
-def _module_e(net: NetBuilder, x: FeatureMap, name: str) -> FeatureMap:
-    single = _chain(net, x, f"{name}.3x3", (384, 1))
-    double = _chain(net, x, f"{name}.3x3dbl", (448, 1), (384, 3))
-    branches = [
-        _chain(net, x, f"{name}.1x1", (320, 1)),
-        _split(net, single, f"{name}.3x3", 384),
-        _split(net, double, f"{name}.3x3dbl", 384),
-        _pooled(net, x, name, 192),
-    ]
-    return net.concat(branches, f"{name}.concat")
-
-
-def _split(net: NetBuilder, x: FeatureMap, name: str, channels: int) -> FeatureMap:
-    """Write a row and a column convolution side by side."""
+def _end(net: NetBuilder, x: FeatureMap, name: str, channels: int, kind: Pair | str) -> FeatureMap:
+    if kind == "shrink":
+        return net.conv_norm(x, f"{name}.shrink", channels, 3, stride=2, padding=0)
     sides = [
         net.conv_norm(x, f"{name}.{side}", channels, kernel)
         for side, kernel in (("1x3", (1, 3)), ("3x1", (3, 1)))
@@ -114,17 +94,24 @@ def inception_v4(net: NetBuilder, classes: int = 1000) -> None:
     """A stem that branches three times, and 4 + 7 + 3 modules between two reductions."""
     x = _stem_v4(net)
     for i in range(4):
-        x = _module_v4_a(net, x, f"a{i}")
+        double: Sequence[_Convolution] = ((64, 1), (96, 3), (96, 3))
+        branches = {"1x1": ((96, 1),), "3x3": ((64, 1), (96, 3)), "3x3dbl": double}
+        x = _module(net, x, f"a{i}", branches, 96)
     single = net.conv_norm(x, "reduction_a.3x3", 384, 3, stride=2, padding=0)
-    double = _shrink(net, _chain(net, x, "reduction_a.3x3dbl", (192, 1), (224, 3)), "reduction_a.3x3dbl", 256)
-    x = _with_pool(net, x, "reduction_a", single, double)
+    doubled = _chain(net, x, "reduction_a.3x3dbl", (192, 1), (224, 3))
+    doubled = _end(net, doubled, "reduction_a.3x3dbl", 256, "shrink")
+    x = _with_pool(net, x, "reduction_a", single, doubled)
     for i in range(7):
-        x = _module_v4_b(net, x, f"b{i}")
-    single = _shrink(net, _chain(net, x, "reduction_b.3x3", (192, 1)), "reduction_b.3x3", 192)
-    double = _chain(net, x, "reduction_b.7x7", (256, 1), (256, (1, 7)), (320, (7, 1)))
-    x = _with_pool(net, x, "reduction_b", single, _shrink(net, double, "reduction_b.7x7", 320))
+        double = (192, 1), (192, _COLUMN), (224, _ROW), (224, _COLUMN), (256, _ROW)
+        branches = {"1x1": ((384, 1),), "7x7": ((192, 1), (224, _ROW), (256, _COLUMN)), "7x7dbl": double}
+        x = _module(net, x, f"b{i}", branches, 128)
+    single = _end(net, _chain(net, x, "reduction_b.3x3", (192, 1)), "reduction_b.3x3", 192, "shrink")
+    doubled = _chain(net, x, "reduction_b.7x7", (256, 1), (256, (1, 7)), (320, (7, 1)))
+    x = _with_pool(net, x, "reduction_b", single, _end(net, doubled, "reduction_b.7x7", 320, "shrink"))
     for i in range(3):
-        x = _module_v4_c(net, x, f"c{i}")
+        double = (384, 1), (448, (3, 1)), (512, (1, 3)), (256, "split")
+        branches = {"1x1": ((256, 1),), "3x3": ((384, 1), (256, "split")), "3x3dbl": double}
+        x = _module(net, x, f"c{i}", branches, 256)
     classify(net, x, classes)
 
 
@@ -137,41 +124,8 @@ def _stem_v4(net: NetBuilder) -> FeatureMap:
     x = net.conv_norm(net.image, "stem.1", 32, 3, stride=2, padding=0)
     x = net.conv_norm(x, "stem.2", 32, 3, padding=0)
     x = net.conv_norm(x, "stem.3", 64, 3)
-    x = _with_pool(net, x, "stem.4", _shrink(net, x, "stem.4", 96))
+    x = _with_pool(net, x, "stem.4", _end(net, x, "stem.4", 96, "shrink"))
     short = net.conv_norm(_chain(net, x, "stem.5", (64, 1)), "stem.5.3x3", 96, 3, padding=0)
     long = _chain(net, x, "stem.5.7x7", (64, 1), (64, (1, 7)), (64, (7, 1)))
     x = net.concat([short, net.conv_norm(long, "stem.5.7x7.3x3", 96, 3, padding=0)], "stem.5.concat")
-    return _with_pool(net, x, "stem.6", _shrink(net, x, "stem.6", 192))
-
-
-def _module_v4_a(net: NetBuilder, x: FeatureMap, name: str) -> FeatureMap:
-    branches = [
-        _chain(net, x, f"{name}.1x1", (96, 1)),
-        _chain(net, x, f"{name}.3x3", (64, 1), (96, 3)),
-        _chain(net, x, f"{name}.3x3dbl", (64, 1), (96, 3), (96, 3)),
-        _pooled(net, x, name, 96),
-    ]
-    return net.concat(branches, f"{name}.concat")
-
-
-def _module_v4_b(net: NetBuilder, x: FeatureMap, name: str) -> FeatureMap:
-    row, column = (1, 7), (7, 1)
-    branches = [
-        _chain(net, x, f"{name}.1x1", (384, 1)),
-        _chain(net, x, f"{name}.7x7", (192, 1), (224, row), (256, column)),
-        _chain(net, x, f"{name}.7x7dbl", (192, 1), (192, column), (224, row), (224, column), (256, row)),
-        _pooled(net, x, name, 128),
-    ]
-    return net.concat(branches, f"{name}.concat")
-
-
-def _module_v4_c(net: NetBuilder, x: FeatureMap, name: str) -> FeatureMap:
-    single = _chain(net, x, f"{name}.3x3", (384, 1))
-    double = _chain(net, x, f"{name}.3x3dbl", (384, 1), (448, (3, 1)), (512, (1, 3)))
-    branches = [
-        _chain(net, x, f"{name}.1x1", (256, 1)),
-        _split(net, single, f"{name}.3x3", 256),
-        _split(net, double, f"{name}.3x3dbl", 256),
-        _pooled(net, x, name, 256),
-    ]
-    return net.concat(branches, f"{name}.concat")
+    return _with_pool(net, x, "stem.6", _end(net, x, "stem.6", 192, "shrink"))
