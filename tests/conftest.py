@@ -1,5 +1,6 @@
 """Fixtures that tests of several packages share. PyTorch is optional: its comparisons skip without it."""
 
+import gc
 import os
 import re
 import socket
@@ -46,6 +47,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if imports[item.path] or _FRAMEWORK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("framework")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: the collector need not walk it again for each test, which took a tenth of the time."""
+    gc.freeze()
 
 
 _NO_AUXILIARY = {"aux_logits": False, "init_weights": False}
