@@ -127,10 +127,9 @@ def test_the_size_of_an_operator_is_its_bytes_over_the_cache_and_none_on_a_cpu()
 def test_each_batch_size_names_what_lies_beyond_at_it_whatever_was_asked_beside_it():
     library = Model.load().layers.measured(DeviceMode("NVIDIA H200", precision="tf32")).library
     table, sizes = zoo_cnn("mobilenet_v2"), [1.0, 7.0, 20_000.0]
-    together = layer_sums(library, table, np.array(sizes), fp32_products=True).reasons()
-    assert together == tuple(
-        layer_sums(library, table, np.array([size]), fp32_products=True).reasons()[0] for size in sizes
-    )
+    questions = [np.array(sizes), *(np.array([size]) for size in sizes)]
+    together, *alone = (layer_sums(library, table, batches, True).reasons() for batches in questions)
+    assert together == tuple(reasons for (reasons,) in alone)
     assert len({tuple(reason.text for reason in reasons) for reasons in together}) > 1
 
 

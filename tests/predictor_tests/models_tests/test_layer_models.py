@@ -75,14 +75,12 @@ def test_a_file_that_cannot_be_right_is_refused(layer_model):
 
 def test_a_model_saves_its_libraries_beside_itself_and_finds_them_again(model, tmp_path):
     model.save(tmp_path / "mine.json")
-    assert [path.name for path in (tmp_path / "mine_operators").iterdir()] == [
-        "nvidia_h200-pytorch-tf32-nchw.json.gz"
-    ]
-    loaded = Model.load(tmp_path / "mine.json").forecast(RESNET, H200, TF32, [64])
+    (path,) = (tmp_path / "mine_operators").iterdir()
+    assert path.name == "nvidia_h200-pytorch-tf32-nchw.json.gz"
+    models = Model.load(tmp_path / "mine.json"), model
+    loaded, expected = (served.forecast(RESNET, H200, TF32, [64]) for served in models)
     assert loaded.method == "layer-times"
-    np.testing.assert_allclose(
-        loaded.iteration_time_ms, model.forecast(RESNET, H200, TF32, [64]).iteration_time_ms, rtol=1e-4
-    )
+    assert loaded.iteration_time_ms == pytest.approx(expected.iteration_time_ms, rel=1e-4)
 
 
 def test_a_model_with_libraries_is_not_written_where_no_folder_can_lie_beside_it(model, tmp_path):
@@ -92,9 +90,7 @@ def test_a_model_with_libraries_is_not_written_where_no_folder_can_lie_beside_it
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
-def test_another_gpu_or_mode_borrows_weights_and_is_less_sure_another_framework_or_a_cpu_borrows_none(
-    layer_model,
-):
+def test_another_gpu_or_mode_borrows_weights_another_framework_or_a_cpu_none(layer_model):
     models = LayerModels().with_more([layer_model])
     for changed in ({"gpu": "Tesla T4"}, {"precision": "amp_bf16"}):
         law = models.nearest_law(MODE._replace(**changed))
@@ -130,9 +126,8 @@ def test_the_gpu_time_is_the_weighted_sum_and_all_of_a_captured_iteration(model,
     np.testing.assert_allclose(captured.iteration_time_ms, captured.gpu_time_ms)
     weighted = 1.2 * made_up_gpu.target_ms(RESNET, SIZES, {})
     answer = model.forecast(RESNET, H200, TF32, SIZES)
-    np.testing.assert_allclose(
-        answer.gpu_time_ms, weighted + 0.001 * sum(operators_of(RESNET).values()), rtol=1e-6
-    )
+    operators_ms = 0.001 * sum(operators_of(RESNET).values())
+    np.testing.assert_allclose(answer.gpu_time_ms, weighted + operators_ms, rtol=1e-6)
     np.testing.assert_allclose(sum(answer.class_ms.values()), weighted, rtol=1e-6)
 
 
@@ -146,9 +141,7 @@ def test_the_gpu_time_is_the_weighted_sum_and_all_of_a_captured_iteration(model,
         (TF32, (ELSEWHERE,), {"method": "anchored"}, "anchored"),
     ],
 )
-def test_layers_answer_in_their_mode_unless_another_method_is_asked_for(
-    model, mode, anchors, options, method
-):
+def test_layers_answer_in_their_mode_unless_another_is_named(model, mode, anchors, options, method):
     assert model.forecast(RESNET, H200, mode, [64], anchors, **options).method == method
 
 

@@ -153,9 +153,7 @@ def test_what_was_measured_gives_no_reason_for_caution(model):
         ("efficientnet_b5", "T4", Mode(), 64, "shape: convolutions with"),
     ],
 )  # fmt: skip
-def test_every_way_of_going_beyond_the_data_is_named_and_widens_the_interval(
-    model, cnn, gpu, mode, batch, reason
-):
+def test_what_lies_beyond_the_data_is_named_and_widens_the_interval(model, cnn, gpu, mode, batch, reason):
     forecast = model.forecast(zoo_cnn(cnn), find_gpu(gpu), mode, [batch])
     assert any(re.search(reason, str(why)) for why in forecast.extrapolates[0])
     sure = model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(), [64])

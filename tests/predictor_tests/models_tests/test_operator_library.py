@@ -49,9 +49,7 @@ FAR_SHAPE = replace(RESNET[0], in_channels=4, out_channels=4096, kernel_height=1
     ],
     ids=["between batch sizes", "beyond them", "near shape", "far shape"],
 )
-def test_what_was_not_measured_is_interpolated_and_the_answer_says_how(
-    library, made_up_gpu, operator, sizes, error, support
-):
+def test_what_was_not_measured_is_interpolated(library, made_up_gpu, operator, sizes, error, support):
     ms, sure = _times(library, operator, *sizes)
     np.testing.assert_allclose(ms, made_up_gpu.operator_ms(operator, sizes), rtol=error)
     assert (sure == support).all()
