@@ -360,13 +360,10 @@ def scope_of(
     """
     question = resolved.question
     loading = "data loading is excluded" if feed is None else feed.words
-    if starts:
-        is_known = any(has_known_start(gpu, mode) for gpu, mode in resolved.devices)
-        loading += (
-            "; the first epoch takes start_s longer"
-            if is_known
-            else "; the start of a training is not counted"
-        )
+    if starts and any(has_known_start(gpu, mode) for gpu, mode in resolved.devices):
+        loading += "; the first epoch takes start_s longer"
+    elif starts:
+        loading += "; the start of a training is not counted"
     modes = [resolved.training.in_precision(precision) for precision in dict.fromkeys(columns["precision"])]
     precisions = " or ".join(map(_arithmetic, modes))
     formats = " or ".join(dict.fromkeys(mode.memory_format for mode in modes))
@@ -421,13 +418,13 @@ def _accumulation(question: Question, parts: int) -> list[str]:
 def _epoch(samples: int | None, part_in_words: str | None, validated: int) -> list[str]:
     if samples is None:
         return []
-    sentences = [] if part_in_words is None else [f"An epoch is {part_in_words}."]
-    if validated:
-        return [
-            *sentences,
-            f"Epochs include an approximate forward pass over {validated:,} validation samples.",
-        ]
-    return [*sentences, "Epochs include no validation pass."]
+    validation = (
+        f"an approximate forward pass over {validated:,} validation samples"
+        if validated
+        else "no validation pass"
+    )
+    part = [] if part_in_words is None else [f"An epoch is {part_in_words}."]
+    return [*part, f"Epochs include {validation}."]
 
 
 def _compiling(resolved: ResolvedQuestion) -> list[str]:

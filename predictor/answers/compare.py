@@ -491,14 +491,6 @@ class Comparer:
         reference = () if plan.relative_to is None else gpus_of(plan.relative_to, resolved.question.precision)
         return cls(resolved, plan, compared, reference)
 
-    def answers(self) -> tuple[GpuAnswers, Places]:
-        """Iterations of the GPUs, and each machine's fastest split: number of its GPUs that share a mini-batch.
-
-        Split 0, the number of GPUs asked for, stands where a training is too short to share.
-        """
-        answers = self.compared.answers()
-        return answers, self._taken(answers)
-
     @cached_property
     def machines(self) -> Machines:
         """Every offer of the compared GPUs; a GPU without offers has one machine without an offer."""
@@ -517,23 +509,24 @@ class Comparer:
         gpu = np.array([gpu_index for gpu_index, _ in rented])
         return Machines(gpu, Offers.of(self.resolved, offers, feed), np.array(at_once))
 
-    def _taken(self, answers: GpuAnswers) -> Places:
-        """Which split of each machine's GPU is taken there."""
-        machines, iterations = self.machines, answers.iterations
+    def answers(self) -> tuple[GpuAnswers, Places]:
+        """Iterations of the GPUs, and each machine's fastest split: number of its GPUs that share a mini-batch.
+
+        Split 0, the number of GPUs asked for, stands where a training is too short to share.
+        """
+        machines, answers = self.machines, self.compared.answers()
         n_splits = answers.n_splits[machines.gpu]
         machine = np.repeat(np.arange(len(n_splits)), n_splits)
         split = np.arange(len(machine)) - np.repeat(np.cumsum(n_splits) - n_splits, n_splits)
         places = answers.first[machines.gpu][machine] + split
         rows, is_asked = self._rows_on(answers, machine, places), split == 0
         long = _total_h(self.plan, machines.at_once, rows.rows(np.flatnonzero(is_asked)))[0]
-        nodes = self.resolved.question.nodes
-        most = np.array(
-            [math.inf if offer is None else offer.gpu_count * nodes for offer in machines.offers.offers]
-        )
-        usable = is_asked | (long[machine] >= _SHARED_FROM_H) & (iterations.n_gpus[places] <= most[machine])
+        nodes, offers = self.resolved.question.nodes, machines.offers.offers
+        most = np.array([math.inf if offer is None else offer.gpu_count * nodes for offer in offers])
+        may_share = (long[machine] >= _SHARED_FROM_H) & (answers.iterations.n_gpus[places] <= most[machine])
+        usable = is_asked | may_share
         order = np.lexsort((rows.numbers["epoch_time_s"], ~rows.numbers["fits_in_memory"], ~usable, machine))
-        best: Places = split[order[np.searchsorted(machine[order], np.arange(len(n_splits)))]]
-        return best
+        return answers, split[order[np.searchsorted(machine[order], np.arange(len(n_splits)))]]
 
     def _rows_on(self, answers: GpuAnswers, machine: Places, places: Places) -> OfferRows:
         """These rows of the answers, each on one of the machines."""
@@ -602,9 +595,15 @@ class Comparer:
         columns = self._columns(priced, ranked) | _fast_columns(priced, ranked, fast)
         for gpu in self.reference:
             devices = self.resolved.training.on_each([gpu])
-            columns |= replace(self, compared=replace(self.compared, devices=devices), reference=()).relative(
-                columns
-            )
+            comparer = replace(self, compared=replace(self.compared, devices=devices), reference=())
+            alone = comparer.priced(*comparer.answers())
+            best = comparer._columns(alone, alone.order[:1])
+            [time_h], [cost_usd] = best["total_time_h"], best["total_cost_usd"]
+            costs_usd = columns["total_cost_usd"]
+            columns["speedup"] = [time_h / hours for hours in columns["total_time_h"]]
+            columns["cost_ratio"] = [
+                None if usd is None or not cost_usd else usd / cost_usd for usd in costs_usd
+            ]
         fits = columns["fits_in_memory"]
         columns["rank"] = [position + 1 if fit else None for position, fit in enumerate(fits)]
         points = zip(columns["total_time_h"], columns["total_cost_usd"], strict=True)
@@ -612,18 +611,6 @@ class Comparer:
             [both if fit else None for fit, both in zip(fits, points, strict=True)]
         )
         return _rows(columns)
-
-    def relative(self, columns: Columns) -> Columns:
-        """The columns of how much faster and dearer each row is than the best of this comparison."""
-        priced = self.priced(*self.answers())
-        best = self._columns(priced, priced.order[:1])
-        [time_h], [cost_usd] = best["total_time_h"], best["total_cost_usd"]
-        return {
-            "speedup": [time_h / hours for hours in columns["total_time_h"]],
-            "cost_ratio": [
-                None if usd is None or not cost_usd else usd / cost_usd for usd in columns["total_cost_usd"]
-            ],
-        }
 
     def rows(self, priced: Priced, places: Places) -> list[ComparisonRow]:
         """The rows of these places, without rank."""
@@ -697,20 +684,19 @@ def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Column
     """What the same machines take in their GPUs' fastest mode; None where they have none."""
     if fast is None:
         return {}
-    of_machine = dict(zip(fast.machine.tolist(), range(len(fast.machine)), strict=True))
-    devices, device = fast.taken.iterations.devices.pairs, fast.taken.iterations.device.tolist()
     hours, usd = fast.total_h[0].tolist(), plain(fast.total_usd)
-    waits = fast.taken.numbers["bottleneck"].tolist()
+    numbers, iterations = fast.taken.numbers, fast.taken.iterations
+    modes = [iterations.devices.pairs[device][1] for device in iterations.device.tolist()]
+    answers = zip(modes, hours, usd, numbers["bottleneck"].tolist(), strict=True)
+    of_machine = dict(zip(fast.machine.tolist(), answers, strict=True))
     rows: list[tuple[Any, ...]] = []
-    for machine, usual_h in zip(
-        priced.machine[places].tolist(), priced.total_h[0][places].tolist(), strict=True
-    ):
-        at = of_machine.get(machine)
-        if at is None:
+    for place in places.tolist():
+        if priced.machine[place] not in of_machine:
             rows.append((None,) * len(_FAST))
             continue
-        mode = devices[device[at]][1]
-        rows.append((mode.precision, mode.memory_format, hours[at] / usual_h, hours[at], usd[at], waits[at]))
+        mode, fast_h, fast_usd, waits = of_machine[priced.machine[place]]
+        ratio = fast_h / float(priced.total_h[0][place])
+        rows.append((mode.precision, mode.memory_format, ratio, fast_h, fast_usd, waits))
     return dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
 
 

@@ -159,11 +159,8 @@ def forecasts_of(
     They are kept, but for those on a measured host: the same training with other epochs, prices or wishes asks for the
     same.
     """
-    model, method, from_host = (
-        resolved.known.model,
-        method or resolved.question.method,
-        resolved.images_from_host,
-    )
+    model, from_host = resolved.known.model, resolved.images_from_host
+    method = method or resolved.question.method
     if isinstance(resolved.host, HostMeasurement):
         anchored_by = anchors, method, resolved.host
         forecasts = model.forecasts(table, devices, local_batch_sizes, *anchored_by, from_host=from_host)
@@ -430,9 +427,18 @@ def _anchors_beyond(
         runs.setdefault((gpu, mode), []).append(anchor)
     beyond: list[Reason] = []
     for device, own in runs.items():
-        sizes = [anchor.batch_size for anchor in own]
-        [alone] = forecasts_of(resolved, table, [device], sizes, (), "auto")
-        beyond += _beyond(own, alone)
+        [alone] = forecasts_of(resolved, table, [device], [anchor.batch_size for anchor in own], (), "auto")
+        times_ms = zip(alone.iteration_time_ms, alone.low_ms, alone.high_ms, strict=True)
+        beyond += [
+            Reason(
+                "anchor",
+                f"{anchor.iteration_time_ms / middle:.2g} times the model's own time on {anchor.gpu} at batch "
+                f"{anchor.batch_size}, beyond its interval of {low:.3g} to {high:.3g} ms: check its unit and mode",
+                1.0,
+            )
+            for anchor, (middle, low, high) in zip(own, times_ms, strict=True)
+            if not low <= anchor.iteration_time_ms <= high
+        ]
     return beyond
 
 
@@ -442,21 +448,6 @@ def _with_beyond(forecast: IterationForecast, beyond: Sequence[Reason]) -> Seque
         reason.kind == "anchor" for own in forecast.extrapolates for reason in own
     )
     return forecast.extrapolates if says else [(*own, *beyond) for own in forecast.extrapolates]
-
-
-def _beyond(anchors: Sequence[Anchor], alone: IterationForecast) -> list[Reason]:
-    """The anchors beyond the intervals of a forecast at their batch sizes."""
-    times_ms = zip(alone.iteration_time_ms, alone.low_ms, alone.high_ms, strict=True)
-    return [
-        Reason(
-            "anchor",
-            f"{anchor.iteration_time_ms / middle:.2g} times the model's own time on {anchor.gpu} at batch "
-            f"{anchor.batch_size}, beyond its interval of {low:.3g} to {high:.3g} ms: check its unit and mode",
-            1.0,
-        )
-        for anchor, (middle, low, high) in zip(anchors, times_ms, strict=True)
-        if not low <= anchor.iteration_time_ms <= high
-    ]
 
 
 TRAFFIC = "memory traffic"

@@ -275,12 +275,13 @@ class _Words:
         ruled_out, freed = "", self.freed
         if freed is not None:
             ruled_out = f"The {_and(self.binding)} rules out {_marked(freed)}: {_brief(freed)}."
+        compiled, compiling = self._compile()
         return (
-            *notes_of(Priority.CHANGE, self._mixed_precision(), self._compile()),
+            *notes_of(Priority.CHANGE, self._mixed_precision(), compiled),
             *notes_of(Priority.LIMIT, ruled_out, self._loading(), self._batch()),
             *notes_of(*self._remedy()),
             *notes_of(Priority.DETAIL, self._data("disk"), self._one_gpu()),
-            *notes_of(Priority.VERBOSE, self._data("memory"), self._compiling()),
+            *notes_of(Priority.VERBOSE, self._data("memory"), compiling),
         )
 
     def _mixed_precision(self) -> str:
@@ -294,29 +295,24 @@ class _Words:
             text += f"; then rent {_marked(self.if_fast)}: {_brief(self.if_fast)}"
         return f"{text}."
 
-    def _compile(self) -> str:
-        """What torch.compile gives, in the mode asked for and in the fastest, where it saves more than it takes."""
-        texts = [
-            f"{'' if row is self.compiled.row else 'with mixed precision '}{_span(row)}"
-            for row in self._saving_when_compiled()
-            if self.compiled
-        ]
-        return f"torch.compile: {'; '.join(texts)}." if texts else ""
-
-    def _saving_when_compiled(self) -> list[ComparisonRow]:
-        """The compiled rows that take less, compiling included."""
+    def _compile(self) -> tuple[str, str]:
+        """What torch.compile gives, as asked and in the fastest mode, where that pays; and what compiling takes."""
         if self.compiled is None:
-            return []
-        pairs = ((self.best, self.compiled.row), (self.changed, self.compiled.fast))
-        return [row for eager, row in pairs if eager and row and row.total_time_h < eager.total_time_h]
-
-    def _compiling(self) -> str:
-        if self.compiled is None or not self._saving_when_compiled():
-            return ""
-        return (
+            return "", ""
+        pairs = (
+            ("", self.best, self.compiled.row),
+            ("with mixed precision ", self.changed, self.compiled.fast),
+        )
+        texts = [
+            f"{mode}{_span(row)}"
+            for mode, eager, row in pairs
+            if eager and row and row.total_time_h < eager.total_time_h
+        ]
+        takes = (
             f"Compiling takes about {self.compiled.compile_s:.0f} s once; torch.compile was measured only "
             f"{measured_where()}."
         )
+        return (f"torch.compile: {'; '.join(texts)}.", takes) if texts else ("", "")
 
     def _loading(self) -> str:
         """Which loading the best row waits for, in its mode or in its fastest."""

@@ -5,19 +5,15 @@ or a CNN that is added changes no answer. They are few, so that a person can rea
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = [
-    "BULK_ROWS", "EVALUATIONS", "MEASURED", "QUESTIONS", "Question", "own_cnn",
-]  # fmt: skip
+__all__ = ["BULK_ROWS", "EVALUATIONS", "MEASURED", "QUESTIONS", "Question", "own_cnn"]
 
 INPUTS = Path(__file__).parent / "inputs"
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """A question to `predict`, `compare` or `explain`, and the faces that answer it."""
 
     name: str
@@ -27,7 +23,7 @@ class Question:
     batch_size: Any
     precision: str
     options: dict[str, Any]
-    faces: tuple[str, ...]
+    faces: list[str]
     needs: str
 
 
@@ -56,22 +52,19 @@ def own_cnn() -> Any:
     )
 
 
-def _question(
-    name: str, verb: str, cnn: Any, gpu: Any, batch_size: Any, precision: str, options: dict[str, Any],
-    faces: list[str], needs: str,
-) -> Question:  # fmt: skip
+def _question(question: Question) -> Question:
     """A row of questions.json, whose files are those of inputs/."""
-    folder = str(INPUTS.parent)
+    cnn, options, folder = question.cnn, question.options, INPUTS.parent
     if isinstance(cnn, str) and cnn.startswith("inputs/"):
         cnn = f"{folder}/{cnn}"
     if "measurements" in options:
-        options["measurements"] = f"{folder}/{options['measurements']}"
-    cnn = own_cnn if cnn == "own_cnn" else cnn
-    return Question(name, verb, cnn, gpu, batch_size, precision, options, tuple(faces), needs)
+        options = options | {"measurements": f"{folder}/{options['measurements']}"}
+    return question._replace(cnn=own_cnn if cnn == "own_cnn" else cnn, options=options)
 
 
 QUESTIONS = tuple(
-    _question(*row) for row in json.loads(INPUTS.with_name("questions.json").read_text(encoding="utf-8"))
+    _question(Question(*row))
+    for row in json.loads(INPUTS.with_name("questions.json").read_text(encoding="utf-8"))
 )
 
 BULK_ROWS: list[dict[str, Any]] = [
@@ -101,15 +94,10 @@ def _measured(cnn: str, gpu: str, batch_size: int) -> dict[str, Any]:
     uneven = 1.0 + 0.04 * ((len(cnn) * 7 + len(gpu) * 3 + batch_size) % 5 - 2)
     time_ms = round((3.0 + _WORK[cnn] * _SLOWNESS[gpu] * batch_size) * uneven, 6)
     return {
-        "gpu": gpu,
-        "cnn": cnn,
-        "image_size": 224,
-        "batch_size": batch_size,
-        "precision": "fp32",
-        "iteration_time_ms": time_ms,
-        "samples_per_epoch": 50_000,
+        "gpu": gpu, "cnn": cnn, "image_size": 224, "batch_size": batch_size, "precision": "fp32",
+        "iteration_time_ms": time_ms, "samples_per_epoch": 50_000,
         "epoch_time_s": round(time_ms * 1.05 * 50_000 / batch_size / 1000 + 2.0, 6),
-    }
+    }  # fmt: skip
 
 
 MEASURED: list[dict[str, Any]] = [

@@ -31,35 +31,24 @@ def test_cost_is_the_whole_instance_for_all_epochs_and_the_setup(rank):
     assert row.cost_usd == pytest.approx(24.0 * row.epoch_time_s / 3600)
 
 
-def test_all_offers_have_their_own_rows_when_asked(rank):
+def test_offers_are_rows_when_asked_but_for_old_ones_and_shares_of_a_gpu_and_stand_before_none(rank):
     assert [row.offer for row in rank("T4", all_offers=True)] == ["cloud cheap-t4", "cloud dear-t4"]
-
-
-def test_historic_offers_and_shares_of_a_gpu_are_not_for_rent(rank):
     (row,) = rank("K80", all_offers=True)
     assert (row.offer, row.total_cost_usd) == ("no offer", None)
-
-
-def test_rows_without_an_offer_come_after_those_with_one(rank):
     assert rank(["H200", "T4"])[-1].gpu == "NVIDIA H200"
 
 
-def test_every_gpu_on_offer_is_compared_unless_told_otherwise(rank):
+def test_every_gpu_on_offer_is_compared_unless_told_otherwise_each_at_its_best_batch_size(rank):
     assert {row.gpu for row in rank(None)} == {
-        "Tesla T4",
-        "Tesla V100-SXM2-16GB",
-        "NVIDIA A100-SXM4-40GB",
-    }
+        "Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB",
+    }  # fmt: skip
     assert {row.gpu for row in rank(None, spot=True)} == {"Tesla T4"}
+    assert {row.batch_size for row in rank(batch_sizes=[1, 64])} == {64}
 
 
 def test_what_does_not_fit_in_memory_is_marked_and_not_ranked(rank):
     last = rank(["T4", "A100-SXM4-40GB"], batch_sizes=1024)[-1]
     assert (last.gpu, last.fits_in_memory, last.rank, last.pareto) == ("Tesla T4", False, None, False)
-
-
-def test_each_gpu_keeps_its_best_batch_size(rank):
-    assert {row.batch_size for row in rank(batch_sizes=[1, 64])} == {64}
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12))

@@ -58,45 +58,41 @@ def test_a_file_is_as_good_as_a_table(operators, tmp_path):
     assert _predict("resnet18", tmp_path / "mine.csv.gz") == _predict("resnet18", operators)
 
 
-def test_a_target_of_the_same_cnn_is_an_anchor(with_target):
-    measured = float(with_target["iteration_time_ms"].iloc[-1])
-    row = _predict("resnet18", with_target)
-    assert row.method == "layer-times, anchored"
-    assert row.iteration_time_ms == pytest.approx(measured, rel=0.01)
-
-
-def test_targets_without_operators_are_anchors_of_the_roofline(with_target):
-    targets = with_target[with_target["kind"] == "target"]
-    row = _predict("resnet18", targets)
-    assert row.method == "anchored"
-    assert row.iteration_time_ms == pytest.approx(float(targets["iteration_time_ms"].iloc[0]), rel=0.01)
+@pytest.mark.parametrize(
+    ("kinds", "capture", "method", "column"),
+    [
+        ("operators and target", "eager", "layer-times, anchored", "iteration_time_ms"),
+        ("target", "eager", "anchored", "iteration_time_ms"),  # of the roofline
+        ("operators and target", "graph", "layer-times, anchored", "gpu_time_ms"),
+    ],
+)
+def test_a_target_of_the_same_cnn_is_an_anchor(with_target, kinds, capture, method, column):
+    table = with_target if "operators" in kinds else with_target[with_target["kind"] == "target"]
+    row = _predict("resnet18", table, capture=capture)
+    assert row.method == method
+    assert row.iteration_time_ms == pytest.approx(float(table[column].iloc[-1]), rel=0.01)
 
 
 OF_FP32 = {"precision": "fp32", "iteration_time_ms": 60.0, "gpu_time_ms": 59.0}
 
 
-@pytest.mark.parametrize("columns", [OF_FP32, {"n_gpus": 4}])
-def test_a_target_of_another_mode_or_of_several_gpus_is_no_anchor(with_target, columns):
+@pytest.mark.parametrize(
+    ("columns", "options"), [(OF_FP32, {}), ({"n_gpus": 4}, {}), ({}, {"image_size": 128})]
+)
+def test_a_target_of_another_mode_size_or_of_several_gpus_is_no_anchor(with_target, columns, options):
     table = with_target.assign(n_gpus=1)
     table.loc[table.index[-1], list(columns)] = list(columns.values())
-    assert _predict("resnet18", table).method == "layer-times"
+    assert _predict("resnet18", table, **options).method == "layer-times"
 
 
-def test_a_target_of_another_image_size_is_no_anchor(with_target):
-    assert _predict("resnet18", with_target, image_size=128).method == "layer-times"
-
-
-def test_a_captured_question_takes_the_measured_gpu_time(with_target):
-    row = _predict("resnet18", with_target, capture="graph")
-    assert row.iteration_time_ms == pytest.approx(float(with_target["gpu_time_ms"].iloc[-1]), rel=0.01)
-
-
-def test_measurements_that_were_disturbed_are_counted(operators):
-    table = operators.assign(notes="disturbed: other processes used 51 % of the processors")
-    assert (
-        f"{len(table)} of {len(table)} measurements were disturbed" in _predict("resnet18", table).trained_on
+def test_measurements_that_were_disturbed_are_counted_and_the_model_given_stays_as_it_was(operators):
+    table, n = (
+        operators.assign(notes="disturbed: other processes used 51 % of the processors"),
+        len(operators),
     )
+    assert f"{n} of {n} measurements were disturbed" in _predict("resnet18", table).trained_on
     assert "disturbed" not in _predict("resnet18", operators).trained_on
+    assert predict("resnet18", A100, [64], precision="tf32")[0].method == "roofline"
 
 
 def test_disturbed_and_imprecise_measurements_widen_the_interval(operators):
@@ -109,21 +105,15 @@ def test_disturbed_and_imprecise_measurements_widen_the_interval(operators):
     assert factor(median_precision=0.4) > factor(disturbed=True) > 1.3 * quiet
 
 
-def test_the_model_given_stays_as_it_was(operators):
-    _predict("resnet18", operators)
-    assert predict("resnet18", A100, [64], precision="tf32")[0].method == "roofline"
-
-
-def test_a_table_of_proxies_alone_is_refused(with_target):
-    with pytest.raises(DataError, match="only proxies, neither operators nor"):
-        _predict("resnet18", with_target.tail(1).assign(kind="proxy", cnn="16_128_128"))
-
-
-def test_a_missing_file_or_a_wrong_table_is_refused(tmp_path):
-    with pytest.raises(DataError, match="no measurement table"):
-        _predict("resnet18", tmp_path / "none.csv")
-    with pytest.raises(SchemaError, match="lacks the column"):
-        _predict("resnet18", pd.DataFrame({"gpu": ["T4"]}))
+def test_proxies_alone_a_missing_file_or_a_wrong_table_are_refused(with_target, tmp_path):
+    proxies = with_target.tail(1).assign(kind="proxy", cnn="16_128_128")
+    for table, error, words in (
+        (proxies, DataError, "only proxies, neither operators nor"),
+        (tmp_path / "none.csv", DataError, "no measurement table"),
+        (pd.DataFrame({"gpu": ["T4"]}), SchemaError, "lacks the column"),
+    ):
+        with pytest.raises(error, match=words):
+            _predict("resnet18", table)
 
 
 CPU = "cpu:Xeon"
@@ -136,16 +126,12 @@ def on_cpu(made_up_gpu):
     return pd.DataFrame(rows).drop(columns=["gpu_time_ms", "host_time_ms"]), pd.DataFrame([target])
 
 
-def test_a_cpu_is_answered_from_its_operators_alone(on_cpu, made_up_gpu):
+def test_a_cpu_is_answered_from_its_operators_and_a_run_on_it_is_an_anchor(on_cpu, made_up_gpu):
     row = predict("lenet5", CPU, [64], measurements=on_cpu[0])[0]
     [expected_ms] = made_up_gpu.target_ms(zoo_cnn("lenet5"), [64], {})
     assert (row.method, row.gpu, row.host_time_ms) == ("layer-times", CPU, 0.0)
     assert row.iteration_time_ms == pytest.approx(expected_ms, rel=1e-6)
-
-
-def test_a_run_on_the_cpu_is_an_anchor(on_cpu):
-    table = pd.concat(on_cpu, ignore_index=True)
-    row = predict("lenet5", CPU, [64], measurements=table)[0]
+    row = predict("lenet5", CPU, [64], measurements=pd.concat(on_cpu, ignore_index=True))[0]
     assert row.method == "layer-times, anchored"
     assert row.iteration_time_ms == pytest.approx(float(on_cpu[1]["iteration_time_ms"].iloc[0]), rel=0.01)
 

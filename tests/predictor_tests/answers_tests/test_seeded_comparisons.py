@@ -47,7 +47,7 @@ class Compared:
 
     question: Question
     plan: Plan
-    found: Comparison
+    comparison: Comparison
     rows: list[ComparisonRow]
     fast: list[ComparisonRow]
 
@@ -76,23 +76,23 @@ def _compared(draw: random.Random) -> Compared:
     if draw.random() < 0.15:
         options["precision"] = "fp32"
     gpus = draw.choice(_GPUS)
-    several = draw.random()
-    if several < 0.1:
+    share = draw.random()
+    if share < 0.1:
         plan["trials"] = 6
-    elif several < 0.2:
+    elif share < 0.2:
         options |= {"n_gpus": 4} | ({} if gpus is None else {"link": "nvlink3"})
-    elif several < 0.25:
+    elif share < 0.25:
         options |= {"n_gpus": 8, "nodes": 2, "link": "ethernet_25g"}
     question = Question(draw.choice(_CNNS), gpus, draw.choice((None, None, 64, [32, 128, 256])), **options)
-    comparer = Comparer.of(ResolvedQuestion.of(question, "compare"), Plan(**plan))
+    training_plan = Plan(**plan)
+    comparer = Comparer.of(ResolvedQuestion.of(question, "compare"), training_plan)
     usual, split = comparer.answers()
-    fast = comparer.fast(usual, split)
-    if fast is None:
-        return Compared(question, Plan(**plan), compare(question, Plan(**plan)), [], [])
-    as_asked = comparer.priced(usual, split)
-    places = np.flatnonzero(np.isin(as_asked.machine, fast.machine))
-    rows = comparer.rows(as_asked, places), comparer.rows(fast, np.arange(len(places)))
-    return Compared(question, Plan(**plan), compare(question, Plan(**plan)), *rows)
+    fast, rows = comparer.fast(usual, split), ([], [])
+    if fast is not None:
+        as_asked = comparer.priced(usual, split)
+        places = np.flatnonzero(np.isin(as_asked.machine, fast.machine))
+        rows = comparer.rows(as_asked, places), comparer.rows(fast, np.arange(len(places)))
+    return Compared(question, training_plan, compare(question, training_plan), *rows)
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def test_a_row_is_slower_in_its_fastest_mode_only_where_kernels_host_or_start_ar
 
 def test_a_sentence_says_what_its_table_says():
     for compared in comparisons():
-        verdict, rows, plan = compared.found.verdict, compared.found.rows, compared.plan
+        verdict, rows, plan = compared.comparison.verdict, compared.comparison.rows, compared.plan
         sentence, fitting = verdict.sentence, [row for row in rows if row.fits_in_memory]
         if not fitting:
             assert sentence.startswith("Does not fit")
@@ -161,7 +161,7 @@ def test_a_sentence_says_what_its_table_says():
 def test_every_place_of_a_sentence_is_a_row_with_its_price_and_no_more_workers_than_vcpus():
     named = 0
     for compared in comparisons():
-        verdict = compared.found.verdict
+        verdict = compared.comparison.verdict
         chosen = [verdict.best, verdict.measured, verdict.cheapest, verdict.fastest, verdict.safest]
         for count, gpu, offer, usd in PLACE.findall(verdict.sentence):
             alike = [
@@ -176,7 +176,7 @@ def test_every_place_of_a_sentence_is_a_row_with_its_price_and_no_more_workers_t
             named += 1
         for note in verdict.hints:
             for needed, what in re.findall(r"needs (\d+) (workers|vCPUs): ", note.text):
-                rented = [row.vcpus for row in compared.found.rows if row.vcpus]
+                rented = [row.vcpus for row in compared.comparison.rows if row.vcpus]
                 assert what == "vCPUs" or int(needed) <= max(rented), note.text
     assert named > N_QUESTIONS
 
@@ -196,10 +196,10 @@ def rows_of(clause, rows):
 
 def missed_in(sentence):
     """How many times each limit the nearest offer takes, as the sentence has it: ``12 % over the budget``."""
-    found = re.findall(r"(?:([\d,.]+) times|(\d+) % over|(under 1 %) over) the (budget|deadline)", sentence)
+    misses = re.findall(r"(?:([\d,.]+) times|(\d+) % over|(under 1 %) over) the (budget|deadline)", sentence)
     return {
         name: float(times.replace(",", "")) if times else 1 + float(share or 0) / 100
-        for times, share, _, name in found
+        for times, share, _, name in misses
     }
 
 
@@ -226,16 +226,11 @@ COSTS = {  # hours of each cost's time
 
 def test_no_cost_differs_from_its_own_time_at_its_own_price():
     for compared in comparisons():
-        for row in compared.found.rows:
+        for row in compared.comparison.rows:
             for cost, (time, hours) in COSTS.items():
                 usd, lasts = getattr(row, cost), getattr(row, time)
                 if row.usd_per_hour is None or lasts is None:
                     assert usd is None, (compared.question, compared.plan, row.gpu, cost)
                 else:
                     own = lasts * hours * row.usd_per_hour
-                    assert usd == pytest.approx(own, rel=1e-9), (
-                        compared.question,
-                        compared.plan,
-                        row.gpu,
-                        cost,
-                    )
+                    assert usd == pytest.approx(own, rel=1e-9), (compared.question, row.gpu, cost)

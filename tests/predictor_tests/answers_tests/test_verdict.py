@@ -27,6 +27,7 @@ def took(row):
     )
 
 
+EIGHT = ["A100-SXM4-40GB"]  # on offer as an instance of eight
 GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB"]
 
 
@@ -44,12 +45,15 @@ def compared(fake_model, prices):
 
 
 def test_the_best_row_is_rented_and_the_cheapest_fastest_and_safest_are_named(compared):
-    comparison = compared()
-    verdict = comparison.verdict
-    assert verdict.best.offer == verdict.cheapest.offer == comparison.rows[0].offer == "cloud cheap-t4"
+    comparison = compared(epochs=50)
+    verdict, row = comparison.verdict, comparison.rows[0]
+    assert verdict.best.offer == verdict.cheapest.offer == row.offer == "cloud cheap-t4"
     assert verdict.fastest.offer == "cloud eight-a100"
-    assert verdict.sentence.startswith("Rent 1x T4 at cloud cheap-t4: ")
+    cost = estimate(row.total_cost_usd, row.total_low_usd, row.total_high_usd)
+    assert verdict.sentence.startswith(f"Rent 1x T4 at cloud cheap-t4: {took(row)}, US$ {cost}")
     assert "Fastest: 8x A100-SXM4-40GB at cloud eight-a100" in verdict.sentence
+    assert "likely" not in verdict.sentence
+    assert (row.chance, verdict.holds_wishes) == (None, None)  # there are no wishes
 
 
 @pytest.mark.parametrize("rank_by", ["cost", "time"])
@@ -63,59 +67,34 @@ def test_a_node_of_ones_own_costs_nothing_and_holds_every_budget(compared, rank_
     assert (row.speedup, row.cost_ratio) == (1.0, None)  # of 0 to 0 there is no ratio
 
 
-def test_the_sentence_has_the_interval_of_time_and_cost(compared):
-    comparison = compared(epochs=50)
-    row = comparison.rows[0]
-    cost = estimate(row.total_cost_usd, row.total_low_usd, row.total_high_usd)
-    assert f": {took(row)}, US$ {cost}" in comparison.verdict.sentence
-
-
-def test_rows_that_hold_the_wishes_rank_above_those_that_do_not(compared):
+def test_the_deadline_that_rules_the_cheapest_out_is_binding_and_ranks_it_last(compared):
     cheapest = compared().rows[0]
-    rows = compared(deadline_h=0.9 * cheapest.total_time_h).rows
-    assert [row.within_deadline for row in rows] == sorted(
-        (row.within_deadline for row in rows), reverse=True
-    )
-    assert rows[-1].gpu == cheapest.gpu
-
-
-def test_the_deadline_that_rules_the_cheapest_out_is_binding(compared):
-    cheapest = compared().rows[0]
-    verdict = compared(deadline_h=0.9 * cheapest.total_time_h).verdict
+    comparison = compared(deadline_h=0.9 * cheapest.total_time_h)
+    rows, verdict = comparison.rows, comparison.verdict
+    is_within = [row.within_deadline for row in rows]
+    assert (is_within, rows[-1].gpu) == (sorted(is_within, reverse=True), cheapest.gpu)
     assert (verdict.binding, verdict.without_binding.gpu) == (("deadline",), cheapest.gpu)
     assert any(text.startswith("The deadline rules out 1x T4 at cloud cheap-t4") for text in texts(verdict))
 
 
-def test_nothing_binds_where_the_best_row_is_the_best_of_all(compared):
+def test_where_no_offer_holds_the_wishes_the_nearest_is_named_with_what_it_misses(compared):
     verdict = compared(budget_usd=10**6).verdict
     assert (verdict.binding, verdict.without_binding, verdict.holds_wishes) == ((), None, True)
-
-
-def test_where_no_offer_holds_the_wishes_the_nearest_is_named_with_what_it_misses(compared):
-    cost = compared().rows[0].total_cost_usd
-    verdict = compared(budget_usd=cost / 1.5).verdict
-    assert (verdict.holds_wishes, verdict.misses_by, verdict.binding) == (
-        False,
-        pytest.approx(0.5),
-        ("budget",),
-    )
+    verdict = compared(budget_usd=verdict.best.total_cost_usd / 1.5).verdict
+    assert (verdict.holds_wishes, verdict.binding) == (False, ("budget",))
+    assert verdict.misses_by == pytest.approx(0.5)
     assert "No offer stays within US$" in verdict.sentence
     assert "nearest, 50 % over the budget" in verdict.sentence
 
 
 def test_the_chance_is_that_of_the_tighter_wish(compared):
     row = compared().rows[0]
-    of_budget = compared(budget_usd=1.1 * row.total_cost_usd).rows[0].chance
-    of_deadline = compared(deadline_h=1.2 * row.total_time_h).rows[0].chance
-    both = compared(budget_usd=1.1 * row.total_cost_usd, deadline_h=1.2 * row.total_time_h).rows[0].chance
+    budget, deadline = {"budget_usd": 1.1 * row.total_cost_usd}, {"deadline_h": 1.2 * row.total_time_h}
+    of_budget, of_deadline, both = (
+        compared(**wishes).rows[0].chance for wishes in (budget, deadline, budget | deadline)
+    )
     assert 0.5 < of_budget < of_deadline < 1.0
     assert both == of_budget
-
-
-def test_without_wishes_there_is_no_chance_to_speak_of(compared):
-    comparison = compared()
-    assert (comparison.rows[0].chance, comparison.verdict.holds_wishes) == (None, None)
-    assert "likely" not in comparison.verdict.sentence
 
 
 def test_mixed_precision_is_told_as_a_ratio_with_what_it_takes(compared):
@@ -132,15 +111,11 @@ def test_a_change_that_saves_nothing_is_no_hint():
     assert not any(text.startswith("Mixed precision: ") for text in texts(verdict))
 
 
-def test_a_question_with_a_precision_is_compared_in_it_alone(compared):
-    comparison = compared(precision="fp32")
-    assert {row.fast_ratio for row in comparison.rows} == {None}
-    assert comparison.verdict.fast_ratio is None
-
-
-def test_the_anchor_of_a_mode_scales_the_other_mode_too(compared):
+def test_the_anchor_of_a_mode_scales_the_other_mode_too_and_a_precision_is_compared_alone(compared):
     anchor = {"gpu": "T4", "batch_size": 64, "iteration_time_ms": 250.0}
     assert compared(anchors=[anchor]).rows[0].fast_ratio == pytest.approx(compared().rows[0].fast_ratio)
+    comparison = compared(precision="fp32")
+    assert {row.fast_ratio for row in comparison.rows} | {comparison.verdict.fast_ratio} == {None}
 
 
 def test_the_fastest_mode_and_batch_size_are_those_of_the_gpus_of_the_row():
@@ -194,14 +169,10 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
 
 
 def test_a_compiled_training_has_no_eager_start():
-    options_asked = {
-        "data_set": "imagenet",
-        "samples": 10_000,
-        "precision": "amp_bf16",
-        "memory_format": "channels_last",
-    }
-    compiled_row = shipped_verdict(cnn="mobilenet_v2", batch_sizes=256, epochs=60, **options_asked).compiled
-    question = Question.of("mobilenet_v2", "H100 SXM", 256, {**options_asked, "capture": "compile"})
+    fast = {"precision": "amp_bf16", "memory_format": "channels_last"}
+    options = {"data_set": "imagenet", "samples": 10_000, **fast}
+    compiled_row = shipped_verdict(cnn="mobilenet_v2", batch_sizes=256, epochs=60, **options).compiled
+    question = Question.of("mobilenet_v2", "H100 SXM", 256, {**options, "capture": "compile"})
     rows = compare(question, Plan(epochs=60, all_offers=True)).rows
     assert same_time(compiled_row, next(row for row in rows if row.offer == compiled_row.offer))
 
@@ -242,12 +213,17 @@ def test_the_anchor_of_an_eager_run_scales_the_compiled_one_too():
 SMALL_BESIDE_TWO_LARGE = ["Tesla M60", "V100-SXM2-32GB", "A100-SXM4-40GB"]
 
 
-def test_a_gpu_with_little_memory_is_compared_at_what_it_holds_and_holds_nobody_back(compared):
+def test_a_gpu_with_little_memory_is_compared_at_what_it_holds_which_is_said(compared, prices):
     rows = {row.gpu: row for row in compared(SMALL_BESIDE_TWO_LARGE, "resnet50").rows}
     small = rows.pop("Tesla M60")
     assert {row.batch_size for row in rows.values()} == {256}
     assert (small.batch_size, small.common_batch_size, small.fits_in_memory) == (64, 256, True)
     assert small.rank is not None
+    cheap = (*prices, Offer("cloud", "old", "Tesla M60", 1, 0.001))
+    verdict = compared(SMALL_BESIDE_TWO_LARGE, "resnet50", offers=cheap).verdict
+    assert verdict.best.gpu == "Tesla M60"
+    assert "Its memory holds batch 64, where most others are compared at 256." in texts(verdict)
+    assert {row.common_batch_size for row in compared(batch_sizes=64).rows} == {None}
 
 
 def test_the_fast_mode_of_a_small_gpu_is_compared_at_its_own_size(compared):
@@ -259,24 +235,10 @@ def test_the_fast_mode_of_a_small_gpu_is_compared_at_its_own_size(compared):
     assert small.fast_time_h == pytest.approx(of_size.rows[0].total_time_h)
 
 
-def test_a_smaller_batch_of_what_to_rent_is_said(compared, prices):
-    cheap = (*prices, Offer("cloud", "old", "Tesla M60", 1, 0.001))
-    verdict = compared(SMALL_BESIDE_TWO_LARGE, "resnet50", offers=cheap).verdict
-    assert verdict.best.gpu == "Tesla M60"
-    assert "Its memory holds batch 64, where most others are compared at 256." in texts(verdict)
-
-
-def test_given_batch_sizes_are_no_common_size(compared):
-    assert {row.common_batch_size for row in compared(batch_sizes=64).rows} == {None}
-
-
-def test_gpus_without_the_memory_are_not_rented(compared):
+def test_a_gpu_without_memory_or_price_is_not_rented(compared):
     verdict = compared(["T4"], "resnet50", batch_sizes=1024).verdict
     assert (verdict.best, verdict.binding) == (None, ("memory",))
     assert verdict.sentence.startswith("Does not fit: batch 1,024 needs ")
-
-
-def test_a_gpu_without_a_price_can_be_taken_but_not_rented(compared):
     assert compared(["H200"]).verdict.sentence.startswith("Take H200 (never measured): ")
     assert compared(["H200", "T4"], rank_by="time").verdict.fastest.gpu == "Tesla T4"
 
@@ -290,69 +252,62 @@ def test_trials_share_the_gpus_of_an_offer(compared):
 
 
 def test_trials_of_several_gpus_each_share_the_gpus_of_an_offer(compared):
-    one, two, eight, nine = (
-        compared(["A100-SXM4-40GB"], trials=trials, n_gpus=4, batch_sizes=64).rows[0]
-        for trials in (1, 2, 8, 9)
+    one, *several = (
+        compared(EIGHT, trials=trials, n_gpus=4, batch_sizes=64).rows[0] for trials in (1, 2, 8, 9)
     )
-    assert (one.gpus_used, two.gpus_used, eight.gpus_used) == (4, 8, 8)
-    for row, rounds in ((two, 1), (eight, 4), (nine, 5)):
+    assert [row.gpus_used for row in (one, *several)] == [4, 8, 8, 8]
+    for row, rounds in zip(several, (1, 4, 5), strict=True):
         assert row.total_time_h == pytest.approx(rounds * one.total_time_h)
         assert row.total_cost_usd == pytest.approx(rounds * one.total_cost_usd)
 
 
+RUN = {"gpu": "NVIDIA H200", "cnn": "vgg_cifar", "image_size": 32, "batch_size": 128}
+RUN |= {"precision": "tf32", "iteration_time_ms": 30.0}
+ON_CIFAR = {"gpu": "H200", "batch_sizes": 128, "samples": None, "data_set": "cifar10"}
+
+
 @pytest.mark.parametrize("cnn", ["vgg_cifar", "resnet18_cifar"])
 def test_other_modes_follow_a_run_of_a_table_as_they_follow_an_anchor(cnn):
-    run = {"gpu": "NVIDIA H200", "cnn": cnn, "image_size": 32, "batch_size": 128, "precision": "tf32"}
-    run |= {"iteration_time_ms": 30.0}
     anchor = {"gpu": "H200", "batch_size": 128, "iteration_time_ms": 30.0}
     of_anchor, of_table = (
-        shipped_verdict(cnn=cnn, gpu="H200", batch_sizes=128, samples=None, data_set="cifar10", **source)
-        for source in ({"anchors": [anchor]}, {"measurements": pd.DataFrame([run])})
+        shipped_verdict(cnn=cnn, **ON_CIFAR, **source)
+        for source in ({"anchors": [anchor]}, {"measurements": pd.DataFrame([RUN | {"cnn": cnn}])})
     )
     assert of_anchor.fast_ratio > 0.5
     assert of_table.fast_ratio == pytest.approx(of_anchor.fast_ratio)
     for name in ("best", "compiled", "compiled_fast"):
-        of_both = (getattr(verdict, name).total_time_h for verdict in (of_table, of_anchor))
-        assert next(of_both) == pytest.approx(next(of_both))
+        of_both = [getattr(verdict, name).total_time_h for verdict in (of_table, of_anchor)]
+        assert of_both[0] == pytest.approx(of_both[1])
 
 
 def test_a_run_of_the_fast_mode_in_a_table_is_its_time():
-    run = {"gpu": "NVIDIA H200", "cnn": "vgg_cifar", "image_size": 32, "batch_size": 128}
-    usual = run | {"precision": "tf32", "iteration_time_ms": 30.0}
-    fast = run | {"precision": "amp_bf16", "memory_format": "channels_last", "iteration_time_ms": 12.0}
-    verdict = shipped_verdict(
-        cnn="vgg_cifar", gpu="H200", batch_sizes=128, samples=None, data_set="cifar10", epochs=1000,
-        measurements=pd.DataFrame([usual, fast]),
-    )  # fmt: skip
+    fast = RUN | {"precision": "amp_bf16", "memory_format": "channels_last", "iteration_time_ms": 12.0}
+    table = pd.DataFrame([RUN, fast])
+    verdict = shipped_verdict(cnn="vgg_cifar", **ON_CIFAR, epochs=1000, measurements=table)
     assert verdict.fast_ratio == pytest.approx(12.0 / 30.0, rel=0.02)
 
 
 def test_an_offer_of_several_gpus_is_judged_by_what_they_do_together(compared):
-    [row] = compared(["A100-SXM4-40GB"]).rows
+    comparison = compared(EIGHT)
+    [row] = comparison.rows
     assert (row.gpus_used, row.local_batch_size, row.batch_size) == (8, 32, 256)
     assert row.total_time_h < row.one_gpu_time_h < 8 * row.total_time_h
     assert row.one_gpu_cost_usd == pytest.approx(24.0 * row.one_gpu_time_h)
-
-
-def test_the_verdict_says_what_one_of_several_gpus_would_do(compared):
-    [hint] = [text for text in texts(compared(["A100-SXM4-40GB"]).verdict) if "train together" in text]
+    [hint] = [text for text in texts(comparison.verdict) if "train together" in text]
     assert "8 GPUs train together on 32 images each" in hint
     assert "one takes" in hint
-
-
-def test_a_training_of_minutes_is_not_spread_over_eight_gpus(compared):
-    short, long = (compared(["A100-SXM4-40GB"], samples=samples).rows[0] for samples in (10**6, 10**7))
-    assert (short.gpus_used, long.gpus_used) == (1, 8)
+    for options, gpus_used in (  # minutes are not spread; a mini-batch is shared evenly
+        ({"samples": 10**6}, 1), ({"samples": 10**7}, 8), ({"batch_sizes": 100}, 4), ({"batch_sizes": 101}, 1),
+    ):  # fmt: skip
+        assert compared(EIGHT, **options).rows[0].gpus_used == gpus_used
 
 
 def test_ranked_by_time_each_gpu_may_keep_a_whole_batch_and_that_is_said(compared):
-    by_cost, by_time = (
-        compared(["A100-SXM4-40GB"], samples=10**7, rank_by=rank).rows[0] for rank in ("cost", "time")
-    )
+    of_cost, of_time = (compared(EIGHT, samples=10**7, rank_by=rank) for rank in ("cost", "time"))
+    by_cost, by_time = of_cost.rows[0], of_time.rows[0]
     assert (by_cost.batch_size, by_time.batch_size, by_time.local_batch_size) == (256, 2048, 256)
     assert by_time.total_time_h < by_cost.total_time_h
-    verdict = compared(["A100-SXM4-40GB"], samples=10**7, rank_by="time").verdict
-    [hint] = [text for text in texts(verdict) if "train together" in text]
+    [hint] = [text for text in texts(of_time.verdict) if "train together" in text]
     share = by_time.one_gpu_time_h / (8 * by_time.total_time_h)
     assert "batch 2,048, chosen to suit them" in hint
     assert f"{100 * share:.0f} % of one GPU's speed" in hint
@@ -366,11 +321,6 @@ def test_a_winner_that_was_never_measured_is_called_so_beside_the_best_measured_
     assert "Best measured: 1x T4 at cloud cheap-t4, " in verdict.sentence
 
 
-def test_gpus_that_cannot_share_the_mini_batch_evenly_are_not_all_used(compared):
-    assert [row.gpus_used for row in compared(["A100-SXM4-40GB"], batch_sizes=[100]).rows] == [4]
-    assert [row.gpus_used for row in compared(["A100-SXM4-40GB"], batch_sizes=[101]).rows] == [1]
-
-
 def test_gpus_that_nothing_known_joins_work_one_by_one(compared, monkeypatch):
     from predictor.answers import compare as module
     from predictor.errors import SchemaError
@@ -379,25 +329,19 @@ def test_gpus_that_nothing_known_joins_work_one_by_one(compared, monkeypatch):
         raise SchemaError("it is not known what joins them")
 
     monkeypatch.setattr(module, "usual_link", unknown)
-    comparison = compared(["A100-SXM4-40GB"])
+    comparison = compared(EIGHT)
     assert comparison.rows[0].gpus_used == 1
     assert "1 of 8x A100-SXM4-40GB" in comparison.verdict.sentence
 
 
-def test_an_answer_that_extrapolates_says_what_would_sharpen_it(compared):
-    comparison = compared(["A100-SXM4-40GB"])
+def test_an_answer_that_extrapolates_says_what_would_sharpen_it_most(compared):
+    comparison = compared(EIGHT)
     assert "measure 3 minutes on this GPU" in remedy_of(comparison.rows[0].extrapolates)
     [remedy] = [note.text for note in comparison.verdict.hints if note.priority is Priority.REMEDY]
     assert remedy.startswith("To narrow the interval: measure 3 minutes on this GPU")
-
-
-def test_the_remedy_is_that_of_the_reason_that_widens_most():
     slight, severe = Reason("batch", "x", 1.1), Reason("gpu", "y", 2.0)
     assert remedy_of(as_answered((slight, severe))) == REMEDIES["gpu"]
     assert remedy_of(as_answered((Reason("cnn", "z"),))) is None
-
-
-def test_every_kind_of_reason_has_a_remedy_or_none():
     assert set(REMEDIES) == set(get_args(Kind))
 
 
