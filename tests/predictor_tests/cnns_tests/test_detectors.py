@@ -22,31 +22,26 @@ RECORDED_STEPS = Path(__file__).with_name("recorded_steps")
 
 
 def detector_of(torch, detection, name, num_classes=5):
-    """A detector on images of 64 x 80, with a ResNet-18 where torchvision's own has a ResNet-50."""
-    sizes, proposals = {"min_size": 64, "max_size": 80}, {"rpn_post_nms_top_n_train": 100}
-    if name in ("MaskRCNN", "RetinaNet"):
-        layers = {"trainable_layers": 5, "norm_layer": torch.nn.BatchNorm2d}
-        if name == "RetinaNet":
-            blocks = detection.retinanet.LastLevelP6P7(256, 256)
-            layers |= {"returned_layers": [2, 3, 4], "extra_blocks": blocks}
-        backbone = detection.backbone_utils.resnet_fpn_backbone(
-            backbone_name="resnet18", weights=None, **layers
+    """A detector on images of 64 x 80; on one map of 16 channels, but a RetinaNet, whose maps a ResNet-18 makes."""
+    sizes, nn = {"min_size": 64, "max_size": 80}, torch.nn
+    if name == "RetinaNet":
+        layers = {"trainable_layers": 5, "norm_layer": nn.BatchNorm2d, "returned_layers": [2, 3, 4]}
+        layers["extra_blocks"] = detection.retinanet.LastLevelP6P7(256, 256)
+        make = detection.backbone_utils.resnet_fpn_backbone
+        return detection.RetinaNet(
+            make(backbone_name="resnet18", weights=None, **layers), num_classes, **sizes
         )
-        more = proposals | {"box_batch_size_per_image": 32} if name == "MaskRCNN" else {}
-        return getattr(detection, name)(backbone, num_classes, **sizes, **more)
-    nn = torch.nn
-    backbone = nn.Sequential(
-        nn.Conv2d(3, 16, 3, 8, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, 1, 1)
-    )
+    conv = nn.Conv2d(3, 16, 3, 8, 1), nn.Conv2d(16, 16, 3, 1, 1)
+    backbone = nn.Sequential(conv[0], nn.BatchNorm2d(16), nn.ReLU(), conv[1])
+    backbone.out_channels = [16] if name == "SSD" else 16
     if name == "SSD":
-        backbone.out_channels = [16]
-        return detection.ssd.SSD(
-            backbone, detection.anchor_utils.DefaultBoxGenerator([[2]]), (64, 80), num_classes
-        )
-    backbone.out_channels = 16
+        boxes = detection.anchor_utils.DefaultBoxGenerator([[2]])
+        return detection.ssd.SSD(backbone, boxes, (64, 80), num_classes)
     anchors = detection.anchor_utils.AnchorGenerator(((32, 64),), ((0.5, 1.0, 2.0),))
     more = {"box_batch_size_per_image": 64, "rpn_score_thresh": 0.05, "rpn_anchor_generator": anchors}
-    return detection.FasterRCNN(backbone, num_classes, **sizes, **more)
+    if name == "MaskRCNN":
+        more |= {"rpn_post_nms_top_n_train": 100, "box_batch_size_per_image": 32, "rpn_score_thresh": 0.0}
+    return getattr(detection, name)(backbone, num_classes, **sizes, **more)
 
 
 def step_of(torch, model, n_images=2, n_objects=3):
@@ -64,12 +59,7 @@ def step_of(torch, model, n_images=2, n_objects=3):
     return step
 
 
-DETECTORS = (
-    "MaskRCNN",
-    "RetinaNet",
-    "FasterRCNN",
-    "SSD",
-)
+DETECTORS = ("MaskRCNN", "RetinaNet", "FasterRCNN", "SSD")
 
 
 @pytest.fixture(scope="module")

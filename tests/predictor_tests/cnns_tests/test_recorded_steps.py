@@ -314,23 +314,6 @@ def test_longer_lines_take_a_recurrent_layer_longer_as_it_reads_one_position_aft
         assert 2 < times[1] / times[0] < 4.2
 
 
-def test_what_an_optimizer_is_given_to_run_is_counted(torch, network):
-    """The passes in a closure, as Lightning writes them, counted as the optimizer's own: one layer was left."""
-    train, optimizer = step_of(torch, network), torch.optim.SGD(network.parameters(), 0.1, 0.9)
-    images, labels = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
-
-    def closure():
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(network(images), labels)
-        loss.backward()
-        return loss
-
-    for step in (lambda: optimizer.step(closure), lambda: optimizer.step(closure=closure)):
-        table = record(step)
-        assert table.layers == record(train).layers
-        assert table.step == Step(4, optimizer="momentum")
-
-
 def test_autocast_narrows_what_a_prelu_writes_and_not_what_is_scaled(torch):
     """Convolutions of a V-Net were recorded as reading float32; of a learned scale behind the layer they do."""
     nn = torch.nn

@@ -1,6 +1,5 @@
 """What cannot be followed is refused in a sentence with the way round; what can be borne is."""
 
-import copy
 import random
 import re
 from dataclasses import replace
@@ -31,18 +30,6 @@ def test_a_loss_is_logged_as_a_number(torch, net, capsys):
 
     assert record(step).step.batch_size == 4
     assert capsys.readouterr().out == "1.000 1.0\n"
-
-
-def test_a_copy_of_a_loss_and_a_size_drawn_in_place_are_followed(torch, net):
-    """As Lightning copies what it logs, and torchvision draws a size, which was answered 1 whatever the range."""
-
-    def step():
-        size = (0,)[int(torch.empty(1).uniform_(0.0, 1.0).item())]
-        loss = net(torch.zeros(4, 3, 32, 32))[size:].mean()
-        loss.backward()
-        (copy.deepcopy(loss.detach()) + loss.detach()).clone()
-
-    assert record(step).step.batch_size == 4
 
 
 def test_a_module_that_cannot_be_followed_is_refused_with_the_way_round(torch, net):
@@ -116,34 +103,6 @@ def test_blocks_left_out_at_random_are_the_middle_of_draws_and_said(torch):
     )
     with pytest.raises(SchemaError, match=r"answers the middle one of several draws"):
         resolve_cnn(torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), deep), 32)
-
-
-def test_random_numbers_that_decide_nothing_are_not_said(torch, net):
-    labels = torch.zeros(4).long()
-
-    def step():
-        images = torch.zeros(4, 3, 32, 32) + random.gauss()
-        torch.nn.functional.cross_entropy(net(images), labels).backward()
-
-    assert [str(warning) for warning in record(step).warnings if "random" in str(warning)] == []
-
-
-def test_a_learning_rate_for_each_parameter_takes_the_host_a_call_for_each(torch, net):
-    images, labels, n = torch.zeros(4, 3, 32, 32), torch.zeros(4).long(), len([*net.parameters()])
-
-    def recorded(**options):
-        groups = [{"params": [p], "lr": 0.1} for p in net.parameters()]
-        optimizer = torch.optim.SGD(groups, momentum=0.9, **options)
-
-        def step():
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(net(images), labels).backward()
-            optimizer.step()
-
-        return record(step).step.beside
-
-    assert recorded() == round(0.54 * (n - 1))
-    assert recorded(foreach=False) == round(0.29 * n)
 
 
 def test_numbers_of_optimizers_are_those_of_the_models():
