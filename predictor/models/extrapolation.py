@@ -93,9 +93,8 @@ class Ranges:
 def ranges_of(iterations: pd.DataFrame, rows: Rows) -> Ranges:
     """Ranges of rows of whole CNNs; `rows` is `rows_of(whole)`."""
     distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
-    shapes = {
-        name: np.concatenate([kernels[name][_conv(kernels)] for kernels in distinct]) for name in _SHAPES
-    }
+    convs = [(kernels, _conv(kernels)) for kernels in distinct]
+    shapes = {name: np.concatenate([kernels[name][conv] for kernels, conv in convs]) for name in _SHAPES}
     tables = {id(table): table for table in iterations["layer_table"]}.values()
     defaults = [str(getattr(Mode(), name)) for name in MODE_FIELDS]
     words = iterations.reindex(columns=MODE_FIELDS).drop_duplicates().to_dict("records")

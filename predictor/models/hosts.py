@@ -197,8 +197,8 @@ def _named_host(host: Host, table: LayerTable, mode: Mode, law: RooflineLaw, gpu
     # The reference iteration in PyTorch on the middle of the machines of other frameworks: the median over machines
     # whose CPU is known of time / how much slower the machine is than the middle.
     speeds = {machine: find_host(name) for name, machine in law.hosts().items()}
-    known = ((machine, host.reference_ms) for machine, host in speeds.items() if host)
-    middle_ms = median(time_ms / math.exp(law.host_offset[machine]) for machine, time_ms in known)
+    times = ((machine, host.reference_ms) for machine, host in speeds.items() if host)
+    middle_ms = median(time_ms / math.exp(law.host_offset[machine]) for machine, time_ms in times)
     slowness = speed.reference_ms / middle_ms
     return KnownHost(speed.name, slowness * law.host_ms(mode.framework, table), speed.spread)
 

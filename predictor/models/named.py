@@ -120,9 +120,9 @@ class Methods:
                 raise OutOfRangeError(
                     f"{name} was fitted on eager iterations, asked for capture {mode.capture}. {INSTEAD}."
                 )
-            runs = [forecast for forecast in anchors if forecast.precision in (None, mode.precision)]
-            for forecast in runs:
-                check_image_size(forecast, table)
+            runs = [anchor for anchor in anchors if anchor.precision in (None, mode.precision)]
+            for anchor in runs:
+                check_image_size(anchor, table)
             cases.append(Case(table.cnn, table.image_size, table, gpu, mode, batch_sizes, runs))
         error = self._error(name)
         return [
@@ -286,10 +286,8 @@ def errors_of(summaries: Sequence[pd.DataFrame | str | PathLike[str]], methods: 
         if name in WHOLE_METHODS:
             with_runs = [_DEFAULT_WITH_RUNS] * estimator_class(name).uses_anchors
             defaults = [(scenario, default) for default in (_BESIDE_PROXIES, *with_runs, _DEFAULT)]
-            default_mape = next(
-                (mape[key] for key in defaults if key in mape), None
-            )  # of the best judged there
-            if default_mape is not None:
-                errors = int(row["n"]), mape[scenario, name], float(row["p90"]), default_mape
+            default_mapes = [mape[key] for key in defaults if key in mape]
+            if default_mapes:
+                errors = int(row["n"]), mape[scenario, name], float(row["p90"]), default_mapes[0]
                 by_method.setdefault(name, []).append(MethodError(scenario, *errors))
     return replace(methods, errors={name: tuple(errors) for name, errors in by_method.items()})

@@ -268,7 +268,7 @@ class Model(Epochs):
             for devices in (own, in_known_mode)
         )
         pairs = zip(own_answers, known_answers, strict=True)
-        return [float(answer.host_time_ms[0] / known.host_time_ms[0]) for answer, known in pairs]
+        return [float(answer.host_time_ms[0] / base.host_time_ms[0]) for answer, base in pairs]
 
     def _anchors_in_known_mode(self, derived: DerivedMode, question: _Question, mode: Mode) -> list[Anchor]:
         """The anchors converted to `derived.known_mode`: their times over the predicted ratio of the two modes."""

@@ -419,8 +419,10 @@ class OperatorLibrary:
         curves = between(at[columns], np.log(batches), lookup.trees[np.ix_(positions[grown], columns)])
         for i in np.flatnonzero(forest[grown] == _HIDDEN):
             expected = self.hidden[lookup.operators[int(positions[grown[i]])]]
-            known = np.isfinite(expected)
-            curves[i] = between(np.log(self.batch_sizes[known]), np.log(batches), expected[None, known])[0]
+            at_sizes = np.isfinite(expected)
+            curves[i] = between(
+                np.log(self.batch_sizes[at_sizes]), np.log(batches), expected[None, at_sizes]
+            )[0]
         return grown, curves
 
     def _typical(self, operator: Operator, batches: Array) -> Array:

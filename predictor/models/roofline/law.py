@@ -24,7 +24,6 @@ from predictor.models.roofline.arrays import NUMPY, Arrays
 from predictor.models.roofline.features import (
     DEPTHWISE,
     FAMILY_OF,
-    FEATURES_OF_FAMILY,
     is_gaining,
     kernel_base_ms,
     kernel_features,
@@ -33,6 +32,7 @@ from predictor.models.roofline.features import (
 )
 from predictor.models.roofline.terms import (
     BY_GPU,
+    EVERY_FEATURE,
     GAIN,
     GAIN_BY_GPU,
     LAW,
@@ -184,7 +184,7 @@ class RooflineLaw:
         class_ms: dict[str, Any] = {}
         for group in _groups(kernels, xp):
             values = kernel_features(group.name, group.columns, sizes, rates, xp)
-            features = [values[feature] for feature in _features_of(group.name)]
+            features = [values[feature] for feature in EVERY_FEATURE[group.name]]
             times = _weighted(group.weights_of_each(weights[:, 0]), number, features, xp)
             shape = FAMILY_OF[group.name], group.columns, sizes, rates, xp
             faster = is_gaining(FAMILY_OF[group.name], rates)
@@ -218,7 +218,7 @@ class RooflineLaw:
 
     def _weights_of(self, name: str, conditions: Sequence[tuple[str, str]]) -> Array:
         """Weights of each feature of a kernel class where these conditions hold, in fp32 and of its mode's gain."""
-        features = _features_of(name)
+        features = EVERY_FEATURE[name]
         total = np.zeros((2, len(features)))
         for kind, label in conditions:
             for row, table in ((0, LAW), (0, BY_GPU), (1, GAIN), (1, GAIN_BY_GPU)):
@@ -259,11 +259,7 @@ class RooflineLaw:
         return float(mean[0]), float(mean[1])
 
 
-def _features_of(name: str) -> tuple[str, ...]:
-    return FEATURES_OF_FAMILY[FAMILY_OF[name]]
-
-
-_ENDS = np.cumsum([0, *(len(_features_of(name)) for name in KERNEL_CLASSES)]).tolist()
+_ENDS = np.cumsum([0, *(len(EVERY_FEATURE[name]) for name in KERNEL_CLASSES)]).tolist()
 _PLACES = {name: slice(*ends) for name, ends in zip(KERNEL_CLASSES, pairwise(_ENDS), strict=True)}
 """Slice of each kernel class's features among those of all."""
 

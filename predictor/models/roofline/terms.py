@@ -57,9 +57,9 @@ GAIN: TermTable = {
 }
 """Terms of a mode's gain over fp32; `gained` keeps it at or above 0, so that no mode is slower."""
 
-_EVERY_FEATURE = {name: FEATURES_OF_FAMILY[family] for name, family in FAMILY_OF.items()}
-BY_GPU: TermTable = {"gpu": _EVERY_FEATURE}
-GAIN_BY_GPU: TermTable = {"gpu_mode": _EVERY_FEATURE}
+EVERY_FEATURE = {name: FEATURES_OF_FAMILY[family] for name, family in FAMILY_OF.items()}
+BY_GPU: TermTable = {"gpu": EVERY_FEATURE}
+GAIN_BY_GPU: TermTable = {"gpu_mode": EVERY_FEATURE}
 """Terms of known GPUs' deviations from the law (`deviations.py`): in fp32, shared by a GPU's other modes, and in a
 mode's gain over fp32."""
 
