@@ -308,10 +308,9 @@ def _at_sizes(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool
 def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool]]]:
     """Of each CNN and GPU, the common, the fastest and the largest batch size, and which is the fastest."""
     samples, n, gpus = resolved.samples, resolved.question.n_gpus, [gpu for gpu, _ in resolved.devices]
-    shares = n * resolved.parts
+    shares = n * resolved.question.parts
     for table in resolved.tables:
-        local = largest_local_batch_sizes(table, resolved.devices)
-        largest = [None if size is None else size * n for size in local]
+        largest = largest_local_batch_sizes(table, resolved.devices, n)
         tried = batch_sizes_to_try(largest, samples, shares)
         common = common_batch_size(largest, samples, shares)
         sizes = sorted({*tried, *(size for size in largest if size and size <= (samples or size))})
@@ -373,7 +372,7 @@ def scope_of(
         f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
-        *_accumulation(question, resolved.parts),
+        *_accumulation(question, resolved.question.parts),
         *([_COPIES] if resolved.images_from_host and question.framework in model.fed_frameworks else []),
         *resolved.other_forms,
         *_sources(model.card, columns["method"], columns["trained_on"]),

@@ -103,8 +103,8 @@ class ComparedGpus:
         [table] = resolved.tables
         common, tried = None, question.batch_sizes
         if tried is None:
-            shares = question.n_gpus * resolved.parts
-            largest = _largest(resolved, table, resolved.devices)
+            shares = question.n_gpus * resolved.question.parts
+            largest = largest_local_batch_sizes(table, resolved.devices, question.n_gpus)
             common = common_batch_size(largest, samples, shares)
             tried = sorted({*batch_sizes_to_try(largest, samples, shares), common})
         resolved.local_sizes(tried)
@@ -134,9 +134,9 @@ class ComparedGpus:
         """The batch size at which each GPU is compared; None where they were given."""
         if self.common is None:
             return None
-        shares = self.resolved.question.n_gpus * self.resolved.parts
-        largest = _largest(self.resolved, self.table, self.devices)
-        return compared_batch_sizes(self.common, largest, shares)
+        n = self.resolved.question.n_gpus
+        largest = largest_local_batch_sizes(self.table, self.devices, n)
+        return compared_batch_sizes(self.common, largest, n * self.resolved.question.parts)
 
     @cached_property
     def _teams(self) -> list[list[Team]]:
@@ -160,7 +160,7 @@ class ComparedGpus:
     def _shares(self) -> dict[int, dict[int, int]]:
         """By a number of GPUs, the images of one of them at each batch size tried that they share evenly."""
         numbers = {team.n_gpus for teams in self._teams for team in teams} | {self.resolved.question.n_gpus}
-        return {n: MiniBatch.even(self.tried, n, self.resolved.parts) for n in numbers}
+        return {n: MiniBatch.even(self.tried, n, self.resolved.question.parts) for n in numbers}
 
     def _splits(self, gpu_index: int, size: int) -> list[tuple[Team, int]]:
         """Teams of a GPU, each with the images of one of its GPUs: a mini-batch of `size` shared.
@@ -226,23 +226,18 @@ class ComparedGpus:
         The compared one is the common one, as far as the GPU holds it; else the best, where none fits the one that
         needs least memory. Rows are GPU by GPU, with the sizes tried.
         """
-        shape, resolved, tried = (
-            (len(as_asked.devices.pairs), len(self.tried)),
-            self.resolved,
-            np.array(self.tried),
-        )
+        shape, tried = (len(as_asked.devices.pairs), len(self.tried)), np.array(self.tried)
+        question, samples = self.resolved.question, self.resolved.samples or 0
         time_ms, images = as_asked.times["iteration_time_ms"], as_asked.batch_size
-        time_s = epoch_times_s(
-            time_ms, images, resolved.samples or 0, resolved.question.validation_samples, resolved.known.model,
-            as_asked.devices.pairs[0][1],
-        )  # fmt: skip
+        mode, model = as_asked.devices.pairs[0][1], self.resolved.known.model
+        time_s = epoch_times_s(time_ms, images, samples, question.validation_samples, model, mode)
         best = best_of_gpus(time_s.reshape(shape), as_asked.fits.reshape(shape))
         chosen = best.argmax(axis=1)
         if self._compared_sizes is not None:
             chosen = np.searchsorted(tried, self._compared_sizes)
         fast = chosen
         if self.common is not None:
-            most = np.array([size or 0 for size in as_asked.devices.largest]) * resolved.question.n_gpus
+            most = np.array([size or 0 for size in as_asked.devices.largest]) * question.n_gpus
             fast = fastest_sizes((images / time_ms).reshape(shape), tried <= most[:, None])
             fast = np.where(fast < 0, chosen, fast)
         return tried[chosen].tolist(), tried[fast].tolist(), best[np.arange(len(chosen)), chosen]
@@ -294,13 +289,9 @@ class ComparedGpus:
         unanchored = self._same_rows(usual, gpus, first, np.ones_like(first), anchored=False)
         ratio = usual.iterations.times["iteration_time_ms"][first] / unanchored.times["iteration_time_ms"]
         factor = np.repeat(np.where(lack_anchors, ratio, 1.0), 2 * n_splits)
-        scaled = same_rows.scaled(factor)
-        beside = np.where(
-            np.repeat(lack_anchors, 2 * n_splits),
-            usual.iterations.beside_loader[rows],
-            same_rows.beside_loader,
-        )
-        return replace(answers, iterations=replace(scaled, beside_loader=beside))
+        lacks = np.repeat(lack_anchors, 2 * n_splits)
+        beside = np.where(lacks, usual.iterations.beside_loader[rows], same_rows.beside_loader)
+        return replace(answers, iterations=replace(same_rows.scaled(factor), beside_loader=beside))
 
     def _same_rows(
         self,
@@ -321,12 +312,6 @@ class ComparedGpus:
         device = np.repeat(np.arange(len(n_rows)), n_rows)
         same = singles.rows(device * len(local_sizes) + np.searchsorted(local_sizes, local))
         return same.with_teams(usual.iterations.teams, usual.iterations.team[rows])
-
-
-def _largest(resolved: ResolvedQuestion, table: LayerTable, devices: Sequence[Device]) -> list[int | None]:
-    """The largest batch size that as many of each GPU hold as train together."""
-    largest = largest_local_batch_sizes(table, devices)
-    return [None if size is None else size * resolved.question.n_gpus for size in largest]
 
 
 def _teams_of(
@@ -690,12 +675,14 @@ def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Column
     answers = zip(modes, hours, usd, numbers["bottleneck"].tolist(), strict=True)
     of_machine = dict(zip(fast.machine.tolist(), answers, strict=True))
     rows: list[tuple[Any, ...]] = []
-    for place in places.tolist():
-        if priced.machine[place] not in of_machine:
+    for machine, usual_h in zip(
+        priced.machine[places].tolist(), priced.total_h[0][places].tolist(), strict=True
+    ):
+        if machine not in of_machine:
             rows.append((None,) * len(_FAST))
             continue
-        mode, fast_h, fast_usd, waits = of_machine[priced.machine[place]]
-        ratio = fast_h / float(priced.total_h[0][place])
+        mode, fast_h, fast_usd, waits = of_machine[machine]
+        ratio = fast_h / usual_h
         rows.append((mode.precision, mode.memory_format, ratio, fast_h, fast_usd, waits))
     return dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
 

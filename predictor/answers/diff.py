@@ -136,13 +136,13 @@ class _Split(NamedTuple):
 
 def _splits(question: Question) -> dict[tuple[str, int], _Split]:
     """GPU time by class and by operator, by GPU and batch size."""
-    asked = ResolvedQuestion.of(question)
-    [table] = asked.tables
-    sizes = sorted(set(asked.local_sizes(question.batch_sizes)))
-    anchors = asked.anchors(table, asked.training)
-    forecasts = forecasts_of(asked, table, asked.devices, sizes, anchors)
+    resolved = ResolvedQuestion.of(question)
+    [table] = resolved.tables
+    sizes = sorted(set(resolved.local_sizes(question.batch_sizes)))
+    anchors = resolved.anchors(table, resolved.training)
+    forecasts = forecasts_of(resolved, table, resolved.devices, sizes, anchors)
     splits: dict[tuple[str, int], _Split] = {}
-    for device, forecast in zip(asked.devices, forecasts, strict=True):
+    for device, forecast in zip(resolved.devices, forecasts, strict=True):
         gpu, mode = device
         by_class = class_times_ms(forecast, table, device, sizes)
         for position, size in enumerate(sizes):

@@ -52,11 +52,13 @@ _FEWEST_COMPARED = 32  # a GPU that holds fewer images is not compared at what i
 _LARGEST_TRIED = 4096  # beyond it nothing was measured
 
 
-def largest_local_batch_sizes(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]) -> list[int | None]:
+def largest_local_batch_sizes(
+    table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], n_gpus: int = 1
+) -> list[int | None]:
     """Largest batch size on each GPU whose estimated peak fills at most `USABLE_SHARE` of its memory.
 
-    A multiple of the parts of the mini-batch, at most 65,536; None where not even one image fits, or the memory is not
-    known.
+    Of `n_gpus` GPUs together; for one, a multiple of the parts of the mini-batch, at most 65,536. None where not even
+    one image fits, or the memory is not known.
     """
     parts, limits = table.parts, dict[Mode, set[float]]()
     for gpu, mode in devices:
@@ -67,7 +69,7 @@ def largest_local_batch_sizes(table: LayerTable, devices: Sequence[tuple[Gpu, Mo
         sizes = largest_batches_within(table, [USABLE_SHARE * memory for memory in gib], mode)
         whole_parts = (size - size % parts for size in sizes)
         of_memory |= {(memory, mode): size for memory, size in zip(gib, whole_parts, strict=True)}
-    return [of_memory.get((gpu.memory_gib, mode)) or None for gpu, mode in devices]
+    return [n_gpus * of_memory.get((gpu.memory_gib, mode), 0) or None for gpu, mode in devices]
 
 
 def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:
@@ -283,7 +285,11 @@ class Iterations:
                 beyond = _anchors_beyond(resolved, table, trainings_of_anchors[0], anchors)
             is_beside = any(anchor.beside_loader for anchor in anchors)
             for device, forecast in zip(group, forecasts_of_group, strict=True):
-                forecast_of_device[device] = forecast, _with_beyond(forecast, beyond), is_beside
+                own: Sequence[Reasons] = forecast.extrapolates
+                is_said = any(reason.kind == "anchor" for reasons in own for reason in reasons)
+                if "anchored" in forecast.method and not is_said:
+                    own = [(*reasons, *beyond) for reasons in own]
+                forecast_of_device[device] = forecast, own, is_beside
         devices = [device for group in of_training.values() for device in group]
         forecasts, extrapolates, beside = zip(*map(forecast_of_device.__getitem__, devices), strict=True)
         sizes = np.array(local_batch_sizes, dtype=np.int64)
@@ -394,9 +400,12 @@ class Iterations:
         reasons_of_rows: list[Reasons] = self.extrapolates.tolist()
         if any(reasons_of_teams):
             joined: dict[tuple[int, int], Reasons] = {}
-            for row, (own, team) in enumerate(zip(reasons_of_rows, self.team.tolist(), strict=True)):
-                reasons_of_rows[row] = joined.setdefault((id(own), team), (*own, *reasons_of_teams[team]))
-        if self.resolved.known.own is None and not has_others(self.table):
+            for row, (reasons, team) in enumerate(zip(reasons_of_rows, self.team.tolist(), strict=True)):
+                reasons_of_rows[row] = joined.setdefault(
+                    (id(reasons), team), (*reasons, *reasons_of_teams[team])
+                )
+        own = self.resolved.known.own
+        if own is None and not has_others(self.table):
             return reasons_of_rows
         for device in np.unique(self.device).tolist():
             gpu, mode = self.devices.pairs[device]
@@ -405,9 +414,9 @@ class Iterations:
             with_operators = with_shares(
                 [reasons_of_rows[row] for row in rows_of_device], self.table, gpu, mode, sizes
             )
-            unused = self.resolved.unused_on(gpu, mode)
+            unused = own.unused_on(gpu, mode, self.resolved.question.parts) if own else None
             for row, own_reasons in zip(rows_of_device, with_operators, strict=True):
-                reasons_of_rows[row] = own_reasons + unused
+                reasons_of_rows[row] = own_reasons if unused is None else (*own_reasons, unused)
         return reasons_of_rows
 
 
@@ -440,14 +449,6 @@ def _anchors_beyond(
             if not low <= anchor.iteration_time_ms <= high
         ]
     return beyond
-
-
-def _with_beyond(forecast: IterationForecast, beyond: Sequence[Reason]) -> Sequence[Reasons]:
-    """A forecast's reasons at each batch size, with those of anchors where it adopts anchors and does not say so."""
-    says = "anchored" not in forecast.method or any(
-        reason.kind == "anchor" for own in forecast.extrapolates for reason in own
-    )
-    return forecast.extrapolates if says else [(*own, *beyond) for own in forecast.extrapolates]
 
 
 TRAFFIC = "memory traffic"

@@ -362,11 +362,6 @@ class ResolvedQuestion:
         question = self.question
         return TeamOptions(question.n_gpus, question.nodes, question.link, question.sync_batch_norm)
 
-    @cached_property
-    def parts(self) -> int:
-        """Parts of a mini-batch that each GPU runs one after the other."""
-        return self.question.parts
-
     @property
     def is_bound_by_default(self) -> bool:
         """Whether a comparison counts loading without being asked: the data set is stored as JPEGs."""
@@ -387,7 +382,7 @@ class ResolvedQuestion:
                 f"{named('method')} {question.method!r} predicts an iteration of one mini-batch as a whole, and "
                 f"{named('gradient_accumulation')} is {question.gradient_accumulation}. Leave one of them out."
             ).about("method")
-        return MiniBatch.locals_of(batch_sizes, question.n_gpus, self.parts)
+        return MiniBatch.locals_of(batch_sizes, question.n_gpus, question.parts)
 
     def anchors(self, table: LayerTable, training: Training) -> tuple[Anchor, ...]:
         """The measurements of a CNN trained so: in the question's mode those given, and always the user's own.
@@ -399,20 +394,10 @@ class ResolvedQuestion:
         all_anchors = anchors + (self.known.own.anchors(table, training.on) if self.known.own else ())
         for anchor in all_anchors:
             gpu = device_of(anchor.gpu)
-            check_not_too_short(
-                anchor.iteration_time_ms,
-                f"the anchor's time on {gpu.name}",
-                table,
-                gpu,
-                anchor.precision or training.on(gpu).precision,
-                anchor.batch_size,
-            )
+            precision = anchor.precision or training.on(gpu).precision
+            about = f"the anchor's time on {gpu.name}"
+            check_not_too_short(anchor.iteration_time_ms, about, table, gpu, precision, anchor.batch_size)
         return all_anchors
-
-    def unused_on(self, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
-        """Reason that your own measurements of a GPU are of other modes, where they are."""
-        reason = self.known.own.unused_on(gpu, mode, self.parts) if self.known.own else None
-        return (reason,) if reason else ()
 
 
 def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
@@ -542,7 +527,7 @@ def _anchor_time_ms(cells: dict[str, Any], batch_size: int, model: Model, mode: 
     time_ms = 1000.0 * value / iterations
     for _ in range(
         50
-    ):  # the overhead per epoch is a few percent, so t <- t * measured / predicted(t) converges soon
+    ):  # an epoch's overhead is a few percent: t <- t * measured / predicted(t) converges soon
         predicted = float(model.epoch_time_s([iterations], [time_ms], mode)[0])
         time_ms *= value / predicted
         if abs(predicted / value - 1.0) < 1e-9:

@@ -265,9 +265,8 @@ class _Words:
             texts.setdefault(place_of(safest), (role, safest))
         if self.plan.rank_by == "cost" and fastest.total_time_h < _OTHER * best.total_time_h:
             texts.setdefault(place_of(fastest), (self._role("Fastest", fastest, _time_h), fastest))
-        if self.plan.rank_by == "time" and (cheapest.total_cost_usd or 0.0) < _OTHER * (
-            best.total_cost_usd or 0.0
-        ):
+        cost_usd, least_usd = best.total_cost_usd or 0.0, cheapest.total_cost_usd or 0.0
+        if self.plan.rank_by == "time" and least_usd < _OTHER * cost_usd:
             texts.setdefault(place_of(cheapest), (self._role("Cheapest", cheapest, _cost_usd), cheapest))
         return [f"{role}: {_marked(row)}, {_brief(row)}" for role, row in texts.values()]
 
@@ -348,11 +347,7 @@ class _Words:
         cost = "" if best.one_gpu_cost_usd is None else f", {_usd(best.one_gpu_cost_usd)}"
         share = best.one_gpu_time_h / (best.gpus_used * best.total_time_h)
         larger = best.common_batch_size is not None and best.batch_size > best.common_batch_size
-        chosen = (
-            f" (batch {best.batch_size:,}, chosen to suit them: check that it trains as well)"
-            if larger
-            else ""
-        )
+        chosen = f" (batch {best.batch_size:,}, chosen to suit them: check that it trains as well)" * larger
         return (
             f"{best.gpus_used} GPUs train together on {best.local_batch_size} images each{chosen} at "
             f"{100 * share:.0f} % of one GPU's speed; one takes {duration(3600 * best.one_gpu_time_h)}{cost}."
@@ -395,9 +390,7 @@ def _took(row: ComparisonRow) -> str:
 
 
 def _span(row: ComparisonRow) -> str:
-    return duration_estimate(
-        *(3600 * hours for hours in (row.total_time_h, row.total_low_h, row.total_high_h))
-    )
+    return duration_estimate(3600 * row.total_time_h, 3600 * row.total_low_h, 3600 * row.total_high_h)
 
 
 def _brief(row: ComparisonRow) -> str:
@@ -438,8 +431,7 @@ def _gpu(row: ComparisonRow) -> str:
 def _images_per_s(row: ComparisonRow, time_ms: float) -> str:
     """Images per second of all GPUs, to two digits."""
     rate = 1000.0 * row.local_batch_size * row.gpus_used / time_ms
-    digits = 1 - math.floor(math.log10(rate))
-    return f"{round(rate, digits):,.0f}"
+    return f"{round(rate, 1 - math.floor(math.log10(rate))):,.0f}"
 
 
 def _share(value: float) -> str:

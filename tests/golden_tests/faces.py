@@ -26,14 +26,13 @@ _MODE = ("precision", "memory_format")
 
 def answers_of_python(question: Question) -> list[Record]:
     """Records of `epochcast.predict` or `compare`; explanations as dicts."""
-    ask = getattr(epochcast, question.verb)
     cnn = question.cnn() if callable(question.cnn) else question.cnn
-    given = (cnn, question.gpu, question.batch_size)
-    frame = ask(*given, precision=question.precision, **question.options)
+    frame = getattr(epochcast, question.verb)(
+        cnn, question.gpu, question.batch_size, precision=question.precision, **question.options
+    )
     if question.verb == "explain":
         return [_plain(explanation) for explanation in frame.attrs["explanations"]]
-    records: list[Record] = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return records
+    return _records(frame)
 
 
 def answers_of_cli(question: Question) -> list[Record]:
@@ -69,11 +68,10 @@ def service() -> Iterator[Any]:
 
 def answers_of_bulk(folder: Path) -> list[Record]:
     """Rows that `epochcast predict --rows` writes."""
-    asked, answered = folder / "asked.csv", folder / "answered.csv"
-    _write_csv(asked, BULK_ROWS)
-    _command(
-        ["predict", "--rows", str(asked), "--out", str(answered)], code=1
-    )  # a K80's rows of amp_fp16 fail
+    questions, answered = folder / "asked.csv", folder / "answered.csv"
+    _write_csv(questions, BULK_ROWS)
+    arguments = ["predict", "--rows", str(questions), "--out", str(answered)]
+    _command(arguments, code=1)  # a K80's rows of amp_fp16 fail
     with answered.open(newline="") as file:
         return [
             row
@@ -85,30 +83,21 @@ def answers_of_bulk(folder: Path) -> list[Record]:
 
 def answers_of_fit(folder: Path) -> list[Record]:
     """What a model predicts that was fitted on `MEASURED`."""
-    measured = folder / "measured.csv"
-    _write_csv(measured, MEASURED)
-    model = epochcast.fit(measured)
-    frame = epochcast.predict(
-        ["resnet50", "densenet121"],
-        ["Tesla T4", "NVIDIA A100-SXM4-40GB"],
-        [8, 256],
-        precision="fp32",
-        samples=50_000,
-        model=model,
-    )
-    records: list[Record] = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return records
+    model = epochcast.fit(_measured_file(folder))
+    cnns, gpus = ["resnet50", "densenet121"], ["Tesla T4", "NVIDIA A100-SXM4-40GB"]
+    frame = epochcast.predict(cnns, gpus, [8, 256], precision="fp32", samples=50_000, model=model)
+    return _records(frame)
 
 
 def answers_of_evaluation(folder: Path) -> list[Record]:
     """Errors of predictors on `MEASURED`."""
-    measured = folder / "measured.csv"
-    _write_csv(measured, MEASURED)
-    found: list[Record] = []
-    for given in EVALUATIONS.values():
-        frame = epochcast.evaluate(measured, seed=0, n_jobs=1, **given)
-        found += frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return found
+    measured = _measured_file(folder)
+    frames = [epochcast.evaluate(measured, seed=0, n_jobs=1, **options) for options in EVALUATIONS.values()]
+    return [record for frame in frames for record in _records(frame)]
+
+
+def _records(frame: Any) -> list[Record]:
+    return list(frame.astype(object).where(frame.notna(), None).to_dict("records"))
 
 
 def _plain(explanation: Any) -> Record:
@@ -166,6 +155,11 @@ def _measurement_columns(path: Path) -> dict[str, list[Any]]:
 
     frame = pd.read_csv(path).astype(object)
     return {str(name): [None if pd.isna(cell) else cell for cell in cells] for name, cells in frame.items()}
+
+
+def _measured_file(folder: Path) -> Path:
+    _write_csv(folder / "measured.csv", MEASURED)
+    return folder / "measured.csv"
 
 
 def _write_csv(path: Path, rows: list[Record]) -> None:

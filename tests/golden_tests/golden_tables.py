@@ -31,12 +31,12 @@ class Table:
 
     def rows(self, records: Iterable[Record]) -> dict[Key, dict[str, Any]]:
         """Held columns of records by key; a column that a record lacks is left out."""
-        found: dict[Key, dict[str, Any]] = {}
+        rows: dict[Key, dict[str, Any]] = {}
         for record in records:
             key = tuple(_text(record[name]) for name in self.key)
-            assert key not in found, f"{self.name} answers {key} twice"
-            found[key] = {name: _held(record, name) for name in self.held if name in record}
-        return found
+            assert key not in rows, f"{self.name} answers {key} twice"
+            rows[key] = {name: _held(record, name) for name in self.held if name in record}
+        return rows
 
     def differences(self, golden: dict[Key, Any], now: dict[Key, Any]) -> list[str]:
         """One line for each row that is missing or new, and for each number that differs."""
@@ -89,7 +89,7 @@ TABLES = {
 
 def explained_rows(question: str, explanations: Iterable[Record]) -> list[Record]:
     """A row for each number of explanations but those of other modes: times, classes, bounds, the law."""
-    found: list[Record] = []
+    rows: list[Record] = []
     for explanation in explanations:
         about = {"question": question, "cnn": explanation["cnn"], "gpu": explanation["gpu"]}
         columns = {
@@ -100,17 +100,17 @@ def explained_rows(question: str, explanations: Iterable[Record]) -> list[Record
         columns |= {f"{name}_bound_ms": values for name, values in explanation["bound_ms"].items()}
         for what, values in columns.items():
             sizes = explanation["batch_sizes"]
-            found += [
+            rows += [
                 about | {"batch_size": size, "what": what, "value": value}
                 for size, value in zip(sizes, values, strict=True)
             ]
         law = explanation["small_batch_law"] or {}
-        found += [
+        rows += [
             about | {"batch_size": "law", "what": name, "value": law[name]}
             for name in ("k_s", "iteration_time_ms", "from_batch_size", "up_to_batch_size", "because")
             if name in law
         ]
-    return found
+    return rows
 
 
 def other_modes(question: str, explanations: Iterable[Record]) -> list[Record]:

@@ -1,6 +1,7 @@
 """Answers of every public face are those of the golden tables, number by number."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,11 +21,11 @@ from golden_tables import TABLES, explained_rows, first, other_modes, read
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """A client of a running service."""
-    with service() as found:
-        yield found
+    with service() as test_client:
+        yield test_client
 
 
-def asked(verb: str, face: str, needs: str = "") -> list[Question]:
+def questions_of(verb: str, face: str, needs: str = "") -> list[Question]:
     """Questions of a verb that a face answers, of CNNs that need this framework (or none) to be read."""
     return [
         question
@@ -56,33 +57,30 @@ def check(questions: list[Question], answer: Callable[[Question], list[dict[str,
 
 
 VERBS = ("predict", "compare", "explain")
+FACES = ("python", "cli", "rest")
+
+
+def check_face(face: str, verb: str, client: Any, needs: str = "") -> None:
+    """Questions of a verb have their golden answers by one face."""
+    answers = {"python": answers_of_python, "cli": answers_of_cli, "rest": partial(answers_of_rest, client)}
+    check(questions_of(verb, face, needs), answers[face])
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_python_answers_as_the_golden_table(verb):
-    check(asked(verb, "python"), answers_of_python)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_command_answers_as_the_golden_table(verb):
-    check(asked(verb, "cli"), answers_of_cli)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_service_answers_as_the_golden_table(verb, client):
-    check(asked(verb, "rest"), lambda question: answers_of_rest(client, question))
+@pytest.mark.parametrize("face", FACES)
+def test_every_face_answers_as_the_golden_table(face, verb, client):
+    check_face(face, verb, client)
 
 
 def test_a_module_of_pytorch_is_answered_as_the_golden_table():
     pytest.importorskip("torch", reason="PyTorch is not installed: its CNNs are not compared")
-    check(asked("predict", "python", "torch"), answers_of_python)
+    check(questions_of("predict", "python", "torch"), answers_of_python)
 
 
 def test_an_onnx_file_is_answered_as_the_golden_table_by_every_face(client):
     pytest.importorskip("onnx", reason="onnx is not installed: its files are not compared")
-    check(asked("predict", "python", "onnx"), answers_of_python)
-    check(asked("predict", "cli", "onnx"), answers_of_cli)
-    check(asked("predict", "rest", "onnx"), lambda question: answers_of_rest(client, question))
+    for face in FACES:
+        check_face(face, "predict", client, "onnx")
 
 
 def test_a_file_of_questions_is_answered_as_the_golden_table(tmp_path):
