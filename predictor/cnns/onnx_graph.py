@@ -146,9 +146,8 @@ def _load(content: bytes, path: str | PathLike[str], onnx: Any) -> Any:
     if not model.graph.node:
         raise SchemaError(f"{path} is not an ONNX file, or is empty: it has no operators.")
     if len(model.graph.node) > _MOST_NODES:
-        raise SchemaError(
-            f"{path} has {len(model.graph.node):,} operators; at most {_MOST_NODES:,} are read."
-        )
+        n_nodes = len(model.graph.node)
+        raise SchemaError(f"{path} has {n_nodes:,} operators; at most {_MOST_NODES:,} are read.")
     return model
 
 
@@ -230,18 +229,14 @@ def _growth(node: Any, ranks: dict[str, int], values: dict[str, int]) -> tuple[i
     if node.op_type in ("Gather", "GatherND"):
         return sum(of_inputs), length
     if node.op_type == "Unsqueeze":
-        axes = next(
-            (len(attribute.ints) for attribute in node.attribute if attribute.name == "axes"),
-            sum(lengths[1:]),
-        )
-        return rank + axes, length
+        axes = (len(attribute.ints) for attribute in node.attribute if attribute.name == "axes")
+        return rank + next(axes, sum(lengths[1:])), length
     if node.op_type in ("Reshape", "Expand", "ConstantOfShape", "Tile"):
         return lengths[-1] if lengths and lengths[-1] else rank, 0
     if node.op_type == "Constant":
         tensors = [attribute.t for attribute in node.attribute if attribute.HasField("t")]
-        return max([len(tensor.dims) for tensor in tensors], default=1), max(
-            map(_followed, tensors), default=0
-        )
+        dims = max((len(tensor.dims) for tensor in tensors), default=1)
+        return dims, max(map(_followed, tensors), default=0)
     if node.op_type == "Shape":
         return 1, rank
     if node.op_type == "Concat":
@@ -350,11 +345,8 @@ def _constant(
         shape = shapes[node.input[0]][bounds.get("start", 0) : bounds.get("end")]  # type: ignore[index]
         return np.array(shape, np.int64)
     size = shapes.get(node.output[0])
-    if (
-        size is None
-        or prod(size) > _MOST_NUMBERS
-        or not all(name in constants for name in node.input if name)
-    ):
+    is_known = all(name in constants for name in node.input if name)
+    if size is None or prod(size) > _MOST_NUMBERS or not is_known:
         return None
     if any(attribute.t.data_location == onnx.TensorProto.EXTERNAL for attribute in node.attribute):
         return None
@@ -363,10 +355,8 @@ def _constant(
     )
     graph = onnx.GraphProto(node=[node], input=inputs, output=outputs)
     try:
-        results = ReferenceEvaluator(graph, opsets).run(
-            None, {name: constants[name] for name in node.input if name}
-        )
-        return np.asarray(results[0])
+        numbers = {name: constants[name] for name in node.input if name}
+        return np.asarray(ReferenceEvaluator(graph, opsets).run(None, numbers)[0])
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError):
         return None  # a damaged file: its shapes stay unknown, which is an error where they matter
 

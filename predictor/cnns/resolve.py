@@ -77,14 +77,8 @@ def name_and_size(text: str) -> tuple[str, int | None]:
 def is_compiled(cnn: object) -> bool:
     """Whether `cnn` is a PyTorch module that `torch.compile` made, or has such a submodule."""
     torch = sys.modules.get("torch")
-    return (
-        torch is not None
-        and isinstance(cnn, torch.nn.Module)
-        and any(
-            type(child).__name__ == "OptimizedModule" or child._compiled_call_impl is not None
-            for child in cnn.modules()
-        )
-    )
+    modules = cnn.modules() if torch is not None and isinstance(cnn, torch.nn.Module) else ()
+    return any(type(m).__name__ == "OptimizedModule" or m._compiled_call_impl is not None for m in modules)
 
 
 def is_layer_csv(cnn: Any) -> bool:

@@ -96,11 +96,8 @@ def _samples_of_first(
     events: Sequence[Event], made_by: dict[int, Event], images: int, source: Any
 ) -> Samples:
     """Samples of the first layer: rows of the tensors that its images were made of."""
-    sources = (
-        []
-        if source is None
-        else [tensor for tensor in _sources_outside(source, made_by) if not _is_parameter(tensor)]
-    )
+    outside = [] if source is None else _sources_outside(source, made_by)
+    sources = [tensor for tensor in outside if not _is_parameter(tensor)]
     lengths = [len(tensor) for tensor in sources if tensor.ndim >= source.ndim > 1]
     sizes = sorted(set(lengths))
     if not sizes or images in sizes:

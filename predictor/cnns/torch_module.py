@@ -28,11 +28,7 @@ _CHANNELS = 3
 _DRAWS = 4
 _RANDOM = "Of random branches epochcast.record(module, images) answers the middle one of several draws."
 
-_TOO_SMALL = (
-    "too small",
-    "can't be greater than actual input size",
-    "expected more than 1 value per channel",
-)
+_TOO_SMALL = "too small", "can't be greater than actual input size", "expected more than 1 value per channel"
 
 
 def from_torch(
@@ -158,13 +154,11 @@ def _unwrapped(module: Any) -> Any:
 def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size: int) -> None:
     """SchemaError for lazy modules that have not run yet, whose shapes are unknown."""
     is_lazy = import_torch().nn.parameter.is_lazy
-    layers = [
-        path
-        for path, child in module.named_modules()
-        if any(
-            is_lazy(tensor) for tensor in (*child.parameters(recurse=False), *child.buffers(recurse=False))
-        )
+    own = [
+        (path, (*m.parameters(recurse=False), *m.buffers(recurse=False)))
+        for path, m in module.named_modules()
     ]
+    layers = [path for path, tensors in own if any(map(is_lazy, tensors))]
     if layers:
         raise SchemaError(
             f"{name} has lazy layers that have not run yet, so their shapes are unknown: {', '.join(layers[:3])}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sysconfig
 import traceback
 from collections.abc import Sequence
@@ -9,38 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from predictor.errors import EpochcastError, SchemaError
+from predictor.files import data_file
 
 _DETECTORS = {"rpn": "self.detector.rpn.head(maps)", "head": "self.detector.head(maps)"}
 """What a detector computes on all positions of its maps, by the attribute that it has."""
-
-_WAYS_ROUND = {
-    "DynamicOutputShape": (
-        "numbers decide how many elements repeat_interleave gives, and tensors have none here. Replace "
-        "`values.repeat_interleave(counts)` by `values.repeat_interleave(n, 0)`, n being their usual "
-        "number"
-    ),
-    "split_sizes to sum exactly": (
-        "it splits what numbers decide the length of, as RT-DETR's denoising does, and tensors have none here. Leave "
-        "that out, such as by `num_denoising=0`"
-    ),
-    "to be on the compute device": (
-        "a module of FullyShardedDataParallel gathers its parameters. Record the step of the module that it wraps, and "
-        "ask about several GPUs with n_gpus, which counts data parallel's exchange of gradients"
-    ),
-    "Mixing fake modes": (
-        "what the step keeps outlives it, as a trainer's loop does. Record the body of that loop, such as "
-        "`loss = module.training_step(batch, 0); optimizer.zero_grad(); loss.backward(); optimizer.step()`"
-    ),
-    ".numpy() is not supported": (
-        "`.numpy()` needs the tensor's numbers, and there are none here. Replace it by `.mean().item()` where it is "
-        "logged, by a constant array of its shape where something is computed from it, or leave it out"
-    ),
-    "yet support saved tensor hooks": (
-        "gradients by torch.func (grad, vjp, per-sample gradients) are not followed. Record the step with "
-        "loss.backward()"
-    ),
-}
-"""What to write instead, by what PyTorch says."""
 
 _PACKAGES = {"site-packages", "dist-packages"}
 """Folders of installed packages, a user's own and those of another environment among them."""
@@ -81,7 +54,7 @@ def refusal(error: Exception, path: Sequence[tuple[str, bool]]) -> EpochcastErro
             f"the step fails{where}: {says}. It may know that only within its loop: record `{loop}` as it trains for "
             "one iteration, such as by `max_steps=1`."
         )
-    for words, remedy in _WAYS_ROUND.items():
+    for words, remedy in json.loads(data_file("ways_round.json").read_text("utf-8")).items():
         if words in says:
             return SchemaError(
                 f"the step stops{where}: {remedy}; a measured iteration as an anchor corrects the answer."

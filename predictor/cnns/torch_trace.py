@@ -226,18 +226,15 @@ def _follow_modules(torch: Any, mode: Any, note: Note) -> list[Any]:
 
 def _composites(torch: Any) -> dict[Any, tuple[str, tuple[str, ...]]]:
     """Operators that PyTorch takes apart before dispatch but that are one row: their names and arguments."""
-    functional = torch.nn.functional
+    functional, of_layer = torch.nn.functional, ("input", "weight", "bias")
+    products = torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__
+    attention = functional.scaled_dot_product_attention
     return {
-        functional.linear: ("linear", ("input", "weight", "bias")),
-        torch.matmul: ("matmul", ("input", "other")),
-        torch.Tensor.matmul: ("matmul", ("input", "other")),
-        torch.Tensor.__matmul__: ("matmul", ("input", "other")),
-        torch.instance_norm: ("instance_norm", ("input", "weight", "bias")),
+        functional.linear: ("linear", of_layer),
+        **dict.fromkeys(products, ("matmul", ("input", "other"))),
+        torch.instance_norm: ("instance_norm", of_layer),
         torch.channel_shuffle: ("channel_shuffle", ("input", "groups")),
-        functional.scaled_dot_product_attention: (
-            "scaled_dot_product_attention",
-            ("query", "key", "value"),
-        ),
+        attention: (attention.__name__, ("query", "key", "value")),
     }
 
 

@@ -4,29 +4,21 @@ Auxiliary classifiers are off. The "5 x 5" branch has 3 x 3 convolutions, as in 
 was ported from.
 """
 
+from collections.abc import Mapping, Sequence
+
 from predictor.cnns.builder import FeatureMap, NetBuilder, classify
 
-_MODULES: dict[str, tuple[int, int, int, int, int, int]] = {
-    "3a": (64, 96, 128, 16, 32, 32),
-    "3b": (128, 128, 192, 32, 96, 64),
-    "4a": (192, 96, 208, 16, 48, 64),
-    "4b": (160, 112, 224, 24, 64, 64),
-    "4c": (128, 128, 256, 24, 64, 64),
-    "4d": (112, 144, 288, 32, 64, 64),
-    "4e": (256, 160, 320, 32, 128, 128),
-    "5a": (256, 160, 320, 32, 128, 128),
-    "5b": (384, 192, 384, 48, 128, 128),
-}
-"""Channels of each module: 1 x 1; reduced, 3 x 3; reduced, "5 x 5"; after pooling."""
 
+def googlenet(net: NetBuilder, modules: Mapping[str, Sequence[int]], classes: int = 1000) -> None:
+    """Inception modules of four branches behind three convolutions; pooling rounds up.
 
-def googlenet(net: NetBuilder, classes: int = 1000) -> None:
-    """Nine inception modules of four branches behind three convolutions; pooling rounds up."""
+    `modules`: channels of each: 1 x 1; reduced, 3 x 3; reduced, "5 x 5"; after pooling.
+    """
     x = net.conv_norm(net.image, "conv1", 64, 7, stride=2)
     x = net.max_pool(x, "maxpool1", 3, 2, ceil=True)
     x = net.conv_norm(net.conv_norm(x, "conv2", 64, 1), "conv3", 192, 3)
     x = net.max_pool(x, "maxpool2", 3, 2, ceil=True)
-    for module, channels in _MODULES.items():
+    for module, channels in modules.items():
         if module == "4a":
             x = net.max_pool(x, "maxpool3", 3, 2, ceil=True)
         if module == "5a":
@@ -35,9 +27,7 @@ def googlenet(net: NetBuilder, classes: int = 1000) -> None:
     classify(net, x, classes, dropout=True)
 
 
-def _inception(
-    net: NetBuilder, x: FeatureMap, name: str, channels: tuple[int, int, int, int, int, int]
-) -> FeatureMap:
+def _inception(net: NetBuilder, x: FeatureMap, name: str, channels: Sequence[int]) -> FeatureMap:
     single, reduced3, full3, reduced5, full5, pooled = channels
     branch1 = net.conv_norm(x, f"{name}.branch1", single, 1)
     branch2 = net.conv_norm(x, f"{name}.branch2.0", reduced3, 1)
