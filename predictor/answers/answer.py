@@ -335,6 +335,10 @@ SCOPE_COLUMNS = ("precision", "host", "method", "trained_on")
 """Columns of an answer that its scope names."""
 
 _COPIES = "An iteration includes the copy of its images to the GPU, since loading is counted."
+_PARTS = (
+    "An iteration is a step of the optimizer: each GPU runs its images in {} parts one after the other{}."
+)
+_ONCE = ", and gradients are exchanged once, with the last"
 _MEMORY = {
     True: "Peak memory is summed layer by layer; for half of the measurements it is within 2 %, for one in twenty "
     "more than 10 % too low.",
@@ -372,7 +376,7 @@ def scope_of(
         f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
-        *_accumulation(question, resolved.question.parts),
+        *([_PARTS.format(question.parts, _ONCE * (question.n_gpus > 1))] * (question.parts > 1)),
         *([_COPIES] if resolved.images_from_host and question.framework in model.fed_frameworks else []),
         *resolved.other_forms,
         *_sources(model.card, columns["method"], columns["trained_on"]),
@@ -402,16 +406,6 @@ def _gpus(question: Question) -> str:
         "larger than before wants a larger learning rate and a warm-up, arXiv:1706.02677; the number of epochs to the "
         "same accuracy may grow)"
     )
-
-
-def _accumulation(question: Question, parts: int) -> list[str]:
-    """That an iteration is one step of the optimizer, where its mini-batch runs in parts."""
-    if parts == 1:
-        return []
-    return [
-        f"An iteration is a step of the optimizer: each GPU runs its images in {parts} parts one after the "
-        f"other{', and gradients are exchanged once, with the last' * (question.n_gpus > 1)}."
-    ]
 
 
 def _epoch(samples: int | None, part_in_words: str | None, validated: int) -> list[str]:

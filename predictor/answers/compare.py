@@ -121,13 +121,11 @@ class ComparedGpus:
         return [gpu for gpu, _ in self.devices]
 
     @cached_property
-    def _offers(self) -> dict[str, tuple[Offer, ...]]:
-        question = self.resolved.question
-        return offers_of_each(self.resolved.prices, self.resolved.team.per_node, spot=question.spot)
-
-    def offers_of(self, gpu: Gpu) -> tuple[Offer, ...]:
-        """Offers of a GPU with enough of them, cheapest first."""
-        return self._offers.get(gpu.name, ())
+    def offers(self) -> dict[str, tuple[Offer, ...]]:
+        """Offers of each GPU with enough of them, by its name, cheapest first."""
+        return offers_of_each(
+            self.resolved.prices, self.resolved.team.per_node, spot=self.resolved.question.spot
+        )
 
     @cached_property
     def _compared_sizes(self) -> list[int] | None:
@@ -152,7 +150,9 @@ class ComparedGpus:
             prices_of.setdefault(offer.gpu, []).append(offer)
         links: dict[str, Link] = {}
         return [
-            _teams_of(gpu, self.offers_of(gpu), prices_of[gpu.name], links) if gpu.name in prices_of else []
+            _teams_of(gpu, self.offers.get(gpu.name, ()), prices_of[gpu.name], links)
+            if gpu.name in prices_of
+            else []
             for gpu in self.gpus
         ]
 
@@ -483,7 +483,7 @@ class Comparer:
         rented = [
             (gpu_index, offer)
             for gpu_index, gpu in enumerate(self.compared.gpus)
-            for offer in self.compared.offers_of(gpu) or (None,)
+            for offer in self.compared.offers.get(gpu.name, (None,))
         ]
         offers = [offer for _, offer in rented]
         at_once = [

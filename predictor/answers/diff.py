@@ -18,8 +18,6 @@ from predictor.answers.grid import forecasts_of
 from predictor.answers.notes import number
 from predictor.answers.question import Question, named
 from predictor.answers.resolved import ResolvedQuestion
-from predictor.catalogue.devices import Gpu
-from predictor.cnns.layer_table import LayerTable
 from predictor.errors import SchemaError
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import operator_class
@@ -141,35 +139,32 @@ def _splits(question: Question) -> dict[tuple[str, int], _Split]:
     sizes = sorted(set(resolved.local_sizes(question.batch_sizes)))
     anchors = resolved.anchors(table, resolved.training)
     forecasts = forecasts_of(resolved, table, resolved.devices, sizes, anchors)
+    counts = operators_of(table)
+    class_of = {operator: operator_class(operator) for operator in counts}
     splits: dict[tuple[str, int], _Split] = {}
     for device, forecast in zip(resolved.devices, forecasts, strict=True):
         gpu, mode = device
         by_class = class_times_ms(forecast, table, device, sizes)
         for position, size in enumerate(sizes):
             class_ms = {name: float(values[position]) for name, values in by_class.items()}
-            operators = _operators_ms(table, gpu, mode.precision, size, class_ms)
+            # a class's time is split by its operators' roofline times
+            roofline_ms = operator_roofline_ms(list(counts), gpu, mode.precision, size)
+            least = {
+                operator: counts[operator] * ms for operator, ms in zip(counts, roofline_ms, strict=True)
+            }
+            sums: dict[str, float] = {}
+            for operator, ms in least.items():
+                sums[class_of[operator]] = sums.get(class_of[operator], 0.0) + ms
+            operators = {
+                # an optimizer's update of any parameters is one operator, so that only its time differs
+                replace(operator, parameters=0, n_tensors=1) if operator.type == "optimizer" else operator: (
+                    int(count),
+                    class_ms.get(class_of[operator], 0.0) * (least[operator] / sums[class_of[operator]]),
+                )
+                for operator, count in counts.items()
+            }
             splits[gpu.name, size] = _Split(class_ms, operators)
     return splits
-
-
-def _operators_ms(
-    table: LayerTable, gpu: Gpu, precision: str, batch_size: int, class_ms: Mapping[str, float]
-) -> dict[Operator, tuple[int, float]]:
-    """Count and time of each operator; a class's time is split by its operators' roofline times."""
-    counts = operators_of(table)
-    roofline_ms = operator_roofline_ms(list(counts), gpu, precision, batch_size)
-    least = {operator: counts[operator] * ms for operator, ms in zip(counts, roofline_ms, strict=True)}
-    sums: dict[str, float] = {}
-    for operator, ms in least.items():
-        sums[operator_class(operator)] = sums.get(operator_class(operator), 0.0) + ms
-    return {
-        # an optimizer's update of any parameters is one operator, so that only its time differs
-        replace(operator, parameters=0, n_tensors=1) if operator.type == "optimizer" else operator: (
-            int(count),
-            class_ms.get(operator_class(operator), 0.0) * (least[operator] / sums[operator_class(operator)]),
-        )
-        for operator, count in counts.items()
-    }
 
 
 def _difference(

@@ -263,9 +263,20 @@ class Interruptions:
         return cls(interval_h, checkpoint_h, plan.setup_h, between_h)
 
     def expected_h(self, work_h: Floats, restart_h: float | None = None) -> Floats:
-        """Expected hours of a training; with another time to restart if one is given."""
-        restart_h = self.restart_h if restart_h is None else restart_h
-        return expected_h(work_h, self.interval_h, self.checkpoint_h, restart_h, self.between_h)
+        """Expected hours of a training that is interrupted, and goes on from its last checkpoint.
+
+        `work_h` is its hours without interruptions, `interval_h` of them lie between checkpoints, each of which takes
+        `checkpoint_h`; shorter trainings write none. An interruption comes at random every `between_h` (exponentially
+        distributed) and takes `restart_h`, if no other is given, which may be interrupted, too.
+
+        M e^(R/M) (e^((τ + C)/M) - 1) work / τ: J. T. Daly, A higher order estimate of the optimum checkpoint interval
+        for restart dumps, Future Generation Computer Systems 22 (3), 2006. Exact for whole numbers of intervals.
+        """
+        between_h, restart_h = self.between_h, self.restart_h if restart_h is None else restart_h
+        again = between_h * math.exp(restart_h / between_h)
+        segment = again * math.expm1((self.interval_h + self.checkpoint_h) / between_h)
+        alone = again * np.expm1(np.minimum(work_h, self.interval_h) / between_h)
+        return np.where(work_h <= self.interval_h, alone, segment * work_h / self.interval_h)
 
 
 def young_interval_h(checkpoint_h: float, between_h: float) -> float:
@@ -277,21 +288,3 @@ def young_interval_h(checkpoint_h: float, between_h: float) -> float:
     0.4
     """
     return math.sqrt(2.0 * checkpoint_h * between_h)
-
-
-def expected_h(
-    work_h: Floats, interval_h: float, checkpoint_h: float, restart_h: float, between_h: float
-) -> Floats:
-    """Expected hours of a training that is interrupted, and goes on from its last checkpoint.
-
-    `work_h` is its hours without interruptions, `interval_h` of them lie between checkpoints, each of which takes
-    `checkpoint_h`; shorter trainings write none. An interruption comes at random every `between_h` (exponentially
-    distributed) and takes `restart_h`, which may be interrupted, too.
-
-    M e^(R/M) (e^((τ + C)/M) - 1) work / τ: J. T. Daly, A higher order estimate of the optimum checkpoint interval for
-    restart dumps, Future Generation Computer Systems 22 (3), 2006. Exact for whole numbers of intervals.
-    """
-    again = between_h * math.exp(restart_h / between_h)
-    segment = again * math.expm1((interval_h + checkpoint_h) / between_h)
-    alone = again * np.expm1(np.minimum(work_h, interval_h) / between_h)
-    return np.where(work_h <= interval_h, alone, segment * work_h / interval_h)
