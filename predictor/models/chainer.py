@@ -82,18 +82,12 @@ def windowed_size(table: LayerTable) -> tuple[float, float]:
     Channels are the geometric mean of input's and output's, pixels those of the output of one image. Convolutions with
     groups are left out.
     """
-    sizes = np.array(
-        [
-            (
-                (layer.in_channels or 1) * (layer.out_channels or 1),
-                (layer.out_height or 1) * (layer.out_width or 1),
-                (layer.kernel_height or 1) * (layer.kernel_width or 1),
-            )
-            for layer in table
-            if layer.type == "conv2d" and (layer.groups or 1) == 1
-        ]
-    ).reshape(-1, 3)
-    products, pixels, kernels = sizes[sizes[:, 2] > 1].T.astype(float)
+    convolutions = [layer for layer in table if layer.type == "conv2d" and (layer.groups or 1) == 1]
+    pairs = ("in_channels", "out_channels"), ("out_height", "out_width"), ("kernel_height", "kernel_width")
+    sizes = [
+        [(getattr(layer, a) or 1) * (getattr(layer, b) or 1) for layer in convolutions] for a, b in pairs
+    ]
+    products, pixels, kernels = np.array(sizes, float)[:, np.array(sizes[2]) > 1]
     if not kernels.size:
         return 0.0, 0.0
     channels, weights = 0.5 * np.log(products) - math.log(_CHANNELS), products * pixels * kernels
