@@ -44,22 +44,19 @@ class FakeModel:
         table: LayerTable,
         devices: Sequence[tuple[Gpu, Mode]],
         batch_sizes: Sequence[int],
-        *others: Any,
+        *more: Any,
         from_host: bool = False,
     ) -> list[Any]:
-        return [self.forecast(table, gpu, mode, batch_sizes, *others) for gpu, mode in devices]
+        return [self.forecast(table, gpu, batch_sizes, *more) for gpu, _ in devices]
 
     def forecast(
         self,
         table: LayerTable,
         gpu: Gpu,
-        mode: Mode,
         batch_sizes: Sequence[int],
         anchors: Sequence[Any] = (),
         method: str = "auto",
         host: str | None = None,
-        *,
-        from_host: bool = False,
     ) -> Any:
         self.calls.append((table.cnn, gpu.name, list(batch_sizes)))
         sizes = np.asarray(batch_sizes, dtype=float)

@@ -74,20 +74,15 @@ def epoch_s(iteration_ms):
         ({"samples": 1000}, "epoch_time_s", lambda row: epoch_s(row.iteration_time_ms)),
         ({"samples": 1000}, "epoch_low_s", lambda row: epoch_s(row.low_ms)),
         ({"samples": 1000}, "epoch_high_s", lambda row: epoch_s(row.high_ms)),
-        (  # a third of an iteration for each mini-batch of validation
-            {"samples": 1000, "validation_samples": 100},
-            "epoch_time_s",
-            lambda row: epoch_s(row.iteration_time_ms) + 2 * row.iteration_time_ms / 3000,
-        ),
-        (  # the whole cheapest instance is paid
-            {"samples": 1000, "gpus": "A100-SXM4-40GB"},
-            "cost_usd",
-            lambda row: 24.0 * row.epoch_time_s / 3600,
-        ),
+        # a third of an iteration for each mini-batch of validation
+        ({"samples": 1000, "validation_samples": 100}, "epoch_time_s",
+         lambda row: epoch_s(row.iteration_time_ms) + 2 * row.iteration_time_ms / 3000),
+        # the whole cheapest instance is paid
+        ({"samples": 1000, "gpus": "A100-SXM4-40GB"}, "cost_usd", lambda row: 24.0 * row.epoch_time_s / 3600),
         ({"samples": 1000, "spot": True}, "cost_usd", lambda row: 0.1 * row.epoch_time_s / 3600),
         ({}, "throughput_samples_per_s", lambda row: 64_000 / row.iteration_time_ms),
     ],
-)
+)  # fmt: skip
 def test_columns_follow_from_the_iteration(ask, question, column, formula):
     (row,) = ask(**question)
     assert getattr(row, column) == pytest.approx(formula(row))
@@ -138,22 +133,18 @@ def test_an_anchor_may_be_told_in_three_ways(ask, speed):
 
 @pytest.mark.parametrize("precision", ["tf32", "amp_bf16"])
 def test_a_gpu_without_the_precision_is_left_out_with_a_warning(precision, fake_model, prices):
+    options = {"precision": precision, "offers": prices, "model": fake_model}
     with pytest.warns(LeftOutWarning, match=f"Tesla T4 is left out in {precision}: the GPU has fp32, fp16"):
-        answered = answer(
-            Question("alexnet", ["T4", "H200"], 64, precision=precision, offers=prices, model=fake_model)
-        )
+        answered = answer(Question("alexnet", ["T4", "H200"], 64, **options))
     assert answered.columns["gpu"] == ["NVIDIA H200"]
     assert answered.scope.startswith("Tesla T4 is left out")
-
-
-def test_the_largest_batch_size_is_not_that_of_another_gpu():
     with pytest.warns(LeftOutWarning), pytest.raises(SchemaError, match="one CNN on one GPU"):
         epochcast.largest_batch_size("alexnet", ["T4", "H200"], precision="amp_bf16")
 
 
 def test_a_model_that_answers_nonsense_is_an_error(ask, fake_model, monkeypatch):
-    def broken(table, gpu, mode, batch_sizes, *more):
-        forecast = type(fake_model)().forecast(table, gpu, mode, batch_sizes, *more)
+    def broken(table, gpu, batch_sizes, *more):
+        forecast = type(fake_model)().forecast(table, gpu, batch_sizes, *more)
         return replace(forecast, iteration_time_ms=forecast.iteration_time_ms * math.nan)
 
     monkeypatch.setattr(fake_model, "forecast", broken)

@@ -29,12 +29,9 @@ def test_the_answer_names_them_with_their_share_of_the_time(warned, name):
         assert not any("unknown cost" in reason.text for reason in reasons)
 
 
-def test_a_cnn_without_them_has_no_such_reason():
+def test_a_cnn_without_them_has_no_such_reason_and_an_explanation_has_them_as_a_class_of_their_own():
     [reasons] = epochcast.predict(cnn(unknown=False, warned=False), "T4", 64)["extrapolates"]
     assert not any("memory traffic" in reason.text for reason in reasons)
-
-
-def test_an_explanation_has_them_as_a_class_of_their_own():
     [explanation] = epochcast.explain(cnn(), "T4", [8, 64]).attrs["explanations"]
     assert {"memory traffic", "permute"} <= set(explanation.classes)
     total = [sum(values) for values in zip(*explanation.classes.values(), strict=True)]
