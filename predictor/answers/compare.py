@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -190,32 +191,26 @@ class ComparedGpus:
         local_sizes = sorted({*tried_parts, *shared_sizes})
         index_of_size = {size: index for index, size in enumerate(local_sizes)}
         singles = Iterations.of(resolved, self.table, [(resolved.training, self.devices)], local_sizes)
-        teams: list[Team | None] = list(
-            dict.fromkeys([None, *own, *(t for splits_of_gpu in self._teams for t in splits_of_gpu)])
-        )
+        teams: list[Team | None] = list(dict.fromkeys([None, *own, *chain.from_iterable(self._teams)]))
         team_at = {team: index for index, team in enumerate(teams)}
         firsts = len(local_sizes) * np.arange(len(gpus), dtype=np.int64)
         tried_at = np.array([index_of_size[local_size] for local_size in tried_parts], dtype=np.int64)
         as_asked = singles.rows((firsts[:, None] + tried_at).ravel())
         as_asked = as_asked.with_teams(teams, np.repeat([team_at[team] for team in own], len(tried)))
         sizes, fast, is_best = self._sizes_of(as_asked)
-        splits = [
-            [(own[gpu_index], own_share[size]), *self._splits(gpu_index, size)]
-            for gpu_index, size in enumerate(sizes)
-        ]
+        splits = [[(own[i], own_share[size]), *self._splits(i, size)] for i, size in enumerate(sizes)]
         n_splits = np.array([len(splits_of_gpu) for splits_of_gpu in splits])
         device = np.repeat(np.arange(len(gpus)), n_splits)
-        team = np.array([team_at[split_team] for splits_of_gpu in splits for split_team, _ in splits_of_gpu])
-        local_size = np.array([local_size for splits_of_gpu in splits for _, local_size in splits_of_gpu])
+        team = np.array([team_at[joined] for joined, _ in chain.from_iterable(splits)])
+        local_size = np.array([split_size for _, split_size in chain.from_iterable(splits)])
         fast_local = local_size.copy()
         if self.common is not None:
             fast_local = self._fastest_parts(singles, local_sizes, device, teams, team, local_size)
         first = 2 * np.concatenate([[0], np.cumsum(n_splits)[:-1]])
         fast_local[first // 2] = [own_share[size] for size in fast]
         # device by device: all splits at the compared batch size, then at the fastest
-        order = np.lexsort(
-            (np.tile(np.arange(len(local_size)), 2), np.repeat([0, 1], len(local_size)), np.tile(device, 2))
-        )
+        n_rows = len(local_size)
+        order = np.lexsort((np.tile(np.arange(n_rows), 2), np.repeat([0, 1], n_rows), np.tile(device, 2)))
         local = np.concatenate([local_size, fast_local])[order]
         rows = singles.rows(firsts[np.tile(device, 2)[order]] + np.searchsorted(local_sizes, local))
         return GpuAnswers(rows.with_teams(teams, np.tile(team, 2)[order]), first, n_splits, is_best)
@@ -285,8 +280,8 @@ class ComparedGpus:
         ]
         if not any(lack_anchors) or not resolved.anchors(table, resolved.training):
             return answers
-        gpus = [(resolved.training, gpus_of_modes.tolist())]
-        unanchored = self._same_rows(usual, gpus, first, np.ones_like(first), anchored=False)
+        usual_mode = [(resolved.training, gpus_of_modes.tolist())]
+        unanchored = self._same_rows(usual, usual_mode, first, np.ones_like(first), anchored=False)
         ratio = usual.iterations.times["iteration_time_ms"][first] / unanchored.times["iteration_time_ms"]
         factor = np.repeat(np.where(lack_anchors, ratio, 1.0), 2 * n_splits)
         lacks = np.repeat(lack_anchors, 2 * n_splits)
@@ -593,7 +588,7 @@ class Comparer:
         columns["rank"] = [position + 1 if fit else None for position, fit in enumerate(fits)]
         points = zip(columns["total_time_h"], columns["total_cost_usd"], strict=True)
         columns["pareto"] = pareto_front(
-            [both if fit else None for fit, both in zip(fits, points, strict=True)]
+            [point if fit else None for fit, point in zip(fits, points, strict=True)]
         )
         return _rows(columns)
 
@@ -675,9 +670,8 @@ def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Column
     answers = zip(modes, hours, usd, numbers["bottleneck"].tolist(), strict=True)
     of_machine = dict(zip(fast.machine.tolist(), answers, strict=True))
     rows: list[tuple[Any, ...]] = []
-    for machine, usual_h in zip(
-        priced.machine[places].tolist(), priced.total_h[0][places].tolist(), strict=True
-    ):
+    usual_hours = priced.total_h[0][places].tolist()
+    for machine, usual_h in zip(priced.machine[places].tolist(), usual_hours, strict=True):
         if machine not in of_machine:
             rows.append((None,) * len(_FAST))
             continue

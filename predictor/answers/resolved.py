@@ -112,7 +112,7 @@ class Known(NamedTuple):
     """What an answer predicts from: the model, the anchors given, and the user's own measurements."""
 
     model: Model
-    given: tuple[Anchor, ...]
+    anchors: tuple[Anchor, ...]
     own: OwnMeasurements | None
 
 
@@ -169,7 +169,7 @@ class ResolvedQuestion:
     @cached_property
     def waited_ms(self) -> dict[tuple[str, int], float]:
         """Iterations that anchors measured in their loader, in ms, by GPU and batch size."""
-        anchors = (anchor for anchor in self.known.given if anchor.workers is not None)
+        anchors = (anchor for anchor in self.known.anchors if anchor.workers is not None)
         return {(anchor.gpu, anchor.batch_size): anchor.iteration_time_ms for anchor in anchors}
 
     @cached_property
@@ -199,29 +199,19 @@ class ResolvedQuestion:
         """The first option that leaves no GPU for rent."""
         question, offers, per_node = self.question, self.prices, self.team.per_node
         precision, capture = question.precision, question.capture
+        # fmt: off
         filters: tuple[tuple[str, str, Callable[[Offer], bool]], ...] = (
             ("offers", "has no price of today. Pass a file that has", lambda offer: not offer.historic),
-            (
-                "marketplaces",
-                "is not passed, and all offers are a marketplace's. Pass it",
-                lambda offer: marketplaces or not offer.marketplace,
-            ),
-            (
-                "precision",
-                f"{precision!r}: no GPU on offer has it. Leave it out, or pass other offers",
-                lambda offer: precision is None or precision in precisions_of(find_gpu(offer.gpu)),
-            ),
-            (
-                "capture",
-                f"{capture!r}: PyTorch compiles for no GPU on offer. Leave it out, or pass other offers",
-                lambda offer: capture not in COMPILED or compiles(find_gpu(offer.gpu)),
-            ),
-            (
-                "spot",
-                "asks for spot prices, and no offer has one. Leave it out, or pass offers with spot_usd_per_hour",
-                lambda offer: hourly_usd(offer, question.spot) < math.inf,
-            ),
+            ("marketplaces", "is not passed, and all offers are a marketplace's. Pass it",
+             lambda offer: marketplaces or not offer.marketplace),
+            ("precision", f"{precision!r}: no GPU on offer has it. Leave it out, or pass other offers",
+             lambda offer: precision is None or precision in precisions_of(find_gpu(offer.gpu))),
+            ("capture", f"{capture!r}: PyTorch compiles for no GPU on offer. Leave it out, or pass other offers",
+             lambda offer: capture not in COMPILED or compiles(find_gpu(offer.gpu))),
+            ("spot", "asks for spot prices, and no offer has one. Leave it out, or pass offers with spot_usd_per_hour",
+             lambda offer: hourly_usd(offer, question.spot) < math.inf),
         )
+        # fmt: on
         for option, wrong, holds in filters:
             offers = tuple(filter(holds, offers))
             if not offers:
@@ -389,7 +379,7 @@ class ResolvedQuestion:
 
         OutOfRangeError if one is shorter than its GPU can compute.
         """
-        anchors = self.known.given if training == self.training else ()
+        anchors = self.known.anchors if training == self.training else ()
         anchors = tuple(anchor for anchor in anchors if anchor.workers is None)
         all_anchors = anchors + (self.known.own.anchors(table, training.on) if self.known.own else ())
         for anchor in all_anchors:
@@ -617,36 +607,26 @@ class OwnMeasurements:
         """
         if table.parts > 1 or table is not table.without_recomputing():
             return ()
-        rows = (
-            row for row in self.targets if (row["cnn"], row["image_size"]) == (table.cnn, table.image_size)
-        )
-        anchors = (_own_anchor(row, mode_on) for row in rows)
-        return tuple(anchor for anchor in anchors if anchor is not None)
-
-
-def _own_anchor(row: Mapping[Any, Any], mode_on: Callable[[Gpu], Mode]) -> Anchor | None:
-    name = str(row["gpu"])
-    mode = mode_on(device_of(name))
-    time_ms = _measured_ms(row, mode) if _in_mode(row, mode) else None
-    if time_ms is None:
-        return None
-    return Anchor(
-        name,
-        int(row["batch_size"]),
-        time_ms,
-        int(row["image_size"]),
-        mode.precision,
-        of_table=True,
-        beside_loader=_or_default(row.get("loader_workers"), None) != 0,
-    )
+        anchors: list[Anchor] = []
+        for row in self.targets:
+            if (row["cnn"], row["image_size"]) != (table.cnn, table.image_size):
+                continue
+            gpu, batch_size, image_size = str(row["gpu"]), int(row["batch_size"]), int(row["image_size"])
+            mode = mode_on(device_of(gpu))
+            time_ms = _measured_ms(row, mode) if _in_mode(row, mode) else None
+            if time_ms is not None:
+                beside = _or_default(row.get("loader_workers"), None) != 0
+                anchor = Anchor(gpu, batch_size, time_ms, image_size, mode.precision, of_table=True)
+                anchors.append(replace(anchor, beside_loader=beside))
+        return tuple(anchors)
 
 
 def _in_mode(row: Mapping[Any, Any], mode: Mode) -> bool:
     """Whether a row was measured in this mode; a missing value counts as the default."""
     usual = Mode()
     words = ("framework", "precision", "memory_format", "autotune", "optimizer", "xla")
-    if not all(
-        str(_or_default(row.get(word), getattr(usual, word))) == str(getattr(mode, word)) for word in words
+    if any(
+        str(_or_default(row.get(word), getattr(usual, word))) != str(getattr(mode, word)) for word in words
     ):
         return False
     setting = _or_default(row.get("float32_matmul_precision"), usual.float32_matmul_precision)
