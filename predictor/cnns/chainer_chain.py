@@ -36,11 +36,8 @@ def operator_of(function: Any, inputs: Sequence[Any]) -> tuple[str, dict[str, An
             key: of(function) for key, of in attributes.items()
         }
         if operator == "permute":
-            return (
-                operator,
-                arguments | {"dims": arguments["dims"] or [*reversed(range(inputs[0].ndim))]},
-                True,
-            )
+            dims = arguments["dims"] or [*reversed(range(inputs[0].ndim))]
+            return operator, arguments | {"dims": dims}, True
         return operator.format(len(getattr(function, "ksize", ()))), arguments, False
     return _OPERATORS.get(name, name), {"inputs": list(inputs)}, False
 
@@ -83,8 +80,7 @@ other arguments follow from the function."""
 _OPERATORS = {
     **{name: entry.torch[0] for entry in OPERATOR_TYPES.values() for name in entry.chainer},
     **{name: entry.torch[0] for entry in ACTIVATIONS.values() for name in entry.chainer},
-    "Mul": "mul",
-    "MulConstant": "mul",
+    **dict.fromkeys(("Mul", "MulConstant"), "mul"),
 }
 """Classes of functions that are always the same PyTorch operator."""
 

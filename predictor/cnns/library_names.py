@@ -86,11 +86,8 @@ def _hugging_face(path: str, torch: Any) -> Built:
     return module, side if isinstance(side, int) else side[0], getattr(config, "num_channels", 3)
 
 
-LIBRARIES: dict[str, Callable[[str, Any], Built]] = {
-    "timm": _timm,
-    "torchvision": _torchvision,
-    "hf": _hugging_face,
-}
+_Build = Callable[[str, Any], Built]
+LIBRARIES: dict[str, _Build] = {"timm": _timm, "torchvision": _torchvision, "hf": _hugging_face}
 """What builds a CNN, by the word before the colon."""
 
 

@@ -210,9 +210,7 @@ def _dense(graph: Graph, node: Node, recorder: Recorder) -> Fused | None:
 
 
 _MATCHES: dict[str, Callable[[Graph, Node, Recorder], Fused | None]] = {
-    "Sigmoid": _gated,
-    "HardSigmoid": _gated,
-    "Softplus": _gated,
+    **dict.fromkeys(("Sigmoid", "HardSigmoid", "Softplus"), _gated),
     "Div": _gelu,
     "MatMul": _dense,
 }

@@ -110,11 +110,8 @@ def _parts_of_name(name: str) -> tuple[int, int, int, tuple[int, int], int, int]
         )
     numbers = {key: int(value) for key, value in match.groupdict().items() if value is not None}
     height = numbers.get("height", 3)
-    kernel, stride, groups = (
-        (height, numbers.get("width", height)),
-        numbers.get("stride", 1),
-        numbers.get("groups", 1),
-    )
+    kernel = height, numbers.get("width", height)
+    stride, groups = numbers.get("stride", 1), numbers.get("groups", 1)
     side, inputs, outputs = numbers["side"], numbers["inputs"], numbers["outputs"]
     if min(side, inputs, outputs, *kernel, stride, groups) < 1:
         raise SchemaError(f"proxy {name!r} has a 0 in its name: every number must be at least 1.")

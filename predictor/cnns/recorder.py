@@ -69,11 +69,11 @@ def _convolution(call: Call) -> Columns:
     }
     images = call.batch_size
     if arguments["input"].shape[0] == 1 < images and arguments["groups"] % images == 0 and not volume:
-        columns |= {
-            "groups": arguments["groups"] // images,
-            **_map_sizes("in", arguments["input"].shape, images),
-        }
-        return columns | _map_sizes("out", call.out_sizes, images)  # each image has its own filters
+        columns |= {"groups": arguments["groups"] // images}  # each image has its own filters
+        shapes = _map_sizes("in", arguments["input"].shape, images) | _map_sizes(
+            "out", call.out_sizes, images
+        )
+        return columns | shapes
     return columns | _depths(call, kernel) if volume else columns
 
 
@@ -168,31 +168,26 @@ def _matmul(call: Call) -> Columns:
     sizes[call.batch_dim] //= call.batch_size
     inner = first.shape[-2 if call.arguments.get("transposed_first") else -1]
     groups, (rows, columns) = prod(sizes[:-2]), sizes[-2:]
-    return {
-        "type": "matmul",
-        "groups": groups,
-        **_sides("in", groups * inner, rows),
-        **_sides("out", groups * columns, rows),
-    }
+    return {"type": "matmul", "groups": groups, **_positions(groups * inner, groups * columns, rows)}
 
 
 def _attention(call: Call) -> Columns:
     query, key, value = tensors_of(call.arguments.values())[:3]
     heads = prod(query.shape[:-2]) // call.batch_size
     positions = query.shape[-2]
-    return {
-        "type": "attention",
-        "groups": heads,
-        "kernel_height": key.shape[-2],
-        "kernel_width": 1,
-        **_sides("in", heads * query.shape[-1], positions),
-        **_sides("out", heads * value.shape[-1], positions),
-    }
+    window = {"groups": heads, "kernel_height": key.shape[-2], "kernel_width": 1}
+    shapes = _positions(heads * query.shape[-1], heads * value.shape[-1], positions)
+    return {"type": "attention", **window, **shapes}
 
 
 def _sides(side: str, channels: int, height: int, width: int = 1) -> Columns:
     """Columns of what a row reads (``in``) or writes (``out``)."""
     return {f"{side}_channels": channels, f"{side}_height": height, f"{side}_width": width}
+
+
+def _positions(in_channels: int, out_channels: int, n: int) -> Columns:
+    """Shape columns of a row whose maps are `n` positions below each other."""
+    return _sides("in", in_channels, n) | _sides("out", out_channels, n)
 
 
 def _fixed(type_: str, kind: str | None = None) -> Callable[[Call], Columns]:
@@ -209,8 +204,7 @@ def _softmax(call: Call) -> Columns:
     if not isinstance(dim, int) or len(sizes) < 3 or dim % len(sizes) < len(sizes) - 1:
         return columns
     sizes[call.batch_dim] //= call.batch_size
-    vector = _sides("in", sizes[-1], 1) | _sides("out", sizes[-1], 1)
-    return columns | vector | {"repeats": prod(sizes[:-1])}
+    return columns | _positions(sizes[-1], sizes[-1], 1) | {"repeats": prod(sizes[:-1])}
 
 
 def _bounded(call: Call) -> Columns:
@@ -255,12 +249,8 @@ def _recurrent(call: Call) -> Columns:
         raise recurrent_refusal(call.operator.partition("_")[0].upper())
     channels = arguments["input"].shape[-1], call.out_sizes[-1]
     positions = prod(arguments["input"].shape[:-1]) // call.batch_size
-    return {
-        "type": RECURRENT[call.operator],
-        "groups": arguments["directions"],
-        **_sides("in", channels[0], positions),
-        **_sides("out", channels[1], positions),
-    }
+    kind = {"type": RECURRENT[call.operator], "groups": arguments["directions"]}
+    return kind | _positions(*channels, positions)
 
 
 RULES: dict[str, Callable[[Call], Columns]] = {
@@ -596,17 +586,8 @@ class Recorder:
             for tensor, batch in ((maps[0], was.batch), (outputs[0], batches[id(outputs[0])]))
         )
         noise = [tuple(tensor.shape) for tensor in inputs if id(tensor) in self._noise]
-        call = Call(
-            operator,
-            arguments,
-            source.shape(),
-            out.shape(),
-            was.channel_dim,
-            self.batch_size,
-            tuple(out.tensor.shape),
-            out.batch.dim,
-            noise[0] if noise else None,
-        )
+        shapes = source.shape(), out.shape(), was.channel_dim, self.batch_size, tuple(out.tensor.shape)
+        call = Call(operator, arguments, *shapes, out.batch.dim, noise[0] if noise else None)
         columns = RULES[operator](call) if operator in RULES else {"type": "other"}
         if columns.get("type") in ("add", "multiply", "concat", "clamp") or operator == "roi_align":
             source = out  # in_* is the shape of the full-size result
@@ -622,8 +603,7 @@ class Recorder:
         if operator in PRODUCTS:
             inner, channels = (tensor.shape[-1] for tensor in (tensors_of(inputs)[-2], outputs[0]))
             rows = max(1, ceil(prod(outputs[0].shape) / channels / self.batch_size))
-            sizes = _sides("in", inner, rows) | _sides("out", channels, rows)
-            columns: Columns = {"type": "linear", **sizes}
+            columns: Columns = {"type": "linear", **_positions(inner, channels, rows)}
         else:
             type_ = _TYPES.get(operator, "mean" if _is_reduction(operator) else "other")
             kinds = (kind for kind, entry in ACTIVATIONS.items() if operator in entry.torch)
