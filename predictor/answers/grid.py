@@ -334,8 +334,10 @@ class Iterations:
         """Iterations that anchors measured in their loader; NaN elsewhere."""
         measured_ms = np.full(self.device.shape, math.nan)
         names = np.array([gpu.name for gpu, _ in self.devices.pairs])[self.device]
-        for (gpu, size), waited_ms in self.resolved.waited_ms.items():
-            measured_ms[(names == gpu) & (self.local_batch_size == size)] = waited_ms
+        for anchor in self.resolved.known.anchors:
+            if anchor.workers is not None:
+                is_measured = (names == anchor.gpu) & (self.local_batch_size == anchor.batch_size)
+                measured_ms[is_measured] = anchor.iteration_time_ms
         return measured_ms
 
     @cached_property

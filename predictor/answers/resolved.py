@@ -167,12 +167,6 @@ class ResolvedQuestion:
         return Known(own.model if own else model, anchors, own)
 
     @cached_property
-    def waited_ms(self) -> dict[tuple[str, int], float]:
-        """Iterations that anchors measured in their loader, in ms, by GPU and batch size."""
-        anchors = (anchor for anchor in self.known.anchors if anchor.workers is not None)
-        return {(anchor.gpu, anchor.batch_size): anchor.iteration_time_ms for anchor in anchors}
-
-    @cached_property
     def training(self) -> Training:
         """Framework, precision and other options with which the question trains."""
         return Training(**{column.name: getattr(self.question, column.name) for column in fields(Training)})

@@ -196,15 +196,13 @@ def _binding(
 
 
 def _failed(row: ComparisonRow) -> tuple[str, ...]:
-    failed = [] if row.fits_in_memory else ["memory"]
-    failed += ["budget"] if row.within_budget is False else []
-    return (*failed, *(["deadline"] if row.within_deadline is False else []))
+    holds = {"memory": row.fits_in_memory, "budget": row.within_budget, "deadline": row.within_deadline}
+    return tuple(name for name, is_held in holds.items() if is_held is False)
 
 
 def _choice(row: ComparisonRow | None) -> Choice | None:
-    return (
-        None if row is None else Choice(**{name: getattr(row, name) for name in Choice.__dataclass_fields__})
-    )
+    names = Choice.__dataclass_fields__
+    return None if row is None else Choice(**{name: getattr(row, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,11 +331,12 @@ class _Words:
 
     def _data(self, exceeded: str) -> str:
         """What the stored data set means for the best offer, where it exceeds its memory or disk."""
-        texts = {
-            "memory": "The data set exceeds this machine's memory: every epoch reads it from storage.",
-            "disk": "The data set exceeds this machine's local disk: it needs a volume.",
+        means = {
+            "memory": "memory: every epoch reads it from storage",
+            "disk": "local disk: it needs a volume",
         }
-        return texts[exceeded] if exceeded in self.best.data_exceeds else ""
+        is_exceeded = exceeded in self.best.data_exceeds
+        return f"The data set exceeds this machine's {means[exceeded]}." if is_exceeded else ""
 
     def _one_gpu(self) -> str:
         """What one GPU of an offer would do, where several train together."""
