@@ -26,20 +26,12 @@ def asked_alexnet(**options):
 
 
 def in_parts(**options):
-    return predict(
-        **{"cnn": "resnet50", "gpus": "H200", "batch_sizes": 256, "gradient_accumulation": 4} | options
-    )
+    return predict("resnet50", "H200", **{"batch_sizes": 256, "gradient_accumulation": 4} | options)
 
 
 def team(**options):
-    usual = {
-        "cnn": "resnet50",
-        "gpus": "NVIDIA H200",
-        "batch_sizes": 1024,
-        "data_set": "imagenet",
-        "n_gpus": 8,
-    }
-    return predict(**usual | options)
+    usual = {"gpus": "NVIDIA H200", "batch_sizes": 1024, "data_set": "imagenet", "n_gpus": 8}
+    return predict("resnet50", **usual | options)
 
 
 def ranked(batch_sizes=64, **options):

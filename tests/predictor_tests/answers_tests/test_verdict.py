@@ -22,9 +22,7 @@ def texts(verdict):
 
 def took(row):
     """The time of a row with its interval, in words."""
-    return duration_estimate(
-        *(3600 * hours for hours in (row.total_time_h, row.total_low_h, row.total_high_h))
-    )
+    return duration_estimate(3600 * row.total_time_h, 3600 * row.total_low_h, 3600 * row.total_high_h)
 
 
 EIGHT = ["A100-SXM4-40GB"]  # on offer as an instance of eight
@@ -36,9 +34,8 @@ def compared(fake_model, prices):
     """compare of ResNet-18 on three GPUs: the T4 is cheapest, the instance of eight A100 fastest."""
 
     def ask(gpus=GPUS, cnn="resnet18", batch_sizes=None, **options):
-        plan, question_options = Plan.of(
-            {"samples": 5 * 10**6, "offers": prices, "model": fake_model, **options}
-        )
+        usual = {"samples": 5 * 10**6, "offers": prices, "model": fake_model}
+        plan, question_options = Plan.of(usual | options)
         return compare(Question.of(cnn, gpus, batch_sizes, question_options), plan)
 
     return ask
@@ -245,20 +242,20 @@ def test_a_gpu_without_memory_or_price_is_not_rented(compared):
 
 def test_trials_share_the_gpus_of_an_offer(compared):
     rows = {row.gpu: row for row in compared(trials=9, epochs=2).rows}
-    one, eight = rows["Tesla T4"], rows["NVIDIA A100-SXM4-40GB"]
-    assert (one.gpus_used, eight.gpus_used) == (1, 8)
-    assert one.total_time_h == pytest.approx(9 * (2 * one.epoch_time_s + one.start_s) / 3600)
+    t4, eight = rows["Tesla T4"], rows["NVIDIA A100-SXM4-40GB"]
+    assert (t4.gpus_used, eight.gpus_used) == (1, 8)
+    assert t4.total_time_h == pytest.approx(9 * (2 * t4.epoch_time_s + t4.start_s) / 3600)
     assert eight.total_time_h == pytest.approx(2 * (2 * eight.epoch_time_s + eight.start_s) / 3600)
 
 
 def test_trials_of_several_gpus_each_share_the_gpus_of_an_offer(compared):
-    one, *several = (
+    single, *several = (
         compared(EIGHT, trials=trials, n_gpus=4, batch_sizes=64).rows[0] for trials in (1, 2, 8, 9)
     )
-    assert [row.gpus_used for row in (one, *several)] == [4, 8, 8, 8]
+    assert [row.gpus_used for row in (single, *several)] == [4, 8, 8, 8]
     for row, rounds in zip(several, (1, 4, 5), strict=True):
-        assert row.total_time_h == pytest.approx(rounds * one.total_time_h)
-        assert row.total_cost_usd == pytest.approx(rounds * one.total_cost_usd)
+        assert row.total_time_h == pytest.approx(rounds * single.total_time_h)
+        assert row.total_cost_usd == pytest.approx(rounds * single.total_cost_usd)
 
 
 RUN = {"gpu": "NVIDIA H200", "cnn": "vgg_cifar", "image_size": 32, "batch_size": 128}
