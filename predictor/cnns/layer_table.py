@@ -260,13 +260,12 @@ class LayerTable:
         """The same step without gradient checkpointing; the table itself, if it has none."""
         if all(layer.recomputed is None for layer in self.layers):
             return self
-        kept = (
-            layer
-            if layer.recomputed is None or layer.forwards is None
-            else replace(layer, forwards=layer.forwards - self.recomputations(layer), recomputed=None)
-            for layer in self.layers
-        )
-        return replace(self, layers=tuple(kept))
+        layers = list(self.layers)
+        for i, layer in enumerate(layers):
+            if layer.recomputed is not None and layer.forwards is not None:
+                runs = layer.forwards - self.recomputations(layer)
+                layers[i] = replace(layer, forwards=runs, recomputed=None)
+        return replace(self, layers=tuple(layers))
 
     def without_freezing(self) -> LayerTable:
         """The same step where all parameters are trained; the table itself, if they are."""
@@ -589,11 +588,10 @@ def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]
         of_boxes = layer.type == "avg_pool" or _is_list(layer, "in")
         if chosen and (of_boxes or _is_list(table.layers[read[0]], "out")):
             continue  # a part that numbers of tensors choose, and a box's samples of a map
-        complaint = (
-            _image_complaint(layer, table.image_size)
-            if read[0] == IMAGE
-            else _pair_complaint(table.layers[read[0]], layer, readers[read[0]])
-        )
+        if read[0] == IMAGE:
+            complaint = _image_complaint(layer, table.image_size)
+        else:
+            complaint = _pair_complaint(table.layers[read[0]], layer, readers[read[0]])
         if complaint is not None:
             yield position, complaint
 

@@ -452,12 +452,10 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             args, kwargs = tree_unflatten(twins, spec)
             if operator in DECIDED or (operator == "index" and has_masks(args[1])):
                 self.waits.append(len(self.events))  # the host waits for numbers that decide a shape
-                is_index = operator == "index"
-                result = (
-                    func(args[0], self.kept.indices_for(args[1]))
-                    if is_index
-                    else self.kept.stand_in(operator, args)
-                )
+                if operator == "index":
+                    result = func(args[0], self.kept.indices_for(args[1]))
+                else:
+                    result = self.kept.stand_in(operator, args)
             else:
                 result = _SHAPED[operator](*args) if operator in _SHAPED else func(*args, **kwargs)
             if not func._schema.is_mutable:

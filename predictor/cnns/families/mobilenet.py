@@ -4,25 +4,14 @@ from collections.abc import Sequence
 
 from predictor.cnns.builder import FeatureMap, NetBuilder, classify, make_divisible, squeeze_excitation
 
-_V2 = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
-"""Expansion, channels, blocks, stride of each stage."""
-
 _V3Block = tuple[int, int, int, bool, str, int]
 """Kernel, expanded channels, channels, squeeze-and-excitation, activation, stride."""
 
 
-def mobilenet_v2(net: NetBuilder, classes: int = 1000) -> None:
-    """Inverted residuals with ReLU6, at width 1."""
+def mobilenet_v2(net: NetBuilder, stages: Sequence[tuple[int, int, int, int]], classes: int = 1000) -> None:
+    """Inverted residuals with ReLU6; `stages`: expansion, channels, blocks and stride of each."""
     x = net.conv_norm(net.image, "conv1", 32, 3, stride=2, activation="relu6")
-    for stage, (expansion, channels, count, first_stride) in enumerate(_V2, start=1):
+    for stage, (expansion, channels, count, first_stride) in enumerate(stages, start=1):
         for i in range(count):
             stride = first_stride if i == 0 else 1
             x = _v2_block(net, x, f"stage{stage}.{i}", expansion, channels, stride)
