@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from zipfile import ZipFile
 
@@ -23,7 +22,7 @@ from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.catalogue.links import usual_link
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import load_offers
-from predictor.cnns.layer_csv import read_layer_table_csv
+from predictor.cnns.layer_csv import zipped_layer_table
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn
@@ -114,11 +113,11 @@ def measured_cnn(cnn: str, image_size: int) -> tuple[LayerTable, str]:
     if "." not in cnn:
         return zoo_cnn(cnn, image_size), _zoo_family(cnn)
     with ZipFile(data_file(LAYERS)) as layers:
-        member = next((name for name in layers.namelist() if name.endswith(f"/{cnn}@{image_size}.csv")), None)
-        if member is None:
-            raise DataError(f"{LAYERS} lacks {cnn} at {image_size} pixels: add its layer table to it.")
-        with TemporaryDirectory() as folder:
-            return read_layer_table_csv(layers.extract(member, folder), cnn), member.partition("/")[0]
+        member = next((name for name in layers.namelist() if name.endswith(f"/{cnn}@{image_size}.csv")), "")
+    table = zipped_layer_table(data_file(LAYERS), member, cnn)
+    if table is None:
+        raise DataError(f"{LAYERS} lacks {cnn} at {image_size} pixels: add its layer table to it.")
+    return table, member.partition("/")[0]
 
 
 def _zoo_family(cnn: str) -> str:

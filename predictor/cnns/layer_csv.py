@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile
 
 from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.checks import MAX_BATCH_SIZE
@@ -232,3 +234,11 @@ def _inputs(text: str, index: int, where: str) -> tuple[int, ...] | None:
     if max(inputs) >= index:
         raise SchemaError(f"{where}: inputs names row {max(inputs)}, which does not run before row {index}.")
     return inputs
+
+
+def zipped_layer_table(path: Path, member: str, cnn: str) -> LayerTable | None:
+    """Layer table of a CNN in a zip file, None if it lacks the member; refused as by `read_layer_table_csv`."""
+    with ZipFile(path) as tables, TemporaryDirectory() as folder:
+        return (
+            read_layer_table_csv(tables.extract(member, folder), cnn) if member in tables.namelist() else None
+        )

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from predictor.cnns.layer_csv import zipped_layer_table
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
@@ -18,7 +19,6 @@ from predictor.files import data_file
 from predictor.measurements.published.convolutions import forward_algorithms, operator_columns, square_shapes
 from predictor.measurements.published.profet_layers import profet_layer_tables
 from predictor.measurements.published.reader import DataSet
-from predictor.measurements.published.tf_cnns import TF_CNNS, tf_cnn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,6 +176,17 @@ def _lambda_oddities(table: pd.DataFrame) -> list[str]:
     ]
 
 
+def tf_cnn(cnn: str, image_size: int) -> LayerTable | None:
+    """Layer table of one of tf_cnn_benchmarks' six CNNs at its published image size; None of any other.
+
+    They differ from the zoo's (scripts/tf_cnn_benchmarks of https://github.com/tensorflow/benchmarks): 1001 classes;
+    ResNet v1 strides in a block's first 1x1 convolution; Inception's batch norms have no scale; AlexNet sees 227 pixels
+    and has 384 channels in its fourth convolution.
+    """
+    table = zipped_layer_table(data_file("tf_cnns.zip"), f"{cnn}@{image_size}.csv", f"lambda/{cnn}")
+    return None if table is None else replace(table, source="tf_cnn_benchmarks")
+
+
 _LAMBDA = DataSet(
     name="lambda-tf",
     table="lambda_tf_training.csv.gz",
@@ -195,7 +206,7 @@ _LAMBDA = DataSet(
     prefix="lambda",
     needed=("optimizer", "extra"),
     oddities=_lambda_oddities,
-    layers=lambda cnn, image_size: tf_cnn(cnn, image_size) if cnn in TF_CNNS else None,
+    layers=tf_cnn,
 )
 
 
