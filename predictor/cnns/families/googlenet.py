@@ -12,7 +12,7 @@ from predictor.cnns.builder import FeatureMap, NetBuilder, classify
 def googlenet(net: NetBuilder, modules: Mapping[str, Sequence[int]], classes: int = 1000) -> None:
     """Inception modules of four branches behind three convolutions; pooling rounds up.
 
-    `modules`: channels of each: 1 x 1; reduced, 3 x 3; reduced, "5 x 5"; after pooling.
+    `modules`: channels of 1 x 1; reduced and 3 x 3; reduced and "5 x 5"; after pooling.
     """
     x = net.conv_norm(net.image, "conv1", 64, 7, stride=2)
     x = net.max_pool(x, "maxpool1", 3, 2, ceil=True)
