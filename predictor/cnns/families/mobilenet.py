@@ -9,7 +9,7 @@ _V3Block = tuple[int, int, int, bool, str, int]
 
 
 def mobilenet_v2(net: NetBuilder, stages: Sequence[tuple[int, int, int, int]], classes: int = 1000) -> None:
-    """Inverted residuals with ReLU6; `stages`: expansion, channels, blocks and stride of each."""
+    """Inverted residuals with ReLU6; a stage is its expansion, channels, blocks and stride."""
     x = net.conv_norm(net.image, "conv1", 32, 3, stride=2, activation="relu6")
     for stage, (expansion, channels, count, first_stride) in enumerate(stages, start=1):
         for i in range(count):
