@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -340,7 +340,7 @@ def _layers_are_measured(table: SplitTable, rows: Positions) -> NDArray[np.bool_
     return np.array([shares[mode, id(layers)] >= _WHOLE for mode, layers in cells], dtype=bool)
 
 
-def preset_library(table: SplitTable, *, largest: str) -> Iterator[Fold]:
+def _of_preset(table: SplitTable, *, largest: str) -> Iterator[Fold]:
     """Hold out one CNN with its own operators; a fit sees only the other operators of a designed library.
 
     An operator's notes name its library: ``library=NAME``. DataError if no operator is of the library `largest`.
@@ -357,6 +357,9 @@ def preset_library(table: SplitTable, *, largest: str) -> Iterator[Fold]:
             f"Measure it with `epochcast profile --preset {largest}`."
         )
     return _without_own(table, chosen)
+
+
+preset_quick, preset_library = (partial(_of_preset, largest=name) for name in LIBRARIES)
 
 
 def _without_own(table: SplitTable, operators: Positions) -> Iterator[Fold]:

@@ -25,20 +25,13 @@ def missing(names, section):
     return [name for name in names if f"`{name}`" not in SECTIONS[section]]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gpus.csv",
-        "offers.csv",
-        "hosts.csv",
-        "claims.csv",
-        "cnns.csv",
-        "measurement_columns.csv",
-        "data_sets.csv",
-        "loaders.csv",
-        "sources.csv",
-    ],
-)
+TABLES = (
+    "gpus.csv", "offers.csv", "hosts.csv", "claims.csv", "cnns.csv", "measurement_columns.csv", "data_sets.csv",
+    "loaders.csv", "scenarios.csv", "sources.csv",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
 def test_every_column_of_a_table_is_described(name):
     assert missing(columns_of(name), name) == []
 
