@@ -5,9 +5,8 @@ Iteration times jump between batch sizes where the choice changes, so every choi
 
 import ctypes
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from predictor.errors import SchemaError
 from proxy_cnns.backends.chainer.cudnn.library import (
@@ -74,8 +73,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Descriptors and addresses of what a pass reads (two) and writes (the third), in cuDNN's order."""
+    """A described pass: descriptors and addresses of what it reads (two) and writes (the third), in cuDNN's order.
 
+    `convolution` describes the convolution, with the arithmetic that is allowed.
+    """
+
+    convolution: Descriptor
     descriptors: tuple[Descriptor, Descriptor, Descriptor]
     addresses: tuple[int, int, int]
 
@@ -84,45 +87,42 @@ def choose(
     cudnn: Cudnn,
     handle: ctypes.c_void_p,
     convolution: Convolution,
-    described: Descriptor,
     operands: Operands,
     limit: int,
-    *,
-    deterministic: bool = False,
-    workspace: int | None = None,
+    deterministic: bool,
+    workspace: int | None,
 ) -> Choice:
     """Choose the fastest algorithm that needs at most `limit` bytes of workspace.
 
-    `described`: of the convolution, with the arithmetic that is allowed. `operands`: when all are tried, what is
-    written is overwritten. `deterministic`: whether only algorithms that always give the same bits are taken.
-    `workspace`: address of `limit` bytes: every algorithm is tried there. None: cuDNN's heuristic (v7) is asked.
+    `operands`: when all are tried, what is written is overwritten. `deterministic`: whether only algorithms that
+    always give the same bits are taken. `workspace`: address of `limit` bytes: every algorithm is tried there. None:
+    cuDNN's heuristic (v7) is asked.
     SchemaError if no algorithm is within the limit; ProfilingError if cuDNN fails.
     """
     results, count = (Performance * MOST_RESULTS)(), ctypes.c_int()
     out = (MOST_RESULTS, ctypes.byref(count), results)
     first, second, result = (descriptor.pointer for descriptor in operands.descriptors)
-    pass_name = DIRECTIONS[convolution.direction]
+    described, pass_name = operands.convolution.pointer, DIRECTIONS[convolution.direction]
     if workspace is None:
         name = f"cudnnGetConvolution{pass_name}Algorithm_v7"
-        cudnn.call(name, handle, first, second, described.pointer, result, *out)
+        cudnn.call(name, handle, first, second, described, result, *out)
     else:
         first_address, second_address, target = operands.addresses
-        pairs = (first, first_address, second, second_address, described.pointer, result, target)
+        pairs = (first, first_address, second, second_address, described, result, target)
         cudnn.call(f"cudnnFindConvolution{pass_name}AlgorithmEx", handle, *pairs, *out, workspace, limit)
-    offered = results[: count.value]
-    fitting = (
-        offer
-        for offer in offered
-        if offer.status == 0 and offer.memory <= limit and (offer.deterministic or not deterministic)
+    for offer in results[: count.value]:
+        if offer.status == 0 and offer.memory <= limit and (offer.deterministic or not deterministic):
+            how, time_ms = ("heuristic", None) if workspace is None else ("autotune", float(offer.time_ms))
+            return Choice(convolution, how, offer.algorithm, int(offer.memory), offer.math, time_ms)
+    words = [
+        f"{dict(enumerate(ALGORITHMS[convolution.direction])).get(offer.algorithm, offer.algorithm)} "
+        + (cudnn.status(offer.status) if offer.status else f"{offer.memory / 2**20:.1f} MiB")
+        for offer in results[: count.value]
+    ]
+    raise SchemaError(
+        f"cuDNN has no algorithm for {convolution.name} ({convolution.direction}, {convolution.dtype}) within "
+        f"{limit / 2**20:g} MiB of workspace: {', '.join(words) or 'it offers none'}. {_HINT}"
     )
-    best = next(fitting, None)
-    if best is None:
-        raise SchemaError(
-            f"cuDNN has no algorithm for {convolution.name} ({convolution.direction}, {convolution.dtype}) within "
-            f"{limit / 2**20:g} MiB of workspace: {_offers(cudnn, convolution.direction, offered)}. {_HINT}"
-        )
-    how, time_ms = ("heuristic", None) if workspace is None else ("autotune", float(best.time_ms))
-    return Choice(convolution, how, best.algorithm, int(best.memory), best.math, time_ms)
 
 
 def algorithms_json(choices: Iterable[Choice]) -> str | None:
@@ -134,17 +134,6 @@ def algorithms_json(choices: Iterable[Choice]) -> str | None:
     for choice in choices:
         names.setdefault(choice.convolution.name, {})[choice.convolution.direction] = choice.name
     return json.dumps(names, sort_keys=True) if names else None
-
-
-def _offers(cudnn: Cudnn, direction: str, results: Sequence[Any]) -> str:
-    """Every algorithm with the workspace it needs, or why it cannot run."""
-    names = ALGORITHMS[direction]
-    words = [
-        f"{names[result.algorithm] if result.algorithm < len(names) else result.algorithm} "
-        + (cudnn.status(result.status) if result.status else f"{result.memory / 2**20:.1f} MiB")
-        for result in results
-    ]
-    return ", ".join(words) or "it offers none"
 
 
 def _sizes(numbers: Iterable[int]) -> str:

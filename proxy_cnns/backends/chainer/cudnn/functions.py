@@ -19,16 +19,12 @@ from typing import Any
 from predictor.errors import SchemaError
 from proxy_cnns.backends.chainer.cudnn.choice import Convolution
 from proxy_cnns.backends.chainer.cudnn.library import Descriptor
-from proxy_cnns.backends.chainer.cudnn.plans import SCALARS, CudnnPlans
+from proxy_cnns.backends.chainer.cudnn.plans import SCALARS, Arrays, CudnnPlans
 
 _LAYOUT_NCHW = 0
 _POOLING = ("pooling.max_pooling_nd", "pooling.average_pooling_nd", "pooling.average_pooling_2d")
-_ASKING = (
-    "connection.convolution_2d",
-    "connection.deconvolution_2d",
-    "normalization.batch_normalization",
-    *_POOLING,
-)
+_CONVOLUTIONS = ("connection.convolution_2d", "connection.deconvolution_2d")
+_ASKING = (*_CONVOLUTIONS, "normalization.batch_normalization", *_POOLING)
 """Modules of Chainer's functions that find cuDNN."""
 
 
@@ -42,44 +38,35 @@ class CudnnConvolutions:
 
     def convolution_forward(self, x: Any, W: Any, b: Any, y: Any, *window: Any, **how: Any) -> None:
         """Convolve `x` with `W`, add the bias `b` unless it is None, and write into `y`."""
-        self._run("forward", (x.shape, W.shape, y.shape), (x, W, y), window, **how)
+        self._run("forward", (x, W, y), (x, W, y), *window, **how)
         if b is not None:
             self.plans.add_bias(b, y)
 
     def convolution_backward_data(self, W: Any, x: Any, b: Any, y: Any, *window: Any, **how: Any) -> None:
         """Write into `y` the gradient of a convolution's input; `x` is the gradient of its output."""
-        self._run("backward_data", (y.shape, W.shape, x.shape), (W, x, y), window, **how)
+        self._run("backward_data", (y, W, x), (W, x, y), *window, **how)
         if b is not None:
             self.plans.add_bias(b, y)
 
     def convolution_backward_filter(self, x: Any, gy: Any, gW: Any, *window: Any, **how: Any) -> None:
         """Write into `gW` the gradient of a convolution's weights."""
-        self._run("backward_filter", (x.shape, gW.shape, gy.shape), (x, gy, gW), window, **how)
+        self._run("backward_filter", (x, gW, gy), (x, gy, gW), *window, **how)
 
-    def _run(
-        self,
-        direction: str,
-        shapes: tuple[Any, Any, Any],
-        arrays: tuple[Any, Any, Any],
-        window: tuple[Any, ...],
-        *,
-        auto_tune: bool,
-        tensor_core: str,
-        deterministic: bool = False,
-        d_layout: int = _LAYOUT_NCHW,
-        w_layout: int = _LAYOUT_NCHW,
-    ) -> None:
-        """Run one pass; `shapes` are those of input, weights and output, `window` padding, stride, dilation, groups."""
-        if d_layout or w_layout:
-            raise SchemaError(
-                f"memory layouts {(d_layout, w_layout)}: Chainer's convolutions are measured only in NCHW."
-            )
-        pad, stride, dilation, groups = window
-        x, w, y = (tuple(map(int, shape)) for shape in shapes)
-        sizes = (_pair(pad), _pair(stride), _pair(dilation))
-        convolution = Convolution(direction, x, w, y, *sizes, int(groups), arrays[2].dtype.name)
-        how = {"autotune": bool(auto_tune), "deterministic": bool(deterministic)}
-        self.plans.run(convolution, arrays, **how, tensor_core=tensor_core != "never")
+    def _run(self, direction: str, operands: Arrays, arrays: Arrays, *window: Any, **how: Any) -> None:
+        """Run one pass of input, weights and output; `window` is padding, stride, dilation and groups."""
+        layouts = (how.get("d_layout", _LAYOUT_NCHW), how.get("w_layout", _LAYOUT_NCHW))
+        if any(layouts):
+            raise SchemaError(f"memory layouts {layouts}: Chainer's convolutions are measured only in NCHW.")
+        *sides, groups = window
+        x, w, y = (tuple(map(int, operand.shape)) for operand in operands)
+        padding, stride, dilation = ((int(height), int(width)) for height, width in sides)
+        kind = arrays[2].dtype.name
+        convolution = Convolution(direction, x, w, y, padding, stride, dilation, int(groups), kind)
+        allowed = {
+            "deterministic": bool(how.get("deterministic")),
+            "tensor_core": how["tensor_core"] != "never",
+        }
+        self.plans.run(convolution, arrays, autotune=bool(how["auto_tune"]), **allowed)
 
 
 def enable(convolutions: CudnnConvolutions) -> None:
@@ -89,6 +76,8 @@ def enable(convolutions: CudnnConvolutions) -> None:
     """
     import chainer
     from chainer.backends import cuda
+    from chainer.functions.normalization import batch_normalization
+    from chainer.functions.pooling import pooling_2d, pooling_nd
 
     cuda.cudnn = convolutions
     cuda.get_max_workspace_size = convolutions.get_max_workspace_size
@@ -99,16 +88,9 @@ def enable(convolutions: CudnnConvolutions) -> None:
     for name in _ASKING:
         module = import_module(f"chainer.functions.{name}")
         vars(module).update(chainer=with_cudnn, _cudnn_version=convolutions.plans.cudnn.version)
-    _enable_maps(convolutions.plans, cuda)
-
-
-def _enable_maps(plans: CudnnPlans, cuda: ModuleType) -> None:
-    """Give Chainer's batch norm and pooling the functions and numbers that they read in CuPy's modules."""
-    from chainer.functions.normalization import batch_normalization
-    from chainer.functions.pooling import pooling_2d, pooling_nd
-
-    batch_normalization.cudnn, batch_normalization.libcudnn = CudnnBatchNorm(plans), CONSTANTS
-    pooling_2d.cudnn = pooling_nd.cudnn = CudnnPooling(plans)
+    # batch norm and pooling read functions and numbers in CuPy's modules
+    batch_normalization.cudnn, batch_normalization.libcudnn = CudnnBatchNorm(convolutions.plans), CONSTANTS
+    pooling_2d.cudnn = pooling_nd.cudnn = CudnnPooling(convolutions.plans)
     with_numbers = _Overlaid(cuda, cuda=SimpleNamespace(cudnn=CONSTANTS))
     for name in _POOLING:
         import_module(f"chainer.functions.{name}").cuda = with_numbers  # type: ignore[attr-defined]
@@ -133,136 +115,79 @@ def _should_use_cudnn(level: str, lowest_version: int = 0) -> bool:  # noqa: ARG
     return bool(use_cudnn == "always" or (use_cudnn == "auto" and level == ">=auto"))
 
 
-def _pair(numbers: Sequence[int]) -> tuple[int, int]:
-    height, width = numbers
-    return int(height), int(width)
-
-
 def _layout(layout: Any) -> int:
     if layout is not None:
         raise SchemaError(f"memory layout {layout}: Chainer's convolutions are measured only in NCHW.")
     return _LAYOUT_NCHW
 
 
+_MODES = {
+    "BATCHNORM": ("PER_ACTIVATION", "SPATIAL", "SPATIAL_PERSISTENT"),
+    "POOLING": ("MAX", "AVERAGE_COUNT_INCLUDE_PADDING", "AVERAGE_COUNT_EXCLUDE_PADDING", "MAX_DETERMINISTIC"),
+}
 CONSTANTS = SimpleNamespace(
-    CUDNN_BATCHNORM_PER_ACTIVATION=0,
-    CUDNN_BATCHNORM_SPATIAL=1,
-    CUDNN_BATCHNORM_SPATIAL_PERSISTENT=2,
     CUDNN_BN_MIN_EPSILON=0.0,
-    CUDNN_POOLING_MAX=0,
-    CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING=1,
-    CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING=2,
-    CUDNN_POOLING_MAX_DETERMINISTIC=3,
+    **{f"CUDNN_{of}_{name}": number for of, names in _MODES.items() for number, name in enumerate(names)},
 )
 """cuDNN 9's numbers under the names that Chainer reads."""
 
 
 class CudnnBatchNorm:
-    """Batch norm as Chainer's function calls it."""
+    """Batch norm as Chainer's function calls it: the arguments are CuPy's, in CuPy's order."""
 
     def __init__(self, plans: CudnnPlans) -> None:
         self._plans = plans
 
     def batch_normalization_forward_training_ex(
-        self,
-        x: Any,
-        gamma: Any,
-        beta: Any,
-        running_mean: Any,
-        running_var: Any,
-        mean: Any,
-        inv_std: Any,
-        eps: float,
-        decay: float,
-        is_for_conv2d: bool,
-        cudnn_mode: int,
-        debug: bool,  # noqa: ARG002 - CuPy's signature
-        *,
-        d_layout: int = 0,
+        self, x: Any, gamma: Any, beta: Any, *more: Any, d_layout: int = 0
     ) -> tuple[None, Any, Any, Any]:
         """Normalise a batch, and move the running statistics, in place, towards it.
 
-        Gives no reserved space, the output, and what the gradient needs: the mean and the inverse standard deviation of
-        each channel, in float32 where `x` is float16. SchemaError if `mean` or `inv_std` are given, which Chainer never
-        does, or the layout is not NCHW; ProfilingError if cuDNN fails.
+        `more`: running mean and variance, mean and inverse standard deviation to write into, epsilon, decay, whether
+        `x` are maps, mode, and whether Chainer debugs. Gives no reserved space, the output, and what the gradient
+        needs: the mean and the inverse standard deviation of each channel, in float32 where `x` is float16.
+        SchemaError if there are statistics to write into, which Chainer never gives, or the layout is not NCHW;
+        ProfilingError if cuDNN fails.
         """
-        _check_layout(d_layout)
+        running_mean, running_var, mean, inv_std, eps, decay, is_for_conv2d, mode, _ = more
+        _check_layout(d_layout, "batch norm")
         if mean is not None or inv_std is not None:
             raise SchemaError("batch norm with statistics to write into: Chainer's own function gives none.")
-        memory, maps = self._plans.memory, self._maps(x, is_for_conv2d)
-        kind, at = _kind_of_parameters(x), memory.address
-        y = memory.empty(maps.shape, x.dtype.name)
-        saved = [memory.empty(gamma.shape, kind) for _ in range(2)]
-        scale, bias = (self._typed(parameter, kind) for parameter in (gamma, beta))
-        running = [(statistic, self._typed(statistic, kind)) for statistic in (running_mean, running_var)]
-        described, derived = self._described(maps, cudnn_mode)
-        self._plans.cudnn.call(
-            "cudnnBatchNormalizationForwardTraining",
-            *(self._plans.handle(), int(cudnn_mode), *SCALARS[x.dtype.name]),
-            *(described.pointer, at(maps), described.pointer, at(y)),
-            *(derived.pointer, at(scale), at(bias), 1.0 - float(decay)),
-            *(at(running[0][1]), at(running[1][1]), float(eps), at(saved[0]), at(saved[1])),
+        maps, empty = self._maps(x, is_for_conv2d), self._plans.memory.empty
+        y = empty(maps.shape, x.dtype.name)
+        saved = [empty(gamma.shape, _kind_of_parameters(x)) for _ in range(2)]
+        scale, bias, *used = self._typed(x, gamma, beta, running_mean, running_var)
+        self._run(
+            "ForwardTraining", (maps, y), (scale, bias, 1.0 - float(decay), *used, float(eps), *saved), mode
         )
-        for statistic, used in running:
-            if used is not statistic:
-                statistic[...] = used
-        return None, y.reshape(x.shape), saved[0], saved[1]
+        for statistic, typed in zip((running_mean, running_var), used, strict=True):
+            if typed is not statistic:
+                statistic[...] = typed
+        return None, y.reshape(x.shape), *saved
 
     def batch_normalization_backward(
-        self,
-        x: Any,
-        gamma: Any,
-        gy: Any,
-        mean: Any,
-        inv_std: Any,
-        eps: float,
-        is_for_conv2d: bool,
-        cudnn_mode: int,
-        debug: bool,  # noqa: ARG002 - CuPy's signature
-        *,
-        d_layout: int = 0,
-        reserve_space: Any = None,  # noqa: ARG002 - CuPy's signature
+        self, x: Any, gamma: Any, gy: Any, *more: Any, d_layout: int = 0, **_: Any
     ) -> tuple[Any, Any, Any]:
-        """Gradients of the input (of its type), of gamma and of beta (of float32 where `x` is float16)."""
-        _check_layout(d_layout)
-        memory, maps = self._plans.memory, self._maps(x, is_for_conv2d)
-        kind, at = _kind_of_parameters(x), memory.address
+        """Gradients of the input (of its type), of gamma and of beta (of float32 where `x` is float16).
+
+        `more`: mean, inverse standard deviation, epsilon, whether `x` are maps, mode, and whether Chainer debugs.
+        """
+        *saved, eps, is_for_conv2d, mode, _debug = more
+        _check_layout(d_layout, "batch norm")
+        maps, empty = self._maps(x, is_for_conv2d), self._plans.memory.empty
         gradient = self._maps(gy.astype(x.dtype, copy=False), is_for_conv2d)
-        gx = memory.empty(maps.shape, x.dtype.name)
-        ggamma, gbeta = (memory.empty(gamma.shape, kind) for _ in range(2))
-        scale, mean, inv_std = (self._typed(vector, kind) for vector in (gamma, mean, inv_std))
-        described, derived = self._described(maps, cudnn_mode)
-        self._plans.cudnn.call(
-            "cudnnBatchNormalizationBackward",
-            *(self._plans.handle(), int(cudnn_mode), *SCALARS[x.dtype.name] * 2),
-            *(described.pointer, at(maps), described.pointer, at(gradient), described.pointer, at(gx)),
-            *(derived.pointer, at(scale), at(ggamma), at(gbeta), float(eps), at(mean), at(inv_std)),
-        )
+        gx = empty(maps.shape, x.dtype.name)
+        ggamma, gbeta = (empty(gamma.shape, _kind_of_parameters(x)) for _ in range(2))
+        scale, mean, inv_std = self._typed(x, gamma, *saved)
+        self._run("Backward", (maps, gradient, gx), (scale, ggamma, gbeta, float(eps), mean, inv_std), mode)
         return gx.reshape(x.shape), ggamma, gbeta
 
-    def batch_normalization_forward_inference(
-        self,
-        x: Any,
-        gamma: Any,
-        beta: Any,
-        mean: Any,
-        var: Any,
-        eps: float,
-        is_for_conv2d: bool,
-        cudnn_mode: int,
-    ) -> Any:
-        """Normalise with statistics that are given."""
-        memory, maps = self._plans.memory, self._maps(x, is_for_conv2d)
-        kind, at = _kind_of_parameters(x), memory.address
-        y = memory.empty(maps.shape, x.dtype.name)
-        parameters = [self._typed(vector, kind) for vector in (gamma, beta, mean, var)]
-        described, derived = self._described(maps, cudnn_mode)
-        self._plans.cudnn.call(
-            "cudnnBatchNormalizationForwardInference",
-            *(self._plans.handle(), int(cudnn_mode), *SCALARS[x.dtype.name]),
-            *(described.pointer, at(maps), described.pointer, at(y)),
-            *(derived.pointer, *map(at, parameters), float(eps)),
-        )
+    def batch_normalization_forward_inference(self, x: Any, *more: Any) -> Any:
+        """Normalise; `more`: gamma, beta, mean, variance, epsilon, whether `x` are maps, and mode."""
+        *parameters, eps, is_for_conv2d, mode = more
+        maps = self._maps(x, is_for_conv2d)
+        y = self._plans.memory.empty(maps.shape, x.dtype.name)
+        self._run("ForwardInference", (maps, y), (*self._typed(x, *parameters), float(eps)), mode)
         return y.reshape(x.shape)
 
     def _maps(self, x: Any, is_for_conv2d: bool) -> Any:
@@ -270,19 +195,28 @@ class CudnnBatchNorm:
         x = self._plans.memory.contiguous(x)
         return x if is_for_conv2d else x.reshape(-1, x.shape[-1], 1, 1)
 
-    def _typed(self, parameters: Any, kind: str) -> Any:
+    def _typed(self, x: Any, *parameters: Any) -> list[Any]:
         """Give parameters in the type that cuDNN wants them in: themselves if they have it."""
-        return self._plans.memory.contiguous(parameters.astype(kind, copy=False))
+        kind, contiguous = _kind_of_parameters(x), self._plans.memory.contiguous
+        return [contiguous(parameter.astype(kind, copy=False)) for parameter in parameters]
 
-    def _described(self, maps: Any, mode: int) -> tuple[Descriptor, ...]:
-        """Describe the maps, and the parameters that go with them."""
-        shape, dtype = tuple(map(int, maps.shape)), maps.dtype.name
+    def _run(self, name: str, maps: Sequence[Any], parameters: Sequence[Any], mode: int) -> None:
+        """Run a pass on `maps` of one shape; `parameters` are arrays, and numbers that are handed over themselves."""
+        plans, at = self._plans, self._plans.memory.address
+        shape, dtype = tuple(map(int, maps[0].shape)), maps[0].dtype.name
 
         def make() -> tuple[Descriptor, ...]:
-            described = self._plans.cudnn.tensor(shape, dtype)
-            return described, self._plans.cudnn.batch_norm(described, int(mode))
+            described = plans.cudnn.tensor(shape, dtype)
+            return described, plans.cudnn.batch_norm(described, int(mode))
 
-        return self._plans.kept(("batch norm", shape, dtype, mode), make)
+        described, derived = plans.kept(("batch norm", shape, dtype, mode), make)
+        scalars = SCALARS[dtype] * (len(maps) - 1)  # for the maps, and for their parameters' gradients
+        plans.cudnn.call(
+            f"cudnnBatchNormalization{name}",
+            *(plans.handle(), int(mode), *scalars),
+            *(argument for array in maps for argument in (described.pointer, at(array))),
+            *(derived.pointer, *(value if isinstance(value, float) else at(value) for value in parameters)),
+        )
 
 
 class CudnnPooling:
@@ -291,13 +225,14 @@ class CudnnPooling:
     def __init__(self, plans: CudnnPlans) -> None:
         self._plans = plans
 
-    def pooling_forward(
-        self, x: Any, y: Any, ksize: Sequence[int], stride: Sequence[int], pad: Sequence[int], mode: int
-    ) -> None:
-        """Pool `x` into `y`, whose size says whether windows may end beyond the padding (``cover_all``)."""
+    def pooling_forward(self, x: Any, y: Any, *window: Any) -> None:
+        """Pool `x` into `y`, whose size says whether windows may end beyond the padding (``cover_all``).
+
+        `window`: kernel, stride, padding and mode.
+        """
         memory = self._plans.memory
         x = memory.contiguous(x)
-        pooling, inputs, outputs = self._described(x, y, (ksize, pad, stride), mode)
+        pooling, inputs, outputs = self._described(x, y, *window)
         unit, zero = SCALARS[x.dtype.name]
         self._plans.cudnn.call(
             "cudnnPoolingForward",
@@ -305,21 +240,12 @@ class CudnnPooling:
             *(zero, outputs, memory.address(y)),
         )
 
-    def pooling_backward(
-        self,
-        x: Any,
-        y: Any,
-        gy: Any,
-        ksize: Sequence[int],
-        stride: Sequence[int],
-        pad: Sequence[int],
-        mode: int,
-    ) -> Any:
+    def pooling_backward(self, x: Any, y: Any, gy: Any, *window: Any) -> Any:
         """Gradient of the input `x` of a pooling that gave `y`."""
         memory = self._plans.memory
         x, y, gy = (memory.contiguous(array) for array in (x, y, gy.astype(x.dtype, copy=False)))
         gx = memory.empty(x.shape, x.dtype.name)
-        pooling, inputs, outputs = self._described(x, y, (ksize, pad, stride), mode)
+        pooling, inputs, outputs = self._described(x, y, *window)
         unit, zero = SCALARS[x.dtype.name]
         self._plans.cudnn.call(
             "cudnnPoolingBackward",
@@ -328,20 +254,19 @@ class CudnnPooling:
         )
         return gx
 
-    def _described(self, x: Any, y: Any, window: tuple[Sequence[int], ...], mode: int) -> list[Any]:
-        """Pointers to the descriptors of the pooling (of window, padding, stride), its input and its output."""
-        shapes = tuple(tuple(map(int, array.shape)) for array in (x, y))
-        sizes = tuple(tuple(map(int, numbers)) for numbers in window)
+    def _described(
+        self, x: Any, y: Any, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], mode: int
+    ) -> list[Any]:
+        """Pointers to the descriptors of the pooling, its input and its output."""
+        shapes = [tuple(map(int, array.shape)) for array in (x, y)]
+        key = ("pool", *shapes, x.dtype.name, *map(tuple, (kernel, padding, stride)), mode)
 
         def make() -> tuple[Descriptor, ...]:
             cudnn = self._plans.cudnn
             tensors = (cudnn.tensor(shape, x.dtype.name) for shape in shapes)
-            return cudnn.pooling(int(mode), *sizes), *tensors
+            return cudnn.pooling(int(mode), kernel, padding, stride), *tensors
 
-        return [
-            descriptor.pointer
-            for descriptor in self._plans.kept(("pool", shapes, x.dtype.name, sizes, mode), make)
-        ]
+        return [descriptor.pointer for descriptor in self._plans.kept(key, make)]
 
 
 def _kind_of_parameters(x: Any) -> str:
@@ -349,6 +274,6 @@ def _kind_of_parameters(x: Any) -> str:
     return "float64" if x.dtype.name == "float64" else "float32"
 
 
-def _check_layout(layout: int) -> None:
+def _check_layout(layout: Any, function: str) -> None:
     if layout:
-        raise SchemaError(f"memory layout {layout}: Chainer's batch norm is measured only in NCHW.")
+        raise SchemaError(f"memory layout {layout}: Chainer's {function} is measured only in NCHW.")

@@ -75,7 +75,12 @@ class Cudnn:
         """
         status = getattr(self.functions, name)(*arguments)
         if status:
-            raise ProfilingError(f"{name} failed with {self.status(status)}. {self._last_error()}".strip())
+            text = ctypes.create_string_buffer(_NO_STATUS_TEXT)
+            last_error = getattr(self.functions, "cudnnGetLastErrorString", None)  # only cuDNN 9 has it
+            if last_error is not None:
+                last_error(text, ctypes.c_size_t(_NO_STATUS_TEXT))
+            words = text.value.decode(errors="replace")
+            raise ProfilingError(f"{name} failed with {self.status(status)}. {words}".strip())
 
     def status(self, number: int) -> str:
         """Name that cuDNN gives a status."""
@@ -117,34 +122,22 @@ class Cudnn:
         """Describe weights of (output channels, input channels / groups, height, width)."""
         return Descriptor(self, "Filter", ("cudnnSetFilter4dDescriptor", _data_type(dtype), _NCHW, *shape))
 
-    def convolution(
-        self,
-        padding: tuple[int, int],
-        stride: tuple[int, int],
-        dilation: tuple[int, int],
-        groups: int,
-        dtype: str,
-        math: int,
-    ) -> Descriptor:
-        """Describe a convolution; float16 is summed in float32."""
+    def convolution(self, convolution: Any, math: int) -> Descriptor:
+        """Describe a `choice.Convolution`; float16 is summed in float32."""
+        dtype = convolution.dtype
         summed = _data_type("float32" if dtype == "float16" else dtype)
-        numbers = (*padding, *stride, *dilation, _CROSS_CORRELATION, summed)
-        return Descriptor(
-            self,
-            "Convolution",
-            ("cudnnSetConvolution2dDescriptor", *numbers),
-            ("cudnnSetConvolutionGroupCount", groups),
-            ("cudnnSetConvolutionMathType", math),
+        numbers = (
+            *convolution.padding,
+            *convolution.stride,
+            *convolution.dilation,
+            _CROSS_CORRELATION,
+            summed,
         )
-
-    def _last_error(self) -> str:
-        """The text that cuDNN 9 adds to a status; empty in earlier versions."""
-        function = getattr(self.functions, "cudnnGetLastErrorString", None)
-        if function is None:
-            return ""
-        text = ctypes.create_string_buffer(_NO_STATUS_TEXT)
-        function(text, ctypes.c_size_t(_NO_STATUS_TEXT))
-        return text.value.decode(errors="replace")
+        settings: dict[str, tuple[int, ...]] = {
+            "2dDescriptor": numbers, "GroupCount": (convolution.groups,), "MathType": (math,)
+        }  # fmt: skip
+        calls = ((f"cudnnSetConvolution{name}", *arguments) for name, arguments in settings.items())
+        return Descriptor(self, "Convolution", *calls)
 
 
 def _numbers(values: Iterable[int]) -> Any:

@@ -15,13 +15,9 @@ from proxy_cnns.backends.chainer.cudnn.library import DEFAULT_MATH, DIRECTIONS, 
 DEFAULT_WORKSPACE_BYTES = 8 * 2**20
 """Default workspace of an algorithm in CuPy and Chainer."""
 
+_NUMBERS = {"float16": ctypes.c_float, "float32": ctypes.c_float, "float64": ctypes.c_double}
 SCALARS = {
-    kind: tuple(ctypes.pointer(number(value)) for value in (1, 0))
-    for kind, number in {
-        "float16": ctypes.c_float,
-        "float32": ctypes.c_float,
-        "float64": ctypes.c_double,
-    }.items()
+    kind: tuple(ctypes.pointer(number(value)) for value in (1, 0)) for kind, number in _NUMBERS.items()
 }
 """Addresses of 1 and of 0, in the type that cuDNN wants them in, by the type of the maps."""
 
@@ -62,6 +58,9 @@ class CupyMemory:
         import cupy
 
         return cupy.cuda.alloc(size)
+
+
+Arrays = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +116,7 @@ class CudnnPlans:
         return self.cudnn.handle(self.memory.device(), self.memory.stream())
 
     def run(
-        self,
-        convolution: Convolution,
-        arrays: tuple[Any, Any, Any],
-        *,
-        autotune: bool = False,
-        deterministic: bool = False,
-        tensor_core: bool = True,
+        self, convolution: Convolution, arrays: Arrays, autotune: bool, deterministic: bool, tensor_core: bool
     ) -> None:
         """Run one pass; its algorithm is chosen at first use.
 
@@ -138,9 +131,7 @@ class CudnnPlans:
         plain = not tensor_core or (convolution.dtype == "float32" and not self.allow_tf32)
         tried = autotune and not deterministic
         key = (device, convolution, plain, tried, deterministic, self._workspace_bytes)
-        if key not in self._plans:
-            self._plans[key] = self._plan(handle, convolution, addresses, plain, tried, deterministic)
-        plan = self._plans[key]
+        plan = self._plans.get(key) or self._plans.setdefault(key, self._plan(addresses, *key[1:5]))
         unit, zero = SCALARS[convolution.dtype]
         size = plan.choice.workspace_bytes
         workspace = memory.allocate(size) if size else None
@@ -154,48 +145,22 @@ class CudnnPlans:
         )
 
     def _plan(
-        self,
-        handle: ctypes.c_void_p,
-        convolution: Convolution,
-        addresses: tuple[int, int, int],
-        plain: bool,
-        tried: bool,
-        deterministic: bool,
+        self, addresses: Arrays, convolution: Convolution, plain: bool, tried: bool, deterministic: bool
     ) -> _Plan:
         """Choose an algorithm; where only plain arithmetic is allowed, cuDNN's proposed math type is not used."""
-        described = self._described(convolution, FMA_MATH if plain else DEFAULT_MATH)
-        operands = Operands(self._descriptors(convolution), addresses)
+        cudnn, dtype = self.cudnn, convolution.dtype
+        described = cudnn.convolution(convolution, FMA_MATH if plain else DEFAULT_MATH)
+        x, y = (cudnn.tensor(shape, dtype) for shape in (convolution.x, convolution.y))
+        w = cudnn.filter(convolution.w, dtype)
+        orders = {"forward": (x, w, y), "backward_data": (w, y, x), "backward_filter": (x, y, w)}
+        operands = Operands(described, orders[convolution.direction], addresses)
         workspace = self.memory.allocate(self._workspace_bytes) if tried else None
-        choice = choose(
-            self.cudnn,
-            handle,
-            convolution,
-            described,
-            operands,
-            self._workspace_bytes,
-            deterministic=deterministic,
-            workspace=None if workspace is None else workspace.ptr,
-        )
+        address = None if workspace is None else workspace.ptr
+        limit = self._workspace_bytes
+        choice = choose(cudnn, self.handle(), convolution, operands, limit, deterministic, address)
         if not plain:
-            described = self._described(convolution, choice.math)
+            described = cudnn.convolution(convolution, choice.math)
         return _Plan(choice, described, operands.descriptors)
-
-    def _described(self, convolution: Convolution, math: int) -> Descriptor:
-        return self.cudnn.convolution(
-            convolution.padding,
-            convolution.stride,
-            convolution.dilation,
-            convolution.groups,
-            convolution.dtype,
-            math,
-        )
-
-    def _descriptors(self, convolution: Convolution) -> tuple[Descriptor, Descriptor, Descriptor]:
-        x, y = (self.cudnn.tensor(shape, convolution.dtype) for shape in (convolution.x, convolution.y))
-        w = self.cudnn.filter(convolution.w, convolution.dtype)
-        return {"forward": (x, w, y), "backward_data": (w, y, x), "backward_filter": (x, y, w)}[
-            convolution.direction
-        ]
 
     def add_bias(self, b: Any, y: Any) -> None:
         """Add one number for each channel to `y`."""
