@@ -81,21 +81,14 @@ class Monitor:
         """Read the device and the processors now."""
         reading = self.read_device()
         processes = reading.pop("processes", ())
-        foreign = tuple(
-            line
-            for pid, line in processes
-            if (pid in self._before if self._own is None else pid not in self._own)
-        )
-        return replace(self._cpu(), **reading, other_processes=foreign)
-
-    def _cpu(self) -> DeviceState:
+        before, own = self._before, self._own
+        foreign = tuple(line for pid, line in processes if (pid in before if own is None else pid not in own))
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-        ticks, before = _cpu_seconds() if self.watch_cpu else None, self._ticks
-        self._ticks = ticks
-        if ticks is None or before is None or ticks[1] - before[1] <= 0:
-            return DeviceState(load_average=load)
-        busy = (ticks[0] - before[0]) / (ticks[1] - before[1])
-        return DeviceState(cpu_busy=round(max(0.0, busy), 3), load_average=load)
+        earlier, self._ticks, busy = self._ticks, _cpu_seconds() if self.watch_cpu else None, None
+        if earlier is not None and self._ticks is not None and self._ticks[1] > earlier[1]:
+            share = (self._ticks[0] - earlier[0]) / (self._ticks[1] - earlier[1])
+            busy = round(max(0.0, share), 3)
+        return replace(DeviceState(cpu_busy=busy, load_average=load), **reading, other_processes=foreign)
 
 
 def open_monitor(device: str) -> Monitor:
@@ -140,9 +133,10 @@ def refuse_busy(state: DeviceState, device: str, label: str = "") -> None:
     elif (state.cpu_busy or 0.0) > _BUSY_CPU:
         reasons.append(f"other processes use {100 * (state.cpu_busy or 0):.0f} % of the processors")
     if reasons:
-        name = "the CPU" if (label or device) == "cpu" else label or device
+        name, more = "the CPU" if (label or device) == "cpu" else label or device, len(reasons) - 2
+        words = "; ".join(reasons[:2]) + (f"; and {more} more" if more > 0 else "")
         raise NoisyMeasurementError(
-            f"{name} is not free: {_first(reasons)}. Stop these processes, or pass "
+            f"{name} is not free: {words}. Stop these processes, or pass "
             "--allow-noise to measure beside them and note it in the rows."
         )
 
@@ -158,11 +152,6 @@ def disturbances(before: DeviceState, after: DeviceState) -> list[str]:
     if after.power_limit_w != before.power_limit_w:
         reasons.append(f"the power limit changed from {before.power_limit_w} W to {after.power_limit_w} W")
     return reasons
-
-
-def _first(reasons: list[str]) -> str:
-    more = len(reasons) - 2
-    return "; ".join(reasons[:2]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _cpu_seconds() -> tuple[float, float] | None:
@@ -324,7 +313,13 @@ def visible_gpus(text: str) -> tuple[str, ...]:
     SchemaError if `text` is neither, or names GPUs of different kinds; BackendUnavailableError if there is no GPU, or
     none of this number.
     """
-    names = _visible_names()
+    names = gpu_names()
+    if names is not None and "CUDA_VISIBLE_DEVICES" in os.environ:
+        installed, shown = names, shown_devices()
+        names = [
+            installed[int(name)] if name.isdecimal() and int(name) < len(installed) else name
+            for name in shown
+        ]
     if text.strip() == "all":
         if not names:
             raise BackendUnavailableError(
@@ -352,13 +347,3 @@ def _numbers(text: str, names: Sequence[str] | None) -> list[int]:
             f"there is no GPU {max(numbers)}: this machine has {len(names)}, numbered from 0."
         )
     return numbers
-
-
-def _visible_names() -> list[str] | None:
-    """Names of the GPUs that are visible here; None where the driver cannot be read."""
-    names = gpu_names()
-    if names is None or "CUDA_VISIBLE_DEVICES" not in os.environ:
-        return names
-    return [
-        names[int(name)] if name.isdecimal() and int(name) < len(names) else name for name in shown_devices()
-    ]

@@ -58,14 +58,10 @@ def _gpu(number: int, name: str) -> Finding:
     try:
         catalogue_name = find_gpu(name).name
     except UnknownGpuError:
-        return Finding(
-            f"GPU {number}", name, "not in the catalogue", "add it to datasets/gpus.csv with its sources"
-        )
-    return Finding(
-        f"GPU {number}",
-        name,
-        f"{catalogue_name} in the catalogue" if catalogue_name != name else "in the catalogue",
-    )
+        step = "add it to datasets/gpus.csv with its sources"
+        return Finding(f"GPU {number}", name, "not in the catalogue", step)
+    prefix = f"{catalogue_name} " * (catalogue_name != name)
+    return Finding(f"GPU {number}", name, f"{prefix}in the catalogue")
 
 
 def _pytorch() -> Finding:
@@ -73,7 +69,7 @@ def _pytorch() -> Finding:
     torch_version = _version("torch")
     if torch_version is None:
         return Finding("PyTorch", None, purpose, "pip install 'epochcast[torch]'")
-    if "+cpu" in torch_version and _has_driver():
+    if "+cpu" in torch_version and Path("/proc/driver/nvidia/version").exists():
         step = "install its CUDA build: https://pytorch.org/get-started says how"
         return Finding("PyTorch", torch_version, f"{purpose}; this build has no CUDA", step)
     return Finding("PyTorch", torch_version, purpose)
@@ -92,7 +88,3 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return "present" if find_spec(name) is not None else None
-
-
-def _has_driver() -> bool:
-    return Path("/proc/driver/nvidia/version").exists()

@@ -5,6 +5,7 @@ times, and are never written into a measurement table.
 """
 
 from collections.abc import Mapping
+from math import prod
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
@@ -19,9 +20,7 @@ SHORT_MS = (30.0, 300.0)
 
 _BYTES_PER_S = 3e12
 _FLOP_PER_S = {"fp32": 40e12, "tf32": 120e12, "fp16": 200e12, "amp_fp16": 200e12, "amp_bf16": 200e12}
-_GROUPED = (
-    5.0  # factor on the bytes of an operator with groups: weight gradients of grouped convolutions are slow
-)
+_GROUPED = 5.0  # factor on bytes: weight gradients of grouped convolutions are slow
 _CAST = 1.5  # factor on bytes: mixed precision also reads float32 weights and inputs
 _LEAST_MS = 0.01  # launching the kernels of one operator
 _CPU_BYTES_PER_S, _CPU_FLOP_PER_S = 1e10, 1e11  # of two to four cores
@@ -58,7 +57,12 @@ def estimated_memory_gib(subject: Subject, batch_size: int, mode: Mode) -> float
     """Device memory of a subject in GiB; an operator's is that of one copy: maps, their gradients, workspace."""
     if subject.operator is None:
         return peak_memory_gib(_table(subject), batch_size, mode)
-    elements, element_bytes = _map_elements(subject.operator), 2 if _is_half(mode) else 4
+    elements, element_bytes = 0, 2 if _is_half(mode) else 4
+    for side in ("in", "out") if subject.operator.type != "optimizer" else ():  # of one image's maps
+        sizes = (
+            getattr(subject.operator, f"{side}_{dimension}") for dimension in ("channels", "height", "width")
+        )
+        elements += prod(size or 1 for size in sizes)
     return (batch_size * 2 * elements * element_bytes + 16 * subject.operator.parameters) / 2**30 + 0.5
 
 
@@ -82,14 +86,3 @@ def _table(subject: Subject) -> LayerTable:
     from predictor.cnns.zoo import zoo_cnn
 
     return subject.table if subject.table is not None else zoo_cnn("resnet50", subject.image_size)
-
-
-def _map_elements(operator: Operator) -> float:
-    """Elements of an operator's input and output, for one image."""
-    if operator.type == "optimizer":
-        return 0.0
-    sides = [
-        [getattr(operator, f"{side}_{dimension}") or 1 for dimension in ("channels", "height", "width")]
-        for side in ("in", "out")
-    ]
-    return float(sum(channels * height * width for channels, height, width in sides))

@@ -16,13 +16,7 @@ from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import proxy_table
 from predictor.errors import BackendUnavailableError
-from predictor.measurements.hosts import (
-    DISPATCHED,
-    HOST_BATCH_SIZE,
-    HOST_CNNS,
-    HostMeasurement,
-    HostTime,
-)
+from predictor.measurements.hosts import DISPATCHED, HOST_BATCH_SIZE, HOST_CNNS, HostMeasurement, HostTime
 from predictor.measurements.table import canonical_gpu_name
 from proxy_cnns.backends import BACKENDS, load_backend
 from proxy_cnns.backends.protocol import Backend
@@ -67,7 +61,10 @@ def measure_host(
         if on_gpu:
             gpu, launches = name, backend.launches()
             host_us, graph_us = host_us or launches.host_us, graph_us or launches.graph_us
-            modes, subjects = _modes(framework, name), list(map(_zoo_subject, HOST_CNNS))
+            able = precisions_of(find_gpu(name))
+            modes = [replace(mode, framework=framework) for mode in HOST_MODES if mode.precision in able]
+            modes = measurable_modes(modes, "cuda:0", precision_asked=False, format_asked=False)
+            subjects = list(map(_zoo_subject, HOST_CNNS))
             rounds = [enqueue_times(backend, modes, subjects, True, clock) for _ in range(_ROUNDS)]
             times += map(_of_rounds, *rounds)
             backend = load_backend(framework, "cpu")
@@ -99,16 +96,10 @@ def _enqueue_time(backend: Backend, mode: Mode, subject: Subject, on_gpu: bool, 
         start, times = clock(), [prepared.host_time_ms(1) for _ in range(FEWEST)]
         while clock() - start < _SECONDS and _spread(times) > _PRECISION:
             times.append(prepared.host_time_ms(1))
-    return HostTime(
-        mode.framework,
-        "gpu" if on_gpu else "cpu",
-        mode.precision,
-        mode.memory_format,
-        subject.name,
-        subject.image_size,
-        float(f"{np.median(times):.6g}"),
-        round(_spread(times), 4),
-    )
+    device, median_ms = "gpu" if on_gpu else "cpu", float(f"{np.median(times):.6g}")
+    mode_words = (mode.precision, mode.memory_format)
+    cnn = (subject.name, subject.image_size)
+    return HostTime(mode.framework, device, *mode_words, *cnn, median_ms, round(_spread(times), 4))
 
 
 def _of_rounds(*rounds: HostTime) -> HostTime:
@@ -134,7 +125,13 @@ def _backends(frameworks: Sequence[str], device: str | None) -> Iterator[tuple[s
     is_any_installed = False
     for framework in frameworks or BACKENDS:
         try:
-            yield framework, _opened(framework, device)
+            try:
+                backend = load_backend(framework, "cuda:0" if device is None else device)
+            except BackendUnavailableError:
+                if device is not None:
+                    raise
+                backend = load_backend(framework, "cpu")
+            yield framework, backend
             is_any_installed = True
         except BackendUnavailableError:
             if frameworks:
@@ -143,22 +140,6 @@ def _backends(frameworks: Sequence[str], device: str | None) -> Iterator[tuple[s
         raise BackendUnavailableError(
             f"none of {', '.join(BACKENDS)} is installed: pip install 'epochcast[torch]', then repeat."
         )
-
-
-def _opened(framework: str, device: str | None) -> Backend:
-    if device is not None:
-        return load_backend(framework, device)
-    try:
-        return load_backend(framework, "cuda:0")
-    except BackendUnavailableError:
-        return load_backend(framework, "cpu")
-
-
-def _modes(framework: str, gpu: str) -> list[Mode]:
-    """Modes of `HOST_MODES` that framework and GPU have."""
-    able = precisions_of(find_gpu(gpu))
-    modes = [replace(mode, framework=framework) for mode in HOST_MODES if mode.precision in able]
-    return measurable_modes(modes, "cuda:0", precision_asked=False, format_asked=False)
 
 
 def _zoo_subject(cnn: tuple[str, int]) -> Subject:

@@ -18,7 +18,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import cycle, islice
+from itertools import cycle, islice, repeat
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -210,7 +210,8 @@ def _timed(step: Callable[[Any], Any], inputs: Iterable[Any], cpu_clock: Clock) 
 def _batches(pipeline: Pipeline, stored: Sequence[Any], workers: int, stack: ExitStack) -> Iterator[int]:
     """Images of each batch: by this process, by PyTorch's workers where it is installed, else by a pool's."""
     if workers == 0:
-        return _own_batches(pipeline, stored)
+        endless = cycle(stored)
+        return (_loaded(pipeline, list(islice(endless, _BATCH))) for _ in repeat(None))
     try:
         from torch.utils.data import DataLoader
     except ImportError:
@@ -233,12 +234,6 @@ class _Images:
 
     def __getitem__(self, i: int) -> Any:
         return self.pipeline.load(self.stored[i % len(self.stored)])
-
-
-def _own_batches(pipeline: Pipeline, stored: Sequence[Any]) -> Iterator[int]:
-    endless = cycle(stored)
-    while True:
-        yield _loaded(pipeline, list(islice(endless, _BATCH)))
 
 
 def _pool_batches(

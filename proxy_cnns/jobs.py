@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -28,7 +29,7 @@ from predictor.errors import (
 )
 from predictor.measurements.table import canonical_gpu_name
 from proxy_cnns.backends import load_backend
-from proxy_cnns.backends.protocol import Backend, Prepared
+from proxy_cnns.backends.protocol import Backend
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.device import (
     DeviceState,
@@ -42,9 +43,8 @@ from proxy_cnns.device import (
 from proxy_cnns.estimates import SHORT_MS, estimated_ms, estimated_seconds
 from proxy_cnns.host import reference_times
 from proxy_cnns.modes import CPU_PRECISIONS
-from proxy_cnns.profiler import LIMITS, Clock, Limits, Measured, measure
+from proxy_cnns.profiler import LIMITS, Clock, Limits, measure
 from proxy_cnns.rows_file import (
-    Key,
     Run,
     RunFile,
     configuration_key,
@@ -61,8 +61,6 @@ _IDENTITY = (
 )  # fmt: skip
 _COLUMNS = ("framework_version", "cudnn", "workspace_mib")
 _PATIENCE_S = 3.0  # utilisation is a mean over up to a second, in which our own last run may still count
-
-
 _READ_EACH_S = 1.0
 _SLOW = 5.0  # x the time of an H200: from here on, short iterations are measured first
 _REPEATS = 10  # iterations of one configuration that hardly repeats
@@ -100,6 +98,11 @@ class Request:
     backend: str | None = None
     """Module and class of a backend that is not in `BACKENDS`."""
 
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """Modes of the configurations, each once."""
+        return tuple(dict.fromkeys(configuration.mode for configuration in self.configurations))
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -119,16 +122,13 @@ class Job:
     @property
     def configurations(self) -> tuple[Configuration, ...]:
         """Configurations of every `of`-th series, so that one process sees where its series end."""
-        numbers: dict[Key, int] = {}
         configurations = self.request.configurations
         if self.of == 1:
             return configurations
         series = [series_of(configuration_key(configuration)) for configuration in configurations]
-        for key in series:
-            numbers.setdefault(key, len(numbers))
-        own = [numbers[key] % self.of == self.number for key in series]
+        own = set(list(dict.fromkeys(series))[self.number :: self.of])
         return tuple(
-            configuration for configuration, is_own in zip(configurations, own, strict=True) if is_own
+            configuration for configuration, key in zip(configurations, series, strict=True) if key in own
         )
 
 
@@ -154,7 +154,10 @@ def measure_job(job: Job, report: Report) -> dict[str, Any]:
         environment.setdefault("driver", driver_version())
     environment["device_reading_ms"] = round(reading_ms, 3)
     environment["gpu"] = canonical_gpu_name(str(environment["gpu"]))
-    _refuse_precisions(request, str(environment["gpu"]))
+    gpu, precisions = str(environment["gpu"]), {mode.precision for mode in request.modes}
+    able = CPU_PRECISIONS if gpu.startswith("cpu:") else precisions_of(find_gpu(gpu))
+    if lacking := sorted(precisions - set(able)):
+        raise SchemaError(f"{gpu} has no {lacking[0]}. It has: {', '.join(able)}; pass --precision.")
     run = read_run(request.out, _identity(request, environment))
     if remaining(job.configurations, run):
         environment["interrupted"] = _measure_into(job, backend, monitor, run, environment, report)
@@ -181,9 +184,7 @@ def _measure_into(
             run.take(entry, [])
         Session(job, backend, monitor, run, file, about, host_ms, report).measure_all()
     except KeyboardInterrupt:
-        if (
-            job.of > 1 or not run.rows
-        ):  # one process: what is measured becomes a table, as after the time limit
+        if job.of > 1 or not run.rows:  # else what is measured becomes a table, as after the time limit
             raise
         return True
     finally:
@@ -216,23 +217,14 @@ def _identity(request: Request, environment: Mapping[str, Any]) -> dict[str, Any
 
 def modes_of(request: Request) -> list[str]:
     """The modes of a request in words, as they identify its run."""
-    modes = {configuration.mode for configuration in request.configurations}
     return sorted(
         " ".join(
             (mode.precision, mode.memory_format, mode.capture)
             + ("autotune",) * mode.autotune
             + ((mode.matmul_setting,) if mode.matmul_setting else ())
         )
-        for mode in modes
+        for mode in request.modes
     )
-
-
-def _refuse_precisions(request: Request, gpu: str) -> None:
-    """Refuse a precision that the device lacks, before anything is measured under a wrong name."""
-    able = CPU_PRECISIONS if gpu.startswith("cpu:") else precisions_of(find_gpu(gpu))
-    lacking = sorted({configuration.mode.precision for configuration in request.configurations} - set(able))
-    if lacking:
-        raise SchemaError(f"{gpu} has no {lacking[0]}. It has: {', '.join(able)}; pass --precision.")
 
 
 def _wait_until_free(monitor: Monitor, device: str, label: str) -> None:
@@ -276,9 +268,8 @@ class Session:
     _failures: list[tuple[Configuration, Exception]] = field(default_factory=list)
     _recent: list[Any] = field(default_factory=list)
     _launches: dict[str, float] = field(default_factory=dict)
-    _slowness: list[float] = field(
-        default_factory=list
-    )  # measured times x those estimated for an H200 or a CPU
+    _slowness: list[float] = field(default_factory=list)
+    """Measured times x those estimated for an H200 or a CPU."""
 
     def measure_all(self) -> bool:
         """Measure what `run` does not have yet, into `file` and `run`; False if the budget ended before.
@@ -302,9 +293,11 @@ class Session:
             later = []
             for configuration, weight in waiting:
                 left_s = inf if self.job.deadline is None else self.job.deadline - self.clock()
+                slowness = median(self._slowness[-_LATEST:] or [1.0])
+                is_slow = self.job.device == "cpu" or slowness > _SLOW
                 if left_s <= 0:
                     return False
-                expected_ms = self._expected_ms(configuration)
+                expected_ms = slowness * self._estimated_ms(configuration) if is_slow else 0.0
                 if expected_ms > min(limit_ms, 1000 * left_s / _REPEATS):
                     later.append((configuration, weight))
                     continue
@@ -319,11 +312,6 @@ class Session:
             waiting = later
         self._note_failures()
         return not waiting
-
-    def _expected_ms(self, configuration: Configuration) -> float:
-        """Expected iteration on a slow device, 0 on others."""
-        on_cpu, slowness = self.job.device == "cpu", median(self._slowness[-_LATEST:] or [1.0])
-        return slowness * self._estimated_ms(configuration) if on_cpu or slowness > _SLOW else 0.0
 
     def _estimated_ms(self, configuration: Configuration) -> float:
         more = {"on_cpu": True} if self.job.device == "cpu" else {}
@@ -348,8 +336,12 @@ class Session:
         self._clean = state
 
     def _measure_one(self, configuration: Configuration) -> None:
+        request = self.job.request
+        limits = replace(request.limits[configuration.subject.kind], longest_ms=request.longest_ms)
         try:
-            measured = self._measured(configuration)
+            with closing(self.backend.prepare(configuration)) as prepared:
+                on_gpu, captured = self.job.device != "cpu", configuration.mode.capture == "graph"
+                measured = measure(prepared, self.clock, limits, on_gpu=on_gpu, captured=captured)
         except DeviceOutOfMemoryError as error:
             self._end(configuration, f"out of memory: {error}")
         except DataError as error:  # the framework cannot build it
@@ -358,28 +350,15 @@ class Session:
             self._fail(configuration, error)
         else:
             self._note_failures()
-            took_ms = self.job.request.longest_ms if measured is None else median(measured.times_ms)
+            took_ms = request.longest_ms if measured is None else median(measured.times_ms)
             self._slowness.append(took_ms / self._estimated_ms(configuration))
             if measured is None:
-                self._end(configuration, f"an iteration takes longer than {self.job.request.longest_ms:g} ms")
+                self._end(configuration, f"an iteration takes longer than {request.longest_ms:g} ms")
             else:
-                self._keep(configuration, measured)
-
-    def _measured(self, configuration: Configuration) -> Measured | None:
-        request = self.job.request
-        limits = replace(request.limits[configuration.subject.kind], longest_ms=request.longest_ms)
-        prepared: Prepared = self.backend.prepare(configuration)
-        try:
-            on_gpu, captured = self.job.device != "cpu", configuration.mode.capture == "graph"
-            return measure(prepared, self.clock, limits, on_gpu=on_gpu, captured=captured)
-        finally:
-            prepared.close()
-
-    def _keep(self, configuration: Configuration, measured: Measured) -> None:
-        host_ms = self.host_ms.get(configuration.mode)
-        about = {**self.about, **self._launches, "host_cnn_ms": host_ms}
-        row = measurement_row(configuration, measured, about)
-        self._write({"row": row, "repeats": repeats_of(measured, configuration.subject.kind)})
+                host_ms = self.host_ms.get(configuration.mode)
+                about = {**self.about, **self._launches, "host_cnn_ms": host_ms}
+                row = measurement_row(configuration, measured, about)
+                self._write({"row": row, "repeats": repeats_of(measured, configuration.subject.kind)})
 
     def _end(self, configuration: Configuration, reason: str) -> None:
         series, size = series_of(configuration_key(configuration)), configuration.batch_size

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 
-from predictor.catalogue.devices import Gpu, find_gpu, precisions_of
+from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError, UnknownGpuError
 from predictor.measurements.table import canonical_gpu_name
@@ -56,23 +56,16 @@ def modes_of_gpu(modes: Sequence[Mode]) -> list[Mode]:
 
     Where TF32 is lacking, fp32 takes its place.
     """
-    able = [set(precisions_of(gpu)) for gpu in _gpus_here()]
-    if not able:
+    try:
+        gpus = [find_gpu(canonical_gpu_name(name)) for name in dict.fromkeys(gpu_names() or ())]
+    except UnknownGpuError:
+        gpus = []
+    if not gpus:
         return list(modes)
-    precisions = set.intersection(*able)
+    precisions = set.intersection(*(set(precisions_of(gpu)) for gpu in gpus))
     if "tf32" not in precisions:
         modes = [replace(mode, precision="fp32") if mode.precision == "tf32" else mode for mode in modes]
     return list(dict.fromkeys(mode for mode in modes if mode.precision in precisions))
-
-
-def _gpus_here() -> list[Gpu]:
-    gpus = []
-    for name in dict.fromkeys(gpu_names() or ()):
-        try:
-            gpus.append(find_gpu(canonical_gpu_name(name)))
-        except UnknownGpuError:
-            return []
-    return gpus
 
 
 def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:
@@ -80,11 +73,8 @@ def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:
 
     SchemaError if an operator is to be compiled or run as a static graph; the message says what to measure instead.
     """
-    captures = {
-        configuration.mode.capture
-        for configuration in configurations
-        if configuration.subject.kind == "operator"
-    }
+    operators = (config for config in configurations if config.subject.kind == "operator")
+    captures = {configuration.mode.capture for configuration in operators}
     if "static_graph" in captures:
         raise SchemaError("a single operator has no static graph: measure operators with --capture eager.")
     if "compile" in captures:
@@ -98,19 +88,16 @@ def _refusal(mode: Mode, device: str) -> SchemaError | None:
     check_framework(mode.framework)
     try:
         if device == "cpu":
-            _check_on_cpu(mode)
+            if mode.precision not in CPU_PRECISIONS:
+                words = ", ".join(CPU_PRECISIONS)
+                raise SchemaError(
+                    f"{mode.precision} is not measured on a CPU. Measured there: {words}; pass --precision."
+                )
+            if mode.capture == "graph":
+                raise SchemaError("capture 'graph': a CPU has no graphs. Pass --capture eager.")
         if mode.framework in _CHECKS:
             check: Callable[..., None] = import_module(_CHECKS[mode.framework]).check_mode
             check(mode, None if device == "cpu" else ANY_GPU)
     except SchemaError as error:
         return error
     return None
-
-
-def _check_on_cpu(mode: Mode) -> None:
-    if mode.precision not in CPU_PRECISIONS:
-        raise SchemaError(
-            f"{mode.precision} is not measured on a CPU. Measured there: {', '.join(CPU_PRECISIONS)}; pass --precision."
-        )
-    if mode.capture == "graph":
-        raise SchemaError("capture 'graph': a CPU has no graphs. Pass --capture eager.")

@@ -25,12 +25,11 @@ _MARGIN = 4  # pixels around an array, in which its crop lies
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 """Endings of the names of image files."""
+_FOLDER_OR_NONE = "Pass a folder of images, or none: images are then made."
 
 _WIDTH, _HEIGHT, _QUALITY = 500, 375, 90
 _OCTAVES = (64, 32, 16, 8, 4, 2, 1)  # pixels of a patch of noise
-_ROUGHNESS = (
-    0.22  # of the noise: at this, an image is about as large as ImageNet's (105 KB; ImageNet's mean is 115)
-)
+_ROUGHNESS = 0.22  # of the noise: an image is then about as large as ImageNet's (105 KB; their mean is 115)
 
 
 def images_of(folder: Path, most: int) -> list[Path]:
@@ -39,14 +38,11 @@ def images_of(folder: Path, most: int) -> list[Path]:
     SchemaError if it is not a folder, or holds no image.
     """
     if not folder.is_dir():
-        raise SchemaError(
-            f"{folder} is not a folder. Pass a folder of images, or none: images are then made."
-        )
-    files = sorted(_image_files(folder))
+        raise SchemaError(f"{folder} is not a folder. {_FOLDER_OR_NONE}")
+    paths = (Path(parent, name) for parent, _, names in os.walk(folder, followlinks=True) for name in names)
+    files = sorted(path for path in paths if path.name.casefold().endswith(SUFFIXES))
     if not files:
-        raise SchemaError(
-            f"{folder} holds no image ({', '.join(SUFFIXES)}). Pass a folder of images, or none: images are then made."
-        )
+        raise SchemaError(f"{folder} holds no image ({', '.join(SUFFIXES)}). {_FOLDER_OR_NONE}")
     return [files[i * len(files) // min(most, len(files))] for i in range(min(most, len(files)))]
 
 
@@ -69,11 +65,6 @@ def pillow() -> Any:
             "Pillow is not installed: pip install 'epochcast[input]', then repeat."
         ) from error
     return Image
-
-
-def _image_files(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder, followlinks=True):
-        yield from (Path(parent, name) for name in names if name.casefold().endswith(SUFFIXES))
 
 
 def _noise(generator: np.random.Generator) -> Any:
@@ -169,20 +160,17 @@ def dali_batches(paths: list[Path], image_size: int, threads: int, batch_size: i
 def _torchvision(image_size: int, stored: str) -> Callable[[Any], Any]:
     try:
         from torchvision import transforms
-    except (
-        ImportError,
-        RuntimeError,
-    ) as error:  # a torchvision of another build of PyTorch raises RuntimeError
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision of another build of PyTorch
         raise BackendUnavailableError(
             f"torchvision cannot be imported ({error}). Install torch and torchvision of one build, or pass --loader "
             "pillow."
         ) from error
+    if stored == "array":
+        crop = [pillow().fromarray, transforms.RandomCrop(image_size, padding=_MARGIN)]
+    else:
+        crop = [transforms.RandomResizedCrop(image_size)]
     steps = [
-        *(
-            [pillow().fromarray, transforms.RandomCrop(image_size, padding=_MARGIN)]
-            if stored == "array"
-            else [transforms.RandomResizedCrop(image_size)]
-        ),
+        *crop,
         transforms.RandomHorizontalFlip(),
         transforms.ToTensor(),
         transforms.Normalize(MEAN, DEVIATION),
@@ -200,7 +188,9 @@ class _PillowAndNumpy:
 
     def __call__(self, image: Any) -> Any:
         if self.stored == "array":
-            cropped = self._padded_crop(image)
+            padded = np.pad(image, ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0)))
+            top, left = (random.randrange(2 * _MARGIN + 1) for _ in range(2))  # noqa: S311 - no secret
+            cropped = padded[top : top + self.image_size, left : left + self.image_size]
         else:
             size = (self.image_size, self.image_size)
             cropped = image.resize(size, pillow().Resampling.BILINEAR, _random_box(*image.size))
@@ -210,11 +200,6 @@ class _PillowAndNumpy:
         mean, deviation = (np.array(channels, dtype=np.float32) for channels in (MEAN, DEVIATION))
         normalised = (pixels - mean) / deviation
         return np.ascontiguousarray(normalised.transpose(2, 0, 1))
-
-    def _padded_crop(self, image: Any) -> Any:
-        padded = np.pad(image, ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0)))
-        top, left = (random.randrange(2 * _MARGIN + 1) for _ in range(2))  # noqa: S311 - augmentation, not a secret
-        return padded[top : top + self.image_size, left : left + self.image_size]
 
 
 def _random_box(width: int, height: int) -> tuple[float, float, float, float]:

@@ -7,6 +7,7 @@ and modes. Only a user's own CNN needs a framework here.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from predictor.catalogue.modes import Mode
@@ -54,11 +55,8 @@ class Preset:
     together: bool = False
 
 
-PRESETS: dict[str, dict[str, Any]] = json.loads(
-    data_file("profiles/presets.json").read_text(encoding="utf-8")
-)
+PRESETS: dict[str, dict[str, Any]] = json.loads(data_file("profiles/presets.json").read_text("utf-8"))
 """Presets without arguments: fields of `Preset`, and what `_subjects` reads."""
-
 
 CNN_PREFIXES = ("cnn", "targets")
 """Presets of named CNNs: ``cnn:NAME`` and ``targets:NAME,...``."""
@@ -98,15 +96,18 @@ def configurations(
     view, which runs no kernel, does not come. `batch_sizes`: in place of the preset's. `modes`: in place of the
     preset's. The blocks of a preset come only if neither is given.
     """
-    if chosen.blocks and not (batch_sizes or modes):
-        blocks = chosen.blocks
-    else:
+    blocks = chosen.blocks
+    if not blocks or batch_sizes or modes:
         sizes = tuple(batch_sizes or chosen.batch_sizes)
         blocks = tuple(Block(mode, size, chosen.subjects) for mode in modes or chosen.modes for size in sizes)
     kept: list[Configuration] = []
     left_out: list[Configuration] = []
     for configuration in dict.fromkeys(map(_as_run, _of_blocks(blocks))):
-        (kept if _affordable(chosen, configuration) else left_out).append(configuration)
+        work = (configuration.subject, configuration.batch_size, configuration.mode)
+        affordable = (
+            estimated_ms(*work) <= chosen.limit_ms and estimated_memory_gib(*work) <= chosen.limit_gib
+        )
+        (kept if affordable else left_out).append(configuration)
     return kept, left_out
 
 
@@ -116,10 +117,8 @@ def _as_run(configuration: Configuration) -> Configuration:
     if operator is None:
         return configuration
     running = as_run(operator, mode.framework, mode.memory_format, mode.precision)
-    if running == operator:
-        return configuration
     subject = replace(configuration.subject, name=running.name, operator=running)
-    return replace(configuration, subject=subject)
+    return configuration if running == operator else replace(configuration, subject=subject)
 
 
 def _of_blocks(blocks: Sequence[Block]) -> Iterator[Configuration]:
@@ -161,11 +160,6 @@ def operator_subjects(operators: Sequence[Operator]) -> tuple[Subject, ...]:
     )
 
 
-def _affordable(chosen: Preset, configuration: Configuration) -> bool:
-    question = (configuration.subject, configuration.batch_size, configuration.mode)
-    return estimated_ms(*question) <= chosen.limit_ms and estimated_memory_gib(*question) <= chosen.limit_gib
-
-
 @dataclass(frozen=True, slots=True)
 class Share:
     """Part of the list that a mode gets, of each shape at its first or second batch size.
@@ -195,10 +189,17 @@ def sampled_blocks(
     `subjects`: operators, in an order in which every first part is spread over the list. `shares`: in the order to
     measure them in: an early end leaves every mode coarse rather than a mode missing.
     """
-    slow = [subject for subject in subjects if _is_grouped(subject)]
-    products = [subject for subject in subjects if _is_product(subject) and not _is_grouped(subject)]
-    light = [subject for subject in subjects if not _is_product(subject)]
-    rank = {subject: position for kind in (products, light, slow) for position, subject in enumerate(kind)}
+    kinds: tuple[list[Subject], ...] = ([], [], [])
+    slow, products, light = kinds
+    for subject in subjects:
+        operator = subject.operator
+        entry = None if operator is None else OPERATOR_TYPES[operator.type]
+        is_grouped = operator is not None and (operator.groups or 1) > 1
+        if entry is not None and entry.is_convolution and is_grouped:
+            slow.append(subject)
+        else:
+            (light if entry is None or entry.product is None else products).append(subject)
+    rank = {subject: position for kind in kinds for position, subject in enumerate(kind)}
     measured: set[tuple[Mode, int, Subject]] = set()
     blocks = []
     for share in shares:
@@ -216,17 +217,6 @@ def sampled_blocks(
             measured.update((mode, batch_size, subject) for subject in new)
             blocks.append(Block(mode, batch_size, new))
     return tuple(blocks)
-
-
-def _is_product(subject: Subject) -> bool:
-    return subject.operator is not None and OPERATOR_TYPES[subject.operator.type].product is not None
-
-
-def _is_grouped(subject: Subject) -> bool:
-    operator = subject.operator
-    return (
-        operator is not None and OPERATOR_TYPES[operator.type].is_convolution and (operator.groups or 1) > 1
-    )
 
 
 def _subjects(entry: Mapping[str, Any]) -> tuple[Subject, ...]:
@@ -304,25 +294,19 @@ def parallel_configurations(
     ends = (1, max(gpu_counts))
 
     def part(
-        some_sizes: Sequence[int], some_modes: Sequence[Mode], counts: Sequence[int]
+        batch_sizes: Sequence[int], in_modes: Sequence[Mode], counts: Sequence[int]
     ) -> list[Configuration]:
-        chosen = [
-            configuration
-            for size in some_sizes
-            for configuration in configurations
-            if configuration.batch_size == size
-        ]
+        grid = product(batch_sizes, configurations)
+        chosen = [config for size, config in grid if config.batch_size == size and config.mode in in_modes]
         return [
-            _on(configuration, n)
-            for configuration in chosen
-            if configuration.mode in some_modes
-            for n in counts
+            replace(config, replicas=replace(config.replicas, n_gpus=n)) for config in chosen for n in counts
         ]
 
+    first_cnns = product(configurations[:_CNNS_WITH_BUCKETS], BUCKETS)
     ordered = [
         *_all_reduces(modes[0], [n for n in gpu_counts if n > 1]),
         *part(sizes[:1], modes[:2], gpu_counts),
-        *_other_buckets(configurations, max(gpu_counts)),
+        *(replace(config, replicas=replace(buckets, n_gpus=ends[1])) for config, buckets in first_cnns),
         *_synchronised(part(sizes[:1], modes[:2], gpu_counts[1:])),
         *part(sizes[1:], modes[:2], ends),
         *part(sizes, modes[2:], ends),
@@ -331,26 +315,11 @@ def parallel_configurations(
     return list(dict.fromkeys(ordered))
 
 
-def _on(configuration: Configuration, n_gpus: int) -> Configuration:
-    return replace(configuration, replicas=replace(configuration.replicas, n_gpus=n_gpus))
-
-
-def _other_buckets(configurations: Sequence[Configuration], n_gpus: int) -> list[Configuration]:
-    first = configurations[:_CNNS_WITH_BUCKETS]
-    return [
-        _on(replace(configuration, replicas=buckets), n_gpus)
-        for configuration in first
-        for buckets in BUCKETS
-    ]
-
-
 def _synchronised(configurations: Sequence[Configuration]) -> list[Configuration]:
-    tables = [configuration.subject.table for configuration in configurations]
-    normed = [table is not None and any(layer.type == "batch_norm" for layer in table) for table in tables]
     return [
         replace(configuration, replicas=replace(SYNC, n_gpus=configuration.replicas.n_gpus))
-        for configuration, has in zip(configurations, normed, strict=True)
-        if has
+        for configuration in configurations
+        if any(layer.type == "batch_norm" for layer in configuration.subject.table or ())
     ]
 
 

@@ -16,9 +16,7 @@ from proxy_cnns.backends.protocol import Prepared
 FEWEST = 6
 """With fewer repeats there is no 95 % interval: smallest and largest of five hold the median in 93.8 %."""
 
-_HOST_SAMPLES = (
-    3  # enqueued copies of an operator: its host time matters less than the time that sampling it takes
-)
+_HOST_SAMPLES = 3  # enqueued copies of an operator, whose host time matters less than the time of sampling it
 
 Clock = Callable[[], float]
 """Seconds since some fixed moment, such as `time.perf_counter`."""
@@ -84,14 +82,9 @@ class Measured:
     @property
     def precision(self) -> float | None:
         """Precision of the median of wall or GPU time, whichever is known less well; see `median_precision`."""
-        precisions = [
-            median_precision(times) for times in (self.iteration_times_ms, self.gpu_times_ms) if times
-        ]
-        return (
-            None
-            if None in precisions
-            else max(precision for precision in precisions if precision is not None)
-        )
+        times = [times_ms for times_ms in (self.iteration_times_ms, self.gpu_times_ms) if times_ms]
+        precisions = [precision for precision in map(median_precision, times) if precision is not None]
+        return max(precisions) if len(precisions) == len(times) else None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -162,18 +155,8 @@ def _measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) 
         host = _repeat(lambda: [prepared.host_time_ms(1)], clock, enough, limits.host_s)
         gpu, uncaptured = _gpu_times(prepared, clock, limits)
     algorithms = None if limits.quick else prepared.conv_algorithms()
-    return Measured(
-        tuple(wall),
-        None if gpu is None else tuple(gpu),
-        tuple(host),
-        peak,
-        algorithms,
-        n_warmup,
-        chunk,
-        settled,
-        uncaptured,
-        prepared.compile_s(),
-    )
+    times = (tuple(wall), None if gpu is None else tuple(gpu), tuple(host))
+    return Measured(*times, peak, algorithms, n_warmup, chunk, settled, uncaptured, prepared.compile_s())
 
 
 def _operator_on_gpu(prepared: Prepared, clock: Clock, limits: Limits) -> Measured | None:
@@ -211,10 +194,10 @@ def _warm_up(prepared: Prepared, clock: Clock, limits: Limits) -> tuple[int, int
     while True:
         times.append(_wall_ms(prepared, clock, chunk))
         n += chunk
-        if len(times) >= 6 and _agree(
-            float(np.median(times[-3:])), float(np.median(times[-6:-3])), limits.settled
-        ):
-            return chunk, n, True
+        if len(times) >= 6:
+            latest_ms, earlier_ms = float(np.median(times[-3:])), float(np.median(times[-6:-3]))
+            if _agree(latest_ms, earlier_ms, limits.settled):
+                return chunk, n, True
         if clock() - start >= limits.warmup_s:
             return chunk, n, len(times) < 6 and _agree(times[-1], times[-2], 0.1)
 
@@ -233,14 +216,10 @@ def _wall_ms(prepared: Prepared, clock: Clock, n: int) -> float:
 
 
 def _repeat(
-    take: Callable[[], list[float]],
-    clock: Clock,
-    limits: Limits,
-    seconds: float,
-    first: list[float] | None = None,
+    take: Callable[[], list[float]], clock: Clock, limits: Limits, seconds: float, first: Sequence[float] = ()
 ) -> list[float]:
     """Collect repeats until their median is known well enough, or the time or their number is over."""
-    start, times = clock(), first or take()
+    start, times = clock(), list(first) or take()
     while len(times) < limits.repeats_most:
         if len(times) >= limits.repeats_least:
             precision = median_precision(times)

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, ProfilingError, SchemaError
 from predictor.files import replace_file
 from predictor.measurements.schema import COLUMNS, FORMAT_VERSION
@@ -77,12 +76,6 @@ def series_of(key: Key) -> Key:
     return key[:-1]
 
 
-def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Order of a table's rows, the same however and by how many processes they were measured."""
-    *words, batch_size = key_of(row)
-    return (*words[3:], *words[:2], int(words[2]), int(batch_size))
-
-
 def measurement_row(
     configuration: Configuration, measured: Measured, about: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -90,14 +83,19 @@ def measurement_row(
 
     `about`: columns that all rows of the run share: ``gpu``, ``framework_version``, ``host``, ...
     """
+    subject, mode_columns = configuration.subject, asdict(configuration.mode)
+    if (configuration.mode.framework, configuration.mode.precision) != ("pytorch", "tf32"):
+        del mode_columns["float32_matmul_precision"]  # which does nothing there
+    more = {"pass": "training"} if subject.message_bytes is None else {"message_bytes": subject.message_bytes}
+    whole = {"kind": subject.kind, "cnn": subject.name, **more}
     row = {
         "format_version": FORMAT_VERSION,
         "source": "epochcast",
         **about,
-        **_subject_columns(configuration),
-        "image_size": configuration.subject.image_size,
+        **(operator_row(subject.operator) if subject.operator is not None else whole),
+        "image_size": subject.image_size,
         "batch_size": configuration.global_batch_size,
-        **_mode_columns(configuration.mode),
+        **mode_columns,
         **_replica_columns(configuration),
         "loader_workers": 0,
         **_time_columns(measured),
@@ -105,14 +103,6 @@ def measurement_row(
         "notes": "; ".join(measured.notes),
     }
     return {name: value for name, value in row.items() if value not in (None, "")}
-
-
-def _mode_columns(mode: Mode) -> dict[str, Any]:
-    """Columns of a mode; those that do nothing in it are left out."""
-    columns = asdict(mode)
-    if (mode.framework, mode.precision) != ("pytorch", "tf32"):
-        del columns["float32_matmul_precision"]
-    return columns
 
 
 def repeats_of(measured: Measured, kind: str) -> dict[str, Any]:
@@ -131,15 +121,6 @@ def repeats_of(measured: Measured, kind: str) -> dict[str, Any]:
         if repeats
     }
     return kept | {"iterations_per_wall_time": measured.chunk}
-
-
-def _subject_columns(configuration: Configuration) -> dict[str, Any]:
-    subject = configuration.subject
-    if subject.operator is not None:
-        return operator_row(subject.operator)
-    if subject.message_bytes is not None:
-        return {"kind": subject.kind, "cnn": subject.name, "message_bytes": subject.message_bytes}
-    return {"kind": subject.kind, "cnn": subject.name, "pass": "training"}
 
 
 def _replica_columns(configuration: Configuration) -> dict[str, Any]:
@@ -189,26 +170,22 @@ class Run:
             self.rows[key], self.repeats[key] = dict(entry["row"]), entry.get("repeats", {})
             recent.append(key)
         elif "ended" in entry:
-            self._end(entry["ended"])
+            end, series = entry["ended"], tuple(entry["ended"]["series"])
+            if series not in self.ended or int(end["batch_size"]) < int(self.ended[series]["batch_size"]):
+                self.ended[series] = dict(end)
         elif "failed" in entry:
             self.failed[tuple(entry["failed"])] = entry["reason"]
-        elif "device" in entry:
+        elif "device" in entry or "host" in entry:
             if entry.get("disturbed"):
                 self._disturbed(entry, recent)
-            recent.clear()
-            self.events.append(dict(entry))
-        elif "host" in entry:
+            if "device" in entry:
+                recent.clear()
             self.events.append(dict(entry))
 
     def ends(self, key: Key) -> dict[str, Any] | None:
         """The end of a configuration's series, if the series ended at its batch size or a smaller one; else None."""
         end = self.ended.get(series_of(key))
         return end if end is not None and int(key[-1]) >= int(end["batch_size"]) else None
-
-    def _end(self, end: Mapping[str, Any]) -> None:
-        series = tuple(end["series"])
-        if series not in self.ended or int(end["batch_size"]) < int(self.ended[series]["batch_size"]):
-            self.ended[series] = dict(end)
 
     def _disturbed(self, entry: Mapping[str, Any], recent: list[Key]) -> None:
         """Mark the rows since the last clean reading, or remove them."""
@@ -299,22 +276,20 @@ def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Pa
 
 def _check_identity(on_disk: Mapping[str, Any], identity: Mapping[str, Any] | None, out: Path) -> None:
     """Refuse the files of another run; the message says what differs."""
-    if identity is None:
-        return
-    differs = differing(identity, on_disk)
-    if differs:
-        differences = "; ".join(
-            f"{name} {on_disk.get(name)!r} there, {identity.get(name)!r} now" for name in differs
-        )
+    words = "{name} {second!r} there, {first!r} now"
+    differences = "" if identity is None else differing(identity, on_disk, words)
+    if differences:
         raise SchemaError(
             f"{out} belongs to another run: {differences}. Give another --out, or repeat that run's options."
         )
 
 
-def differing(identity: Mapping[str, Any], other_identity: Mapping[str, Any]) -> list[str]:
-    """Names of what two runs differ in."""
-    names = {**identity, **other_identity}
-    return [name for name in names if identity.get(name) != other_identity.get(name)]
+def differing(first: Mapping[str, Any], second: Mapping[str, Any], words: str) -> str:
+    """What two runs' identities differ in, `words` for each; empty if they are equal."""
+    names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+    return "; ".join(
+        words.format(name=name, first=first.get(name), second=second.get(name)) for name in names
+    )
 
 
 def _compact(value: Any) -> str:
@@ -408,7 +383,16 @@ def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
 
     ProfilingError if they cannot be written; the rows files are untouched.
     """
-    ordered = sorted(run.rows.values(), key=_sort_key)
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Order of the rows, the same however and by how many processes they were measured."""
+        *words, batch_size = key_of(row)
+        return (*words[3:], *words[:2], int(words[2]), int(batch_size))
+
+    ordered = sorted(run.rows.values(), key=place)
+    largest: dict[Key, int] = {}  # measured batch size of each series
+    for key in run.rows:
+        largest[series_of(key)] = max(largest.get(series_of(key), 0), int(key[-1]))
     used = {name for row in ordered for name in row}
     columns = {column.name: _TYPES[column.form] for column in COLUMNS if column.name in used}
     sidecar = {
@@ -417,7 +401,7 @@ def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
         "events": run.events,
         "ended": list(run.ended.values()),
         "failed": [{"failed": list(key), "reason": reason} for key, reason in run.failed.items()],
-        "largest_batch_sizes": _largest(run),
+        "largest_batch_sizes": [{"series": [*key], "batch_size": largest.get(key)} for key in run.ended],
         "repeats": [run.repeats.get(key_of(row), {}) for row in ordered],
     }
     _replace(sidecar_path(out), _lines(sidecar))
@@ -428,14 +412,6 @@ def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
         raise _unwritable(out, error) from error
 
 
-def _largest(run: Run) -> list[dict[str, Any]]:
-    """The largest batch size that was measured of each series that ended before its grid did."""
-    largest: dict[Key, int] = {}
-    for key in run.rows:
-        largest[series_of(key)] = max(largest.get(series_of(key), 0), int(key[-1]))
-    return [{"series": list(series), "batch_size": largest.get(series)} for series in run.ended]
-
-
 def _read_finished(out: Path, run: Run, identity: Mapping[str, Any] | None) -> None:
     """Read a table and its sidecar back, to add to them."""
     beside = sidecar_path(out)
@@ -444,7 +420,8 @@ def _read_finished(out: Path, run: Run, identity: Mapping[str, Any] | None) -> N
             f"{out} exists, and without {beside.name} it is no table of `epochcast profile`. Give another --out."
         )
     try:
-        sidecar = json.loads(_text(beside))
+        data = beside.read_bytes()
+        sidecar = json.loads(gzip.decompress(data) if beside.name.endswith(".gz") else data)
         with open_table(out) as table:
             rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
         _check_identity(sidecar["run"], identity, out)
@@ -472,11 +449,6 @@ def _lines(sidecar: Mapping[str, Any]) -> str:
         else:
             parts.append(f"{json.dumps(name)}: {json.dumps(value, indent=1, ensure_ascii=False)}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _text(path: Path) -> str:
-    data = path.read_bytes()
-    return (gzip.decompress(data) if path.name.endswith(".gz") else data).decode()
 
 
 def _replace(path: Path, text: str) -> None:

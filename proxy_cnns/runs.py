@@ -116,7 +116,10 @@ def _collect(
             continue
         if isinstance(message, Progress):
             progress[number] = message
-            report(_total(list(progress.values())))
+            latest = list(progress.values())
+            last = max(latest, key=lambda job_progress: job_progress.seconds_left)
+            done, total = (sum(getattr(part, name) for part in latest) for name in ("done", "total"))
+            report(Progress(done, total, last.seconds_left, latest[-1].now, last.limited))
         else:
             results[number] = message
     return results
@@ -128,12 +131,6 @@ def _ended(exit_code: int, last_words: str = "") -> ProfilingError:
         f"a measuring process ended by itself (exit code {exit_code}{words}). Its measurements are kept; repeat the "
         "command to go on."
     )
-
-
-def _total(latest: Sequence[Progress]) -> Progress:
-    last = max(latest, key=lambda progress: progress.seconds_left)
-    done, total = sum(progress.done for progress in latest), sum(progress.total for progress in latest)
-    return Progress(done, total, last.seconds_left, latest[-1].now, last.limited)
 
 
 def _process(job: Job, messages: Any, parent: int) -> None:
@@ -196,7 +193,13 @@ def measured_by(cluster: Cluster) -> Measure:
 
     def measure(request: Request, deadline: float | None, report: Report) -> dict[str, Any]:
         resource = resource_of(request)
-        _refuse_own_files(request)
+        subjects = (configuration.subject for configuration in request.configurations)
+        files = {str(subject.builder.path) for subject in subjects if subject.builder}
+        if files:
+            raise SchemaError(
+                f"{', '.join(sorted(files))} is code of this machine, which workers are not sent. Measure its "
+                "operators (--preset cnn:FILE.py:make_model), or leave --scheduler out."
+            )
         gathered = _Gathered(request, read_run(request.out, None))
         try:
             while left := gathered.left(deadline):
@@ -210,20 +213,6 @@ def measured_by(cluster: Cluster) -> Measure:
         return gathered.environment()
 
     return measure
-
-
-def _refuse_own_files(request: Request) -> None:
-    """Refuse CNNs that a Python file makes: workers are sent layers, not code."""
-    files = {
-        str(configuration.subject.builder.path)
-        for configuration in request.configurations
-        if configuration.subject.builder
-    }
-    if files:
-        raise SchemaError(
-            f"{', '.join(sorted(files))} is code of this machine, which workers are not sent. Measure its operators "
-            "(--preset cnn:FILE.py:make_model), or leave --scheduler out."
-        )
 
 
 @dataclass(slots=True)
@@ -284,11 +273,8 @@ class _Gathered:
             self.run = read_run(self.request.out, identity)
             self.file, self.run.identity = RunFile(rows_path(self.request.out), identity), identity
         run_identity = self.run.identity or {}
-        differs = differing(run_identity, identity)
-        if differs:
-            differences = "; ".join(
-                f"{name} {identity.get(name)!r}, not {run_identity.get(name)!r}" for name in differs
-            )
+        differences = differing(run_identity, identity, "{name} {second!r}, not {first!r}")
+        if differences:
             raise SchemaError(
                 f"worker {worker} differs from the first: {differences}. A table holds one kind of machine: start a "
                 "scheduler for each kind. Rows of the other workers are kept; repeat the command to go on."
@@ -358,11 +344,7 @@ def measure_in(folder: str, parent: str) -> None:
     (Path(folder) / _RESULT).write_bytes(pickle.dumps(result))
 
 
-def profile(
-    request: Request,
-    report: Report = lambda _: None,
-    measure: Measure = measure_here,
-) -> Outcome:
+def profile(request: Request, report: Report = lambda _: None, measure: Measure = measure_here) -> Outcome:
     """Measure the configurations of a request that are not on disk yet, and write the table.
 
     `report`: called with the progress after each configuration. `measure`: what measures: this machine's devices, or a
@@ -380,36 +362,23 @@ def profile(
         environment = measure(request, deadline, report)
     except EpochcastError:
         if reopened is not None:
-            _drop_unchanged(request.out, before)
+            run = read_run(request.out, None)
+            parts = ((getattr(run, name), getattr(before, name)) for name in ("rows", "ended", "failed"))
+            if all(after.keys() == earlier.keys() for after, earlier in parts):
+                remove_rows(request.out)  # nothing was added to the finished table, which stays
         raise
     interrupted = environment.pop("interrupted", False)
     run = read_run(request.out, None)
     if run.failed and not (run.rows or run.ended or remaining(request.configurations, run)):
-        _refuse_nothing(request, run)
+        remove_rows(request.out)  # an empty table would stop the next run
+        key, reason = next(iter(run.failed.items()))
+        raise ProfilingError(
+            f"nothing was measured, and {request.out} was not written: {_name(key)} and all other configurations "
+            f"failed. {reason}"
+        )
     if rows_paths(request.out):
         write_table(run, request.out, environment)
         remove_rows(request.out)
-    return _outcome(request, run, before, interrupted=interrupted)
-
-
-def _drop_unchanged(out: Path, before: Run) -> None:
-    """Remove the rows files of a finished table to which nothing was added; the table itself stays."""
-    run = read_run(out, None)
-    if all(getattr(run, name).keys() == getattr(before, name).keys() for name in ("rows", "ended", "failed")):
-        remove_rows(out)
-
-
-def _refuse_nothing(request: Request, run: Run) -> None:
-    """Remove the rows files of a run without rows: an empty table would stop the next run."""
-    remove_rows(request.out)
-    key, reason = next(iter(run.failed.items()))
-    raise ProfilingError(
-        f"nothing was measured, and {request.out} was not written: {_name(key)} and all other configurations "
-        f"failed. {reason}"
-    )
-
-
-def _outcome(request: Request, run: Run, before: Run, *, interrupted: bool) -> Outcome:
     return Outcome(
         request.out,
         str((run.identity or {}).get("gpu", "")),
