@@ -106,11 +106,10 @@ _OTHER_WORDS: dict[str, tuple[str, ...]] = {
 
 def _words() -> dict[str, tuple[str, ...]]:
     """Words that a field of answers may have, by the name of the field, for fields with few words."""
-    options = options_of(Question)
-    words = {name: options[name].choices for name in ("framework", "capture", "optimizer")}
-    modes = {name: options[name].choices for name in ("precision", "memory_format")}
-    fast_modes = {f"fast_{name}": choices for name, choices in modes.items()}
-    return words | modes | fast_modes | _OTHER_WORDS
+    names = ("framework", "capture", "optimizer", "precision", "memory_format")
+    words = {name: option.choices for name, option in options_of(Question).items() if name in names}
+    fast_modes = {f"fast_{name}": words[name] for name in ("precision", "memory_format")}
+    return words | fast_modes | _OTHER_WORDS
 
 
 def question_body(model: type[CnnQuestion]) -> dict[str, Any]:
@@ -164,10 +163,9 @@ def _add_words(schemas: dict[str, Any]) -> None:
     words = _words()
     for schema in schemas.values():
         for name, field in schema.get("properties", {}).items():
-            if name in words:
-                for kind in (field, field.get("items", {}), *field.get("anyOf", ())):
-                    if kind.get("type") == "string":
-                        kind.setdefault("enum", list(words[name]))
+            for kind in (field, field.get("items", {}), *field.get("anyOf", ())):
+                if name in words and kind.get("type") == "string":
+                    kind.setdefault("enum", list(words[name]))
 
 
 def _own_example(app: FastAPI, route: APIRoute) -> Any:

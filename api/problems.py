@@ -263,21 +263,17 @@ def _detail(error: Mapping[str, Any]) -> str:
 
 def _meant(error: Mapping[str, Any], kind: type[BaseModel] | None) -> str:
     """Hint for an unknown field: the nearest names, or the route that takes the field; empty for other errors."""
-    fields = _fields_at(kind, error["loc"]) if kind is not None and error["type"] == "extra_forbidden" else []
-    if fields and error["loc"][-1] in options_of(Plan):
+    model = kind if error["type"] == "extra_forbidden" else None
+    for key in error["loc"][:-1]:  # of the objects that enclose the field
+        if not isinstance(key, int):
+            field = model.model_fields.get(str(key)) if model is not None else None
+            model = None if field is None else next(_models(field.annotation), None)
+    if model is None or not model.model_fields:
+        return ""
+    name = error["loc"][-1]
+    if name in options_of(Plan):
         return ". POST /v1/comparisons takes it and answers for a whole training"
-    return f". Nearest: {nearest(str(error['loc'][-1])[:100], fields)}" if fields else ""
-
-
-def _fields_at(kind: type[BaseModel], location: Sequence[object]) -> list[str]:
-    """Fields of the object that encloses a location in a question; none if a model does not declare the object."""
-    model: type[BaseModel] | None = kind
-    for key in location[:-1]:
-        if isinstance(key, int):
-            continue
-        field = model.model_fields.get(str(key)) if model is not None else None
-        model = None if field is None else next(_models(field.annotation), None)
-    return [] if model is None else list(model.model_fields)
+    return f". Nearest: {nearest(str(name)[:100], list(model.model_fields))}"
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -6,6 +6,7 @@ Redirects are not followed, so that an API key goes to the address that was give
 import gzip
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,14 +32,6 @@ class UploadReceipt:
     ids: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Status and body of a response; `content` is the body's JSON, None if it is not JSON."""
-
-    status: int
-    content: Any
-
-
 class Service:
     """A service at an http or https address; a request is sent `attempts` times while it is overloaded or away.
 
@@ -48,10 +41,10 @@ class Service:
 
     def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0, attempts: int = 5) -> None:
         self.url = _checked_address(url)
-        self._key = _plain_key(key or os.environ.get(KEY_VARIABLE) or "")
+        self.key = _plain_key(key or os.environ.get(KEY_VARIABLE) or "")
         self._attempts = attempts
         headers = {"Accept": "application/json", "User-Agent": "epochcast"}
-        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
         try:
             import httpx
         except ModuleNotFoundError:
@@ -60,21 +53,16 @@ class Service:
             ) from None
         self._http = httpx.Client(headers=headers, timeout=timeout_s, follow_redirects=False)
 
-    @property
-    def has_key(self) -> bool:
-        """Whether requests carry an API key."""
-        return bool(self._key)
-
-    def get(self, path: str) -> Reply:
+    def get(self, path: str) -> "httpx.Response":
         """Ask for what lies at a path; ServiceError if nothing answers."""
         return self._repeated("GET", path)
 
-    def post(self, path: str, body: bytes, content_type: str) -> Reply:
+    def post(self, path: str, body: bytes, content_type: str) -> "httpx.Response":
         """Send a body, gzipped; ServiceError if nothing answers."""
         headers = {"Content-Type": content_type, "Content-Encoding": "gzip"}
         return self._repeated("POST", path, content=gzip.compress(body, 5), headers=headers)
 
-    def _repeated(self, method: str, path: str, **sent: Any) -> Reply:
+    def _repeated(self, method: str, path: str, **sent: Any) -> "httpx.Response":
         """Send until the response is not "come back later"; every request here may be sent twice."""
         import httpx
 
@@ -83,7 +71,7 @@ class Service:
             try:
                 response = self._http.request(method, self.url + path, **sent)
                 if not left or response.status_code not in _COMES_BACK:
-                    return Reply(response.status_code, _json(response))
+                    return response
                 retry_after = response.headers.get("Retry-After", "")
                 least_s = float(retry_after) if retry_after.isdecimal() else 0.0
             except httpx.RequestError as error:
@@ -116,14 +104,15 @@ def upload(path: Path, url: str, key: str | None = None) -> UploadReceipt:
     for start in range(0, len(rows), _ROWS_OF_AN_UPLOAD):
         csv_rows = rows.iloc[start : start + _ROWS_OF_AN_UPLOAD].to_csv(index=False).encode()
         reply = service.post("/v1/measurements", csv_rows, "text/csv")
-        if reply.status != 201:
+        if reply.status_code != 201:
             raise ServiceError(
                 f"{service.url} refuses the upload after {len(ids):,} rows: {_reason(reply)} "
                 "The rows before are stored; upload the table again when this is solved."
             )
-        stored += int(reply.content["stored"])
-        duplicates += int(reply.content["duplicates"])
-        ids += reply.content["ids"]
+        receipt = reply.json()
+        stored += int(receipt["stored"])
+        duplicates += int(receipt["duplicates"])
+        ids += receipt["ids"]
     return UploadReceipt(stored, duplicates, ids)
 
 
@@ -133,22 +122,23 @@ def check_upload(url: str, key: str | None = None) -> None:
     SchemaError if `url` is not an address, or there is no key; ServiceError if no service answers there.
     """
     service = Service(url, key, attempts=2)
-    if not service.has_key:
+    if not service.key:
         raise SchemaError(
             f"there is no API key to upload with. Set {KEY_VARIABLE}; the owner of the service makes keys with "
             "`epochcast keys add`."
         )
     reply = service.get("/healthz")
-    if reply.status != 200:
+    if reply.status_code != 200:
         raise ServiceError(
-            f"{service.url} answers with HTTP status {reply.status}: is it an epochcast service?"
+            f"{service.url} answers with HTTP status {reply.status_code}: is it an epochcast service?"
         )
 
 
-def _reason(reply: Reply) -> str:
-    if isinstance(reply.content, dict):
-        return str(reply.content.get("detail") or reply.content.get("title") or reply.content)
-    return f"it answers with HTTP status {reply.status}."
+def _reason(reply: "httpx.Response") -> str:
+    with suppress(ValueError):  # of no JSON
+        if isinstance(content := reply.json(), dict):
+            return str(content.get("detail") or content.get("title") or content)
+    return f"it answers with HTTP status {reply.status_code}."
 
 
 def _checked_address(text: str) -> str:
@@ -175,10 +165,3 @@ def _plain_key(key: str) -> str:
             f"{KEY_VARIABLE}; `epochcast keys add` makes keys of letters, digits, - and _."
         )
     return bare
-
-
-def _json(response: "httpx.Response") -> Any:
-    try:
-        return response.json()
-    except ValueError:
-        return None

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 from textwrap import indent, wrap
 from typing import Any, TypeVar
 
@@ -80,35 +81,13 @@ def _help(option: Option) -> str:
 _OF_FILES = {"measurements": "pd.DataFrame | str | PathLike[str]"}
 """Where a file is not as the field has it."""
 
-_HEAD = '''"""The options of each function as type checkers and completion read them.
-
-`epochcast.predict(cnn, gpu, **options)` takes `PredictOptions`, and so on. What an option means is declared once
-(`predictor.answers.question`): `python -m epochcast.signatures` prints this file, and a test compares.
-"""
-# fmt: off
-# ruff: noqa: E501
-
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from predictor.catalogue.offers import Offer
-    from predictor.models.forecast import Anchor
-    from predictor.models.served import Model
-'''
-
 _FUNCTIONS = ("predict", "compare", "explain", "parallel", "memory", "watch", "profile")
 _OWN = {"watch": {"loader", "model"}, "profile": {"preset"}}
 """Options that are parameters of the function."""
 
 
 def typed_options() -> str:
-    """The text of `epochcast.typed_options`: a TypedDict for each function, of parts that functions share."""
+    """The text of `epochcast.typed_options`: its head, and a TypedDict for each function, of parts that they share."""
     from epochcast.profiling import ProfileRequest
     from predictor.answers.question import Plan, Question
 
@@ -125,7 +104,10 @@ def typed_options() -> str:
     for function in _FUNCTIONS:
         bases = [_part(takers) for takers in parts if function in takers]
         text += _typed_dict(f"{function.capitalize()}Options", bases, [f'"""Options of `{function}`."""\n'])
-    return _HEAD + text
+    head, _, _ = (
+        Path(__file__).with_name("typed_options.py").read_text(encoding="utf-8").partition("\n\n\nclass ")
+    )
+    return f"{head}\n{text}"
 
 
 def _part(takers: tuple[str, ...]) -> str:

@@ -1,9 +1,11 @@
 """The arguments of timm's `train.py`, as they are typed there, as arguments of a command here (`--args "..."`)."""
 
 import argparse
+import json
 import shlex
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NoReturn
 
 from predictor.cnns.zoo import zoo_names
@@ -16,32 +18,11 @@ _TAKEN: dict[str, dict[str, Any]] = {
     "--sync-bn": {"action": "store_true"}, "-j --workers": {}, "--grad-accum-steps": {"type": int, "default": 1},
     "--nproc-per-node --nproc_per_node": {"type": int},
 }  # fmt: skip
-_LEFT = (  # noqa: SIM905 - a list of words
-    "--aa --aug-repeats --aug-splits --bce-target-thresh --bn-eps --bn-momentum --checkpoint-hist "
-    "--class-map --clip-grad --clip-mode --color-jitter --cooldown-epochs --crop-pct --cutmix "
-    "--cutmix-minmax -d --data-dir --dataset --decay-epochs --decay-milestones --decay-rate --device "
-    "--dist-bn --dr --drop --drop-block --drop-connect --drop-path --epoch-repeats --eval-metric "
-    "--experiment --fuser --gp --hflip --in-chans --initial-checkpoint --interpolation --layer-decay "
-    "--local-rank --local_rank --log-interval --lr --lr-base --lr-base-scale --lr-base-size --lr-cycle-decay "
-    "--lr-cycle-limit --lr-cycle-mul --lr-k-decay --lr-noise --lr-noise-pct --lr-noise-std --mean "
-    "--milestones --min-lr --mixup --mixup-mode --mixup-off-epoch --mixup-prob --mixup-switch-prob "
-    "--model-ema-decay --momentum --num-classes --opt-betas --opt-eps --opt-kwargs --output "
-    "--patience-epochs --ratio --recount --recovery-interval --remode --reprob --resume --scale "
-    "--sched --seed --smoothing --start-epoch --std --train-interpolation --train-num-samples --train-split "
-    "--tta --val-num-samples --val-split --validation-batch-size -vb --vflip --warmup-epochs --warmup-lr "
-    "--weight-decay --worker-seeding"
-).split()
-_SWITCHES = (  # noqa: SIM905 - a list of words
-    "--apex-amp --bce-loss --dataset-download --fast-norm --grad-checkpointing --jsd-loss --log-wandb "
-    "--model-ema --model-ema-force-cpu --model-ema-warmup --native-amp --no-aug --no-ddp-bb --no-prefetcher "
-    "--no-resume-opt --pin-mem --pretrained --resplit --save-images --sched-on-updates --split-bn --standalone "
-    "--torchscript --use-multi-epochs-loader"
-).split()
-_CHANGING = (  # noqa: SIM905 - a list of words
-    "model_ema clip_grad mixup cutmix cutmix_minmax aug_splits jsd_loss split_bn drop_path drop_block bce_loss "
-    "grad_checkpointing torchscript"
-).split()
-"""Arguments that change what an iteration does, and that no option tells."""
+_LEFT, _SWITCHES, _CHANGING = (
+    json.loads(Path(__file__).with_name("timm_arguments.json").read_text(encoding="utf-8"))[kind]
+    for kind in ("left", "switches", "changing")
+)
+"""Arguments with a value and switches that are not read; those that change an iteration, and that no option tells."""
 _OPTIMIZERS = {"sgd": "momentum", "momentum": "momentum", "nesterov": "momentum", "rmsproptf": "rmsprop"}
 
 

@@ -21,7 +21,7 @@ from api.bodies import read_body
 from api.caching import File, file_response
 from api.serving import client_of, serving_of
 from api.store.keys import ApiKey, find_key
-from api.store.measurements import Deletion, Page, Stored, UploadReceipt, delete_upload, find_rows, store_rows
+from api.store.measurements import Deletion, Stored, UploadReceipt, delete_upload, find_rows, store_rows
 from api.store.uploads import Table, csv_table, is_formula, json_table, rows_of
 from predictor.errors import DataError
 from predictor.measurements.schema import COLUMNS
@@ -160,7 +160,9 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
     queue, client = serving_of(request).download_queue, client_of(request)
     store = _store_of(request)
     page = await queue.run(client, find_rows, store, filters.given(), filters.after, filters.limit)
-    following = _next(request, page)
+    following = None
+    if page.more:
+        following = f"{request.url.path}?{urlencode({**request.query_params, 'after': page.rows[-1].id})}"
     write = _as_csv if filters.format == "csv" else _as_json
     file = await queue.run(client, write, page.rows, following)
     return file_response(request, file, {"Link": f'<{following}>; rel="next"'} if following else None)
@@ -185,13 +187,6 @@ async def delete(
 
 def _store(store: Engine, form: Callable[[bytes], Table], body: bytes, key_id: int) -> UploadReceipt:
     return store_rows(store, rows_of(form(body))[1], key_id)
-
-
-def _next(request: Request, page: Page) -> str | None:
-    if not page.more:
-        return None
-    parameters = {**request.query_params, "after": page.rows[-1].id}
-    return f"{request.url.path}?{urlencode(parameters)}"
 
 
 def _as_json(rows: Sequence[Stored], following: str | None) -> File:

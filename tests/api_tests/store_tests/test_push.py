@@ -94,11 +94,11 @@ def test_an_overloaded_service_is_asked_again_when_it_says(monkeypatch):
     waits = []
     monkeypatch.setattr("epochcast.pushing.time.sleep", waits.append)
     with pretending((503, {}), (429, {"Retry-After": "7"}), (200, {})) as (url, got):
-        assert Service(url).get("/x").status == 200
+        assert Service(url).get("/x").status_code == 200
     assert (waits, len(got)) == ([0.5, 7.0], 3)
 
 
 def test_a_redirect_is_not_followed_so_that_the_key_stays_where_it_was_meant_for():
     with pretending((302, {"Location": "http://127.0.0.1:9/"})) as (url, got):
-        assert Service(url, "epochcast_secret").get("/x").status == 302
+        assert Service(url, "epochcast_secret").get("/x").status_code == 302
     assert got[0][1]["Authorization"] == "Bearer epochcast_secret"
