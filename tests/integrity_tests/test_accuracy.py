@@ -42,9 +42,9 @@ def judged():
 
 def test_no_mode_of_a_measured_chip_is_predicted_worse_than_the_committed_figure(judged):
     error = (judged["predicted"] / judged["measured"] - 1).abs()
-    found = judged.assign(error=error).groupby(MODE)["error"].mean().to_dict()
-    assert set(found) == set(MAPE)
-    assert {mode: round(mape, 3) for mode, mape in found.items() if mape > MAPE[mode] + NOISE} == {}
+    mapes = judged.assign(error=error).groupby(MODE)["error"].mean().to_dict()
+    assert set(mapes) == set(MAPE)
+    assert {mode: round(mape, 3) for mode, mape in mapes.items() if mape > MAPE[mode] + NOISE} == {}
 
 
 def test_nine_of_ten_held_out_times_lie_in_their_interval(judged):
@@ -61,14 +61,11 @@ COLD_TABLES = (
     "h200_pytorch_profiled_targets",
     "h100_pytorch_tf32_held_out_targets",
 )
-COLD_CNNS = (
-    "alexnet", "densenet121", "efficientnet_b0", "googlenet", "mobilenet_v2", "resnet50", "resnext50_32x4d",
-    "vgg16",
-)  # fmt: skip
+COLD_CNNS = ("densenet121", "efficientnet_b0", "mobilenet_v2", "resnet50")
 COLD_BATCH_SIZES = (8, 32, 128)
 COLD_MAPE = {
     "same-chip-specs": 0.045,  # 32 iterations of 8 CNNs on the H100, by operators and CNNs of the H200
-    "unseen-cnn-quick-preset": 0.054,  # 24 iterations of 8 CNNs on the H200, each left out in turn
+    "unseen-cnn-quick-preset": 0.054,  # 12 iterations of 4 CNNs on the H200, each left out in turn
 }
 """Error of the committed code on these rows: TF32, images of 224 pixels, only the preset `quick` measured."""
 
@@ -95,5 +92,4 @@ def cold_features():
 @pytest.mark.parametrize("scenario", COLD_MAPE)
 def test_a_cold_refit_predicts_no_worse_than_the_committed_figure(cold_features, scenario):
     result = evaluate(cold_features, [scenario], {"layer-times": LayerTimes(calibrate=False)})
-    found = result.table(scenario)["mape"].item()
-    assert found <= COLD_MAPE[scenario] + NOISE
+    assert result.table(scenario)["mape"].item() <= COLD_MAPE[scenario] + NOISE

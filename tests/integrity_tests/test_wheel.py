@@ -30,23 +30,26 @@ def in_wheel(name):
 
 
 @pytest.fixture(scope="module")
-def nodes():
-    """The nodes of every module as it is in the wheel, by its path in the checkout."""
-    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    sources = {path: hatch_build.mapped_source(path.read_text(encoding="utf-8")) for path in paths}
-    return {path: list(ast.walk(ast.parse(source))) for path, source in sources.items()}
-
-
-def texts_of(nodes):
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+def names_by_module():
+    """Texts and imported modules of every module as it is in the wheel, by its path in the checkout."""
+    names = {}
+    for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))):
+        source = hatch_build.mapped_source(path.read_text(encoding="utf-8"))
+        nodes = list(ast.walk(ast.parse(source)))
+        texts = {
+            node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        names[path] = texts | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return names
 
 
 @pytest.fixture(scope="module")
-def asked_for(nodes):
+def asked_for(names_by_module):
     """Every text of the packages that names a file of datasets/."""
-    texts = {text for of_module in nodes.values() for text in texts_of(of_module)}
     files = (path for path in (ROOT / "datasets").rglob("*") if path.is_file())
-    return {path.relative_to(ROOT / "datasets").as_posix() for path in files} & texts
+    return {path.relative_to(ROOT / "datasets").as_posix() for path in files} & set().union(
+        *names_by_module.values()
+    )
 
 
 def test_every_file_that_a_package_asks_for_is_in_the_wheel(asked_for):
@@ -90,11 +93,10 @@ def test_what_checks_epochcast_is_no_extra():
     assert {"pytest", "ruff"} <= {re.split("[>=]", each)[0] for each in PROJECT["dependency-groups"]["dev"]}
 
 
-def test_no_module_of_the_wheel_imports_a_package_by_its_name_in_the_checkout(nodes):
+def test_no_module_of_the_wheel_imports_a_package_by_its_name_in_the_checkout(names_by_module):
     of_checkout = re.compile(r"(predictor|proxy_cnns|api)\.[\w.:]+")
-    for path, of_module in nodes.items():
-        imported = {node.module or "" for node in of_module if isinstance(node, ast.ImportFrom)}
-        assert [text for text in imported | texts_of(of_module) if of_checkout.fullmatch(text)] == [], path
+    wrong = {path: list(filter(of_checkout.fullmatch, names)) for path, names in names_by_module.items()}
+    assert not {path: names for path, names in wrong.items() if names}
 
 
 def test_a_module_is_mapped_line_by_line():
