@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from itertools import chain, islice
+from math import prod
 from typing import Any
 
 from predictor.cnns.zoo import zoo_cnn, zoo_names
@@ -31,39 +32,21 @@ Make = Callable[[Draw], Operator | None]
 
 def from_to(type_: str, of: tuple[int, int, int], to: tuple[int, int, int], **more: Any) -> Operator:
     """Operator from one shape (channels, height, width) to another."""
-    dimensions = ("channels", "height", "width")
-    shape: dict[str, Any] = {
-        f"{side}_{dimension}": size
-        for side, sizes in (("in", of), ("out", to))
-        for dimension, size in zip(dimensions, sizes, strict=True)
-    }
-    return Operator(type_, **shape, **more)
+    names = ("in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width")
+    return Operator(type_, **more | dict(zip(names, of + to, strict=True)))
 
 
 def _window(kernel: tuple[int, int], stride: int, padding: tuple[int, int]) -> dict[str, Any]:
-    return {
-        "kernel_height": kernel[0],
-        "kernel_width": kernel[1],
-        "stride_height": stride,
-        "stride_width": stride,
-        "padding_height": padding[0],
-        "padding_width": padding[1],
-    }
+    names = ("kernel", "stride", "padding")
+    sizes = dict(zip(names, (kernel, (stride, stride), padding), strict=True))
+    sides = enumerate(("height", "width"))
+    return {f"{name}_{side}": sizes[name][axis] for axis, side in sides for name in names}
 
 
 def conv(
-    in_channels: int,
-    side: int,
-    out_channels: int,
-    kernel: tuple[int, int],
-    stride: int = 1,
-    groups: int = 1,
-    dilation: int = 1,
-    padded: bool = True,
-    bias: bool = False,
-    first: bool = False,
-    wide: bool = False,
-) -> Operator:
+    in_channels: int, side: int, out_channels: int, kernel: tuple[int, int], stride: int = 1, groups: int = 1,
+    dilation: int = 1, padded: bool = True, bias: bool = False, first: bool = False, wide: bool = False,
+) -> Operator:  # fmt: skip
     """Convolution; `padded` keeps the size at stride 1. Patches (kernel = stride) are never padded."""
     high, across = (dilation * (k - 1) // 2 * (padded and k != stride) for k in kernel)
     height, width = (
@@ -88,27 +71,17 @@ _POINT, _CUBE = (1, 1, 1), (3, 3, 3)
 
 
 def conv_3d(
-    in_channels: int,
-    sides: Sides,
-    out_channels: int,
-    kernel: Sides,
-    stride: Sides = (1, 1, 1),
-    groups: int = 1,
-    transposed: bool = False,
-    first: bool = False,
-) -> Operator:
+    in_channels: int, sides: Sides, out_channels: int, kernel: Sides, stride: Sides = _POINT, groups: int = 1,
+    transposed: bool = False, first: bool = False,
+) -> Operator:  # fmt: skip
     """Convolution over (depth, height, width), padded to keep the size at stride 1.
 
     A transposed one multiplies the size by its stride; kernel - stride must be even.
     """
-    if transposed:
-        padding = [(k - s) // 2 for k, s in zip(kernel, stride, strict=True)]
-        out = [size * s for size, s in zip(sides, stride, strict=True)]
-    else:
-        padding = [k // 2 if k != s else 0 for k, s in zip(kernel, stride, strict=True)]
-        out = [
-            (size + 2 * p - k) // s + 1 for size, p, k, s in zip(sides, padding, kernel, stride, strict=True)
-        ]
+    padding, out = [], []
+    for size, k, s in zip(sides, kernel, stride, strict=True):
+        padding.append((k - s) // 2 if transposed else k // 2 if k != s else 0)
+        out.append(size * s if transposed else (size + 2 * padding[-1] - k) // s + 1)
     return from_to(
         "conv_transpose3d" if transposed else "conv3d",
         (in_channels, sides[0] * sides[1], sides[2]),
@@ -181,29 +154,17 @@ def optimizer(n_tensors: int, parameters: int) -> Operator:
     return Operator("optimizer", n_tensors=n_tensors, parameters=parameters)
 
 
-Kernel = tuple[int, int]
-
 _MOST_CHANNELS = 8192
 _MOST_NUMBERS_OF_CONVOLUTIONS = 6_000_000  # of a map of one image
 _MOST_WEIGHTS = 60_000_000
 
 
 def _convolution(
-    draw: Draw,
-    *,
-    kernels: Sequence[Kernel],
-    strides: Sequence[int] = (1,),
-    sides: tuple[int, int] = (7, 150),
-    spans: tuple[float, float] = (400, 40_000),
-    ratios: tuple[float, float] = (1, 1),
-    group_widths: Sequence[int] = (),
-    dilations: Sequence[int] = (1,),
-    bias: float = 0.0,
-    wide: float = 0.0,
-    unpadded: float = 0.0,
-    channels: Sequence[int] = (),
-    outputs: tuple[float, float] = (0, 0),
-) -> Operator | None:
+    draw: Draw, *, kernels: Sequence[tuple[int, int]], strides: Sequence[int] = (1,), dilations: Sequence[int] = (1,),
+    sides: tuple[int, int] = (7, 150), spans: tuple[float, float] = (400, 40_000), ratios: tuple[float, float] = (1, 1),
+    group_widths: Sequence[int] = (), channels: Sequence[int] = (), outputs: tuple[float, float] = (0, 0),
+    bias: float = 0.0, wide: float = 0.0, unpadded: float = 0.0,
+) -> Operator | None:  # fmt: skip
     """A shape that cuDNN runs with kernels of one kind, or None if it is larger than layers of CNNs.
 
     `sides` are heights of the input, `spans` its channels x height (in CNNs channels grow as maps shrink), `ratios`
@@ -223,29 +184,14 @@ def _convolution(
         in_channels = out_channels = groups * group_width
     else:
         out_channels, groups = draw.channels(out_width), 1
-    operator = conv(
-        in_channels,
-        side,
-        out_channels,
-        kernel,
-        stride,
-        groups,
-        draw.one_of(dilations),
-        padded=not draw.happens(unpadded),
-        bias=draw.happens(bias),
-        first=first,
-        wide=draw.happens(wide),
-    )
-    return operator if _usual(operator) else None
-
-
-def _usual(operator: Operator) -> bool:
-    channels = (operator.in_channels or 0, operator.out_channels or 0)
-    sides = (operator.in_height or 0, operator.out_height or 0)
-    numbers = max(c * side * side for c, side in zip(channels, sides, strict=True))
-    least_side = min(sides[1], operator.out_width or 0)
-    small = max(channels) <= _MOST_CHANNELS and numbers <= _MOST_NUMBERS_OF_CONVOLUTIONS
-    return small and operator.parameters <= _MOST_WEIGHTS and least_side > 0
+    dilation, padded = draw.one_of(dilations), not draw.happens(unpadded)
+    flags = {"bias": draw.happens(bias), "first": first, "wide": draw.happens(wide)}
+    operator = conv(in_channels, side, out_channels, kernel, stride, groups, dilation, padded, **flags)
+    out_side = operator.out_height or 0
+    numbers = max(in_channels * side * side, out_channels * out_side * out_side)
+    small = max(in_channels, out_channels) <= _MOST_CHANNELS and numbers <= _MOST_NUMBERS_OF_CONVOLUTIONS
+    is_usual = small and operator.parameters <= _MOST_WEIGHTS and min(out_side, operator.out_width or 0) > 0
+    return operator if is_usual else None
 
 
 def _transposed(draw: Draw) -> Operator:
@@ -261,7 +207,7 @@ def _transposed_vectors(draw: Draw) -> Operator:
     return conv_transpose(ins, 1, draw.channels(draw.between(100, 1000)), 4, 1)
 
 
-_MOST_NUMBERS = 20_000_000  # of a map of one image
+_MOST_NUMBERS = 20_000_000  # of a map of one image; of convolutions fewer
 
 
 def _size(draw: Draw, low: int = 4, high: int = 240) -> tuple[int, int]:
@@ -342,17 +288,8 @@ def _linear_maps(draw: Draw) -> Operator:
     return linear(narrow, 4 * narrow, side, wide=True) if widen else linear(4 * narrow, narrow, side)
 
 
-def _pool(
-    draw: Draw,
-    operator_type: str,
-    kernel: int,
-    stride: int,
-    padding: int = 0,
-    low: int = 8,
-    high: int = 230,
-) -> Operator:
-    channels, side = _size(draw, low, high)
-    return pool(operator_type, channels, side, kernel, stride, padding)
+def _pool(draw: Draw, operator_type: str, low: int = 8, high: int = 230, **window: int) -> Operator:
+    return pool(operator_type, *_size(draw, low, high), **window)
 
 
 def _pool_up(draw: Draw) -> Operator:
@@ -372,9 +309,8 @@ def _optimizer(draw: Draw) -> Operator:
 
 
 def _loss(draw: Draw) -> Operator:
-    return same_shape(
-        "loss", draw.channels(draw.between(1, 22_000)), 1, out_channels=None, out_height=None, out_width=None
-    )
+    without_output = dict.fromkeys(("out_channels", "out_height", "out_width"))
+    return same_shape("loss", draw.channels(draw.between(1, 22_000)), 1, **without_output)
 
 
 _HEAD_WIDTHS = (16, 32, 32, 64, 64, 96)
@@ -472,11 +408,14 @@ def families() -> dict[str, tuple[int, Make]]:
     return {name: (row.pop("count"), partial(_SHAPES[row.pop("draw")], **row)) for name, row in rows.items()}
 
 
-def _shapes(name: str, make: Make) -> Iterator[Operator]:
-    """Endless shapes of a family."""
+def _new_shapes(name: str, make: Make) -> Iterator[Operator]:
+    """Endless shapes of a family, neither a CNN's of the zoo nor repeated."""
+    drawn: set[Operator] = set(_real_shapes())
     for operator in filter(None, map(make, draws(name))):
         sizes = (operator.in_channels or 1, operator.in_height or 1, operator.in_width or 1)
-        if sizes[0] * sizes[1] * sizes[2] <= _MOST_NUMBERS and operator.parameters <= 7e8:
+        shape = same_work(operator)
+        if prod(sizes) <= _MOST_NUMBERS and operator.parameters <= 7e8 and shape not in drawn:
+            drawn.add(shape)
             yield operator
 
 
@@ -486,10 +425,8 @@ def designed_operators(scale: float = 1.0) -> tuple[Operator, ...]:
 
     `scale`: 1 for the smallest library; a larger one holds the shapes of every smaller one.
     """
-    real = _real_shapes()
     shapes = (
-        islice(_new(_shapes(name, make), real), round(count * scale))
-        for name, (count, make) in families().items()
+        islice(_new_shapes(name, make), round(count * scale)) for name, (count, make) in families().items()
     )
     return tuple(dict.fromkeys(chain.from_iterable(shapes)))  # families touch where small maps begin
 
@@ -505,16 +442,6 @@ def same_work(operator: Operator) -> Operator:
     if operator.type in ("optimizer", "loss"):
         return operator
     return replace(operator, parameters=0, input_gradient=True, in_place=False, wide_input=False)
-
-
-def _new(shapes: Iterator[Operator], real: frozenset[Operator]) -> Iterator[Operator]:
-    """Shapes that are neither a CNN's of the zoo nor repeated."""
-    drawn: set[Operator] = set()
-    for operator in shapes:
-        shape = same_work(operator)
-        if shape not in real and shape not in drawn:
-            drawn.add(shape)
-            yield operator
 
 
 @lru_cache(maxsize=1)

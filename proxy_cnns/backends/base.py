@@ -70,29 +70,36 @@ class Program:
         """Enqueue one iteration without waiting for the device."""
         (self.enqueues or self.iterate)()
 
-    def warm_up(self) -> None:
-        """Run the first iteration."""
-        (self.first or self.iterate)()
-
 
 class FrameworkBackend:
     """A framework on the CPU or on one GPU; see `proxy_cnns.backends.protocol.Backend`.
 
-    On a GPU one configuration is prepared at a time: close one before the next. `_gpu` is None on a CPU.
+    On a GPU one configuration is prepared at a time: close one before the next. `_gpu` is None on a CPU. `check_mode`
+    refuses a mode that cannot be measured (SchemaError), `switch` sets the framework's global switches, and a
+    configuration is built and run in the context `running`, which makes its failures our errors.
     """
 
     framework: str
     prepared: type[PreparedProgram]
+    check_mode: Callable[[Mode, tuple[int, int] | None], None]
+    switch: Callable[[Mode], None]
+    running: Callable[[Configuration], AbstractContextManager[Any]]
+    _libraries: Callable[[], dict[str, object]]
+    _program: Callable[[Configuration], Program]
     _gpu: Any
 
     def environment(self) -> dict[str, object]:
         """Versions of the libraries, how they run, and the device's name."""
-        about: dict[str, object] = {"python": platform.python_version(), "cpu": cpu_model()}
+        about: dict[str, object] = self._libraries() | {
+            "python": platform.python_version(),
+            "cpu": cpu_model(),
+        }
         if self._gpu is None:
-            return self._libraries() | about | {"gpu": f"cpu:{cpu_model()}"}
+            return about | {"gpu": f"cpu:{cpu_model()}"}
+        capability = "{}.{}".format(*self._gpu.capability)
+        sizes = {"compute_capability": capability, "l2_mib": self._gpu.cache_bytes / 2**20}
         about |= self._gpu.versions()
-        about["compute_capability"] = "{}.{}".format(*self._gpu.capability)
-        return self._libraries() | about | {"l2_mib": self._gpu.cache_bytes / 2**20}
+        return about | sizes
 
     def prepare(self, configuration: Configuration) -> PreparedProgram:
         """Build a configuration and run it once.
@@ -102,6 +109,7 @@ class FrameworkBackend:
         fit; SchemaError if the framework cannot build or run it, or the device lacks the mode; ProfilingError if
         PyTorch fails to run it, or an earlier configuration still holds memory.
         """
+        program: Program | None
         gpu, peak_mib = self._gpu, None
         self.check_mode(configuration.mode, None if gpu is None else gpu.capability)
         self.switch(configuration.mode)
@@ -115,31 +123,18 @@ class FrameworkBackend:
                 peak_mib = gpu.peak_mib(program.iterate) - before_mib
         else:
             gpu.tidy_if_needed()
-            program = self._started_again(configuration)
+            try:
+                program = self._started(configuration)
+            except DeviceOutOfMemoryError:
+                program = None
+            if program is None:  # outside the handler, whose error holds what the first try made
+                program = self._started(configuration)
         return self.prepared(self, configuration, program, peak_mib)
 
     def launches(self) -> Launches:
         """Cost of kernels without work; unknown on a CPU, which has no queue."""
         launches: Launches = Launches() if self._gpu is None else self._gpu.launches()
         return launches
-
-    def check_mode(self, mode: Mode, capability: tuple[int, int] | None) -> None:
-        """Refuse a mode that cannot be measured; SchemaError."""
-        raise NotImplementedError
-
-    def switch(self, mode: Mode) -> None:
-        """Set the framework's global switches."""
-        raise NotImplementedError
-
-    def running(self, configuration: Configuration) -> AbstractContextManager[Any]:
-        """Context in which a configuration is built and run: its failures become our errors."""
-        raise NotImplementedError
-
-    def _libraries(self) -> dict[str, object]:
-        raise NotImplementedError
-
-    def _program(self, configuration: Configuration) -> Program:
-        raise NotImplementedError
 
     def _empty_mib(self, configuration: Configuration) -> float:
         """Memory in use before a whole CNN is built: none, else its peak could not be read."""
@@ -156,7 +151,7 @@ class FrameworkBackend:
         try:
             with self.running(configuration):
                 program = self._program(configuration)
-                program.warm_up()
+                (program.first or program.iterate)()
                 if self._gpu is not None:
                     self._gpu.synchronise()
         except DeviceOutOfMemoryError:
@@ -164,14 +159,6 @@ class FrameworkBackend:
                 self._gpu.tidy()
             raise
         return program
-
-    def _started_again(self, configuration: Configuration) -> Program:
-        """Make a program and run it once; again in empty memory, if memory was lacking."""
-        try:
-            return self._started(configuration)
-        except DeviceOutOfMemoryError:
-            pass
-        return self._started(configuration)
 
 
 class PreparedProgram:
