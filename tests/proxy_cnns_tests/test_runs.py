@@ -44,17 +44,13 @@ def keys_of(path):
         return [key_of(row) for row in csv.DictReader(file)]
 
 
-def test_a_run_ends_in_a_table_and_its_sidecar_alone(request_of):
+def test_a_run_ends_in_a_table_and_its_sidecar_alone_and_repeated_changes_nothing(request_of):
     request = request_of(BOTH)
     outcome = profile(request)
     assert (outcome.rows, outcome.new, outcome.left) == (len(BOTH), len(BOTH), 0)
     assert sorted(path.name for path in request.out.parent.iterdir()) == ["run.csv", "run.json"]
     assert set(read_measurements(request.out)["kind"]) == {"target", "operator"}
-
-
-def test_a_finished_run_repeated_changes_nothing(request_of):
-    request = request_of(BOTH)
-    profile(request)
+    assert set(keys_of(request.out)) == set(map(configuration_key, request.configurations))
     before = [path.read_bytes() for path in (request.out, sidecar_path(request.out))]
     outcome = profile(request)
     assert (outcome.new, outcome.left) == (0, 0)
@@ -96,8 +92,8 @@ def test_the_budget_ends_a_run_that_the_same_command_completes(request_of, an_ho
     assert keys_of(limited.out) == keys_of(unlimited.out)
 
 
-@pytest.mark.parametrize("n_devices", [1, 2])
-def test_a_killed_run_resumes_to_the_same_table(tmp_path, request_of, n_devices):
+def test_a_killed_run_on_two_devices_resumes_to_the_table_of_one(tmp_path, request_of):
+    n_devices = 2
     undisturbed = request_of(BOTH)
     profile(undisturbed)
     out = tmp_path / "killed.csv"
@@ -117,18 +113,12 @@ def test_a_killed_run_resumes_to_the_same_table(tmp_path, request_of, n_devices)
     assert rows_paths(out) == []
 
 
-def test_several_devices_measure_the_same_table_as_one(request_of, tmp_path):
-    on_one, on_three = request_of(BOTH), request_of(BOTH, out=tmp_path / "three.csv", devices=("cpu",) * 3)
-    profile(on_one)
-    reports = []
-    profile(on_three, reports.append)
-    assert keys_of(on_one.out) == keys_of(on_three.out)
-    assert max(progress.total for progress in reports) == len(BOTH)
-
-
-def test_an_error_in_one_of_several_processes_is_raised(request_of, orders):
+def test_an_error_in_one_of_several_processes_is_raised_and_their_progress_added(request_of, orders):
+    configurations, reports = configurations_of(TARGETS, (4, 8)), []
+    profile(request_of(configurations, devices=("cpu", "cpu")), reports.append)
+    assert max(progress.total for progress in reports) == len(configurations)
     orders(broken=True)
-    configurations = configurations_of(TARGETS, range(1, 40))
+    configurations = configurations_of(TARGETS, (4, *range(8, 46)))
     with pytest.raises(ProfilingError, match="one after the other"):
         profile(request_of(configurations, devices=("cpu", "cpu")))
 
@@ -155,17 +145,21 @@ def test_another_runs_table_is_refused_and_stays(request_of, orders, n_devices, 
 def test_other_modes_are_another_run(request_of):
     request = request_of(configurations_of(TARGETS))
     profile(request)
-    in_other_mode = tuple(
-        replace(configuration, mode=Mode(memory_format="channels_last"))
-        for configuration in request.configurations
-    )
+    in_other_mode = configurations_of(TARGETS, modes=[Mode(memory_format="channels_last")])
     with pytest.raises(SchemaError, match="modes"):
         profile(replace(request, configurations=in_other_mode))
 
 
-def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_measured(request_of):
-    request = replace(request_of(BOTH), configurations=BOTH)
-    with pytest.raises(SchemaError, match=r"cpu:fake has no tf32. It has: fp32"):
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"configurations": BOTH}, SchemaError, r"cpu:fake has no tf32. It has: fp32"),
+        ({"backend": "fake_backend:Missing"}, BackendUnavailableError, r"epochcast\[torch\]"),
+    ],
+)
+def test_a_missing_framework_or_precision_is_refused_before_a_file_is_made(request_of, change, error, words):
+    request = replace(request_of(BOTH), **change)
+    with pytest.raises(error, match=words):
         profile(request)
     assert rows_paths(request.out) == []
 
@@ -207,21 +201,6 @@ def test_a_gpu_run_has_gpu_time_and_the_catalogues_name(request_of, monkeypatch,
     table = read_measurements(request.out)
     assert table["gpu_time_ms"].notna().all()
     assert set(table["gpu"]) == {"NVIDIA H200"}
-
-
-def test_a_framework_that_is_not_there_says_so_before_a_file_is_made(request_of):
-    request = replace(request_of(BOTH), backend="fake_backend:Missing")
-    with pytest.raises(BackendUnavailableError, match="epochcast\\[torch\\]"):
-        profile(request)
-    assert rows_paths(request.out) == []
-
-
-def test_a_row_is_keyed_as_its_configuration(request_of):
-    request = request_of(BOTH)
-    profile(request)
-    assert set(keys_of(request.out)) == {
-        configuration_key(configuration) for configuration in request.configurations
-    }
 
 
 def rows_on_disk(out):

@@ -25,11 +25,8 @@ def _forward(
     CudnnConvolutions(plans).convolution_forward(x, w, b, y, (0, 0), (2, 2), (2, 2), 2, **(KEEP_GOING | how))
 
 
-def test_the_release_is_read_from_the_version_number(plans):
+def test_the_release_is_read_from_the_version_number_which_version_8_counts_in_its_own_scale(plans, cudnn):
     assert plans.cudnn.release == "9.19"
-
-
-def test_the_release_of_version_8_is_counted_in_its_own_scale(cudnn):
     cudnn.cudnnGetVersion = lambda: 8907  # type: ignore[method-assign]
     assert Cudnn(cudnn, "pretended").release == "8.9"
 
@@ -80,15 +77,10 @@ def test_no_algorithm_within_the_limit_says_what_each_needs(plans, cudnn):
         _forward(plans)
 
 
-def test_the_stream_is_set_once(plans, cudnn):
-    for _ in range(3):
-        _forward(plans)
-    assert len(cudnn.arguments_of("cudnnSetStream")) == 1
-
-
-def test_each_convolution_is_chosen_for_once(plans, cudnn):
+def test_the_stream_is_set_and_each_convolution_chosen_for_once(plans, cudnn):
     for batch in (4, 4, 5):
         _forward(plans, batch)
+    assert len(cudnn.arguments_of("cudnnSetStream")) == 1
     assert len(cudnn.arguments_of("cudnnGetConvolutionForwardAlgorithm_v7")) == 2
     assert len(cudnn.arguments_of("cudnnConvolutionForward")) == 3
 
@@ -110,22 +102,13 @@ def test_deterministic_gradients_are_not_autotuned_and_take_deterministic_algori
     assert (choice.how, choice.name) == ("heuristic", "algo_1")
 
 
-def test_plain_float32_stays_plain_whatever_cudnn_proposes(plans, cudnn):
+def test_without_tf32_float32_stays_plain_whatever_cudnn_proposes_and_half_precision_does_not(plans, cudnn):
     plans.allow_tf32 = False
-    _forward(plans)
-    assert {arguments[1] for arguments in cudnn.arguments_of("cudnnSetConvolutionMathType")} == {FMA_MATH}
-
-
-def test_half_precision_uses_tensor_cores_though_tf32_is_not_allowed(plans, cudnn):
-    plans.allow_tf32 = False
-    _forward(plans, dtype="float16")
-    assert FMA_MATH not in {arguments[1] for arguments in cudnn.arguments_of("cudnnSetConvolutionMathType")}
-
-
-def test_a_bias_is_added_after_the_convolution(plans, cudnn):
-    _forward(plans, bias=True)
-    names = [name for name, _ in cudnn.calls]
-    assert names.index("cudnnAddTensor") > names.index("cudnnConvolutionForward")
+    for dtype in ("float32", "float16"):
+        cudnn.calls.clear()
+        _forward(plans, dtype=dtype)
+        kinds = {arguments[1] for arguments in cudnn.arguments_of("cudnnSetConvolutionMathType")}
+        assert (kinds == {FMA_MATH}, FMA_MATH in kinds) == ((dtype == "float32",) * 2)
 
 
 def test_backward_passes_hand_cudnn_their_operands_in_its_order(plans, cudnn):
@@ -157,8 +140,10 @@ def test_channels_last_is_refused(plans):
         _forward(plans, d_layout=1)
 
 
-def test_forgetting_frees_the_descriptors(plans, cudnn):
+def test_a_bias_is_added_after_the_convolution_and_forgetting_frees_the_descriptors(plans, cudnn):
     _forward(plans, bias=True)
+    names = [name for name, _ in cudnn.calls]
+    assert names.index("cudnnAddTensor") > names.index("cudnnConvolutionForward")
     plans.forget()
     gc.collect()
     created = [name for name, _ in cudnn.calls if name.startswith("cudnnCreate") and "Descriptor" in name]
@@ -179,9 +164,6 @@ def test_choices_become_one_entry_for_each_shape():
             "backward_filter": "algo_3",
         }
     }
-
-
-def test_without_choices_there_is_no_json():
     assert algorithms_json([]) is None
 
 
@@ -195,24 +177,19 @@ def test_chainers_gpu_path_reaches_all_three_functions(convolution_2d, chainer, 
     x, w, gy = (np.ones(shape, np.float32) for shape in ((2, 4, 8, 8), (6, 2, 3, 3), (2, 6, 4, 4)))
     node = convolution_2d.Convolution2DFunction(2, 1, groups=2)
     node.inputs = ()
-    node.retain_inputs = lambda _: None
-    node._input_layouts = (None, None)
-    node.forward_gpu((x, w))
     gradient = convolution_2d.Convolution2DGradW(node, w.shape, w.dtype, None)
-    gradient.retain_inputs = lambda _: None
-    gradient._input_layouts = (None, None)
-    gradient.forward_gpu((x, gy))
-    deconvolution = chainer.functions.connection.deconvolution_2d.Deconvolution2DFunction(
-        2, 1, outsize=(8, 8), groups=2
-    )
-    deconvolution.retain_inputs = lambda _: None
-    deconvolution._input_layouts = (None, None)
-    deconvolution.forward_gpu((gy, w))
+    deconvolutions = chainer.functions.connection.deconvolution_2d
+    deconvolution = deconvolutions.Deconvolution2DFunction(2, 1, outsize=(8, 8), groups=2)
+    for function, arrays in ((node, (x, w)), (gradient, (x, gy)), (deconvolution, (gy, w))):
+        function.retain_inputs = lambda _: None
+        function._input_layouts = (None, None)
+        function.forward_gpu(arrays)
     for name in ("Forward", "BackwardData", "BackwardFilter"):
         assert len(cudnn.arguments_of(f"cudnnConvolution{name}")) == 1, name
 
 
-def test_never_in_chainers_configuration_means_no_cudnn(convolution_2d, chainer):
+def test_never_in_chainers_configuration_means_no_cudnn_as_for_its_other_functions(convolution_2d, chainer):
+    assert not chainer.should_use_cudnn(">=auto")
     with chainer.using_config("use_cudnn", "never"):
         assert not convolution_2d.chainer.should_use_cudnn(">=auto")
     assert convolution_2d.chainer.should_use_cudnn(">=auto")
@@ -221,7 +198,3 @@ def test_never_in_chainers_configuration_means_no_cudnn(convolution_2d, chainer)
 def test_chainers_workspace_limit_is_ours(convolution_2d, chainer, plans):
     chainer.backends.cuda.set_max_workspace_size(3 * MIB)
     assert plans.get_max_workspace_size() == chainer.backends.cuda.get_max_workspace_size() == 3 * MIB
-
-
-def test_chainers_other_functions_find_no_cudnn(convolution_2d, chainer):
-    assert not chainer.should_use_cudnn(">=auto")
