@@ -117,8 +117,10 @@ def _as_run(configuration: Configuration) -> Configuration:
     if operator is None:
         return configuration
     running = as_run(operator, mode.framework, mode.memory_format, mode.precision)
+    if running == operator:
+        return configuration
     subject = replace(configuration.subject, name=running.name, operator=running)
-    return configuration if running == operator else replace(configuration, subject=subject)
+    return replace(configuration, subject=subject)
 
 
 def _of_blocks(blocks: Sequence[Block]) -> Iterator[Configuration]:
