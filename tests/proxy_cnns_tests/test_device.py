@@ -8,7 +8,8 @@ import pytest
 from waiting import wait_until
 
 from predictor.errors import NoisyMeasurementError
-from proxy_cnns.device import DeviceState, disturbances, open_monitor, refuse_busy
+from proxy_cnns.device import DeviceState, disturbances, open_monitor, refuse_busy, visible_gpus
+from proxy_cnns.runs import _show_only
 
 OTHER = "4711 train.py (1024 MiB)"
 
@@ -58,16 +59,11 @@ def library(monkeypatch):
     return install
 
 
-def test_a_reading_is_in_the_units_of_the_state(library):
+def test_a_reading_is_in_the_units_of_the_state_and_what_a_gpu_does_not_tell_is_none(library):
     library()
     state = open_monitor("cuda:0").read()
     assert (state.sm_clock_mhz, state.power_draw_w, state.power_limit_w) == (1980, 512.3, 700)
     assert (state.ecc, state.memory_used_mib, state.utilisation_percent) == (True, 1024, 3)
-
-
-def test_what_a_gpu_does_not_tell_is_none_and_not_in_the_row(library):
-    library()
-    state = open_monitor("cuda:0").read()
     assert state.temperature_c is None
     assert "temperature_c" not in state.row()
 
@@ -85,10 +81,7 @@ def test_throttle_reasons_are_named_in_the_words_of_every_driver(library, functi
 
 
 def test_our_own_process_is_not_another(library):
-    processes = [
-        SimpleNamespace(pid=os.getpid(), usedGpuMemory=1),
-        SimpleNamespace(pid=4711, usedGpuMemory=2**30),
-    ]
+    processes = [SimpleNamespace(pid=pid, usedGpuMemory=2**30) for pid in (os.getpid(), 4711)]
     nvidia = library(nvmlDeviceGetComputeRunningProcesses=[])
     monitor = open_monitor("cuda:0")
     monitor.start()
@@ -132,15 +125,11 @@ def test_the_gpu_is_the_one_that_the_framework_sees(library, monkeypatch, visibl
     assert handles == [handle]
 
 
-def test_without_the_library_the_state_says_why(monkeypatch):
+def test_without_the_library_or_a_driver_the_state_says_why(library, monkeypatch):
+    library().nvmlInit = lambda: (_ for _ in ()).throw(NvmlError("Driver Not Loaded"))
+    assert "Driver Not Loaded" in open_monitor("cuda:0").read().missing
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "pip install 'epochcast[gpu]'" in open_monitor("cuda:0").read().missing
-
-
-def test_without_a_driver_the_state_says_why(library):
-    nvidia = library()
-    nvidia.nvmlInit = lambda: (_ for _ in ()).throw(NvmlError("Driver Not Loaded"))
-    assert "Driver Not Loaded" in open_monitor("cuda:0").read().missing
 
 
 def test_a_cpu_tells_what_others_used():
@@ -163,9 +152,9 @@ def test_a_busy_device_is_refused(device, state, reason):
         refuse_busy(state, device)
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
-def test_a_free_device_is_not_refused(device):
-    refuse_busy(DeviceState(cpu_busy=0.05, utilisation_percent=1), device)
+def test_a_free_device_is_not_refused():
+    for device in ("cpu", "cuda:0"):
+        refuse_busy(DeviceState(cpu_busy=0.05, utilisation_percent=1), device)
 
 
 @pytest.mark.parametrize(
@@ -179,14 +168,32 @@ def test_a_free_device_is_not_refused(device):
     ],
 )
 def test_a_disturbance_is_named(after, reason):
-    assert any(reason in disturbance for disturbance in disturbances(DeviceState(), after))
+    (disturbance,) = disturbances(DeviceState(other_processes=after.other_processes), after)
+    assert reason in disturbance
 
 
-@pytest.mark.parametrize("harmless", ["gpu_idle", "sw_power_cap", "applications_clocks_setting"])
-def test_how_a_gpu_runs_under_load_is_no_disturbance(harmless):
-    assert disturbances(DeviceState(), DeviceState(throttle_reasons=(harmless,))) == []
+def test_how_a_gpu_runs_under_load_is_no_disturbance():
+    harmless = ("gpu_idle", "sw_power_cap", "applications_clocks_setting")
+    assert disturbances(DeviceState(), DeviceState(throttle_reasons=harmless)) == []
 
 
-def test_a_process_that_was_there_from_the_start_disturbs_all_the_same():
-    state = DeviceState(other_processes=(OTHER,))
-    assert disturbances(state, state) == [f"process {OTHER} is on the GPU"]
+@pytest.mark.parametrize(
+    ("visible", "numbers", "devices"),
+    [
+        (None, "all", ("cuda:0", "cuda:1", "cuda:2", "cuda:3")),
+        (None, "0, 3", ("cuda:0", "cuda:3")),
+        ("2,3", "all", ("cuda:0", "cuda:1")),
+    ],
+)
+def test_numbers_choose_among_the_visible_gpus(gpus, monkeypatch, visible, numbers, devices):
+    gpus(*["NVIDIA H200"] * 4)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert visible_gpus(numbers) == devices
+
+
+@pytest.mark.parametrize(("visible", "shown"), [("", "1"), ("4,7", "7"), ("GPU-a,GPU-b", "GPU-b")])
+def test_a_process_is_shown_its_gpu_alone(monkeypatch, visible, shown):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert _show_only("cuda:1") == "cuda:0"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == shown

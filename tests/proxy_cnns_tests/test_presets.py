@@ -23,6 +23,7 @@ from proxy_cnns.presets import (
     parallel_configurations,
     preset,
 )
+from proxy_cnns.spread import spread_order
 from proxy_cnns.trainings import training_operators
 
 SAMPLED_MODES = [mode_of(words) for words in PRESETS["quick"]["modes"]]
@@ -222,3 +223,10 @@ def test_an_early_end_of_trainings_leaves_shapes_of_every_list():
     first = lists[: len(set(lists))]
     assert set(first) == set(lists)
     assert len(lists) > 3 * len(first)
+
+
+def test_a_reordered_list_has_the_same_items_and_every_beginning_reaches_each_tenth_of_it():
+    order = spread_order(range(1000))
+    assert sorted(order) == list(range(1000))
+    for beginning in (20, 50, 200):
+        assert len({position // 100 for position in order[:beginning]}) == 10

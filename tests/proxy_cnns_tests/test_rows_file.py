@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+from contextlib import closing
 
 import pytest
 from small_subjects import OPERATORS, TARGETS, configurations_of
@@ -21,7 +22,7 @@ from proxy_cnns.rows_file import (
     rows_paths,
     sidecar_path,
     write_table,
-)
+)  # fmt: skip
 
 IDENTITY = {"preset": "quick", "gpu": "NVIDIA H200"}
 ABOUT = {"framework": "pytorch", "framework_version": "2.11.0", "gpu": "NVIDIA H200", "device_kind": "gpu"}
@@ -44,39 +45,38 @@ def rows_path(out):
     return out.with_name(f"{out.name}.rows.jsonl")
 
 
+def append(rows_path, *entries):
+    with closing(RunFile(rows_path, IDENTITY)) as file:
+        for entry in entries:
+            file.append(entry)
+
+
 @pytest.fixture
 def filled(out, rows_path):
-    file = RunFile(rows_path, IDENTITY)
-    for configuration in SETTINGS:
-        file.append(entry_of(configuration))
-    file.close()
+    append(rows_path, *map(entry_of, SETTINGS))
     return out
 
 
+def sidecar_of(out):
+    content = sidecar_path(out).read_bytes()
+    return json.loads(gzip.decompress(content) if out.suffix == ".gz" else content)
+
+
 def test_every_row_is_read_back(filled):
-    assert set(read_run(filled, IDENTITY).rows) == {
-        configuration_key(configuration) for configuration in SETTINGS
-    }
+    assert set(read_run(filled, IDENTITY).rows) == set(map(configuration_key, SETTINGS))
 
 
-def test_a_torn_last_line_is_dropped(filled, rows_path):
+def test_a_torn_last_line_is_dropped_and_after_it_rows_are_appended_whole(filled, rows_path):
     rows_path.write_bytes(rows_path.read_bytes()[:-20])
     assert len(read_run(filled, IDENTITY).rows) == len(SETTINGS) - 1
-
-
-def test_after_a_torn_line_rows_are_appended_whole(filled, rows_path):
-    rows_path.write_bytes(rows_path.read_bytes()[:-20])
-    file = RunFile(rows_path, IDENTITY)
-    file.append(entry_of(SETTINGS[-1]))
-    file.close()
+    append(rows_path, entry_of(SETTINGS[-1]))
     assert len(read_run(filled, IDENTITY).rows) == len(SETTINGS)
 
 
 def test_a_row_is_in_the_file_before_it_is_closed(out, rows_path):
-    file = RunFile(rows_path, IDENTITY, sync_each=False)
-    file.append(entry_of(SETTINGS[0]))
-    assert len(read_run(out, IDENTITY).rows) == 1
-    file.close()
+    with closing(RunFile(rows_path, IDENTITY, sync_each=False)) as file:
+        file.append(entry_of(SETTINGS[0]))
+        assert len(read_run(out, IDENTITY).rows) == 1
 
 
 def test_a_damaged_line_is_named(filled, rows_path):
@@ -92,30 +92,32 @@ def test_another_runs_file_is_refused_with_what_differs(filled):
 
 
 def test_two_runs_do_not_write_one_file(rows_path):
-    file = RunFile(rows_path, IDENTITY)
-    with pytest.raises(SchemaError, match="another run is writing"):
+    with (
+        closing(RunFile(rows_path, IDENTITY)),
+        pytest.raises(SchemaError, match="another run is writing"),
+    ):
         RunFile(rows_path, IDENTITY)
-    file.close()
 
 
-def test_the_table_is_what_the_core_reads(filled):
+def test_the_table_is_what_the_core_reads_and_the_sidecar_keeps_repeats_or_quartiles(filled):
     write_table(read_run(filled, IDENTITY), filled, {"driver": "580"})
     table = read_measurements(filled)
     assert len(table) == len(SETTINGS)
     assert set(table["gpu_time_ms"]) == {1.9}
     assert table.loc[table["kind"] == "target", "n_warmup"].tolist() == [7.0] * 8
+    sidecar = sidecar_of(filled)
+    assert sidecar["environment"] == {"driver": "580"}
+    assert sidecar["repeats"][-1]["iteration_times_ms"] == [2.0, 2.1]
+    assert sidecar["repeats"][0] == {"quantiles_ms": [1.9] * 5}
 
 
-def test_a_csv_is_written_as_the_core_writes_it(filled, tmp_path):
-    write_table(read_run(filled, IDENTITY), tmp_path / "first.csv", {})
-    write_measurements(read_measurements(tmp_path / "first.csv"), tmp_path / "again.csv")
-    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "again.csv").read_bytes()
-
-
-def test_a_table_holds_the_same_whatever_its_suffix(filled, tmp_path):
+def test_a_table_holds_the_same_whatever_its_suffix_and_a_csv_is_written_as_the_core_writes_it(
+    filled, tmp_path
+):
     write_table(read_run(filled, IDENTITY), filled, {})
     write_measurements(read_measurements(filled), tmp_path / "again.csv")
     assert read_measurements(filled).equals(read_measurements(tmp_path / "again.csv"))
+    assert filled.suffix != ".csv" or filled.read_bytes() == (tmp_path / "again.csv").read_bytes()
 
 
 def test_the_same_run_gives_the_same_bytes(filled):
@@ -125,16 +127,6 @@ def test_the_same_run_gives_the_same_bytes(filled):
     run.rows = dict(reversed(run.rows.items()))
     write_table(run, filled, {})
     assert filled.read_bytes() == first
-
-
-def test_the_sidecar_keeps_every_repeat_of_a_cnn_and_quartiles_of_an_operator(filled):
-    write_table(read_run(filled, IDENTITY), filled, {"driver": "580"})
-    path = sidecar_path(filled)
-    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    sidecar = json.loads(text)
-    assert sidecar["environment"] == {"driver": "580"}
-    assert sidecar["repeats"][-1]["iteration_times_ms"] == [2.0, 2.1]
-    assert sidecar["repeats"][0] == {"quantiles_ms": [1.9] * 5}
 
 
 def test_a_finished_table_is_opened_again(filled, rows_path):
@@ -147,11 +139,9 @@ def test_a_finished_table_is_opened_again(filled, rows_path):
 
 
 def test_the_end_of_a_series_outlives_the_run(out, rows_path):
-    file = RunFile(rows_path, IDENTITY)
     key = configuration_key(SETTINGS[4])  # batch 64
-    file.append(entry_of(SETTINGS[0]))
-    file.append({"ended": {"series": key[:-1], "batch_size": 64, "reason": "out of memory"}})
-    file.close()
+    end = {"series": key[:-1], "batch_size": 64, "reason": "out of memory"}
+    append(rows_path, entry_of(SETTINGS[0]), {"ended": end})
     write_table(read_run(out, IDENTITY), out, {})
     rows_path.unlink()
     run = read_run(out, IDENTITY)
@@ -168,25 +158,21 @@ def test_a_table_of_another_kind_is_not_overwritten(out):
 def test_a_table_beside_a_sidecar_of_another_is_refused(filled, rows_path):
     write_table(read_run(filled, IDENTITY), filled, {})
     rows_path.unlink()
-    beside = sidecar_path(filled)
-    text = gzip.decompress(beside.read_bytes()) if beside.suffix == ".gz" else beside.read_bytes()
-    sidecar = json.loads(text)
+    sidecar = sidecar_of(filled)
     sidecar["repeats"].pop()
     text = json.dumps(sidecar).encode()
-    beside.write_bytes(gzip.compress(text) if beside.suffix == ".gz" else text)
+    sidecar_path(filled).write_bytes(gzip.compress(text) if filled.suffix == ".gz" else text)
     with pytest.raises(SchemaError, match="do not belong together"):
         read_run(filled, IDENTITY)
 
 
-@pytest.mark.parametrize("name", ["table", "table.json", "table.parquet.gz"])
-def test_only_tables_are_written(tmp_path, name):
-    with pytest.raises(SchemaError, match=r"none of .csv, .csv.gz, .parquet"):
+NO_TABLE = dict.fromkeys(("table", "table.json", "table.parquet.gz"), r"none of .csv, .csv.gz, .parquet")
+
+
+@pytest.mark.parametrize(("name", "words"), [*NO_TABLE.items(), ("none/x.csv", "there is not a folder")])
+def test_only_tables_in_folders_that_are_there_are_written(tmp_path, name, words):
+    with pytest.raises(SchemaError, match=words):
         read_run(tmp_path / name, IDENTITY)
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(SchemaError, match="there is not a folder"):
-        read_run(tmp_path / "none" / "x.csv", IDENTITY)
 
 
 @pytest.mark.parametrize("short", [True, False], ids=["half a line fits", "nothing fits"])
@@ -207,8 +193,7 @@ def test_a_full_disk_is_said_and_loses_nothing(out, rows_path, monkeypatch, shor
     file.append(entry_of(SETTINGS[2]))
     file.close()
     assert list(read_run(out, IDENTITY).rows) == [
-        configuration_key(SETTINGS[0]),
-        configuration_key(SETTINGS[2]),
+        configuration_key(SETTINGS[position]) for position in (0, 2)
     ]
 
 

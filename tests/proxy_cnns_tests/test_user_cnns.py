@@ -30,9 +30,6 @@ def test_a_users_function_gives_a_layer_table(file, torch):
     assert table.layers[0].out_channels == 8
 
 
-def test_a_name_of_the_zoo_is_no_file():
+def test_a_file_and_function_are_read_and_a_name_of_the_zoo_is_no_file(file):
     assert builder_of("resnet50") is None
-
-
-def test_a_file_and_function_are_read(file):
     assert builder_of(f"{file}:make_model") == Builder(Path(file), "make_model")
