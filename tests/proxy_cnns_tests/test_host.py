@@ -41,19 +41,15 @@ def test_on_a_cpu_only_what_the_framework_takes_is_known(fake):
     assert (measured.gpu, measured.kernel_us) == (None, None)
 
 
-def test_a_framework_that_is_asked_for_and_missing_is_refused(monkeypatch):
-    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:Missing")
-    with pytest.raises(BackendUnavailableError, match="pip install"):
-        measure_host(["pytorch"])
-
-
-def test_without_any_framework_the_next_step_is_said(monkeypatch):
+def test_without_any_framework_or_the_named_one_the_next_step_is_said(monkeypatch):
     missing = dict.fromkeys(backends.BACKENDS, "fake_backend:Missing")
     monkeypatch.setattr(host, "BACKENDS", missing)
     for name, path in missing.items():
         monkeypatch.setitem(backends.BACKENDS, name, path)
     with pytest.raises(BackendUnavailableError, match="none of pytorch, chainer is installed"):
         measure_host()
+    with pytest.raises(BackendUnavailableError, match="pip install"):
+        measure_host(["pytorch"])
 
 
 def test_captured_and_autotuned_modes_are_enqueued_as_eager_ones():
@@ -67,43 +63,31 @@ def run_on_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr("proxy_cnns.jobs.open_monitor", lambda _device: Monitor(dict))
 
     def run():
-        out, configurations = tmp_path / "run.csv", configurations_of(OPERATORS, (4,))
-        backend = "fake_backend:FakeBackend"
-        profile(
-            Request("fake", configurations, "pytorch", ("cuda:0",), out, allow_noise=True, backend=backend)
-        )
-        return out
+        out, how = tmp_path / "run.csv", {"allow_noise": True, "backend": "fake_backend:FakeBackend"}
+        profile(Request("fake", configurations_of(OPERATORS, (4,)), "pytorch", ("cuda:0",), out, **how))
+        with out.open() as file:
+            return list(csv.DictReader(file)), json.loads(sidecar_path(out).read_text())["events"]
 
     return run
 
 
-def test_every_row_measured_on_a_gpu_says_what_its_run_s_host_takes(run_on_gpu):
-    with run_on_gpu().open() as file:
-        rows = list(csv.DictReader(file))
-    assert {(row["host_cnn_ms"], row["host_kernel_us"], row["graph_kernel_us"]) for row in rows} == {
-        ("0.2", "5.0", "1.5")
-    }
-
-
-def test_the_sidecar_keeps_each_mode_s_host_time_and_each_reading_of_kernels_without_work(run_on_gpu):
-    events = json.loads(sidecar_path(run_on_gpu()).read_text())["events"]
+def test_rows_say_what_the_run_s_host_takes_and_the_sidecar_keeps_each_reading(run_on_gpu):
+    rows, events = run_on_gpu()
+    columns = ("host_cnn_ms", "host_kernel_us", "graph_kernel_us")
+    assert {tuple(row[name] for name in columns) for row in rows} == {("0.2", "5.0", "1.5")}
     assert [event["host"]["precision"] for event in events if "host" in event] == ["tf32"]
     assert [event["graph_kernel_us"] for event in events if "device" in event] == [1.5, 1.5]
 
 
 def test_a_host_that_cannot_be_timed_leaves_the_column_empty_and_says_why(run_on_gpu, orders):
     orders(cannot=["resnet18"])
-    out = run_on_gpu()
-    with out.open() as file:
-        assert all("host_cnn_ms" not in row for row in csv.DictReader(file))
-    events = json.loads(sidecar_path(out).read_text())["events"]
+    rows, events = run_on_gpu()
+    assert all("host_cnn_ms" not in row for row in rows)
     assert "cannot be built" in next(event["host"]["failed"] for event in events if "host" in event)
 
 
 def test_two_rounds_apart_in_time_say_how_steady_a_host_is():
-    first, second = (
-        HostTime("pytorch", "gpu", "tf32", "nchw", "resnet18", 32, ms, 0.02) for ms in (5.0, 7.2)
-    )
-    mean = host._of_rounds(first, second)
+    cnn = ("pytorch", "gpu", "tf32", "nchw", "resnet18", 32)
+    mean = host._of_rounds(*(HostTime(*cnn, ms, 0.02) for ms in (5.0, 7.2)))
     assert mean.host_time_ms == pytest.approx(6.0)
     assert mean.spread == pytest.approx(0.1823, abs=1e-4)  # ln 1.2

@@ -48,9 +48,8 @@ def test_every_configuration_is_measured_in_its_order(work, targets):
 @pytest.fixture
 def known_times(monkeypatch):
     """Estimates that are right but for the slowness of a device."""
-    monkeypatch.setattr(
-        "proxy_cnns.jobs.estimated_ms", lambda _subject, batch_size, _mode: 1.0 + 0.1 * batch_size
-    )
+    law = lambda _subject, batch_size, _mode: 1.0 + 0.1 * batch_size  # noqa: E731
+    monkeypatch.setattr("proxy_cnns.jobs.estimated_ms", law)
 
 
 def test_a_slow_device_is_asked_for_short_iterations_first(work, known_times):
@@ -63,18 +62,14 @@ def test_a_slow_device_is_asked_for_short_iterations_first(work, known_times):
 
 
 def test_what_would_not_end_in_time_is_left_for_a_shorter_one(work, known_times):
-    run = work(
-        configurations_of(TARGETS[:1], (4, 90, 16)),
-        orders={"slowness": 100.0},
-        longest_ms=1e9,
-        deadline=9.0,
-    )
+    configurations = configurations_of(TARGETS[:1], (4, 90, 16))
+    run = work(configurations, orders={"slowness": 100.0}, longest_ms=1e9, deadline=9.0)
     assert 90 not in {int(key[-1]) for key in run.rows}
     assert not work.finished
 
 
 def test_a_row_has_gpu_host_and_wall_time(work, targets):
-    row = work(targets).rows[configuration_key(targets[0])]
+    row = work(targets[:1]).rows[configuration_key(targets[0])]
     assert row["gpu_time_ms"] == pytest.approx(time_ms(targets[0]))
     assert row["host_time_ms"] == pytest.approx(0.2)
     assert row["peak_memory_mib"] == 104
@@ -181,14 +176,9 @@ def test_progress_counts_and_its_time_left_falls(work, targets):
     assert not any(progress.limited for progress in reports)
 
 
-def test_time_left_is_never_more_than_the_budgets(work, targets):
-    reports = []
-    work(targets, report=reports.append, deadline=3.0)
-    assert all(0 <= progress.seconds_left <= 3 for progress in reports)
-
-
 def test_progress_says_that_the_time_limit_ends_the_run(work, targets):
     reports = []
     work(targets, report=reports.append, deadline=1.0)
+    assert all(0 <= progress.seconds_left <= 1 for progress in reports)
     assert reports[0].limited
     assert len(reports) < len(targets)

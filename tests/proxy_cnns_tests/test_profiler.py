@@ -31,18 +31,12 @@ def measured_with(target):
 
 TIME_MS = time_ms(configurations_of(TARGETS, (64,))[0])
 MEASURED = {
-    "a steady iteration is timed exactly on the GPU": (
-        {},
-        lambda m: m.gpu_times_ms == (pytest.approx(TIME_MS),) * 6,
-    ),
+    "a steady iteration is timed on the GPU": ({}, lambda m: m.gpu_times_ms == (pytest.approx(TIME_MS),) * 6),
     "and by the wall clock": ({}, lambda m: m.iteration_times_ms == (pytest.approx(TIME_MS),) * 6),
     "and on the host": ({}, lambda m: median(m.host_times_ms) == pytest.approx(0.2)),
     "nothing is noted of a steady iteration": ({}, lambda m: m.notes == ()),
     "slow first iterations are warm-up": ({"cold": 3}, lambda m: m.n_warmup > 12),
-    "and are not counted": (
-        {"cold": 3},
-        lambda m: max(m.iteration_times_ms) == pytest.approx(TIME_MS, rel=0.02),
-    ),
+    "and are not counted": ({"cold": 3}, lambda m: max(m.iteration_times_ms) == pytest.approx(TIME_MS, 0.02)),
     "what never settles says so": (
         {"cold": 3, "limits": replace(LIMITS["target"], warmup_s=0.05)},
         lambda m: "wall time did not settle in the warm-up" in m.notes,
@@ -89,6 +83,7 @@ def test_the_precision_of_a_row_is_that_of_its_less_precise_time(measured_with):
 def test_too_few_repeats_have_no_interval():
     assert median_precision([1.0] * (FEWEST - 1)) is None
     assert median_precision([1.0] * FEWEST) == 0
+    assert min(limits.repeats_least for limits in LIMITS.values()) >= FEWEST == 6
 
 
 def test_the_interval_of_a_median_is_scipys():
@@ -142,11 +137,6 @@ def test_too_long_an_iteration_is_not_measured(measured_with, kind):
 def test_too_little_memory_is_an_error(measured_with):
     with pytest.raises(DeviceOutOfMemoryError):
         measured_with(memory_for=64)
-
-
-@pytest.mark.parametrize("kind", LIMITS)
-def test_every_kind_of_work_repeats_often_enough_for_an_interval(kind):
-    assert LIMITS[kind].repeats_least >= 6
 
 
 def test_what_cannot_be_captured_is_never_given_an_eager_time(measured_with):
