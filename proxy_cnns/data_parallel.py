@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +121,7 @@ class _Team:
         """
         self.tell(n, *command)
         answers = [self._answers_of(rank) for rank in range(n)]
-        errors = [
-            answer
-            for process_answers in answers
-            for answer in process_answers
-            if isinstance(answer, EpochcastError)
-        ]
+        errors = [answer for answer in chain(*answers) if isinstance(answer, EpochcastError)]
         if errors:
             raise next((error for error in errors if isinstance(error, DeviceOutOfMemoryError)), errors[0])
         return [process_answers[-1] for process_answers in answers]

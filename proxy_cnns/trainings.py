@@ -29,20 +29,18 @@ def training_operators() -> Iterator[Part]:
     turns = []
     for training in json.loads(data_file("profiles/trainings.json").read_text(encoding="utf-8")):
         modes, batch_sizes = tuple(map(mode_of, training["modes"])), tuple(training["batch_sizes"])
-        operators = [operator for line in training["operators"] for operator in _operators_of(line)]
+        operators = []
+        for line in training["operators"]:
+            # a type, its kernel/stride and marks, then channels@sides > those of the output where they differ
+            words, _, shapes = line.partition(":")
+            type_, *marks = words.split()
+            window = marks.pop(0) if marks and marks[0][0].isdigit() else ""
+            operators += [_of_words(type_, window, marks, *shape.split(">")) for shape in shapes.split()]
         if training["in_turns"]:
             turns.append([((mode,), (size,), operators) for size, mode in product(batch_sizes, modes)])
         else:
             yield modes, batch_sizes, operators
     yield from (training_part for turn in zip_longest(*turns) for training_part in turn if training_part)
-
-
-def _operators_of(line: str) -> Iterator[Operator]:
-    """Operators: a type, its kernel/stride and marks, then channels@sides > those of the output where they differ."""
-    words, _, shapes = line.partition(":")
-    type_, *marks = words.split()
-    window = marks.pop(0) if marks and marks[0][0].isdigit() else ""
-    yield from (_of_words(type_, window, marks, *shape.split(">")) for shape in shapes.split())
 
 
 def _of_words(type_: str, window: str, marks: Sequence[str], of: str, to: str = "") -> Operator:

@@ -22,6 +22,8 @@ from predictor.errors import (
     ProfilingError,
     SchemaError,
 )
+from predictor.operators.operators import Operator
+from proxy_cnns.backends.operators import CPU_CACHE_BYTES
 from proxy_cnns.backends.protocol import ANY_GPU, Launches
 from proxy_cnns.configuration import Configuration, Subject
 from proxy_cnns.device import cpu_model
@@ -85,7 +87,9 @@ class FrameworkBackend:
     switch: Callable[[Mode], None]
     running: Callable[[Configuration], AbstractContextManager[Any]]
     _libraries: Callable[[], dict[str, object]]
-    _program: Callable[[Configuration], Program]
+    training_program: Callable[[Configuration, str], Program]
+    operator_program: Callable[[Operator, Mode, int, str, int], Program]
+    _device: str
     _gpu: Any
 
     def environment(self) -> dict[str, object]:
@@ -135,6 +139,15 @@ class FrameworkBackend:
         """Cost of kernels without work; unknown on a CPU, which has no queue."""
         launches: Launches = Launches() if self._gpu is None else self._gpu.launches()
         return launches
+
+    def _program(self, configuration: Configuration) -> Program:
+        operator, cache_bytes = configuration.subject.operator, CPU_CACHE_BYTES
+        if operator is None:
+            return self.training_program(configuration, self._device)
+        if self._gpu is not None:
+            cache_bytes = self._gpu.cache_bytes
+        size = configuration.batch_size
+        return self.operator_program(operator, configuration.mode, size, self._device, cache_bytes)
 
     def _empty_mib(self, configuration: Configuration) -> float:
         """Memory in use before a whole CNN is built: none, else its peak could not be read."""

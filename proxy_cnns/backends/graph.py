@@ -80,10 +80,8 @@ class Graph:
     def __init__(self, table: LayerTable, functions: Functions) -> None:
         self.steps: list[Step] = []
         self._slots = 1
-        self._table = table
-        self._functions = functions
-        self._operators = layer_operators(table)
-        self._inputs = layer_inputs(table)
+        self._table, self._layers, self._functions = table, table.layers, functions
+        self._operators, self._inputs = layer_operators(table), layer_inputs(table)
         self._readers: dict[int, list[int]] = defaultdict(list)
         for position, sources in enumerate(self._inputs):
             for source in sources:
@@ -91,9 +89,17 @@ class Graph:
         self._form = {IMAGE: MAP}
         self._slot = {IMAGE: 0}
         self._part: dict[tuple[int, int], int] = {}  # (source, reader) -> slot, where only a part is read
-        for position in range(len(table)):
-            self._add_layer(position)
-        self._free_early()
+        for position, sources in enumerate(self._inputs):
+            function, form, input_form = self._function(position, self._form[sources[0]])
+            reads = tuple(self._read(source, position, input_form) for source in sources)
+            self._slot[position], self._form[position] = self._step(function, reads, layer=position), form
+            self._split(position)
+        # a value is freed after its last reader, as local variables of a written CNN are
+        last = {slot: i for i, step in enumerate(self.steps) for slot in step.reads}
+        for i, step in enumerate(self.steps):
+            self.steps[i] = replace(
+                step, frees=tuple(slot for slot in dict.fromkeys(step.reads) if last[slot] == i)
+            )
 
     def run(self, image: Any) -> Any:
         """Output of the last layer for these images."""
@@ -108,17 +114,9 @@ class Graph:
                 values[slot] = None
         return result
 
-    def _add_layer(self, position: int) -> None:
-        sources = self._inputs[position]
-        function, form, input_form = self._function(position, self._form[sources[0]])
-        reads = tuple(self._read(source, position, input_form) for source in sources)
-        self._slot[position] = self._step(function, reads, layer=position)
-        self._form[position] = form
-        self._split(position)
-
     def _function(self, position: int, form: str) -> tuple[Function, str, str]:
         """Function of a layer, the form of its output, and the form of its inputs; `form` is that of the first."""
-        layer, flatter = self._table.layers[position], MAP if form == MAP_LAST else form
+        layer, flatter = self._layers[position], MAP if form == MAP_LAST else form
         if layer.repeats != 1:
             raise SchemaError(
                 f"layer {layer.name!r} runs on {layer.repeats} maps of each image; a layer table does not say how they "
@@ -133,29 +131,25 @@ class Graph:
         if layer.type in VOLUME_TYPES:
             raise SchemaError(f"layer {layer.name!r} reads volumes, not images. {MEASURE_WHOLE}")
         if len(self._inputs[position]) > 1:
-            return _combination(layer), form, form
-        if layer.type in _POSITIONWISE:
-            form = self._positionwise_form(layer, self._inputs[position][0], form)
+            if layer.type not in _COMBINATIONS:
+                raise SchemaError(
+                    f"layer {layer.name!r} of type {layer.type!r} has several inputs, which cannot be run. "
+                    f"{MEASURE_WHOLE}"
+                )
+            return lambda *values: reduce(_COMBINATIONS[layer.type], values), form, form
+        if layer.type in _POSITIONWISE:  # channels lie last, or are all elements of a map
+            source = self._inputs[position][0]
+            above = None if source == IMAGE else self._layers[source]
+            if form == MAP:
+                flat = above is None or (above.out_height, above.out_width) == (1, 1)
+                flat = flat or above is None or layer.in_channels != above.out_channels
+                form = VECTOR if layer.type == "linear" and flat else MAP_LAST
         elif layer.type not in _ANY_FORM and (form, layer.type) != (VECTOR, "batch_norm"):
             form = MAP
         return self._functions.layer(layer, form, self._operators[position].in_place), form, form
 
-    def _positionwise_form(self, layer: Layer, source: int, form: str) -> str:
-        """Where a linear layer or layer norm finds its channels: last, or all elements of a map."""
-        if form != MAP:
-            return form
-        if layer.type == "layer_norm":
-            return MAP_LAST
-        source_layer = None if source == IMAGE else self._table.layers[source]
-        single = source_layer is None or (source_layer.out_height, source_layer.out_width) == (1, 1)
-        return (
-            VECTOR
-            if single or source_layer is None or layer.in_channels != source_layer.out_channels
-            else MAP_LAST
-        )
-
     def _permute(self, position: int, form: str) -> tuple[Function, str, str]:
-        layer = self._table.layers[position]
+        layer = self._layers[position]
         if form == MAP_LAST:
             return self._functions.to_map, MAP, MAP_LAST
         if not is_channel_shuffle(self._table, position):
@@ -179,7 +173,7 @@ class Graph:
             return slot
         if (form, input_form) not in changes:
             raise SchemaError(
-                f"layer {self._table.layers[reader].name!r} reads a {form} where it needs a {input_form}: "
+                f"layer {self._layers[reader].name!r} reads a {form} where it needs a {input_form}: "
                 "the layer table does not fit together."
             )
         return self._step(changes[form, input_form], (slot,))
@@ -194,17 +188,17 @@ class Graph:
 
     def _split(self, source: int) -> None:
         """Split a layer's output once, if any layer reads a part of it; concats take the first parts."""
-        channels = self._table.layers[source].out_channels or 0
+        channels = self._layers[source].out_channels or 0
         parts = {reader: self._part_read(reader, channels) for reader in self._readers[source]}
-        if all(self._table.layers[reader].type in _WHOLE or parts[reader] == channels for reader in parts):
+        if all(self._layers[reader].type in _WHOLE or parts[reader] == channels for reader in parts):
             return
-        order = sorted(parts, key=lambda reader: (self._table.layers[reader].type != "concat", reader))
+        order = sorted(parts, key=lambda reader: (self._layers[reader].type != "concat", reader))
         sizes = [parts[reader] for reader in order]
         if sum(sizes) != channels:
-            names = ", ".join(repr(self._table.layers[reader].name) for reader in order)
+            names = ", ".join(repr(self._layers[reader].name) for reader in order)
             raise SchemaError(
                 f"layers {names} read {', '.join(map(str, sizes))} of the {channels} channels of "
-                f"{self._table.layers[source].name!r}: the table does not say which ones. {MEASURE_WHOLE}"
+                f"{self._layers[source].name!r}: the table does not say which ones. {MEASURE_WHOLE}"
             )
         split = partial(self._functions.split, sizes=sizes)
         slot = self._step(split, (self._slot[source],), len(sizes))
@@ -212,27 +206,11 @@ class Graph:
 
     def _part_read(self, reader: int, channels: int) -> int:
         """Channels of a source that a layer reads; a concat leaves out its inputs' surplus."""
-        layer = self._table.layers[reader]
+        layer = self._layers[reader]
         if layer.in_channels is None or (layer.type in _WHOLE and layer.type != "concat"):
             return channels
         if layer.type != "concat":
             return min(channels, layer.in_channels)
-        sources = [self._table.layers[position] for position in self._inputs[reader] if position != IMAGE]
+        sources = [self._layers[position] for position in self._inputs[reader] if position != IMAGE]
         offered = sum(source.out_channels or 0 for source in sources)
         return channels - max(0, offered - layer.in_channels)
-
-    def _free_early(self) -> None:
-        """Free every value after its last reader, as local variables of a written CNN are."""
-        last = {slot: i for i, step in enumerate(self.steps) for slot in step.reads}
-        freed: dict[int, list[int]] = defaultdict(list)
-        for slot, i in last.items():
-            freed[i].append(slot)
-        self.steps = [replace(step, frees=tuple(freed[i])) for i, step in enumerate(self.steps)]
-
-
-def _combination(layer: Layer) -> Function:
-    if layer.type not in _COMBINATIONS:
-        raise SchemaError(
-            f"layer {layer.name!r} of type {layer.type!r} has several inputs, which cannot be run. {MEASURE_WHOLE}"
-        )
-    return lambda *values: reduce(_COMBINATIONS[layer.type], values)

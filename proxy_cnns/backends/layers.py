@@ -50,15 +50,14 @@ class Volume:
 
     size: Sides
     out_size: Sides
-    kernel: Sides
-    stride: Sides
-    padding: Sides
+    window: tuple[Sides, Sides, Sides]
+    """Kernel, stride and padding."""
     dilation: int
 
     @property
     def output_padding(self) -> Sides:
         """Sides that a transposed convolution writes beyond the size that its window gives."""
-        sides = zip(self.size, self.out_size, self.kernel, self.stride, self.padding, strict=True)
+        sides = zip(self.size, self.out_size, *self.window, strict=True)
         depth, height, width = (
             out - ((size - 1) * stride - 2 * padding + self.dilation * (kernel - 1) + 1)
             for size, out, kernel, stride, padding in sides
@@ -182,13 +181,9 @@ class Numbers:
     @property
     def reduced_axes(self) -> tuple[int, ...]:
         """Dimensions of (batch, channels, height, width) that a ``mean`` reduces to 1: those whose size changes."""
-        dimensions = enumerate(("channels", *_SIDES), 1)
-        sizes = [
-            (axis, self.number(f"in_{dimension}"), self.number(f"out_{dimension}"))
-            for axis, dimension in dimensions
-        ]
-        reduced = tuple(axis for axis, size, out in sizes if size != out)
-        if not reduced or any(out != 1 for axis, _, out in sizes if axis in reduced):
+        sizes = [(self.number(f"in_{side}"), self.number(f"out_{side}")) for side in ("channels", *_SIDES)]
+        reduced = tuple(axis for axis, (size, out) in enumerate(sizes, 1) if size != out)
+        if not reduced or any(sizes[axis - 1][1] != 1 for axis in reduced):
             raise SchemaError(
                 f"layer {self.layer.name!r} is a mean that reduces no whole dimension of its input: it cannot be run "
                 f"from a layer table. {MEASURE_WHOLE}"
@@ -208,7 +203,7 @@ class Numbers:
             cast(Sides, tuple(side(self.layer, quantity, dimension) or 0 for dimension in DIMENSIONS))
             for quantity in ("in", "out", "kernel", "stride", "padding")
         )
-        return Volume(size, out_size, kernel, stride, padding, self.dilation)
+        return Volume(size, out_size, (kernel, stride, padding), self.dilation)
 
     @property
     def pool_rounds_up(self) -> bool | None:

@@ -22,7 +22,6 @@ from proxy_cnns.backends.chainer.modes import check_mode, configured, multiply_a
 from proxy_cnns.backends.chainer.operators import operator_program
 from proxy_cnns.backends.chainer.prepared import ChainerPrepared
 from proxy_cnns.backends.chainer.training import training_program
-from proxy_cnns.backends.operators import CPU_CACHE_BYTES
 from proxy_cnns.configuration import Configuration
 
 
@@ -36,6 +35,8 @@ class ChainerBackend(FrameworkBackend):
     framework = "chainer"
     prepared = ChainerPrepared
     check_mode = staticmethod(check_mode)
+    training_program = staticmethod(training_program)
+    operator_program = staticmethod(operator_program)
 
     def __init__(self, device: str) -> None:
         chainer = install()
@@ -44,8 +45,16 @@ class ChainerBackend(FrameworkBackend):
         self._gpu = None if index is None else CupyDevice(index)
         self._device = "@numpy" if self._gpu is None else f"@cupy:{self._gpu.index}"
         self._workspace_bytes = _workspace_bytes()
-        self._plans, self._why_not = (None, "") if self._gpu is None else _cudnn_plans(self._workspace_bytes)
+        self._plans, self._why_not = None, ""
+        if self._gpu is not None and os.environ.get("EPOCHCAST_CUDNN", "").casefold() in ("off", "0", "no"):
+            self._why_not = "EPOCHCAST_CUDNN is off"
+        elif self._gpu is not None:
+            try:
+                self._plans = CudnnPlans(open_cudnn(), CupyMemory())
+            except BackendUnavailableError as error:
+                self._why_not = str(error)
         if self._plans is not None:
+            self._plans.set_max_workspace_size(self._workspace_bytes)
             enable(CudnnConvolutions(self._plans))
 
     def switch(self, mode: Mode) -> None:
@@ -70,40 +79,18 @@ class ChainerBackend(FrameworkBackend):
         import numpy
 
         about: dict[str, object] = {"framework_version": self._version, "numpy": numpy.__version__}
-        if self._gpu is None:
-            return about | {"convolutions": "im2col", "batch_norm_and_pooling": "numpy"}
         if self._plans is None:
-            how_run: dict[str, object] = {"convolutions": "im2col", "batch_norm_and_pooling": "cupy"}
-            return about | how_run | {"without_cudnn": self._why_not}
-        cudnn = self._plans.cudnn
-        return about | {
-            "convolutions": f"cudnn {cudnn.release}",
-            "batch_norm_and_pooling": f"cudnn {cudnn.release}",
-            "cudnn": str(cudnn.version),
-            "cudnn_path": cudnn.path,
-            "workspace_mib": self._workspace_bytes / 2**20,
-        }
+            maps = "numpy" if self._gpu is None else "cupy"
+            about |= {"convolutions": "im2col", "batch_norm_and_pooling": maps}
+            return about if self._gpu is None else about | {"without_cudnn": self._why_not}
+        cudnn, run_by = self._plans.cudnn, f"cudnn {self._plans.cudnn.release}"
+        about |= {"convolutions": run_by, "batch_norm_and_pooling": run_by, "cudnn": str(cudnn.version)}
+        return about | {"cudnn_path": cudnn.path, "workspace_mib": self._workspace_bytes / 2**20}
 
     def _program(self, configuration: Configuration) -> Program:
-        operator, mode = configuration.subject.operator, configuration.mode
-        if operator is None:
-            return training_program(configuration, self._device)
-        if mode.capture != "eager":
+        if configuration.subject.operator is not None and configuration.mode.capture != "eager":
             raise SchemaError("a single operator has no static graph: measure operators with capture eager.")
-        cache = CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
-        return operator_program(operator, mode, configuration.batch_size, self._device, cache)
-
-
-def _cudnn_plans(workspace_bytes: int) -> tuple[CudnnPlans | None, str]:
-    """The cuDNN plans; None and the reason where cuDNN is missing or switched off."""
-    if os.environ.get("EPOCHCAST_CUDNN", "").casefold() in ("off", "0", "no"):
-        return None, "EPOCHCAST_CUDNN is off"
-    try:
-        plans = CudnnPlans(open_cudnn(), CupyMemory())
-    except BackendUnavailableError as error:
-        return None, str(error)
-    plans.set_max_workspace_size(workspace_bytes)
-    return plans, ""
+        return super()._program(configuration)
 
 
 def _workspace_bytes() -> int:

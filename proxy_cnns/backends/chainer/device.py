@@ -95,21 +95,33 @@ class CupyDevice:
         ahead all the time: a part was enqueued to its end before the GPU came to its beginning, so the time holds no
         gap.
         """
-        events = [self._waited(wait_ms)]
-        ahead = True
+        cupy = _cupy()
+        self._wait = self._wait or cupy.RawKernel(_WAIT, "wait_ns")
+        self._wait((1,), (1,), (cupy.uint64(int(wait_ms * 1e6)),))
+        events, ahead = [_recorded_event()], True
         for enqueue in parts:
             enqueue()
             ahead = ahead and not events[-1].done
             events.append(_recorded_event())
         events[-1].synchronize()
-        if not ahead:
-            return None
-        return float(_cupy().cuda.get_elapsed_time(events[0], events[-1]))
+        return float(cupy.cuda.get_elapsed_time(events[0], events[-1])) if ahead else None
 
     def peak_mib(self, run: Callable[[], None]) -> float:
         """Most memory of the pool that was in use while `run` ran, cuDNN's workspace included."""
-        pool = _cupy().get_default_memory_pool()
-        hook = _memory_hook(pool.used_bytes())
+        cupy = _cupy()
+
+        class Peak(cupy.cuda.MemoryHook):  # type: ignore[misc,name-defined]
+            name = "epochcast peak memory"
+            used = most = cupy.get_default_memory_pool().used_bytes()
+
+            def malloc_postprocess(self, **about: Any) -> None:
+                self.used += about["mem_size"] * bool(about["mem_ptr"])
+                self.most = max(self.most, self.used)
+
+            def free_postprocess(self, **about: Any) -> None:
+                self.used -= about["mem_size"]
+
+        hook = Peak()
         with hook:
             run()
         return float(hook.most) / 2**20
@@ -127,14 +139,6 @@ class CupyDevice:
         gc.collect()
         _cupy().get_default_memory_pool().free_all_blocks()
 
-    def _waited(self, wait_ms: float) -> Any:
-        """Enqueue the waiting kernel, and an event after it."""
-        cupy = _cupy()
-        if self._wait is None:
-            self._wait = cupy.RawKernel(_WAIT, "wait_ns")
-        self._wait((1,), (1,), (cupy.uint64(int(wait_ms * 1e6)),))
-        return _recorded_event()
-
 
 def refusing(name: str) -> AbstractContextManager[None]:
     """Turn what Chainer, CuPy and a user's own chain raise into our errors.
@@ -148,26 +152,6 @@ def _recorded_event() -> Any:
     event = _cupy().cuda.Event()
     event.record()
     return event
-
-
-def _memory_hook(used: int) -> Any:
-    """Make a hook of CuPy's pool that counts from `used` bytes and keeps the most in `most`."""
-    cupy = _cupy()
-
-    class Peak(cupy.cuda.MemoryHook):  # type: ignore[misc,name-defined]
-        name = "epochcast peak memory"
-
-        def __init__(self) -> None:
-            self.used = self.most = used
-
-        def malloc_postprocess(self, **about: Any) -> None:
-            self.used += about["mem_size"] * bool(about["mem_ptr"])
-            self.most = max(self.most, self.used)
-
-        def free_postprocess(self, **about: Any) -> None:
-            self.used -= about["mem_size"]
-
-    return Peak()
 
 
 def _cupy() -> Any:

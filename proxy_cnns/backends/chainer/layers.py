@@ -13,7 +13,7 @@ from typing import Any
 from predictor.cnns.layer_table import Layer
 from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.layers import DROPPED, Numbers, made
+from proxy_cnns.backends.layers import DROPPED, Numbers, Volume, made
 
 
 def layer_function(layer: Layer | Operator, *, positionwise: bool = False) -> Callable[[Any], Any]:
@@ -42,23 +42,18 @@ def _makers() -> dict[str, Callable[[Numbers], Any]]:
     import chainer.functions as F  # noqa: N812
     import chainer.links as L  # noqa: N812
 
-    def convolution(kind: Any, n: Numbers, **numbers: Any) -> Any:
+    def convolution(kind: Any, n: Numbers, of: Numbers | Volume | None = None, **numbers: Any) -> Any:
         numbers |= {"nobias": not n.bias, "dilate": n.dilation, "groups": n.groups}
-        return kind(*n.channels, *n.window, **numbers)
+        return kind(*n.channels, *(of or n).window, **numbers)
 
-    def convolution_3d(kind: Any, n: Numbers, **more: Any) -> Any:
-        volume = n.volume
-        more |= {"nobias": not n.bias, "groups": n.groups, "dilate": n.dilation}
-        return kind(*n.channels, volume.kernel, volume.stride, volume.padding, **more)
-
-    def pad(n: Numbers) -> Any:
-        return partial(F.pad, pad_width=((0, 0), (0, 0), *n.added), mode="constant")
+    def transposed(kind: Any, n: Numbers, of: Numbers | Volume) -> Any:
+        return convolution(kind, n, of, outsize=of.out_size)
 
     return {
         "conv2d": partial(convolution, L.Convolution2D),
-        "conv_transpose2d": lambda n: convolution(L.Deconvolution2D, n, outsize=n.out_size),
-        "conv3d": partial(convolution_3d, L.Convolution3D),
-        "conv_transpose3d": lambda n: convolution_3d(L.Deconvolution3D, n, outsize=n.volume.out_size),
+        "conv_transpose2d": lambda n: transposed(L.Deconvolution2D, n, n),
+        "conv3d": lambda n: convolution(L.Convolution3D, n, n.volume),
+        "conv_transpose3d": lambda n: transposed(L.Deconvolution3D, n, n.volume),
         "linear": lambda n: L.Linear(*n.channels, nobias=not n.bias),
         "batch_norm": lambda n: L.BatchNormalization(n.in_channels),
         "layer_norm": lambda n: _at_each_position(L.LayerNormalization(n.in_channels)),
@@ -70,7 +65,7 @@ def _makers() -> dict[str, Callable[[Numbers], Any]]:
         "prelu": lambda n: L.PReLU((n.layer.parameters,)),
         "dropout": lambda n: partial(F.dropout, ratio=DROPPED[n.layer.type]),
         "stochastic_depth": lambda n: partial(_drop_images, kept=1 - DROPPED[n.layer.type]),
-        "pad": pad,
+        "pad": lambda n: partial(F.pad, pad_width=((0, 0), (0, 0), *n.added), mode="constant"),
         # bilinear: a layer table does not say how values between pixels are found
         "upsample": lambda n: partial(F.resize_images, output_shape=n.out_size, align_corners=False),
         "clamp": lambda _: partial(F.clip, x_min=-1.0, x_max=1.0),
@@ -90,9 +85,7 @@ def _activations() -> dict[str, Callable[[Any], Any]]:
         "gelu": lambda x: 0.5 * x * (1 + F.erf(x / sqrt(2))),
         "hardswish": lambda x: x * F.relu6(x + 3) / 6,
         "hardsigmoid": lambda x: F.relu6(x + 3) / 6,
-        "sigmoid": F.sigmoid,
-        "tanh": F.tanh,
-        "softmax": F.softmax,
+        **{name: getattr(F, name) for name in ("sigmoid", "tanh", "softmax")},
     }
 
 

@@ -39,7 +39,11 @@ def operator_program(
     copies = n_copies(operator, batch_size, dtype.itemsize, cache_bytes)
     functions = _functions(operator, batch_size, target, copies)
     learns = operator.input_gradient and operator.passes != "forward"
-    inputs = [[_random(target, shape, dtype, learns) for shape in shapes] for _ in functions]
+
+    def variable(shape: tuple[int, ...]) -> Any:
+        return chainer.Variable(target.xp.random.rand(*shape).astype(dtype), requires_grad=learns)
+
+    inputs = [[variable(shape) for shape in shapes] for _ in functions]
     passes = _Passes(functions, inputs, target.xp)
     if operator.passes == "forward":
         return Program((passes.forward_alone,), copies)
@@ -57,14 +61,18 @@ class _Passes:
         self._learned = [
             variable
             for function, variables in self._calls
-            for variable in (*variables, *_parameters(function))
+            for variable in (*variables, *getattr(function, "params", tuple)())
             if variable.requires_grad
         ]
 
     def forward(self) -> None:
-        self._outputs = [function(*variables) for function, variables in self._calls]
+        import chainer
+
+        self._outputs, xp = [function(*variables) for function, variables in self._calls], self._xp
         if not self._gradients:
-            self._gradients = [_like(self._xp, output) for output in self._outputs]
+            for output in self._outputs:
+                values = xp.asarray(xp.random.rand(*output.shape)).astype(output.dtype)
+                self._gradients.append(chainer.Variable(values))
 
     def backward(self) -> None:
         import chainer
@@ -79,10 +87,6 @@ class _Passes:
         with chainer.no_backprop_mode():
             for function, variables in self._calls:
                 function(*variables)
-
-
-def _parameters(function: Any) -> list[Any]:
-    return list(function.params()) if hasattr(function, "params") else []
 
 
 def _functions(operator: Operator, batch_size: int, target: Any, copies: int) -> list[Callable[..., Any]]:
@@ -110,18 +114,6 @@ def _functions(operator: Operator, batch_size: int, target: Any, copies: int) ->
         return function
 
     return functions_of(operator, copies, plain, layer)
-
-
-def _random(target: Any, shape: tuple[int, ...], dtype: Any, learns: bool) -> Any:
-    import chainer
-
-    return chainer.Variable(target.xp.random.rand(*shape).astype(dtype), requires_grad=learns)
-
-
-def _like(xp: Any, output: Any) -> Any:
-    import chainer
-
-    return chainer.Variable(xp.asarray(xp.random.rand(*output.shape)).astype(output.dtype))
 
 
 def _optimizer_program(operator: Operator, mode: Mode, target: Any, cache_bytes: int) -> Program:

@@ -34,7 +34,10 @@ class ChainerPrepared(PreparedProgram):
         if self._gpu is None:
             return "a CPU has no CUDA graphs"
         host_ms = self.host_time_ms(3) * self.copies
-        for rounds in self._rounds_to_try(self._gpu, host_ms):
+        first = self._queued_ms(self._gpu, 1, max(_FEWEST_WAIT_MS, 3 * host_ms)) or host_ms
+        # as many iterations in one sample as make it long against an event's resolution, or else one
+        most = max(1, min(_MOST_ROUNDS, round(_SAMPLE_MS / max(first, 1e-3))))
+        for rounds in dict.fromkeys((most, 1)):
             for factor in _WAITS:
                 wait_ms = max(_FEWEST_WAIT_MS, factor * host_ms * rounds)
                 if self._queued_ms(self._gpu, rounds, wait_ms) is not None:
@@ -55,12 +58,6 @@ class ChainerPrepared(PreparedProgram):
     def _forget(self) -> None:
         if self._plans is not None:
             self._plans.forget()
-
-    def _rounds_to_try(self, gpu: CupyDevice, host_ms: float) -> list[int]:
-        """Iterations in one sample: as many as make it long against an event's resolution, or else one."""
-        first = self._queued_ms(gpu, 1, max(_FEWEST_WAIT_MS, 3 * host_ms)) or host_ms
-        rounds = max(1, min(_MOST_ROUNDS, round(_SAMPLE_MS / max(first, 1e-3))))
-        return [rounds, 1] if rounds > 1 else [1]
 
     def _queued_ms(self, gpu: CupyDevice, rounds: int, wait_ms: float) -> float | None:
         self.synchronise()

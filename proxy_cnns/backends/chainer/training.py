@@ -48,9 +48,7 @@ class _Trained:
     """A model under training; the graph of an iteration is let go of before the update, as Chainer's trainer does."""
 
     def __init__(self, model: Any, images: Any, optimizer: Any) -> None:
-        self._model = model
-        self._images = images
-        self._optimizer = optimizer
+        self._model, self._images, self._optimizer = model, images, optimizer
         self._labels: Any = (
             None  # as many classes as the output has logits: known after the first forward pass
         )

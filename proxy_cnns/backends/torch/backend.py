@@ -1,12 +1,11 @@
 """The PyTorch backend: builds configurations on one device, and describes the device."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from predictor.cnns.torch_trace import import_torch
 from predictor.errors import BackendUnavailableError
-from proxy_cnns.backends.base import FrameworkBackend, Program, gpu_index
-from proxy_cnns.backends.operators import CPU_CACHE_BYTES
+from proxy_cnns.backends.base import FrameworkBackend, gpu_index
 from proxy_cnns.backends.torch.device import CudaDevice, refusing
 from proxy_cnns.backends.torch.modes import check_mode, switch_precision
 from proxy_cnns.backends.torch.operators import operator_program
@@ -25,6 +24,8 @@ class TorchBackend(FrameworkBackend):
     framework = "pytorch"
     prepared = TorchPrepared
     check_mode = staticmethod(check_mode)
+    training_program = staticmethod(training_program)
+    operator_program = staticmethod(operator_program)
     switch = staticmethod(switch_precision)
 
     def __init__(self, device: str) -> None:
@@ -44,20 +45,9 @@ class TorchBackend(FrameworkBackend):
     @contextmanager
     def running(self, configuration: Configuration) -> Iterator[None]:
         """Run what follows on the device's stream, and turn PyTorch's errors into ours."""
-        with refusing(configuration.words):
-            if self._gpu is None:
-                yield
-            else:
-                with self._gpu.on_stream():
-                    yield
+        with refusing(configuration.words), nullcontext() if self._gpu is None else self._gpu.on_stream():
+            yield
 
     def _libraries(self) -> dict[str, object]:
         torch = import_torch()
         return {"framework_version": str(torch.__version__), "torch_threads": torch.get_num_threads()}
-
-    def _program(self, configuration: Configuration) -> Program:
-        operator, mode = configuration.subject.operator, configuration.mode
-        if operator is None:
-            return training_program(configuration, self._device)
-        cache = CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
-        return operator_program(operator, mode, configuration.batch_size, self._device, cache)

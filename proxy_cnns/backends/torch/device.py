@@ -129,33 +129,29 @@ class CudaDevice:
 
     def launches(self) -> Launches:
         """Medians of a few graphs and of a few queues of kernels on one number each."""
-        enqueue, graph = self._empty = self._empty or self._empty_kernels()
-        graph_ms = median(self.replay_times_ms(graph, _EMPTY_REPEATS, 1, 0.1))
-        host_ms = median(self._enqueue_ms(enqueue) for _ in range(_EMPTY_REPEATS))
-        return Launches(1000 * host_ms / _EMPTY_KERNELS, 1000 * graph_ms / _EMPTY_KERNELS)
-
-    def _empty_kernels(self) -> tuple[Callable[[], None], Any]:
-        """What enqueues them, and their graph, which owns no memory and is kept."""
         import torch
 
-        number = torch.zeros(1, device=f"cuda:{self.index}")
+        if self._empty is None:  # what enqueues them, and their graph, which owns no memory and is kept
+            number, graph = torch.zeros(1, device=f"cuda:{self.index}"), torch.cuda.CUDAGraph()
 
-        def enqueue() -> None:
-            for _ in range(_EMPTY_KERNELS):
-                number.add_(1)
+            def enqueue() -> None:
+                for _ in range(_EMPTY_KERNELS):
+                    number.add_(1)
 
-        with self.on_stream():
-            enqueue()
-        graph = torch.cuda.CUDAGraph()
-        self._record(graph, enqueue, None)
-        return enqueue, graph
-
-    def _enqueue_ms(self, enqueue: Callable[[], None]) -> float:
-        with self.on_stream():
-            self.stream.synchronize()
-            start = time.perf_counter()
-            enqueue()
-            return 1000 * (time.perf_counter() - start)
+            with self.on_stream():
+                enqueue()
+            self._record(graph, enqueue, None)
+            self._empty = enqueue, graph
+        enqueue_empty, graph = self._empty
+        graph_ms = median(self.replay_times_ms(graph, _EMPTY_REPEATS, 1, 0.1))
+        host_s = []
+        for _ in range(_EMPTY_REPEATS):
+            with self.on_stream():
+                self.stream.synchronize()
+                start = time.perf_counter()
+                enqueue_empty()
+                host_s.append(time.perf_counter() - start)
+        return Launches(1e6 * median(host_s) / _EMPTY_KERNELS, 1000 * graph_ms / _EMPTY_KERNELS)
 
     def tidy_if_needed(self) -> None:
         """Free cached memory after many graphs, or when much is cached."""

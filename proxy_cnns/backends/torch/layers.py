@@ -10,7 +10,7 @@ from typing import Any
 from predictor.cnns.layer_table import Layer
 from predictor.operator_types import RECURRENT_TYPES
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.layers import DROPPED, Numbers, made
+from proxy_cnns.backends.layers import DROPPED, Numbers, Volume, made
 
 
 def layer_module(layer: Layer | Operator, device: str, in_place: bool = False, vector: bool = False) -> Any:
@@ -32,17 +32,12 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
     batch_norm = nn.BatchNorm1d if vector else nn.BatchNorm2d
     more: dict[str, Any] = {"inplace": True} if in_place else {}
 
-    def convolution(kind: Any, n: Numbers, **numbers: Any) -> Any:
+    def convolution(kind: Any, n: Numbers, of: Numbers | Volume | None = None, **numbers: Any) -> Any:
         numbers |= {"dilation": n.dilation, "groups": n.groups, "bias": n.bias}
-        return kind(*n.channels, *n.window, **numbers, device=device)
+        return kind(*n.channels, *(of or n).window, **numbers, device=device)
 
-    def convolution_3d(kind: Any, n: Numbers, **more: Any) -> Any:
-        volume = n.volume
-        more |= {"dilation": n.dilation, "groups": n.groups, "bias": n.bias}
-        return kind(*n.channels, volume.kernel, volume.stride, volume.padding, **more, device=device)
-
-    def transposed_3d(n: Numbers) -> Any:
-        return convolution_3d(nn.ConvTranspose3d, n, output_padding=n.volume.output_padding)
+    def transposed(kind: Any, n: Numbers, of: Numbers | Volume) -> Any:
+        return convolution(kind, n, of, output_padding=of.output_padding)
 
     def max_pool(n: Numbers) -> Any:
         up = n.pool_rounds_up
@@ -57,12 +52,8 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
             return nn.AdaptiveAvgPool2d(n.out_size)
         return nn.AvgPool2d(*n.window, ceil_mode=up)
 
-    def group_norm(n: Numbers) -> Any:
-        return nn.GroupNorm(n.norm_groups, n.in_channels, affine=n.layer.parameters > 0, device=device)
-
-    def pad(n: Numbers) -> Any:
-        rows, columns = n.added
-        return nn.ZeroPad2d((*columns, *rows))
+    def norm(kind: Any, n: Numbers, *numbers: int) -> Any:
+        return kind(*numbers, n.in_channels, affine=n.layer.parameters > 0, device=device)
 
     def recurrent(kind: Any, n: Numbers) -> Any:
         hidden, is_bidirectional = n.out_channels // n.groups, n.groups == 2
@@ -75,16 +66,14 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
 
     return {
         "conv2d": partial(convolution, nn.Conv2d),
-        "conv_transpose2d": lambda n: convolution(nn.ConvTranspose2d, n, output_padding=n.output_padding),
-        "conv3d": partial(convolution_3d, nn.Conv3d),
-        "conv_transpose3d": transposed_3d,
+        "conv_transpose2d": lambda n: transposed(nn.ConvTranspose2d, n, n),
+        "conv3d": lambda n: convolution(nn.Conv3d, n, n.volume),
+        "conv_transpose3d": lambda n: transposed(nn.ConvTranspose3d, n, n.volume),
         "linear": lambda n: nn.Linear(*n.channels, bias=n.bias, device=device),
         "batch_norm": lambda n: batch_norm(n.in_channels, device=device),
         "layer_norm": lambda n: nn.LayerNorm(n.in_channels, device=device),
-        "group_norm": group_norm,
-        "instance_norm": lambda n: nn.InstanceNorm2d(
-            n.in_channels, affine=n.layer.parameters > 0, device=device
-        ),
+        "group_norm": lambda n: norm(nn.GroupNorm, n, n.norm_groups),
+        "instance_norm": partial(norm, nn.InstanceNorm2d),
         "activation": lambda n: n.activation(_activations())(**more),
         "max_pool": max_pool,
         "avg_pool": avg_pool,
@@ -92,7 +81,7 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
         "prelu": lambda n: nn.PReLU(n.layer.parameters, device=device),
         "dropout": lambda n: nn.Dropout(DROPPED[n.layer.type]),
         "stochastic_depth": lambda n: own["stochastic_depth"](DROPPED[n.layer.type]),
-        "pad": pad,
+        "pad": lambda n: nn.ZeroPad2d((*n.added[1], *n.added[0])),
         # bilinear: a layer table does not say how values between pixels are found
         "upsample": lambda n: nn.Upsample(size=n.out_size, mode="bilinear"),
         "clamp": lambda _: own["of_function"](lambda x: x.clamp(-1, 1)),
@@ -107,18 +96,30 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
 def _activations() -> dict[str, Callable[..., Any]]:
     from torch import nn
 
-    return {
-        "relu": nn.ReLU,
-        "relu6": nn.ReLU6,
-        "leaky_relu": nn.LeakyReLU,
-        "silu": nn.SiLU,
-        "hardswish": nn.Hardswish,
-        "gelu": nn.GELU,
-        "hardsigmoid": nn.Hardsigmoid,
-        "sigmoid": nn.Sigmoid,
-        "tanh": nn.Tanh,
-        "softmax": partial(nn.Softmax, dim=1),
-    }
+    kinds = [
+        "relu",
+        "relu6",
+        "leaky_relu",
+        "silu",
+        "hardswish",
+        "gelu",
+        "hardsigmoid",
+        "sigmoid",
+        "tanh",
+        "softmax",
+    ]
+    modules = (
+        nn.ReLU,
+        nn.ReLU6,
+        nn.LeakyReLU,
+        nn.SiLU,
+        nn.Hardswish,
+        nn.GELU,
+        nn.Hardsigmoid,
+        nn.Sigmoid,
+        nn.Tanh,
+    )
+    return dict(zip(kinds, (*modules, partial(nn.Softmax, dim=1)), strict=True))
 
 
 @cache
@@ -170,5 +171,6 @@ def _own_modules() -> dict[str, Any]:
         def forward(self, x: Any) -> Any:
             return self.layer(x)[0]
 
-    own = (OfFunction, LayerScale, StochasticDepth, Outputs)
-    return dict(zip(("of_function", "layer_scale", "stochastic_depth", "outputs"), own, strict=True))
+    return {
+        "of_function": OfFunction, "layer_scale": LayerScale, "stochastic_depth": StochasticDepth, "outputs": Outputs
+    }  # fmt: skip

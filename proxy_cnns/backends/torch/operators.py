@@ -54,8 +54,21 @@ def operator_program(
     dtype = torch.float32 if operator.wide_input else narrow_dtype(mode)
     copies = n_copies(operator, batch_size, dtype.itemsize, cache_bytes)
     functions = _functions(operator, mode, batch_size, device, copies)
-    layout, shapes = _layout(operator, mode), input_shapes(operator, batch_size)
-    inputs = [[_leaf(shape, dtype, device, layout, operator) for shape in shapes] for _ in functions]
+    layer_scale = operator.type == "multiply" and operator.parameters > 0
+    change_of_layout = operator.type == "permute" and not operator.groups
+    of_layer_norm = operator.wide_input and operator.input_gradient
+    channels_last = layer_scale or change_of_layout or of_layer_norm
+    layout = torch.channels_last if channels_last else tensor_layout(mode)
+
+    def leaf(shape: tuple[int, ...]) -> Any:
+        x = torch.randn(shape, dtype=dtype, device=device)
+        if len(shape) == 4 and operator.type not in ("linear", "layer_norm", "matmul", "attention"):
+            x = x.to(memory_format=layout)  # a map of one position counts as contiguous either way
+        elif len(shape) == 5 and layout is torch.channels_last:
+            x = x.to(memory_format=torch.channels_last_3d)
+        return x.requires_grad_(operator.input_gradient and operator.passes != "forward")
+
+    inputs = [[leaf(shape) for shape in input_shapes(operator, batch_size)] for _ in functions]
     context = autocast(mode, device.partition(":")[0])
     return _program(operator, functions, inputs, context)
 
@@ -133,15 +146,17 @@ def _functions(
     import torch
 
     if operator.type == "loss":
-        return [_loss(operator, batch_size, device) for _ in range(copies)]
-    shuffle = partial(shuffle_channels, groups=operator.groups) if operator.groups else _to_channels_last
+        loss, sizes = torch.nn.functional.cross_entropy, (operator.in_channels or 1, (batch_size,))
+        return [partial(loss, target=torch.randint(*sizes, device=device)) for _ in range(copies)]
+    shuffle = partial(shuffle_channels, groups=operator.groups or 1)
     plain: dict[str, Callable[..., Any]] = {
         "add": torch.add,
         "multiply": torch.mul,
         "concat": lambda *maps: torch.cat(maps, 1),
         "matmul": torch.matmul,
         "attention": torch.nn.functional.scaled_dot_product_attention,
-        "permute": shuffle,
+        # what a layer norm reads: a copy, unless the map lies so already
+        "permute": shuffle if operator.groups else lambda x: x.permute(0, 2, 3, 1).contiguous(),
     }
 
     def layer() -> Any:
@@ -152,39 +167,6 @@ def _functions(
         return module.to(memory_format=torch.channels_last_3d if volume else torch.channels_last)
 
     return functions_of(operator, copies, plain, layer)
-
-
-def _to_channels_last(x: Any) -> Any:
-    """Make what a layer norm reads: a copy, unless the map lies so already."""
-    return x.permute(0, 2, 3, 1).contiguous()
-
-
-def _loss(operator: Operator, batch_size: int, device: str) -> Callable[..., Any]:
-    import torch
-
-    labels = torch.randint(operator.in_channels or 1, (batch_size,), device=device)
-    return partial(torch.nn.functional.cross_entropy, target=labels)
-
-
-def _leaf(shape: tuple[int, ...], dtype: Any, device: str, layout: Any, operator: Operator) -> Any:
-    import torch
-
-    x = torch.randn(shape, dtype=dtype, device=device)
-    if len(shape) == 4 and operator.type not in ("linear", "layer_norm", "matmul", "attention"):
-        x = x.to(memory_format=layout)  # a map of one position counts as contiguous either way
-    elif len(shape) == 5 and layout is torch.channels_last:
-        x = x.to(memory_format=torch.channels_last_3d)
-    return x.requires_grad_(operator.input_gradient and operator.passes != "forward")
-
-
-def _layout(operator: Operator, mode: Mode) -> Any:
-    import torch
-
-    layer_scale = operator.type == "multiply" and operator.parameters > 0
-    change_of_layout = operator.type == "permute" and not operator.groups
-    of_layer_norm = operator.wide_input and operator.input_gradient
-    channels_last = layer_scale or change_of_layout or of_layer_norm
-    return torch.channels_last if channels_last else tensor_layout(mode)
 
 
 def _optimizer_program(operator: Operator, mode: Mode, device: str, cache_bytes: int) -> Program:

@@ -4,7 +4,7 @@ from typing import Any
 
 from predictor.errors import DeviceOutOfMemoryError, ProfilingError
 from proxy_cnns.backends.base import PreparedProgram
-from proxy_cnns.backends.torch.device import CudaDevice, refusing
+from proxy_cnns.backends.torch.device import refusing
 from proxy_cnns.backends.torch.kernels import convolution_kernels
 
 _SAMPLE_MS = 0.3  # events are read to half a microsecond
@@ -22,7 +22,11 @@ class TorchPrepared(PreparedProgram):
         if self._gpu is None:
             return "a CPU has no CUDA graphs"
         try:
-            self._graph = self._captured(self._gpu)
+            self.synchronise()
+            if self._whole:  # what eager iterations left cached, as a capture cannot give it back itself
+                self._gpu.tidy()
+            with refusing(self._what):
+                self._graph = self._gpu.capture(self._open.enqueue)
         except DeviceOutOfMemoryError:
             return "captured as a graph, it does not fit in memory"
         except ProfilingError as error:
@@ -52,11 +56,3 @@ class TorchPrepared(PreparedProgram):
 
     def _forget(self) -> None:
         self._graph = None
-
-    def _captured(self, gpu: CudaDevice) -> Any:
-        """Capture; what eager iterations left cached is given back before, as a capture cannot do that itself."""
-        self.synchronise()
-        if self._whole:
-            gpu.tidy()
-        with refusing(self._what):
-            return gpu.capture(self._open.enqueue)

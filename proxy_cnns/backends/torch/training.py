@@ -31,7 +31,12 @@ def training_program(
     layout = tensor_layout(configuration.mode)
     model = model.train().to(memory_format=layout)
     images = torch.randn(configuration.batch_size, *shape, device=device).contiguous(memory_format=layout)
-    optimizer = _optimizer(model, configuration)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise SchemaError(
+            f"{configuration.subject.name!r} has no trainable parameter: there is nothing to train."
+        )
+    optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=momentum_of(configuration.mode))
     scaler = gradient_scaler(configuration.mode, device)
     context = autocast(configuration.mode, device.partition(":")[0])
     compiles = configuration.mode.capture == "compile"
@@ -105,17 +110,6 @@ def _model(configuration: Configuration, device: str) -> tuple[Any, tuple[int, i
     return model.to(device), (USER_CHANNELS, subject.image_size, subject.image_size)
 
 
-def _optimizer(model: Any, configuration: Configuration) -> Any:
-    import torch
-
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not parameters:
-        raise SchemaError(
-            f"{configuration.subject.name!r} has no trainable parameter: there is nothing to train."
-        )
-    return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=momentum_of(configuration.mode))
-
-
 def _loss(output: Any, labels: list[Any]) -> Any:
     """Sum of the cross-entropies of all outputs, such as auxiliary classifiers; labels are drawn at first use."""
     import torch
@@ -132,7 +126,6 @@ def _loss(output: Any, labels: list[Any]) -> Any:
 def _tensors(output: Any) -> Iterator[Any]:
     if hasattr(output, "flatten") and hasattr(output, "requires_grad"):
         yield output
-    elif isinstance(output, dict):
-        yield from (tensor for value in output.values() for tensor in _tensors(value))
-    elif isinstance(output, tuple | list):
-        yield from (tensor for value in output for tensor in _tensors(value))
+    elif isinstance(output, dict | tuple | list):
+        values = output.values() if isinstance(output, dict) else output
+        yield from (tensor for value in values for tensor in _tensors(value))
