@@ -15,10 +15,7 @@ from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
 
 _CHANGED = {
     "backends.cuda": (
-        "cudnn",
-        "get_max_workspace_size",
-        "set_max_workspace_size",
-        "_get_cudnn_tensor_layout_x",
+        "cudnn", "get_max_workspace_size", "set_max_workspace_size", "_get_cudnn_tensor_layout_x",
         "_get_cudnn_tensor_layout_w",
     ),
     "functions.connection.convolution_2d": ("chainer", "_cudnn_version"),
@@ -29,7 +26,7 @@ _CHANGED = {
     "functions.pooling.average_pooling_2d": ("chainer", "_cudnn_version", "cuda"),
     "functions.pooling.pooling_nd": ("cudnn",),
     "functions.pooling.pooling_2d": ("cudnn",),
-}
+}  # fmt: skip
 """What `enable` writes into Chainer's modules."""
 
 

@@ -1,6 +1,7 @@
 """Both frameworks keep the protocol on a CPU, run one table of operators, and say what they cannot do."""
 
 import sys
+import weakref
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -74,9 +75,8 @@ def whole(
 
 
 def alone(operator: Operator, mode: Mode) -> Configuration:
-    return Configuration(
-        Subject("operator", operator.name, operator.in_height or 1, operator=operator), mode, 2
-    )
+    subject = Subject("operator", operator.name, operator.in_height or 1, operator=operator)
+    return Configuration(subject, mode, 2)
 
 
 def test_it_names_the_device_and_the_versions(each_framework):
@@ -121,9 +121,8 @@ def test_a_closed_configuration_does_not_run(each_framework):
 
 
 def test_an_operators_time_is_that_of_one_copy(each_framework):
-    prepared = each_framework.backend.prepare(
-        alone(same_shape("batch_norm", 8, 4), Mode(each_framework.framework))
-    )
+    operator = same_shape("batch_norm", 8, 4)
+    prepared = each_framework.backend.prepare(alone(operator, Mode(each_framework.framework)))
     assert prepared.copies == 16
     assert prepared.host_time_ms(1) > 0
     prepared.close()
@@ -135,9 +134,8 @@ def test_an_operators_time_is_that_of_one_copy(each_framework):
 def test_every_kind_of_operator_runs_forward_and_backward(opened, monkeypatch, mode):
     """Operators that few CNNs have give outputs of their size, or are refused where a framework lacks them."""
     framework = opened(mode.framework)
-    for operator in kinds_of_operator(
-        *(zoo_cnn(name, max(32, minimum_image_size(name))) for name in CNNS[mode.framework])
-    ):
+    tables = (zoo_cnn(name, max(32, minimum_image_size(name))) for name in CNNS[mode.framework])
+    for operator in kinds_of_operator(*tables):
         run(framework, operator, mode)
     handed_over: list[Any] = []
     grad = framework.gradients.grad
@@ -184,9 +182,8 @@ def own(tmp_path):
     def of(code: str, framework: str) -> Configuration:
         path = tmp_path / f"own_{framework}_{abs(hash(code))}.py"
         path.write_text(f"{code}\ndef make_model():\n    return model\n")
-        return Configuration(
-            Subject("target", "mine", 16, builder=Builder(path, "make_model")), Mode(framework), 2
-        )
+        subject = Subject("target", "mine", 16, builder=Builder(path, "make_model"))
+        return Configuration(subject, Mode(framework), 2)
 
     return of
 
@@ -194,14 +191,11 @@ def own(tmp_path):
 def test_a_users_own_cnn_is_trained_itself(each_framework, own, monkeypatch):
     monkeypatch.setattr(f"proxy_cnns.backends.{each_framework.module.__name__}.training.LEARNING_RATE", 0.1)
     prepared = each_framework.backend.prepare(own(OWN[each_framework.framework], each_framework.framework))
-    (module,) = (
-        sys.modules[name]
-        for name in sys.modules
-        if name.startswith(f"epochcast_user_own_{each_framework.framework}")
-    )
-    weights = module.model[1].weight if each_framework.framework == "pytorch" else module.model.predictor.W
-    weights = weights.detach() if each_framework.framework == "pytorch" else weights.array
-    before = weights.copy() if each_framework.framework == "chainer" else weights.clone()
+    prefix = f"epochcast_user_own_{each_framework.framework}"
+    (module,) = (loaded for name, loaded in sys.modules.items() if name.startswith(prefix))
+    is_torch = each_framework.framework == "pytorch"
+    weights = module.model[1].weight.detach().numpy() if is_torch else module.model.predictor.W.array
+    before = weights.copy()
     prepared.run(3)
     assert not (before == weights).all()
     del sys.modules[module.__name__]
@@ -226,7 +220,7 @@ PREPARED: dict[str, tuple[str, Any, type[Exception], str]] = {
         "pytorch",
         MISFIT,
         ProfilingError,
-        "mine at batch size 2 in fp32: RuntimeError: mat1 and mat2",
+        "mine at batch size 2 in fp32: RuntimeError: mat1 and",
     ),
     "batch norm over one number": (
         "pytorch",
@@ -273,12 +267,7 @@ def test_what_cannot_be_prepared_is_refused_in_words(opened, own, case):
         (check_chainer, Mode("chainer", capture="compile"), (9, 0), "choose eager or static_graph"),
         (check_chainer, Mode("chainer", optimizer="adam"), (9, 0), "choose momentum or sgd"),
         (check_chainer, Mode("pytorch"), (9, 0), "framework 'pytorch'"),
-        (
-            check_chainer,
-            Mode("chainer", "tf32"),
-            (7, 0),
-            r"compute capability 7\.0: choose fp32, fp16, amp_fp16",
-        ),
+        (check_chainer, Mode("chainer", "tf32"), (7, 0), r"capability 7\.0: choose fp32, fp16, amp_fp16"),
         (check_chainer, Mode("chainer", "fp16"), None, "on a CPU: choose fp32"),
     ],
 )
@@ -331,8 +320,6 @@ def test_lack_of_memory_is_told_from_other_failures(device, raised, error, words
 
 
 def test_what_a_failed_call_held_is_let_go(torch):
-    import weakref
-
     held: list[Any] = []
 
     def fail() -> None:
@@ -350,11 +337,8 @@ def test_kernels_are_profiled_only_where_asked_for_since_a_profile_slows_what_fo
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     profiled: list[str] = []
-    monkeypatch.delenv("EPOCHCAST_PROFILER", raising=False)
-    assert convolution_kernels(lambda: profiled.append("an iteration")) is None
-    monkeypatch.setenv("EPOCHCAST_PROFILER", "off")
-    assert convolution_kernels(lambda: profiled.append("an iteration")) is None
-    assert profiled == []
-    monkeypatch.setenv("EPOCHCAST_PROFILER", "on")
-    convolution_kernels(lambda: profiled.append("an iteration"))
+    for setting in ("", "off", "on"):
+        assert profiled == []
+        monkeypatch.setenv("EPOCHCAST_PROFILER", setting)
+        convolution_kernels(lambda: profiled.append("an iteration"))
     assert profiled == ["an iteration"]

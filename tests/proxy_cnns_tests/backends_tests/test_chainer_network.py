@@ -1,7 +1,5 @@
 """CNNs in Chainer from layer tables alone: parameters, sizes, refusals by name."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -46,14 +44,11 @@ def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(chainer, name
     table = zoo_cnn(name, size)
     chain, module = network(table), torch_network(table, "cpu")
     ours = sorted(chain.children(), key=lambda link: int(link.name.removeprefix("layer")))
-    theirs = [
-        module_layer for module_layer in module.children() if any(True for _ in module_layer.parameters())
-    ]
+    theirs = [module_layer for module_layer in module.children() if [*module_layer.parameters()]]
     with torch.no_grad():
         for link, module_layer in zip(ours, theirs, strict=True):
-            names = (
-                {"weight": "W", "bias": "b"} if hasattr(link, "W") else {"weight": "gamma", "bias": "beta"}
-            )
+            weight, bias = ("W", "b") if hasattr(link, "W") else ("gamma", "beta")
+            names = {"weight": weight, "bias": bias}
             for own, parameter in module_layer.named_parameters():
                 parameter.copy_(torch.tensor(getattr(link, names[own]).array))
             if hasattr(module_layer, "eps"):
@@ -76,14 +71,8 @@ def test_a_static_graph_gives_the_same_gradients(chainer):
         np.testing.assert_array_equal(eager_parameter.grad, static_parameter.grad)
 
 
-def _single(**columns: object) -> LayerTable:
-    layer = Layer(0, "it", "max_pool", None, (-1,), 3, 8, 8, 3, 4, 4, 2, 2, 2, 2, 0, 0, 1, 1)
-    return LayerTable("single", 8, (replace(layer, **columns),))  # type: ignore[arg-type]
-
-
 def test_a_single_pixel_is_pooled_to_a_larger_map(chainer):
-    window = {"kernel_height": 1, "kernel_width": 1, "stride_height": 0, "stride_width": 0}
-    sizes = {"in_height": 1, "in_width": 1, "out_height": 6, "out_width": 6}
+    layer = Layer(0, "it", "avg_pool", None, (-1,), 3, 1, 1, 3, 6, 6, 1, 1, 0, 0, 0, 0, 1, 1)
     pixel = np.array([[[[1.0]], [[2.0]], [[3.0]]]], np.float32)
-    pooled = network(_single(type="avg_pool", **window, **sizes))(pixel).array
+    pooled = network(LayerTable("single", 8, (layer,)))(pixel).array
     assert (pooled == np.broadcast_to(pixel, (1, 3, 6, 6))).all()

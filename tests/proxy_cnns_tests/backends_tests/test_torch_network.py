@@ -68,24 +68,19 @@ def give_weights(torch: ModuleType, table: LayerTable, source: Any, target: Any,
             source_module.eps = target_module.eps
 
 
-@pytest.mark.parametrize("name", _COMPARED)
-def test_it_computes_what_torchvision_computes(name, torch, torchvision_cnn):
+@pytest.mark.parametrize(
+    ("name", "trains"),
+    [*((name, False) for name in _COMPARED), ("resnet18", True), ("shufflenet_v2_x0_5", True)],
+)
+def test_it_computes_what_torchvision_computes_and_its_gradients(name, trains, torch, torchvision_cnn):
     table = small_table(name)
-    mine, torchvisions = network(table, "cpu").eval(), torchvision_cnn(name).to_empty(device="cpu").eval()
+    mine, torchvisions = network(table, "cpu").train(trains), torchvision_cnn(name).to_empty(device="cpu")
     image = images(torch, table)
-    give_weights(torch, table, mine, torchvisions, image)
-
-    with torch.no_grad():
-        torch.testing.assert_close(mine(image), torchvisions(image), rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5"])
-def test_its_gradients_are_torchvisions(name, torch, torchvision_cnn):
-    table = small_table(name)
-    mine, torchvisions = network(table, "cpu"), torchvision_cnn(name).to_empty(device="cpu")
-    image = images(torch, table)
-    give_weights(torch, table, mine, torchvisions, image)
-
+    give_weights(torch, table, mine, torchvisions.train(trains), image)
+    if not trains:
+        with torch.no_grad():
+            torch.testing.assert_close(mine(image), torchvisions(image), rtol=1e-3, atol=1e-4)
+        return
     mine(image).square().sum().backward()
     torchvisions(image).square().sum().backward()
 
@@ -93,20 +88,14 @@ def test_its_gradients_are_torchvisions(name, torch, torchvision_cnn):
     assert float((first - torchvision_gradient).norm() / torchvision_gradient.norm()) < 1e-2
 
 
-def smallest_of_each_description() -> list[LayerTable]:
+def test_cnns_of_every_description_train_at_their_smallest_image(torch):
     """Of CNNs that one function describes with the same types of layers, the one with the fewest layers."""
     smallest: dict[Any, LayerTable] = {}
     for table in sorted((zoo_cnn(name, minimum_image_size(name)) for name in zoo_names()), key=len):
         layers = frozenset((layer.type, layer.kind) for layer in table)
         smallest.setdefault((ZOO[table.cnn].family, layers), table)
-    return list(smallest.values())
-
-
-def test_cnns_of_every_description_train_at_their_smallest_image(torch):
-    tables = smallest_of_each_description()
-
-    assert len(tables) >= 27
-    assert [table.cnn for table in tables if not trains(torch, table)] == []
+    assert len(smallest) >= 27
+    assert [table.cnn for table in smallest.values() if not trains(torch, table)] == []
 
 
 def trains(torch: ModuleType, table: LayerTable) -> bool:
@@ -120,31 +109,25 @@ def trains(torch: ModuleType, table: LayerTable) -> bool:
 
 
 def test_activations_run_in_place_where_the_operators_say_so(torch):
-    kinds = [
-        module.inplace
-        for module in network(zoo_cnn("resnet18"), "meta").modules()
-        if hasattr(module, "inplace")
-    ]
-
-    assert kinds == [True] * 17
+    modules = network(zoo_cnn("resnet18"), "meta").modules()
+    assert [module.inplace for module in modules if hasattr(module, "inplace")] == [True] * 17
 
 
 def test_convnext_runs_channels_last_behind_its_stem_whatever_the_mode(torch):
+    def is_channels_last(x: Any) -> bool:
+        return bool(x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous())
+
     table = zoo_cnn("convnext_tiny", 64)
     module, are_channels_last = network(table, "cpu"), []
     for submodule in module.modules():
         if isinstance(submodule, torch.nn.Conv2d):
             submodule.register_forward_pre_hook(
-                lambda _, inputs: are_channels_last.append(is_channels_last(torch, inputs[0]))
+                lambda _, inputs: are_channels_last.append(is_channels_last(inputs[0]))
             )
 
     module(images(torch, table))
 
     assert are_channels_last == [False] + [True] * (len(are_channels_last) - 1)
-
-
-def is_channels_last(torch: ModuleType, x: Any) -> bool:
-    return bool(x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous())
 
 
 def test_nothing_is_dropped_when_evaluating(torch):
