@@ -19,7 +19,6 @@ import numpy as np
 from predictor.answers import notes
 from predictor.answers.grid import (
     TIMES,
-    Floats,
     Places,
     batch_sizes_to_try,
     best_of_gpus,
@@ -41,6 +40,7 @@ from predictor.answers.offers import (
 )
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
+from predictor.arrays import Array
 from predictor.catalogue.modes import COMPILED, Mode
 from predictor.models.compiled import compile_seconds, compile_spread
 from predictor.models.epoch_start import has_known_start
@@ -252,7 +252,7 @@ def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, list[Any]]:
 _answered = lru_cache(maxsize=4096)(as_answered)  # GPUs and batch sizes share a few reasons
 
 
-def plain(values: Floats) -> list[float | None]:
+def plain(values: Array) -> list[float | None]:
     """As a list, None for what is unknown."""
     numbers: list[float | None] = values.tolist()
     return [None if value != value else value for value in numbers] if np.isnan(values).any() else numbers

@@ -1,6 +1,6 @@
 """Which GPU to rent: predictions as time and money for a whole training, ranked, with a verdict.
 
-`ComparedGpus` asks for iterations: batch sizes, GPUs together, modes. `Comparer` puts them on offers.
+`Comparer` asks for iterations (batch sizes, GPUs together, modes) and puts them on offers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from predictor.answers.ranking import (
 from predictor.answers.resolved import Device, ResolvedQuestion, Training, gpus_of
 from predictor.answers.verdict import Compiled, Verdict, verdict_of
 from predictor.catalogue.devices import Gpu
-from predictor.catalogue.links import Link, find_link, usual_link
+from predictor.catalogue.links import find_link, usual_link
 from predictor.catalogue.offers import Offer, offers_of_each
 from predictor.checks import MAX_BATCH_SIZE, as_list
 from predictor.errors import OutOfRangeError, SchemaError
@@ -53,8 +53,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    Array = NDArray[np.float64]
-    Places = NDArray[np.int64]
+    from predictor.answers.grid import Places
+    from predictor.arrays import Array
+
     Columns = dict[str, list[Any]]
     from predictor.cnns.layer_table import LayerTable
 
@@ -74,12 +75,73 @@ class GpuAnswers:
     is_best: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Machines:
+    """Every offer of the GPUs compared, GPU by GPU; one without an offer (None) where a GPU has none.
+
+    Of a plan's trials, `at_once` train on each at the same time; `gpu` is the place of its GPU.
+    """
+
+    gpu: Places
+    offers: Offers
+    at_once: Places
+
+
 @dataclass(frozen=True, eq=False)
-class ComparedGpus:
-    """The devices that a question about one CNN compares, as asked, and the batch sizes at which it does.
+class Priced:
+    """Trainings, one on each machine, with the rows taken there; arrays have an entry per machine.
+
+    `on_asked` has as many GPUs as asked for, `taken` as many as train fastest, and `fastest` their best batch size.
+    """
+
+    plan: Plan
+    machines: Machines
+    machine: Places
+    is_best: NDArray[np.bool_]
+    on_asked: OfferRows
+    taken: OfferRows
+    fastest: OfferRows
+
+    @cached_property
+    def total_h(self) -> list[Array]:
+        """Hours of the plan and the ends of their interval."""
+        return _total_h(self.plan, self.machines.at_once[self.machine], self.taken)
+
+    @cached_property
+    def usd_per_hour(self) -> Array:
+        """Price of the machine; NaN where it is not for rent."""
+        return self.machines.offers.usd_per_hour[self.machine]
+
+    @cached_property
+    def total_usd(self) -> Array:
+        """Cost of the plan; NaN where the machine is not for rent."""
+        return self.total_h[0] * self.usd_per_hour
+
+    @cached_property
+    def misses_by(self) -> Array | None:
+        """Share by which each machine misses the limit that it misses most; None without limits."""
+        return misses_by(self.plan, self.total_h[0], self.total_usd)
+
+    @cached_property
+    def order(self) -> Places:
+        """Places of the machines, best first."""
+        fits, time_h = self.taken.numbers["fits_in_memory"], self.total_h[0]
+        return ranking_order(fits, self.misses_by, self.total_usd, time_h, self.plan.rank_by)
+
+    @cached_property
+    def best_of_gpus(self) -> Places:
+        """Place of the first-ranked machine of each GPU, best first."""
+        gpu = self.machines.gpu[self.machine][self.order]
+        return self.order[np.sort(np.unique(gpu, return_index=True)[1])]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparer:
+    """A comparison of the devices that a question about one CNN asks for, on offers, at some batch sizes.
 
     `common` is the batch size at which GPUs are compared if none was given, `tried` those of the question, or those
-    that are searched. `may_share`: several GPUs of an offer may share the mini-batch of one.
+    that are searched. `may_share`: several GPUs of an offer may share the mini-batch of one. `reference` is the GPU to
+    compare the others with, if one was asked for.
     """
 
     resolved: ResolvedQuestion
@@ -88,9 +150,10 @@ class ComparedGpus:
     common: int | None
     tried: list[int]
     may_share: bool
+    reference: Sequence[Gpu]
 
     @classmethod
-    def of(cls, resolved: ResolvedQuestion, plan: Plan, may_share: bool) -> ComparedGpus:
+    def of(cls, resolved: ResolvedQuestion, plan: Plan, *, may_share: bool = True) -> Comparer:
         """Read the question; SchemaError if it is about several CNNs, or has no epoch."""
         question, samples = resolved.question, resolved.samples
         if len(as_list(question.cnn)) > 1:
@@ -104,12 +167,13 @@ class ComparedGpus:
         [table] = resolved.tables
         common, tried = None, question.batch_sizes
         if tried is None:
-            shares = question.n_gpus * resolved.question.parts
+            shares = question.n_gpus * question.parts
             largest = largest_local_batch_sizes(table, resolved.devices, question.n_gpus)
             common = common_batch_size(largest, samples, shares)
             tried = sorted({*batch_sizes_to_try(largest, samples, shares), common})
         resolved.local_sizes(tried)
-        return cls(resolved, plan, resolved.devices, common, tried, may_share)
+        reference = () if plan.relative_to is None else gpus_of(plan.relative_to, question.precision)
+        return cls(resolved, plan, resolved.devices, common, tried, may_share, reference)
 
     @property
     def table(self) -> LayerTable:
@@ -149,12 +213,8 @@ class ComparedGpus:
         prices_of: dict[str, list[Offer]] = {}
         for offer in self.resolved.prices:
             prices_of.setdefault(offer.gpu, []).append(offer)
-        links: dict[str, Link] = {}
         return [
-            _teams_of(gpu, self.offers.get(gpu.name, ()), prices_of[gpu.name], links)
-            if gpu.name in prices_of
-            else []
-            for gpu in self.gpus
+            _teams_of(gpu, self.offers.get(gpu.name, ()), prices_of.get(gpu.name, ())) for gpu in self.gpus
         ]
 
     @cached_property
@@ -175,7 +235,7 @@ class ComparedGpus:
             splits += [(team, size) for team in teams if size * team.n_gpus <= most]
         return [(team, local_size) for team, local_size in splits if local_size is not None]
 
-    def answers(self) -> GpuAnswers:
+    def gpu_answers(self) -> GpuAnswers:
         """Iterations of the compared GPUs in the question's mode."""
         resolved, gpus, tried, n = self.resolved, self.gpus, self.tried, self.resolved.question.n_gpus
         own = [rental.team for rental in rentals_of(resolved, gpus)] if n > 1 else [None] * len(gpus)
@@ -204,8 +264,19 @@ class ComparedGpus:
         team = np.array([team_at[joined] for joined, _ in chain.from_iterable(splits)])
         local_size = np.array([split_size for _, split_size in chain.from_iterable(splits)])
         fast_local = local_size.copy()
-        if self.common is not None:
-            fast_local = self._fastest_parts(singles, local_sizes, device, teams, team, local_size)
+        if self.common is not None:  # the batch size of the best throughput of each split
+            n_sizes, sizes_of_one = len(local_sizes), np.array(local_sizes)
+            together = singles.rows((n_sizes * device[:, None] + np.arange(n_sizes)).ravel())
+            together = together.with_teams(teams, np.repeat(team, n_sizes))
+            rates = (together.local_batch_size / together.times["iteration_time_ms"]).reshape(-1, n_sizes)
+            shared = [
+                [] if joined is None else list(self._shares[joined.n_gpus].values()) for joined in teams
+            ]
+            is_shared = np.array([np.isin(sizes_of_one, sizes_of_team) for sizes_of_team in shared])[team]
+            most = np.array([size or 0 for size in singles.devices.largest])[device]
+            is_tried = (is_shared | (sizes_of_one == local_size[:, None])) & (sizes_of_one <= most[:, None])
+            fastest = fastest_sizes(rates, is_tried)
+            fast_local = np.where(fastest < 0, local_size, sizes_of_one[fastest])
         first = 2 * np.concatenate([[0], np.cumsum(n_splits)[:-1]])
         fast_local[first // 2] = [own_share[size] for size in fast]
         # device by device: all splits at the compared batch size, then at the fastest
@@ -236,27 +307,6 @@ class ComparedGpus:
             fast = fastest_sizes((images / time_ms).reshape(shape), tried <= most[:, None])
             fast = np.where(fast < 0, chosen, fast)
         return tried[chosen].tolist(), tried[fast].tolist(), best[np.arange(len(chosen)), chosen]
-
-    def _fastest_parts(
-        self,
-        singles: Iterations,
-        local_sizes: Sequence[int],
-        device: Places,
-        teams: Sequence[Team | None],
-        team: Places,
-        local_size: Places,
-    ) -> Places:
-        """For each split, the images of one of its GPUs at the batch size of the best throughput."""
-        n, sizes = len(local_sizes), np.array(local_sizes)
-        row_indices = (n * device[:, None] + np.arange(n)).ravel()
-        together = singles.rows(row_indices).with_teams(teams, np.repeat(team, n))
-        rates = (together.local_batch_size / together.times["iteration_time_ms"]).reshape(-1, n)
-        shared = [[] if joined is None else list(self._shares[joined.n_gpus].values()) for joined in teams]
-        is_shared_by = np.array([np.isin(sizes, of_team) for of_team in shared])
-        is_shared = is_shared_by[team] | (sizes == local_size[:, None])
-        most = np.array([size or 0 for size in singles.devices.largest])[device]
-        fast = fastest_sizes(rates, is_shared & (sizes <= most[:, None]))
-        return np.where(fast < 0, local_size, sizes[fast])
 
     def in_modes(self, usual: GpuAnswers, modes: Sequence[tuple[Training, Sequence[int]]]) -> GpuAnswers:
         """The same rows of some GPUs, given by their places, in other modes than the question's.
@@ -308,24 +358,198 @@ class ComparedGpus:
         same = singles.rows(device * len(local_sizes) + np.searchsorted(local_sizes, local))
         return same.with_teams(usual.iterations.teams, usual.iterations.team[rows])
 
+    @cached_property
+    def machines(self) -> Machines:
+        """Every offer of the compared GPUs; a GPU without offers has one machine without an offer."""
+        plan, per_node = self.plan, self.resolved.team.per_node
+        rented = [
+            (gpu_index, offer)
+            for gpu_index, gpu in enumerate(self.gpus)
+            for offer in self.offers.get(gpu.name, (None,))
+        ]
+        offers = [offer for _, offer in rented]
+        at_once = [
+            1 if offer is None or plan.trials == 1 else math.floor(offer.gpu_count) // per_node
+            for offer in offers
+        ]
+        feed = feed_of_offers(self.resolved, self.table.image_size, offers)
+        gpu = np.array([gpu_index for gpu_index, _ in rented])
+        return Machines(gpu, Offers.of(self.resolved, offers, feed), np.array(at_once))
 
-def _teams_of(
-    gpu: Gpu, offers: Sequence[Offer], prices: Sequence[Offer], links: dict[str, Link]
-) -> list[Team]:
-    """Teams of a GPU; `links` keeps those that offers name."""
+    def answers(self) -> tuple[GpuAnswers, Places]:
+        """Iterations of the GPUs, and each machine's fastest split: number of its GPUs that share a mini-batch.
+
+        Split 0, the number of GPUs asked for, stands where a training is too short to share.
+        """
+        machines, answers = self.machines, self.gpu_answers()
+        n_splits = answers.n_splits[machines.gpu]
+        machine = np.repeat(np.arange(len(n_splits)), n_splits)
+        split = np.arange(len(machine)) - np.repeat(np.cumsum(n_splits) - n_splits, n_splits)
+        places = answers.first[machines.gpu][machine] + split
+        rows, is_asked = self._rows_on(answers, machine, places), split == 0
+        long = _total_h(self.plan, machines.at_once, rows.rows(np.flatnonzero(is_asked)))[0]
+        nodes, offers = self.resolved.question.nodes, machines.offers.offers
+        most = np.array([math.inf if offer is None else offer.gpu_count * nodes for offer in offers])
+        may_share = (long[machine] >= _SHARED_FROM_H) & (answers.iterations.n_gpus[places] <= most[machine])
+        usable = is_asked | may_share
+        order = np.lexsort((rows.numbers["epoch_time_s"], ~rows.numbers["fits_in_memory"], ~usable, machine))
+        return answers, split[order[np.searchsorted(machine[order], np.arange(len(n_splits)))]]
+
+    def _rows_on(self, answers: GpuAnswers, machine: Places, places: Places) -> OfferRows:
+        """These rows of the answers, each on one of the machines."""
+        trainings = np.minimum(self.plan.trials, self.machines.at_once)[machine]
+        rows = answers.iterations.rows(places)
+        return OfferRows.of(rows, self.machines.offers, machine, trainings).with_epochs()
+
+    def priced(
+        self, answers: GpuAnswers, split: Places, machine: Places | None = None, device: Places | None = None
+    ) -> Priced:
+        """The trainings on these machines, by the splits `split`: of all of them and their GPUs by default."""
+        machine = np.arange(len(self.machines.gpu)) if machine is None else machine
+        device = self.machines.gpu[machine] if device is None else device
+        first, n_splits = answers.first[device], answers.n_splits[device]
+        places = np.concatenate([first, first + split, first + n_splits + split])
+        rows, n = self._rows_on(answers, np.tile(machine, 3), places), len(machine)
+        thirds = (rows.rows(range(start, start + n)) for start in (0, n, 2 * n))
+        return Priced(self.plan, self.machines, machine, answers.is_best[device], *thirds)
+
+    def fast(self, usual: GpuAnswers, split: Places) -> Priced | None:
+        """The same trainings in the fastest common mode of each GPU that has one; None if a precision was given."""
+        question, training = self.resolved.question, self.resolved.training
+        if question.precision is not None or question.is_whole:
+            return None
+        modes: dict[Training, list[int]] = {}
+        for gpu_index, gpu in enumerate(self.gpus):
+            fast = fast_training(question, training, gpu)
+            if fast is not None:
+                modes.setdefault(fast, []).append(gpu_index)
+        if not modes:
+            return None
+        order = [gpu_index for gpus in modes.values() for gpu_index in gpus]
+        machine = np.flatnonzero(np.isin(self.machines.gpu, order))
+        device = np.full(len(self.gpus), -1)
+        device[order] = np.arange(len(order))
+        answers = self.in_modes(usual, list(modes.items()))
+        return self.priced(answers, split[machine], machine, device[self.machines.gpu[machine]])
+
+    def compiled(self, row: ComparisonRow, usual: GpuAnswers, best: int) -> Compiled | None:
+        """The best row under torch.compile, whose place among the machines is `best`.
+
+        None if it is asked for already, not predicted, or several GPUs train together.
+        """
+        resolved, question = self.resolved, self.resolved.question
+        if question.capture != "eager" or row.link is not None:
+            return None
+        compiling, gpu = replace(resolved.training, capture="compile"), [int(self.machines.gpu[best])]
+        modes = [(compiling, gpu)]
+        if row.fast_precision is not None:
+            memory_format = row.fast_memory_format or question.memory_format or "nchw"
+            fast = replace(compiling, precision=row.fast_precision, memory_format=memory_format)
+            modes.append((fast, gpu))
+        n = len(modes)
+        try:
+            answers = self.in_modes(usual, modes)
+        except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
+            return None
+        split = np.zeros(n, dtype=np.int64)
+        compiled_rows = self.rows(self.priced(answers, split, np.full(n, best), np.arange(n)), np.arange(n))
+        return Compiled(compiled_rows[0], compiled_rows[1] if n > 1 else None, compile_seconds(self.table))
+
+    def ranked_rows(self, priced: Priced, ranked: Places, fast: Priced | None) -> list[ComparisonRow]:
+        """The rows of these places, best first, with all that compares them with each other."""
+        columns = self._columns(priced, ranked) | _fast_columns(priced, ranked, fast)
+        for gpu in self.reference:
+            devices = self.resolved.training.on_each([gpu])
+            comparer = replace(self, devices=devices, reference=())
+            alone = comparer.priced(*comparer.answers())
+            best = comparer._columns(alone, alone.order[:1])
+            [time_h], [cost_usd] = best["total_time_h"], best["total_cost_usd"]
+            costs_usd = columns["total_cost_usd"]
+            columns["speedup"] = [time_h / hours for hours in columns["total_time_h"]]
+            columns["cost_ratio"] = [
+                None if usd is None or not cost_usd else usd / cost_usd for usd in costs_usd
+            ]
+        fits = columns["fits_in_memory"]
+        columns["rank"] = [position + 1 if fit else None for position, fit in enumerate(fits)]
+        points = zip(columns["total_time_h"], columns["total_cost_usd"], strict=True)
+        columns["pareto"] = pareto_front(
+            [point if fit else None for fit, point in zip(fits, points, strict=True)]
+        )
+        return _rows(columns)
+
+    def rows(self, priced: Priced, places: Places) -> list[ComparisonRow]:
+        """The rows of these places, without rank."""
+        return _rows(self._columns(priced, places))
+
+    def _columns(self, priced: Priced, places: Places) -> Columns:
+        """The fields of rows at these places, without what compares them."""
+        plan, machine = self.plan, priced.machine[places]
+        rows, offers = priced.taken.rows(places), [self.machines.offers.offers[i] for i in machine.tolist()]
+        numbers, fastest, per_hour = rows.numbers, priced.fastest.numbers, priced.usd_per_hour[places]
+        time_h, low_h, high_h = (hours[places] for hours in priced.total_h)
+        used, used_by_one = numbers["gpus_used"], priced.on_asked.numbers["gpus_used"][places]
+        at_once = self.machines.at_once
+        one_h = _total_h(plan, at_once[priced.machine], priced.on_asked)[0][places]
+        one_h = np.where(used == used_by_one, math.nan, one_h)
+        n, total_usd, missed = len(places), priced.total_usd[places], priced.misses_by
+        hours, usd, nothing = time_h.tolist(), plain(total_usd), [None] * len(places)
+        interrupted = Interruptions.of(plan, self.resolved.question.nodes)
+        work_h = _work_h(plan, at_once[machine], numbers)[0]
+        again = 1.0 if interrupted is None else interrupted.expected_h(work_h, restart_h=0.0) / work_h
+        trained = again * plan.trials * plan.epochs
+        return columns_of(rows, priced.is_best[places].tolist()) | {
+            "gpus_used": (used * np.minimum(plan.trials, at_once[machine])).tolist(),
+            "region": [None if offer is None else offer.region for offer in offers],
+            "usd_per_hour": plain(per_hour),
+            "vcpus": [None if offer is None else offer.vcpus for offer in offers],
+            "data_exceeds": data_exceeded(self.resolved.data_set, offers),
+            "one_gpu_time_h": plain(one_h),
+            "one_gpu_cost_usd": plain(one_h * per_hour),
+            "cost_low_usd": plain(numbers[EPOCH_TIMES[1]] * per_hour / 3600.0),
+            "cost_high_usd": plain(numbers[EPOCH_TIMES[2]] * per_hour / 3600.0),
+            "epochs": [plan.epochs] * n,
+            "trials": [plan.trials] * n,
+            "total_time_h": hours,
+            "total_low_h": low_h.tolist(),
+            "total_high_h": high_h.tolist(),
+            "total_cost_usd": usd,
+            "total_low_usd": plain(low_h * per_hour),
+            "total_high_usd": plain(high_h * per_hour),
+            "within_budget": within(usd, plan.budget_usd),
+            "within_deadline": within(hours, plan.deadline_h),
+            "chance": chances(plan, plain(per_hour), hours, low_h.tolist(), high_h.tolist()),
+            "misses_by": nothing if missed is None else missed[places].tolist(),
+            "common_batch_size": [self.common] * n,
+            "fastest_batch_size": fastest["batch_size"][places].tolist(),
+            "fastest_epoch_time_s": fastest[EPOCH_TIMES[0]][places].tolist(),
+            **{f"total_{name}": plain(trained * numbers[name]) for name in (*ENERGIES, *CO2)},
+            "interruption_h": nothing if interrupted is None else (time_h - plan.setup_h - work_h).tolist(),
+            "checkpoint_minutes": nothing if interrupted is None else [60.0 * interrupted.interval_h] * n,
+            **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST), nothing),
+            "pareto": [False] * n,
+        }
+
+    def scope(self, answers: GpuAnswers) -> str:
+        """What the answers include and exclude."""
+        devices = answers.iterations.devices
+        image_size, offers = self.table.image_size, self.machines.offers
+        feed = offers.feed or feed_of_offers(self.resolved, image_size, offers.offers, for_words=True)
+        columns = devices.words | {"precision": [mode.precision for _, mode in devices.pairs]}
+        scope = scope_of(self.resolved, self.resolved.known.model, columns, feed, starts=True)
+        uncounted = self.resolved.question.spot and self.plan.interruptions_per_day is None
+        return f"{scope} {NOT_COUNTED}" if uncounted else scope
+
+
+def _teams_of(gpu: Gpu, offers: Sequence[Offer], prices: Sequence[Offer]) -> list[Team]:
+    """Teams of a GPU."""
     try:
         usual = usual_link(gpu, prices)
     except SchemaError:
         return []
     counts = {int(offer.gpu_count) for offer in offers}
     numbers = counts | {2**i for i in range(1, max(counts, default=1).bit_length())}
-    teams = []
-    for n in sorted(numbers - {1}):
-        name = next(offer for offer in offers if offer.gpu_count >= n).link
-        if name and name not in links:
-            links[name] = find_link(name, "gpu")
-        teams.append(Team(n, 1, links.get(name, usual)))
-    return teams
+    names = {n: next(offer for offer in offers if offer.gpu_count >= n).link for n in sorted(numbers - {1})}
+    return [Team(n, 1, find_link(name, "gpu") if name else usual) for n, name in names.items()]
 
 
 _SHARED_FROM_H = 1 / 6
@@ -393,266 +617,6 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
         if_fast = first if first.fits_in_memory else None
     compiled = comparer.compiled(rows[0], usual, int(best))
     return Comparison(rows, comparer.scope(usual), verdict_of(rows, plan, changed, if_fast, compiled))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Machines:
-    """Every offer of the GPUs compared, GPU by GPU; one without an offer (None) where a GPU has none.
-
-    Of a plan's trials, `at_once` train on each at the same time; `gpu` is the place of its GPU.
-    """
-
-    gpu: Places
-    offers: Offers
-    at_once: Places
-
-
-@dataclass(frozen=True, eq=False)
-class Priced:
-    """Trainings, one on each machine, with the rows taken there; arrays have an entry per machine.
-
-    `on_asked` has as many GPUs as asked for, `taken` as many as train fastest, and `fastest` their best batch size.
-    """
-
-    plan: Plan
-    machines: Machines
-    machine: Places
-    is_best: NDArray[np.bool_]
-    on_asked: OfferRows
-    taken: OfferRows
-    fastest: OfferRows
-
-    @cached_property
-    def total_h(self) -> list[Array]:
-        """Hours of the plan and the ends of their interval."""
-        return _total_h(self.plan, self.machines.at_once[self.machine], self.taken)
-
-    @cached_property
-    def usd_per_hour(self) -> Array:
-        """Price of the machine; NaN where it is not for rent."""
-        return self.machines.offers.usd_per_hour[self.machine]
-
-    @cached_property
-    def total_usd(self) -> Array:
-        """Cost of the plan; NaN where the machine is not for rent."""
-        return self.total_h[0] * self.usd_per_hour
-
-    @cached_property
-    def misses_by(self) -> Array | None:
-        """Share by which each machine misses the limit that it misses most; None without limits."""
-        return misses_by(self.plan, self.total_h[0], self.total_usd)
-
-    @cached_property
-    def order(self) -> Places:
-        """Places of the machines, best first."""
-        fits, time_h = self.taken.numbers["fits_in_memory"], self.total_h[0]
-        return ranking_order(fits, self.misses_by, self.total_usd, time_h, self.plan.rank_by)
-
-    @cached_property
-    def best_of_gpus(self) -> Places:
-        """Place of the first-ranked machine of each GPU, best first."""
-        gpu = self.machines.gpu[self.machine][self.order]
-        return self.order[np.sort(np.unique(gpu, return_index=True)[1])]
-
-
-@dataclass(frozen=True, eq=False)
-class Comparer:
-    """A comparison of GPUs on offers; `reference` is the GPU to compare the others with, if one was asked for."""
-
-    resolved: ResolvedQuestion
-    plan: Plan
-    compared: ComparedGpus
-    reference: Sequence[Gpu]
-
-    @classmethod
-    def of(cls, resolved: ResolvedQuestion, plan: Plan, *, may_share: bool = True) -> Comparer:
-        """Read the question; errors as of `ComparedGpus.of`."""
-        compared = ComparedGpus.of(resolved, plan, may_share)
-        reference = () if plan.relative_to is None else gpus_of(plan.relative_to, resolved.question.precision)
-        return cls(resolved, plan, compared, reference)
-
-    @cached_property
-    def machines(self) -> Machines:
-        """Every offer of the compared GPUs; a GPU without offers has one machine without an offer."""
-        plan, per_node = self.plan, self.resolved.team.per_node
-        rented = [
-            (gpu_index, offer)
-            for gpu_index, gpu in enumerate(self.compared.gpus)
-            for offer in self.compared.offers.get(gpu.name, (None,))
-        ]
-        offers = [offer for _, offer in rented]
-        at_once = [
-            1 if offer is None or plan.trials == 1 else math.floor(offer.gpu_count) // per_node
-            for offer in offers
-        ]
-        feed = feed_of_offers(self.resolved, self.compared.table.image_size, offers)
-        gpu = np.array([gpu_index for gpu_index, _ in rented])
-        return Machines(gpu, Offers.of(self.resolved, offers, feed), np.array(at_once))
-
-    def answers(self) -> tuple[GpuAnswers, Places]:
-        """Iterations of the GPUs, and each machine's fastest split: number of its GPUs that share a mini-batch.
-
-        Split 0, the number of GPUs asked for, stands where a training is too short to share.
-        """
-        machines, answers = self.machines, self.compared.answers()
-        n_splits = answers.n_splits[machines.gpu]
-        machine = np.repeat(np.arange(len(n_splits)), n_splits)
-        split = np.arange(len(machine)) - np.repeat(np.cumsum(n_splits) - n_splits, n_splits)
-        places = answers.first[machines.gpu][machine] + split
-        rows, is_asked = self._rows_on(answers, machine, places), split == 0
-        long = _total_h(self.plan, machines.at_once, rows.rows(np.flatnonzero(is_asked)))[0]
-        nodes, offers = self.resolved.question.nodes, machines.offers.offers
-        most = np.array([math.inf if offer is None else offer.gpu_count * nodes for offer in offers])
-        may_share = (long[machine] >= _SHARED_FROM_H) & (answers.iterations.n_gpus[places] <= most[machine])
-        usable = is_asked | may_share
-        order = np.lexsort((rows.numbers["epoch_time_s"], ~rows.numbers["fits_in_memory"], ~usable, machine))
-        return answers, split[order[np.searchsorted(machine[order], np.arange(len(n_splits)))]]
-
-    def _rows_on(self, answers: GpuAnswers, machine: Places, places: Places) -> OfferRows:
-        """These rows of the answers, each on one of the machines."""
-        trainings = np.minimum(self.plan.trials, self.machines.at_once)[machine]
-        rows = answers.iterations.rows(places)
-        return OfferRows.of(rows, self.machines.offers, machine, trainings).with_epochs()
-
-    def priced(
-        self, answers: GpuAnswers, split: Places, machine: Places | None = None, device: Places | None = None
-    ) -> Priced:
-        """The trainings on these machines, by the splits `split`: of all of them and their GPUs by default."""
-        machine = np.arange(len(self.machines.gpu)) if machine is None else machine
-        device = self.machines.gpu[machine] if device is None else device
-        first, n_splits = answers.first[device], answers.n_splits[device]
-        places = np.concatenate([first, first + split, first + n_splits + split])
-        rows, n = self._rows_on(answers, np.tile(machine, 3), places), len(machine)
-        thirds = (rows.rows(range(start, start + n)) for start in (0, n, 2 * n))
-        return Priced(self.plan, self.machines, machine, answers.is_best[device], *thirds)
-
-    def fast(self, usual: GpuAnswers, split: Places) -> Priced | None:
-        """The same trainings in the fastest common mode of each GPU that has one; None if a precision was given."""
-        question, training = self.resolved.question, self.resolved.training
-        if question.precision is not None or question.is_whole:
-            return None
-        modes: dict[Training, list[int]] = {}
-        for gpu_index, gpu in enumerate(self.compared.gpus):
-            fast = fast_training(question, training, gpu)
-            if fast is not None:
-                modes.setdefault(fast, []).append(gpu_index)
-        if not modes:
-            return None
-        order = [gpu_index for gpus in modes.values() for gpu_index in gpus]
-        machine = np.flatnonzero(np.isin(self.machines.gpu, order))
-        device = np.full(len(self.compared.gpus), -1)
-        device[order] = np.arange(len(order))
-        answers = self.compared.in_modes(usual, list(modes.items()))
-        return self.priced(answers, split[machine], machine, device[self.machines.gpu[machine]])
-
-    def compiled(self, row: ComparisonRow, usual: GpuAnswers, best: int) -> Compiled | None:
-        """The best row under torch.compile, whose place among the machines is `best`.
-
-        None if it is asked for already, not predicted, or several GPUs train together.
-        """
-        resolved, question = self.resolved, self.resolved.question
-        if question.capture != "eager" or row.link is not None:
-            return None
-        compiling, gpu = replace(resolved.training, capture="compile"), [int(self.machines.gpu[best])]
-        modes = [(compiling, gpu)]
-        if row.fast_precision is not None:
-            memory_format = row.fast_memory_format or question.memory_format or "nchw"
-            fast = replace(compiling, precision=row.fast_precision, memory_format=memory_format)
-            modes.append((fast, gpu))
-        n = len(modes)
-        try:
-            answers = self.compared.in_modes(usual, modes)
-        except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
-            return None
-        split = np.zeros(n, dtype=np.int64)
-        compiled_rows = self.rows(self.priced(answers, split, np.full(n, best), np.arange(n)), np.arange(n))
-        return Compiled(
-            compiled_rows[0], compiled_rows[1] if n > 1 else None, compile_seconds(self.compared.table)
-        )
-
-    def ranked_rows(self, priced: Priced, ranked: Places, fast: Priced | None) -> list[ComparisonRow]:
-        """The rows of these places, best first, with all that compares them with each other."""
-        columns = self._columns(priced, ranked) | _fast_columns(priced, ranked, fast)
-        for gpu in self.reference:
-            devices = self.resolved.training.on_each([gpu])
-            comparer = replace(self, compared=replace(self.compared, devices=devices), reference=())
-            alone = comparer.priced(*comparer.answers())
-            best = comparer._columns(alone, alone.order[:1])
-            [time_h], [cost_usd] = best["total_time_h"], best["total_cost_usd"]
-            costs_usd = columns["total_cost_usd"]
-            columns["speedup"] = [time_h / hours for hours in columns["total_time_h"]]
-            columns["cost_ratio"] = [
-                None if usd is None or not cost_usd else usd / cost_usd for usd in costs_usd
-            ]
-        fits = columns["fits_in_memory"]
-        columns["rank"] = [position + 1 if fit else None for position, fit in enumerate(fits)]
-        points = zip(columns["total_time_h"], columns["total_cost_usd"], strict=True)
-        columns["pareto"] = pareto_front(
-            [point if fit else None for fit, point in zip(fits, points, strict=True)]
-        )
-        return _rows(columns)
-
-    def rows(self, priced: Priced, places: Places) -> list[ComparisonRow]:
-        """The rows of these places, without rank."""
-        return _rows(self._columns(priced, places))
-
-    def _columns(self, priced: Priced, places: Places) -> Columns:
-        """The fields of rows at these places, without what compares them."""
-        plan, machine = self.plan, priced.machine[places]
-        rows, offers = priced.taken.rows(places), [self.machines.offers.offers[i] for i in machine.tolist()]
-        numbers, fastest, per_hour = rows.numbers, priced.fastest.numbers, priced.usd_per_hour[places]
-        time_h, low_h, high_h = (hours[places] for hours in priced.total_h)
-        used, used_by_one = numbers["gpus_used"], priced.on_asked.numbers["gpus_used"][places]
-        at_once = self.machines.at_once
-        one_h = _total_h(plan, at_once[priced.machine], priced.on_asked)[0][places]
-        one_h = np.where(used == used_by_one, math.nan, one_h)
-        n, total_usd, missed = len(places), priced.total_usd[places], priced.misses_by
-        hours, usd, nothing = time_h.tolist(), plain(total_usd), [None] * len(places)
-        interrupted = Interruptions.of(plan, self.resolved.question.nodes)
-        work_h = _work_h(plan, at_once[machine], numbers)[0]
-        again = 1.0 if interrupted is None else interrupted.expected_h(work_h, restart_h=0.0) / work_h
-        trained = again * plan.trials * plan.epochs
-        return columns_of(rows, priced.is_best[places].tolist()) | {
-            "gpus_used": (used * np.minimum(plan.trials, at_once[machine])).tolist(),
-            "region": [None if offer is None else offer.region for offer in offers],
-            "usd_per_hour": plain(per_hour),
-            "vcpus": [None if offer is None else offer.vcpus for offer in offers],
-            "data_exceeds": data_exceeded(self.resolved.data_set, offers),
-            "one_gpu_time_h": plain(one_h),
-            "one_gpu_cost_usd": plain(one_h * per_hour),
-            "cost_low_usd": plain(numbers[EPOCH_TIMES[1]] * per_hour / 3600.0),
-            "cost_high_usd": plain(numbers[EPOCH_TIMES[2]] * per_hour / 3600.0),
-            "epochs": [plan.epochs] * n,
-            "trials": [plan.trials] * n,
-            "total_time_h": hours,
-            "total_low_h": low_h.tolist(),
-            "total_high_h": high_h.tolist(),
-            "total_cost_usd": usd,
-            "total_low_usd": plain(low_h * per_hour),
-            "total_high_usd": plain(high_h * per_hour),
-            "within_budget": within(usd, plan.budget_usd),
-            "within_deadline": within(hours, plan.deadline_h),
-            "chance": chances(plan, plain(per_hour), hours, low_h.tolist(), high_h.tolist()),
-            "misses_by": nothing if missed is None else missed[places].tolist(),
-            "common_batch_size": [self.compared.common] * n,
-            "fastest_batch_size": fastest["batch_size"][places].tolist(),
-            "fastest_epoch_time_s": fastest[EPOCH_TIMES[0]][places].tolist(),
-            **{f"total_{name}": plain(trained * numbers[name]) for name in (*ENERGIES, *CO2)},
-            "interruption_h": nothing if interrupted is None else (time_h - plan.setup_h - work_h).tolist(),
-            "checkpoint_minutes": nothing if interrupted is None else [60.0 * interrupted.interval_h] * n,
-            **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST), nothing),
-            "pareto": [False] * n,
-        }
-
-    def scope(self, answers: GpuAnswers) -> str:
-        """What the answers include and exclude."""
-        devices = answers.iterations.devices
-        image_size, offers = self.compared.table.image_size, self.machines.offers
-        feed = offers.feed or feed_of_offers(self.resolved, image_size, offers.offers, for_words=True)
-        columns = devices.words | {"precision": [mode.precision for _, mode in devices.pairs]}
-        scope = scope_of(self.resolved, self.resolved.known.model, columns, feed, starts=True)
-        uncounted = self.resolved.question.spot and self.plan.interruptions_per_day is None
-        return f"{scope} {NOT_COUNTED}" if uncounted else scope
 
 
 _FAST = (

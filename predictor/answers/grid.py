@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.answers.resolved import Device, ResolvedQuestion, Training
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, device_of, is_cpu, rates_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
@@ -110,7 +111,7 @@ def compared_batch_sizes(common: int, largest: Sequence[int | None], n_gpus: int
     ]
 
 
-def best_of_gpus(time_s: NDArray[np.float64], fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def best_of_gpus(time_s: Array, fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether each batch size is the smallest of its GPU that fits and lies within 5 % of the best that fits.
 
     `time_s`, `fits`, shape (n_gpus, n_batches): time of an epoch, or of an image.
@@ -121,7 +122,7 @@ def best_of_gpus(time_s: NDArray[np.float64], fits: NDArray[np.bool_]) -> NDArra
     return best
 
 
-def fastest_sizes(rates: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.int64]:
+def fastest_sizes(rates: Array, held: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The place of the smallest batch size within 5 % of the best throughput of those held; -1 where none is held.
 
     `rates`, `held`, shape (n_gpus, n_sizes): throughput, and whether a GPU holds the batch size and it is to be tried;
@@ -132,7 +133,6 @@ def fastest_sizes(rates: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArra
     return np.where(held.any(axis=1), near.argmax(axis=1), -1)
 
 
-Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 Reasons = tuple[Reason, ...]
 
@@ -152,7 +152,7 @@ def forecasts_of(
     resolved: ResolvedQuestion,
     table: LayerTable,
     devices: Sequence[Device],
-    local_batch_sizes: Sequence[int] | Floats,
+    local_batch_sizes: Sequence[int] | Array,
     anchors: Sequence[Anchor] = (),
     method: str | None = None,
 ) -> list[IterationForecast]:
@@ -221,12 +221,12 @@ class Devices:
         return largest_local_batch_sizes(self.table, self.pairs)
 
     @cached_property
-    def memory_gib(self) -> Floats:
+    def memory_gib(self) -> Array:
         """Memory of a GPU; -inf where it is not known."""
         return np.array([-math.inf if gpu.memory_gib is None else gpu.memory_gib for gpu in self.gpus])
 
     @cached_property
-    def first_calls_s(self) -> Floats:
+    def first_calls_s(self) -> Array:
         """Seconds that a training takes longer at first whatever its batch size; NaN where no start was measured."""
         return first_calls_of_each_s(self.table, self.pairs)
 
@@ -252,9 +252,9 @@ class Iterations:
     teams: Sequence[Team | None]
     team: Places
     local_batch_size: Places
-    times: dict[str, Floats]
-    one_ms: Floats
-    memory_gib: Floats
+    times: dict[str, Array]
+    one_ms: Array
+    memory_gib: Array
     extrapolates: NDArray[np.object_]
     beside_loader: NDArray[np.bool_]
 
@@ -330,7 +330,7 @@ class Iterations:
         return self.devices.table
 
     @cached_property
-    def waited_ms(self) -> Floats:
+    def waited_ms(self) -> Array:
         """Iterations that anchors measured in their loader; NaN elsewhere."""
         measured_ms = np.full(self.device.shape, math.nan)
         names = np.array([gpu.name for gpu, _ in self.devices.pairs])[self.device]
@@ -387,7 +387,7 @@ class Iterations:
         memory_gib[shared] += Gradients.of(self.table).gib
         return replace(self, teams=teams, team=team, times=times, memory_gib=memory_gib)
 
-    def scaled(self, factor: Floats) -> Iterations:
+    def scaled(self, factor: Array) -> Iterations:
         """All times x a factor of each row."""
         times = {name: ms * factor for name, ms in self.times.items()}
         return replace(self, times=times, one_ms=self.one_ms * factor)
@@ -491,8 +491,8 @@ def has_others(table: LayerTable) -> bool:
 
 
 def split_traffic(
-    class_ms: dict[str, Floats], table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Sequence[int] | Floats
-) -> dict[str, Floats]:
+    class_ms: dict[str, Array], table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Sequence[int] | Array
+) -> dict[str, Array]:
     """GPU time by class, with the time of unknown operators as a class of its own, `TRAFFIC`.
 
     The class that they are counted in is split in proportion to its operators' roofline times.

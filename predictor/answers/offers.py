@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.grid import ENDS, Floats, Iterations, Places
+from predictor.answers.grid import ENDS, Iterations, Places
 from predictor.answers.loading import LOADING_TIMES, WAITS, feed_of_rentals, starts, with_loading
 from predictor.answers.notes import Co2Basis, EnergyBasis
 from predictor.answers.question import named
 from predictor.answers.resolved import ResolvedQuestion
+from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.grids import Grid, find_grid, grid_of
 from predictor.catalogue.links import Link, all_links, find_link, usual_link
@@ -103,8 +104,8 @@ class Offers:
 
     offers: Sequence[Offer | None]
     feed: Feed | None
-    usd_per_hour: Floats
-    g_co2e_per_kwh: Floats
+    usd_per_hour: Array
+    g_co2e_per_kwh: Array
 
     @classmethod
     def of(cls, resolved: ResolvedQuestion, offers: Sequence[Offer | None], feed: Feed | None) -> Offers:
@@ -212,7 +213,7 @@ def epochs(
     model: Epochs,
     mode: Mode,
     between: bool,
-) -> dict[str, Floats]:
+) -> dict[str, Array]:
     """`EPOCH_TIMES`, `cost_usd` and `ENERGIES` of an epoch; NaN without samples, and where price or power are unknown.
 
     `numbers` are those of `OfferRows`, of shape (n_rows,), as `samples` (0: none) and `validation_samples` may be.
@@ -223,7 +224,7 @@ def epochs(
     """
     is_known, sizes = np.where(np.asarray(samples) > 0, 1.0, math.nan), numbers["batch_size"]
 
-    def seconds(end: str, loading: str, wait: str) -> Floats:
+    def seconds(end: str, loading: str, wait: str) -> Array:
         time_ms, loading_ms = numbers[end], numbers[loading]
         return is_known * epoch_times_s(
             time_ms, sizes, samples, validation_samples, model, mode, loading_ms, between, numbers[wait]

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.answers.answer import PredictionRow
+from predictor.answers.grid import Places
 from predictor.answers.notes import duration
 from predictor.answers.question import Plan, named
+from predictor.arrays import Array
 from predictor.errors import OutOfRangeError
-
-Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +99,9 @@ class ComparisonRow(PredictionRow):
 
 def ranking_order(
     fits_in_memory: NDArray[np.bool_],
-    misses_by: Floats | None,
-    total_cost_usd: Floats,
-    total_time_h: Floats,
+    misses_by: Array | None,
+    total_cost_usd: Array,
+    total_time_h: Array,
     rank_by: str,
 ) -> Places:
     """Indices of rows, best first: what fits, is for rent and holds the limits, by cost or time; then what misses them.
@@ -204,7 +203,7 @@ def within(values: Sequence[float | None], limit: float | None) -> list[bool | N
     return [None if value is None or limit is None else value <= limit for value in values]
 
 
-def misses_by(plan: Plan, total_time_h: Floats, total_cost_usd: Floats) -> Floats | None:
+def misses_by(plan: Plan, total_time_h: Array, total_cost_usd: Array) -> Array | None:
     """Share by which the limit missed most is missed; negative where both hold.
 
     None without limits; infinite where there is a budget and the cost is not known (NaN).
@@ -262,7 +261,7 @@ class Interruptions:
                 ).about(name)
         return cls(interval_h, checkpoint_h, plan.setup_h, between_h)
 
-    def expected_h(self, work_h: Floats, restart_h: float | None = None) -> Floats:
+    def expected_h(self, work_h: Array, restart_h: float | None = None) -> Array:
         """Expected hours of a training that is interrupted, and goes on from its last checkpoint.
 
         `work_h` is its hours without interruptions, `interval_h` of them lie between checkpoints, each of which takes

@@ -119,37 +119,34 @@ def verdict_of(
     `changed` is the best row in its GPU's fastest common mode (None: the question fixes the mode), `if_fast` the row
     that ranks first if all train in theirs, if it fits; `compiled` the best row compiled, where that is predicted.
     """
-    fitting = [row for row in rows if row.fits_in_memory]
-    if not fitting:
-        return _nothing_fits(rows)
-    best = fitting[0]
-    rentable = [row for row in fitting if row.total_cost_usd is not None] or fitting
-    rentable = [row for row in rentable if row.holds_limits] or rentable
-
-    def safety(row: ComparisonRow) -> tuple[float, float]:
-        dear = math.inf if row.total_high_usd is None else row.total_high_usd
-        return row.chance or 0.0, -(dear if plan.rank_by == "cost" else row.total_high_h)
-
-    roles = {"fastest": min(rentable, key=_time_h), "safest": max(rentable, key=safety)}
-    if rentable[0].total_cost_usd is not None:
-        roles["cheapest"] = min(rentable, key=_cost_usd)
-    binding, freed = _binding(rows, best, plan)
-    measured_rows = (row for row in fitting if not row.extrapolates)
-    measured = next(measured_rows, None) if _never_measured(best) else None
-    measuring = measuring_of(rows, plan)
-    words = _Words(rows, best, plan, roles, measured, binding, freed, changed, if_fast, compiled, measuring)
+    if not any(row.fits_in_memory for row in rows):
+        roomiest = max(rows, key=lambda row: row.largest_batch_size or 0)
+        most = roomiest.largest_batch_size
+        holds = (
+            f"{short_name(roomiest.gpu)} holds the most, batch {most:,}"
+            if most
+            else "none holds a single image"
+        )
+        sentence = (
+            f"Does not fit: batch {roomiest.batch_size:,} needs {roomiest.peak_memory_gib:.1f} GiB, more than any of "
+            f"these GPUs has; {holds}."
+        )
+        empty: dict[str, None] = dict.fromkeys(Verdict.__dataclass_fields__)
+        return Verdict(**empty | {"sentence": sentence, "binding": ("memory",), "hints": ()})  # type: ignore[arg-type]
+    words = _Words(rows, plan, changed, if_fast, compiled)
+    best, roles, fitting = words.best, words.roles, words.fitting
     return Verdict(
         sentence=words.sentence(),
         best=_choice(best),
         holds_wishes=None if best.misses_by is None else best.holds_limits,
         misses_by=best.misses_by,
         runner_up=_choice(fitting[1]) if len(fitting) > 1 else None,
-        measured=_choice(measured),
+        measured=_choice(words.measured),
         cheapest=_choice(roles.get("cheapest")),
         fastest=_choice(roles["fastest"]),
         safest=_choice(roles["safest"]),
-        binding=binding,
-        without_binding=_choice(freed),
+        binding=words.binding,
+        without_binding=_choice(words.freed),
         fast_precision=None if changed is None else changed.precision,
         fast_memory_format=None if changed is None else changed.memory_format,
         fast_ratio=None if changed is None else changed.total_time_h / best.total_time_h,
@@ -157,22 +154,9 @@ def verdict_of(
         compiled=None if compiled is None else _choice(compiled.row),
         compiled_fast=None if compiled is None else _choice(compiled.fast),
         compile_s=None if compiled is None else compiled.compile_s,
-        measuring=measuring,
+        measuring=words.measuring,
         hints=words.hints(),
     )
-
-
-def _nothing_fits(rows: Sequence[ComparisonRow]) -> Verdict:
-    """The verdict where no GPU has the memory."""
-    roomiest = max(rows, key=lambda row: row.largest_batch_size or 0)
-    most = roomiest.largest_batch_size
-    holds = f"{_gpu(roomiest)} holds the most, batch {most:,}" if most else "none holds a single image"
-    sentence = (
-        f"Does not fit: batch {roomiest.batch_size:,} needs {roomiest.peak_memory_gib:.1f} GiB, more than any of these "
-        f"GPUs has; {holds}."
-    )
-    empty: dict[str, None] = dict.fromkeys(Verdict.__dataclass_fields__)
-    return Verdict(**empty | {"sentence": sentence, "binding": ("memory",), "hints": ()})  # type: ignore[arg-type]
 
 
 def _time_h(row: ComparisonRow) -> float:
@@ -181,18 +165,6 @@ def _time_h(row: ComparisonRow) -> float:
 
 def _cost_usd(row: ComparisonRow) -> float:
     return math.inf if row.total_cost_usd is None else row.total_cost_usd
-
-
-def _binding(
-    rows: Sequence[ComparisonRow], best: ComparisonRow, plan: Plan
-) -> tuple[tuple[str, ...], ComparisonRow | None]:
-    """What keeps the row out that would rank first without wishes and with memory enough, and that row."""
-    cost_usd = np.array([math.nan if row.total_cost_usd is None else row.total_cost_usd for row in rows])
-    time_h = np.array([row.total_time_h for row in rows])
-    free = rows[ranking_order(np.ones(len(rows), dtype=bool), None, cost_usd, time_h, plan.rank_by)[0]]
-    if not best.holds_limits:
-        return _failed(best), None
-    return (_failed(free), free) if free is not best and _failed(free) else ((), None)
 
 
 def _failed(row: ComparisonRow) -> tuple[str, ...]:
@@ -205,21 +177,50 @@ def _choice(row: ComparisonRow | None) -> Choice | None:
     return None if row is None else Choice(**{name: getattr(row, name) for name in names})
 
 
-@dataclass(frozen=True, slots=True)
 class _Words:
-    """The verdict in words."""
+    """The verdict in words, of rows that are arguments of `verdict_of`.
 
-    rows: Sequence[ComparisonRow]
-    best: ComparisonRow
-    plan: Plan
-    roles: dict[str, ComparisonRow]
-    measured: ComparisonRow | None
-    binding: tuple[str, ...]
-    freed: ComparisonRow | None
-    changed: ComparisonRow | None
-    if_fast: ComparisonRow | None
-    compiled: Compiled | None
-    measuring: Measuring | None
+    `roles` are the rows by what they are best in, `binding` what keeps `freed` out, the row that would rank first
+    without wishes and with memory enough, `measured` the best row that extrapolates in nothing.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[ComparisonRow],
+        plan: Plan,
+        changed: ComparisonRow | None,
+        if_fast: ComparisonRow | None,
+        compiled: Compiled | None,
+    ) -> None:
+        self.rows, self.plan, self.changed, self.if_fast, self.compiled = (
+            rows,
+            plan,
+            changed,
+            if_fast,
+            compiled,
+        )
+        self.fitting = [row for row in rows if row.fits_in_memory]
+        best = self.best = self.fitting[0]
+        rentable = [row for row in self.fitting if row.total_cost_usd is not None] or self.fitting
+        rentable = [row for row in rentable if row.holds_limits] or rentable
+
+        def safety(row: ComparisonRow) -> tuple[float, float]:
+            dear = math.inf if row.total_high_usd is None else row.total_high_usd
+            return row.chance or 0.0, -(dear if plan.rank_by == "cost" else row.total_high_h)
+
+        self.roles = {"fastest": min(rentable, key=_time_h), "safest": max(rentable, key=safety)}
+        if rentable[0].total_cost_usd is not None:
+            self.roles["cheapest"] = min(rentable, key=_cost_usd)
+        costs_usd = np.array([math.nan if row.total_cost_usd is None else row.total_cost_usd for row in rows])
+        times_h, fits = np.array([row.total_time_h for row in rows]), np.ones(len(rows), dtype=bool)
+        free = rows[ranking_order(fits, None, costs_usd, times_h, plan.rank_by)[0]]
+        self.binding = (
+            () if best.holds_limits and free is best else _failed(free if best.holds_limits else best)
+        )
+        self.freed = free if self.binding and best.holds_limits else None
+        sure = (row for row in self.fitting if not row.extrapolates)
+        self.measured = next(sure, None) if _never_measured(best) else None
+        self.measuring = measuring_of(rows, plan)
 
     def sentence(self) -> str:
         best, limits = self.best, limits_in_words(self.plan)
@@ -408,10 +409,10 @@ def _usd(value: float) -> str:
 def _where(row: ComparisonRow) -> str:
     """The GPUs and where they are: ``1x H100 SXM at runpod``, ``1 of 8x A100 SXM4 80GB at lambda``."""
     if row.offer_gpu_count is None:
-        return _gpu(row)
+        return short_name(row.gpu)
     count = row.offer_gpu_count * row.nodes
     used = f"{row.gpus_used} of " if count >= row.gpus_used + 1 else ""
-    return f"{used}{count:g}x {_gpu(row)} at {short_offer(row.offer)}"
+    return f"{used}{count:g}x {short_name(row.gpu)} at {short_offer(row.offer)}"
 
 
 def _marked(row: ComparisonRow) -> str:
@@ -421,10 +422,6 @@ def _marked(row: ComparisonRow) -> str:
 
 def _never_measured(row: ComparisonRow) -> bool:
     return any(reason.kind == "gpu" for reason in row.extrapolates)
-
-
-def _gpu(row: ComparisonRow) -> str:
-    return short_name(row.gpu)
 
 
 def _images_per_s(row: ComparisonRow, time_ms: float) -> str:

@@ -41,12 +41,6 @@ def best(plan=None, **options):
     return compared(plan, **options).rows[0]
 
 
-def test_a_prediction_counts_no_loading_unless_asked():
-    row = one()
-    assert (row.loading_time_ms, row.workers_needed) == (None, None)
-    assert row.iteration_time_ms == row.training_time_ms
-
-
 def test_tensorflow_waits_for_the_copy_of_images_that_are_loaded_and_none_is_of_synthetic_ones():
     of = {"framework": "tensorflow", "precision": "fp32"}
     synthetic, loaded = one(**of), one(**of, images_per_second=1e6)
@@ -107,11 +101,9 @@ def test_rates_of_a_machine_hold_in_a_comparison():
     workers = {"machine_workers": 6, "samples_per_worker_second": 64.0}
     assert best(**workers, offers=(offer(2),)).loading_time_ms > one(**workers).loading_time_ms
     assert one(images_per_second=1e5).bottleneck == "gpu"
-
-
-def test_a_network_drive_bounds_what_no_worker_can_help():
     row = one(cnn="alexnet", batch_size=1024, workers=64, data_source="nfs")
-    assert (row.bottleneck, row.workers_needed) == ("reading", None)
+    assert (row.bottleneck, row.workers_needed) == ("reading", None)  # no worker can help a network drive
+    assert best(offers=(offer(None),), workers=2).bottleneck == "loading"  # of vCPUs that are not known
 
 
 def measured_input(where, *rates, vcpus=4, image_size=224, megapixels=0.19, **more):
@@ -192,11 +184,9 @@ def test_the_workers_needed_are_those_that_were_measured_fast_enough(tmp_path):
 
 def test_the_scope_says_what_was_counted(tmp_path):
     rates = measured_input(tmp_path, (1, 198.0), (2, 224.0), vcpus=2)
+    measured_words = "224 images/s for each GPU as measured on a host with up to 2 workers"
     for options, words in (
-        (
-            {"workers": 2, "input": rates},
-            "224 images/s for each GPU as measured on a host with up to 2 workers",
-        ),
+        ({"workers": 2, "input": rates}, measured_words),
         ({"images_per_second": 500.0}, "500 images/s on each machine as given"),
     ):
         assert words in answer(Question("resnet50", "H100 SXM", 256, **IMAGENET, **options)).scope
@@ -212,20 +202,14 @@ def test_the_scope_says_what_was_counted(tmp_path):
     ("options", "message"),
     [
         ({"workers": 4, "loader": "none"}, "loader 'none' leaves loading out, and workers is given"),
-        (
-            {"loader": "dali", "samples_per_worker_second": 9.0},
-            "loader and samples_per_worker_second say each",
-        ),
+        ({"loader": "dali", "samples_per_worker_second": 9.0}, "loader and samples_per_worker_second say"),
         ({"workers": 4, "images_per_second": 9.0}, "workers and images_per_second are given"),
         ({"workers": 4, "machine_workers": 6}, "workers and machine_workers are given"),
         (
             {"workers": 4, "data_set": None, "samples": 1000},
-            "Pass samples_per_worker_second, images_per_second, input",
+            "samples_per_worker_second, images_per_second, input",
         ),
-        (
-            {"workers": 1, "samples_per_worker_second": 9.0, "data_set": None, "data_source": "nfs"},
-            "data_source 'nfs'",
-        ),
+        (SHARED | {"workers": 1, "data_set": None, "data_source": "nfs"}, "data_source 'nfs'"),
         ({"loader": "torchvision", "offers": ()}, "workers is missing, and there is no offer"),
         ({"loader": "torchvision", "offers": (offer(None),)}, "the vCPUs of lab box-None are not known"),
         ({"workers": 2, "input": "nowhere.json"}, "nowhere.json is not a file of"),
@@ -268,33 +252,29 @@ def test_more_vcpus_change_the_ranking_of_equal_gpus():
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("ask", "options"),
     [
-        {"offers": (offer(4.0),), "loader": "none"},
-        {"offers": (offer(1.0),), "data_set": "cifar10", "cnn": "resnet18_cifar"},  # arrays in memory
-        {"offers": (offer(1.0),), "data_set": None, "samples": 50_000},
-        {"offers": (offer(None),)},
+        (one, {}),  # a prediction counts no loading unless asked
+        (best, {"offers": (offer(4.0),), "loader": "none"}),
+        (best, {"offers": (offer(1.0),), "data_set": "cifar10", "cnn": "resnet18_cifar"}),  # arrays in memory
+        (best, {"offers": (offer(1.0),), "data_set": None, "samples": 50_000}),
+        (best, {"offers": (offer(None),)}),
     ],
-    ids=["left out", "arrays", "own samples", "unknown vCPUs"],
 )
-def test_an_offer_that_no_loading_binds_gives_the_times_of_training_alone(options):
-    row = best(**options)
-    assert (row.loading_time_ms, row.iteration_time_ms) == (None, row.training_time_ms)
-
-
-def test_workers_load_on_an_offer_whose_vcpus_are_not_known():
-    assert best(offers=(offer(None),), workers=2).bottleneck == "loading"
-
-
-def test_workers_asked_for_are_bound_by_the_vcpus_of_an_offer():
-    few, many_workers = (best(offers=(offer(vcpus),), workers=16).loading_time_ms for vcpus in (4.0, 32.0))
-    assert few > one(workers=16).loading_time_ms > many_workers
-
-
-def test_workers_are_faster_on_a_machine_most_of_whose_vcpus_are_idle():
-    all_, half, quarter = (
-        best(offers=(offer(vcpus),), workers=16).loading_time_ms for vcpus in (16.0, 32.0, 64.0)
+def test_where_no_loading_is_counted_the_times_are_those_of_training_alone(ask, options):
+    row = ask(**options)
+    assert (row.loading_time_ms, row.workers_needed, row.iteration_time_ms) == (
+        None,
+        None,
+        row.training_time_ms,
     )
+
+
+def test_workers_are_bound_by_the_vcpus_of_an_offer_and_faster_where_most_of_them_are_idle():
+    few, all_, half, quarter = (
+        best(offers=(offer(vcpus),), workers=16).loading_time_ms for vcpus in (4.0, 16.0, 32.0, 64.0)
+    )
+    assert few > one(workers=16).loading_time_ms > half
     assert (half, quarter) == (pytest.approx(0.6**0.5 * all_), pytest.approx(0.6**0.75 * all_))
     both = best(n_gpus=2, batch_sizes=512, offers=(offer(64.0, 2.0),), workers=16).loading_time_ms
     assert both == pytest.approx(half)
@@ -329,11 +309,6 @@ def test_grey_images_are_neither_cropped_nor_flipped():
         one(cnn="lenet5", data_set=each, image_size=28, workers=2) for each in ("mnist", "cifar10")
     )
     assert grey.loading_time_ms < 0.6 * colour.loading_time_ms
-
-
-def test_trainings_at_once_share_the_vcpus():
-    both = best(Plan(trials=2), offers=(offer(8.0, 2.0),))
-    assert both.loading_time_ms == pytest.approx(2 * best(offers=(offer(8.0),)).loading_time_ms)
 
 
 def test_what_mixed_precision_saves_is_bound_by_loading_too():
@@ -376,6 +351,11 @@ def test_the_host_is_slower_beside_workers_but_not_where_the_training_process_lo
     assert beside.iteration_time_ms == pytest.approx(host_beside_workers() * beside.host_time_ms)
     between = one(**HOST_BOUND, workers=0)
     assert between.iteration_time_ms == pytest.approx(alone.iteration_time_ms + between.loading_time_ms)
+    resident = one(**HOST_BOUND, loader="none")  # images on the GPU, without a wait or a slowed host
+    assert resident.iteration_time_ms == resident.training_time_ms == beside.training_time_ms
+    seconds = resident.iterations_per_epoch * resident.iteration_time_ms / 1000
+    assert beside.epoch_time_s > seconds == pytest.approx(resident.epoch_time_s, rel=0.01)
+    assert resident.start_s == beside.start_s
 
 
 def test_an_anchor_was_measured_beside_its_loader():
@@ -410,10 +390,7 @@ def test_the_start_is_that_of_first_calls_images_workers_and_compiling(options, 
     assert row.start_s == pytest.approx(start_s)
     assert row.start_low_s == pytest.approx(row.start_s / start_factor())
     assert row.start_high_s == pytest.approx(row.start_s * start_factor())
-
-
-def test_nobody_knows_the_start_of_chainer():
-    assert one(workers=16, framework="chainer", precision="fp32").start_s is None
+    assert one(workers=16, framework="chainer", precision="fp32").start_s is None  # nobody knows it
 
 
 def test_every_epoch_and_validation_pass_waits_for_workers_and_their_first_mini_batch():
@@ -433,16 +410,6 @@ def test_images_stored_small_are_decoded_and_read_faster_and_train_alike():
     assert small.loading_high_ms / small.loading_time_ms == own.loading_high_ms / own.loading_time_ms
 
 
-def test_images_on_the_gpu_are_the_training_without_a_wait_or_a_slowed_host():
-    """Of `loader="none"`; arrays that workers load slow the host and have every pass wait for them."""
-    resident, loaded = one(**HOST_BOUND, loader="none"), one(**HOST_BOUND, workers=8)
-    assert resident.iteration_time_ms == resident.training_time_ms == loaded.training_time_ms
-    seconds = resident.iterations_per_epoch * resident.iteration_time_ms / 1000
-    assert resident.epoch_time_s == pytest.approx(seconds, rel=0.01)
-    assert loaded.epoch_time_s > seconds
-    assert resident.start_s == loaded.start_s
-
-
 def test_a_training_is_its_epochs_and_one_start():
     nine, one_epoch = (best(Plan(epochs=epochs), offers=(offer(16.0),)) for epochs in (9, 1))
     assert nine.start_s == one_epoch.start_s > 0
@@ -452,12 +419,12 @@ def test_a_training_is_its_epochs_and_one_start():
 
 
 def test_a_validation_pass_waits_for_loading_where_training_does_not():
-    asked_options = {"precision": "tf32", "samples": 10_000, "validation_samples": 50_000}
-    row, in_words = best(offers=(offer(26.0),), **asked_options), one(workers=26, **asked_options)
+    options = {"precision": "tf32", "samples": 10_000, "validation_samples": 50_000}
+    row, predicted = best(offers=(offer(26.0),), **options), one(workers=26, **options)
     assert row.bottleneck != "loading"
     for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s"):
-        assert getattr(row, name) == pytest.approx(getattr(in_words, name))
-    assert row.epoch_high_s > best(offers=(offer(200.0),), **asked_options).epoch_high_s
+        assert getattr(row, name) == pytest.approx(getattr(predicted, name))
+    assert row.epoch_high_s > best(offers=(offer(200.0),), **options).epoch_high_s
 
 
 def test_a_run_in_a_table_was_measured_beside_its_loader_as_an_anchor_was():
@@ -465,49 +432,42 @@ def test_a_run_in_a_table_was_measured_beside_its_loader_as_an_anchor_was():
     run |= {"precision": "tf32", "iteration_time_ms": 8.0}
     anchor = {"gpu": "H100 SXM", "batch_size": 32, "iteration_time_ms": 8.0}
     typed = one(**HOST_BOUND, workers=8, anchors=[anchor]).iteration_time_ms
-    tables = {workers: pd.DataFrame([run | {"loader_workers": workers}]) for workers in (None, 8, 0)}
-    in_words = {
-        workers: one(**HOST_BOUND, workers=8, measurements=table).iteration_time_ms
-        for workers, table in tables.items()
-    }
-    assert in_words[None] == in_words[8] == typed == pytest.approx(8.0, rel=1e-3)
-    assert in_words[0] > 1.05 * typed  # measured without workers
-    question = HOST_BOUND | {"batch_sizes": HOST_BOUND["batch_size"], "workers": 8}
-    del question["batch_size"]
-    ranked = {
-        workers: best(**question, measurements=table).iteration_time_ms for workers, table in tables.items()
-    }
-    assert ranked == pytest.approx(in_words)
+    tables = [pd.DataFrame([run | {"loader_workers": workers}]) for workers in (None, 8, 0)]
+    times = [one(**HOST_BOUND, workers=8, measurements=table).iteration_time_ms for table in tables]
+    assert times[0] == times[1] == typed == pytest.approx(8.0, rel=1e-3)
+    assert times[2] > 1.05 * typed  # measured without workers
+    ranked = {name: value for name, value in HOST_BOUND.items() if name != "batch_size"}
+    ranked |= {"batch_sizes": 32, "workers": 8}
+    assert [best(**ranked, measurements=table).iteration_time_ms for table in tables] == pytest.approx(times)
 
 
 def test_an_iteration_measured_in_its_loader_is_the_answer_for_as_many_workers():
     waited = {"gpu": "H100 SXM", "batch_size": 256, "iteration_time_ms": 70.0, "workers": 8}
-    asked_options = {"precision": "amp_bf16", "memory_format": "channels_last", "workers": 8}
-    plain, in_words = one(**asked_options), one(**asked_options, anchors=[waited])
-    assert plain.bottleneck == in_words.bottleneck == "loading"
-    assert plain.iteration_time_ms > 1.5 * in_words.iteration_time_ms
-    assert (in_words.iteration_time_ms, in_words.loading_time_ms) == (70.0, 70.0)
-    assert in_words.training_time_ms == plain.training_time_ms
-    assert in_words.low_ms < 70.0 < in_words.high_ms
-    elsewhere = one(**asked_options | {"batch_size": 128}, anchors=[waited])
-    assert elsewhere.iteration_time_ms == one(**asked_options | {"batch_size": 128}).iteration_time_ms
+    options = {"precision": "amp_bf16", "memory_format": "channels_last", "workers": 8}
+    plain, row = one(**options), one(**options, anchors=[waited])
+    assert plain.bottleneck == row.bottleneck == "loading"
+    assert plain.iteration_time_ms > 1.5 * row.iteration_time_ms
+    assert (row.iteration_time_ms, row.loading_time_ms) == (70.0, 70.0)
+    assert row.training_time_ms == plain.training_time_ms
+    assert row.low_ms < 70.0 < row.high_ms
+    elsewhere = one(**options | {"batch_size": 128}, anchors=[waited])
+    assert elsewhere.iteration_time_ms == one(**options | {"batch_size": 128}).iteration_time_ms
     for other in ({"workers": 4}, {"workers": None}, {"n_gpus": 2}):
         with pytest.raises(SchemaError, match=r"workers 8: the anchor's time includes waits"):
-            one(**asked_options | other, anchors=[waited])
+            one(**options | other, anchors=[waited])
 
 
 def test_trainings_of_several_gpus_each_share_the_vcpus():
-    [alone, eight] = (
-        best(Plan(trials=trials), offers=(offer(8.0, 8.0),), n_gpus=2, loader="torchvision")
-        for trials in (1, 8)
-    )
-    assert eight.loading_time_ms == pytest.approx(4 * alone.loading_time_ms)
+    for trials, n_gpus, gpu_count in ((2, 1, 2.0), (8, 2, 8.0)):
+        asked_of = {"offers": (offer(8.0, gpu_count),), "n_gpus": n_gpus, "loader": "torchvision"}
+        alone, together = (best(Plan(trials=n), **asked_of).loading_time_ms for n in (1, trials))
+        assert together == pytest.approx(gpu_count / n_gpus * alone)
 
 
 def test_a_named_cpu_loads_as_fast_as_it_enqueues_and_serial_loading_has_a_core_to_itself():
-    asked_options = {"cnn": "resnet18", "gpu": "RTX 3090", "batch_size": 64, "data_set": "food101"}
+    options = {"cnn": "resnet18", "gpu": "RTX 3090", "batch_size": 64, "data_set": "food101"}
     usual, fast = (
-        one(**asked_options, workers=0, host=host).loading_time_ms for host in (None, "Intel Core i9-14900K")
+        one(**options, workers=0, host=host).loading_time_ms for host in (None, "Intel Core i9-14900K")
     )
     assert 2.0 < usual / fast < 2.5
-    assert usual / one(**asked_options, workers=1).loading_time_ms == pytest.approx(0.6, abs=0.02)
+    assert usual / one(**options, workers=1).loading_time_ms == pytest.approx(0.6, abs=0.02)
