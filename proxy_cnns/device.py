@@ -193,7 +193,11 @@ def gpu_reader(device: str) -> Callable[[], dict[str, Any]]:
     """
 
     def reader(nvml: Any) -> Callable[[], dict[str, Any]]:
-        handle = _handle(nvml, device)
+        name = name_of_device(int(device.partition(":")[2] or 0))
+        if name.isdecimal():
+            handle = nvml.nvmlDeviceGetHandleByIndex(int(name))
+        else:
+            handle = nvml.nvmlDeviceGetHandleByUUID(name)
         return lambda: _read(nvml, handle)
 
     return _ask_nvml(reader, lambda reason: lambda: {"missing": reason})
@@ -237,14 +241,6 @@ def name_of_device(number: int) -> str:
     """The driver's number or UUID of the device that frameworks number so."""
     shown = shown_devices()
     return shown[number] if number < len(shown) else str(number)
-
-
-def _handle(nvml: Any, device: str) -> Any:
-    number = int(device.partition(":")[2] or 0)
-    name = name_of_device(number)
-    if name.isdecimal():
-        return nvml.nvmlDeviceGetHandleByIndex(int(name))
-    return nvml.nvmlDeviceGetHandleByUUID(name)
 
 
 def _read(nvml: Any, handle: Any) -> dict[str, Any]:
@@ -303,8 +299,12 @@ def cpu_model() -> str:
 
 def host_name() -> str:
     """Processor and how many of its cores this process may use, such as ``Intel(R) Xeon(R) ..., 16 cores``."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cpu_model()}, {cores} cores"
+    return f"{cpu_model()}, {usable_cpus()} cores"
+
+
+def usable_cpus() -> int:
+    """Hardware threads that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus(text: str) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ else a pool of processes, which only count.
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import sys
 import tempfile
@@ -27,7 +26,7 @@ import numpy as np
 
 from predictor.errors import SchemaError
 from predictor.measurements.inputs import InputMeasurement, WorkerRate
-from proxy_cnns.device import host_name
+from proxy_cnns.device import host_name, usable_cpus
 from proxy_cnns.pipelines import Pipeline, dali_batches, decode, images_of, pillow, pipeline_of, write_images
 
 Clock = Callable[[], float]
@@ -118,11 +117,6 @@ def measure_input(
             copy_gb_per_s=copy_gb_per_s(),
             measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-
-
-def usable_cpus() -> int:
-    """Hardware threads that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def usual_workers() -> tuple[int, ...]:

@@ -109,13 +109,13 @@ class Job:
     """The share of a request that one process measures on one device: every `of`-th series.
 
     `label` is the device's name in messages: a process that sees a single GPU calls it ``cuda:0``, whatever its number.
-    `deadline` is the clock's reading at which it stops, None for never.
+    `deadline` is the clock's reading at which it stops, inf for never.
     """
 
     request: Request
     device: str
     label: str
-    deadline: float | None = None
+    deadline: float = inf
     number: int = 0
     of: int = 1
 
@@ -292,7 +292,7 @@ class Session:
         for limit_ms in (*SHORT_MS, inf):
             later = []
             for configuration, weight in waiting:
-                left_s = inf if self.job.deadline is None else self.job.deadline - self.clock()
+                left_s = self.job.deadline - self.clock()
                 slowness = median(self._slowness[-_LATEST:] or [1.0])
                 is_slow = self.job.device == "cpu" or slowness > _SLOW
                 if left_s <= 0:
@@ -305,8 +305,11 @@ class Session:
                     self._measure_one(configuration)
                     self.monitor.settle()
                 done, n = done + weight, n + 1
-                left, limited = self._left(start, done, planned)
-                self.report(Progress(n, len(configurations), left, _words(configuration), limited))
+                now = self.clock()
+                work_s = (now - start) * (planned - done) / done if done else planned
+                allowed_s, words = self.job.deadline - now, _words(configuration)
+                seconds_left = max(0.0, min(work_s, allowed_s))
+                self.report(Progress(n, len(configurations), seconds_left, words, allowed_s < work_s))
                 if self.clock() - self._read_at >= _READ_EACH_S:
                     self.check_device()
             waiting = later
@@ -347,7 +350,12 @@ class Session:
         except DataError as error:  # the framework cannot build it
             self._note_failure(configuration, error)
         except (EpochcastError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
-            self._fail(configuration, error)
+            self._failures.append((configuration, error))
+            if len(self._failures) >= _MOST_FAILURES:  # with no success between: more would fail, too
+                raise ProfilingError(
+                    f"{_MOST_FAILURES} configurations failed one after the other, the last, {_words(configuration)}, "
+                    f"with {type(error).__name__}: {error}. Earlier measurements are kept; repeat the command to go on."
+                ) from error
         else:
             self._note_failures()
             took_ms = request.longest_ms if measured is None else median(measured.times_ms)
@@ -364,15 +372,6 @@ class Session:
         series, size = series_of(configuration_key(configuration)), configuration.batch_size
         self._write({"ended": {"series": series, "batch_size": size, "reason": reason[:300]}})
 
-    def _fail(self, configuration: Configuration, error: Exception) -> None:
-        """Go on after an unforeseen failure; after many in a row, with no success between, stop."""
-        self._failures.append((configuration, error))
-        if len(self._failures) >= _MOST_FAILURES:
-            raise ProfilingError(
-                f"{_MOST_FAILURES} configurations failed one after the other, the last, {_words(configuration)}, with "
-                f"{type(error).__name__}: {error}. Earlier measurements are kept; repeat the command to go on."
-            ) from error
-
     def _note_failures(self) -> None:
         """Note earlier failures as those of their configurations, since another configuration has worked."""
         for configuration, error in self._failures:
@@ -387,16 +386,7 @@ class Session:
         self.file.append(entry)
         self.run.take(entry, self._recent)
 
-    def _left(self, start: float, done: float, planned: float) -> tuple[float, bool]:
-        """Seconds until the run ends, and whether the deadline ends it."""
-        now = self.clock()
-        left = (now - start) * (planned - done) / done if done else planned
-        allowed = inf if self.job.deadline is None else self.job.deadline - now
-        return max(0.0, min(left, allowed)), allowed < left
-
 
 def _words(configuration: Configuration) -> str:
-    mode = configuration.mode
-    return (
-        f"{configuration.subject.name} batch {configuration.batch_size} {mode.precision} {mode.memory_format}"
-    )
+    name, mode = configuration.subject.name, configuration.mode
+    return f"{name} batch {configuration.batch_size} {mode.precision} {mode.memory_format}"

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -50,8 +51,11 @@ _JOB_S = 60.0
 _CHILD = "import sys; from proxy_cnns.runs import measure_in; measure_in(*sys.argv[1:])"
 _REQUEST, _RESULT = "request.pickle", "result.pickle"
 
-Measure = Callable[[Request, float | None, Report], dict[str, Any]]
-"""Measures a request until a reading of `time.perf_counter`, and returns the environment."""
+Measure = Callable[[Request, float, Report], dict[str, Any]]
+"""Measures a request until a reading of `time.perf_counter` (inf: to its end), and returns the environment."""
+
+Result = dict[str, Any] | EpochcastError
+"""The environment in which a process measured, or the error that ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Outcome:
     interrupted: bool
 
 
-def measure_here(request: Request, deadline: float | None, report: Report) -> dict[str, Any]:
+def measure_here(request: Request, deadline: float, report: Report) -> dict[str, Any]:
     """Measure a request on its devices, and return the environment of the first.
 
     One device is measured in this process, several in a process each. EpochcastError: the first that a process raised,
@@ -100,11 +104,9 @@ def measure_here(request: Request, deadline: float | None, report: Report) -> di
     return environments[0] | {"gpus": len(jobs)}
 
 
-def _collect(
-    processes: Sequence[Any], messages: Any, report: Report
-) -> dict[int, dict[str, Any] | EpochcastError]:
+def _collect(processes: Sequence[Any], messages: Any, report: Report) -> dict[int, Result]:
     """Pass progress on until every process has sent its result or is gone."""
-    results: dict[int, dict[str, Any] | EpochcastError] = {}
+    results: dict[int, Result] = {}
     progress: dict[int, Progress] = {}
     while len(results) < len(processes):
         try:
@@ -137,11 +139,16 @@ def _process(job: Job, messages: Any, parent: int) -> None:
     """Measure on the one GPU that this process sees, and send the result or the error."""
     end_with(parent)
     shown = replace(job, device=_show_only(job.device))
-    try:
-        result: Any = measure_job(shown, lambda progress: messages.put((job.number, progress)))
-    except EpochcastError as error:
-        result = error
+    result = _result_of(measure_job, shown, lambda progress: messages.put((job.number, progress)))
     messages.put((job.number, result))
+
+
+def _result_of(measure: Callable[..., dict[str, Any]], *arguments: Any) -> Result:
+    """Environment that `measure` returns for these arguments, or the error that it raises."""
+    try:
+        return measure(*arguments)
+    except EpochcastError as error:
+        return error
 
 
 def _show_only(device: str) -> str:
@@ -180,19 +187,14 @@ class JobResult:
 
     worker: str
     entries: list[dict[str, Any]]
-    result: dict[str, Any] | EpochcastError
-
-
-def resource_of(request: Request) -> str:
-    """Resource that a worker must offer to measure a request."""
-    return CPU_RESOURCE if request.devices == ("cpu",) else GPU_RESOURCE
+    result: Result
 
 
 def measured_by(cluster: Cluster) -> Measure:
     """Function that measures a request on a cluster: the argument `measure` of `profile`."""
 
-    def measure(request: Request, deadline: float | None, report: Report) -> dict[str, Any]:
-        resource = resource_of(request)
+    def measure(request: Request, deadline: float, report: Report) -> dict[str, Any]:
+        resource = CPU_RESOURCE if request.devices == ("cpu",) else GPU_RESOURCE
         subjects = (configuration.subject for configuration in request.configurations)
         files = {str(subject.builder.path) for subject in subjects if subject.builder}
         if files:
@@ -228,27 +230,22 @@ class _Gathered:
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     _idle: bool = False
 
-    def left(self, deadline: float | None) -> list[Configuration]:
+    def left(self, deadline: float) -> list[Configuration]:
         """Configurations to measure in the next round; none after an error, the deadline, or a round without rows."""
-        late = deadline is not None and time.perf_counter() >= deadline
-        if self.error is not None or late or self._idle:
+        if self.error is not None or time.perf_counter() >= deadline or self._idle:
             return []
         self._idle = True
         return remaining(self.request.configurations, self.run)
 
     def requests(
-        self, left: Sequence[Configuration], places: int, deadline: float | None
+        self, left: Sequence[Configuration], places: int, deadline: float
     ) -> Iterator[tuple[Request]]:
         """The request of each job, as long as there is time; a series that ended meanwhile is left out."""
         seconds = [estimated_seconds(configuration) for configuration in left]
         for share in _shares(left, seconds, min(_JOB_S, sum(seconds) / max(1, places))):
-            budget_s = None if deadline is None else deadline - time.perf_counter()
-            unfinished = tuple(
-                configuration
-                for configuration in share
-                if self.run.ends(configuration_key(configuration)) is None
-            )
-            if unfinished and self.error is None and (budget_s is None or budget_s > 0):
+            budget_s = deadline - time.perf_counter()
+            unfinished = tuple(config for config in share if self.run.ends(configuration_key(config)) is None)
+            if unfinished and self.error is None and budget_s > 0:
                 yield (replace(self.request, configurations=unfinished, budget_s=budget_s),)
 
     def take(self, job: JobResult) -> None:
@@ -323,7 +320,7 @@ def measure_request(request: Request) -> JobResult:
         command = [sys.executable, "-c", _CHILD, name, str(os.getpid())]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)  # noqa: S603
         lines = [line for path in rows_paths(own.out) for line in path.read_text().split("\n")[:-1]]
-        result: dict[str, Any] | EpochcastError
+        result: Result
         if (folder / _RESULT).exists():
             result = pickle.loads((folder / _RESULT).read_bytes())  # noqa: S301 - our own
         else:
@@ -336,12 +333,13 @@ def measure_in(folder: str, parent: str) -> None:
     """Measure the request that lies in a folder, and leave environment or error there; a process's only work."""
     end_with(int(parent))
     request: Request = pickle.loads((Path(folder) / _REQUEST).read_bytes())  # noqa: S301 - of `measure_request`
-    deadline = None if request.budget_s is None else time.perf_counter() + request.budget_s
-    try:
-        result: dict[str, Any] | EpochcastError = measure_here(request, deadline, lambda _: None)
-    except EpochcastError as error:
-        result = error
+    result = _result_of(measure_here, request, _deadline(request), lambda _: None)
     (Path(folder) / _RESULT).write_bytes(pickle.dumps(result))
+
+
+def _deadline(request: Request) -> float:
+    """Reading of the clock at which a request that starts now ends; inf without a budget."""
+    return inf if request.budget_s is None else time.perf_counter() + request.budget_s
 
 
 def profile(request: Request, report: Report = lambda _: None, measure: Measure = measure_here) -> Outcome:
@@ -353,8 +351,7 @@ def profile(request: Request, report: Report = lambda _: None, measure: Measure 
     belongs to another run, or is being written by one; ProfilingError if the disk is full, or every configuration
     failed.
     """
-    start = time.perf_counter()
-    deadline = None if request.budget_s is None else start + request.budget_s
+    deadline = _deadline(request)
     before = read_run(request.out, None)
     unfinished = remaining(request.configurations, before)
     reopened = reopen(request.out) if unfinished else None

@@ -16,19 +16,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from predictor.cnns.chainer_compat import HOW_TO_INSTALL
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, name_and_size, resolve_cnn
 from predictor.errors import BackendUnavailableError, EpochcastError, SchemaError, nearest
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.configuration import Builder, Subject
 
-_EXTRAS = {
-    "torch": ("PyTorch", "torch"),
-    "torchvision": ("torchvision", "torch"),
-    "chainer": ("Chainer", "chainer"),
-    "keras": ("Keras", "keras"),
+_PACKAGES = {
+    "torch": ("PyTorch", "pip install 'epochcast[torch]'"),
+    "torchvision": ("torchvision", "pip install 'epochcast[torch]' torchvision"),
+    "chainer": ("Chainer", HOW_TO_INSTALL),
+    "keras": ("Keras", "pip install 'epochcast[keras]'"),
 }
-"""Packages that a user's file may import: name, and the extra of epochcast that installs it or its framework."""
+"""Packages that a user's file may import: name, and how they are installed."""
 
 
 def builder_of(text: str) -> Builder | None:
@@ -99,18 +100,9 @@ def user_name(builder: Builder) -> str:
 
 def _refuse_missing_framework(path: str | Path, error: Exception) -> None:
     package = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
-    if package in _EXTRAS:
-        name, extra = _EXTRAS[package]
-        if package == "chainer":
-            from predictor.cnns.chainer_compat import HOW_TO_INSTALL
-
-            raise BackendUnavailableError(
-                f"{path} needs Chainer, which is not installed: {HOW_TO_INSTALL}"
-            ) from error
-        raise BackendUnavailableError(
-            f"{path} needs {name}, which is not installed: pip install 'epochcast[{extra}]'"
-            + (" torchvision" if package == "torchvision" else "")
-        ) from error
+    if package in _PACKAGES:
+        name, step = _PACKAGES[package]
+        raise BackendUnavailableError(f"{path} needs {name}, which is not installed: {step}") from error
 
 
 def _module(path: Path) -> Any:

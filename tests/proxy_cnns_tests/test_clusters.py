@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,7 +44,7 @@ def measured(tmp_path, monkeypatch):
         out = tmp_path / f"job{len(asked_jobs.sizes)}.csv"
         asked_jobs.sizes.append(len(request.configurations))
         try:
-            result = measure_here(replace(request, out=out), None, lambda _: None)
+            result = measure_here(replace(request, out=out), inf, lambda _: None)
         except EpochcastError as error:
             result = error
         lines = [line for path in rows_paths(out) for line in path.read_text().splitlines()]

@@ -1,5 +1,7 @@
 """Order, budget, ends of series, failures and disturbances of a job."""
 
+from math import inf
+
 import pytest
 from fake_backend import Clock, FakeBackend, time_ms
 from small_subjects import TARGETS, configurations_of
@@ -19,7 +21,7 @@ SHARED = DeviceState(other_processes=("4711 python (1024 MiB)",))
 def work(tmp_path, readings):
     """Measure with these orders; returns the run, the backend and the file's path."""
 
-    def run(configurations, states=(), clock=None, report=lambda _: None, orders=None, deadline=None, **more):
+    def run(configurations, states=(), clock=None, report=lambda _: None, orders=None, deadline=inf, **more):
         clock = clock or Clock()
         backend = FakeBackend("cuda:0", clock, orders or {})
         path = tmp_path / "run.csv.rows.jsonl"
