@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from predictor.catalogue.devices import all_gpus
 from predictor.catalogue.offers import Offer, load_offers
 
 KNOWN = json.loads(Path(__file__).with_name("known_offers.json").read_text("utf-8"))
-"""Prices that are history by instance; instances with their GPU and how many."""
+"""Prices that are history by instance; instances with their GPU and how many; days of prices with their providers."""
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +28,7 @@ def test_no_spot_price_is_above_its_on_demand_price(offers):
 
 def test_every_offer_of_today_is_dated_and_sourced(offers):
     today = [offer for offer in offers if not offer.historic]
-    assert {offer.retrieved_on for offer in today} == {
-        date(2026, 6, 11),  # gcp
-        date(2026, 6, 18),  # azure
-        date(2026, 7, 20),  # aws
-        date(2026, 8, 19),  # runpod
-        date(2026, 8, 24),  # lium
-        date(2026, 9, 20),  # lambda, coreweave, paperspace, akash, tensordock
-        date(2026, 10, 7),  # runpod, nebius
-        date(2026, 10, 19),  # vast
-        date(2026, 10, 24),  # jarvislabs
-        date(2026, 10, 29),  # verda, vast
-        date(2026, 11, 9),  # runpod
-    }
+    assert {str(offer.retrieved_on) for offer in today} == {*KNOWN["dates"]}
     assert all(offer.source_url.startswith("https://") and offer.region for offer in today)
 
 
@@ -57,9 +44,9 @@ def test_offers_of_today_are_of_49_gpus_and_14_providers(offers):
 
 
 def test_a_marketplace_says_so_in_the_name_of_its_offers(offers):
-    said = ("marketplace", "Community Cloud")
+    marks = ("marketplace", "Community Cloud")
     assert {o.instance for o in offers if o.marketplace} == {
-        o.instance for o in offers if any(word in o.instance for word in said)
+        o.instance for o in offers if any(word in o.instance for word in marks)
     }
 
 

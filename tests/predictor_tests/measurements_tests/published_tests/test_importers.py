@@ -107,57 +107,13 @@ class TestBadRows:
 
 
 UNKNOWN = "unknown"
-WINOGRAD = '{"conv": {"forward": "WINOGRAD"}}'
 TIMES = ("iteration_time", "epoch_time")
-IMPORTED = {
-    # repeats become a median in milliseconds, and the epoch's validation pass is told
-    "profet": {
-        "iteration_time_ms": [11.0], "iteration_time_ms_iqr": [1.0], "n_repeats": [3], "epoch_time_s": [44.0],
-        "cnn": ["profet/LeNet5"], "host": ["p2.xlarge"], "kind": ["target"], "copies_input": [True],
-        "validation_samples": [10_000],
-    },
-    # without optimizer only the forward pass was timed; paddings follow from the sizes where they are symmetric
-    "justus": {
-        "pass": ["forward", "training", "forward", "forward"], "optimizer": [UNKNOWN, "adam", UNKNOWN, UNKNOWN],
-        "cnn": ["justus/32_16_64", "justus/32_16_64_k2_s2", "justus/32_16_64_k4", "justus/32_16_64"],
-        "padding_height": [1, 0, UNKNOWN, 0], "out_height": [32, 16, 32, 30],
-        "parameters": [9 * 1024 + 64, 4 * 1024 + 64, 16 * 1024 + 64, 9 * 1024],  # with a bias where there is one
-    },
-    # three passes become three rows, the kernel that ran forward is the algorithm, oblong shapes keep both sides
-    "deepbench": {
-        "pass": ["forward", "backward_input", "backward_weight", "forward", "backward_weight"],
-        "cnn": ["deepbench/161x700_1_32_k5x20_s2"] * 5, "out_height": [79] * 5, "out_width": [341] * 5,
-        "precision": ["amp_fp16"] * 5,
-        "conv_algorithms": [WINOGRAD, UNKNOWN, UNKNOWN, WINOGRAD, UNKNOWN],
-    },
-    # frameworks are split into name, version and XLA
-    "lambda-tf": {
-        "framework": ["tensorflow"] * 4, "framework_version": ["1.15", "1.15", "1.15", "2.3"],
-        "xla": [True, True, True, False], "host": ["3970X"] * 4,
-    },
-    "timm": {
-        "precision": ["amp_fp16"] * 2, "memory_format": ["channels_last"] * 2, "optimizer": ["momentum"] * 2,
-        "autotune": [True] * 2, "cnn": ["timm/mobilenetv2_100", "timm/vit_tiny_patch16_224"],
-    },
-    # only what no compiler touched
-    "timm-forward": {
-        "cnn": ["timm/resnet50"], "pass": ["forward"], "batch_size": [1024], "framework": ["pytorch"],
-        "framework_version": ["2.4.0"],
-    },
-    # three projects stay apart; Sia's steps wait for a loader that copies
-    "pytorch": {
-        "source": ["pytorch/lambda", "pytorch/gpu-benchmark", "pytorch/sia"],
-        "pass": ["training", "forward_backward", "training"], "autotune": [UNKNOWN, True, UNKNOWN],
-        "cnn": ["pytorch/resnet50", "pytorch/vgg11", "pytorch/resnet50"],
-        "waits_for_loader": [UNKNOWN, UNKNOWN, True], "copies_input": [UNKNOWN, True, True],
-    },
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
-def test_what_a_source_measured_stands_in_our_columns(name, published):
+def test_what_a_source_measured_stands_in_our_columns(name, published, imported_cells):
     frame, _ = import_measurements(name, published)
-    for column, expected in IMPORTED[name].items():
+    for column, expected in imported_cells[name].items():
         cells = [UNKNOWN if pd.isna(cell) else cell for cell in frame[column].tolist()]
         assert cells == pytest.approx(expected) if column.startswith(TIMES) else cells == expected, column
 
