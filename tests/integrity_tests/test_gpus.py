@@ -11,42 +11,16 @@ import pytest
 from predictor.catalogue.devices import Gpu, all_gpus, find_gpu, generations
 from predictor.errors import UnknownGpuError
 
-# CUDA C++ Programming Guide, "Compute Capabilities": FP32 cores per multiprocessor.
-CORES_PER_SM = {
-    **dict.fromkeys((3.0, 3.5, 3.7), 192),
-    **dict.fromkeys((5.0, 5.2, 5.3, 6.1, 6.2), 128),
-    **dict.fromkeys((6.0, 7.0, 7.2, 7.5, 8.0), 64),
-    **dict.fromkeys((8.6, 8.7, 8.9, 9.0, 10.0, 10.3, 12.0, 12.1), 128),
-}
-TENSOR_CORES_PER_SM = {7.0: 8, 7.2: 8, 7.5: 8}  # 4 from 8.0 on
-GENERATION_OF = {
-    **dict.fromkeys((3.0, 3.5, 3.7), "kepler"),
-    **dict.fromkeys((5.0, 5.2, 5.3), "maxwell"),
-    **dict.fromkeys((6.0, 6.1, 6.2), "pascal"),
-    **dict.fromkeys((7.0, 7.2), "volta"),
-    7.5: "turing",
-    **dict.fromkeys((8.0, 8.6, 8.7), "ampere"),
-    8.9: "ada",
-    9.0: "hopper",
-    **dict.fromkeys((10.0, 10.3, 12.0, 12.1), "blackwell"),
-}
-# Gbit/s per pin that the memory's standard and the parts built with it span.
-GBIT_PER_PIN = {
-    "GDDR5": (4.5, 8.1),
-    "GDDR5X": (9.0, 11.5),
-    "GDDR6": (10.0, 20.1),
-    "GDDR6X": (19.0, 23.1),
-    "GDDR7": (24.0, 30.1),
-    "HBM2": (1.4, 2.5),
-    "HBM2e": (2.4, 3.3),
-    "HBM3": (5.0, 6.0),
-    "HBM3e": (6.0, 9.3),
-    "LPDDR4": (3.2, 3.8),
-    "LPDDR4X": (4.2, 4.3),
-    "LPDDR5X": (8.0, 9.6),
-}
 KNOWN = json.loads(Path(__file__).with_name("known_gpus.json").read_text("utf-8"))
-"""Names that people ask for or drivers write, of one GPU each; names of several and of how many; peaks of vendors."""
+"""Names that people ask for or drivers write, of one GPU each; names of several and of how many; peaks of vendors.
+
+By compute capability: generation, and FP32 and tensor cores of a multiprocessor (CUDA C++ Programming Guide); by
+memory: the range of Gbit/s per pin that its standard and the parts built with it span.
+"""
+GENERATION_OF, CORES_PER_SM, TENSOR_CORES_PER_SM = (
+    {float(capability): cells[i] for capability, cells in KNOWN["compute capabilities"].items()}
+    for i in range(3)
+)
 
 
 def offenders(holds: Callable[[Gpu], bool], **shown: Callable[[Gpu], object]) -> list[str]:
@@ -71,7 +45,7 @@ def test_tensor_cores_are_multiprocessors_times_those_of_one_or_there_are_none()
     def holds(gpu: Gpu) -> bool:
         if gpu.tensor_cores is None:
             return gpu.compute_capability < 7 or gpu.chip in ("TU116", "TU117")
-        return gpu.tensor_cores == gpu.sm_count * TENSOR_CORES_PER_SM.get(gpu.compute_capability, 4)
+        return gpu.tensor_cores == gpu.sm_count * TENSOR_CORES_PER_SM[gpu.compute_capability]
 
     assert not offenders(holds, tensor_cores=lambda gpu: gpu.tensor_cores, sm_count=lambda gpu: gpu.sm_count)
 
@@ -101,7 +75,7 @@ def test_bandwidth_is_bus_width_times_a_rate_that_its_memory_has():
         return gpu.memory_bandwidth_gb_per_s * 8 / gpu.memory_bus_bits
 
     def holds(gpu: Gpu) -> bool:
-        low, high = GBIT_PER_PIN[gpu.memory_type]
+        low, high = KNOWN["Gbit/s per pin"][gpu.memory_type]
         return low <= gbit_per_pin(gpu) <= high
 
     assert not offenders(holds, memory=lambda gpu: gpu.memory_type, gbit_per_pin=gbit_per_pin)
@@ -204,8 +178,8 @@ def test_a_verified_row_says_what_was_verified_and_where():
 
 
 def test_every_alias_finds_its_own_gpu():
-    found = {(gpu.name, name): find_gpu(name).name for gpu in all_gpus() for name in (gpu.name, *gpu.aliases)}
-    assert {asked: name for asked, name in found.items() if asked[0] != name} == {}
+    names = [(gpu.name, name) for gpu in all_gpus() for name in (gpu.name, *gpu.aliases)]
+    assert [(own, name) for own, name in names if find_gpu(name).name != own] == []
 
 
 def test_names_and_aliases_are_unique():

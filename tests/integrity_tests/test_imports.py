@@ -35,14 +35,14 @@ def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 def imported(source: str, modules: set[str]) -> set[str]:
     """Modules of these that a source text imports as it loads; of a name in a package, the module if it is one."""
-    found = set()
+    names = set()
     for statement in statements(ast.parse(source).body):
         if isinstance(statement, ast.Import):
-            found |= {alias.name for alias in statement.names}
+            names |= {alias.name for alias in statement.names}
         elif isinstance(statement, ast.ImportFrom):
-            names = {f"{statement.module}.{alias.name}" for alias in statement.names}
-            found |= names & modules or {str(statement.module)}
-    return found & modules
+            members = {f"{statement.module}.{alias.name}" for alias in statement.names}
+            names |= members & modules or {str(statement.module)}
+    return names & modules
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:

@@ -11,9 +11,9 @@ HOOK = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
 
 def shown():
     """What the hook makes of the README, by the rules that it documents: each substitution in turn."""
-    text = "".join((ROOT / each["path"]).read_text(encoding="utf-8") for each in HOOK["fragments"])
-    for each in HOOK["substitutions"]:
-        text = re.sub(each["pattern"], each["replacement"], text)
+    text = "".join((ROOT / fragment["path"]).read_text(encoding="utf-8") for fragment in HOOK["fragments"])
+    for rule in HOOK["substitutions"]:
+        text = re.sub(rule["pattern"], rule["replacement"], text)
     return text
 
 

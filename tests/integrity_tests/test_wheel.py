@@ -23,9 +23,9 @@ FITTING = {"measurements/layers.zip"}
 
 def in_wheel(name):
     """Whether the wheel holds a file of datasets/."""
-    place = f"/datasets/{name}"
+    path = f"/datasets/{name}"
     return "datasets" in WHEEL["only-include"] and not any(
-        place == left_out or place.startswith(f"{left_out}/") for left_out in WHEEL["exclude"]
+        path == left_out or path.startswith(f"{left_out}/") for left_out in WHEEL["exclude"]
     )
 
 
@@ -76,8 +76,8 @@ def test_no_file_of_the_checkout_is_importable_but_for_the_packages(tmp_path):
     """Hugging Face's libraries took `datasets/` for theirs. Python alone, as a user's script sees an installation."""
     names = [*PACKAGES, "datasets", "benchmarks"]
     code = f"from importlib.util import find_spec; print([name for name in {names} if find_spec(name)])"
-    found = subprocess.check_output([sys.executable, "-I", "-c", code], cwd=tmp_path, text=True)
-    assert ast.literal_eval(found) == PACKAGES
+    printed = subprocess.check_output([sys.executable, "-I", "-c", code], cwd=tmp_path, text=True)
+    assert ast.literal_eval(printed) == PACKAGES
 
 
 def test_the_notices_of_what_the_wheel_holds_of_others_are_in_it():
@@ -90,7 +90,9 @@ def test_the_notices_of_what_the_wheel_holds_of_others_are_in_it():
 
 def test_what_checks_epochcast_is_no_extra():
     assert not {"dev", "callbacks"} & set(PROJECT["project"]["optional-dependencies"])
-    assert {"pytest", "ruff"} <= {re.split("[>=]", each)[0] for each in PROJECT["dependency-groups"]["dev"]}
+    assert {"pytest", "ruff"} <= {
+        re.split("[>=]", package)[0] for package in PROJECT["dependency-groups"]["dev"]
+    }
 
 
 def test_no_module_of_the_wheel_imports_a_package_by_its_name_in_the_checkout(names_by_module):

@@ -1,5 +1,6 @@
 """Layer tables of published CNNs: PROFET's converted, tf_cnn_benchmarks' built, the rest from the zoo."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,29 +15,12 @@ from predictor.measurements.published import published_layer_tables
 from predictor.measurements.published.convolutions import smallest_padding
 from predictor.measurements.published.sources import tf_cnn, timm_cnns
 
-_COLUMNS = (
-    "name", "type", "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width",
-    "kernel_height", "kernel_width", "stride", "groups", "parameters",
-)  # fmt: skip
-_VGG = [
-    ("conv2d", "conv2d", 3, 8, 8, 16, 8, 8, 3, 3, 1, 1, 448),
-    ("pool", "max_pool", 16, 8, 8, 16, 4, 4, 0, 0, 0, 1, 0),
-    ("flatten", "flatten", 16, 4, 4, 256, 1, 1, 0, 0, 0, 1, 0),
-    ("dense", "linear", 256, 1, 1, 10, 1, 1, 0, 0, 0, 1, 2570),
-]
-_RESIDUAL = [
-    ("pad", "pad", 3, 8, 8, 3, 9, 9, 0, 0, 0, 1, 0),
-    ("conv", "conv2d", 3, 9, 9, 16, 4, 4, 3, 3, 2, 1, 432),
-    ("bn", "batch_norm", 16, 4, 4, 16, 4, 4, 0, 0, 0, 1, 64),
-    ("add", "add", 16, 4, 4, 16, 4, 4, 0, 0, 0, 1, 0),
-    ("relu", "activation", 16, 4, 4, 16, 4, 4, 0, 0, 0, 1, 0),
-    ("gap", "avg_pool", 16, 4, 4, 16, 1, 1, 0, 0, 0, 1, 0),
-    ("dense", "linear", 16, 1, 1, 10, 1, 1, 0, 0, 0, 1, 170),
-]
+_ROWS = json.loads(Path(__file__).with_name("profet_layers.json").read_text("utf-8"))
+(_COLUMNS,), _VGG, _RESIDUAL = _ROWS["columns"], _ROWS["vgg"], _ROWS["residual"]
 
 
 def write_layers(folder: Path, cnn: str, rows: list[tuple[Any, ...]]) -> None:
-    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    table = pd.DataFrame(rows, columns=_COLUMNS)
     table.insert(0, "index", range(len(rows)))
     table.assign(cnn=cnn, image_size=8).to_csv(folder / "profet_cnn_layers.csv.gz", index=False)
 
@@ -65,7 +49,7 @@ class TestProfetsTables:
         assert (pool.kernel_height, pool.stride_height, pool.padding_height) == (4, 4, 0)
 
     def test_a_batch_norm_of_other_size_is_refused(self, tmp_path):
-        rows = [*_RESIDUAL[:2], (*_RESIDUAL[2][:-1], 65), *_RESIDUAL[3:]]
+        rows = [*_RESIDUAL[:2], [*_RESIDUAL[2][:-1], 65], *_RESIDUAL[3:]]
         with pytest.raises(SchemaError, match="batch norm 'bn' of MobileNetV2 has 65 parameters"):
             profet_table(tmp_path, "MobileNetV2", rows)
 
