@@ -107,9 +107,7 @@ def _read_together(readers: Sequence[Callable[[], dict[str, Any]]]) -> dict[str,
     readings = [read() for read in readers]
     reasons = dict.fromkeys(reason for reading in readings for reason in reading.get("throttle_reasons", ()))
     processes = dict(process for reading in readings for process in reading.get("processes", ()))
-    utilisations = [
-        reading["utilisation_percent"] for reading in readings if reading.get("utilisation_percent")
-    ]
+    utilisations = filter(None, (reading.get("utilisation_percent") for reading in readings))
     return readings[0] | {
         "throttle_reasons": tuple(reasons),
         "processes": tuple(processes.items()),
@@ -315,11 +313,8 @@ def visible_gpus(text: str) -> tuple[str, ...]:
     """
     names = gpu_names()
     if names is not None and "CUDA_VISIBLE_DEVICES" in os.environ:
-        installed, shown = names, shown_devices()
-        names = [
-            installed[int(name)] if name.isdecimal() and int(name) < len(installed) else name
-            for name in shown
-        ]
+        n, installed = len(names), names
+        names = [installed[int(gpu)] if gpu.isdecimal() and int(gpu) < n else gpu for gpu in shown_devices()]
     if text.strip() == "all":
         if not names:
             raise BackendUnavailableError(
@@ -328,22 +323,17 @@ def visible_gpus(text: str) -> tuple[str, ...]:
             )
         chosen = list(range(len(names)))
     else:
-        chosen = _numbers(text, names)
+        texts = [number_text.strip() for number_text in text.split(",")]
+        if not all(number_text.isdecimal() for number_text in texts) or len(set(texts)) < len(texts):
+            raise SchemaError(f"--gpus {text!r} is neither `all` nor different numbers such as 0,1.")
+        chosen = list(map(int, texts))
+        if names is not None and max(chosen) >= len(names):
+            raise BackendUnavailableError(
+                f"there is no GPU {max(chosen)}: this machine has {len(names)}, numbered from 0."
+            )
     kinds = sorted({names[number] for number in chosen}) if names else []
     if len(kinds) > 1:
         raise SchemaError(
             f"--gpus {text}: these GPUs differ: {', '.join(kinds)}. Measure each kind into a table of its own."
         )
     return tuple(f"cuda:{number}" for number in chosen)
-
-
-def _numbers(text: str, names: Sequence[str] | None) -> list[int]:
-    texts = [number_text.strip() for number_text in text.split(",")]
-    if not all(number_text.isdecimal() for number_text in texts) or len(set(texts)) < len(texts):
-        raise SchemaError(f"--gpus {text!r} is neither `all` nor different numbers such as 0,1.")
-    numbers = [int(number_text) for number_text in texts]
-    if names is not None and max(numbers) >= len(names):
-        raise BackendUnavailableError(
-            f"there is no GPU {max(numbers)}: this machine has {len(names)}, numbered from 0."
-        )
-    return numbers

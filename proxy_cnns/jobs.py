@@ -146,15 +146,22 @@ def measure_job(job: Job, report: Report) -> dict[str, Any]:
     opened = time.perf_counter()
     monitor.start()
     reading_ms = 1000 * (time.perf_counter() - opened) / 2  # it reads twice
-    if not request.allow_noise:
-        _wait_until_free(monitor, job.device, job.label)
+    start = time.perf_counter()
+    while not request.allow_noise:  # the device's utilisation still counts a run that has just ended
+        time.sleep(0.2)
+        try:
+            refuse_busy(monitor.read(), job.device, job.label)
+            break
+        except ProfilingError:
+            if time.perf_counter() - start > _PATIENCE_S:
+                raise
     backend = load_backend(request.framework, job.device, request.backend)
     environment = {"framework": backend.framework, "host": host_name(), **backend.environment()}
     if job.device != "cpu":
         environment.setdefault("driver", driver_version())
     environment["device_reading_ms"] = round(reading_ms, 3)
-    environment["gpu"] = canonical_gpu_name(str(environment["gpu"]))
-    gpu, precisions = str(environment["gpu"]), {mode.precision for mode in request.modes}
+    gpu = environment["gpu"] = canonical_gpu_name(str(environment["gpu"]))
+    precisions = {mode.precision for mode in request.modes}
     able = CPU_PRECISIONS if gpu.startswith("cpu:") else precisions_of(find_gpu(gpu))
     if lacking := sorted(precisions - set(able)):
         raise SchemaError(f"{gpu} has no {lacking[0]}. It has: {', '.join(able)}; pass --precision.")
@@ -174,30 +181,9 @@ def _measure_into(
         "device_kind": "cpu" if job.device == "cpu" else "gpu",
         **{name: environment[name] for name in _COLUMNS if environment.get(name) is not None},
     }
-    host_ms, timed = _reference(job, backend)
-    every_row = any(configuration.subject.kind != "operator" for configuration in job.configurations)
-    path = rows_path(request.out, job.number if job.of > 1 else None)
-    file = RunFile(path, _identity(request, environment), sync_each=every_row)
-    try:
-        for entry in timed:
-            file.append(entry)
-            run.take(entry, [])
-        Session(job, backend, monitor, run, file, about, host_ms, report).measure_all()
-    except KeyboardInterrupt:
-        if job.of > 1 or not run.rows:  # else what is measured becomes a table, as after the time limit
-            raise
-        return True
-    finally:
-        file.close()
-    return False
-
-
-def _reference(job: Job, backend: Backend) -> tuple[dict[Mode, float], list[dict[str, Any]]]:
-    """Enqueue times of the reference CNN on a GPU by mode, and entries that keep them, or why a mode failed."""
-    host_ms: dict[Mode, float] = {}
+    host_ms: dict[Mode, float] = {}  # to enqueue an iteration of the reference CNN on a GPU
     entries: list[dict[str, Any]] = []
-    modes = () if job.device == "cpu" else {configuration.mode: None for configuration in job.configurations}
-    for mode in modes:
+    for mode in () if job.device == "cpu" else dict.fromkeys(of.mode for of in job.configurations):
         try:
             (timed,) = reference_times(backend, [mode], time.perf_counter)
         except EpochcastError as error:
@@ -206,7 +192,19 @@ def _reference(job: Job, backend: Backend) -> tuple[dict[Mode, float], list[dict
         else:
             host_ms[mode] = timed.host_time_ms
             entries.append({"host": asdict(timed), "on": job.label})
-    return host_ms, entries
+    every_row = any(configuration.subject.kind != "operator" for configuration in job.configurations)
+    path = rows_path(request.out, job.number if job.of > 1 else None)
+    with closing(RunFile(path, _identity(request, environment), sync_each=every_row)) as file:
+        try:
+            for entry in entries:
+                file.append(entry)
+                run.take(entry, [])
+            Session(job, backend, monitor, run, file, about, host_ms, report).measure_all()
+        except KeyboardInterrupt:
+            if job.of > 1 or not run.rows:  # else what is measured becomes a table, as after the time limit
+                raise
+            return True
+    return False
 
 
 def _identity(request: Request, environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,27 +215,11 @@ def _identity(request: Request, environment: Mapping[str, Any]) -> dict[str, Any
 
 def modes_of(request: Request) -> list[str]:
     """The modes of a request in words, as they identify its run."""
-    return sorted(
-        " ".join(
-            (mode.precision, mode.memory_format, mode.capture)
-            + ("autotune",) * mode.autotune
-            + ((mode.matmul_setting,) if mode.matmul_setting else ())
-        )
-        for mode in request.modes
-    )
-
-
-def _wait_until_free(monitor: Monitor, device: str, label: str) -> None:
-    """Refuse a busy device, but wait first: its utilisation still counts a run that has just ended."""
-    start = time.perf_counter()
-    while True:
-        time.sleep(0.2)
-        state = monitor.read()
-        try:
-            return refuse_busy(state, device, label)
-        except ProfilingError:
-            if time.perf_counter() - start > _PATIENCE_S:
-                raise
+    words = []
+    for mode in request.modes:
+        settings = filter(None, ("autotune" * mode.autotune, mode.matmul_setting))
+        words.append(" ".join((mode.precision, mode.memory_format, mode.capture, *settings)))
+    return sorted(words)
 
 
 def remaining(configurations: Iterable[Configuration], run: Run) -> list[Configuration]:

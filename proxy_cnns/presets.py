@@ -102,37 +102,27 @@ def configurations(
         blocks = tuple(Block(mode, size, chosen.subjects) for mode in modes or chosen.modes for size in sizes)
     kept: list[Configuration] = []
     left_out: list[Configuration] = []
-    for configuration in dict.fromkeys(map(_as_run, _of_blocks(blocks))):
+    for configuration in dict.fromkeys(_of_blocks(blocks)):
         work = (configuration.subject, configuration.batch_size, configuration.mode)
-        affordable = (
-            estimated_ms(*work) <= chosen.limit_ms and estimated_memory_gib(*work) <= chosen.limit_gib
-        )
-        (kept if affordable else left_out).append(configuration)
+        fits = estimated_ms(*work) <= chosen.limit_ms and estimated_memory_gib(*work) <= chosen.limit_gib
+        (kept if fits else left_out).append(configuration)
     return kept, left_out
 
 
-def _as_run(configuration: Configuration) -> Configuration:
-    """Configuration of the operator that the mode runs: behind a group norm it depends on the mode."""
-    operator, mode = configuration.subject.operator, configuration.mode
-    if operator is None:
-        return configuration
-    running = as_run(operator, mode.framework, mode.memory_format, mode.precision)
-    if running == operator:
-        return configuration
-    subject = replace(configuration.subject, name=running.name, operator=running)
-    return replace(configuration, subject=subject)
-
-
 def _of_blocks(blocks: Sequence[Block]) -> Iterator[Configuration]:
+    """Configurations of the operators that each mode runs: behind a group norm they depend on the mode."""
     first_sizes: dict[tuple[Mode, Subject], int] = {}
     for block in blocks:
         for subject in block.subjects:
-            if subject.operator and is_view(subject.operator, block.mode.framework):
+            operator, mode = subject.operator, block.mode
+            if operator and is_view(operator, mode.framework):
                 continue
-            first_size = first_sizes.setdefault((block.mode, subject), block.batch_size)
-            is_optimizer = subject.operator is not None and subject.operator.type == "optimizer"
-            if first_size == block.batch_size or not is_optimizer:
-                yield Configuration(subject, block.mode, block.batch_size)
+            first_size = first_sizes.setdefault((mode, subject), block.batch_size)
+            if first_size != block.batch_size and operator and operator.type == "optimizer":
+                continue
+            runs = operator and as_run(operator, mode.framework, mode.memory_format, mode.precision)
+            changed = runs and runs != operator and replace(subject, name=runs.name, operator=runs)
+            yield Configuration(changed or subject, mode, block.batch_size)
 
 
 def in_modes(chosen: Preset, modes: Sequence[Mode]) -> Preset:
@@ -304,29 +294,21 @@ def parallel_configurations(
             replace(config, replicas=replace(config.replicas, n_gpus=n)) for config in chosen for n in counts
         ]
 
+    exact = replace(modes[0], precision="fp32")
+    message_bytes = PRESETS["ddp"]["all_reduce_bytes"]
+    messages = [Subject("all_reduce", f"all_reduce_{n}", 1, message_bytes=n) for n in message_bytes]
     first_cnns = product(configurations[:_CNNS_WITH_BUCKETS], BUCKETS)
     ordered = [
-        *_all_reduces(modes[0], [n for n in gpu_counts if n > 1]),
+        *(Configuration(message, exact, 1, Replicas(n)) for n in gpu_counts if n > 1 for message in messages),
         *part(sizes[:1], modes[:2], gpu_counts),
         *(replace(config, replicas=replace(buckets, n_gpus=ends[1])) for config, buckets in first_cnns),
-        *_synchronised(part(sizes[:1], modes[:2], gpu_counts[1:])),
+        *(
+            replace(config, replicas=replace(SYNC, n_gpus=config.replicas.n_gpus))
+            for config in part(sizes[:1], modes[:2], gpu_counts[1:])
+            if any(layer.type == "batch_norm" for layer in config.subject.table or ())
+        ),
         *part(sizes[1:], modes[:2], ends),
         *part(sizes, modes[2:], ends),
         *part(sizes, modes, gpu_counts),
     ]
     return list(dict.fromkeys(ordered))
-
-
-def _synchronised(configurations: Sequence[Configuration]) -> list[Configuration]:
-    return [
-        replace(configuration, replicas=replace(SYNC, n_gpus=configuration.replicas.n_gpus))
-        for configuration in configurations
-        if any(layer.type == "batch_norm" for layer in configuration.subject.table or ())
-    ]
-
-
-def _all_reduces(mode: Mode, gpu_counts: Sequence[int]) -> Iterator[Configuration]:
-    for n_gpus in gpu_counts:
-        for n_bytes in PRESETS["ddp"]["all_reduce_bytes"]:
-            subject = Subject("all_reduce", f"all_reduce_{n_bytes}", 1, message_bytes=n_bytes)
-            yield Configuration(subject, replace(mode, precision="fp32"), 1, Replicas(n_gpus))

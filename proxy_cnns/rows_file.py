@@ -40,9 +40,9 @@ Key = tuple[str, ...]
 
 _KEYS = ("kind", "cnn", "image_size", "precision", "memory_format", "autotune", "capture")
 _PARALLEL_KEYS = ("n_gpus", "bucket_mib", "bucket_view")
-_TYPES = {"count": "int64", "flag": "bool", "amount": "float64", "time": "float64"} | dict.fromkeys(
-    ("text", "word"), "string"
-)
+_TYPES = {
+    "count": "int64", "flag": "bool", "amount": "float64", "time": "float64", "text": "string", "word": "string",
+}  # fmt: skip
 """By `Column.form`: how Parquet holds a column."""
 _DIGITS = 6
 _MOST_REPEATS = 30
@@ -107,19 +107,11 @@ def measurement_row(
 
 def repeats_of(measured: Measured, kind: str) -> dict[str, Any]:
     """Every repeat in ms; of an operator the minimum, the quartiles and the maximum."""
-    times = {
-        "iteration_times_ms": measured.iteration_times_ms,
-        "gpu_times_ms": measured.gpu_times_ms or (),
-        "host_times_ms": measured.host_times_ms,
-    }
     if kind == "operator":
-        quartiles = np.quantile(measured.times_ms, [0, 0.25, 0.5, 0.75, 1])
-        return {"quantiles_ms": [_rounded(quartile) for quartile in quartiles]}
-    kept = {
-        name: [_rounded(time_ms) for time_ms in repeats[:_MOST_REPEATS]]
-        for name, repeats in times.items()
-        if repeats
-    }
+        return {"quantiles_ms": list(map(_rounded, np.quantile(measured.times_ms, [0, 0.25, 0.5, 0.75, 1])))}
+    names = ("iteration_times_ms", "gpu_times_ms", "host_times_ms")
+    repeats = {name: list(map(_rounded, (getattr(measured, name) or ())[:_MOST_REPEATS])) for name in names}
+    kept = {name: times_ms for name, times_ms in repeats.items() if times_ms}
     return kept | {"iterations_per_wall_time": measured.chunk}
 
 
@@ -177,7 +169,13 @@ class Run:
             self.failed[tuple(entry["failed"])] = entry["reason"]
         elif "device" in entry or "host" in entry:
             if entry.get("disturbed"):
-                self._disturbed(entry, recent)
+                note = "disturbed: " + "; ".join(entry["disturbed"])
+                for key in recent:  # the rows since the last clean reading are marked, or removed
+                    if not entry["kept"]:
+                        self.rows.pop(key, None)
+                        self.repeats.pop(key, None)
+                    elif row := self.rows.get(key):
+                        row |= {"disturbed": True, "notes": "; ".join(filter(None, (row.get("notes"), note)))}
             if "device" in entry:
                 recent.clear()
             self.events.append(dict(entry))
@@ -186,17 +184,6 @@ class Run:
         """The end of a configuration's series, if the series ended at its batch size or a smaller one; else None."""
         end = self.ended.get(series_of(key))
         return end if end is not None and int(key[-1]) >= int(end["batch_size"]) else None
-
-    def _disturbed(self, entry: Mapping[str, Any], recent: list[Key]) -> None:
-        """Mark the rows since the last clean reading, or remove them."""
-        note = "disturbed: " + "; ".join(entry["disturbed"])
-        for key in recent:
-            if not entry["kept"]:
-                self.rows.pop(key, None)
-                self.repeats.pop(key, None)
-            elif key in self.rows:
-                row = self.rows[key]
-                row |= {"disturbed": True, "notes": "; ".join(filter(None, (row.get("notes"), note)))}
 
 
 class RunFile:
@@ -208,7 +195,15 @@ class RunFile:
 
     def __init__(self, path: Path, identity: Mapping[str, Any], *, sync_each: bool = True) -> None:
         self.path, self._sync_each = path, sync_each
-        self._file = _opened(path)
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            raise SchemaError(f"another run is writing {path}. Wait for it, or give another --out.") from None
         self._synced = time.monotonic()
         self._end = _drop_torn_line(self._file)
         if self._end == 0:
@@ -254,26 +249,6 @@ def remove_rows(out: Path) -> None:
         path.unlink()
 
 
-def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Path) -> None:
-    """Add the lines of one rows file to `run`; a line that a killed run did not finish is left out.
-
-    SchemaError if it belongs to a run of another identity (None: any will do), or is damaged.
-    """
-    recent: list[Key] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):  # what follows the last is torn
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise SchemaError(
-                f"{path}, line {number} is not JSON: {error}. Move the file away to start again."
-            ) from error
-        if "run" in entry:
-            _check_identity(entry["run"], identity, out)
-            run.identity = dict(entry["run"])
-        else:
-            run.take(entry, recent)
-
-
 def _check_identity(on_disk: Mapping[str, Any], identity: Mapping[str, Any] | None, out: Path) -> None:
     """Refuse the files of another run; the message says what differs."""
     words = "{name} {second!r} there, {first!r} now"
@@ -305,30 +280,14 @@ def _unwritable(path: Path, error: OSError) -> ProfilingError:
     )
 
 
-def _opened(path: Path) -> int:
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(file)
-        raise SchemaError(f"another run is writing {path}. Wait for it, or give another --out.") from None
-    return file
-
-
 def _drop_torn_line(file: int) -> int:
     """Cut off a line that a killed run did not finish; return the file's size."""
-    size = os.fstat(file).st_size
-    end = size
-    while end > 0:
+    end = size = os.fstat(file).st_size
+    newline = -1
+    while end > 0 and newline < 0:
         start = max(0, end - 65536)
         newline = os.pread(file, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            end = start + newline + 1
-            break
-        end = start
+        end = start + newline + 1
     if end < size:
         os.ftruncate(file, end)
     return end
@@ -343,7 +302,8 @@ def sidecar_path(out: Path) -> Path:
 def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
     """The run of this identity (None: of any) that is on disk; an empty run if there is none.
 
-    SchemaError if `out` belongs to another run, saying what differs, or is no table of this command.
+    A line that a killed run did not finish is left out. SchemaError if `out` belongs to another run, saying what
+    differs, is damaged, or is no table of this command.
     """
     if not out.name.endswith(SUFFIXES):
         raise SchemaError(
@@ -354,7 +314,20 @@ def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
         raise SchemaError(f"--out {out}: there is not a folder {out.parent}. Make it, or write elsewhere.")
     run = Run()
     for path in rows_paths(out):
-        _read_rows(path, run, identity, out)
+        recent: list[Key] = []
+        for number, line in enumerate(
+            path.read_bytes().split(b"\n")[:-1], 1
+        ):  # what follows the last is torn
+            try:
+                entry = json.loads(line)
+            except ValueError as error:
+                words = f"{path}, line {number} is not JSON: {error}. Move the file away to start again."
+                raise SchemaError(words) from error
+            if "run" in entry:
+                _check_identity(entry["run"], identity, out)
+                run.identity = dict(entry["run"])
+            else:
+                run.take(entry, recent)
     if run.identity is None and out.exists():
         _read_finished(out, run, identity)
     return run
