@@ -1,8 +1,7 @@
 """Rates and latencies of the service: `python benchmarks/service.py [MEASUREMENT ...]`.
 
-`speed` asks what nobody asked before over 16 connections; `day` is fourteen clients beside five burning processes;
-`overload` sends twice what it can take. Without an argument all run. Each
-starts `epochcast serve` for itself, on Linux.
+`speed` asks what nobody asked before over 16 connections; `day` is fourteen clients beside five burning processes.
+Without an argument both run. Each starts `epochcast serve` for itself, on Linux.
 """
 
 import asyncio
@@ -15,11 +14,10 @@ import random
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,21 +27,17 @@ from machine import heading
 ROOT = Path(__file__).parents[1]
 CONNECTIONS = 16
 SECONDS = float(os.environ.get("EPOCHCAST_BENCH_SECONDS", "30"))
-JSON = "application/json"
-COLUMNS = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Service:
-    """`epochcast serve` in a process that sees at most 1,024 files, as many systems let it."""
+    """`epochcast serve` without a store, in a process that sees at most 1,024 files, as many systems let it."""
 
-    def __init__(self, store: str = "", **environment: str) -> None:
+    def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
-        command = (
-            f"ulimit -n 1024; exec {sys.executable} -m epochcast serve --port {self.port} --store '{store}'"
-        )
-        variables = os.environ | {"EPOCHCAST_LOG_LEVEL": "warning", "OMP_NUM_THREADS": "1", **environment}
+        command = f"ulimit -n 1024; exec {sys.executable} -m epochcast serve --port {self.port} --store ''"
+        variables = os.environ | {"EPOCHCAST_LOG_LEVEL": "warning", "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             ["bash", "-c", command], cwd=ROOT, env=variables, stderr=subprocess.DEVNULL
         )
@@ -74,10 +68,10 @@ class Service:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def request(path: str, body: str, form: str = JSON, **headers: str) -> bytes:
+def request(path: str, question: dict[str, Any]) -> bytes:
     """Bytes of a POST request for a connection that stays open."""
-    headers = {"Host": "127.0.0.1", "Content-Type": form, "Content-Length": str(len(body)), **headers}
-    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    body = json.dumps(question)
+    head = f"Host: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return f"POST {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
 
 
@@ -202,7 +196,7 @@ def asked_anew(
     """Answers to questions that were not asked before."""
 
     def make(number: int) -> bytes:
-        return request("/v1/predictions", json.dumps(new_question(gpus, first + number, form=form)))
+        return request("/v1/predictions", new_question(gpus, first + number, form=form))
 
     return asyncio.run(clients(port, count, make, more))
 
@@ -225,19 +219,19 @@ def day() -> None:
     }
 
     def user(number: int, n: int) -> bytes:
-        return request("/v1/predictions", json.dumps(new_question(gpus, 1000 * number + n)))
+        return request("/v1/predictions", new_question(gpus, 1000 * number + n))
 
     def notebook(n: int) -> bytes:
-        return request("/v1/comparisons", json.dumps({"cnn": names[n % 4], "samples": n}))
+        return request("/v1/comparisons", {"cnn": names[n % 4], "samples": n})
 
     def loop(n: int) -> bytes:
-        return request("/v1/predictions", json.dumps(new_question(["T4"], 10**6 + n)))
+        return request("/v1/predictions", new_question(["T4"], 10**6 + n))
 
     def epochs(n: int) -> bytes:
-        return request("/v1/comparisons", json.dumps({"cnn": "resnet18", "samples": 50_000, "epochs": n}))
+        return request("/v1/comparisons", {"cnn": "resnet18", "samples": 50_000, "epochs": n})
 
     def profile(n: int) -> bytes:
-        return request("/v1/predictions", json.dumps(new_question(["L40S"], n, measurements=runs)))
+        return request("/v1/predictions", new_question(["L40S"], n, measurements=runs))
 
     kinds: dict[str, list[tuple[Callable[[int], bytes], int, float]]] = {
         "ten users": [(partial(user, number), 1, 1.0) for number in range(1, 11)],
@@ -276,78 +270,7 @@ def burning(count: int) -> Iterator[None]:
             process.wait()
 
 
-def overload() -> None:
-    """Twice as many requests as it answers, whether or not earlier ones were; one in twenty uploads 20 rows."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = f"sqlite:///{folder}/store.db"
-        key = new_key(store)
-        with Service(store) as service:
-            asyncio.run(overloaded(service.port, store, key))
-
-
-async def overloaded(port: int, store: str, key: str) -> None:
-    uploads: dict[int, str] = {}
-
-    def make(number: int) -> bytes:
-        headers = {"X_Forwarded_For": f"10.0.0.{number % 100}", "Authorization": f"Bearer {key}"}
-        if number % 20:
-            return request("/v1/predictions", json.dumps(new_question(["T4"], number)), **headers)
-        uploads[number] = f"overload {number}"
-        rows = (
-            f"Tesla T4,resnet50,224,{8 + row},fp32,{100 + row + number / 1e6},{uploads[number]}"
-            for row in range(20)
-        )
-        return request("/v1/measurements", "\n".join([f"{COLUMNS},source", *rows]), "text/csv", **headers)
-
-    await clients(port, CONNECTIONS, make, until(3))
-    most = len(await clients(port, CONNECTIONS, lambda n: make(n + 10**6), until(10))) / 10
-    answers: list[tuple[int, float]] = []
-    acknowledged: set[str] = set()
-    idle: list[Connection] = []
-
-    async def one(number: int, due: float) -> None:
-        status, content = 0, make(number)
-        with suppress(OSError, asyncio.IncompleteReadError):
-            connection = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
-            status = await answered_status(connection, content)
-            idle.append(connection)
-        answers.append((status, time.perf_counter() - due))
-        if status == 201:
-            acknowledged.add(uploads[number])
-
-    due, end = time.perf_counter(), time.perf_counter() + SECONDS
-    async with asyncio.TaskGroup() as tasks:
-        for number in itertools.count(2 * 10**6):
-            due += random.expovariate(2 * most)
-            if due > end:
-                break
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            tasks.create_task(one(number, due))
-    stored_rows = Counter(row["source"] for row in stored(store))
-    lost = sum(stored_rows[name] != 20 for name in acknowledged)
-    print(f"overload: capacity {most:.0f}/s, {len(answers) / SECONDS:.0f}/s sent; {latencies(answers)}")
-    print(f"overload: {len(acknowledged)} uploads acknowledged, {lost} lost")
-
-
-def new_key(store: str) -> str:
-    from api.store.engine import open_store
-    from api.store.keys import add_key
-
-    return add_key(open_store(store), "benchmark")
-
-
-def stored(store: str) -> Iterator[dict[str, Any]]:
-    """All rows of a store."""
-    from api.store.engine import open_store
-    from api.store.measurements import find_rows
-
-    engine, after = open_store(store), 0
-    while (page := find_rows(engine, {}, after, 10_000)).rows:
-        yield from (row.row() for row in page.rows)
-        after = page.rows[-1].id
-
-
-MEASUREMENTS = {run.__name__: run for run in (speed, day, overload)}
+MEASUREMENTS = {run.__name__: run for run in (speed, day)}
 
 
 def main(names: list[str]) -> int:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from predictor.errors import SchemaError
 
@@ -31,14 +30,6 @@ class LoggedSpeed:
     waiting_share: float | None
 
 
-class _Form(NamedTuple):
-    """Lines that a program prints: its name, their pattern, and what a match says."""
-
-    name: str
-    pattern: re.Pattern[str]
-    reading: Callable[[re.Match[str]], _Reading]
-
-
 def _value(text: str) -> float:
     return float(text.replace(",", ""))
 
@@ -48,35 +39,25 @@ def _with_data(match: re.Match[str]) -> _Reading:
     return "iteration_time_ms", 1000.0 * seconds, min(_value(match[2]) / seconds, 0.999) if seconds else None
 
 
-def _per_iteration(match: re.Match[str]) -> _Reading:
-    value = _value(match[1])
-    return "iteration_time_ms", 1000.0 * (value if match[2].startswith("s/") else 1.0 / value), None
+def _in_unit(match: re.Match[str]) -> _Reading:
+    ms, value = {"us": 1e-3, "ms": 1.0}.get(match[2], 1000.0), _value(match[1])
+    return "iteration_time_ms", 1000.0 * (1.0 / value) if match[2] == "it/s" else value * ms, None
 
 
-_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
-
-FORMS: tuple[_Form, ...] = (
-    _Form("timm", re.compile(rf"Time: {_NUMBER}s,.*?/s\).*?Data: {_NUMBER} \("), _with_data),
-    _Form("torchvision", re.compile(rf"\btime: {_NUMBER}\s+data: {_NUMBER}"), _with_data),
-    _Form(
-        "PyTorch's ImageNet example",
-        re.compile(rf"\bTime\s+{_NUMBER} \(.*?\)\s+Data\s+{_NUMBER} \("),
-        _with_data,
+# fmt: off
+FORMS: dict[str, tuple[str, Callable[[re.Match[str]], _Reading]]] = {
+    "timm": (rf"Time: {_NUMBER}s,.*?/s\).*?Data: {_NUMBER} \(", _with_data),
+    "torchvision": (rf"\btime: {_NUMBER}\s+data: {_NUMBER}", _with_data),
+    "PyTorch's ImageNet example": (rf"\bTime\s+{_NUMBER} \(.*?\)\s+Data\s+{_NUMBER} \(", _with_data),
+    "Keras": (rf"{_NUMBER}(us|ms|s)/step", _in_unit),
+    "nnU-Net": (rf"Epoch time: {_NUMBER} s", lambda match: ("epoch_time_s", _value(match[1]), None)),
+    "images/s": (
+        rf"(?i){_NUMBER} ?(?:images?|imgs?|samples|examples)/s", lambda match: ("images_per_s", _value(match[1]), None)
     ),
-    _Form(
-        "Keras",
-        re.compile(rf"{_NUMBER}(us|ms|s)/step"),
-        lambda m: ("iteration_time_ms", _value(m[1]) * _MS[m[2]], None),
-    ),
-    _Form("nnU-Net", re.compile(rf"Epoch time: {_NUMBER} s"), lambda m: ("epoch_time_s", _value(m[1]), None)),
-    _Form(
-        "images/s",
-        re.compile(rf"{_NUMBER} ?(?:images?|imgs?|samples|examples)/s", re.IGNORECASE),
-        lambda m: ("images_per_s", _value(m[1]), None),
-    ),
-    _Form("a progress bar", re.compile(rf"{_NUMBER} ?(s/it|it/s)"), _per_iteration),
-)
-"""Forms that are understood, the ones that say most first."""
+    "a progress bar": (rf"{_NUMBER} ?(s/it|it/s)", _in_unit),
+}
+# fmt: on
+"""Programs whose lines are understood, the ones that say most first: the lines' pattern, and what a match says."""
 
 _COLUMNS = {"samples_per_sec": "images_per_s", "batches_per_sec": "iteration_time_ms"}
 """Endings of the columns of Lightning's throughput monitor; batches per second become milliseconds."""
@@ -92,16 +73,14 @@ def read_training_log(path: Path) -> LoggedSpeed:
     if (speed := _of_columns(text)) is not None:
         return speed
     lines = re.split(r"[\r\n]+", text)
-    for form in FORMS:
-        readings = [
-            form.reading(match) for match in map(form.pattern.search, lines) if match and _value(match[1])
-        ]
+    for pattern, reading in FORMS.values():
+        matches = (re.search(pattern, line) for line in lines)
+        readings = [reading(match) for match in matches if match and _value(match[1])]
         if readings:
             return _median(readings)
-    names = ", ".join(form.name for form in FORMS)
     raise SchemaError(
-        f"{path} has no line that tells a speed. Known: {names}, and Lightning's CSV with its throughput monitor. "
-        "Pass the speed itself: images/s, or the time of an iteration."
+        f"{path} has no line that tells a speed. Known: {', '.join(FORMS)}, and Lightning's CSV with its throughput "
+        "monitor. Pass the speed itself: images/s, or the time of an iteration."
     )
 
 
