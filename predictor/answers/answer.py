@@ -370,6 +370,8 @@ def scope_of(
     modes = [resolved.training.in_precision(precision) for precision in dict.fromkeys(columns["precision"])]
     precisions = " or ".join(map(_arithmetic, modes))
     formats = " or ".join(dict.fromkeys(mode.memory_format for mode in modes))
+    validated = f"an approximate forward pass over {question.validation_samples:,} validation samples"
+    validation = validated if question.validation_samples else "no validation pass"
     words = [question.framework, precisions, formats, question.capture, question.optimizer]
     sentences = [
         *(f"{gpu}." for gpu in resolved.left_out),
@@ -380,7 +382,8 @@ def scope_of(
         *([_COPIES] if resolved.images_from_host and question.framework in model.fed_frameworks else []),
         *resolved.other_forms,
         *_sources(model.card, columns["method"], columns["trained_on"]),
-        *_epoch(resolved.samples, resolved.part_in_words, question.validation_samples),
+        *([f"An epoch is {resolved.part_in_words}."] if resolved.part_in_words else []),
+        *([f"Epochs include {validation}."] if resolved.samples is not None else []),
         *_compiling(resolved),
         "Times of the GPU do not depend on the optimizer: the training data does not distinguish it.",
         _MEMORY[memory_estimate_validated(question.framework)],
@@ -406,18 +409,6 @@ def _gpus(question: Question) -> str:
         "larger than before wants a larger learning rate and a warm-up, arXiv:1706.02677; the number of epochs to the "
         "same accuracy may grow)"
     )
-
-
-def _epoch(samples: int | None, part_in_words: str | None, validated: int) -> list[str]:
-    if samples is None:
-        return []
-    validation = (
-        f"an approximate forward pass over {validated:,} validation samples"
-        if validated
-        else "no validation pass"
-    )
-    part = [] if part_in_words is None else [f"An epoch is {part_in_words}."]
-    return [*part, f"Epochs include {validation}."]
 
 
 def _compiling(resolved: ResolvedQuestion) -> list[str]:

@@ -149,12 +149,10 @@ def _splits(question: Question) -> dict[tuple[str, int], _Split]:
             class_ms = {name: float(values[position]) for name, values in by_class.items()}
             # a class's time is split by its operators' roofline times
             roofline_ms = operator_roofline_ms(list(counts), gpu, mode.precision, size)
-            least = {
-                operator: counts[operator] * ms for operator, ms in zip(counts, roofline_ms, strict=True)
-            }
-            sums: dict[str, float] = {}
-            for operator, ms in least.items():
-                sums[class_of[operator]] = sums.get(class_of[operator], 0.0) + ms
+            least, sums = {}, dict.fromkeys(class_of.values(), 0.0)
+            for operator, ms in zip(counts, roofline_ms, strict=True):
+                least[operator] = counts[operator] * ms
+                sums[class_of[operator]] += least[operator]
             operators = {
                 # an optimizer's update of any parameters is one operator, so that only its time differs
                 replace(operator, parameters=0, n_tensors=1) if operator.type == "optimizer" else operator: (

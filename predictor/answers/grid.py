@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,6 +144,8 @@ TIMES = (*ENDS, "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
 _KEPT = 24
 """Grids that are kept, some megabytes each for all GPUs: a comparison needs three."""
 
+_BY_ROW = ("device", "team", "local_batch_size", "one_ms", "memory_gib", "extrapolates", "beside_loader")
+
 WORDS = ("host", "method", "trained_on")
 """What a forecast says in words, alike at all batch sizes."""
 
@@ -172,12 +174,10 @@ def forecasts_of(
         forecasts = list(_kept_forecasts(*key))
     if resolved.question.framework != "chainer":
         return forecasts
-    by_chainer = partial(
-        with_convolutions, no_cudnn=resolved.question.no_cudnn, workspace_mib=resolved.question.workspace_mib
-    )
-    return [
-        forecast if "anchored" in forecast.method else by_chainer(forecast) for forecast in forecasts
-    ]  # a run holds the effect
+    no_cudnn, workspace_mib = resolved.question.no_cudnn, resolved.question.workspace_mib
+    by_chainer = partial(with_convolutions, no_cudnn=no_cudnn, workspace_mib=workspace_mib)
+    # an anchor's run holds the effect
+    return [forecast if "anchored" in forecast.method else by_chainer(forecast) for forecast in forecasts]
 
 
 @lru_cache(maxsize=_KEPT)
@@ -298,11 +298,10 @@ class Iterations:
             for mode in dict.fromkeys(mode for _, mode in devices)
         }
         times = {name: np.concatenate([getattr(forecast, name) for forecast in forecasts]) for name in TIMES}
+        words = {name: [getattr(forecast, name) for forecast in forecasts] for name in WORDS}
         iterations = cls(
             resolved=resolved,
-            devices=Devices(
-                table, devices, {name: [getattr(forecast, name) for forecast in forecasts] for name in WORDS}
-            ),
+            devices=Devices(table, devices, words),
             device=np.repeat(np.arange(len(devices)), len(sizes)),
             teams=(None,),
             team=np.zeros(len(sizes) * len(devices), dtype=np.int64),
@@ -310,7 +309,7 @@ class Iterations:
             times=times,
             one_ms=times["iteration_time_ms"],
             memory_gib=np.concatenate([memories_gib[mode] for _, mode in devices]),
-            extrapolates=objects([*chain.from_iterable(extrapolates)]),
+            extrapolates=np.fromiter(chain.from_iterable(extrapolates), object, len(sizes) * len(devices)),
             beside_loader=np.repeat(np.array(beside, dtype=bool), len(sizes)),
         )
         time_ms = times["iteration_time_ms"]
@@ -358,17 +357,8 @@ class Iterations:
     def rows(self, places: Sequence[int] | Places) -> Iterations:
         """These rows."""
         chosen = np.asarray(places, dtype=np.int64)
-        return replace(
-            self,
-            device=self.device[chosen],
-            team=self.team[chosen],
-            local_batch_size=self.local_batch_size[chosen],
-            times={name: values[chosen] for name, values in self.times.items()},
-            one_ms=self.one_ms[chosen],
-            memory_gib=self.memory_gib[chosen],
-            extrapolates=self.extrapolates[chosen],
-            beside_loader=self.beside_loader[chosen],
-        )
+        times = {name: values[chosen] for name, values in self.times.items()}
+        return replace(self, times=times, **{name: getattr(self, name)[chosen] for name in _BY_ROW})
 
     def with_teams(self, teams: Sequence[Team | None], team: Places) -> Iterations:
         """Rows of single GPUs as those of `teams[team]`, with as many images for each of their GPUs."""
@@ -420,11 +410,6 @@ class Iterations:
             for row, own_reasons in zip(rows_of_device, with_operators, strict=True):
                 reasons_of_rows[row] = own_reasons if unused is None else (*own_reasons, unused)
         return reasons_of_rows
-
-
-def objects(values: Sequence[Any]) -> NDArray[np.object_]:
-    """An array of these values, tuples too."""
-    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def _anchors_beyond(
@@ -498,11 +483,8 @@ def split_traffic(
     The class that they are counted in is split in proportion to its operators' roofline times.
     """
     operators, counts = counted_operators(table)
-    positions = [
-        position
-        for position, operator in enumerate(operators)
-        if OPERATOR_TYPES[operator.type].operator_class == _CLASS_OF_OTHER
-    ]
+    classes = [OPERATOR_TYPES[operator.type].operator_class for operator in operators]
+    positions = [position for position, name in enumerate(classes) if name == _CLASS_OF_OTHER]
     in_class = [operators[position] for position in positions]
     unknown = np.array([operator.type == _OTHER for operator in in_class], dtype=bool)
     if is_cpu(gpu.name) or not unknown.any() or _CLASS_OF_OTHER not in class_ms:

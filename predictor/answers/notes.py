@@ -18,37 +18,32 @@ MEASURE_IT = (
 _MEASURE_LAYERS = (
     "measure the CNN's own layers (epochcast profile --preset cnn:NAME), or give one run as an anchor"
 )
+_NAME_HOST = (
+    "name the machine around the GPU (--host), or measure 3 minutes on it (epochcast profile --preset quick)"
+)
 _MEASURE_TOGETHER = "measure these GPUs training together (epochcast profile --preset ddp)"
 
-REMEDIES: dict[Kind, str | None] = {
-    "gpu": MEASURE_IT,
-    "layers": MEASURE_IT,
-    "framework": MEASURE_IT,
-    "precision": MEASURE_IT,
-    "memory_format": MEASURE_IT,
-    "mode": MEASURE_IT,
-    "xla": MEASURE_IT,
-    "operator": _MEASURE_LAYERS,
-    "shape": _MEASURE_LAYERS,
-    "batch": "measure the CNN's own layers at this batch size (epochcast profile --preset cnn:NAME --batch-size N)",
-    "capture": "give one run of the CNN in this mode as an anchor",
-    "autotune": "give one run of the CNN in this mode as an anchor",
-    "cudnn": "give one run of the CNN in this mode as an anchor",
-    "optimizer": "give one run of the CNN with this optimizer as an anchor",
-    "edges": "say in the table's column inputs which rows every layer reads",
-    "frozen": "give one run of the CNN with its parts frozen as an anchor",
-    "anchor": "give a run of the CNN nearer to this question as an anchor",
-    "host": "name the machine around the GPU (--host), or measure 3 minutes on it (epochcast profile --preset quick)",
-    "link": _MEASURE_TOGETHER,
-    "nodes": _MEASURE_TOGETHER,
-    "sync_batch_norm": _MEASURE_TOGETHER,
-    "measurements": "ask for the mode that was measured",
-    "classes": _MEASURE_LAYERS,
-    "noise": "measure again while nothing else runs",
-    "second_derivatives": "give one run of the CNN as an anchor",
-    "cnn": None,  # the reason itself says what to change
-    "method": None,  # the reason itself names the errors of both
+_KINDS_OF: dict[str | None, tuple[Kind, ...]] = {
+    MEASURE_IT: ("gpu", "layers", "framework", "precision", "memory_format", "mode", "xla"),
+    _MEASURE_LAYERS: ("operator", "shape", "classes"),
+    "measure the CNN's own layers at this batch size (epochcast profile --preset cnn:NAME --batch-size N)": (
+        "batch",
+    ),
+    "give one run of the CNN in this mode as an anchor": ("capture", "autotune", "cudnn"),
+    "give one run of the CNN with this optimizer as an anchor": ("optimizer",),
+    "say in the table's column inputs which rows every layer reads": ("edges",),
+    "give one run of the CNN with its parts frozen as an anchor": ("frozen",),
+    "give a run of the CNN nearer to this question as an anchor": ("anchor",),
+    "name the machine around the GPU (--host), or measure 3 minutes on it (epochcast profile --preset quick)": (
+        "host",
+    ),
+    _MEASURE_TOGETHER: ("link", "nodes", "sync_batch_norm"),
+    "ask for the mode that was measured": ("measurements",),
+    "measure again while nothing else runs": ("noise",),
+    "give one run of the CNN as an anchor": ("second_derivatives",),
+    None: ("cnn", "method"),  # the reason itself says what to change, or names the errors of both
 }
+REMEDIES = {kind: remedy for remedy, kinds in _KINDS_OF.items() for kind in kinds}
 """What to do about each kind of reason; None where nothing but the reason itself helps."""
 
 

@@ -19,7 +19,7 @@ from predictor.answers.resolved import ResolvedQuestion
 from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.grids import Grid, find_grid, grid_of
-from predictor.catalogue.links import Link, all_links, find_link, usual_link
+from predictor.catalogue.links import all_links, find_link, usual_link
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd
 from predictor.cnns.layer_table import LayerTable
@@ -75,23 +75,17 @@ def rentals_of(resolved: ResolvedQuestion, gpus: Sequence[Gpu]) -> list[Rental]:
                 f"{named('n_gpus')} {team.n_gpus}{on}: no offer of {gpu.name} has more than {max(counts):g} GPUs. "
                 f"Pass fewer, or {named('nodes')} and {named('link')}, or only {named('link')} for your own machine."
             )
-        link = _link(resolved, gpu, offer)
+        if team.link is None and team.nodes > 1:
+            names = ", ".join(link.name for link in all_links() if link.joins == "node")
+            raise SchemaError(
+                f"{named('nodes')} {team.nodes}: pass {named('link')}, what joins the machines, one of {names}."
+            )
+        if team.link is not None:
+            link = find_link(team.link)
+        else:
+            link = find_link(offer.link, "gpu") if offer and offer.link else usual_link(gpu, resolved.prices)
         rentals.append(Rental(offer, Team(team.n_gpus, team.nodes, link, team.sync_batch_norm)))
     return rentals
-
-
-def _link(resolved: ResolvedQuestion, gpu: Gpu, offer: Offer | None) -> Link:
-    team = resolved.team
-    if team.link is not None:
-        return find_link(team.link)
-    if team.nodes > 1:
-        names = ", ".join(link.name for link in all_links() if link.joins == "node")
-        raise SchemaError(
-            f"{named('nodes')} {team.nodes}: pass {named('link')}, what joins the machines, one of {names}."
-        )
-    if offer is not None and offer.link:
-        return find_link(offer.link, "gpu")
-    return usual_link(gpu, resolved.prices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,15 +132,8 @@ class OfferRows:
         sizes, n_gpus, power = iterations.local_batch_size, iterations.n_gpus, iterations.devices.power
         working = trainings * n_gpus // iterations.resolved.question.nodes
         feed = None if offers.feed is None else offers.feed.at(offer)
-        loaded = with_loading(
-            feed,
-            sizes,
-            working,
-            times,
-            iterations.beside_loader,
-            iterations.waited_ms,
-            iterations.table.parts,
-        )
+        beside, waited_ms, parts = iterations.beside_loader, iterations.waited_ms, iterations.table.parts
+        loaded = with_loading(feed, sizes, working, times, beside, waited_ms, parts)
         training_ms, limit_w = times["iteration_time_ms"], power.limit_w[device]
         numbers = {
             **times,
@@ -173,14 +160,8 @@ class OfferRows:
         """With the epoch of the question's samples, its cost, energy and CO2; NaN without samples."""
         resolved, numbers = self.iterations.resolved, self.numbers
         mode = self.iterations.devices.pairs[0][1]
-        more = epochs(
-            numbers,
-            resolved.samples or 0,
-            resolved.question.validation_samples,
-            resolved.known.model,
-            mode,
-            resolved.question.workers == 0,
-        )
+        samples, validated = resolved.samples or 0, resolved.question.validation_samples
+        more = epochs(numbers, samples, validated, resolved.known.model, mode, resolved.question.workers == 0)
         grams = self.offers.g_co2e_per_kwh[self.offer]
         more |= {name: more[wh] * grams / 1000.0 for name, wh in zip(CO2, ENERGIES, strict=True)}
         return replace(self, numbers=numbers | more)

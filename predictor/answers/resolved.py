@@ -137,7 +137,19 @@ class ResolvedQuestion:
             check_read(question, answer)
             for gpu_left_out in resolved.left_out:
                 warn(LeftOutWarning(f"{gpu_left_out}."), stacklevel=3)
-            _check_cudnn(question)
+            for name in ("no_cudnn", "workspace_mib"):
+                if question.framework != "chainer" and getattr(question, name) not in (
+                    False,
+                    USUAL_WORKSPACE_MIB,
+                ):
+                    raise SchemaError(
+                        f"{named(name)} is Chainer's, and {named('framework')} is {question.framework!r}. Pass both."
+                    ).about(name)
+            if question.no_cudnn and (question.autotune or question.workspace_mib != USUAL_WORKSPACE_MIB):
+                useless = "autotune" if question.autotune else "workspace_mib"
+                raise SchemaError(
+                    f"{named('no_cudnn')} leaves nothing to choose for {named(useless)}. Pass one of them."
+                ).about("no_cudnn")
         return resolved
 
     @cached_property
@@ -258,8 +270,8 @@ class ResolvedQuestion:
     @cached_property
     def other_forms(self) -> list[str]:
         """Texts of `other_form_in_words` about the CNNs given by name."""
-        sentences = (other_form_in_words(cnn, self.image_size_of(cnn)) for cnn in as_list(self.question.cnn))
-        return list(filter(None, sentences))
+        cnns = as_list(self.question.cnn)
+        return list(filter(None, (other_form_in_words(cnn, self.image_size_of(cnn)) for cnn in cnns)))
 
     @cached_property
     def data_set(self) -> TrainingSet | None:
@@ -290,7 +302,20 @@ class ResolvedQuestion:
         """
         question, offers = self.question, self.question.offers
         if question.usd_per_hour is not None:
-            return self._own_machines(question.usd_per_hour)
+            rented = [name for name in ("spot", "marketplaces", "offers") if getattr(question, name)]
+            if rented:
+                raise SchemaError(
+                    f"{named('usd_per_hour')} is of your own machine, {named(rented[0])} of rented ones. Pass one of "
+                    "them."
+                ).about("usd_per_hour")
+            if question.gpus is None:
+                raise SchemaError(
+                    f"{named('usd_per_hour')} is of your own machine: name its GPU. To compare it with offers, write "
+                    "it into a price file: epochcast offer own."
+                ).about("usd_per_hour")
+            gpus = gpus_of(question.gpus, question.precision, question.capture)
+            count, usd = self.team.per_node, question.usd_per_hour
+            return tuple(Offer("own", "machine", gpu.name, count, usd) for gpu in gpus)
         if offers is None or isinstance(offers, str | PathLike):
             prices = load_offers(offers)
         else:
@@ -298,24 +323,6 @@ class ResolvedQuestion:
                 of_kind(named("offers"), offer, Offer, "a price file, or Offers") for offer in offers
             )
         return prices if question.marketplaces else without_marketplaces(prices)
-
-    def _own_machines(self, usd_per_hour: float) -> tuple[Offer, ...]:
-        """Your own machine with each GPU asked for, at this price; SchemaError where that says nothing."""
-        question = self.question
-        rented = [name for name in ("spot", "marketplaces", "offers") if getattr(question, name)]
-        if rented:
-            raise SchemaError(
-                f"{named('usd_per_hour')} is of your own machine, {named(rented[0])} of rented ones. Pass one of them."
-            ).about("usd_per_hour")
-        if question.gpus is None:
-            raise SchemaError(
-                f"{named('usd_per_hour')} is of your own machine: name its GPU. To compare it with offers, write it "
-                "into a price file: epochcast offer own."
-            ).about("usd_per_hour")
-        return tuple(
-            Offer("own", "machine", gpu.name, self.team.per_node, usd_per_hour)
-            for gpu in gpus_of(question.gpus, question.precision, question.capture)
-        )
 
     def cheapest_of(self, gpus: Collection[str]) -> dict[str, Offer]:
         """The cheapest machine with enough of each of these GPUs, by the GPU's name."""
@@ -396,9 +403,8 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
         able_gpus = filter(compiles, all_gpus()) if capture in COMPILED else all_gpus()
         chosen |= {named_gpu.name: named_gpu for named_gpu in (able_gpus if _is_all(gpu) else [_named(gpu)])}
     if not chosen:
-        raise SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.").about(
-            "gpus"
-        )
+        lacking = SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.")
+        raise lacking.about("gpus")
     able = [gpu for gpu in chosen.values() if precision is None or precision in precisions_of(gpu)]
     if precision is not None and not able:
         check_precision(next(iter(chosen.values())), precision)
@@ -423,20 +429,6 @@ def _named(gpu: object) -> Gpu:
     right = "a name such as 'H100 SXM', 'all', or a list of names; `epochcast gpu list` shows them"
     gpu_or_name = of_kind(named("gpu"), gpu, (str, Gpu), right)
     return gpu_or_name if isinstance(gpu_or_name, Gpu) else device_of(gpu_or_name)
-
-
-def _check_cudnn(question: Question) -> None:
-    """Refuse Chainer's own options beside another framework, and choices of cuDNN's without cuDNN."""
-    for name in ("no_cudnn", "workspace_mib"):
-        if question.framework != "chainer" and getattr(question, name) not in (False, USUAL_WORKSPACE_MIB):
-            raise SchemaError(
-                f"{named(name)} is Chainer's, and {named('framework')} is {question.framework!r}. Pass both."
-            ).about(name)
-    if question.no_cudnn and (question.autotune or question.workspace_mib != USUAL_WORKSPACE_MIB):
-        useless = "autotune" if question.autotune else "workspace_mib"
-        raise SchemaError(
-            f"{named('no_cudnn')} leaves nothing to choose for {named(useless)}. Pass one of them."
-        ).about("no_cudnn")
 
 
 _mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few
@@ -465,15 +457,15 @@ def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mo
     check_precision(gpu, mode.precision)
     batch_size = whole_number(_shown_in_anchor("batch_size"), cells["batch_size"], high=MAX_BATCH_SIZE)
     size, workers = cells.get("image_size"), cells.get("workers")
+    if workers is not None:
+        workers = whole_number(_shown_in_anchor("workers"), workers, low=0, high=MAX_WORKERS)
     return Anchor(
         gpu=gpu.name,
         batch_size=batch_size,
         iteration_time_ms=_anchor_time_ms(cells, batch_size, model, mode),
         image_size=None if size is None else whole_number(_shown_in_anchor("image_size"), size),
         precision=mode.precision,
-        workers=None
-        if workers is None
-        else whole_number(_shown_in_anchor("workers"), workers, low=0, high=MAX_WORKERS),
+        workers=workers,
     )
 
 
@@ -569,7 +561,7 @@ class OwnMeasurements:
         libraries = [library for library in self.model.layers.added if library.gpu == gpu.name]
         rows = [row for row in self.targets if str(row["gpu"]) == gpu.name]
         used = library_mode(gpu, mode) in libraries or any(
-            parts == 1 and _in_mode(row, mode) and _measured_ms(row, mode) is not None for row in rows
+            parts == 1 and _measured_ms(row, mode) is not None for row in rows
         )
         if used or not (libraries or rows):
             return None
@@ -607,7 +599,7 @@ class OwnMeasurements:
                 continue
             gpu, batch_size, image_size = str(row["gpu"]), int(row["batch_size"]), int(row["image_size"])
             mode = mode_on(device_of(gpu))
-            time_ms = _measured_ms(row, mode) if _in_mode(row, mode) else None
+            time_ms = _measured_ms(row, mode)
             if time_ms is not None:
                 beside = _or_default(row.get("loader_workers"), None) != 0
                 anchor = Anchor(gpu, batch_size, time_ms, image_size, mode.precision, of_table=True)
@@ -615,20 +607,18 @@ class OwnMeasurements:
         return tuple(anchors)
 
 
-def _in_mode(row: Mapping[Any, Any], mode: Mode) -> bool:
-    """Whether a row was measured in this mode; a missing value counts as the default."""
-    usual = Mode()
-    words = ("framework", "precision", "memory_format", "autotune", "optimizer", "xla")
-    if any(
-        str(_or_default(row.get(word), getattr(usual, word))) != str(getattr(mode, word)) for word in words
-    ):
-        return False
-    setting = _or_default(row.get("float32_matmul_precision"), usual.float32_matmul_precision)
-    return products_in_fp32(mode.framework, mode.precision, setting) == mode.fp32_products
-
-
 def _measured_ms(row: Mapping[Any, Any], mode: Mode) -> float | None:
-    """Iteration time in this mode; of a captured graph, the GPU time, which compiled iterations do not have."""
+    """Iteration time of a row in this mode, whose missing values count as the defaults; None where it has another.
+
+    Of a captured graph the GPU time, which compiled iterations do not have.
+    """
+    usual = Mode()
+    for word in ("framework", "precision", "memory_format", "autotune", "optimizer", "xla"):
+        if str(_or_default(row.get(word), getattr(usual, word))) != str(getattr(mode, word)):
+            return None
+    setting = _or_default(row.get("float32_matmul_precision"), usual.float32_matmul_precision)
+    if products_in_fp32(mode.framework, mode.precision, setting) != mode.fp32_products:
+        return None
     capture = _or_default(row.get("capture"), "eager")
     if capture == mode.capture:
         return float(row["iteration_time_ms"])

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from predictor.answers.compare import compare
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import pareto_front
-from predictor.errors import SchemaError
 
 GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB"]
 
@@ -58,8 +57,3 @@ def test_no_point_of_the_front_is_beaten_and_every_other_is(points):
 
     for point, front in zip(points, pareto_front(points), strict=True):
         assert front is not any(beats(rival, point) for rival in points)
-
-
-def test_only_one_cnn_is_compared_at_a_time(fake_model, prices):
-    with pytest.raises(SchemaError, match="compare ranks GPUs for one CNN"):
-        compare(Question(["resnet18", "alexnet"], GPUS, 64, samples=10, offers=prices, model=fake_model))

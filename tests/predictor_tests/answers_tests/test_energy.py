@@ -24,9 +24,16 @@ def test_watt_hours_are_power_times_time_of_all_gpus():
     assert four.watt_hours == pytest.approx(4 * four.power_w * four.epoch_time_s / 3600)
 
 
-def test_energy_rests_on_measured_power_where_there_is_some_and_else_on_the_limit():
+def test_energy_rests_on_measured_power_else_on_the_limit_which_no_interval_passes_else_it_is_unknown():
     assert row_of().energy_basis.text == "power measured on this GPU"
-    assert row_of("T4", precision="fp32").energy_basis.text == "estimated from the power limit of 70 W"
+    row = row_of("T4", precision="fp32")
+    assert row.energy_basis.text == "estimated from the power limit of 70 W"
+    assert row.watt_hours_high == pytest.approx(70 * row.epoch_high_s / 3600)
+    row = row_of("NVIDIA GH200 480GB")
+    assert (row.power_w, row.watt_hours, row.watt_hours_low, row.watt_hours_high) == (None,) * 4
+    assert row.energy_basis.text == "unknown: gpus.csv has no power limit of NVIDIA GH200 480GB"
+    row = row_of(data_set=None)
+    assert (row.power_w is None, row.watt_hours) == (False, None)
 
 
 def test_the_interval_is_wider_where_the_limit_alone_is_known_and_holds_the_times_too():
@@ -36,23 +43,6 @@ def test_the_interval_is_wider_where_the_limit_alone_is_known_and_holds_the_time
         assert row.watt_hours_low == pytest.approx(row.watt_hours * math.exp(-below))
         assert row.watt_hours < row.watt_hours_high
     assert measured.watt_hours_high / measured.watt_hours < estimated.watt_hours_high / estimated.watt_hours
-
-
-def test_no_interval_reaches_above_the_power_limit():
-    row = row_of("T4", precision="fp32")
-    assert row.watt_hours_high == pytest.approx(70 * row.epoch_high_s / 3600)
-
-
-def test_without_a_power_limit_the_energy_is_unknown_and_the_reason_is_given():
-    row = row_of("NVIDIA GH200 480GB")
-    assert (row.power_w, row.watt_hours, row.watt_hours_low, row.watt_hours_high) == (None,) * 4
-    assert row.energy_basis.text == "unknown: gpus.csv has no power limit of NVIDIA GH200 480GB"
-
-
-def test_without_samples_there_is_power_but_no_energy():
-    row = row_of(data_set=None)
-    assert row.power_w is not None
-    assert row.watt_hours is None
 
 
 def test_a_gpu_that_waits_for_its_images_draws_less_power_for_longer():
@@ -78,9 +68,8 @@ def test_a_training_takes_the_energy_of_all_its_epochs_and_trials():
 def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_waits_as_long():
     question = Question("resnet18", "H100 SXM", 1024, data_set="imagenet", precision="amp_bf16", n_gpus=8)
     offered = next(row for row in compare(question).rows if row.bottleneck == "loading")
-    alone = row_of(
-        "H100 SXM", 1024, cnn="resnet18", precision="amp_bf16", n_gpus=8, samples_per_worker_second=1e9
-    )
+    fed = {"precision": "amp_bf16", "n_gpus": 8, "samples_per_worker_second": 1e9}
+    alone = row_of("H100 SXM", 1024, cnn="resnet18", **fed)
     assert offered.power_w < alone.power_w
     idle_wh = 8 * POWER["idle"] * 700 * (offered.epoch_time_s - alone.epoch_time_s) / 3600
     assert offered.watt_hours - alone.watt_hours == pytest.approx(idle_wh, rel=1e-6)

@@ -15,11 +15,8 @@ WIDE = np.full(3, 0.25)
 TRAINING = Question("efficientnet_b4", None, data_set="imagenet")
 
 
-def test_regret_is_none_where_every_cost_is_sure():
-    assert expected_regrets(NEAR, np.full(3, 0.001)) == pytest.approx((0.0, 0.0), abs=1e-3)
-
-
 def test_regret_grows_with_the_intervals_and_falls_with_the_distance_of_the_others():
+    assert expected_regrets(NEAR, np.full(3, 0.001)) == pytest.approx((0.0, 0.0), abs=1e-3)
     regrets = [expected_regrets(NEAR, spread * WIDE)[0] for spread in (0.5, 1.0, 2.0)]
     assert regrets == sorted(regrets)
     assert expected_regrets(np.array([100.0, 200.0]), WIDE[:2])[0] < expected_regrets(NEAR[:2], WIDE[:2])[0]
@@ -30,9 +27,7 @@ def test_a_run_leaves_less_regret_and_one_of_a_known_gpu_as_much():
     assert after < 0.7 * now
     now, after = expected_regrets(NEAR, np.array([0.001, 0.25, 0.25]))
     assert after == pytest.approx(now, rel=0.02)
-
-
-def test_a_run_that_is_slower_than_expected_sends_to_the_next_row_and_a_faster_one_stays():
+    # a slower run than expected sends to the next row, and a faster one stays
     assert choices_after(NEAR, WIDE, np.log([1.5, 1.0, 0.7])).tolist() == [1, 0, 0]
 
 
@@ -53,15 +48,13 @@ def test_a_verdict_says_what_a_measurement_is_worth_only_where_it_pays():
     short = compare(replace(TRAINING, data_set=None, samples=20_000)).verdict
     measuring = long.measuring
     assert measuring.regret_usd - measuring.regret_after_usd > measuring.price_usd
-    [worth] = [note for note in long.hints if "Measuring 3 minutes" in note.text]
-    assert worth.priority is Priority.REMEDY
-    [of_cents] = [
-        note for note in compare(TRAINING, Plan(1)).verdict.hints if "Measuring 3 minutes" in note.text
-    ]
-    assert of_cents.priority is Priority.VERBOSE
+    worth, of_cents, of_none = (
+        [note.priority for note in verdict.hints if "Measuring 3 minutes" in note.text]
+        for verdict in (long, compare(TRAINING, Plan(1)).verdict, short)
+    )
+    assert (worth, of_cents, of_none) == ([Priority.REMEDY], [Priority.VERBOSE], [])
     assert not any("To narrow the interval" in note.text for note in long.hints)
     assert short.measuring is None
-    assert not any("Measuring 3 minutes" in note.text for note in short.hints)
 
 
 def test_the_price_is_the_minutes_and_the_set_up_on_that_machine():

@@ -23,7 +23,7 @@ VGG = Question("vgg16", "T4", 64)
 
 def ranked(**options):
     plan, question_options = Plan.of(options)
-    return compare(Question("resnet18", ["T4", "H200"], 64, **question_options), plan)
+    return compare(Question(question_options.pop("cnn"), ["T4", "H200"], 64, **question_options), plan)
 
 
 def planned(memory_gib=None, allow=(), plan=None, **options):
@@ -86,8 +86,9 @@ REFUSALS = [
         ({"n_gpus": 1, "sync_batch_norm": True}, SchemaError, "n_gpus is 1"),
         ({"gpus": "cpu:AMD EPYC", "link": "pcie3"}, SchemaError, "is a CPU"),
     ]),
-    (ranked, {"samples": 10**6}, [
+    (ranked, {"cnn": "resnet18", "samples": 10**6}, [
         ({"samples": None}, SchemaError, "needs the samples of an epoch"),
+        ({"cnn": ["resnet18", "alexnet"]}, SchemaError, "compare ranks GPUs for one CNN"),
         ({"rank_by": "beauty"}, SchemaError, "rank_by 'beauty' is not known. Nearest: "),
         ({"epochs": 0}, OutOfRangeError, "epochs 0 lies outside"),
         ({"budget_usd": -1}, SchemaError, "budget_usd -1 is not a positive number"),
