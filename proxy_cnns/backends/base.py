@@ -269,18 +269,18 @@ def device_words(capability: tuple[int, int] | None) -> str:
     return f"a GPU of compute capability {capability[0]}.{capability[1]}"
 
 
-def precisions_on(
-    on_gpu: Sequence[str], on_cpu: Sequence[str], capability: tuple[int, int] | None
-) -> tuple[str, ...]:
-    """Precisions that a framework has on a GPU of this compute capability; None is a CPU."""
+Capability = tuple[int, int] | None
+"""Compute capability of a GPU; None is a CPU."""
+
+
+def precisions_on(on_gpu: Sequence[str], on_cpu: Sequence[str], capability: Capability) -> tuple[str, ...]:
+    """Precisions that a framework has on a device of this compute capability."""
     if capability is None:
         return tuple(on_cpu)
     return tuple(precision for precision in on_gpu if capability >= _LEAST_CAPABILITY[precision])
 
 
-def check_mode_of(
-    name: str, mode: Mode, precisions: Sequence[str], capability: tuple[int, int] | None
-) -> None:
+def check_mode_of(name: str, mode: Mode, precisions: Sequence[str], capability: Capability) -> None:
     """Refuse a precision other than these that the framework called `name` has on a device, or an optimizer.
 
     SchemaError with what can be measured instead.
@@ -327,11 +327,10 @@ def user_cnn(subject: Subject, of_type: type, framework: str, type_name: str) ->
         raise SchemaError(
             f"{subject.name!r} of kind {subject.kind!r} has neither a layer table nor a builder."
         )
-    path, function = subject.builder
     model = make_model(subject.builder)
     if not isinstance(model, of_type):
         raise SchemaError(
-            f"{function}() of {path} gives a {type(model).__name__}, no {type_name}: to measure it with {framework}, "
-            "return one."
+            f"{subject.builder.function}() of {subject.builder.path} gives a {type(model).__name__}, "
+            f"no {type_name}: to measure it with {framework}, return one."
         )
     return model

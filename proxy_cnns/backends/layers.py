@@ -136,9 +136,8 @@ class Numbers:
     @property
     def free(self) -> list[int]:
         """How far the window can move on each side."""
-        kernel, _, padding = self.window
-        sides = zip(self.in_size, kernel, padding, strict=True)
-        return [size + 2 * p - self.dilation * (k - 1) - 1 for size, k, p in sides]
+        sides = zip(self.in_size, *self.window, strict=True)
+        return [size + 2 * p - self.dilation * (k - 1) - 1 for size, k, _, p in sides]
 
     def check_size(self, dimension: str, size: int) -> None:
         """Refuse a layer whose window gives another `part` (height, width) than its table states; SchemaError."""
@@ -162,10 +161,8 @@ class Numbers:
     @property
     def output_padding(self) -> Pair:
         """Rows and columns that a transposed convolution writes beyond the size that its window gives."""
-        extra = []
-        for dimension, size, out, kernel, stride, padding in zip(
-            _SIDES, self.in_size, self.out_size, *self.window, strict=True
-        ):
+        extra, sizes = [], (self.in_size, self.out_size)
+        for dimension, size, out, kernel, stride, padding in zip(_SIDES, *sizes, *self.window, strict=True):
             size_by_window = (size - 1) * stride - 2 * padding + self.dilation * (kernel - 1) + 1
             extra.append(out - size_by_window)
             if not 0 <= extra[-1] < max(stride, self.dilation):
@@ -225,10 +222,8 @@ class Numbers:
 
     def _pooled_size(self, up: bool) -> tuple[int, ...]:
         """Output size of a pool; rounded up, its last window begins inside the input or left padding."""
-        sizes = []
-        for size, free, stride, padding in zip(
-            self.in_size, self.free, self.pair("stride"), self._padding, strict=True
-        ):
+        sizes, sides = [], (self.in_size, self.free, self.pair("stride"), self._padding)
+        for size, free, stride, padding in zip(*sides, strict=True):
             out = (free + (stride - 1) * up) // stride + 1
             sizes.append(out - 1 if up and (out - 1) * stride >= size + padding else out)
         return tuple(sizes)

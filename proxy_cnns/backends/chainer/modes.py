@@ -16,22 +16,18 @@ from predictor.catalogue.modes import CHAINER, Mode, chainer_lacks
 from predictor.errors import SchemaError
 from proxy_cnns.backends.base import check_mode_of, precisions_on
 
-_CPU_PRECISIONS = ("fp32",)
-
 
 def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
     """Refuse a mode that cannot be measured on a GPU of this compute capability; None: on a CPU.
 
     SchemaError with what can be measured instead.
     """
-    check_mode_of(
-        "Chainer", mode, precisions_on(CHAINER["precision"], _CPU_PRECISIONS, capability), capability
-    )
+    precisions = precisions_on(CHAINER["precision"], ("fp32",), capability)
+    check_mode_of("Chainer", mode, precisions, capability)
     name = chainer_lacks(mode)
     if name is not None:
-        raise SchemaError(
-            f"Chainer does not have {name} {getattr(mode, name)!r}: choose {' or '.join(CHAINER[name])}."
-        )
+        choices = " or ".join(CHAINER[name])
+        raise SchemaError(f"Chainer does not have {name} {getattr(mode, name)!r}: choose {choices}.")
     if mode.framework != "chainer" or mode.xla:
         raise SchemaError(f"framework {mode.framework!r}, xla {mode.xla}: this is Chainer, without XLA.")
 

@@ -7,7 +7,7 @@ from typing import Any
 from predictor.catalogue.devices import COMPILES_FROM
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from proxy_cnns.backends.base import MOMENTUM, check_mode_of, device_words, precisions_on
+from proxy_cnns.backends.base import check_mode_of, device_words, precisions_on
 
 _CPU_PRECISIONS = ("fp32", "amp_bf16")
 _GPU_PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16")
@@ -63,11 +63,9 @@ def autocast(mode: Mode, device_type: str) -> AbstractContextManager[Any]:
     """
     import torch
 
-    if not mode.precision.startswith("amp"):
-        return nullcontext()
-    context: AbstractContextManager[Any] = torch.autocast(
-        device_type, dtype=narrow_dtype(mode), cache_enabled=False
-    )
+    context: AbstractContextManager[Any] = nullcontext()
+    if mode.precision.startswith("amp"):
+        context = torch.autocast(device_type, dtype=narrow_dtype(mode), cache_enabled=False)
     return context
 
 
@@ -80,11 +78,6 @@ def gradient_scaler(mode: Mode, device: str) -> Any:
     scaler = torch.amp.GradScaler(device.partition(":")[0])
     scaler.scale(torch.ones(1, device=device))  # makes its tensors, which no graph may do
     return scaler
-
-
-def momentum_of(mode: Mode) -> float:
-    """Momentum of the optimizer."""
-    return MOMENTUM[mode.optimizer]
 
 
 def tensor_layout(mode: Mode) -> Any:

@@ -24,16 +24,10 @@ from typing import Any
 from predictor.catalogue.modes import Mode
 from predictor.operator_types import VOLUME_TYPES
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.base import LEARNING_RATE, Program
+from proxy_cnns.backends.base import LEARNING_RATE, MOMENTUM, Program
 from proxy_cnns.backends.operators import functions_of, input_shapes, n_copies, n_optimizer_copies
 from proxy_cnns.backends.torch.layers import layer_module
-from proxy_cnns.backends.torch.modes import (
-    autocast,
-    gradient_scaler,
-    momentum_of,
-    narrow_dtype,
-    tensor_layout,
-)
+from proxy_cnns.backends.torch.modes import autocast, gradient_scaler, narrow_dtype, tensor_layout
 from proxy_cnns.backends.torch.network import shuffle_channels
 
 _MOST_OPTIMIZER_TENSORS = 2000
@@ -70,14 +64,17 @@ def operator_program(
 
     inputs = [[leaf(shape) for shape in input_shapes(operator, batch_size)] for _ in functions]
     context = autocast(mode, device.partition(":")[0])
-    return _program(operator, functions, inputs, context)
+    return _program(operator, tuple(zip(functions, inputs, strict=True)), context)
+
+
+_Calls = tuple[tuple[Callable[..., Any], list[Any]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
     """Forward and backward of some copies: what is called, and what backward needs and gives."""
 
-    calls: tuple[tuple[Callable[..., Any], list[Any]], ...]
+    calls: _Calls
     aliases: bool
     context: AbstractContextManager[Any]
     learned: list[Any]
@@ -103,18 +100,15 @@ class _Pass:
             self.forward()
 
 
-def _program(
-    operator: Operator,
-    functions: list[Callable[..., Any]],
-    inputs: list[list[Any]],
-    context: AbstractContextManager[Any],
-) -> Program:
+def _program(operator: Operator, calls: _Calls, context: AbstractContextManager[Any]) -> Program:
     """Run one copy to learn what gradient comes in, and put all copies together."""
     import torch
 
     aliases = operator.in_place and operator.input_gradient
-    calls = tuple(zip(functions, inputs, strict=True))
-    learned = [_learned(function, tensors) for function, tensors in calls]
+    learned: list[list[Any]] = []
+    for function, inputs in calls:
+        tensors = (*inputs, *getattr(function, "parameters", tuple)())
+        learned.append([tensor for tensor in tensors if tensor.requires_grad])
     if operator.passes == "forward":
         every = _Pass(calls, aliases, context, [], [])
         single = _Pass(calls[:1], aliases, context, [], [])
@@ -125,11 +119,6 @@ def _program(
     every = _Pass(calls, aliases, context, [tensor for tensors in learned for tensor in tensors], gradients)
     single = _Pass(calls[:1], aliases, context, learned[0], gradients[:1])
     return Program((every.forward_and_backward,), len(calls), first=single.forward_and_backward)
-
-
-def _learned(function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
-    parameters: list[Any] = list(getattr(function, "parameters", list)())
-    return [tensor for tensor in (*inputs, *parameters) if tensor.requires_grad]
 
 
 def _alias(x: Any) -> Any:
@@ -175,7 +164,9 @@ def _optimizer_program(operator: Operator, mode: Mode, device: str, cache_bytes:
 
     copies = n_optimizer_copies(operator, cache_bytes, _MOST_OPTIMIZER_TENSORS)
     optimizers = [
-        torch.optim.SGD(_trained_tensors(operator, device), lr=LEARNING_RATE, momentum=momentum_of(mode))
+        torch.optim.SGD(
+            _trained_tensors(operator, device), lr=LEARNING_RATE, momentum=MOMENTUM[mode.optimizer]
+        )
         for _ in range(copies)
     ]
     scaler = gradient_scaler(mode, device)

@@ -11,9 +11,9 @@ from typing import Any
 
 from predictor.cnns.torch_module import refuse_lazy
 from predictor.errors import SchemaError
-from proxy_cnns.backends.base import LEARNING_RATE, USER_CHANNELS, Program, user_cnn
+from proxy_cnns.backends.base import LEARNING_RATE, MOMENTUM, USER_CHANNELS, Program, user_cnn
 from proxy_cnns.backends.graph import image_shape
-from proxy_cnns.backends.torch.modes import autocast, gradient_scaler, momentum_of, tensor_layout
+from proxy_cnns.backends.torch.modes import autocast, gradient_scaler, tensor_layout
 from proxy_cnns.backends.torch.network import network
 from proxy_cnns.configuration import Configuration
 
@@ -36,7 +36,7 @@ def training_program(
         raise SchemaError(
             f"{configuration.subject.name!r} has no trainable parameter: there is nothing to train."
         )
-    optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=momentum_of(configuration.mode))
+    optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM[configuration.mode.optimizer])
     scaler = gradient_scaler(configuration.mode, device)
     context = autocast(configuration.mode, device.partition(":")[0])
     compiles = configuration.mode.capture == "compile"

@@ -9,16 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from predictor.errors import SchemaError
-from proxy_cnns.backends.chainer.cudnn.library import (
-    ALGORITHMS,
-    DIRECTIONS,
-    MOST_RESULTS,
-    Cudnn,
-    Descriptor,
-    Performance,
-)
+from proxy_cnns.backends.chainer.cudnn.library import ALGORITHMS, DIRECTIONS, Cudnn, Descriptor, Performance
 
 Shape = tuple[int, ...]
+MOST_RESULTS = 16
+"""More than any pass has algorithms and math types."""
 _HINT = "Raise the limit: EPOCHCAST_WORKSPACE_MIB in the environment gives it in MiB."
 
 

@@ -200,9 +200,6 @@ def _declare(functions: ctypes.CDLL) -> None:
 DIRECTIONS = {"forward": "Forward", "backward_data": "BackwardData", "backward_filter": "BackwardFilter"}
 """Our word for each of a convolution's three passes, and cuDNN's."""
 
-MOST_RESULTS = 16
-"""More than any pass has algorithms and math types."""
-
 
 class Performance(ctypes.Structure):
     """cuDNN's record of one algorithm: ``cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t``."""
