@@ -89,6 +89,18 @@ def torch() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def chainer() -> ModuleType:
+    """Chainer, imported beside a current numpy, or a skip that says that it is missing."""
+    from predictor.cnns.chainer_compat import install
+    from predictor.errors import BackendUnavailableError
+
+    try:
+        return install()
+    except BackendUnavailableError as error:
+        pytest.skip(f"Chainer is not installed here: comparisons with it are skipped ({error})")
+
+
+@pytest.fixture(scope="session")
 def torchvision_models(torch: ModuleType) -> ModuleType:
     """`torchvision.models`, or a skip that says that it is missing."""
     try:

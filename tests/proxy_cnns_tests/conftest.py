@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,15 +82,3 @@ def gpus(monkeypatch):
         monkeypatch.setitem(sys.modules, "pynvml", library)
 
     return have
-
-
-@pytest.fixture(scope="session")
-def chainer() -> ModuleType:
-    """Chainer, imported beside a current numpy."""
-    from predictor.cnns.chainer_compat import install
-    from predictor.errors import BackendUnavailableError
-
-    try:
-        return install()
-    except BackendUnavailableError as error:
-        pytest.skip(f"Chainer is not installed here ({error})")

@@ -9,18 +9,6 @@ collect_ignore = ["recorded_steps"]  # programs that `test_corpus.py` imports
 
 
 @pytest.fixture(scope="session")
-def chainer() -> ModuleType:
-    """Chainer, imported beside a current numpy, or a skip that says that it is missing."""
-    from predictor.cnns.chainer_compat import install
-    from predictor.errors import BackendUnavailableError
-
-    try:
-        return install()
-    except BackendUnavailableError as error:
-        pytest.skip(f"Chainer is not installed here: comparisons with it are skipped ({error})")
-
-
-@pytest.fixture(scope="session")
 def onnx() -> ModuleType:
     return pytest.importorskip("onnx", reason="onnx is not installed here: ONNX files cannot be made")
 

@@ -36,15 +36,11 @@ def test_descriptors_say_window_groups_and_sizes(plans, cudnn):
     # padding, stride, dilation, cross-correlation, float32
     assert cudnn.arguments_of("cudnnSetConvolution2dDescriptor")[0][1:] == (0, 0, 2, 2, 2, 2, 1, 0)
     assert cudnn.arguments_of("cudnnSetConvolutionGroupCount")[0][1] == 2
-    assert [arguments[1:] for arguments in cudnn.arguments_of("cudnnSetTensor4dDescriptor")] == [
-        (0, 0, 4, 8, 16, 16),
-        (0, 0, 4, 6, 7, 7),
-    ]
+    tensors = [arguments[1:] for arguments in cudnn.arguments_of("cudnnSetTensor4dDescriptor")]
+    assert tensors == [(0, 0, 4, 8, 16, 16), (0, 0, 4, 6, 7, 7)]
     assert cudnn.arguments_of("cudnnSetFilter4dDescriptor")[0][1:] == (0, 0, 6, 4, 3, 3)
-
-
-def test_half_precision_is_summed_in_single(plans, cudnn):
-    _forward(plans, dtype="float16")
+    cudnn.calls.clear()
+    _forward(plans, dtype="float16")  # which is summed in single precision
     assert cudnn.arguments_of("cudnnSetConvolution2dDescriptor")[0][-1] == 0
     assert cudnn.arguments_of("cudnnSetFilter4dDescriptor")[0][1] == 2
 
@@ -57,24 +53,41 @@ def test_the_chosen_algorithm_runs_with_its_workspace(plans, cudnn, memory):
     assert memory.allocated == [3 * MIB]
 
 
-def test_what_needs_too_much_workspace_or_fails_is_passed_over(plans, cudnn):
+def test_what_needs_too_much_workspace_or_fails_is_passed_over_until_the_limit_is_larger(plans, cudnn):
     cudnn.offers = [(5, 3000, 0, True), (4, 0, 9 * MIB, True), (0, 0, 8 * MIB, True), (1, 0, 0, True)]
     _forward(plans)
     assert [choice.name for choice in plans.choices()] == ["implicit_gemm"]
-
-
-def test_a_larger_workspace_limit_chooses_anew(plans, cudnn):
-    cudnn.offers = [(4, 0, 9 * MIB, True), (1, 0, 0, True)]
-    _forward(plans)
+    cudnn.offers = [(4, 0, 9 * MIB, True), (0, 0, 0, True)]
     plans.set_max_workspace_size(512 * MIB)
     _forward(plans)
-    assert [choice.name for choice in plans.choices()] == ["implicit_precomp_gemm", "fft"]
+    assert [choice.name for choice in plans.choices()] == ["implicit_gemm", "fft"]
 
 
-def test_no_algorithm_within_the_limit_says_what_each_needs(plans, cudnn):
-    cudnn.offers = [(4, 0, 9 * MIB, True), (5, 3000, 0, True)]
-    with pytest.raises(SchemaError, match=r"fft 9\.0 MiB, fft_tiling CUDNN_STATUS_NOT"):
-        _forward(plans)
+@pytest.mark.parametrize(
+    ("offers", "fails_in", "how", "error", "words"),
+    [
+        (
+            [(4, 0, 9 * MIB, True), (5, 3000, 0, True)],
+            "",
+            {},
+            SchemaError,
+            r"fft 9\.0 MiB, fft_tiling CUDNN_STAT",
+        ),
+        (
+            None,
+            "cudnnConvolutionForward",
+            {},
+            ProfilingError,
+            "cudnnConvolutionForward failed with CUDNN_STATUS",
+        ),
+        (None, "", {"dtype": "int32"}, ProfilingError, "not int32"),
+        (None, "", {"d_layout": 1}, SchemaError, "NCHW"),
+    ],
+)
+def test_what_cudnn_cannot_run_is_refused_with_the_reason(plans, cudnn, offers, fails_in, how, error, words):
+    cudnn.offers, cudnn.fails_in = offers or cudnn.offers, fails_in
+    with pytest.raises(error, match=words):
+        _forward(plans, **how)
 
 
 def test_the_stream_is_set_and_each_convolution_chosen_for_once(plans, cudnn):
@@ -122,22 +135,6 @@ def test_backward_passes_hand_cudnn_their_operands_in_its_order(plans, cudnn):
     filters = cudnn.arguments_of("cudnnConvolutionBackwardFilter")[0]
     assert [data[3], data[5], data[12]] == [at[1], at[2], at[0]]
     assert [filters[3], filters[5], filters[12]] == [at[0], at[2], at[1]]
-
-
-def test_a_failure_names_the_function_and_the_status(plans, cudnn):
-    cudnn.fails_in = "cudnnConvolutionForward"
-    with pytest.raises(ProfilingError, match=r"cudnnConvolutionForward failed with CUDNN_STATUS"):
-        _forward(plans)
-
-
-def test_a_type_that_cudnn_does_not_convolve_is_refused(plans):
-    with pytest.raises(ProfilingError, match="not int32"):
-        _forward(plans, dtype="int32")
-
-
-def test_channels_last_is_refused(plans):
-    with pytest.raises(SchemaError, match="NCHW"):
-        _forward(plans, d_layout=1)
 
 
 def test_a_bias_is_added_after_the_convolution_and_forgetting_frees_the_descriptors(plans, cudnn):

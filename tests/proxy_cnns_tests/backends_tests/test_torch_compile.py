@@ -45,10 +45,8 @@ def test_a_compiled_cnn_trains_in_one_graph_says_its_time_of_compiling_and_leave
         lambda *arguments: models.append(weakref.ref(model := network(*arguments))) or model,
     )
     counters.clear()
-
     prepared = backend.prepare(small())
     prepared.run(2)
-
     assert counters["stats"]["unique_graphs"] == 1
     assert not counters["graph_break"]
     assert (prepared.compile_s() or 0) > 0.5
@@ -69,6 +67,5 @@ def test_a_failure_to_compile_names_the_configuration(backend, monkeypatch):
         return fails
 
     monkeypatch.setattr(training, "compiled", broken)
-
     with pytest.raises(ProfilingError, match="2_8_8 at batch size 2 in fp32, compiled: RuntimeError: no C"):
         backend.prepare(small())

@@ -83,7 +83,6 @@ def test_it_computes_what_torchvision_computes_and_its_gradients(name, trains, t
         return
     mine(image).square().sum().backward()
     torchvisions(image).square().sum().backward()
-
     first, torchvision_gradient = next(mine.parameters()).grad, next(torchvisions.parameters()).grad
     assert float((first - torchvision_gradient).norm() / torchvision_gradient.norm()) < 1e-2
 
@@ -126,13 +125,11 @@ def test_convnext_runs_channels_last_behind_its_stem_whatever_the_mode(torch):
             )
 
     module(images(torch, table))
-
     assert are_channels_last == [False] + [True] * (len(are_channels_last) - 1)
 
 
 def test_nothing_is_dropped_when_evaluating(torch):
     table = zoo_cnn("convnext_tiny", 32)
     module, image = network(table, "cpu").eval(), images(torch, table)
-
     with torch.no_grad():
         assert torch.equal(module(image), module(image))

@@ -51,30 +51,25 @@ def test_copies_exceed_the_cache_twice_within_limits():
 
 def test_copies_run_forward_and_backward_together(torch, calls):
     program = operator_program(same_shape("batch_norm", 8, 4), Mode(), 2, "cpu", cache_bytes=10**5)
-
     program.iterate()
-
     assert program.copies == 16
     assert [len(tensors) for tensors in calls[-1]] == [16, 48, 16]
 
 
 def test_incoming_gradients_are_tensors_of_their_own(torch, calls):
     operator_program(conv(4, 8, 4, (3, 3)), Mode(), 2, "cpu", cache_bytes=10**4).iterate()
-
     outputs, wanted, gradients = calls[-1]
     assert len({tensor.data_ptr() for tensor in (*outputs, *wanted, *gradients)}) == 4 * len(outputs)
 
 
 def test_the_first_layer_has_no_input_gradient(torch, calls):
     run(conv(3, 8, 4, (3, 3), first=True))
-
     assert [tuple(tensor.shape) for tensor in calls[-1][1]] == [(4, 3, 3, 3)]
 
 
 @pytest.mark.parametrize("kind", ["relu", "relu6", "silu", "hardswish", "leaky_relu"])
 def test_in_place_activations_overwrite_their_input(kind, torch, calls):
     run(same_shape("activation", 3, 4, kind=kind, in_place=True))
-
     outputs, wanted, _ = calls[-1]
     assert outputs[0].data_ptr() == wanted[0].data_ptr()
 
@@ -84,24 +79,20 @@ def test_gradients_through_an_activation_in_place_are_those_beside_it(kind, torc
     function = {"relu": torch.nn.functional.relu, "silu": torch.nn.functional.silu}[kind]
     x, gradient = torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)
     leaf, overwritten = x.clone().requires_grad_(), x.clone().requires_grad_()
-
     (beside_gradient,) = torch.autograd.grad(function(leaf), leaf, gradient)
     output = function(torch_operators._alias(overwritten), inplace=True)
     (in_place_gradient,) = torch.autograd.grad(output, overwritten, gradient)
-
     torch.testing.assert_close(in_place_gradient, beside_gradient)
 
 
 def test_a_sum_of_gradients_runs_forward_alone(torch, calls):
     run(same_shape("add", 3, 4, passes="forward"))
-
     assert calls == []
 
 
 @pytest.mark.parametrize(("wide", "dtype"), [(True, "float32"), (False, "bfloat16")])
 def test_mixed_precision_hands_over_the_type_that_arrives_in_a_cnn(wide, dtype, torch, calls):
     run(conv(4, 8, 4, (3, 3), wide=wide), _NARROW)
-
     outputs, wanted, _ = calls[-1]
     assert (outputs[0].dtype, wanted[0].dtype) == (torch.bfloat16, getattr(torch, dtype))
     assert wanted[1].dtype == torch.float32
@@ -118,7 +109,6 @@ def test_mixed_precision_hands_over_the_type_that_arrives_in_a_cnn(wide, dtype, 
 )
 def test_what_comes_from_a_layer_norm_lies_channels_last(operator, channels_last, torch, calls):
     run(operator)
-
     out = calls[-1][0][0]
     layouts = (out.is_contiguous(memory_format=torch.channels_last), out.is_contiguous())
     assert layouts == (channels_last, not channels_last)
@@ -126,7 +116,6 @@ def test_what_comes_from_a_layer_norm_lies_channels_last(operator, channels_last
 
 def test_a_map_of_one_position_lies_channels_last_as_what_pooled_it_down_would_write_it(torch, calls):
     run(adaptive_pool(4, 1, 3), Mode(memory_format="channels_last"))
-
     pooled = torch.nn.MaxPool2d(2)(torch.randn(2, 4, 2, 2).to(memory_format=torch.channels_last))
     image = calls[-1][1][0]
     assert image.stride() == pooled.stride() != torch.randn(2, 4, 1, 1).stride()
@@ -135,7 +124,6 @@ def test_a_map_of_one_position_lies_channels_last_as_what_pooled_it_down_would_w
 @pytest.mark.parametrize(("groups", "copied"), [(2, True), (None, False)])
 def test_a_channel_shuffle_copies_and_a_change_of_layout_does_not(groups, copied, torch, calls):
     run(same_shape("permute", 4, 8, groups=groups))
-
     outputs, wanted, _ = calls[-1]
     assert (outputs[0].data_ptr() != wanted[0].data_ptr()) == copied
 
@@ -151,7 +139,6 @@ def test_a_linear_layer_on_a_map_reads_channels_last_and_a_concat_joins_as_many_
 def test_an_optimizer_step_moves_all_its_tensors(torch):
     operator = optimizer(7, 700)
     tensors = torch_operators._trained_tensors(operator, "cpu")
-
     assert sum(tensor.numel() for tensor in tensors) == 700
     assert len({tensor.grad.data_ptr() for tensor in tensors}) == 7
     run(operator)
