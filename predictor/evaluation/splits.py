@@ -73,47 +73,22 @@ class Fold:
 class SplitTable:
     """A feature table that a scenario splits: positions of the rows that it is about, and labels of every row.
 
-    `seed` decides what is drawn at random. Labels are arrays of shape (n_rows,).
+    `seed` decides what is drawn at random. Labels are arrays of shape (n_rows,): `kinds` (``target``, ``operator`` or
+    ``proxy``), `gpus` and `cnn_names` as measured, `chips`, `cnns` each by the first of its names, the number of each
+    row's `series` (`series_of`), and `batch_sizes`.
     """
 
     features: pd.DataFrame
     rows: Positions
     seed: int = 0
 
-    @cached_property
-    def kinds(self) -> NDArray[np.str_]:
-        """``target``, ``operator`` or ``proxy``."""
-        return _kinds(self.features)
-
-    @cached_property
-    def gpus(self) -> NDArray[np.str_]:
-        """Names of GPUs as measured."""
-        return self._words("gpu")
-
-    @cached_property
-    def chips(self) -> NDArray[np.str_]:
-        """Chips of the GPUs."""
-        return chips_of(self.features)
-
-    @cached_property
-    def cnn_names(self) -> NDArray[np.str_]:
-        """Names of CNNs and operators as measured."""
-        return self._words("cnn")
-
-    @cached_property
-    def cnns(self) -> NDArray[np.str_]:
-        """CNNs, each by the first of its names."""
-        return cnns_of(self.features)
-
-    @cached_property
-    def series(self) -> NDArray[np.intp]:
-        """Number of each row's series (`series_of`)."""
-        return series_of(self.features)
-
-    @cached_property
-    def batch_sizes(self) -> NDArray[np.int64]:
-        """Images of a mini-batch."""
-        return self.features["batch_size"].to_numpy()
+    kinds = cached_property(lambda table: _kinds(table.features))
+    gpus = cached_property(lambda table: _words(table.features, "gpu"))
+    chips = cached_property(lambda table: chips_of(table.features))
+    cnn_names = cached_property(lambda table: _words(table.features, "cnn"))
+    cnns = cached_property(lambda table: cnns_of(table.features))
+    series = cached_property(lambda table: series_of(table.features))
+    batch_sizes = cached_property(lambda table: table.features["batch_size"].to_numpy())
 
     @cached_property
     def is_timed(self) -> NDArray[np.bool_]:
@@ -149,10 +124,6 @@ class SplitTable:
         from predictor.models.layer_times.estimator import modes_of
 
         return modes_of(self.features)
-
-    def _words(self, column: str) -> NDArray[np.str_]:
-        words: NDArray[np.str_] = self.features[column].to_numpy().astype(str)
-        return words
 
     def members(self, rows: Positions) -> Iterator[Positions]:
         """Positions of each series among `rows`, one array per series."""
@@ -190,6 +161,11 @@ def target_rows(features: pd.DataFrame, sources: tuple[str, ...] = ()) -> Positi
     if sources:
         chosen &= features["source"].isin(sources).to_numpy()
     return np.flatnonzero(chosen)
+
+
+def _words(features: pd.DataFrame, column: str) -> NDArray[np.str_]:
+    words: NDArray[np.str_] = features[column].to_numpy().astype(str)
+    return words
 
 
 def _kinds(features: pd.DataFrame) -> NDArray[np.str_]:

@@ -1,16 +1,13 @@
 """The judged figures: what is shown and kept of them, and that each judge judges; the figures themselves take hours."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import figures
 import judges
 import numpy as np
 import pandas as pd
 import pytest
+import refit_differences
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
@@ -18,8 +15,6 @@ from predictor.evaluation.scenarios import SCENARIOS
 from predictor.measurements.features import feature_table
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of
-
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
 
 def test_every_figure_names_a_judge_and_figures_have_names_of_their_own():
@@ -101,14 +96,14 @@ def test_what_was_judged_in_other_code_or_data_is_not_used_again(tmp_path):
     assert figures.kept(group, tmp_path, states[1]) is None
 
 
-def test_without_published_measurements_it_says_which_figures_lack_them_and_fails():
-    environment = {k: v for k, v in os.environ.items() if k != "EPOCHCAST_PUBLISHED_DATA"}
-    command = [sys.executable, str(BENCHMARKS / "figures.py"), "--figure", "chips"]
-    environment["PYTHONPATH"] = str(BENCHMARKS.parent)
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("chips: not judged: ")
-    assert "epochcast data list" in done.stderr
+def test_without_published_measurements_it_says_which_figures_lack_them_and_fails(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.delenv("EPOCHCAST_PUBLISHED_DATA", raising=False)
+    assert figures.main(["--figure", "chips", "--kept-in", str(tmp_path)]) == 1
+    refusal = capsys.readouterr().err
+    assert refusal.startswith("chips: not judged: ")
+    assert "epochcast data list" in refusal
 
 
 @pytest.mark.slow
@@ -142,19 +137,13 @@ def test_an_unseen_cnns_eager_iteration_is_near_where_operators_take_the_host_al
     assert (judged["predicted"] / judged["measured"] - 1).abs().max() < 0.06
 
 
-def test_refitted_models_are_compared_number_by_number(tmp_path):
-    model = {"card": {"fitted_on": "today", "n": 3}, "terms": [1.0, 2.0], "name": "law"}
+def test_refitted_models_are_compared_number_by_number(tmp_path, capsys):
     for name, terms in (("before", [1.0, 2.0]), ("near", [1.0, 2.0 + 1e-9]), ("far", [1.0, 2.1])):
         (tmp_path / name).mkdir()
-        text = json.dumps(model | {"terms": terms, "card": {"fitted_on": name, "n": 3}})
-        (tmp_path / name / "default.json").write_text(text)
-
-    def run(name):
-        program, folders = BENCHMARKS / "refit_differences.py", [tmp_path / "before", tmp_path / name]
-        command = [sys.executable, *map(str, (program, *folders))]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    before, near, far = map(run, ("before", "near", "far"))
-    assert before.stdout.startswith("default.json")
-    assert (before.returncode, near.returncode, far.returncode) == (0, 0, 1)
-    assert ".terms[1]: 4.8e-02" in far.stdout
+        model = {"card": {"fitted_on": name, "n": 3}, "terms": terms, "name": "law"}
+        (tmp_path / name / "default.json").write_text(json.dumps(model))
+    folders = [[str(tmp_path / "before"), str(tmp_path / name)] for name in ("before", "near", "far")]
+    assert [refit_differences.main(pair) for pair in folders] == [0, 0, 1]
+    printed = capsys.readouterr().out
+    assert printed.startswith("default.json")
+    assert ".terms[1]: 4.8e-02" in printed
