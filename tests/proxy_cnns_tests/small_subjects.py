@@ -33,17 +33,15 @@ def kinds_of_operator(*tables: LayerTable) -> Iterable[Operator]:
     """One operator of each kind that these CNNs have, the smallest: what differs in size alone runs alike."""
     operators: dict[tuple[object, ...], Operator] = {}
     for operator in sorted(chain.from_iterable(map(operators_of, tables)), key=_elements):
+        kind = (operator.type, operator.kind, operator.passes, (operator.groups or 1) > 1)
         window = (
             operator.kernel_height,
             operator.stride_height,
             operator.padding_height,
             operator.in_height == 1,
         )
-        grouped = (operator.groups or 1) > 1
         flags = (operator.in_place, operator.wide_input, operator.input_gradient, operator.parameters > 0)
-        operators.setdefault(
-            (operator.type, operator.kind, operator.passes, grouped, *window, *flags), operator
-        )
+        operators.setdefault((*kind, *window, *flags), operator)
     return operators.values()
 
 

@@ -80,24 +80,17 @@ def test_throttle_reasons_are_named_in_the_words_of_every_driver(library, functi
     assert set(open_monitor("cuda:0").read().throttle_reasons) == reasons
 
 
-def test_our_own_process_is_not_another(library):
-    processes = [SimpleNamespace(pid=pid, usedGpuMemory=2**30) for pid in (os.getpid(), 4711)]
+def test_our_own_process_is_not_another_whatever_the_driver_calls_it_in_a_container(library):
     nvidia = library(nvmlDeviceGetComputeRunningProcesses=[])
     monitor = open_monitor("cuda:0")
     monitor.start()
+    ours = [SimpleNamespace(pid=9, usedGpuMemory=None)]
+    nvidia.nvmlDeviceGetComputeRunningProcesses = lambda _handle: ours
+    assert monitor.read().other_processes == ()
     monitor.settle()
-    nvidia.nvmlDeviceGetComputeRunningProcesses = lambda _handle: processes
+    assert monitor.read().other_processes == ()
+    ours += [SimpleNamespace(pid=pid, usedGpuMemory=2**30) for pid in (os.getpid(), 4711)]
     assert monitor.read().other_processes == (OTHER,)
-
-
-def test_in_a_container_we_learn_what_the_driver_calls_us(library):
-    nvidia = library(nvmlDeviceGetComputeRunningProcesses=[])
-    monitor = open_monitor("cuda:0")
-    monitor.start()
-    nvidia.nvmlDeviceGetComputeRunningProcesses = lambda _handle: [SimpleNamespace(pid=9, usedGpuMemory=None)]
-    assert monitor.read().other_processes == ()
-    monitor.settle()
-    assert monitor.read().other_processes == ()
 
 
 def test_who_was_there_before_us_stays_another(library):

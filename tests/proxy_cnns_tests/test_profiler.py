@@ -21,9 +21,12 @@ def target():
 def measured_with(target):
     """What the profiler makes of a target with these orders."""
 
-    def run(kind="target", on_gpu=True, configuration=target, limits=None, captured=False, **orders):
+    def run(
+        kind="target", on_gpu=True, configuration=target, limits=None, captured=False, copies=1, **orders
+    ):
         clock = Clock()
-        prepared = FakePrepared(configuration, clock, orders)
+        run.prepared = prepared = FakePrepared(configuration, clock, orders)
+        prepared.copies = copies
         return measure(prepared, clock, limits or LIMITS[kind], on_gpu=on_gpu, captured=captured)
 
     return run
@@ -98,34 +101,26 @@ def test_the_interval_of_a_median_is_scipys():
     assert wrong == []
 
 
-def test_an_operator_on_a_gpu_costs_few_iterations(measured_with):
-    configuration = configurations_of(OPERATORS, (4,))[0]
-    clock = Clock()
-    prepared = FakePrepared(configuration, clock, {})
-    measured = measure(prepared, clock, LIMITS["operator"], on_gpu=True)
-    assert prepared.n_runs <= 8
-    assert measured.iteration_times_ms == measured.gpu_times_ms
+OPERATOR = configurations_of(OPERATORS, (4,))[0]
 
 
 @pytest.mark.parametrize(("copies", "samples"), [(1, 3), (2, 2), (16, 1)])
-def test_host_time_of_many_copies_is_taken_once(copies, samples):
-    clock = Clock()
-    prepared = FakePrepared(configurations_of(OPERATORS, (4,))[0], clock, {})
-    prepared.copies = copies
-    assert len(measure(prepared, clock, LIMITS["operator"], on_gpu=True).host_times_ms) == samples
+def test_an_operator_on_a_gpu_costs_few_iterations_and_host_time_of_many_copies_is_taken_once(
+    measured_with, copies, samples
+):
+    measured = measured_with("operator", configuration=OPERATOR, copies=copies)
+    assert len(measured.host_times_ms) == samples
+    assert measured_with.prepared.n_runs <= 8
+    assert measured.iteration_times_ms == measured.gpu_times_ms
 
 
 def test_an_operator_without_a_graph_is_timed_by_the_wall_clock(measured_with):
-    configuration = configurations_of(OPERATORS, (4,))[0]
-    measured = measured_with("operator", configuration=configuration, no_capture="none")
-    assert median(measured.iteration_times_ms) == pytest.approx(time_ms(configuration))
+    measured = measured_with("operator", configuration=OPERATOR, no_capture="none")
+    assert median(measured.iteration_times_ms) == pytest.approx(time_ms(OPERATOR))
 
 
-def test_a_wall_time_of_an_operator_is_of_one_copy(target):
-    clock = Clock()
-    prepared = FakePrepared(target, clock, {})
-    prepared.copies = 4
-    measured = measure(prepared, clock, LIMITS["operator"], on_gpu=False)
+def test_a_wall_time_of_an_operator_is_of_one_copy(measured_with, target):
+    measured = measured_with("operator", on_gpu=False, copies=4)
     assert median(measured.iteration_times_ms) == pytest.approx(time_ms(target) / 4)
 
 

@@ -12,7 +12,6 @@ import pytest
 from small_subjects import RARE, kinds_of_operator
 
 from predictor.catalogue.modes import Mode
-from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn
 from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, ProfilingError, SchemaError
 from predictor.operators.operators import Operator
@@ -89,27 +88,23 @@ def test_it_names_the_device_and_the_versions(each_framework):
 
 
 @pytest.mark.parametrize(
-    ("framework", "capture"), [("pytorch", "eager"), ("chainer", "eager"), ("chainer", "static_graph")]
+    ("framework", "mode"),
+    [
+        *(("chainer", {"capture": capture}) for capture in ("eager", "static_graph")),
+        *(("pytorch", mode) for mode in ({}, {"precision": "amp_bf16"}, {"memory_format": "channels_last"})),
+        ("pytorch", {"optimizer": "sgd"}),
+    ],
 )
-def test_a_cpu_gives_wall_times_alone(opened, framework, capture):
+def test_a_cnn_trains_in_every_mode_of_a_cpu_which_gives_wall_times_alone(opened, framework, mode):
     backend = opened(framework).backend
-    prepared = backend.prepare(whole(framework, capture=capture))
+    prepared = backend.prepare(whole(framework, **mode))
+    assert prepared.copies == 1
     prepared.run(2)
     prepared.synchronise()
     assert prepared.host_time_ms(2) > 0
     assert prepared.capture() == "a CPU has no CUDA graphs"
     assert (prepared.gpu_times_ms(3), prepared.peak_memory_mib(), prepared.conv_algorithms()) == (None,) * 3
     assert backend.launches() == Launches()
-
-
-@pytest.mark.parametrize(
-    "mode", [Mode(precision="amp_bf16"), Mode(memory_format="channels_last"), Mode(optimizer="sgd")]
-)
-def test_a_proxy_trains_in_every_mode_of_a_cpu(opened, mode):
-    subject = Subject("proxy", "8_16_16", 8, table=proxy_table("8_16_16"))
-    prepared = opened("pytorch").backend.prepare(Configuration(subject, mode, 4))
-    prepared.run(1)
-    assert prepared.copies == 1
 
 
 def test_a_closed_configuration_does_not_run(each_framework):
