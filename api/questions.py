@@ -428,7 +428,7 @@ def check_work(question: Question, gpus: float, modes: int = 1, *, rows: int = 0
     table = ResolvedQuestion.of(question).tables[0]
     layers = len(counted_operators(table)[0])
     runs = [(run["gpu"], run["batch_size"]) for run in question.anchors if not isinstance(run, Anchor)]
-    runs += own.runs_of(table) if own else []
+    runs += [run[:2] for run in own.runs_of(table)] if own else []
     run_times = len({gpu for gpu, _ in runs}) * len({size for _, size in runs})
     measured = min(gpus, model.layers.n_gpus())
     times = gpus * sizes + measured * _MEASURED + run_times

@@ -317,18 +317,13 @@ class Comparer:
         gpus_of_modes = np.array([gpu_index for _, gpu_indices in modes for gpu_index in gpu_indices])
         first, n_splits = usual.first[gpus_of_modes], usual.n_splits[gpus_of_modes]
         new_first = 2 * np.concatenate([[0], np.cumsum(n_splits)[:-1]])
-        rows = np.concatenate(
-            [np.arange(start, start + 2 * n) for start, n in zip(first, n_splits, strict=True)]
-        )
+        rows = np.concatenate([start + np.arange(2 * n) for start, n in zip(first, n_splits, strict=True)])
         same_rows = self._same_rows(usual, modes, rows, 2 * n_splits)
         answers = GpuAnswers(same_rows, new_first, n_splits, usual.is_best[gpus_of_modes])
         resolved, table = self.resolved, self.table
-        lack_anchors = [
-            lacks_anchors
-            for training, gpu_indices in modes
-            for lacks_anchors in [not resolved.anchors(table, training)] * len(gpu_indices)
-        ]
-        if not any(lack_anchors) or not resolved.anchors(table, resolved.training):
+        is_lacking = [not resolved.anchors(table, training) for training, _ in modes]
+        lack_anchors = np.repeat(is_lacking, [len(gpu_indices) for _, gpu_indices in modes])
+        if not lack_anchors.any() or not resolved.anchors(table, resolved.training):
             return answers
         usual_mode = [(resolved.training, gpus_of_modes.tolist())]
         unanchored = self._same_rows(usual, usual_mode, first, np.ones_like(first), anchored=False)
@@ -362,18 +357,14 @@ class Comparer:
     def machines(self) -> Machines:
         """Every offer of the compared GPUs; a GPU without offers has one machine without an offer."""
         plan, per_node = self.plan, self.resolved.team.per_node
-        rented = [
-            (gpu_index, offer)
-            for gpu_index, gpu in enumerate(self.gpus)
-            for offer in self.offers.get(gpu.name, (None,))
-        ]
-        offers = [offer for _, offer in rented]
-        at_once = [
-            1 if offer is None or plan.trials == 1 else math.floor(offer.gpu_count) // per_node
-            for offer in offers
-        ]
+        offers_of_gpus = [self.offers.get(gpu.name, (None,)) for gpu in self.gpus]
+        offers, gpu = (
+            list(chain(*offers_of_gpus)),
+            np.repeat(np.arange(len(self.gpus)), list(map(len, offers_of_gpus))),
+        )
+        counts = [None if offer is None or plan.trials == 1 else offer.gpu_count for offer in offers]
+        at_once = [1 if count is None else math.floor(count) // per_node for count in counts]
         feed = feed_of_offers(self.resolved, self.table.image_size, offers)
-        gpu = np.array([gpu_index for gpu_index, _ in rented])
         return Machines(gpu, Offers.of(self.resolved, offers, feed), np.array(at_once))
 
     def answers(self) -> tuple[GpuAnswers, Places]:
@@ -467,14 +458,12 @@ class Comparer:
             costs_usd = columns["total_cost_usd"]
             columns["speedup"] = [time_h / hours for hours in columns["total_time_h"]]
             columns["cost_ratio"] = [
-                None if usd is None or not cost_usd else usd / cost_usd for usd in costs_usd
+                usd / cost_usd if usd is not None and cost_usd else None for usd in costs_usd
             ]
         fits = columns["fits_in_memory"]
         columns["rank"] = [position + 1 if fit else None for position, fit in enumerate(fits)]
-        points = zip(columns["total_time_h"], columns["total_cost_usd"], strict=True)
-        columns["pareto"] = pareto_front(
-            [point if fit else None for fit, point in zip(fits, points, strict=True)]
-        )
+        points = zip(columns["total_time_h"], columns["total_cost_usd"], fits, strict=True)
+        columns["pareto"] = pareto_front([(time_h, usd) if fit else None for time_h, usd, fit in points])
         return _rows(columns)
 
     def rows(self, priced: Priced, places: Places) -> list[ComparisonRow]:
@@ -628,21 +617,18 @@ def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Column
     """What the same machines take in their GPUs' fastest mode; None where they have none."""
     if fast is None:
         return {}
-    hours, usd = fast.total_h[0].tolist(), plain(fast.total_usd)
-    numbers, iterations = fast.taken.numbers, fast.taken.iterations
+    iterations, hours = fast.taken.iterations, fast.total_h[0].tolist()
     modes = [iterations.devices.pairs[device][1] for device in iterations.device.tolist()]
-    answers = zip(modes, hours, usd, numbers["bottleneck"].tolist(), strict=True)
+    names, layouts = [mode.precision for mode in modes], [mode.memory_format for mode in modes]
+    waits = fast.taken.numbers["bottleneck"].tolist()
+    answers = zip(names, layouts, hours, hours, plain(fast.total_usd), waits, strict=True)
     of_machine = dict(zip(fast.machine.tolist(), answers, strict=True))
-    rows: list[tuple[Any, ...]] = []
-    usual_hours = priced.total_h[0][places].tolist()
-    for machine, usual_h in zip(priced.machine[places].tolist(), usual_hours, strict=True):
-        if machine not in of_machine:
-            rows.append((None,) * len(_FAST))
-            continue
-        mode, fast_h, fast_usd, waits = of_machine[machine]
-        ratio = fast_h / usual_h
-        rows.append((mode.precision, mode.memory_format, ratio, fast_h, fast_usd, waits))
-    return dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
+    rows = [of_machine.get(machine, (None,) * len(_FAST)) for machine in priced.machine[places].tolist()]
+    columns: Columns = dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
+    both = zip(columns["fast_time_h"], priced.total_h[0][places].tolist(), strict=True)
+    return columns | {
+        "fast_ratio": [None if fast_h is None else fast_h / usual_h for fast_h, usual_h in both]
+    }
 
 
 def _total_h(plan: Plan, at_once: Places, rows: OfferRows) -> list[Array]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from warnings import warn
 
 from predictor.answers.options import check_read
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from predictor.models.served import Model
+
+Options = TypeVar("Options", LoadingOptions, TeamOptions, "Training")
 
 Device = tuple[Gpu, Mode]
 """A GPU, and how it trains."""
@@ -181,7 +183,11 @@ class ResolvedQuestion:
     @cached_property
     def training(self) -> Training:
         """Framework, precision and other options with which the question trains."""
-        return Training(**{column.name: getattr(self.question, column.name) for column in fields(Training)})
+        return self._options_of(Training)
+
+    def _options_of(self, kind: type[Options]) -> Options:
+        """The question's options of this kind."""
+        return kind(**{column.name: getattr(self.question, column.name) for column in fields(kind)})
 
     @cached_property
     def devices(self) -> list[Device]:
@@ -343,15 +349,12 @@ class ResolvedQuestion:
     @cached_property
     def loading(self) -> LoadingOptions:
         """How images are loaded; SchemaError where its options contradict each other."""
-        return LoadingOptions(
-            **{column.name: getattr(self.question, column.name) for column in fields(LoadingOptions)}
-        )
+        return self._options_of(LoadingOptions)
 
     @cached_property
     def team(self) -> TeamOptions:
         """The GPUs that train together."""
-        question = self.question
-        return TeamOptions(question.n_gpus, question.nodes, question.link, question.sync_batch_norm)
+        return self._options_of(TeamOptions)
 
     @property
     def is_bound_by_default(self) -> bool:
@@ -577,13 +580,11 @@ class OwnMeasurements:
             f"{f', in {parts} parts' * (parts > 1)}; ask for the mode that you measured",
         )
 
-    def runs_of(self, table: LayerTable) -> list[tuple[str, int]]:
-        """GPU and batch size of each measurement of this CNN at its image size, in any mode."""
-        return [
-            (str(row["gpu"]), int(row["batch_size"]))
-            for row in self.targets
-            if (row["cnn"], row["image_size"]) == (table.cnn, table.image_size)
-        ]
+    def runs_of(self, table: LayerTable) -> list[tuple[str, int, Mapping[Any, Any]]]:
+        """GPU and batch size of each measurement of this CNN at its image size, in any mode, and all its columns."""
+        cnn = table.cnn, table.image_size
+        rows = [row for row in self.targets if (row["cnn"], row["image_size"]) == cnn]
+        return [(str(row["gpu"]), int(row["batch_size"]), row) for row in rows]
 
     def anchors(self, table: LayerTable, mode_on: Callable[[Gpu], Mode]) -> tuple[Anchor, ...]:
         """The table's measurements of this CNN at its image size, each in the mode asked for on its GPU.
@@ -594,15 +595,14 @@ class OwnMeasurements:
         if table.parts > 1 or table is not table.without_recomputing():
             return ()
         anchors: list[Anchor] = []
-        for row in self.targets:
-            if (row["cnn"], row["image_size"]) != (table.cnn, table.image_size):
-                continue
-            gpu, batch_size, image_size = str(row["gpu"]), int(row["batch_size"]), int(row["image_size"])
+        for gpu, batch_size, row in self.runs_of(table):
             mode = mode_on(device_of(gpu))
             time_ms = _measured_ms(row, mode)
             if time_ms is not None:
                 beside = _or_default(row.get("loader_workers"), None) != 0
-                anchor = Anchor(gpu, batch_size, time_ms, image_size, mode.precision, of_table=True)
+                anchor = Anchor(
+                    gpu, batch_size, time_ms, int(row["image_size"]), mode.precision, of_table=True
+                )
                 anchors.append(replace(anchor, beside_loader=beside))
         return tuple(anchors)
 

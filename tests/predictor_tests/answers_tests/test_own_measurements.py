@@ -39,7 +39,11 @@ def nobodys():
     return replace(Model.load(), layers=LayerModels())
 
 
-def test_operators_answer_without_a_fit(operators, made_up_gpu, nobodys):
+def test_operators_answer_without_a_fit_from_a_file_as_from_a_table(
+    operators, made_up_gpu, nobodys, tmp_path
+):
+    write_measurements(operators, tmp_path / "mine.csv.gz")
+    assert _predict("resnet18", tmp_path / "mine.csv.gz") == _predict("resnet18", operators)
     row = _predict("resnet18", operators, model=nobodys)
     assert row.method == "layer-times"
     assert row.gpu_time_ms == pytest.approx(made_up_gpu.target_ms(zoo_cnn("resnet18"), [64], {})[0], rel=1e-6)
@@ -51,11 +55,6 @@ def test_a_gpu_without_measured_cnns_borrows_the_weights_of_another(operators, n
     assert "weights of 1" in plain.trained_on
     assert borrowing.gpu_time_ms == pytest.approx(plain.gpu_time_ms, rel=0.1)
     assert borrowing.gpu_time_ms != plain.gpu_time_ms
-
-
-def test_a_file_is_as_good_as_a_table(operators, tmp_path):
-    write_measurements(operators, tmp_path / "mine.csv.gz")
-    assert _predict("resnet18", tmp_path / "mine.csv.gz") == _predict("resnet18", operators)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +85,8 @@ def test_a_target_of_another_mode_size_or_of_several_gpus_is_no_anchor(with_targ
 
 
 def test_measurements_that_were_disturbed_are_counted_and_the_model_given_stays_as_it_was(operators):
-    table, n = (
-        operators.assign(notes="disturbed: other processes used 51 % of the processors"),
-        len(operators),
-    )
+    n = len(operators)
+    table = operators.assign(notes="disturbed: other processes used 51 % of the processors")
     assert f"{n} of {n} measurements were disturbed" in _predict("resnet18", table).trained_on
     assert "disturbed" not in _predict("resnet18", operators).trained_on
     assert predict("resnet18", A100, [64], precision="tf32")[0].method == "roofline"
@@ -134,12 +131,9 @@ def test_a_cpu_is_answered_from_its_operators_and_a_run_on_it_is_an_anchor(on_cp
     row = predict("lenet5", CPU, [64], measurements=pd.concat(on_cpu, ignore_index=True))[0]
     assert row.method == "layer-times, anchored"
     assert row.iteration_time_ms == pytest.approx(float(on_cpu[1]["iteration_time_ms"].iloc[0]), rel=0.01)
-
-
-@pytest.mark.parametrize("method", ["auto", "roofline", "layer-times"])
-def test_a_cpu_without_operators_is_refused(method):
-    with pytest.raises(OutOfRangeError, match="cpu:Xeon is predicted from operators measured on it"):
-        predict("lenet5", CPU, [64], method=method)
+    for method in ("auto", "roofline", "layer-times"):
+        with pytest.raises(OutOfRangeError, match="cpu:Xeon is predicted from operators measured on it"):
+            predict("lenet5", CPU, [64], method=method)
 
 
 def test_measurements_in_another_precision_than_the_answers_are_said_to_be_unused(operators):

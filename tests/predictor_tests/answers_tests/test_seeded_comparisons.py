@@ -3,8 +3,6 @@
 import math
 import random
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -26,19 +24,11 @@ _SEED = 35
 
 _CNNS = ("vgg16", "resnet50", "mobilenet_v2")
 _EPOCHS: tuple[dict[str, Any], ...] = (
-    {"data_set": "cifar100"},
-    {"data_set": "imagenet"},
-    {"samples": 30_000},
-    {"samples": 3_000_000},
+    *({"data_set": name} for name in ("cifar100", "imagenet")),
+    *({"samples": samples} for samples in (30_000, 3_000_000)),
 )
-_GPUS = (
-    None,
-    ["H100 SXM"],
-    ["T4", "A100-SXM4-40GB", "RTX A6000"],
-    ["L4", "H100 SXM", "H200", "B200", "GTX 1080 Ti"],
-)
-
-_KEPT: dict[Any, Iterations] = {}
+_LISTS = (["T4", "A100-SXM4-40GB", "RTX A6000"], ["L4", "H100 SXM", "H200", "B200", "GTX 1080 Ti"])
+_GPUS = (None, ["H100 SXM"], *_LISTS)
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,20 @@ class Compared:
 def comparisons() -> tuple[Compared, ...]:
     """The questions of the seed with their answers."""
     draw = random.Random(_SEED)  # noqa: S311 - nothing to guess
-    with kept_iterations():
+    kept: dict[Any, Iterations] = {}
+    made = Iterations.of
+
+    def iterations(
+        resolved: Any, table: Any, trainings: Any, sizes: Any, anchored: bool = True
+    ) -> Iterations:
+        """Those of questions that differ in plan, prices and samples alone are kept."""
+        key = (table, tuple((training, tuple(gpus)) for training, gpus in trainings), tuple(sizes))
+        if key not in kept:
+            kept[key] = made(resolved, table, trainings, sizes, anchored)
+        return replace(kept[key], resolved=resolved)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Iterations, "of", iterations)
         return tuple(_compared(draw) for _ in range(N_QUESTIONS))
 
 
@@ -93,25 +96,6 @@ def _compared(draw: random.Random) -> Compared:
         places = np.flatnonzero(np.isin(as_asked.machine, fast.machine))
         rows = comparer.rows(as_asked, places), comparer.rows(fast, np.arange(len(places)))
     return Compared(question, training_plan, compare(question, training_plan), *rows)
-
-
-@contextmanager
-def kept_iterations() -> Iterator[None]:
-    """Comparisons that keep the iterations of questions that differ in plan, prices and samples alone."""
-
-    made = Iterations.of
-
-    def iterations(
-        resolved: Any, table: Any, trainings: Any, sizes: Any, anchored: bool = True
-    ) -> Iterations:
-        key = (table, tuple((training, tuple(gpus)) for training, gpus in trainings), tuple(sizes))
-        if key not in _KEPT:
-            _KEPT[key] = made(resolved, table, trainings, sizes, anchored)
-        return replace(_KEPT[key], resolved=resolved)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Iterations, "of", iterations)
-        yield
 
 
 SAME = 1 + 1e-9
@@ -164,14 +148,12 @@ def test_every_place_of_a_sentence_is_a_row_with_its_price_and_no_more_workers_t
         verdict = compared.comparison.verdict
         chosen = [verdict.best, verdict.measured, verdict.cheapest, verdict.fastest, verdict.safest]
         for count, gpu, offer, usd in PLACE.findall(verdict.sentence):
-            alike = [
-                choice
-                for choice in chosen
-                if choice is not None
-                and (choice.gpus_used, short_name(choice.gpu), short_offer(choice.offer))
-                == (int(count), gpu, offer)
+            costs = [
+                row.total_cost_usd
+                for row in chosen
+                if row
+                and (row.gpus_used, short_name(row.gpu), short_offer(row.offer)) == (int(count), gpu, offer)
             ]
-            costs = [choice.total_cost_usd for choice in alike]
             assert pytest.approx(float(usd.replace(",", "")), rel=0.06) in costs, verdict.sentence
             named += 1
         for note in verdict.hints:
@@ -212,25 +194,18 @@ def missed_by(row, plan):
     return {name: ratio for name, ratio in ratios.items() if ratio > 1}
 
 
-COSTS = {  # hours of each cost's time
-    "cost_usd": ("epoch_time_s", 1 / 3600),
-    "cost_low_usd": ("epoch_low_s", 1 / 3600),
-    "cost_high_usd": ("epoch_high_s", 1 / 3600),
-    "total_cost_usd": ("total_time_h", 1),
-    "total_low_usd": ("total_low_h", 1),
-    "total_high_usd": ("total_high_h", 1),
-    "one_gpu_cost_usd": ("one_gpu_time_h", 1),
-    "fast_cost_usd": ("fast_time_h", 1),
-}
+COSTS = {"cost_usd": "epoch_time_s", "cost_low_usd": "epoch_low_s", "cost_high_usd": "epoch_high_s"}
+COSTS |= {f"{name}_usd": f"{name}_h" for name in ("total_low", "total_high")}
+COSTS |= {f"{name}_cost_usd": f"{name}_time_h" for name in ("total", "one_gpu", "fast")}
 
 
 def test_no_cost_differs_from_its_own_time_at_its_own_price():
     for compared in comparisons():
         for row in compared.comparison.rows:
-            for cost, (time, hours) in COSTS.items():
+            for cost, time in COSTS.items():
                 usd, lasts = getattr(row, cost), getattr(row, time)
                 if row.usd_per_hour is None or lasts is None:
                     assert usd is None, (compared.question, compared.plan, row.gpu, cost)
                 else:
-                    own = lasts * hours * row.usd_per_hour
+                    own = lasts / (3600 if time.endswith("_s") else 1) * row.usd_per_hour
                     assert usd == pytest.approx(own, rel=1e-9), (compared.question, row.gpu, cost)

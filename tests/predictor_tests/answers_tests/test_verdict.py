@@ -100,9 +100,6 @@ def test_mixed_precision_is_told_as_a_ratio_with_what_it_takes(compared):
     assert comparison.verdict.fast_ratio == pytest.approx(comparison.rows[0].fast_ratio)
     changes = [note.text for note in shipped_verdict(epochs=90).hints if note.priority is Priority.CHANGE]
     assert any(text.startswith("Mixed precision: ") for text in changes)
-
-
-def test_a_change_that_saves_nothing_is_no_hint():
     verdict = shipped_verdict(cnn="mobilenet_v2", data_set="imagenet", samples=10_000)
     assert verdict.fast_ratio > 1  # its start compiles kernels of grouped convolutions
     assert not any(text.startswith("Mixed precision: ") for text in texts(verdict))
@@ -163,21 +160,22 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
     [where] = [note.text for note in verdict.hints if "Compiling takes" in note.text]
     assert f"about {verdict.compile_s:.0f} s once" in where
     assert f"only {measured_where()}" in where
-
-
-def test_a_compiled_training_has_no_eager_start():
-    fast = {"precision": "amp_bf16", "memory_format": "channels_last"}
-    options = {"data_set": "imagenet", "samples": 10_000, **fast}
-    compiled_row = shipped_verdict(cnn="mobilenet_v2", batch_sizes=256, epochs=60, **options).compiled
-    question = Question.of("mobilenet_v2", "H100 SXM", 256, {**options, "capture": "compile"})
-    rows = compare(question, Plan(epochs=60, all_offers=True)).rows
-    assert same_time(compiled_row, next(row for row in rows if row.offer == compiled_row.offer))
-
-
-def test_torch_compile_that_saves_less_than_compiling_takes_is_only_data():
     verdict = shipped_verdict(samples=10**5)
     assert verdict.compiled.total_time_h > verdict.best.total_time_h  # its first epoch holds compiling
     assert compile_hint(verdict) is None
+
+
+def test_a_compiled_training_has_no_eager_start():
+    options = {
+        "data_set": "imagenet",
+        "samples": 10_000,
+        "precision": "amp_bf16",
+        "memory_format": "channels_last",
+    }
+    compiled_row = shipped_verdict(cnn="mobilenet_v2", batch_sizes=256, epochs=60, **options).compiled
+    question = Question("mobilenet_v2", "H100 SXM", 256, capture="compile", **options)
+    rows = compare(question, Plan(epochs=60, all_offers=True)).rows
+    assert same_time(compiled_row, next(row for row in rows if row.offer == compiled_row.offer))
 
 
 @pytest.mark.parametrize(
@@ -221,13 +219,10 @@ def test_a_gpu_with_little_memory_is_compared_at_what_it_holds_which_is_said(com
     assert verdict.best.gpu == "Tesla M60"
     assert "Its memory holds batch 64, where most others are compared at 256." in texts(verdict)
     assert {row.common_batch_size for row in compared(batch_sizes=64).rows} == {None}
-
-
-def test_the_fast_mode_of_a_small_gpu_is_compared_at_its_own_size(compared):
     gpus = ["RTX 2070", "V100-SXM2-32GB", "A100-SXM4-40GB"]
     [small] = [row for row in compared(gpus, "resnet50").rows if row.gpu == find_gpu("RTX 2070").name]
-    options = {"samples": 5 * 10**6, "precision": "amp_fp16", "memory_format": small.fast_memory_format}
-    of_size = compared(["RTX 2070"], "resnet50", batch_sizes=small.batch_size, **options)
+    mode = {"precision": "amp_fp16", "memory_format": small.fast_memory_format}
+    of_size = compared(["RTX 2070"], "resnet50", batch_sizes=small.batch_size, **mode)
     assert small.batch_size < small.common_batch_size
     assert small.fast_time_h == pytest.approx(of_size.rows[0].total_time_h)
 
@@ -242,13 +237,9 @@ def test_a_gpu_without_memory_or_price_is_not_rented(compared):
 
 def test_trials_share_the_gpus_of_an_offer(compared):
     rows = {row.gpu: row for row in compared(trials=9, epochs=2).rows}
-    t4, eight = rows["Tesla T4"], rows["NVIDIA A100-SXM4-40GB"]
-    assert (t4.gpus_used, eight.gpus_used) == (1, 8)
-    assert t4.total_time_h == pytest.approx(9 * (2 * t4.epoch_time_s + t4.start_s) / 3600)
-    assert eight.total_time_h == pytest.approx(2 * (2 * eight.epoch_time_s + eight.start_s) / 3600)
-
-
-def test_trials_of_several_gpus_each_share_the_gpus_of_an_offer(compared):
+    for row, gpus_used, rounds in ((rows["Tesla T4"], 1, 9), (rows["NVIDIA A100-SXM4-40GB"], 8, 2)):
+        assert row.gpus_used == gpus_used
+        assert row.total_time_h == pytest.approx(rounds * (2 * row.epoch_time_s + row.start_s) / 3600)
     single, *several = (
         compared(EIGHT, trials=trials, n_gpus=4, batch_sizes=64).rows[0] for trials in (1, 2, 8, 9)
     )
@@ -275,13 +266,15 @@ def test_other_modes_follow_a_run_of_a_table_as_they_follow_an_anchor(cnn):
     for name in ("best", "compiled", "compiled_fast"):
         of_both = [getattr(verdict, name).total_time_h for verdict in (of_table, of_anchor)]
         assert of_both[0] == pytest.approx(of_both[1])
-
-
-def test_a_run_of_the_fast_mode_in_a_table_is_its_time():
-    fast = RUN | {"precision": "amp_bf16", "memory_format": "channels_last", "iteration_time_ms": 12.0}
-    table = pd.DataFrame([RUN, fast])
-    verdict = shipped_verdict(cnn="vgg_cifar", **ON_CIFAR, epochs=1000, measurements=table)
-    assert verdict.fast_ratio == pytest.approx(12.0 / 30.0, rel=0.02)
+    fast = RUN | {
+        "precision": "amp_bf16",
+        "memory_format": "channels_last",
+        "iteration_time_ms": 12.0,
+        "cnn": cnn,
+    }
+    table = pd.DataFrame([RUN | {"cnn": cnn}, fast])
+    of_both_modes = shipped_verdict(cnn=cnn, **ON_CIFAR, epochs=1000, measurements=table)
+    assert of_both_modes.fast_ratio == pytest.approx(12.0 / 30.0, rel=0.02)
 
 
 def test_an_offer_of_several_gpus_is_judged_by_what_they_do_together(compared):
@@ -342,16 +335,8 @@ def test_an_answer_that_extrapolates_says_what_would_sharpen_it_most(compared):
     assert set(REMEDIES) == set(get_args(Kind))
 
 
-@pytest.mark.parametrize(
-    ("gpu", "mode"),
-    [
-        ("K80", None),
-        ("GTX 1080 Ti", None),
-        ("GTX 1660 Ti", None),  # of Turing, without tensor cores
-        ("V100-SXM2-16GB", ("amp_fp16", "nchw")),
-        ("H200", ("amp_bf16", "channels_last")),
-    ],
-)
-def test_the_fastest_common_mode_follows_from_the_tensor_cores(gpu, mode):
-    assert fast_mode_of(find_gpu(gpu), "pytorch") == mode
-    assert fast_mode_of(find_gpu(gpu), "chainer") is None
+def test_the_fastest_common_mode_follows_from_the_tensor_cores():
+    modes = {"V100-SXM2-16GB": ("amp_fp16", "nchw"), "H200": ("amp_bf16", "channels_last")}
+    for gpu in ("K80", "GTX 1080 Ti", "GTX 1660 Ti", *modes):  # the third is of Turing, without tensor cores
+        assert fast_mode_of(find_gpu(gpu), "pytorch") == modes.get(gpu)
+        assert fast_mode_of(find_gpu(gpu), "chainer") is None
