@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from small_subjects import OPERATORS, TARGETS, configurations_of
 
-from predictor.errors import BackendUnavailableError, EpochcastError, ProfilingError, SchemaError
+from predictor.errors import BackendUnavailableError, ProfilingError, SchemaError
 from proxy_cnns import jobs, runs
 from proxy_cnns.configuration import Builder, Subject
 from proxy_cnns.rows_file import rows_paths
@@ -43,10 +43,7 @@ def measured(tmp_path, monkeypatch):
         asked_jobs.then(len(asked_jobs.sizes))
         out = tmp_path / f"job{len(asked_jobs.sizes)}.csv"
         asked_jobs.sizes.append(len(request.configurations))
-        try:
-            result = measure_here(replace(request, out=out), inf, lambda _: None)
-        except EpochcastError as error:
-            result = error
+        result = runs._result_of(measure_here, replace(request, out=out), inf, lambda _: None)
         lines = [line for path in rows_paths(out) for line in path.read_text().splitlines()]
         return JobResult(f"machine {len(asked_jobs.sizes)}", [json.loads(line) for line in lines], result)
 
@@ -123,17 +120,18 @@ def test_the_time_limit_ends_the_jobs(request_of, measured, monkeypatch):
     assert 0 < outcome.left < len(BOTH)
 
 
-def test_a_process_of_its_own_sends_its_error(request_of, monkeypatch):
+@pytest.mark.parametrize(
+    ("backend", "error", "words"),
+    [
+        ("fake_backend:Missing", BackendUnavailableError, "PyTorch is not installed"),
+        ("sys:exit", ProfilingError, "ended by itself (exit code 1: cpu)"),
+    ],
+)
+def test_a_process_of_its_own_sends_its_error_or_last_words(request_of, monkeypatch, backend, error, words):
     monkeypatch.setenv("PYTHONPATH", f"{HERE}:{HERE.parents[1]}")
-    job = measure_request(replace(request_of(BOTH), backend="fake_backend:Missing"))
-    assert job.entries == []
-    assert isinstance(job.result, BackendUnavailableError)
-
-
-def test_a_process_that_ends_by_itself_is_told_with_its_last_words(request_of):
-    job = measure_request(replace(request_of(BOTH), backend="sys:exit"))
-    assert isinstance(job.result, ProfilingError)
-    assert "ended by itself (exit code 1: cpu)" in str(job.result)
+    job = measure_request(replace(request_of(BOTH), backend=backend))
+    assert (job.entries, type(job.result)) == ([], error)
+    assert words in str(job.result)
 
 
 def test_code_of_this_machine_is_not_sent(request_of, measured):

@@ -52,13 +52,10 @@ def _prepared(gpu: PretendedGpu, copies: int = 1) -> ChainerPrepared:
     return ChainerPrepared(backend, Configuration(TARGETS[0], FP32, 2), Program((lambda: None,), copies))
 
 
-def test_gpu_time_is_that_of_an_iteration_queued_behind_a_wait(chainer):
+def test_gpu_time_is_that_of_an_iteration_queued_behind_a_wait_short_ones_several_together(chainer):
     prepared = _prepared(PretendedGpu(needs_ms=0))
     assert "queued behind a waiting kernel" in (prepared.capture() or "")
     assert prepared.gpu_times_ms(3) == [1.0, 1.0, 1.0]
-
-
-def test_short_iterations_are_timed_several_together(chainer):
     prepared = _prepared(PretendedGpu(needs_ms=0, busy_ms=0.05), copies=5)
     prepared.capture()
     assert prepared.gpu_times_ms(1) == [pytest.approx(0.01)]
@@ -123,12 +120,10 @@ def test_a_queued_time_spans_from_the_wait_to_the_last_part(monkeypatch):
     assert cupy.launched == [("wait_ns", ((1,), (1,), (1_500_000,)))]
 
 
-def test_a_gpu_that_came_to_a_part_before_it_was_enqueued_gives_no_time(monkeypatch):
+def test_a_gpu_that_came_to_a_part_before_it_was_enqueued_gives_no_time_and_one_that_is_missing_an_error(
+    monkeypatch,
+):
     monkeypatch.setitem(sys.modules, "cupy", PretendedCupy(polls=0))
     assert CupyDevice(0).queued_time_ms([lambda: None], 1.5) is None
-
-
-def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", PretendedCupy(polls=0))
     with pytest.raises(BackendUnavailableError, match="no cuda:3: CuPy sees 1 GPUs"):
         CupyDevice(3)

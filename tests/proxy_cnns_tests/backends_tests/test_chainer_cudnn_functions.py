@@ -1,5 +1,6 @@
 """Batch norm and pooling for Chainer, asked of a pretended cuDNN: what goes where in NVIDIA's own order, and types."""
 
+import ctypes
 import gc
 from types import ModuleType
 from typing import Any
@@ -85,27 +86,25 @@ def test_vectors_are_maps_of_one_pixel(plans, cudnn):
     assert (sizes, y.shape) == ([0, 0, 8, 5, 1, 1], (8, 5))
 
 
-def test_half_precision_maps_keep_their_own_float32_parameters(plans, cudnn):
-    parameters, names = _parameters(3), ("bnScale", "bnBias", "runningMean", "runningVar")
-    _, y, mean, inv_std = _normalise(plans, MAPS.astype(np.float16), parameters)
-    handed = _handed(cudnn, "cudnnBatchNormalizationForwardTraining")
-    assert [handed[name] for name in names] == list(map(_at, parameters))
-    assert [array.dtype.name for array in (y, mean, inv_std)] == ["float16", "float32", "float32"]
-
-
-def test_half_precision_parameters_are_widened_and_running_statistics_written_back(plans, cudnn):
-    parameters = _parameters(3, "float16")
+@pytest.mark.parametrize(
+    ("maps", "narrow", "wide"),
+    [("float16", "float32", "float32"), ("float16", "float16", "float32"), ("float64", "float64", "float64")],
+)
+def test_half_precision_parameters_are_widened_and_running_statistics_written_back(
+    plans, cudnn, maps, narrow, wide
+):
+    """Parameters that are wide already are handed over themselves; double precision is scaled in double."""
+    parameters, names = _parameters(3, narrow), ("bnScale", "bnBias", "runningMean", "runningVar")
     parameters[2][:] = (1, 2, 3)
-    _, y, mean, _ = _normalise(plans, np.ones((4, 3, 5, 6), np.float16), parameters)
+    _, y, mean, inv_std = _normalise(plans, MAPS.astype(maps), parameters)
     handed = _handed(cudnn, "cudnnBatchNormalizationForwardTraining")
-    assert handed["runningMean"] != _at(parameters[2])
-    assert (parameters[2].tolist(), y.dtype.name, mean.dtype.name) == ([1, 2, 3], "float16", "float32")
-
-
-def test_double_precision_is_scaled_and_normalised_in_double(plans, cudnn):
-    _, _, mean, _ = _normalise(plans, np.ones((4, 3, 5, 6)), _parameters(3, "float64"))
-    handed = _handed(cudnn, "cudnnBatchNormalizationForwardTraining")
-    assert (type(handed["alpha"].contents).__name__, mean.dtype.name) == ("c_double", "float64")
+    assert [handed[name] == _at(array) for name, array in zip(names, parameters, strict=True)] == [
+        narrow == wide
+    ] * 4
+    assert parameters[2].tolist() == [1, 2, 3]
+    assert [array.dtype.name for array in (y, mean, inv_std)] == [maps, wide, wide]
+    number = {"float32": ctypes.c_float, "float64": ctypes.c_double}[wide]
+    assert isinstance(handed["alpha"].contents, number)
 
 
 def test_the_gradient_of_batch_norm_gets_what_the_forward_pass_saved(plans, cudnn):
