@@ -1,6 +1,8 @@
+import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,6 +20,9 @@ from predictor.measurements.features import (
     feature_table,
 )
 from predictor.measurements.schema import column
+
+CASES = json.loads(Path(__file__).with_name("cases.json").read_text("utf-8"))
+"""Peaks of precisions, and names of proxies by what a convolution changes."""
 
 
 def _layer(index=0, type_="conv2d", side=16, channels=(128, 128), kernel=(3, 3), stride=(1, 1), **columns):
@@ -104,40 +109,15 @@ def test_what_is_no_table_of_measurements_is_refused(change, words, measurements
         feature_table(change(measurements), lambda *_: None)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "precision", "peak"),
-    [
-        ("Tesla V100-SXM2-16GB", "fp32", "peak_fp32_tflop_per_s"),
-        ("NVIDIA A100-SXM4-40GB", "tf32", "peak_tf32_tflop_per_s"),
-        ("NVIDIA A100-SXM4-40GB", "fp32_or_tf32", "peak_tf32_tflop_per_s"),
-        ("Tesla V100-SXM2-16GB", "fp32_or_tf32", "peak_fp32_tflop_per_s"),
-        ("Tesla V100-SXM2-16GB", "amp_fp16", "peak_fp16_tensor_tflop_per_s"),
-        ("GeForce GTX 1080 Ti", "amp_fp16", "peak_fp32_tflop_per_s"),
-        ("NVIDIA H200", "amp_bf16", "peak_bf16_tensor_tflop_per_s"),
-        ("Tesla V100-SXM2-16GB", "tf32", None),
-        ("Tesla K80", "amp_bf16", None),
-    ],
-)
+@pytest.mark.parametrize(("gpu", "precision", "peak"), CASES["peaks"])
 def test_the_peak_is_that_of_the_precision_if_the_gpu_has_it(gpu, precision, peak):
     expected = np.nan if peak is None else getattr(find_gpu(gpu), peak)
     np.testing.assert_equal(peak_tflop_per_s(find_gpu(gpu), precision), expected)
 
 
-@pytest.mark.parametrize(
-    ("layer", "name"),
-    [
-        (_layer(), "16_128_128"),
-        (_layer(side=2, channels=(512, 256)), "2_512_256"),
-        (_layer(kernel=(1, 1)), "16_128_128_k1_s1_g1"),
-        (_layer(stride=(2, 2)), "16_128_128_k3_s2_g1"),
-        (_layer(groups=128), "16_128_128_k3_s1_g128"),
-        (_layer(kernel=(1, 7)), "16_128_128_k1x7_s1_g1"),
-        (_layer(dilation=2), "16_128_128_d2"),
-        (_layer(type_="conv_transpose2d", kernel=(4, 4)), "16_128_128_k4_s1_g1_t"),
-    ],
-)
-def test_a_proxy_is_named_after_its_convolution(layer, name):
-    assert proxy_name(layer) == name
+@pytest.mark.parametrize(("changes", "name"), CASES["proxies"])
+def test_a_proxy_is_named_after_its_convolution(changes, name):
+    assert proxy_name(_layer(**changes)) == name
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Measurement tables: what is filled in, what is normalised, and how bad input is refused."""
 
+import json
 import re
 import subprocess
 import sys
@@ -31,6 +32,9 @@ ROW = {
     "gpu": "Tesla T4", "cnn": "resnet50", "image_size": 224, "batch_size": 32, "precision": "fp32",
     "iteration_time_ms": 310.5,
 }  # fmt: skip
+
+CASES = json.loads(Path(__file__).with_name("cases.json").read_text("utf-8"))
+"""Words of others, and what is refused with words of the refusal: replacements in a file, changes of a row."""
 
 
 def table(**changes: object) -> pd.DataFrame:
@@ -80,17 +84,7 @@ class TestATableOfOnesOwn:
 
 
 class TestWordsAreNormalised:
-    @pytest.mark.parametrize(
-        ("column", "theirs", "ours"),
-        [
-            ("precision", "amp", "amp_fp16"),
-            ("precision", "fp16_mixed", "amp_fp16"),
-            ("precision", "FP32", "fp32"),
-            ("precision", "fp32_or_tf32", "fp32_or_tf32"),
-            ("memory_format", "nhwc", "channels_last"),
-            ("gpu", "NVIDIA Tesla T4", "Tesla T4"),
-        ],
-    )
+    @pytest.mark.parametrize(("column", "theirs", "ours"), CASES["words"])
     def test_to_ours(self, column, theirs, ours):
         assert check_measurements(table(**{column: theirs}), "mine")[column].tolist()[1] == ours
 
@@ -112,21 +106,7 @@ class TestBadInputIsRefused:
         with pytest.raises(DataError, match=r"there is no measurement table at .*none\.csv"):
             read_measurements(tmp_path / "none.csv")
 
-    @pytest.mark.parametrize(
-        ("old", "new", "words"),
-        [
-            (r"(?s).*", "", r"is empty\. A measurement table needs gpu, cnn, image_size"),
-            (r"(?s)\n.*", "\n", "column names but no measurement"),
-            (r"(?m)^(gpu|Tesla T4),", r"\1,\1,", "column 'gpu' twice"),
-            (r"310\.5\n", "310.5,1,2\n", "cannot be read as CSV"),  # rows longer than the header
-            ("Tesla T4,resnet50,224,64", "H2O0,resnet50,224,64", r"line 3: .*'H2O0'.*Nearest"),
-            ("64,fp32,310.5", "64,fp32,", "line 3: iteration_time_ms is missing"),
-            *(
-                ("64,fp32,310.5", f"64,fp32,{time}", f"line 3: iteration_time_ms is '{time}'.*wrong unit")
-                for time in ("0", "0.0", "-3", "nan", "inf", "fast")
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("old", "new", "words"), CASES["bad files"])
     def test_a_file_by_its_line(self, csv, old, new, words):
         text, n = re.subn(old, new, csv.read_text())
         assert n
@@ -141,23 +121,7 @@ class TestBadInputIsRefused:
         with pytest.raises(DataError, match="cannot be read as CSV"):
             read_measurements(path)
 
-    @pytest.mark.parametrize(
-        ("changes", "words"),
-        [
-            ({"gpu_time": 3.0}, "'gpu_time': did you mean 'gpu_time_ms'"),
-            ({"iteration_time_ms": float("nan")}, r"mine, row 1: iteration_time_ms is 'nan'.*in ms"),
-            *(
-                ({"batch_size": size}, r"row 1: batch_size .*at least 1, in images")
-                for size in (0, -8, 2.5, "many")
-            ),
-            ({"precision": "fp23"}, r"precision is 'fp23'\. Valid: fp32, tf32, fp16"),
-            ({"gpu": "V100"}, "row 1: 'V100' fits several"),
-            *(
-                ({"format_version": version}, f"version '{version}'; this epochcast reads version 2")
-                for version in (3, "1.1")
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("changes", "words"), CASES["bad cells"])
     def test_a_cell_or_a_column_of_a_frame(self, changes, words):
         with pytest.raises((SchemaError, UnknownGpuError), match=words):
             check_measurements(table(**changes), "mine")
