@@ -41,10 +41,14 @@ def work(tmp_path, readings):
     return run
 
 
-def test_every_configuration_is_measured_in_its_order(work, targets):
+def test_every_configuration_is_measured_in_its_order_and_its_row_kept_on_disk(work, targets):
     run = work(targets)
-    assert list(run.rows) == [configuration_key(configuration) for configuration in targets]
+    assert list(run.rows) == list(map(configuration_key, targets))
     assert work.finished
+    assert run.rows == work.on_disk.rows
+    row = run.rows[configuration_key(targets[0])]
+    assert row["gpu_time_ms"] == pytest.approx(time_ms(targets[0]))
+    assert (row["host_time_ms"], row["peak_memory_mib"]) == (pytest.approx(0.2), 104)
 
 
 @pytest.fixture
@@ -70,32 +74,25 @@ def test_what_would_not_end_in_time_is_left_for_a_shorter_one(work, known_times)
     assert not work.finished
 
 
-def test_a_row_has_gpu_host_and_wall_time(work, targets):
-    row = work(targets[:1]).rows[configuration_key(targets[0])]
-    assert row["gpu_time_ms"] == pytest.approx(time_ms(targets[0]))
-    assert row["host_time_ms"] == pytest.approx(0.2)
-    assert row["peak_memory_mib"] == 104
-
-
 def sizes(run):
     return {int(key[-1]) for key in run.rows}
 
 
 RUNS = {
-    "rows on disk are those in memory": ({}, lambda run, work: run.rows == work.on_disk.rows),
-    "everything is closed": (
+    "lack of memory ends the series and not the run, and everything is closed": (
         {"orders": {"memory_for": 64}},
-        lambda _, work: all(prepared.closed for prepared in work.backend.prepared),
+        lambda run, work: (
+            sizes(run) == {4, 16}
+            and {end["batch_size"] for end in run.ended.values()} == {64}
+            and work.finished
+            and all(prepared.closed for prepared in work.backend.prepared)
+        ),
     ),
-    "lack of memory ends the series": (
-        {"orders": {"memory_for": 64}},
-        lambda run, _: (sizes(run), {end["batch_size"] for end in run.ended.values()}) == ({4, 16}, {64}),
-    ),
-    "and not the run": ({"orders": {"memory_for": 64}}, lambda _, work: work.finished),
-    "too long an iteration ends the series": ({"longest_ms": 5}, lambda run, _: sizes(run) == {4, 16}),
-    "and says so": (
+    "too long an iteration ends the series and says so": (
         {"longest_ms": 5},
-        lambda run, _: all("longer than 5 ms" in end["reason"] for end in run.ended.values()),
+        lambda run, _: (
+            sizes(run) == {4, 16} and all("longer than 5 ms" in end["reason"] for end in run.ended.values())
+        ),
     ),
     "the budget ends the run between configurations": (
         {"deadline": 1.0},
@@ -121,35 +118,32 @@ def test_larger_batches_than_one_that_did_not_fit_are_not_tried(work):
     assert [prepared.configuration.batch_size for prepared in work.backend.prepared] == [64, 16]
 
 
-def test_what_cannot_be_built_is_noted_and_not_tried_again(work, targets):
-    run = work(targets, orders={"cannot": ["second"]})
-    assert {key[1] for key in run.rows} == {"first"}
-    assert remaining(targets, run) == []
-    assert all(reason == "SchemaError: second cannot be built" for reason in run.failed.values())
-
-
-def test_when_nothing_works_any_more_the_run_stops(work, targets):
+def test_many_that_cannot_be_built_are_noted_and_not_tried_again_and_do_not_stop_the_rest(work):
     configurations = configurations_of(TARGETS, range(1, 30))
+    run = work(configurations, orders={"cannot": ["first"]})
+    assert [key[1] for key in run.rows] == ["second"] * 29
+    assert list(run.failed.values()) == ["SchemaError: first cannot be built"] * 29
+    assert remaining(configurations, run) == []
+
+
+def test_when_nothing_works_any_more_the_run_stops(work):
     with pytest.raises(ProfilingError, match="10 configurations failed one after the other"):
-        work(configurations, orders={"broken": True})
+        work(configurations_of(TARGETS, range(1, 30)), orders={"broken": True})
     assert work.on_disk.failed == {}
 
 
-def test_many_that_cannot_be_built_do_not_stop_the_rest(work):
-    run = work(configurations_of(TARGETS, range(1, 30)), orders={"cannot": ["first"]})
-    assert len(run.rows) == len(run.failed) == 29
-
-
-def test_a_slowed_down_gpu_is_refused_and_its_rows_taken_back(work, targets):
-    with pytest.raises(NoisyMeasurementError, match=r"cuda:3 .*hw_thermal_slowdown.*--allow-noise"):
-        work(targets, [CLEAN, HOT])
-    assert work.on_disk.rows == {}
-
-
-def test_rows_before_the_last_clean_reading_are_kept(work, targets):
-    with pytest.raises(NoisyMeasurementError, match="process 4711 python"):
-        work(targets, [CLEAN, CLEAN, SHARED])
-    assert 0 < len(work.on_disk.rows) < len(targets)
+@pytest.mark.parametrize(
+    ("states", "words", "is_any_kept"),
+    [
+        ([CLEAN, HOT], r"cuda:3 .*hw_thermal_slowdown.*--allow-noise", False),
+        ([CLEAN, CLEAN, SHARED], "process 4711 python", True),
+    ],
+)
+def test_rows_since_the_last_clean_reading_are_taken_back(work, targets, states, words, is_any_kept):
+    with pytest.raises(NoisyMeasurementError, match=words):
+        work(targets, states)
+    assert bool(work.on_disk.rows) == is_any_kept
+    assert len(work.on_disk.rows) < len(targets)
 
 
 def test_allowed_noise_is_noted_in_the_rows_it_concerns(work, targets):
@@ -158,21 +152,15 @@ def test_allowed_noise_is_noted_in_the_rows_it_concerns(work, targets):
     assert notes[0] == ""
     assert "disturbed: process 4711 python (1024 MiB) is on the GPU" in notes
     assert [row.get("notes", "") for row in work.on_disk.rows.values()] == notes
-    assert [bool(row.get("disturbed")) for row in run.rows.values()] == [
-        "disturbed" in note for note in notes
-    ]
+    marked = [bool(row.get("disturbed")) for row in run.rows.values()]
+    assert marked == ["disturbed" in note for note in notes]
 
 
-def test_the_device_is_read_every_second_at_most(work, targets):
-    clock = Clock()
-    work(targets, clock=clock)
+def test_progress_counts_and_the_device_is_read_every_second_at_most(work, targets):
+    clock, reports = Clock(), []
+    work(targets, clock=clock, report=reports.append, deadline=1e9)
     readings = [event for event in work.on_disk.events if "device" in event]
     assert 3 <= len(readings) <= clock.now + 2
-
-
-def test_progress_counts_and_its_time_left_falls(work, targets):
-    reports = []
-    work(targets, report=reports.append, deadline=1e9)
     assert [progress.done for progress in reports] == list(range(1, len(targets) + 1))
     assert reports[-1].seconds_left == 0
     assert not any(progress.limited for progress in reports)

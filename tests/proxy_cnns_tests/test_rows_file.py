@@ -62,41 +62,29 @@ def sidecar_of(out):
     return json.loads(gzip.decompress(content) if out.suffix == ".gz" else content)
 
 
-def test_every_row_is_read_back(filled):
-    assert set(read_run(filled, IDENTITY).rows) == set(map(configuration_key, SETTINGS))
-
-
 def test_a_torn_last_line_is_dropped_and_after_it_rows_are_appended_whole(filled, rows_path):
+    assert set(read_run(filled, IDENTITY).rows) == set(map(configuration_key, SETTINGS))
     rows_path.write_bytes(rows_path.read_bytes()[:-20])
     assert len(read_run(filled, IDENTITY).rows) == len(SETTINGS) - 1
     append(rows_path, entry_of(SETTINGS[-1]))
     assert len(read_run(filled, IDENTITY).rows) == len(SETTINGS)
 
 
-def test_a_row_is_in_the_file_before_it_is_closed(out, rows_path):
+def test_a_row_is_in_the_file_before_it_is_closed_and_no_other_run_writes_there(out, rows_path):
     with closing(RunFile(rows_path, IDENTITY, sync_each=False)) as file:
         file.append(entry_of(SETTINGS[0]))
         assert len(read_run(out, IDENTITY).rows) == 1
+        with pytest.raises(SchemaError, match="another run is writing"):
+            RunFile(rows_path, IDENTITY)
 
 
-def test_a_damaged_line_is_named(filled, rows_path):
+def test_a_damaged_line_is_named_and_another_runs_file_refused_with_what_differs(filled, rows_path):
+    with pytest.raises(SchemaError, match=r"preset 'quick' there, 'library' now.*another --out"):
+        read_run(filled, IDENTITY | {"preset": "library"})
     lines = rows_path.read_bytes().split(b"\n")
     rows_path.write_bytes(b"\n".join([lines[0], b"{not json", *lines[1:]]))
     with pytest.raises(SchemaError, match=r"line 2 is not JSON"):
         read_run(filled, IDENTITY)
-
-
-def test_another_runs_file_is_refused_with_what_differs(filled):
-    with pytest.raises(SchemaError, match=r"preset 'quick' there, 'library' now.*another --out"):
-        read_run(filled, IDENTITY | {"preset": "library"})
-
-
-def test_two_runs_do_not_write_one_file(rows_path):
-    with (
-        closing(RunFile(rows_path, IDENTITY)),
-        pytest.raises(SchemaError, match="another run is writing"),
-    ):
-        RunFile(rows_path, IDENTITY)
 
 
 def test_the_table_is_what_the_core_reads_and_the_sidecar_keeps_repeats_or_quartiles(filled):
@@ -120,18 +108,13 @@ def test_a_table_holds_the_same_whatever_its_suffix_and_a_csv_is_written_as_the_
     assert filled.suffix != ".csv" or filled.read_bytes() == (tmp_path / "again.csv").read_bytes()
 
 
-def test_the_same_run_gives_the_same_bytes(filled):
+def test_the_same_run_gives_the_same_bytes_and_a_finished_table_is_opened_again(filled, rows_path):
     run = read_run(filled, IDENTITY)
     write_table(run, filled, {})
     first = filled.read_bytes()
     run.rows = dict(reversed(run.rows.items()))
     write_table(run, filled, {})
     assert filled.read_bytes() == first
-
-
-def test_a_finished_table_is_opened_again(filled, rows_path):
-    run = read_run(filled, IDENTITY)
-    write_table(run, filled, {})
     rows_path.unlink()
     assert read_run(filled, IDENTITY).rows.keys() == run.rows.keys()
     assert reopen(filled) == rows_path
@@ -192,9 +175,7 @@ def test_a_full_disk_is_said_and_loses_nothing(out, rows_path, monkeypatch, shor
     monkeypatch.undo()
     file.append(entry_of(SETTINGS[2]))
     file.close()
-    assert list(read_run(out, IDENTITY).rows) == [
-        configuration_key(SETTINGS[position]) for position in (0, 2)
-    ]
+    assert list(read_run(out, IDENTITY).rows) == list(map(configuration_key, SETTINGS[:3:2]))
 
 
 def test_a_device_without_room_is_said(monkeypatch, filled, tmp_path):
