@@ -77,11 +77,9 @@ def plain_number(value: object) -> object:
     if _THOUSANDS.fullmatch(text):
         return text.replace(",", "")
     suffixed = _SUFFIXED.fullmatch(text)
-    return (
-        format((Decimal(suffixed["number"]) * _FACTORS[suffixed["suffix"]]).normalize(), "f")
-        if suffixed
-        else value
-    )
+    if suffixed is None:
+        return value
+    return format((Decimal(suffixed["number"]) * _FACTORS[suffixed["suffix"]]).normalize(), "f")
 
 
 def yes_or_no(name: str, text: str) -> bool:
@@ -102,23 +100,13 @@ def batch_sizes_of(values: int | str | Iterable[object], name: str = "batch_size
     parts = [
         size for value in sizes_given for size in (value.split(",") if isinstance(value, str) else (value,))
     ]
-    split = next(
-        (size for size in parts if isinstance(size, str) and _LEADING_ZERO.fullmatch(size.strip())), None
-    )
-    if split is not None:
-        raise SchemaError(
-            f"{name}: a comma parts sizes, and {split.strip()!r} is none. Write 1024 without a comma."
-        )
-    empty = next(
-        (
-            value
-            for value in sizes_given
-            if isinstance(value, str) and not all(map(str.strip, value.split(",")))
-        ),
-        None,
-    )
-    if empty is not None:
-        raise SchemaError(f"{name} {empty!r} has a comma with nothing beside it. Write sizes as 4,8.")
+    for size in parts:
+        if isinstance(size, str) and _LEADING_ZERO.fullmatch(size.strip()):
+            reason = f"a comma parts sizes, and {size.strip()!r} is none"
+            raise SchemaError(f"{name}: {reason}. Write 1024 without a comma.")
+    for value in sizes_given:
+        if isinstance(value, str) and not all(map(str.strip, value.split(","))):
+            raise SchemaError(f"{name} {value!r} has a comma with nothing beside it. Write sizes as 4,8.")
     if not parts:
         raise SchemaError(f"no {name} is given. Pass at least one, such as 64.")
     return sorted({whole_number(name, size, high=MAX_BATCH_SIZE) for size in parts})

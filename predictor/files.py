@@ -108,11 +108,8 @@ def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     exist or cannot be written; then the old file is untouched. Its `filename` is `path`.
     """
     try:
-        with (
-            _written_through(Path(path))
-            if is_written_through(path)
-            else _replaced(Path(path).resolve()) as file
-        ):
+        is_kept = is_written_through(path)
+        with _written_through(Path(path)) if is_kept else _replaced(Path(path).resolve()) as file:
             yield file
     except OSError as error:
         error.filename, error.filename2 = os.fspath(path), None  # not the temporary file's name

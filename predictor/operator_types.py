@@ -104,6 +104,10 @@ class OperatorType:
     onnx: tuple[str, ...] = ()
     chainer: tuple[str, ...] = ()
 
+    def work_of(self, parameters: int) -> Work:
+        """Work of an operator with so many parameters."""
+        return self.work_with_weights if self.work_with_weights and parameters else self.work
+
     @property
     def is_view(self) -> bool:
         """Whether operators of the type run no kernel."""

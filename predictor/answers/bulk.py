@@ -52,33 +52,16 @@ if TYPE_CHECKING:
 REQUIRED_COLUMNS = ("cnn", "gpu", "batch_size")
 
 NUMBERS = (
-    *(
-        "iteration_time_ms",
-        "gpu_time_ms",
-        "gpu_low_ms",
-        "gpu_high_ms",
-        "low_ms",
-        "high_ms",
-        "loading_time_ms",
-    ),
-    *(*EPOCH_TIMES, *STARTS, "cost_usd", *ENERGIES, "peak_memory_gib"),
-)
+    "iteration_time_ms", "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "low_ms", "high_ms", "loading_time_ms",
+    *EPOCH_TIMES, *STARTS, "cost_usd", *ENERGIES, "peak_memory_gib",
+)  # fmt: skip
 """Added columns that hold numbers; NaN where a row has none."""
 
 _OF_OFFERS = (
     *(name for name in NUMBERS if name not in (*EPOCH_TIMES, "cost_usd", *ENERGIES)),
-    *(
-        *LOADING_TIMES[1:],
-        *WAITS,
-        "batch_size",
-        "gpus_used",
-        "usd_per_hour",
-        "power_w",
-        "power_limit_w",
-        "power_spread",
-    ),
+    *LOADING_TIMES[1:], *WAITS, "batch_size", "gpus_used", "usd_per_hour", "power_w", "power_limit_w", "power_spread",
     "fits_in_memory",
-)
+)  # fmt: skip
 """What is kept of a grid: what the added columns, and epochs, follow from."""
 
 FITS = "fits_in_memory"
@@ -113,9 +96,7 @@ def optional_columns() -> tuple[str, ...]:
 
 def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse an option that is unknown, of the wrong kind or without effect before any row is read."""
-    epoch: dict[str, Any] = (
-        {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}
-    )  # rows have theirs
+    epoch = {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}  # rows have theirs
     question = Question.of(None, None, 1, {**epoch, **defaults})
     check_read(question, "bulk")
     return {name: getattr(question, name) for name in defaults}
@@ -133,17 +114,6 @@ class Answers:
     numbers: _Floats
     fits: NDArray[np.bool_]
     words: dict[str, NDArray[np.object_]]
-
-    @classmethod
-    def unknown(cls, question_of_row: _Indices, n_questions: int) -> Answers:
-        """Answers to be filled in."""
-        words = {name: np.full(n_questions, "", dtype=object) for name in WORDS}
-        return cls(
-            question_of_row,
-            np.full((len(NUMBERS), n_questions), np.nan),
-            np.zeros(n_questions, dtype=bool),
-            words,
-        )
 
     @property
     def failed(self) -> NDArray[np.bool_]:
@@ -227,17 +197,16 @@ class BulkAnswers:
         question_of_row, codes = distinct([*(columns[name] for name in (*shared, "gpu")), *own])
         of_group, of_gpu, of_own = np.split(codes, [len(shared), len(shared) + 1])
         numbers = np.stack([_whole(*column) for column in zip(_OWN, own, of_own, strict=True)])
-        answers = Answers.unknown(question_of_row, codes.shape[1])
+        n = codes.shape[1]
+        words = {name: np.full(n, "", dtype=object) for name in WORDS}
+        answers = Answers(question_of_row, np.full((len(NUMBERS), n), np.nan), np.zeros(n, dtype=bool), words)
         starts = np.flatnonzero((np.diff(of_group, prepend=-1) != 0).any(axis=0)).tolist()
-        for start, end in pairwise([*starts, codes.shape[1]]):
+        for start, end in pairwise([*starts, n]):
             questions = slice(start, end)
             group = _Group(
                 {name: columns[name].words[i] for name, i in zip(shared, of_group[:, start], strict=True)},
                 Coded(columns["gpu"].words, of_gpu[0, questions]),
-                [
-                    Coded(column.words, own_codes[questions])
-                    for column, own_codes in zip(own, of_own, strict=True)
-                ],
+                [Coded(column.words, its[questions]) for column, its in zip(own, of_own, strict=True)],
                 numbers[:, questions],
             )
             self._answer(group, answers, start)
@@ -530,6 +499,9 @@ _TYPES = dict.fromkeys(NUMBERS, "float64") | {FITS: "bool"}
 
 _Path = str | PathLike[str]
 
+_Pipe = tuple[Iterator[tuple[Any, Columns]], Callable[[Any, Answers], None]]
+"""A table to answer and a table of answers: batches, each with what is kept of it, and what writes both."""
+
 Spread = Callable[[dict[str, Any], Iterator[Columns]], Iterator[Answers]]
 """Answers batches of distinct rows with these defaults, the device among them, in their order."""
 
@@ -578,9 +550,10 @@ def predict_rows(
 def _answered(pipe: _Pipe, spread: Spread, defaults: dict[str, Any]) -> int:
     """Answer the batches of a pipe, and return how many rows failed; what is kept of a batch waits for its answers."""
     waiting: deque[tuple[Any, Any]] = deque()
+    batches, write = pipe
 
     def questions() -> Iterator[Columns]:
-        for kept, columns in pipe.batches:
+        for kept, columns in batches:
             question_of_row, distinct = unrepeated(columns)
             waiting.append((kept, question_of_row))
             yield distinct
@@ -589,17 +562,9 @@ def _answered(pipe: _Pipe, spread: Spread, defaults: dict[str, Any]) -> int:
     for distinct in spread(defaults, questions()):
         kept, question_of_row = waiting.popleft()
         answers = replace(distinct, question_of_row=distinct.question_of_row[question_of_row])
-        pipe.write(kept, answers)
+        write(kept, answers)
         n_failed += answers.n_failed
     return n_failed
-
-
-@dataclass(frozen=True, slots=True)
-class _Pipe:
-    """A table to answer and a table of answers: batches, each with what is kept of it, and what writes both."""
-
-    batches: Iterator[tuple[Any, Columns]]
-    write: Callable[[Any, Answers], None]
 
 
 @contextmanager
@@ -611,14 +576,10 @@ def _text_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
         types = {**table.types, **_TYPES}
         with writing_table(out_table, [*header, *ADDED_COLUMNS], types) as writer:
 
-            def batches() -> Iterator[tuple[list[list[str]], Columns]]:
-                for rows in table.batches(_ROWS_OF_TEXT):
-                    yield rows, _coded_text(header, rows)
-
             def write(rows: list[list[str]], answers: Answers) -> None:
                 writer.write_beside(*_beside(rows, len(header), answers))
 
-            yield _Pipe(batches(), write)
+            yield ((rows, _coded_text(header, rows)) for rows in table.batches(_ROWS_OF_TEXT)), write
 
 
 def _coded_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Columns:
@@ -670,18 +631,17 @@ def _arrow_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
 
             def batches() -> Iterator[tuple[Any, Columns]]:
                 for batch in parquet_batches(in_table, table, _ROWS_OF_ARROW):
-                    columns = zip(batch.schema.names, batch.columns, strict=True)
-                    names = BulkAnswers.columns
+                    columns = zip(map(str.strip, batch.schema.names), batch.columns, strict=True)
                     yield (
                         batch,
-                        {name.strip(): _coded(cells) for name, cells in columns if name.strip() in names},
+                        {name: _coded(cells) for name, cells in columns if name in BulkAnswers.columns},
                     )
 
             def write(batch: Any, answers: Answers) -> None:
                 columns = [*batch.columns, *_arrow_columns(answers)]
                 writer.write_batch(arrow.RecordBatch.from_arrays(columns, schema=joined))
 
-            yield _Pipe(batches(), write)
+            yield batches(), write
 
 
 def _coded(column: Any) -> Coded:

@@ -123,16 +123,10 @@ def batch_changes(question: Question, batch_size: int) -> Iterator[Change]:
 
 def worker_changes(question: Question, remedy: str) -> list[Change]:
     """Fewer workers that load images than asked."""
-    return [
-        Change(
-            "loading",
-            f"loading by {workers} workers keeps it waiting",
-            remedy,
-            replace(question, workers=workers, machine_workers=None),
-        )
-        for workers in _WORKERS
-        if question.workers is None or workers < question.workers
-    ]
+    numbers = [n for n in _WORKERS if question.workers is None or n < question.workers]
+    words = "loading by {} workers keeps it waiting"
+    questions = [replace(question, workers=n, machine_workers=None) for n in numbers]
+    return [Change("loading", words.format(fewer.workers), remedy, fewer) for fewer in questions]
 
 
 def link_changes(question: Question, name: str | None) -> Iterator[Change]:

@@ -263,9 +263,9 @@ class _Subject:
 
     def forecast(self) -> IterationForecast:
         """The model's forecast."""
-        return forecasts_of(self.resolved, self.table, [self.device], self.sizes, self.anchors, self.method)[
-            0
-        ]
+        sizes, anchors, method = self.sizes, self.anchors, self.method
+        [forecast] = forecasts_of(self.resolved, self.table, [self.device], sizes, anchors, method)
+        return forecast
 
     def by_bound(self, forecast: IterationForecast) -> dict[str, Array]:
         """GPU time by what bounds it."""
@@ -380,9 +380,7 @@ def _law(subject: _Subject) -> SmallBatchLaw | None:
     sizes = _LAW_BATCHES * subject.table.parts  # at least an image in each part
     subject = replace(subject, sizes=sizes)
     forecast = subject.forecast()
-    beyond = np.array(
-        [any(reason.kind == "batch" for reason in reasons) for reasons in forecast.extrapolates]
-    )
+    beyond = np.array(["batch" in {reason.kind for reason in reasons} for reasons in forecast.extrapolates])
     within = slice(0, sizes.size - int(np.argmin(beyond[::-1])))
     law = small_batch_law(
         sizes[within],

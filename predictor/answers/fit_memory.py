@@ -90,17 +90,14 @@ class MemoryPlan:
             changes.append(f"{self.parts} x {images:,} images")
         changes += [self.optimizer] * ("optimizer" in self.concessions)
         changes += [f"{row.image_size} pixels"] * ("image_size" in self.concessions)
-        time = duration_estimate(
-            *(3600 * hours for hours in (row.total_time_h, row.total_low_h, row.total_high_h))
-        )
+        hours = (row.total_time_h, row.total_low_h, row.total_high_h)
+        time = duration_estimate(*(3600 * value for value in hours))
         words = f"{' + '.join(changes)}: {row.peak_memory_gib:.1f} of {self.memory_gib:g} GiB"
         words += f", {round(100 * (self.slower - 1)) + 0:+d} % time" if self.parts > 1 or blocks else ""
-        if (
-            row.total_cost_usd is not None
-            and row.total_low_usd is not None
-            and row.total_high_usd is not None
-        ):
-            time += f", US$ {estimate(row.total_cost_usd, row.total_low_usd, row.total_high_usd)}"
+        costs = [
+            usd for usd in (row.total_cost_usd, row.total_low_usd, row.total_high_usd) if usd is not None
+        ]
+        time += f", US$ {estimate(*costs)}" if len(costs) == 3 else ""
         machine = f"{row.gpus_used}x {short_name(row.gpu)}"
         machine += "" if row.usd_per_hour is None else f" at {short_offer(row.offer)}"
         return f"{words}, {time} on {machine}"
@@ -209,9 +206,8 @@ class _Search:
         """Read the question; SchemaError where it leaves something open, or asks what no plan answers."""
         for word in allow:
             if word not in ALLOWED:
-                raise SchemaError(f"{word!r} cannot be allowed. Nearest: {nearest(word, ALLOWED)}.").about(
-                    "allow"
-                )
+                error = SchemaError(f"{word!r} cannot be allowed. Nearest: {nearest(word, ALLOWED)}.")
+                raise error.about("allow")
         for name in _NOT_USED:
             if getattr(plan, name):
                 raise SchemaError(f"{named(name)} has no effect on a plan that fits. Leave it out.")

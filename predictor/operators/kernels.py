@@ -252,16 +252,16 @@ def _conv_kernels(table: LayerTable, layer: Layer, *, first: bool) -> list[_Kern
     }
     family = "depthwise" if is_depthwise(layer) else "conv"
     reduce_in, reduce_out = ci * kh * kw / groups, co * kh * kw / groups
-    passes = [_Kernel(f"{family}_forward", gemm_m=y / co, gemm_n=co / groups, gemm_k=reduce_in, **common)]
-    if not first:
-        passes.append(
-            _Kernel(
-                f"{family}_backward_input", gemm_m=x / ci, gemm_n=ci / groups, gemm_k=reduce_out, **common
-            )
-        )
-    passes.append(
-        _Kernel(f"{family}_backward_weight", gemm_m=reduce_in, gemm_n=co / groups, gemm_k=y / co, **common)
-    )
+    gemms = {
+        "forward": (y / co, co / groups, reduce_in),
+        "backward_input": (x / ci, ci / groups, reduce_out),
+        "backward_weight": (reduce_in, co / groups, y / co),
+    }
+    passes = [
+        _Kernel(f"{family}_{pass_}", gemm_m=m, gemm_n=n, gemm_k=k, **common)
+        for pass_, (m, n, k) in gemms.items()
+        if not (first and pass_ == "backward_input")  # noqa: S105
+    ]
     return passes + _bias_kernels(layer, y, co)
 
 
@@ -342,16 +342,9 @@ def _map_product(table: LayerTable, layer: Layer, other_elements: float) -> _Ker
 
 
 def _bias_kernels(layer: Layer, out_elements: float, out_channels: float) -> list[_Kernel]:
-    if not has_bias(layer):
-        return []
-    return [
-        _Kernel(
-            "bias",
-            elements=3.0 * out_elements,
-            out_channels=out_channels,
-            positions=out_elements / out_channels,
-        )
-    ]
+    positions = out_elements / out_channels
+    kernel = _Kernel("bias", elements=3.0 * out_elements, out_channels=out_channels, positions=positions)
+    return [kernel] * has_bias(layer)
 
 
 def _element_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kernel]:

@@ -32,7 +32,7 @@ from predictor.catalogue.modes import Mode
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
-from predictor.operators.operators import wide_outputs
+from predictor.operators.operators import amp_output, wide_outputs
 
 MEASURED_FRAMEWORKS = ("pytorch",)
 """Frameworks for which the estimate was compared with measured peaks."""
@@ -301,15 +301,11 @@ def _held(kept: Sequence[_Kept], ends: NDArray[np.int64], learns: NDArray[np.boo
     """
     n = len(ends)
     changes = _placed(kept, n + 1)
-    np.subtract.at(
-        changes, [activation.end + 1 for activation in kept], [activation.bytes for activation in kept]
-    )
-    held = np.cumsum(changes)[:n]
     until = np.array([activation.end for activation in kept], dtype=int)
+    np.subtract.at(changes, until + 1, [activation.bytes for activation in kept])
+    held = np.cumsum(changes)[:n]
     for end in np.unique(ends[learns]):
-        later = sum(
-            activation.bytes for activation in kept if activation.end > end and activation.first <= end
-        )
+        later = sum(kept_tensor.bytes for kept_tensor in kept if kept_tensor.first <= end < kept_tensor.end)
         own = np.cumsum(_placed([kept[index] for index in np.flatnonzero(until == end).tolist()], n))
         runs_last = learns & (ends == end)
         held[runs_last] = later + own[runs_last]
@@ -468,10 +464,7 @@ class _Tensors:
 
     def is_copied(self, tensor: int, layer: Layer) -> bool:
         """Whether autocast gives `layer` a copy of a tensor."""
-        output = OPERATOR_TYPES[layer.type].amp_output
-        if layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].wide:
-            output = "wide"
-        return bool(self.wide) and output == ("narrow" if self.wide[tensor] else "wide")
+        return bool(self.wide) and amp_output(layer) == ("narrow" if self.wide[tensor] else "wide")
 
 
 def input_elements(layer: Layer) -> float:

@@ -71,12 +71,7 @@ def proxy_work(table: LayerTable, proxies: tuple[str, ...]) -> dict[str, ProxyWo
 @lru_cache(maxsize=512)
 def moved_bytes_per_image(table: LayerTable) -> float:
     """Bytes (10^9) that the three passes of all layers read and write for one more image, in fp32."""
-    return (
-        sum(
-            layer_bytes(layer, pass_, 2) - layer_bytes(layer, pass_, 1) for layer in table for pass_ in PASSES
-        )
-        / 1e9
-    )
+    return sum(layer_bytes(layer, p, 2) - layer_bytes(layer, p, 1) for layer in table for p in PASSES) / 1e9
 
 
 @lru_cache(maxsize=512)

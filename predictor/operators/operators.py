@@ -17,22 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from predictor.catalogue.devices import ELEMENT_BYTES
-from predictor.cnns.layer_table import DEPTH_COLUMNS, DIMENSIONS, IMAGE, Layer, LayerTable, side
+from predictor.cnns.layer_table import DIMENSIONS, IMAGE, Layer, LayerTable, side
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATIONS, FUNCTION_TYPES, OPERATOR_TYPES, VIEW_TYPES, VOLUME_TYPES
 
-_SHAPE = tuple(
-    f"{what}_{dimension}"
-    for what, parts in {
-        "in": ("channels", "height", "width"),
-        "out": ("channels", "height", "width"),
-        "kernel": ("height", "width"),
-        "stride": ("height", "width"),
-        "padding": ("height", "width"),
-    }.items()
-    for dimension in parts
-)
-_COUNTS = ("dilation", "groups", "parameters", "n_tensors", "repeats")
 _COPIES_OF_A_VIEW = 4
 """Copies of a gradient that goes back through an activation that overwrites a view: 3-D U-Nets with instance norms and
 LeakyReLU take 3.3 ms more in place in TF32 and 1.8 in AMP on an H100, eight passes over each map."""
@@ -121,6 +109,12 @@ class Operator:
         dimensions = ("height", "width") if getattr(self, f"{what}_depth") is None else DIMENSIONS
         return "x".join(str(side(self, what, dimension)) for dimension in dimensions)
 
+
+OF_LAYERS = tuple(entry.name for entry in fields(Operator) if entry.name in Layer.__dataclass_fields__)
+"""Fields of an operator that are those of its layer."""
+
+_NUMBERS = tuple(entry.name for entry in fields(Operator) if str(entry.type).startswith("int"))
+"""Fields that are sizes or counts."""
 
 RECOMPUTING = 1.5
 """Host time of a recomputed forward pass over that of all passes of the same layers.
@@ -237,9 +231,8 @@ def as_run(operator: Operator, framework: str, memory_format: str, precision: st
     if operator.passes == "forward" and operator.wide_input:
         return replace(operator, passes="forward_backward") if narrow else replace(operator, wide_input=False)
     if operator.narrow_last:
-        return replace(
-            operator, narrow_last=False, wide_input=memory_format == "nchw" and framework == "pytorch"
-        )
+        wide = memory_format == "nchw" and framework == "pytorch"
+        return replace(operator, narrow_last=False, wide_input=wide)
     if not operator.wide_in_nchw:
         return operator
     narrows = OPERATOR_TYPES[operator.type].product is not None
@@ -288,13 +281,9 @@ def pass_weights(layer: Layer, *, channels_last: bool = False, half: bool = Fals
             return (0.23, 0.27, 0.50)
     if entry.product is not None:
         return (1.0, 2.5, 0.0) if entry.product == "attention" else (1.0, 1.0, 1.0)
-    work = entry.work_with_weights if entry.work_with_weights and layer.parameters else entry.work
-    numbers = [
-        float((getattr(layer, f"{side}_channels") or 1) * (getattr(layer, f"{side}_height") or 1)
-              * (getattr(layer, f"{side}_width") or 1))
-        for side in ("in", "out")
-    ]  # fmt: skip
-    inputs, outputs = numbers
+    work = entry.work_of(layer.parameters)
+    inputs = float((layer.in_channels or 1) * (layer.in_height or 1) * (layer.in_width or 1))
+    outputs = float((layer.out_channels or 1) * (layer.out_height or 1) * (layer.out_width or 1))
     forward, of_input, of_weights = (
         (traffic.read_input + traffic.written_input) * inputs
         + (traffic.read_output + traffic.written_output) * outputs
@@ -386,9 +375,9 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
             f"the row of {row.get('cnn')!r} is of kind {row.get('kind')!r} and type {row.get('type')!r}: "
             "no operator. Give rows that `epochcast profile` wrote with kind operator and a layer type."
         )
-    cells = {key: row.get(key) for key in (*_SHAPE, *DEPTH_COLUMNS, *_COUNTS)}
+    cells = {key: row.get(key) for key in _NUMBERS}
     columns: dict[str, Any] = {
-        key: int(value) for key, value in cells.items() if value is not None and value == value
+        key: int(cell) for key, cell in cells.items() if cell is not None and cell == cell
     }
     if row["type"] in VOLUME_TYPES and "in_depth" not in columns:
         # a table without depths measured only images and windows of equal height and width
@@ -406,29 +395,28 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
 
 
 def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wide: bool) -> Operator:
-    own = {entry.name for entry in fields(Operator)} & {entry.name for entry in fields(Layer)}
+    usually_in_place = layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].in_place
     return Operator(
-        **{name: getattr(layer, name) for name in own},
+        **{name: getattr(layer, name) for name in OF_LAYERS},
         n_tensors=n_inputs if layer.type == "concat" else 1,
         input_gradient=input_gradient,
-        in_place=layer.kind in ACTIVATIONS
-        and ACTIVATIONS[layer.kind].in_place
-        and alone
-        and layer.overwrites != 0,
+        in_place=usually_in_place and alone and layer.overwrites != 0,
         wide_input=wide,
     )
 
 
+def amp_output(layer: Layer) -> str:
+    """Type of a layer's output under autocast, as of `OperatorType`; that of some kinds of activations is wide."""
+    is_wide = layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].wide
+    return "wide" if is_wide else OPERATOR_TYPES[layer.type].amp_output
+
+
 def _wide_output(layer: Layer, wide_input: bool) -> bool:
     """Whether the output is float32 under PyTorch's autocast: products narrow it, softmax and most norms widen it."""
-    entry = OPERATOR_TYPES[layer.type]
-    if entry.amp_output != "input":
-        return entry.amp_output == "wide"
-    if layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].wide:
-        return True
-    return wide_input or (
-        layer.parameters > 0 and entry.weights is None
-    )  # a float32 parameter widens the result
+    output, weights = amp_output(layer), OPERATOR_TYPES[layer.type].weights
+    if output != "input":
+        return output == "wide"
+    return wide_input or (layer.parameters > 0 and weights is None)  # a float32 parameter widens the result
 
 
 def wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:
@@ -461,10 +449,8 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
         if source == IMAGE or len(layers) == 1:
             continue
         of = table.layers[source]
-        split = any(
-            layer.type != "concat" and (layer.in_channels or 0) < (of.out_channels or 0) for layer in layers
-        )
-        if split:
+        readers_of_parts = [layer for layer in layers if (layer.in_channels or 0) < (of.out_channels or 0)]
+        if any(layer.type != "concat" for layer in readers_of_parts):
             counted[_join(of)] += 1
         else:
             sums = replace(_join(of), type="add", n_tensors=1, wide_input=wide[source])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import fields
-from functools import lru_cache, partial
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from predictor.cnns.layer_table import DIMENSIONS, IMAGE, Layer, LayerTable, sid
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES, Traffic, Work
 from predictor.operators.operators import (
+    OF_LAYERS,
     RECURRENT_LAUNCHES,
     Operator,
     Operators,
@@ -46,49 +46,24 @@ def multiply_adds(layer: Layer) -> float:
     position, with c = groups times the width of one factor. Attention: (c_in + c_out) at each position for each of its
     keys. Recurrent: gates (c_in + c_out / groups) c_out at each position; the groups are its directions.
     """
-    product = OPERATOR_TYPES[layer.type].product
-    if product is None:
+    entry, positions = OPERATOR_TYPES[layer.type], ("out_height", "out_width")
+    if entry.product is None:
         return 0.0
-    return layer.repeats * _MULTIPLY_ADDS[product](layer)
-
-
-def _of_convolution(layer: Layer, side: str = "out") -> float:
-    positions = _product(layer, f"{side}_height", f"{side}_width")
-    filters = _product(layer, "in_channels", "out_channels", "kernel_height", "kernel_width")
-    return positions * filters / _product(layer, "groups")
-
-
-def _of_linear(layer: Layer) -> float:
-    return _product(layer, "in_channels", "out_channels", "out_height", "out_width")
-
-
-def _of_matmul(layer: Layer) -> float:
-    return _of_linear(layer) / _product(layer, "groups")
-
-
-def _of_attention(layer: Layer) -> float:
-    widths = _product(layer, "in_channels") + _product(layer, "out_channels")
-    return widths * _product(layer, "kernel_height", "kernel_width", "out_height", "out_width")
-
-
-def _of_recurrent(layer: Layer) -> float:
-    states = _product(layer, "out_channels") / _product(layer, "groups")
-    gates = OPERATOR_TYPES[layer.type].gates
-    return (
-        gates
-        * _product(layer, "out_height", "out_width", "out_channels")
-        * (_product(layer, "in_channels") + states)
-    )
-
-
-_MULTIPLY_ADDS: dict[str, Callable[[Layer], float]] = {
-    "convolution": _of_convolution,
-    "transposed": partial(_of_convolution, side="in"),
-    "linear": _of_linear,
-    "matmul": _of_matmul,
-    "attention": _of_attention,
-    "recurrent": _of_recurrent,
-}
+    if entry.is_convolution:
+        positions = ("in_height", "in_width") if entry.product == "transposed" else positions
+        filters = ("in_channels", "out_channels", "kernel_height", "kernel_width")
+        products = _product(layer, *positions, *filters) / _product(layer, "groups")
+    elif entry.product == "attention":
+        widths = _product(layer, "in_channels") + _product(layer, "out_channels")
+        products = widths * _product(layer, "kernel_height", "kernel_width", *positions)
+    elif entry.product == "recurrent":
+        states = _product(layer, "out_channels") / _product(layer, "groups")
+        gates = entry.gates * _product(layer, *positions, "out_channels")
+        products = gates * (_product(layer, "in_channels") + states)
+    else:
+        products = _product(layer, "in_channels", "out_channels", *positions)
+        products /= 1.0 if entry.product == "linear" else _product(layer, "groups")
+    return layer.repeats * products
 
 
 def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
@@ -164,8 +139,7 @@ def _check(pass_: str, batch_size: int) -> None:
 
 
 def _work(layer: Layer) -> Work:
-    entry = OPERATOR_TYPES[layer.type]
-    return entry.work_with_weights if entry.work_with_weights and layer.parameters else entry.work
+    return OPERATOR_TYPES[layer.type].work_of(layer.parameters)
 
 
 def _products_of_pass(layer: Layer, pass_: str) -> float:
@@ -235,9 +209,8 @@ SHAPE_COLUMNS = (
 )  # fmt: skip
 """Columns of `shape_columns`."""
 
-_CPU_RATES = Rates(
-    1e8, 1e8, 1e8, 2e7, 4, False, 1
-)  # 0.1 TFLOP/s and 20 GB/s: an arbitrary scale, which cancels out
+_CPU_RATES = Rates(1e8, 1e8, 1e8, 2e7, 4, False, 1)
+"""0.1 TFLOP/s and 20 GB/s: an arbitrary scale, which cancels out."""
 _MOMENTUM_TRAFFIC = 5.0  # reads weight, gradient and momentum, writes weight and momentum
 _FP32_BYTES = 4.0
 _LOSS_PASSES = 8.0
@@ -355,9 +328,8 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     compute, memory = flops * batches / flop_per_ms, moved / rates.bytes_per_ms
     for i, operator in enumerate(operators):
         if operator.type == "instance_norm":
-            rounds = (
-                batches[0] * operator.repeats * (operator.in_channels or 1) / (4.0 * rates.multiprocessors)
-            )
+            channels = batches[0] * operator.repeats * (operator.in_channels or 1)
+            rounds = channels / (4.0 * rates.multiprocessors)
             memory[i] *= np.maximum(1.0, 1.0 / rounds)
             one_a_pass = np.minimum(launches[i], 2.0) * np.maximum(1.0, rounds)
             memory[i] = np.maximum(memory[i], one_a_pass * LAUNCH_MS)
@@ -400,26 +372,17 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
     passes = PASSES if operator.passes != "forward" else PASSES[:1]
     first, second = (sum(layer_bytes(layer, pass_, batch, 1.0) for pass_ in passes) for batch in (1, 2))
     flops = sum(layer_flops(layer, pass_, 1) for pass_ in passes)
-    inputs = layer.repeats * math.prod(
-        getattr(layer, f"in_{dimension}") or 1 for dimension in ("channels", "height", "width")
-    )
+    inputs = layer.repeats * _numbers_read(operator)
     three = operator.parameters or OPERATOR_TYPES[operator.type].product == "matmul"
     launches = 1.0 if operator.passes == "forward" else 3.0 if three else 2.0
     if OPERATOR_TYPES[operator.type].is_recurrent:
         launches += RECURRENT_LAUNCHES * (operator.out_height or 1) * (operator.out_width or 1)
-    return (
-        flops,
-        second - first,
-        2 * first - second,
-        0.0,
-        float(inputs) if operator.wide_input else 0.0,
-        launches,
-    )
+    wide = float(inputs) if operator.wide_input else 0.0
+    return flops, second - first, 2 * first - second, 0.0, wide, launches
 
 
 def _layer(operator: Operator) -> Layer:
-    own = {entry.name for entry in fields(Operator)} & {entry.name for entry in fields(Layer)}
-    columns = {name: getattr(operator, name) for name in own}
+    columns = {name: getattr(operator, name) for name in OF_LAYERS}
     inputs = (0,) if operator.input_gradient else (IMAGE,)
     return Layer(index=1, name=operator.name, inputs=inputs, **columns)
 
