@@ -161,9 +161,6 @@ def chance_within(limit: float, value: float, low: float, high: float) -> float:
 
     The logarithm of the quantity is taken as normal on either side of the estimate, with 5 % of the probability beyond
     each end of the interval: an assumption about tails that no calibration tests.
-
-    >>> [round(chance_within(limit, 10.0, 5.0, 20.0), 2) for limit in (5.0, 10.0, 20.0)]
-    [0.05, 0.5, 0.95]
     """
     if limit <= 0:
         return 0.0
@@ -174,27 +171,20 @@ def chance_within(limit: float, value: float, low: float, high: float) -> float:
     return 0.5 * (1.0 + math.erf(_Z * distance / spread / math.sqrt(2.0)))
 
 
-def chances(
-    plan: Plan,
-    usd_per_hour: Sequence[float | None],
-    time_h: Sequence[float],
-    low_h: Sequence[float],
-    high_h: Sequence[float],
-) -> list[float | None]:
+def chances(plan: Plan, usd_per_hour: Sequence[float | None], *ends_h: Sequence[float]) -> list[float | None]:
     """Probability that budget and deadline both hold, by row; None without limits, or with a budget but no price.
 
-    The cost is time x price, so the tighter of the two decides.
+    `ends_h`: hours of the training, and the low and the high end of their interval. The cost is time x price, so the
+    tighter of the two decides.
     """
     chances_of_rows: list[float | None] = []
-    setup_h = plan.setup_h
-    for usd, *hours in zip(usd_per_hour, time_h, low_h, high_h, strict=True):
+    for usd, *hours in zip(usd_per_hour, *ends_h, strict=True):
         limits_h = [] if plan.deadline_h is None else [plan.deadline_h]
         if plan.budget_usd is not None:
             limits_h.append(math.nan if usd is None else plan.budget_usd / usd if usd else math.inf)
         is_known = limits_h and not any(map(math.isnan, limits_h))
-        chances_of_rows.append(
-            chance_within(*(end_h - setup_h for end_h in (min(limits_h), *hours))) if is_known else None
-        )
+        left_h = (end_h - plan.setup_h for end_h in (min(limits_h), *hours)) if is_known else ()
+        chances_of_rows.append(chance_within(*left_h) if is_known else None)
     return chances_of_rows
 
 
@@ -249,10 +239,8 @@ class Interruptions:
         between_h, checkpoint_h = 24.0 / plan.interruptions_per_day / nodes, plan.checkpoint_seconds / 3600.0
         minutes = plan.checkpoint_minutes
         interval_h = young_interval_h(checkpoint_h, between_h) if minutes is None else minutes / 60.0
-        for name, hours in (
-            ("checkpoint_minutes", interval_h + checkpoint_h),
-            ("setup_minutes", plan.setup_h),
-        ):
+        lasting_h = {"checkpoint_minutes": interval_h + checkpoint_h, "setup_minutes": plan.setup_h}
+        for name, hours in lasting_h.items():
             if hours > _LONGEST * between_h:
                 raise OutOfRangeError(
                     f"{named(name)}: {60 * hours:,.0f} minutes lie between interruptions that come every "

@@ -197,20 +197,19 @@ class ResolvedQuestion:
         for rent, of marketplaces only if they are asked for.
         """
         question, for_rent = self.question, self.question.gpus is None and self.answer == "compare"
-        gpus = gpus_of("all" if for_rent else question.gpus, question.precision, question.capture)
-        if for_rent or (question.n_gpus > 1 and question.link is None and "all" in as_list(question.gpus)):
-            marketplaces = question.marketplaces or not for_rent
-            offers = [offer for offer in self.prices if marketplaces or not offer.marketplace]
-            offered = cheapest_offers(offers, question.spot, self.team.per_node)
-            gpus = [gpu for gpu in gpus if gpu.name in offered]
-            if not gpus:
-                raise self._none_offered(marketplaces)
-        return self.training.on_each(gpus)
-
-    def _none_offered(self, marketplaces: bool) -> OutOfRangeError:
-        """The first option that leaves no GPU for rent."""
-        question, offers, per_node = self.question, self.prices, self.team.per_node
         precision, capture = question.precision, question.capture
+        gpus = gpus_of("all" if for_rent else question.gpus, precision, capture)
+        if not for_rent and (
+            question.n_gpus == 1 or question.link is not None or "all" not in as_list(question.gpus)
+        ):
+            return self.training.on_each(gpus)
+        marketplaces, per_node = question.marketplaces or not for_rent, self.team.per_node
+        offers = [offer for offer in self.prices if marketplaces or not offer.marketplace]
+        offered = cheapest_offers(offers, question.spot, per_node)
+        gpus = [gpu for gpu in gpus if gpu.name in offered]
+        if gpus:
+            return self.training.on_each(gpus)
+        offers = list(self.prices)
         # fmt: off
         filters: tuple[tuple[str, str, Callable[[Offer], bool]], ...] = (
             ("offers", "has no price of today. Pass a file that has", lambda offer: not offer.historic),
@@ -225,11 +224,11 @@ class ResolvedQuestion:
         )
         # fmt: on
         for option, wrong, holds in filters:
-            offers = tuple(filter(holds, offers))
+            offers = list(filter(holds, offers))
             if not offers:
-                return OutOfRangeError(f"{named(option)} {wrong}.").about(option)
+                raise OutOfRangeError(f"{named(option)} {wrong}.").about(option)
         most = max(offer.gpu_count for offer in offers)
-        return OutOfRangeError(
+        raise OutOfRangeError(
             f"{named('n_gpus')} {question.n_gpus} takes {per_node} GPUs of one machine, and the largest on offer "
             f"has {most:g}. Pass fewer, more {named('nodes')}, or offers of larger machines."
         ).about("n_gpus")
@@ -459,26 +458,6 @@ def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mo
     mode = mode_on(gpu)
     check_precision(gpu, mode.precision)
     batch_size = whole_number(_shown_in_anchor("batch_size"), cells["batch_size"], high=MAX_BATCH_SIZE)
-    size, workers = cells.get("image_size"), cells.get("workers")
-    if workers is not None:
-        workers = whole_number(_shown_in_anchor("workers"), workers, low=0, high=MAX_WORKERS)
-    return Anchor(
-        gpu=gpu.name,
-        batch_size=batch_size,
-        iteration_time_ms=_anchor_time_ms(cells, batch_size, model, mode),
-        image_size=None if size is None else whole_number(_shown_in_anchor("image_size"), size),
-        precision=mode.precision,
-        workers=workers,
-    )
-
-
-def _shown_in_anchor(name: str) -> str:
-    """A field of an anchor in messages."""
-    shown = ANCHOR_FIELDS[name].shown
-    return f"anchor {name}" if shown == name else shown
-
-
-def _anchor_time_ms(cells: dict[str, Any], batch_size: int, model: Model, mode: Mode) -> float:
     shown = {name: anchor_field.shown for name, anchor_field in ANCHOR_FIELDS.items()}
     times = [key for key in ("iteration_time_ms", "epoch_time_s", "throughput_samples_per_s") if key in cells]
     if len(times) != 1:
@@ -487,31 +466,41 @@ def _anchor_time_ms(cells: dict[str, Any], batch_size: int, model: Model, mode: 
             f"{shown['iteration_time_ms']}, {shown['epoch_time_s']} with {shown['samples']}, or "
             f"{shown['throughput_samples_per_s']}."
         )
-    value = positive_number(_shown_in_anchor(times[0]), cells[times[0]], high=ANCHOR_FIELDS[times[0]].high)
-    if "samples" in cells and times[0] != "epoch_time_s":
+    [kind] = times
+    time_ms = value = positive_number(_shown_in_anchor(kind), cells[kind], high=ANCHOR_FIELDS[kind].high)
+    if "samples" in cells and kind != "epoch_time_s":
         raise SchemaError(
-            f"the anchor's {shown['samples']} belongs to {shown['epoch_time_s']}, and {shown[times[0]]} is given. "
-            "Leave it out."
+            f"the anchor's {shown['samples']} belongs to {shown['epoch_time_s']}, and {shown[kind]} is given. Leave it "
+            "out."
         )
-    if times[0] == "iteration_time_ms":
-        return value
-    if times[0] == "throughput_samples_per_s":
-        return 1000.0 * batch_size / value
-    if "samples" not in cells:
-        raise SchemaError(
-            f"the anchor's {shown['epoch_time_s']} needs {shown['samples']}, the training samples of that epoch. "
-            "Give both."
-        )
-    iterations = math.ceil(whole_number(_shown_in_anchor("samples"), cells["samples"]) / batch_size)
-    time_ms = 1000.0 * value / iterations
-    for _ in range(
-        50
-    ):  # an epoch's overhead is a few percent: t <- t * measured / predicted(t) converges soon
-        predicted = float(model.epoch_time_s([iterations], [time_ms], mode)[0])
-        time_ms *= value / predicted
-        if abs(predicted / value - 1.0) < 1e-9:
-            break
-    return time_ms
+    if kind == "throughput_samples_per_s":
+        time_ms = 1000.0 * batch_size / value
+    elif kind == "epoch_time_s":
+        if "samples" not in cells:
+            raise SchemaError(
+                f"the anchor's {shown[kind]} needs {shown['samples']}, the training samples of that epoch. Give both."
+            )
+        iterations = math.ceil(whole_number(_shown_in_anchor("samples"), cells["samples"]) / batch_size)
+        time_ms = 1000.0 * value / iterations
+        for _ in range(
+            50
+        ):  # an epoch's overhead is a few percent: t <- t * measured / predicted(t) converges soon
+            predicted = float(model.epoch_time_s([iterations], [time_ms], mode)[0])
+            time_ms *= value / predicted
+            if abs(predicted / value - 1.0) < 1e-9:
+                break
+    image_size, workers = cells.get("image_size"), cells.get("workers")
+    if image_size is not None:
+        image_size = whole_number(_shown_in_anchor("image_size"), image_size)
+    if workers is not None:
+        workers = whole_number(_shown_in_anchor("workers"), workers, low=0, high=MAX_WORKERS)
+    return Anchor(gpu.name, batch_size, time_ms, image_size, mode.precision, workers=workers)
+
+
+def _shown_in_anchor(name: str) -> str:
+    """A field of an anchor in messages."""
+    shown = ANCHOR_FIELDS[name].shown
+    return f"anchor {name}" if shown == name else shown
 
 
 @dataclass(frozen=True, slots=True, eq=False)

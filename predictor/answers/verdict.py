@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -159,8 +160,7 @@ def verdict_of(
     )
 
 
-def _time_h(row: ComparisonRow) -> float:
-    return row.total_time_h
+_time_h = attrgetter("total_time_h")
 
 
 def _cost_usd(row: ComparisonRow) -> float:

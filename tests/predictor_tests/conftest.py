@@ -20,13 +20,7 @@ from predictor.models.layer_times.estimator import libraries_of
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator, operator_row, operators_of
-from predictor.operators.work import (
-    SHAPE_COLUMNS,
-    device_rates,
-    operator_class,
-    roofline_ms,
-    shape_columns,
-)
+from predictor.operators.work import SHAPE_COLUMNS, device_rates, operator_class, roofline_ms, shape_columns
 
 
 class FakeModel:

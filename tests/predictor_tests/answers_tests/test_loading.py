@@ -109,10 +109,8 @@ def test_rates_of_a_machine_hold_in_a_comparison():
 def measured_input(where, *rates, vcpus=4, image_size=224, megapixels=0.19, **more):
     path = where / "input.json"
     published, more = tuple(WorkerRate(*rate) for rate in rates), {"folder": "/images"} | more
-    measured = InputMeasurement(
-        "a host", vcpus, "pillow", image_size, 200, 0.1, megapixels, published, **more
-    )
-    write_input(measured, path)
+    columns = vcpus, "pillow", image_size, 200, 0.1, megapixels, published
+    write_input(InputMeasurement("a host", *columns, **more), path)
     return str(path)
 
 
@@ -122,26 +120,21 @@ def images_per_s(row):
 
 UP_TO_4 = ((1, 50.0), (2, 70.0), (4, 160.0))
 WITH_NONE = ((0, 45.0), *UP_TO_4)
+RATES = {0: 45, 1: 50, 2: 70, 3: 112.5, 4: 160, 16: 160}
 
 
 @pytest.mark.parametrize(
     ("ask", "rates", "options", "rate"),
     [
-        *(
-            (one, WITH_NONE, {"workers": n}, rate)
-            for n, rate in {0: 45, 1: 50, 2: 70, 3: 112.5, 4: 160, 16: 160}.items()
-        ),
+        *((one, WITH_NONE, {"workers": n}, rate) for n, rate in RATES.items()),
         (one, WITH_NONE, {"offers": (offer(8.0),)}, 8 * 40),
         (one, UP_TO_4[:1], {"workers": 4}, 200),  # one worker says nothing of several together
         *(
             (one, UP_TO_4, {"workers": n, "n_gpus": 2}, rate)
-            for n, rate in {0: 35, 1: 35, 2: 80, 8: 80}.items()
+            for n, rate in ((0, 35), (1, 35), (2, 80), (8, 80))
         ),
         (one, ((1, 100.0), (8, 480.0)), {"machine_workers": 8, "n_gpus": 4, "batch_size": 1024}, 120),
-        *(
-            (best, UP_TO_4, {"workers": n, "offers": (offer(64.0),)}, rate)
-            for n, rate in {1: 50, 3: 112.5, 4: 160}.items()
-        ),
+        *((best, UP_TO_4, {"workers": n, "offers": (offer(64.0),)}, RATES[n]) for n in (1, 3, 4)),
         (best, UP_TO_4, {"workers": 4, "offers": (offer(2.0),)}, 80),  # its two vCPUs are busy
         (best, ((1, 200.0), (4, 640.0)), {"workers": 4, "offers": (offer(4.0),)}, 640),  # all were measured
         (best, ((1, 200.0), (2, 390.0)), {"workers": 4, "offers": (offer(4.0),)}, 0.6 * 4 * 200),
@@ -221,10 +214,9 @@ def test_what_cannot_be_answered_names_the_next_step(options, message):
 
 
 def test_96_vcpus_cannot_feed_eight_h100s_in_amp():
-    answered = compared(
-        n_gpus=8, batch_sizes=2048, precision="amp_bf16", memory_format="channels_last",
-        offers=[each for each in load_offers() if each.instance == "Standard_ND96isr_H100_v5"],
-    )  # fmt: skip
+    offers = [rented for rented in load_offers() if rented.instance == "Standard_ND96isr_H100_v5"]
+    mode = {"precision": "amp_bf16", "memory_format": "channels_last"}
+    answered = compared(n_gpus=8, batch_sizes=2048, offers=offers, **mode)
     row = answered.rows[0]
     assert (row.vcpus, row.bottleneck) == (96, "loading")
     assert row.workers_needed * 8 > 96
@@ -292,22 +284,19 @@ def test_a_file_of_decoded_images_does_not_answer_for_arrays(tmp_path):
 
 def test_made_images_answer_for_others_by_what_their_sizes_take(tmp_path):
     made = measured_input(tmp_path, (1, 200.0), (8, 1600.0), folder=None)
-    own, *others = (
-        [
-            images_per_s(one(data_set=name, cnn="resnet18", workers=8, input=path)).expected
-            for path in (made, None)
-        ]
+    asked_of = {"cnn": "resnet18", "workers": 8}
+    own, *smaller = (
+        [images_per_s(one(data_set=name, input=path, **asked_of)).expected for path in (made, None)]
         for name in ("imagenet", "imagenet_256", "imagenet_160")
     )
     assert own[0] == pytest.approx(1600, rel=0.05)
-    for measured, published in others:
+    for measured, published in smaller:
         assert measured / own[0] == pytest.approx(published / own[1])
 
 
 def test_grey_images_are_neither_cropped_nor_flipped():
-    grey, colour = (
-        one(cnn="lenet5", data_set=each, image_size=28, workers=2) for each in ("mnist", "cifar10")
-    )
+    options = {"cnn": "lenet5", "image_size": 28, "workers": 2}
+    grey, colour = (one(data_set=name, **options) for name in ("mnist", "cifar10"))
     assert grey.loading_time_ms < 0.6 * colour.loading_time_ms
 
 
@@ -364,11 +353,10 @@ def test_an_anchor_was_measured_beside_its_loader():
 
 
 def test_arrays_are_loaded_slower_the_more_bytes_pass_through_shared_memory():
-    small, large = (
-        1000 * row.local_batch_size / row.loading_time_ms / 8
-        for row in (one(**HOST_BOUND, workers=8), one(**HOST_BOUND | {"image_size": 96}, workers=8))
-    )
-    assert (small, large) == (pytest.approx(2652, abs=1), pytest.approx(1326, abs=1))
+    for image_size, rate in ((32, 8 * 2652), (96, 8 * 1326)):
+        assert images_per_s(one(**HOST_BOUND, image_size=image_size, workers=8)).expected == pytest.approx(
+            rate, abs=8
+        )
 
 
 @pytest.mark.parametrize(
