@@ -18,7 +18,9 @@ def row_of(gpu="NVIDIA H200", batch_size=128, cnn="resnet50", **options):
     return row
 
 
-def test_watt_hours_are_power_times_time_of_all_gpus():
+def test_watt_hours_are_power_times_time_of_all_gpus_in_the_unit_of_their_size():
+    words = [energy(watt_hours) for watt_hours in (12.3, 4560.0, 7.89e6, None)]
+    assert words == ["12.3 Wh", "4.56 kWh", "7.89 MWh", ""]
     of_one, four = row_of(), row_of(n_gpus=4, batch_size=512)
     assert of_one.watt_hours == pytest.approx(of_one.power_w * of_one.epoch_time_s / 3600)
     assert four.watt_hours == pytest.approx(4 * four.power_w * four.epoch_time_s / 3600)
@@ -85,10 +87,3 @@ def test_a_comparison_has_the_energy_of_the_prediction_on_its_offer(n_workers):
             continue  # another offer is cheaper for a training than by the hour
         for name in ("iteration_time_ms", "epoch_time_s", "power_w", "watt_hours", "watt_hours_high"):
             assert getattr(row, name) == pytest.approx(getattr(alone, name))
-
-
-@pytest.mark.parametrize(
-    ("watt_hours", "words"), [(12.3, "12.3 Wh"), (4560.0, "4.56 kWh"), (7.89e6, "7.89 MWh"), (None, "")]
-)
-def test_energy_is_written_in_the_unit_of_its_size(watt_hours, words):
-    assert energy(watt_hours) == words
