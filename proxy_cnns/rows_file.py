@@ -87,12 +87,12 @@ def measurement_row(
     if (configuration.mode.framework, configuration.mode.precision) != ("pytorch", "tf32"):
         del mode_columns["float32_matmul_precision"]  # which does nothing there
     more = {"pass": "training"} if subject.message_bytes is None else {"message_bytes": subject.message_bytes}
-    whole = {"kind": subject.kind, "cnn": subject.name, **more}
+    of_cnn = {"kind": subject.kind, "cnn": subject.name, **more}
     row = {
         "format_version": FORMAT_VERSION,
         "source": "epochcast",
         **about,
-        **(operator_row(subject.operator) if subject.operator is not None else whole),
+        **(operator_row(subject.operator) if subject.operator is not None else of_cnn),
         "image_size": subject.image_size,
         "batch_size": configuration.global_batch_size,
         **mode_columns,

@@ -120,7 +120,7 @@ def _collect(processes: Sequence[Any], messages: Any, report: Report) -> dict[in
             progress[number] = message
             latest = list(progress.values())
             last = max(latest, key=lambda job_progress: job_progress.seconds_left)
-            done, total = (sum(getattr(part, name) for part in latest) for name in ("done", "total"))
+            done, total = (sum(getattr(of_job, name) for of_job in latest) for name in ("done", "total"))
             report(Progress(done, total, last.seconds_left, latest[-1].now, last.limited))
         else:
             results[number] = message

@@ -43,8 +43,8 @@ def test_time_and_memory_grow_with_the_batch():
 
 
 def test_strict_fp32_takes_longer_and_bf16_less_than_tf32_and_both_passes_longer_than_one():
-    one, both = (_alone(same_shape("add", 256, 56, passes=x)) for x in ("forward", "forward_backward"))
-    assert estimated_ms(one, 256, _TF32) < estimated_ms(both, 256, _TF32)
+    single, both = (_alone(same_shape("add", 256, 56, passes=x)) for x in ("forward", "forward_backward"))
+    assert estimated_ms(single, 256, _TF32) < estimated_ms(both, 256, _TF32)
     convolution = _alone(conv(256, 28, 256, (3, 3)))
     times = [estimated_ms(convolution, 128, mode) for mode in (_FP32, _TF32, _BF16)]
     assert times == sorted(times, reverse=True)

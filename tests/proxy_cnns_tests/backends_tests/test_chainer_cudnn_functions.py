@@ -227,7 +227,10 @@ def test_chainers_pooling_reaches_cudnn(enabled, cudnn, as_on_a_gpu, name, deter
         maps = np.ones((2, 3, 9, 9), np.float32)
         _trained(enabled, lambda x: getattr(enabled.functions, name)(x, 3, 2, 1), maps)
     assert cudnn.arguments_of("cudnnSetPoolingNdDescriptor")[0][1] == mode
-    assert [len(cudnn.arguments_of(f"cudnnPooling{way}")) for way in ("Forward", "Backward")] == [1, 1]
+    assert [len(cudnn.arguments_of(f"cudnnPooling{direction}")) for direction in ("Forward", "Backward")] == [
+        1,
+        1,
+    ]
 
 
 def test_never_in_chainers_configuration_means_chainers_own_batch_norm(enabled, cudnn):
