@@ -105,7 +105,7 @@ class OperatorType:
     chainer: tuple[str, ...] = ()
 
     def work_of(self, parameters: int) -> Work:
-        """Work of an operator with so many parameters."""
+        """Work of an operator, by its number of parameters."""
         return self.work_with_weights if self.work_with_weights and parameters else self.work
 
     @property
