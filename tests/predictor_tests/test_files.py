@@ -114,19 +114,13 @@ def link_to_stdout(tmp_path):
     return tmp_path / "out"
 
 
-@pytest.mark.parametrize("path", ["/dev/fd/1", "/proc/self/fd/1"])
-def test_standard_output_gets_the_content_in_its_turn(run_writing, path):
-    assert run_writing(path, stdout=subprocess.PIPE).stdout == b"before\none\nafter\n"
-
-
-def test_a_link_to_standard_output_is_standard_output(run_writing, link_to_stdout):
-    assert run_writing(link_to_stdout, stdout=subprocess.PIPE).stdout == b"before\none\nafter\n"
+def test_standard_output_gets_the_content_in_its_turn_through_a_link_too(run_writing, link_to_stdout):
+    for path in ("/dev/fd/1", "/proc/self/fd/1", link_to_stdout):
+        assert run_writing(path, stdout=subprocess.PIPE).stdout == b"before\none\nafter\n"
     assert link_to_stdout.is_symlink()
 
 
-def test_a_redirected_standard_output_stays_the_file_that_the_shell_opened(
-    run_writing, link_to_stdout, tmp_path
-):
+def test_a_redirected_output_stays_the_file_that_the_shell_opened(run_writing, link_to_stdout, tmp_path):
     (tmp_path / "log").write_bytes(b"old\n")
     with (tmp_path / "log").open("ab") as log:
         run_writing(link_to_stdout, stdout=log)

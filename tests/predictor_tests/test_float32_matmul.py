@@ -32,9 +32,7 @@ def operator_rows(made_up_gpu):
     operators = list(operators_of(VGG))
     rows = made_up_gpu.operator_rows(operators, SIZES, precision="tf32")
     rows = [{**row, "float32_matmul_precision": "high"} for row in rows]
-    of_products = made_up_gpu.operator_rows(
-        [operator for operator in operators if is_product(operator)], SIZES
-    )
+    of_products = made_up_gpu.operator_rows(list(filter(is_product, operators)), SIZES)
     return rows + [
         {**row, "precision": "fp32"} | {name: 2 * row[name] for name in ("iteration_time_ms", "gpu_time_ms")}
         for row in of_products
@@ -125,25 +123,18 @@ def test_a_gpu_without_tf32_is_refused_and_left_out_of_all():
 
 
 def test_an_answer_says_what_matrix_products_are_computed_in():
-    by_setting = {
-        word: epochcast.predict("resnet18", H200, 64, float32_matmul_precision=word).attrs["covers"]
-        for word in (None, "high")
-    }
-    assert "tf32 (matrix products in fp32)" in by_setting[None]
-    assert "tf32 (matrix products in tf32, too)" in by_setting["high"]
+    for word, products in ((None, "in fp32"), ("high", "in tf32, too")):
+        answer = epochcast.predict("resnet18", H200, 64, float32_matmul_precision=word)
+        assert f"tf32 (matrix products {products})" in answer.attrs["covers"]
 
 
 @pytest.mark.parametrize(
     ("version", "framework", "precision", "setting"),
     [
-        (1, "pytorch", "tf32", "high"),
-        (1, None, "tf32", "high"),
-        (1, "tensorflow", "tf32", None),
-        (1, "pytorch", "amp_bf16", None),
-        (2, "pytorch", "tf32", None),
-        (None, "pytorch", "tf32", None),
+        (1, "pytorch", "tf32", "high"), (1, None, "tf32", "high"), (1, "tensorflow", "tf32", None),
+        (1, "pytorch", "amp_bf16", None), (2, "pytorch", "tf32", None), (None, "pytorch", "tf32", None),
     ],
-)
+)  # fmt: skip
 def test_rows_of_version_1_were_measured_with_both_in_tf32(version, framework, precision, setting):
     row = {"gpu": H200, "cnn": "resnet18", "image_size": 224, "batch_size": 64, "iteration_time_ms": 9.0}
     row |= {"format_version": version, "framework": framework, "precision": precision}
@@ -156,7 +147,6 @@ def test_tensorflows_amp_is_channels_last_unless_told_otherwise():
     assert ResolvedQuestion.of(question).devices[0][1].memory_format == "channels_last"
     for change in ({"memory_format": "nchw"}, {"precision": "fp32"}, {"framework": "pytorch"}):
         assert ResolvedQuestion.of(replace(question, **change)).devices[0][1].memory_format == "nchw"
-    answers = epochcast.predict(
-        "resnet50", "V100-SXM2-16GB", 64, framework="tensorflow", precision="amp_fp16"
-    )
+    options = {"framework": "tensorflow", "precision": "amp_fp16"}
+    answers = epochcast.predict("resnet50", "V100-SXM2-16GB", 64, **options)
     assert "channels_last" in answers.attrs["covers"]

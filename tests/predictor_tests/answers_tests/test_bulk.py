@@ -30,9 +30,7 @@ OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s", "cost_usd")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_row_loads_the_images_of_training_and_validation_as_the_single_question(
-    answer, fake_model, workers
-):
+def test_a_row_loads_images_of_training_and_validation_as_the_single_question(answer, fake_model, workers):
     loading = {"samples_per_worker_second": 5.0, "workers": workers, "validation_samples": 64}
     (row,) = answer("a,resnet18,64,T4,32,fp32,1000", **loading)
     (single,) = predict("resnet18", "T4", 32, image_size=64, samples=1000, model=fake_model, **loading)
@@ -43,9 +41,8 @@ def test_a_row_loads_the_images_of_training_and_validation_as_the_single_questio
 
 
 def test_a_row_without_samples_has_no_epoch_and_one_without_an_offer_no_cost(answer, prices):
-    without_epoch, without_offer = answer(
-        "a,resnet18,64,T4,32,fp32,", "b,resnet18,64,H200,32,fp32,9", offers=prices
-    )
+    lines = ("a,resnet18,64,T4,32,fp32,", "b,resnet18,64,H200,32,fp32,9")
+    without_epoch, without_offer = answer(*lines, offers=prices)
     assert [without_epoch[name] for name in OF_EPOCH] == [""] * 4
     assert (without_offer["cost_usd"], float(without_offer["epoch_high_s"]) > 0) == ("", True)
 

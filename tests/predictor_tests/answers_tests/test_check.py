@@ -84,22 +84,18 @@ def test_causes_of_a_slow_training_are_slower_and_those_of_a_fast_one_faster():
     normal_ms = row_of(AMP).iteration_time_ms
     for factor in (0.3, 3):
         causes = checked(AMP, iteration_time_ms=factor * normal_ms).causes
-        assert all(
-            (candidate.expected_ms > normal_ms) == (factor > 1)
-            for candidate in causes
-            if candidate.name != "none"
-        )
+        slower = {candidate.expected_ms > normal_ms for candidate in causes if candidate.name != "none"}
+        assert slower == {factor > 1}
         assert sum(candidate.probability for candidate in causes) == pytest.approx(1)
 
 
 def test_mending_saves_the_share_of_the_training_that_its_cause_takes():
     slow_s = 3 * row_of(T4).epoch_time_s
     checkup = check(T4, Speed(epoch_time_s=slow_s), epochs=10)
+    usd_per_hour = checkup.causes[0].saved_usd / checkup.causes[0].saved_h
     for cause in checkup.causes:
         assert cause.saved_h <= 10 * slow_s / 3600
-        assert cause.saved_usd == pytest.approx(
-            cause.saved_h * checkup.causes[0].saved_usd / checkup.causes[0].saved_h
-        )
+        assert cause.saved_usd == pytest.approx(cause.saved_h * usd_per_hour)
     assert check(AMP, Speed(images_per_s=100)).causes[0].saved_h is None  # without samples
 
 

@@ -117,13 +117,10 @@ def test_recorded_kernels_that_change_are_switches():
 @pytest.mark.parametrize(
     ("name", "content", "is_one"),
     [
-        ("a.csv", "gpu,cnn,iteration_time_ms\n", True),
-        ("a.csv", "index,name,type\n", False),
-        ("a.csv", "", False),
-        ("a.csv.gz", "", True),
-        ("a.onnx", "", False),
+        ("a.csv", "gpu,cnn,iteration_time_ms\n", True), ("a.csv", "index,name,type\n", False), ("a.csv", "", False),
+        ("a.csv.gz", "", True), ("a.onnx", "", False),
     ],
-)
+)  # fmt: skip
 def test_a_measurement_table_is_told_from_a_layer_table_by_its_columns(tmp_path, name, content, is_one):
     (tmp_path / name).write_text(content)
     assert is_measurement_table(tmp_path / name) is is_one

@@ -50,9 +50,8 @@ def test_a_plan_fills_nine_tenths_at_most_and_is_the_comparison_of_its_step():
 
 def test_less_memory_never_costs_less():
     costs = [fit_memory(L4, Plan(90), gib).best.row.total_cost_usd for gib in (24, 6, 3, 2)]
-    assert all(
-        more > 0.99 * less for less, more in pairwise(costs)
-    )  # the first iterations of parts are shorter
+    # the first iterations of parts are shorter
+    assert all(more > 0.99 * less for less, more in pairwise(costs))
     assert costs[-1] > 1.02 * costs[0]
 
 
@@ -72,9 +71,8 @@ def test_what_is_given_stays():
 
 def test_offers_without_known_vcpus_need_no_rate_of_loading():
     offers = (Offer("lab", "box", "NVIDIA L4", 1, 2.0, spot_usd_per_hour=1.0),)
-    row = fit_memory(
-        replace(L4, samples=50_000, loader="dali", spot=True, usd_per_hour=None, offers=offers)
-    ).best.row
+    question = replace(L4, samples=50_000, loader="dali", spot=True, usd_per_hour=None, offers=offers)
+    row = fit_memory(question).best.row
     assert (row.offer, row.vcpus, row.loading_time_ms) == ("lab box", None, None)
 
 
@@ -96,9 +94,8 @@ def test_several_gpus_of_an_offer_may_share_the_mini_batch():
 
 
 def test_what_cannot_fit_is_refused_with_how_much_is_missing():
-    with pytest.raises(
-        OutOfRangeError, match=r"batch_size 256 needs at least \d\.\d GiB on NVIDIA L4.* allow image_size"
-    ):
+    words = r"batch_size 256 needs at least \d\.\d GiB on NVIDIA L4.* allow image_size"
+    with pytest.raises(OutOfRangeError, match=words):
         fit_memory(L4, memory_gib=0.7)
 
 
@@ -127,11 +124,6 @@ def test_blocks_are_modules_or_else_stages():
     [flat] = block_levels(zoo_cnn("vgg16"))
     assert flat[0].name == "conv1_1 to pool1"
     assert not flat[0].is_module
-
-
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch")
 
 
 def hold_the_plain_step(torch, model, code, images):
@@ -217,9 +209,8 @@ def test_recomputing_a_block_is_what_a_recorded_checkpoint_is(torch):
     from predictor.cnns.torch_step import record
 
     def model(again):
-        block = torch.nn.Sequential(
-            torch.nn.Conv2d(8, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Conv2d(8, 8, 3)
-        )
+        first, last = (torch.nn.Conv2d(8, 8, 3) for _ in range(2))
+        block = torch.nn.Sequential(first, torch.nn.BatchNorm2d(8), last)
         if again:
             block.forward = lambda x, run=block.forward: checkpoint(run, x, use_reentrant=False)
         head = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 10))

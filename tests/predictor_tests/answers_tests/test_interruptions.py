@@ -13,6 +13,10 @@ SPOT = Question("resnet50", ["A10G", "T4"], 64, data_set="imagenet", spot=True)
 OFTEN = {"epochs": 90, "interruptions_per_day": 6.0, "checkpoint_seconds": 60.0, "setup_minutes": 10.0}
 
 
+def expected_h(work_h, *hours):
+    return Interruptions(*hours).expected_h(np.array([work_h]))[0]
+
+
 def simulated_h(work_h, interval_h, checkpoint_h, restart_h, between_h, n=4000):
     """Mean hours of `n` trainings, interruption by interruption."""
     draw, took = np.random.default_rng(0), []
@@ -35,28 +39,19 @@ def simulated_h(work_h, interval_h, checkpoint_h, restart_h, between_h, n=4000):
 @pytest.mark.parametrize("between_h", [2.0, 6.0, 50.0])
 def test_expected_hours_are_those_of_a_simulation(between_h):
     hours = (20.0, 0.5, 0.02, 0.2, between_h)
-    assert Interruptions(*hours[1:]).expected_h(np.array([20.0]))[0] == pytest.approx(
-        simulated_h(*hours), rel=0.03
-    )
+    assert expected_h(*hours) == pytest.approx(simulated_h(*hours), rel=0.03)
 
 
 def test_young_s_interval_loses_about_the_least():
     best = young_interval_h(0.02, 6.0)
-    at = [
-        Interruptions(factor * best, 0.02, 0.2, 6.0).expected_h(np.array([100.0]))[0]
-        for factor in (0.5, 0.9, 1.0, 1.1, 2)
-    ]
+    at = [expected_h(100.0, factor * best, 0.02, 0.2, 6.0) for factor in (0.5, 0.9, 1.0, 1.1, 2)]
     assert at[2] < min(at[0], at[4])
     assert at[2] == pytest.approx(min(at), rel=0.002)
 
 
-def test_without_interruptions_to_speak_of_only_checkpoints_are_lost():
-    rare = Interruptions(1.0, 0.01, 0.2, 1e7).expected_h(np.array([100.0]))[0]
-    assert rare == pytest.approx(101.0, rel=1e-4)
-
-
-def test_a_training_shorter_than_the_interval_writes_no_checkpoint():
-    assert Interruptions(0.5, 0.1, 0.0, 1e6).expected_h(np.array([0.3]))[0] == pytest.approx(0.3, rel=1e-4)
+def test_without_interruptions_to_speak_of_only_checkpoints_are_lost_and_none_within_the_interval():
+    assert expected_h(100.0, 1.0, 0.01, 0.2, 1e7) == pytest.approx(101.0, rel=1e-4)
+    assert expected_h(0.3, 0.5, 0.1, 0.0, 1e6) == pytest.approx(0.3, rel=1e-4)
 
 
 def test_a_comparison_expects_time_money_and_energy():
@@ -72,9 +67,8 @@ def test_a_comparison_expects_time_money_and_energy():
 
 
 def test_checkpoints_of_one_s_own_are_taken():
-    [row] = compare(
-        Question("resnet50", "T4", 64, samples=10**6, spot=True), Plan(**OFTEN, checkpoint_minutes=7)
-    ).rows
+    question = Question("resnet50", "T4", 64, samples=10**6, spot=True)
+    [row] = compare(question, Plan(**OFTEN, checkpoint_minutes=7)).rows
     assert row.checkpoint_minutes == pytest.approx(7)
 
 

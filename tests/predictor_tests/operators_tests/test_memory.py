@@ -49,13 +49,11 @@ def test_at_a_large_batch_the_peak_comes_before_the_weights_have_gradients():
     assert estimate.activations > 0.9 * 256 * kept_bytes_per_image(table)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "states"),
-    [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2), ("rmsprop", 1), ("adagrad", 1), ("adadelta", 2)],
-)
-def test_the_optimizer_keeps_its_states(optimizer, states):
+def test_the_optimizer_keeps_its_states():
     table = zoo_cnn("alexnet")
-    assert peak_memory(table, 1, Mode(optimizer=optimizer)).optimizer_state == states * 4 * table.parameters
+    states = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "rmsprop": 1, "adagrad": 1, "adadelta": 2}
+    kept = {name: peak_memory(table, 1, Mode(optimizer=name)).optimizer_state for name in states}
+    assert kept == {name: 4 * n * table.parameters for name, n in states.items()}
 
 
 def three_layers():
@@ -99,8 +97,7 @@ def test_many_batch_sizes_give_what_each_gives():
 
 
 def test_the_estimate_was_compared_with_peaks_of_pytorch_alone():
-    assert memory_estimate_validated("pytorch")
-    assert not memory_estimate_validated("tensorflow")
+    assert [memory_estimate_validated(name) for name in ("pytorch", "tensorflow")] == [True, False]
 
 
 def test_mixed_precision_halves_the_activations_but_not_the_pools_indices():

@@ -39,18 +39,15 @@ def test_small_maps_of_an_instance_norm_take_a_launch_for_four_on_each_multiproc
 
 
 def test_channels_are_uneven_where_a_group_has_no_multiple_of_eight():
-    shapes = [
-        replace(CONVOLUTION, in_channels=64, out_channels=out, groups=n)
-        for out, n in ((64, 8), (64, 16), (60, 1))
-    ]
+    groups = ((64, 8), (64, 16), (60, 1))
+    shapes = [replace(CONVOLUTION, in_channels=64, out_channels=out, groups=n) for out, n in groups]
     uneven = shape_columns(shapes)[:, SHAPE_COLUMNS.index("uneven_out")]
     assert uneven.tolist() == [0, 1, 1]
 
 
 def test_a_large_convolution_is_bound_by_its_multiply_adds():
-    large = Operator(
-        "conv2d", None, 1024, 64, 64, 1024, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, parameters=9 * 1024**2
-    )
+    sides = (1024, 64, 64, 1024, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1)
+    large = Operator("conv2d", None, *sides, parameters=9 * 1024**2)
     flops = 3 * 2 * 1024**2 * 9 * 64**2 * 64
     assert _ms(large) == pytest.approx(flops / H200.flop_per_ms, rel=0.01)
 
@@ -90,7 +87,7 @@ def test_shapes_count_doublings():
 
 @pytest.mark.parametrize("operator", [Operator("activation", "relu"), Operator("conv2d")])
 def test_an_operator_without_its_shape_is_refused_by_name(operator):
-    for work in (lambda operators: shape_columns(operators), lambda operators: _ms(operators[0])):
+    for work in (shape_columns, lambda operators: _ms(operators[0])):
         with pytest.raises(SchemaError, match="in_channels"):
             work([operator])
 

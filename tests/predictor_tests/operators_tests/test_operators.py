@@ -84,9 +84,7 @@ def test_layer_scale_and_residual_stream_of_convnext_are_wide_under_mixed_precis
         ("channels_last", True, True),
     ],
 )
-def test_a_convolution_behind_a_group_norm_reads_what_the_mode_makes_of_its_nchw_map(
-    memory_format, narrow, wide
-):
+def test_a_convolution_behind_a_group_norm_reads_what_its_mode_makes_of_the_map(memory_format, narrow, wide):
     table, _ = measured_cnn("other_families.group_norm_se", 64)
     convolutions = [o for o in operators_of(table) if o.type == "conv2d" and o.wide_in_nchw]
     assert convolutions
@@ -141,14 +139,8 @@ def test_operators_pass_the_schema_and_come_back():
     import pandas as pd
 
     operators = list(operators_of(zoo_cnn("mobilenet_v3_small")))
-    mode = {
-        "gpu": "NVIDIA H200",
-        "image_size": 1,
-        "batch_size": 8,
-        "precision": "tf32",
-        "iteration_time_ms": 1.0,
-    }
-    rows = [operator_row(operator) | mode for operator in operators]
+    mode = {"gpu": "NVIDIA H200", "image_size": 1, "batch_size": 8, "precision": "tf32"}
+    rows = [operator_row(operator) | mode | {"iteration_time_ms": 1.0} for operator in operators]
     checked = check_measurements(pd.DataFrame(rows), "operators")
     assert [operator_from_row(row) for row in checked.to_dict("records")] == operators
 

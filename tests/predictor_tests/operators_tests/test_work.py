@@ -37,9 +37,8 @@ def test_the_bare_layer_does_and_moves_at_batch_128_what_the_slides_say():
     assert layer_bytes_read(BARE, "forward", 128) == images + filters == pytest.approx(77.2e6, rel=1e-3)
     # The slide says 63.7 MB, which cannot be reproduced: 128 x 96 x 55 x 55 numbers of 4 bytes are 148.7 MB.
     assert layer_bytes_written(BARE, "forward", 128) == pytest.approx(148.7e6, rel=1e-3)
-    assert arithmetic_intensity(BARE, "forward", 128) == pytest.approx(
-        2 * 175, rel=2e-3
-    )  # FLOPs per byte read
+    flop_per_byte_read = arithmetic_intensity(BARE, "forward", 128)
+    assert flop_per_byte_read == pytest.approx(2 * 175, rel=2e-3)
 
 
 @pytest.mark.parametrize(("cnn", "billions"), [("vgg16", 15.47), ("resnet50", 4.09)])
@@ -47,13 +46,9 @@ def test_known_cnns_take_their_published_multiply_adds(cnn, billions):
     assert sum(map(multiply_adds, zoo_cnn(cnn, 224))) == pytest.approx(billions * 1e9, rel=2e-3)
 
 
-def test_the_image_needs_no_gradient():
-    assert layer_flops(BARE, "backward_input", 128) == 0
-    assert layer_bytes(BARE, "backward_input", 128) == 0
-
-
-def test_each_backward_pass_of_a_later_convolution_takes_as_many_operations_as_forward():
+def test_backward_passes_take_as_many_operations_as_forward_but_the_image_needs_no_gradient():
     assert len({layer_flops(LATER, pass_, 8) for pass_ in PASSES}) == 1
+    assert [work(BARE, "backward_input", 128) for work in (layer_flops, layer_bytes)] == [0, 0]
 
 
 def test_groups_divide_the_work():
@@ -89,12 +84,9 @@ def test_a_learned_scale_has_a_gradient_of_its_own_and_a_computed_one_has_not():
     assert layer_bytes(replace(scale, parameters=0), "backward_weight", 8) == 0
 
 
-def test_flattening_costs_nothing():
+def test_flattening_costs_nothing_and_a_pooling_of_unknown_kernel_looks_at_every_number_once():
     flat = Layer(1, "flatten", "flatten", None, (0,), 96, 7, 7, 96 * 49, 1, 1)
     assert [layer_bytes(flat, pass_, 8) + layer_flops(flat, pass_, 8) for pass_ in PASSES] == [0, 0, 0]
-
-
-def test_a_pooling_of_unknown_kernel_looks_at_every_number_once():
     pool = Layer(1, "pool", "max_pool", None, (0,), 96, 8, 8, 96, 4, 4)
     assert layer_flops(pool, "forward", 1) == 96 * 8 * 8
 
@@ -112,7 +104,7 @@ def test_a_cnn_takes_the_sum_of_its_layers():
             {"kernel_height": None},
             "forward",
             1,
-            r"layer 0 'bare' \(conv2d\): kernel_height is unknown",
+            r"0 'bare' \(conv2d\): kernel_height is unknown",
         ),
         (layer_flops, {}, "forwards", 1, "Nearest: 'forward'"),
         *((layer_bytes, {}, "forward", size, "batch_size") for size in (0, -1, float("nan"))),
