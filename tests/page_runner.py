@@ -7,12 +7,14 @@ import io
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,17 +28,7 @@ _HEREDOC = re.compile(r"cat > (\S+) <<'(\w+)'$")
 _OPERATORS = {"|", "||", "&&", "&", ";", ">", ">>", "<"}
 
 
-def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("blocks", ROOT / "docs" / "blocks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["blocks"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_pages = _load()
+_pages = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "blocks.py"), run_name="blocks"))
 Block, blocks, page_paths = _pages.Block, _pages.blocks, _pages.page_paths
 
 

@@ -1,10 +1,11 @@
 """Notebooks keep no outputs, need only epochcast, and run, in this process and in the folder that they lie in."""
 
 import ast
-import importlib.util
 import re
+import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -13,14 +14,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
-def _render():
-    spec = importlib.util.spec_from_file_location("render", ROOT / "notebooks" / "render.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-render = _render()
+render = SimpleNamespace(**runpy.run_path(str(ROOT / "notebooks" / "render.py"), run_name="render"))
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -37,20 +31,14 @@ def test_there_are_five():
     assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05"]
 
 
-def test_it_keeps_no_outputs(notebook):
+def test_it_keeps_no_outputs_its_cells_have_names_and_the_readme_links_to_it(notebook, path):
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.id for cell in code if cell.outputs or cell.execution_count] == []
-
-
-def test_it_is_a_notebook_of_any_machine(notebook):
     nbformat.validate(notebook)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert notebook.metadata.kernelspec.name == "python3"
-
-
-def test_its_cells_have_names_not_numbers(notebook):
-    """So that a change of one shows as one in git, and pictures keep their names."""
     assert [cell.id for cell in notebook.cells if not re.fullmatch(r"[a-z]+(-[a-z]+)*", cell.id)] == []
+    assert f"(notebooks/{path.name})" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 ALSO = {"04-the-founding-study": {"numpy", "pandas"}, "05-your-own-cnn": {"torch"}}
@@ -85,10 +73,6 @@ def test_it_runs(path, notebook, monkeypatch):
             shown = eval(compile(tree, cell.id, kind), names)  # noqa: S307
             for form in ("_repr_html_", "_repr_png_", "__repr__"):
                 getattr(shown, form, str)()
-
-
-def test_the_readme_links_to_it(path):
-    assert f"(notebooks/{path.name})" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_run_notebook_becomes_a_page_with_its_pictures(tmp_path):
