@@ -11,7 +11,7 @@ from typing import Self
 
 from waiting import PATIENCE_S
 
-__all__ = ["ROOT", "Service"]
+__all__ = ["ROOT", "Service", "free_port", "listens"]
 
 ROOT = Path(__file__).parents[1]
 _RUN = (
@@ -19,6 +19,18 @@ _RUN = (
     "uvicorn.run('api.main:create_app', fd=int(sys.argv[1]), log_level='warning', **server_options())"
 )
 _COMMAND = (sys.executable, "-c", _RUN)
+
+
+def free_port() -> int:
+    """A port that nobody uses at the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    """Whether anything answers at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Service:

@@ -34,20 +34,14 @@ def own_table(client):
     return {"name": "mine", "layers": [{k: v for k, v in layer.items() if k in names} for layer in layers]}
 
 
-def test_a_check_is_the_cores(client):
+def test_checks_plans_and_differences_are_the_cores(client):
     checkup = check(Question("resnet50", "T4", [64], **TRAINING), Speed(images_per_s=40), epochs=90)
     answer = client.post("/v1/checks", json=CHECK | {"epochs": 90}).json()
     assert answer == {"sentence": checkup.sentence, "checkup": in_json(asdict(checkup))}
-
-
-def test_plans_are_the_cores(client):
     plans = fit_memory(Question("resnet50", ["L4"], [256], **TRAINING), Plan(90), 8)
     expected = {"sentence": plans.sentence, "lines": plans.lines(), "best": asdict(plans.best)}
     answer = client.post("/v1/memory_plans", json=PLAN).json()
     assert answer == in_json(expected | {"without": asdict(plans)["without"]})
-
-
-def test_differences_are_the_cores(client):
     before = Question("vgg16", ["T4", "H200"], [64], **TRAINING)
     differences = diff(before, replace(before, cnn="vgg16_bn"))
     answer = client.post("/v1/differences", json=DIFFERENCE | TRAINING).json()
@@ -56,13 +50,10 @@ def test_differences_are_the_cores(client):
     assert answer["differences"][0]["after"]["cost_usd"] > 0
 
 
-def test_either_cnn_of_a_difference_may_be_layers(client, own_table):
+def test_either_cnn_of_a_difference_may_be_layers_and_measurements_count_for_both(client, own_table):
     question = {"cnn": "lenet5", "after": {"layer_table": own_table}, "gpus": ["T4"], "batch_sizes": [64]}
     [change] = client.post("/v1/differences", json=question).json()["differences"]
     assert (change["ratio"], change["changed_share"], change["after"]["cnn"]) == (1.0, 0.0, "mine")
-
-
-def test_measurements_count_for_both_cnns_of_a_difference(client):
     row = {"gpu": "T4", "image_size": 224, "batch_size": 64, "precision": "fp32"}
     rows = [row | {"cnn": cnn, "iteration_time_ms": ms} for cnn, ms in (("vgg16", 700), ("vgg16_bn", 840))]
     question = DIFFERENCE | {"gpus": ["T4"], "measurements": rows}
@@ -70,22 +61,18 @@ def test_measurements_count_for_both_cnns_of_a_difference(client):
     assert abs(change["ratio"] - 1.2) < 0.01
 
 
-def test_explanations_are_the_cores_with_a_paragraph_of_what_is_covered_for_each_gpu(client):
+def test_explanations_are_the_cores_in_one_mode_beside_all_others_and_of_layers_of_ones_own(
+    client, own_table
+):
     explanations, scope = explain(Question("resnet50", ["H200", "T4"], [1, 64], **TRAINING))
     answer = explained(client)
     assert answer["explanations"] == in_json([asdict(explanation) for explanation in explanations])
     assert (answer["covers_together"], len(answer["covers"])) == (scope, 2)
-
-
-def test_one_mode_is_asked_and_all_others_are_answered(client):
     mode = {"precision": "fp16", "memory_format": "channels_last"}
     [explanation] = explained(client, gpus=["T4"], **mode)["explanations"]
     assert {name: explanation[name] for name in mode} == mode
     assert [len(other["factor"]) for other in explanation["other_modes"]] == [2] * 5
     assert len(explanation["batch_sizes"]) == 2
-
-
-def test_a_layer_table_of_ones_own_is_explained(client, own_table):
     answer = explained(client, cnn=None, data_set=None, layer_table=own_table, gpus=["T4"])
     [explanation] = answer["explanations"]
     assert explanation["cnn"] == "mine"

@@ -47,7 +47,10 @@ def busy(client, monkeypatch):
     return now
 
 
-def test_an_answer_that_is_kept_is_given(client, busy):
+def test_a_kept_answer_is_given_and_a_question_that_fails_is_answered_and_not_kept(client, busy):
+    question = ASKED | {"batch_sizes": [11], "host": "nobody's"}
+    refusals = [client.post("/v1/predictions", json=question) for _ in range(2)]
+    assert [refusal.status_code for refusal in refusals] == [422, 422]
     answer = client.post("/v1/predictions", json=ASKED)
     busy("model_queue")
     assert client.post("/v1/predictions", json=ASKED).content == answer.content
@@ -101,13 +104,7 @@ def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, 
     assert len({answer.result().content for answer in answers}) == len(computed) == 1
 
 
-def test_a_question_that_fails_is_answered_to_everybody_and_not_kept(client):
-    question = ASKED | {"batch_sizes": [11], "host": "nobody's"}
-    refusals = [client.post("/v1/predictions", json=question) for _ in range(2)]
-    assert [refusal.status_code for refusal in refusals] == [422, 422]
-
-
-def test_an_answer_is_packed_once_and_never_on_the_event_loop(client, monkeypatch):
+def test_an_answer_is_packed_and_a_body_unpacked_once_and_never_on_the_event_loop(client, monkeypatch):
     packed, compress = [], gzip.compress
 
     def counted(*content, **options):
@@ -122,6 +119,15 @@ def test_an_answer_is_packed_once_and_never_on_the_event_loop(client, monkeypatc
         answer = client.post("/v1/predictions", json=question, headers={"Accept-Encoding": "gzip"})
         assert (answer.headers["content-encoding"], answer.content) == ("gzip", plain.content)
     assert len(packed) == 1
+    unpacked = []
+
+    def noted(*arguments):
+        unpacked.append(beside_the_event_loop(*arguments))
+        return b"{}"
+
+    monkeypatch.setattr("api.bodies._unpacked", noted)
+    assert client.post("/v1/predictions", **PACKED).status_code == 422
+    assert len(unpacked) == 1
 
 
 def test_threads_take_short_turns_while_the_service_runs(settings):
@@ -133,15 +139,3 @@ def test_threads_take_short_turns_while_the_service_runs(settings):
         assert (during, sys.getswitchinterval()) == (0.0005, 0.005)
     finally:
         sys.setswitchinterval(before)
-
-
-def test_a_body_is_unpacked_once_and_never_on_the_event_loop(client, monkeypatch):
-    unpacked = []
-
-    def noted(*arguments):
-        unpacked.append(beside_the_event_loop(*arguments))
-        return b"{}"
-
-    monkeypatch.setattr("api.bodies._unpacked", noted)
-    assert client.post("/v1/predictions", **PACKED).status_code == 422
-    assert len(unpacked) == 1

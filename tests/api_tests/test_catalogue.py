@@ -22,37 +22,25 @@ def answer_of(client, path):
     return response.json()
 
 
-def test_every_gpu_is_listed_with_its_precisions_and_whether_it_was_measured(client):
+def test_gpus_offers_and_cnns_are_listed_and_shown_and_can_be_asked_about(client):
     listed = answer_of(client, "/v1/gpus")
     assert [gpu_row["gpu"]["name"] for gpu_row in listed] == [gpu.name for gpu in all_gpus()]
     assert [tuple(gpu_row["precisions"]) for gpu_row in listed] == [precisions_of(gpu) for gpu in all_gpus()]
     assert {gpu_row["measured"] for gpu_row in listed} == {True, False}
-
-
-def test_gpus_of_one_generation_are_listed_and_a_gpu_goes_by_any_of_its_names(client):
     turing = answer_of(client, "/v1/gpus?generation=Turing")
     assert {gpu_row["gpu"]["generation"] for gpu_row in turing} == {"turing"}
     assert client.get("/v1/gpus?generation=x").status_code == 422
     assert answer_of(client, "/v1/gpus/rtx-3090")["gpu"]["name"] == "GeForce RTX 3090"
     assert answer_of(client, "/v1/gpus/Tesla%20T4")["gpu"]["memory_gib"] == 16
-
-
-def test_offers_are_listed_cheapest_first_without_historic_ones(client):
     listed = answer_of(client, "/v1/offers")
     assert len(listed) == sum(not offer.historic for offer in load_offers())
     assert [offer["usd_per_hour"] for offer in listed] == sorted(offer["usd_per_hour"] for offer in listed)
     assert len(answer_of(client, "/v1/offers?historic=true")) == len(load_offers())
     assert {offer["gpu"] for offer in answer_of(client, "/v1/offers?gpu=T4")} == {"Tesla T4"}
     assert client.get("/v1/offers?gpu=T5").status_code == 404
-
-
-def test_cnns_are_listed_and_shown_layer_by_layer(client):
     assert [cnn_row["cnn"] for cnn_row in answer_of(client, "/v1/cnns")] == zoo_names()
     shown = answer_of(client, "/v1/cnns/resnet18?image_size=64")
     assert shown["layers"] == json.loads(json.dumps([asdict(layer) for layer in zoo_cnn("resnet18", 64)]))
-
-
-def test_layers_that_were_shown_can_be_asked_about(client):
     shown = answer_of(client, "/v1/cnns/mobilenet_v2")
     table = {"name": shown["cnn"], "image_size": shown["image_size"], "layers": shown["layers"]}
     question = {"gpus": ["T4"], "batch_sizes": [8]}
@@ -60,7 +48,7 @@ def test_layers_that_were_shown_can_be_asked_about(client):
     assert sent == client.post("/v1/predictions", json=question | {"cnn": "mobilenet_v2"}).json()["rows"]
 
 
-def test_options_are_listed_with_the_questions_that_take_them(client):
+def test_options_are_listed_with_the_questions_that_take_them_data_sets_and_the_model_s_card_too(client):
     """A question takes an option if and only if the list says so."""
     questions = {"predictions": PredictionQuestion, "comparisons": ComparisonQuestion}
     questions |= {"explanations": ExplanationQuestion}
@@ -78,13 +66,7 @@ def test_options_are_listed_with_the_questions_that_take_them(client):
         assert taken == options & set(question.model_fields) - {"measurements"}
     assert (listed["epochs"]["default"], listed["precision"]["default"]) == (1, None)
     assert listed["method"]["needs"]["anchored"] == "anchors"
-
-
-def test_data_sets_are_listed(client):
     assert [data_set["name"] for data_set in answer_of(client, "/v1/data_sets")] == list(training_sets())
-
-
-def test_the_model_shows_its_card_with_accuracy(client):
     (model,) = answer_of(client, "/v1/models")
     assert model["card"]["accuracy"]
     assert model["trained_on"] in client.post(

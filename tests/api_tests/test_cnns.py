@@ -29,21 +29,24 @@ def read(client, content, image_size=None, name="my net.onnx"):
     return client.post("/v1/cnns", data=data, files={"onnx": (name, content)})
 
 
-def test_a_file_is_summed_up(client):
+def test_a_file_is_summed_up_and_its_layers_are_taken_as_they_are_given(client):
     answer = read(client, conv_file(after=AFTER)).json()
     table = from_onnx("my_net.onnx", None, conv_file(after=AFTER))
     assert (answer["cnn"], answer["image_size"], answer["parameters"]) == ("my_net", 8, 216)
     assert answer["forward_flops_per_image"] == cnn_flops(table, 1, ("forward",))
     assert answer["training_flops_per_image"] == cnn_flops(table, 1)
     assert [layer["type"] for layer in answer["layer_table"]["layers"]] == [layer.type for layer in table]
-
-
-def test_its_layers_are_taken_as_they_are_given(client):
     table = read(client, conv_file(after=AFTER)).json()["layer_table"] | {
         "warnings": [{"kind": "cnn", "about": "inference export"}]
     }
     read_again = inline_table(LayerTableIn.model_validate(table))
     assert json.loads(to_json(read_again.document())) == table
+    answer = read(client, functions_in_functions(2, 2)).json()
+    assert [layer["type"] for layer in answer["layer_table"]["layers"]] == ["activation"] * 8
+    table = from_onnx("x.onnx", None, conv_file(after=AFTER))
+    again = inline_table(LayerTableIn.model_validate_json(to_json(table.document())))
+    assert isinstance(again, LayerTable)
+    assert again.layers == table.layers
 
 
 @pytest.mark.parametrize("size", [None, "0", "-1", "x", "1e3", "9" * 30, "", "32.0"])
@@ -54,21 +57,11 @@ def test_an_image_size_that_the_file_leaves_open_is_asked_for_and_taken(client, 
     assert read(client, open_file, 32).json()["image_size"] == 32
 
 
-def test_another_image_size_than_the_file_s_and_a_damaged_file_are_refused(client):
+def test_another_image_size_a_damaged_file_and_layers_without_a_question_are_refused(client):
     assert read(client, conv_file(), 9).status_code == 422
     assert read(client, conv_file()[:-20]).status_code == 422
-
-
-def test_layers_are_told_to_go_with_a_question(client):
     answer = client.post("/v1/cnns", json={"layer_table": {"layers": [{"type": "add"}]}})
     assert (answer.status_code, "as its layer_table" in answer.json()["detail"]) == (415, True)
-
-
-def test_a_table_read_stays_a_table_of_the_core():
-    table = from_onnx("x.onnx", None, conv_file(after=AFTER))
-    again = inline_table(LayerTableIn.model_validate_json(to_json(table.document())))
-    assert isinstance(again, LayerTable)
-    assert again.layers == table.layers
 
 
 def test_every_cnn_of_the_zoo_is_taken_as_it_is_shown():
@@ -89,11 +82,6 @@ def functions_in_functions(depth, width):
         nodes = [node(operator, *ends, domain=domain) for ends in pairwise(names)]
         functions.append(helper.make_function("own", f"F{level}", ["a"], ["b"], nodes, domains))
     return onnx_file([node("F0", "x", "y", domain="own")], functions=functions, opset_imports=domains)
-
-
-def test_functions_that_unfold_to_a_few_operators_are_read(client):
-    answer = read(client, functions_in_functions(2, 2)).json()
-    assert [layer["type"] for layer in answer["layer_table"]["layers"]] == ["activation"] * 8
 
 
 @pytest.mark.parametrize("depth", [5, 60])

@@ -5,6 +5,7 @@ import json
 from http.client import HTTPConnection
 
 import pytest
+from case_tables import table
 from waiting import PATIENCE_S
 
 from api.main import create_app
@@ -14,13 +15,7 @@ from predictor.operators.operators import operator_row, operators_of
 
 QUESTION = {"cnn": "resnet18", "gpus": ["L40S"], "batch_sizes": [32], "precisions": ["fp32"]}
 PATHS = ("/v1/predictions", "/v1/calibrations")
-WORDS = {
-    "format_version": 1, "source": "epochcast", "framework": "pytorch", "framework_version": "2.11.0+cu130",
-    "gpu": "NVIDIA L40S", "host": "Intel(R) Xeon(R) Processor, 64 cores", "device_kind": "gpu",
-    "pass": "forward_backward", "optimizer": "momentum", "xla": False, "precision": "fp32",
-    "memory_format": "nchw", "cudnn": "91900", "autotune": False, "capture": "eager", "loader_workers": 0,
-    "n_gpus": 1, "n_warmup": 1, "n_repeats": 6, "measured_at": "2026-11-21T08:29:31+00:00",
-}  # fmt: skip
+WORDS = table(__file__, "words of large measurements")
 STORED = "`POST /v1/calibrations` with `stored` answers"
 
 
@@ -59,14 +54,11 @@ def test_ten_thousand_rows_go_along_as_columns(client, path):
     assert answer.json()["rows"][0]["method"] == "layer-times"
 
 
-def test_too_many_rows_are_told_of_columns_and_of_the_store(client):
+def test_too_many_rows_and_larger_bodies_are_refused_with_columns_and_the_store_as_ways(client):
     for rows, words in ((a_profile(4_500), "take least room as columns"), ([{"gpu": "T4"}] * 5_001, STORED)):
         refusal = client.post("/v1/predictions", json=QUESTION | {"measurements": rows}).json()
         assert words in refusal["detail"]
         assert STORED in refusal["detail"]
-
-
-def test_larger_bodies_are_refused_with_the_store_as_the_way(client):
     spaces = b" " * MAX_JSON_BYTES + json.dumps(QUESTION).encode()
     columns = b'{"measurements":{' + b" " * MAX_JSON_BYTES + b"}}"
     for body in (spaces, columns):

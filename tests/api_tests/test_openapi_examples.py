@@ -70,16 +70,10 @@ def test_a_new_service_answers_each_example_as_the_document_shows_it(new_service
     assert not differing
 
 
-def test_the_example_of_the_metrics_begins_as_they_do(new_service, operations):
+def test_every_operation_shows_an_answer_that_a_new_service_gives(new_service, operations):
     lines = shown(operations["get_metrics"][2]).splitlines()
     assert new_service.get("/metrics").text.startswith("\n".join(lines[:2]))
-
-
-def test_every_operation_shows_an_answer(operations):
     assert len([shown(operation) for _, _, operation in operations.values()]) == 22
-
-
-def test_the_run_of_the_calibrations_example_corrects_its_answer(operations):
     example = shown(operations["create_calibration"][2])
     assert {row["method"] for row in example["rows"]} <= {"anchored", "layer-times, anchored"}
 

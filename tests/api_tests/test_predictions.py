@@ -5,6 +5,7 @@ from dataclasses import asdict
 from itertools import product
 
 import pytest
+from case_tables import table
 
 from predictor.answers.answer import PredictionRow, predict
 from predictor.cnns.zoo import zoo_cnn
@@ -36,17 +37,7 @@ def assert_same(rows, expected):
         }
 
 
-OPTIONS = [
-    {},
-    {"data_set": None, "samples": 50_000, "validation_samples": 10_000},
-    {"data_set": None},
-    {"image_size": 64, "precision": "amp_fp16", "memory_format": "channels_last", "spot": True},
-    {"framework": "tensorflow", "optimizer": "adam", "capture": "graph", "host": None},
-    {"capture": "graph", "method": "roofline"},
-    {"method": "flops-ratio"},
-    {"anchors": [{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.5}]},
-    {"anchors": [{"gpu": "T4", "batch_size": 32, "epoch_time_s": 12_000, "samples": 1_281_167}]},
-]
+OPTIONS = table(__file__, "options of predictions")
 
 
 @pytest.mark.parametrize("form", ["rows", "columns"])
@@ -62,15 +53,21 @@ def test_answers_are_those_of_the_core(client, options, form):
     assert_same(rows, predict("resnet50", ["T4", "H200"], [32, 64], **core))
 
 
-def test_the_second_time_is_as_the_first(client):
+def test_the_second_time_is_as_the_first_until_another_model_is_served(client, another_model):
     question = {"gpus": ["P100-PCIE-16GB"], "batch_sizes": [7, 5, 7]}
     first = ask(client, **question)
     assert [row["batch_size"] for row in first["rows"]] == [5, 7]
     assert ask(client, **question) == first
     assert ask(client, **question, data_set=None, samples=1_281_167)["rows"] == first["rows"]
+    before = ask(client)["rows"][0]["trained_on"]
+    previous = client.app.state.serving.model.current
+    another_model(trained_on="something else")
+    assert ask(client)["rows"][0]["trained_on"] == "something else"
+    client.app.state.serving.model.serve(previous)
+    assert ask(client)["rows"][0]["trained_on"] == before
 
 
-def test_rows_run_over_precisions_then_formats_then_gpus_then_batch_sizes(client):
+def test_rows_run_over_precisions_formats_gpus_batch_sizes_and_leave_out_a_gpu_that_lacks_one(client):
     answer = ask(
         client, gpus=["H200", "A100-SXM4-40GB"], precisions=["fp32", "tf32"], memory_formats=["nchw", "channels_last"]
     )  # fmt: skip
@@ -78,14 +75,13 @@ def test_rows_run_over_precisions_then_formats_then_gpus_then_batch_sizes(client
     precisions, formats, gpus = ("fp32", "tf32"), ("nchw", "channels_last"), ("H200", "A100")
     assert modes == [*product(precisions, formats, gpus, (32, 64))]
     assert len(answer["covers"]) == 4
-
-
-def test_a_gpu_that_lacks_one_of_several_precisions_is_left_out_there_and_said_so(client):
     answer = ask(client, precisions=["fp32", "amp_bf16"], batch_sizes=[32])
     both = [("Tesla T4", "fp32"), ("NVIDIA H200", "fp32"), ("NVIDIA H200", "amp_bf16")]
     assert [(r["gpu"], r["precision"]) for r in answer["rows"]] == both
     why = "the GPU has fp32, fp16, amp_fp16"
     assert answer["left_out"] == [{"gpu": "Tesla T4", "precision": "amp_bf16", "why": why}]
+    problem = ask(client, 422, gpus=["T4"], precisions=["amp_bf16"])
+    assert "Tesla T4 (compute capability 7.5) has no amp_bf16. It has: fp32" in problem["detail"]
 
 
 @pytest.mark.parametrize("route", ["comparisons", "explanations"])
@@ -97,35 +93,15 @@ def test_other_answers_leave_a_gpu_out_as_predictions_do(client, route):
     assert [(left["gpu"], left["precision"]) for left in answer["left_out"]] == [("Tesla T4", "amp_bf16")]
 
 
-def test_where_no_gpu_has_the_precision_the_question_is_refused_with_those_it_has(client):
-    problem = ask(client, 422, gpus=["T4"], precisions=["amp_bf16"])
-    assert "Tesla T4 (compute capability 7.5) has no amp_bf16. It has: fp32" in problem["detail"]
-
-
-def test_a_layer_table_is_answered_like_the_cnn_that_it_is(client):
+def test_a_layer_table_and_a_name_with_an_image_size_are_answered_like_the_cnn_that_they_are(client):
     table = json.loads(json.dumps(asdict(zoo_cnn("resnet18", 64))))
     sent = {"name": "resnet18", "image_size": 64, "layers": table["layers"]}
     answer = ask(client, cnn=None, layer_table=sent, data_set="cifar10")
     expected = predict("resnet18", ["T4", "H200"], [32, 64], image_size=64, data_set="cifar10")
     assert_same(answer["rows"], expected)
-
-
-def test_measurements_sent_along_correct_the_answer(client):
     row = {"gpu": "T4", "cnn": "resnet50", "image_size": 224, "batch_size": 32, "precision": "fp32"}
     answer = ask(client, measurements=[row | {"iteration_time_ms": 300.0}])
     anchored = ask(client, anchors=[{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.0}])
     assert answer["rows"] == anchored["rows"]
     assert answer["rows"][0]["method"] == "anchored"
-
-
-def test_another_model_answers_from_the_moment_it_is_served(client, another_model):
-    before = ask(client)["rows"][0]["trained_on"]
-    previous = client.app.state.serving.model.current
-    another_model(trained_on="something else")
-    assert ask(client)["rows"][0]["trained_on"] == "something else"
-    client.app.state.serving.model.serve(previous)
-    assert ask(client)["rows"][0]["trained_on"] == before
-
-
-def test_a_name_with_an_image_size_is_that_cnn_at_that_size(client):
     assert ask(client, cnn="resnet18@32")["rows"] == ask(client, cnn="resnet18", image_size=32)["rows"]

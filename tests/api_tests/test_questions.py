@@ -31,7 +31,7 @@ def asked_of_a_service():
     return [option for option in options_of(Question).values() if option.remote and option.name not in LISTS]
 
 
-def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
+def test_every_option_is_a_field_of_its_questions_and_reaches_the_core():
     everywhere = {option.name for option in asked_of_a_service()}
     lacking = {
         "predictions": (everywhere | {*LISTS.values()}) - {*PredictionQuestion.model_fields},
@@ -39,9 +39,6 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
         "explanations": (everywhere | {*LISTS}) - {*ExplanationQuestion.model_fields},
     }
     assert lacking == {"predictions": set(), "comparisons": set(), "explanations": OF_EPOCHS_AND_SEVERAL_GPUS}
-
-
-def test_every_option_reaches_the_core():
     lost = []
     for option in asked_of_a_service():
         if option.kind in ("file", "anchors") or option.name == "image_size":  # the table's own
@@ -52,15 +49,9 @@ def test_every_option_reaches_the_core():
         if getattr(core, option.name) != another(option):
             lost.append(option.name)
     assert lost == []
-
-
-def test_every_wish_reaches_the_core():
     wishes = {name: another(option) for name, option in options_of(Plan).items()}
     plan = questions.plan_of(ComparisonQuestion.model_validate(GIVEN | wishes))
     assert {name: getattr(plan, name) for name in wishes} == wishes
-
-
-def test_files_of_the_services_machine_cannot_be_asked_for():
     for name in ("model", "offers"):
         for kind in (PredictionQuestion, ComparisonQuestion, ExplanationQuestion):
             assert name not in kind.model_fields

@@ -79,15 +79,17 @@ def test_more_than_may_wait_are_refused_and_leave_their_places(options, clients,
 
 
 @in_loop
-async def test_a_call_whose_turn_does_not_come_in_time_is_refused():
+async def test_a_call_whose_turn_or_end_does_not_come_in_time_is_refused():
     queue = Queue(at_once=1, waiting=5, most_wait_s=0.01)
     async with held(queue):
         assert await refused(await send(queue, "abcde")) == [True] * 5
     assert await refused(await send(queue, "a")) == [False]
+    with pytest.raises(OutOfRangeError, match=r"more than 0\.01 s of a processor"):
+        await Queue(most_work_s=0.01).run("a", work, PATIENCE_S)
 
 
 @in_loop
-async def test_a_full_queue_says_so_before_any_work():
+async def test_a_full_queue_says_so_before_any_work_and_a_failed_call_leaves_its_place():
     queue = Queue(at_once=1, waiting=0)
     queue.check("a")
     async with held(queue):
@@ -96,11 +98,6 @@ async def test_a_full_queue_says_so_before_any_work():
     await asyncio.sleep(0)
     queue.check("b")
     assert (refusal.value.status_code, refusal.value.headers) == (503, {"Retry-After": "10"})
-
-
-@in_loop
-async def test_a_call_that_fails_leaves_its_place():
-    queue = Queue(at_once=1, waiting=0)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             await queue.run("a", divmod, 1, 0)
@@ -115,7 +112,7 @@ async def test_clients_take_turns_however_much_one_of_them_asks():
 
 
 @in_loop
-async def test_one_client_runs_as_many_calls_as_are_its_share():
+async def test_one_client_runs_no_more_than_its_share_and_a_free_place_waits_for_nobody_who_has_his():
     running, most, both = [], [], threading.Barrier(2)
 
     def call(client):
@@ -127,11 +124,6 @@ async def test_one_client_runs_as_many_calls_as_are_its_share():
     queue = Queue(at_once=2, per_client_running=1)
     await asyncio.gather(*(queue.run(client, call, client) for client in "aabb"))
     assert max(most) == 1
-
-
-@in_loop
-async def test_a_free_place_does_not_wait_for_a_client_that_has_its_share():
-    queue = Queue(at_once=2, per_client_running=1)
     async with held(queue, "a"):
         (waiting,) = await send(queue, "a")
         await queue.run("b", str)
@@ -139,7 +131,7 @@ async def test_a_free_place_does_not_wait_for_a_client_that_has_its_share():
 
 
 @in_loop
-async def test_a_call_that_nobody_waits_for_keeps_its_place_until_it_ends():
+async def test_a_call_that_nobody_waits_for_keeps_its_place_until_it_ends_and_ends():
     ended, queue = threading.Event(), Queue(at_once=1, waiting=0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
@@ -148,19 +140,11 @@ async def test_a_call_that_nobody_waits_for_keeps_its_place_until_it_ends():
     ended.set()
     while queue.full_for("b"):
         await asyncio.sleep(0.01)
-
-
-@in_loop
-async def test_a_call_that_nobody_waits_for_ends():
     queue = Queue(at_once=1, most_work_s=PATIENCE_S)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.01):
             await queue.run("a", work, 10 * PATIENCE_S)
     assert await queue.run("b", str) == ""
-
-
-@in_loop
-async def test_a_client_that_goes_while_it_waits_leaves_its_place():
     queue = Queue(at_once=1, waiting=1)
     async with held(queue):
         (waiting,) = await send(queue, "b")
@@ -194,9 +178,3 @@ async def test_who_has_taken_much_of_the_processor_waits_for_who_has_taken_littl
     await asyncio.gather(*calls)
     assert order.index("large") == 0
     assert order[1:10] == ["small"] * 9
-
-
-@in_loop
-async def test_a_call_that_takes_too_long_ends_and_says_so():
-    with pytest.raises(OutOfRangeError, match=r"more than 0\.01 s of a processor"):
-        await Queue(most_work_s=0.01).run("a", work, PATIENCE_S)

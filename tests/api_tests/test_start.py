@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 
+from services import free_port, listens
 from waiting import wait_until
 
 CODE = """
@@ -32,15 +33,8 @@ def test_answering_loads_neither_pandas_nor_scikit_learn():
     assert run.stdout.split()[-2:] == ["LOADED", "numpy"]
 
 
-def takes_connections(port):
-    """Whether anybody listens on a port."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def test_workers_end_with_the_process_that_started_them():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [
         sys.executable, "-m", "epochcast", "serve", "--port", str(port), "--workers", "2", "--store", "",
     ]  # fmt: skip
@@ -52,7 +46,7 @@ def test_workers_end_with_the_process_that_started_them():
     finally:
         service.kill()
         service.wait()
-    wait_until(lambda: not takes_connections(port))
+    wait_until(lambda: not listens(port))
 
 
 def answers(port):

@@ -28,7 +28,7 @@ _VENDORED = sorted((_FOLDER / "vendor").glob("*.js"))
 _SWAGGER = [FOLDERS["docs"] / name for name in ("swagger-ui-bundle.js", "swagger-ui.css")]
 
 
-def test_the_page_and_all_that_it_names_are_served(client):
+def test_the_page_and_all_that_it_names_are_served_small_under_a_policy_of_its_own_scripts(client):
     page = client.get("/")
     assert page.status_code == 200
     assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -36,6 +36,19 @@ def test_the_page_and_all_that_it_names_are_served(client):
     assert len(named) > 4
     for name in named:
         assert client.get(f"/{name}").status_code == 200
+    assert client.get("/").headers["content-security-policy"] == POLICY
+    assert "unsafe" not in POLICY
+    assert "http" not in POLICY
+    page = client.get("/").text
+    assert not re.search(r"<script(?![^>]*src=)|<style|\sstyle=|\son[a-z]+=", page)
+    for path in (*_MODULES, _FOLDER / "index.html", _FOLDER / "style.css"):
+        addresses = set(re.findall(r"https?://[^\s\"')]+", path.read_text()))
+        assert addresses <= {"http://www.w3.org/2000/svg"}
+    sizes = [len(gzip.compress(path.read_bytes())) for path in _FOLDER.rglob("*.*") if path.suffix != ".md"]
+    assert sum(sizes) < 500_000
+    module, vendored = client.get("/web/main.js"), client.get(f"/web/vendor/{_VENDORED[0].name}")
+    assert module.headers["cache-control"] == "no-cache"
+    assert "immutable" in vendored.headers["cache-control"]
 
 
 @pytest.mark.parametrize("module", _MODULES, ids=lambda path: path.name)
@@ -51,20 +64,6 @@ def test_a_module_says_why_it_exists_and_who_calls_it(module):
     head = module.read_text().partition("*/")[0]
     assert head.startswith("/**")
     assert re.search(r"Called by|Read by|Loaded by", head)
-
-
-def test_the_policy_allows_the_page_s_own_scripts_alone(client):
-    assert client.get("/").headers["content-security-policy"] == POLICY
-    assert "unsafe" not in POLICY
-    assert "http" not in POLICY
-    page = client.get("/").text
-    assert not re.search(r"<script(?![^>]*src=)|<style|\sstyle=|\son[a-z]+=", page)
-
-
-def test_nothing_of_the_page_comes_from_elsewhere():
-    for path in (*_MODULES, _FOLDER / "index.html", _FOLDER / "style.css"):
-        addresses = set(re.findall(r"https?://[^\s\"')]+", path.read_text()))
-        assert addresses <= {"http://www.w3.org/2000/svg"}
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -83,21 +82,10 @@ def test_other_files_are_not_served(client, folder):
     assert client.get("/web/").status_code == 404
 
 
-def test_a_browser_asks_again_for_modules_and_keeps_what_its_name_versions(client):
-    module, vendored = client.get("/web/main.js"), client.get(f"/web/vendor/{_VENDORED[0].name}")
-    assert module.headers["cache-control"] == "no-cache"
-    assert "immutable" in vendored.headers["cache-control"]
-
-
 @pytest.mark.parametrize("packing", ["gzip", "identity"])
 def test_files_come_whole_packed_or_not(client, packing):
     answer = client.get("/web/style.css", headers={"Accept-Encoding": packing})
     assert answer.content == (_FOLDER / "style.css").read_bytes()
-
-
-def test_a_first_visit_costs_less_than_half_a_megabyte(client):
-    sizes = [len(gzip.compress(path.read_bytes())) for path in _FOLDER.rglob("*.*") if path.suffix != ".md"]
-    assert sum(sizes) < 500_000
 
 
 @pytest.mark.parametrize("path", [*_VENDORED, *_SWAGGER], ids=lambda path: path.name)
@@ -107,19 +95,13 @@ def test_vendored_files_are_those_that_the_readme_names(path):
     assert "sourceMappingURL" not in path.read_text() or path in _SWAGGER
 
 
-def test_licences_lie_beside_what_they_are_of():
+def test_vendored_licences_texts_and_options_agree_between_page_and_service():
     for name in ("LICENSE-vega", "LICENSE-vega-lite", "LICENSES-contained.md"):
         assert (_FOLDER / "vendor" / name).stat().st_size > 1000
-
-
-def test_both_languages_have_the_same_texts_with_the_same_places():
     english, japanese = _texts("en"), _texts("ja")
     assert english.keys() == japanese.keys()
     for key, text in english.items():
         assert set(re.findall(r"{\w+}", text)) == set(re.findall(r"{\w+}", japanese[key])), key
-
-
-def test_every_text_that_is_asked_for_exists_and_every_one_that_exists_is_asked_for():
     page = (_FOLDER / "index.html").read_text()
     code = "".join(module.read_text() for module in _MODULES if not module.name.startswith("strings_"))
     keys = set(re.findall(r'data-i18n(?:-label)?="(\w+)"', page)) | set(re.findall(r'\bt\("(\w+)"', code))
@@ -129,24 +111,12 @@ def test_every_text_that_is_asked_for_exists_and_every_one_that_exists_is_asked_
     sentence = re.findall(r'data-words="(\w+)"', page)
     composed = [*re.findall(r"`(\w+_)\$\{", code), *(f"{name}_" for name in SHOWN), *sentence]
     assert [key for key in texts - keys - quoted - SHOWN.keys() if not key.startswith(tuple(composed))] == []
-
-
-def test_every_place_of_the_form_is_of_an_option_and_every_option_has_words():
-    page = (_FOLDER / "index.html").read_text()
     places = [name for names in re.findall(r'data-options="([^"]*)"', page) for name in names.split()]
     assert set(places) <= set(SHOWN)
     assert len(places) == len(set(places))
     assert SHOWN.keys() - _texts("en").keys() == set()
-
-
-def test_no_option_is_written_out_in_the_page():
-    """The form is built of `GET /v1/options`: a choice that is written out there would be a second list."""
-    code = "".join(module.read_text() for module in _MODULES if not module.name.startswith("strings_"))
     words = {word for option in SHOWN.values() for word in option.choices if "_" in word}
     assert [word for word in words if f'"{word}"' in code] == []
-
-
-def test_every_class_of_operators_and_every_bound_has_a_name():
     classes = {*CLASSES, *operator_classes_of(dict.fromkeys(KERNEL_CLASSES, np.zeros(1))), OVERHEAD}
     assert {f"class_{name}" for name in classes} | {f"bound_{name}" for name in BOUNDS} <= _texts("en").keys()
 

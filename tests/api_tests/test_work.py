@@ -69,18 +69,23 @@ def test_more_runs_of_a_cnn_than_are_used_are_refused_by_their_number(client, pa
 
 
 @pytest.mark.parametrize("path", ["predictions", "calibrations"])
-def test_runs_that_correct_many_gpus_count_as_work(client, path):
+def test_measured_runs_and_anchors_that_correct_many_gpus_count_as_work(client, path):
     question = {"cnn": "resnet18", "gpus": ["all"], "batch_sizes": [8], "measurements": runs(400)}
     answer = client.post(f"/v1/{path}", json=question)
     assert (answer.status_code, "corrected by 400 runs" in answer.json()["detail"]) == (422, True)
 
 
-def test_anchors_that_correct_many_gpus_count_as_work(client):
+def test_anchors_of_many_gpus_count_as_work_and_layers_of_one_shape_once(client):
     anchors = [{"gpu": "T4", "batch_size": size, "iteration_time_ms": 9.0 * size} for size in range(1, 201)]
     question = {"cnn": "resnet18", "gpus": ["all"], "batch_sizes": [8], "anchors": anchors}
     assert client.post("/v1/predictions", json=question).status_code == 200
     answer = client.post("/v1/predictions", json=question | {"memory_formats": ["nchw", "channels_last"]})
     assert (answer.status_code, "corrected by 200 runs" in answer.json()["detail"]) == (422, True)
+    deep = zoo_cnn("resnet152").document()
+    answer = client.post(
+        "/v1/predictions", json={"layer_table": deep, "gpus": ["all"], "batch_sizes": SIZES[:60]}
+    )
+    assert answer.status_code == 200, answer.text
 
 
 def admitted(model, name, sizes, **extent):
@@ -99,11 +104,3 @@ def test_every_cnn_of_the_zoo_is_answered_on_all_gpus_and_explained_on_eight(cli
         name for name in zoo_names() for extent in (on_all, explained) if not admitted(model, name, **extent)
     ]
     assert not refused
-
-
-def test_layers_of_one_shape_count_once(client):
-    deep = zoo_cnn("resnet152").document()
-    answer = client.post(
-        "/v1/predictions", json={"layer_table": deep, "gpus": ["all"], "batch_sizes": SIZES[:60]}
-    )
-    assert answer.status_code == 200, answer.text

@@ -22,14 +22,11 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 IGNORED = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
 
 
-def test_what_is_copied_is_there_and_is_sent_to_the_builder():
+def test_what_is_copied_is_there_is_sent_to_the_builder_and_is_all_that_the_wheel_needs():
     """.dockerignore lets through what a COPY names, and nothing else."""
     assert [name for name in COPIED if not (ROOT / name).exists()] == []
     assert IGNORED[0] == "*"
     assert {name[1:] for name in IGNORED if name.startswith("!")} == set(COPIED)
-
-
-def test_the_wheel_needs_nothing_that_is_not_copied():
     hatch = PROJECT["tool"]["hatch"]
     target, hooks = hatch["build"]["targets"]["wheel"], hatch["metadata"]["hooks"]
     needed = [
@@ -41,9 +38,6 @@ def test_the_wheel_needs_nothing_that_is_not_copied():
     assert [
         name for name in needed if not any(f"{name}/".startswith(f"{copied}/") for copied in COPIED)
     ] == []
-
-
-def test_no_file_of_the_wheel_is_kept_from_the_builder():
     patterns = [name.removeprefix("**/") for name in IGNORED if not name.startswith("!") and name != "*"]
     folders = ["api", "predictor", "proxy_cnns", "epochcast", "datasets"]
     run = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from services import Service
+from services import Service, free_port, listens
 from waiting import PATIENCE_S, wait_until
 
 from api.problems import TITLES
@@ -43,7 +43,7 @@ def running_proxy(folder, service_address, changes=()):
     subject = ["-subj", "/CN=localhost", "-days", "2", "-newkey", "rsa:2048", "-nodes"]
     command = ["openssl", "req", "-x509", *subject, "-out", certificate, "-keyout", key]
     subprocess.run(command, check=True, capture_output=True)
-    ports = [_free_port(), _free_port()]
+    ports = [free_port(), free_port()]
     text = CONFIGURATION
     for bound, tight_bound in changes:
         assert text.count(bound) == 1
@@ -75,16 +75,6 @@ def proxy(tmp_path_factory):
 def address():
     """An address of this machine that no other test asks from."""
     return f"127.0.0.{next(_NUMBERS)}"
-
-
-def _free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
-def listens(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def connected(port, address):
@@ -123,17 +113,16 @@ def status_of(answer):
     return status
 
 
-def test_a_question_is_answered_over_tls_and_the_client_is_told_to_stay_with_it(proxy, address):
+def test_a_question_is_answered_over_tls_and_plain_requests_are_sent_there(proxy, address):
     answer = answer_to(proxy, address, GET)
     assert status_of(answer) == 200
     assert b"Strict-Transport-Security" in answer
-
-
-def test_plain_requests_are_sent_to_tls(proxy):
     with socket.create_connection(("127.0.0.1", proxy[0]), timeout=PATIENCE_S) as connection:
         answer = answer_of(connection, b"GET /v1/gpus" + HEAD + b"\r\n")
     assert status_of(answer) == 308
     assert b"Location: https://localhost/v1/gpus" in answer
+    with socket.create_connection(("127.0.0.1", proxy[1]), timeout=PATIENCE_S) as connection:
+        assert status_of(answer_of(connection, GET)) == 400
 
 
 @pytest.mark.parametrize(
@@ -157,13 +146,8 @@ def test_refusals_are_problem_documents(proxy, address, request_bytes, status):
     assert status_of(answer_to(proxy, address, request_bytes)) == status
 
 
-def test_a_plain_request_to_the_port_of_tls_is_a_problem_document(proxy):
-    with socket.create_connection(("127.0.0.1", proxy[1]), timeout=PATIENCE_S) as connection:
-        assert status_of(answer_of(connection, GET)) == 400
-
-
 def test_a_service_that_does_not_answer_is_a_problem_document(tmp_path, address):
-    with running_proxy(tmp_path, f"127.0.0.1:{_free_port()}") as ports:
+    with running_proxy(tmp_path, f"127.0.0.1:{free_port()}") as ports:
         answer = answer_to(ports, address, GET)
     assert status_of(answer) == 502
     assert b"Retry-After: 5" in answer

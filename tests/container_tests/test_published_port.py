@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from services import free_port, listens
 from waiting import PATIENCE_S, wait_until
 
 DOCKERFILE = (Path(__file__).parents[2] / "Dockerfile").read_text(encoding="utf-8")
@@ -24,8 +24,7 @@ def started(environment, folder):
         json.loads(re.findall(rf"^{word} (\[.*\])$", DOCKERFILE, re.M)[-1]) for word in ("ENTRYPOINT", "CMD")
     ]
     [program, *arguments] = [*words[0], *words[1]]
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", program, *arguments, "--port", str(port)]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("EPOCHCAST_")}
     inherited.pop("FORWARDED_ALLOW_IPS", None)
@@ -42,16 +41,11 @@ def started(environment, folder):
         ]
 
     try:
-        wait_until(lambda: _listens(port), alive=lambda: process.poll() is None)
+        wait_until(lambda: listens(port), alive=lambda: process.poll() is None)
         yield port, read_log
     finally:
         process.kill()
         process.wait()
-
-
-def _listens(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.parametrize("file", ["Dockerfile", "compose.yaml"])

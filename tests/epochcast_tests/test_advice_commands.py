@@ -17,11 +17,15 @@ def make():
 """
 
 
-def test_json_and_markdown_hold_what_python_answers(epochcast):
+def test_json_and_markdown_of_diff_and_check_hold_what_python_answers(epochcast):
     [change] = face.diff("vgg16", "vgg16_bn", "T4", 64)
     [row] = json.loads(epochcast(*DIFF, "--json").out)["rows"]
     assert (row["ratio"], row["sentence"]) == (pytest.approx(change.ratio), change.sentence)
     assert f"| {100 * (change.ratio - 1):+.1f} %" in epochcast(*DIFF, "--markdown").out
+    checkup = face.check("resnet50", "T4", 64, iteration_time_ms=5000)
+    answer = json.loads(epochcast(*CHECK, "--iteration-time-ms", "5000", "--json").out)
+    assert (answer["verdict"], answer["sentence"]) == ("slow", checkup.sentence)
+    assert [row["name"] for row in answer["rows"]] == [cause.name for cause in checkup.causes]
 
 
 def test_two_revisions_of_a_repository_are_compared(epochcast, tmp_path, monkeypatch):
@@ -42,27 +46,16 @@ def test_two_revisions_of_a_repository_are_compared(epochcast, tmp_path, monkeyp
     assert (run.code, "conv2d_3x32x32_16x30x30" in run.out) == (0, True)
 
 
-def test_json_of_check_holds_what_python_answers(epochcast):
-    checkup = face.check("resnet50", "T4", 64, iteration_time_ms=5000)
-    answer = json.loads(epochcast(*CHECK, "--iteration-time-ms", "5000", "--json").out)
-    assert (answer["verdict"], answer["sentence"]) == ("slow", checkup.sentence)
-    assert [row["name"] for row in answer["rows"]] == [cause.name for cause in checkup.causes]
-
-
 @pytest.fixture(scope="module")
 def plans():
     return face.fit_memory("resnet50", "L4", 256, memory_gib=8, data_set="imagenet")
 
 
-def test_the_plan_is_a_sentence_and_each_concession_a_line(epochcast, plans):
+def test_the_plan_is_a_sentence_with_a_line_for_each_concession_and_its_code_and_json_are_python_s(
+    epochcast, plans
+):
     assert " ".join(epochcast(*FIT).out.split()) == " ".join([plans.sentence, *plans.lines()])
-
-
-def test_the_code_alone_can_be_written_to_a_file(epochcast, plans):
     assert epochcast(*FIT, "--code").out == plans.best.code + "\n"
-
-
-def test_json_of_fit_memory_holds_what_python_answers(epochcast, plans):
     answer = json.loads(epochcast(*FIT, "--json").out)
     [row] = answer["rows"]
     assert (answer["sentence"], row["code"]) == (plans.sentence, plans.best.code)

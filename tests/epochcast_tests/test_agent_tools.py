@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+from case_tables import table
 
 import epochcast as face
 from epochcast.agent_tools import TOOLS
@@ -13,27 +14,8 @@ from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
 
 ASKED = {"cnn": "resnet50", "gpu": "T4", "batch_size": 64}
-CALLS = {
-    "predict": ("predict", ASKED | {"data_set": "imagenet", "optimizer": None}),
-    "many": ("predict", {"cnn": "resnet18", "gpu": "all", "batch_size": [1, 2], "most_rows": 3}),
-    "compare": ("compare", {"cnn": "resnet50", "data_set": "imagenet", "epochs": 90, "budget_usd": "$150"}),
-    "check": ("check", ASKED | {"iteration_time_ms": 2000, "waiting_share": 0.6}),
-    "explain": ("explain", ASKED),
-    "diff": ("diff", {"before": "vgg16", "after": "vgg16_bn", "gpu": "T4", "batch_size": 64}),
-}
-REFUSED = {
-    "no such CNN": ("predict", ASKED | {"cnn": "resnet5"}, "Nearest: 'resnet50'"),
-    "no such GPU": ("predict", ASKED | {"gpu": "H2O0"}, "Nearest: "),
-    "no GPU": ("predict", {"cnn": "resnet50"}, "gpu is missing. One or several GPUs by any of their names"),
-    "a number": ("predict", ASKED | {"gpu": 5}, "5"),
-    "misspelled": ("check", ASKED | {"image_per_s": 9}, "Nearest: 'images_per_s'"),
-    "of a plan": ("predict", ASKED | {"budget_usd": 9}, "is an option of `compare`"),
-    "no speed": ("check", ASKED, "Give one: images_per_s"),
-    "no such log": ("check", ASKED | {"log": "/no/train.log"}, "/no/train.log: No such file"),
-    "no epoch": ("compare", {"cnn": "resnet50"}, "Pass samples, or a data set"),
-    "no such tool": ("rent", {}, "The tools are predict, compare, check, explain, diff."),
-    "no rows": ("predict", ASKED | {"most_rows": 0}, "most_rows"),
-}
+CALLS = table(__file__, "calls of an agent")
+REFUSED = table(__file__, "refused calls of an agent")
 
 
 @pytest.fixture(scope="module")
@@ -80,29 +62,23 @@ def test_every_tool_says_what_it_does_and_takes_the_options_that_its_answer_read
         assert tool.annotations.read_only_hint
 
 
-def test_predict_gives_the_numbers_of_python_in_four_digits(session):
+def test_predict_and_compare_give_the_numbers_of_python_in_four_digits_and_the_best_rows(session):
     [row] = answered(session, "predict")["rows"]
     [same] = face.predict("resnet50", "T4", 64, data_set="imagenet").to_dict("records")
     for name in ("iteration_time_ms", "low_ms", "high_ms", "epoch_time_s", "cost_usd", "peak_memory_gib"):
         assert row[name] == pytest.approx(same[name], rel=1e-3)
     assert "loading_time_ms" not in row  # empty
-
-
-def test_rows_that_are_left_out_are_counted(session):
     answer = answered(session, "many")
     assert len(answer["rows"]) == 3
     rows = len(face.predict("resnet18", "all", [1, 2]))
     assert answer["left_out"].startswith(f"{rows - 3} more rows")
-
-
-def test_compare_gives_the_verdict_and_the_best_rows(session):
     answer = answered(session, "compare")
     same = face.compare("resnet50", data_set="imagenet", epochs=90, budget_usd=150)
     assert answer["verdict"] == same.attrs["verdict"].sentence
     assert [row["offer"] for row in answer["rows"]] == list(same["offer"][:10])
 
 
-def test_check_explain_and_diff_answer(session):
+def test_check_explain_and_diff_answer_and_a_python_file_is_not_run(session):
     assert answered(session, "check")["causes"][0]["name"] == "loading"
     [explained] = answered(session, "explain")["rows"]
     assert sum(ms for [ms] in explained["classes"].values()) == pytest.approx(
@@ -110,6 +86,10 @@ def test_check_explain_and_diff_answer(session):
     )
     [change] = answered(session, "diff")["rows"]
     assert change["sentence"] == face.diff("vgg16", "vgg16_bn", "T4", 64)[0].sentence
+    _, answers, file = session
+    assert answers["python file"].is_error
+    assert "epochcast cnn show" in answers["python file"].content[0].text
+    assert not file.with_name("was_run").exists()
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -117,13 +97,6 @@ def test_an_error_says_what_would_be_right(session, name):
     result = session[1][name]
     assert result.is_error
     assert REFUSED[name][2] in result.content[0].text
-
-
-def test_a_python_file_is_not_run(session):
-    _, answers, file = session
-    assert answers["python file"].is_error
-    assert "epochcast cnn show" in answers["python file"].content[0].text
-    assert not file.with_name("was_run").exists()
 
 
 def test_a_missing_package_is_named_before_a_client_waits(epochcast, monkeypatch):

@@ -33,17 +33,11 @@ def lines_of_table(out):
     return out.split("\n\n")[1].splitlines()
 
 
-def test_help_lists_every_command(epochcast):
+def test_help_lists_every_command_and_module_with_what_the_command_says_of_itself(epochcast):
     help_text = epochcast("--help").out
     assert all(f" {command} " in help_text for command in COMMANDS)
-
-
-def test_help_says_of_a_command_what_the_command_says_of_itself():
     commands = typer.main.get_command(build_app()).commands
     assert {name: commands[name].help for name in COMMANDS} == COMMANDS
-
-
-def test_help_lists_every_module_of_commands():
     shared = {"__init__", "options", "answer_tables", "profile_input"}
     folder = Path(face.__file__).parent / "commands"
     assert {path.stem for path in folder.glob("*.py")} - shared == {
@@ -58,13 +52,12 @@ def test_every_command_explains_itself(name, epochcast):
     assert "Usage: epochcast" in run.out
 
 
-def test_predict_prints_a_line_for_each_gpu_and_batch_size_with_what_matters(epochcast):
+def test_predict_prints_a_line_for_each_gpu_and_batch_size_and_names_the_common_the_fastest_and_the_largest(
+    epochcast,
+):
     header, *lines = lines_of_table(epochcast("predict", *QUESTION).out)
     assert all(name in header for name in ("GPU", "batch", "iteration, ms", "epoch", "US$/epoch", "GiB"))
     assert [line.split()[0] for line in lines[:4]] == ["T4", "64", "V100", "64"]
-
-
-def test_predict_without_a_batch_size_names_the_common_the_fastest_and_the_largest(epochcast):
     _, *lines = lines_of_table(epochcast("predict", "resnet50", "--data-set", "imagenet", "-g", "T4").out)
     rows = rows_of(epochcast("predict", "resnet50", "--data-set", "imagenet", "-g", "T4", "--json"))
     times = [row["iteration_time_ms"] / row["batch_size"] for row in rows]
@@ -79,7 +72,7 @@ def test_an_answer_is_drawn_where_asked_for(command, epochcast, tmp_path):
     assert (run.code, path.read_bytes()[:4], str(path) in run.err) == (0, b"\x89PNG", True)
 
 
-def test_compare_begins_with_the_verdict_that_python_gets(epochcast):
+def test_compare_begins_with_the_verdict_that_python_gets_and_keeps_the_offer_longest(epochcast, monkeypatch):
     question = ("resnet50", "--data-set", "imagenet", "--epochs", 90, "--budget", 100, "--deadline", "4d")
     verdict = face.compare(
         "resnet50", data_set="imagenet", epochs=90, budget_usd=100.0, deadline_h=96.0
@@ -90,6 +83,10 @@ def test_compare_begins_with_the_verdict_that_python_gets(epochcast):
     printed = json.loads(epochcast("compare", *question, "--json").out)["verdict"]
     assert printed["sentence"] == verdict.sentence
     assert printed["best"]["offer"] == verdict.best.offer
+    monkeypatch.setenv("COLUMNS", "100")
+    run = epochcast("compare", "resnet50", "--data-set", "imagenet", "--epochs", 90, "--budget", 100)
+    header, *_ = run.out.split("\n\n")[1].splitlines()
+    assert header.split() == ["GPU", "offer", "time", "US$", "within"]
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])
@@ -120,16 +117,13 @@ def test_at_most_three_notes_follow_a_table_and_all_are_shown_where_asked_for(
     assert notes[:3] == first
 
 
-def test_the_first_question_is_answered_in_few_words_and_100_columns(epochcast, monkeypatch):
+def test_few_words_and_columns_fit_a_narrow_terminal_and_a_pipe_gets_all(epochcast, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
     out = epochcast(*shlex.split(re.search(r"^DEMO := (.*)$", recipe, re.MULTILINE)[1])).out
     assert len(out.split()) <= 185
     assert max(map(len, out.splitlines())) <= 100
     assert any(line.endswith("  AMP") for line in out.splitlines())
-
-
-def test_a_narrow_terminal_gets_fewer_columns_and_their_names_and_a_pipe_all(epochcast, monkeypatch):
     monkeypatch.setenv("COLUMNS", "64")
     out = epochcast("predict", *QUESTION, "--gpu", "A100-SXM4-40GB").out
     assert max(len(line) for line in out.splitlines()) <= 64
@@ -150,7 +144,9 @@ def test_rows_of_a_file_are_predicted_and_a_failed_one_makes_the_exit_code_1(epo
     assert (run.code, "1 row failed: see the column error." in run.err) == (1, True)
 
 
-def test_rows_predicted_into_standard_output_are_all_that_it_gets(epochcast, tmp_path):
+def test_rows_come_from_standard_input_and_those_predicted_are_all_that_standard_output_gets(
+    epochcast, tmp_path
+):
     rows, out = tmp_path / "rows.csv", tmp_path / "out"
     rows.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
     epochcast("predict", "--rows", rows, "--out", tmp_path / "out.csv")
@@ -159,9 +155,6 @@ def test_rows_predicted_into_standard_output_are_all_that_it_gets(epochcast, tmp
     run = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     assert run.stdout == (tmp_path / "out.csv").read_bytes()
     assert out.is_symlink()
-
-
-def test_rows_come_from_standard_input_and_go_to_standard_output():
     command = [sys.executable, "-m", "epochcast", "predict", "--rows", "-", "--out", "-"]
     rows = "cnn,gpu,batch_size\nresnet18,T4,32\n"
     run = subprocess.run(command, input=rows, capture_output=True, text=True, check=True)
@@ -212,10 +205,13 @@ def test_answers_change_with_a_users_prices_and_say_that_these_have_no_date(comm
     assert "prices without a date" in " ".join(epochcast(*question).out.split())
 
 
-def test_what_does_not_fit_is_marked(epochcast):
+def test_what_does_not_fit_or_is_host_bound_is_marked(epochcast):
     out = epochcast("predict", "resnet50", "-g", "T4", "-b", "32,1024").out
     (small, large) = lines_of_table(out)[1:3]
     assert ("out of memory" in small, "out of memory" in large) == (False, True)
+    run = epochcast("predict", "mobilenet_v3_small", "--image-size", 224, "-g", "H200", "-b", "1,1024")
+    small, large = lines_of_table(run.out)[1:3]
+    assert ("host-bound" in small, "host-bound" in large) == (True, False)
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])
@@ -231,29 +227,16 @@ def test_the_precision_is_below_the_table_and_in_a_column_where_gpus_differ(comm
     assert {word for line in lines[:2] for word in line.split()} >= {"fp32", "tf32"}
 
 
-def test_a_narrow_comparison_keeps_the_offer_longest(epochcast, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    run = epochcast("compare", "resnet50", "--data-set", "imagenet", "--epochs", 90, "--budget", 100)
-    header, *_ = run.out.split("\n\n")[1].splitlines()
-    assert header.split() == ["GPU", "offer", "time", "US$", "within"]
-
-
 LOADS_SLOWLY = ("resnet18", "-g", "H100-SXM", "-b", 2048, "--n-gpus", 8, "--precision", "amp_bf16")
 
 
-def test_loading_slower_than_training_on_the_offers_vcpus_is_said_where_it_is_not_counted(epochcast):
+def test_loading_slower_than_training_and_an_anchor_far_from_the_model_are_remarked_on(epochcast):
     question = ("predict", *LOADS_SLOWLY, "--data-set", "imagenet")
     left_out, counted = (json.loads(epochcast(*question, *more, "--json").out)["rows"][0]
                          for more in ((), ("--loader", "torchvision")))  # fmt: skip
     times = counted["loading_time_ms"] / left_out["iteration_time_ms"]
     note = f"On the offer's vCPUs loading would take {times:.1f} times as long as training: add --workers"
     assert note in " ".join(epochcast(*question).out.split())
-
-
-CIFAR = ("mobilenet_v2", "--data-set", "cifar10", "-g", "H200", "-b", 128)
-
-
-def test_an_anchor_far_from_the_model_is_remarked_on_without_being_asked(epochcast):
     anchor = ("--anchor-gpu", "T4", "--anchor-batch-size", 32, "--anchor-iteration-time-ms", 5000)
     out = " ".join(epochcast("predict", "resnet50", "-g", "T4", "-b", 64, *anchor).out.split())
     beware = re.search(r"Beware: the anchor is (\d+) times the model's own time on Tesla T4 at batch 32", out)
@@ -261,10 +244,7 @@ def test_an_anchor_far_from_the_model_is_remarked_on_without_being_asked(epochca
     assert 10 < int(beware[1]) < 30  # 5,000 ms, where runs measured about 300
 
 
-def test_host_bound_rows_are_marked(epochcast):
-    run = epochcast("predict", "mobilenet_v3_small", "--image-size", 224, "-g", "H200", "-b", "1,1024")
-    small, large = lines_of_table(run.out)[1:3]
-    assert ("host-bound" in small, "host-bound" in large) == (True, False)
+CIFAR = ("mobilenet_v2", "--data-set", "cifar10", "-g", "H200", "-b", 128)
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])
@@ -280,26 +260,45 @@ def test_every_letter_that_is_explained_stands_in_the_table(command, epochcast, 
     assert explained <= shown
 
 
-def test_gpu_list_shows_the_catalogue_or_a_generation_and_gpu_show_takes_any_alias(epochcast):
+def test_gpu_list_and_cnn_list_show_the_catalogue_and_gpu_show_takes_any_alias(epochcast):
     gpus = rows_of(epochcast("gpu", "list", "--json"))
     assert [row["name"] for row in gpus] == [gpu.name for gpu in all_gpus()]
     hopper = rows_of(epochcast("gpu", "list", "--generation", "Hopper", "--format", "json"))
     assert {row["generation"] for row in hopper} == {"hopper"}
     (row,) = rows_of(epochcast("gpu", "show", "rtx-3090", "--format", "json"))
     assert row["name"] == "GeForce RTX 3090"
-
-
-def test_a_gpus_name_in_tables_finds_it_again():
     assert [gpu.name for gpu in all_gpus() if find_gpu(short_name(gpu.name)) != gpu] == []
+    names = [row["cnn"] for row in rows_of(epochcast("cnn", "list", "--format", "json"))]
+    assert len(names) >= 45
+    assert {"resnet50", "vgg_cifar", "dcgan_generator"} <= set(names)
 
 
-def test_offer_list_shows_todays_offers_cheapest_first_or_history_of_one_gpu(epochcast):
+def test_offers_are_those_of_today_of_history_of_ones_own_machine_or_of_a_marketplace_by_name(
+    epochcast, tmp_path
+):
     rows = rows_of(epochcast("offer", "list", "--format", "json"))
     assert [row["usd_per_hour"] for row in rows] == sorted(row["usd_per_hour"] for row in rows)
     assert not any(row["historic"] for row in rows)
     old = rows_of(epochcast("offer", "list", "--gpu", "K80", "--historic", "--format", "json"))
     assert {row["gpu"] for row in old} == {"Tesla K80"}
     assert any(row["historic"] for row in old)
+    prices = tmp_path / "offers.csv"
+    machine = ("RTX 4090", "--paid", 2400, "--years", 3, "--hours-per-week", 40, "--usd-per-kwh", 0.3)
+    run = epochcast("offer", "own", *machine, "--out", prices)
+    assert run.out.startswith("US$ 0.518 an hour: 0.383 for the machine")
+    assert "0.135 for 450 W." in run.out
+    listed = rows_of(epochcast("offer", "list", "--offers", prices, "--format", "json"))
+    assert [row["usd_per_hour"] for row in listed if row["provider"] == "own"] == [0.518]
+    assert len(listed) == 1 + len(rows_of(epochcast("offer", "list", "--format", "json")))
+    question = ("compare", "resnet18", "--samples", 1000, "--price", 0.12)
+    (row,) = rows_of(epochcast(*question, "-g", "RTX 4090", "-b", 32, "--format", "json"))
+    assert (row["offer"], row["usd_per_hour"]) == ("own machine", 0.12)
+    question = ("compare", "resnet18", "--samples", 1000, "-b", 32, "--format", "json")
+    (named,) = rows_of(epochcast(*question, "-g", "RTX 4090"))
+    assert "marketplace" in named["offer"]
+    gpus = {row["gpu"] for row in rows_of(epochcast(*question))}
+    everywhere = {row["gpu"] for row in rows_of(epochcast(*question, "--marketplaces"))}
+    assert ("GeForce RTX 4090" in gpus, "GeForce RTX 4090" in everywhere) == (False, True)
 
 
 def test_offer_update_writes_a_price_file_and_counts_what_it_skips(epochcast, tmp_path, monkeypatch):
@@ -316,40 +315,8 @@ def test_offer_update_writes_a_price_file_and_counts_what_it_skips(epochcast, tm
     assert (cheapest["provider"], cheapest["usd_per_hour"]) == ("cloudrift", 0.11)
 
 
-def test_offer_own_prices_a_machine_and_writes_it_beside_the_shipped_offers(epochcast, tmp_path):
-    prices = tmp_path / "offers.csv"
-    machine = ("RTX 4090", "--paid", 2400, "--years", 3, "--hours-per-week", 40, "--usd-per-kwh", 0.3)
-    run = epochcast("offer", "own", *machine, "--out", prices)
-    assert run.out.startswith("US$ 0.518 an hour: 0.383 for the machine")
-    assert "0.135 for 450 W." in run.out
-    listed = rows_of(epochcast("offer", "list", "--offers", prices, "--format", "json"))
-    assert [row["usd_per_hour"] for row in listed if row["provider"] == "own"] == [0.518]
-    assert len(listed) == 1 + len(rows_of(epochcast("offer", "list", "--format", "json")))
-
-
-def test_a_price_of_ones_own_is_that_of_its_own_machine(epochcast):
-    question = ("compare", "resnet18", "--samples", 1000, "--price", 0.12)
-    (row,) = rows_of(epochcast(*question, "-g", "RTX 4090", "-b", 32, "--format", "json"))
-    assert (row["offer"], row["usd_per_hour"]) == ("own machine", 0.12)
-
-
 @pytest.mark.parametrize("price", ["0", "$0.00"])
 def test_a_machine_of_ones_own_may_cost_nothing(epochcast, price):
     question = ("compare", "resnet18", "--samples", 1000, "-g", "T4", "-b", 32, "--epochs", 2)
     (row,) = rows_of(epochcast(*question, "--price", price, "--format", "json"))
     assert (row["usd_per_hour"], row["total_cost_usd"]) == (0, 0)
-
-
-def test_a_named_gpu_of_marketplaces_alone_is_priced_and_an_unnamed_one_is_not_compared(epochcast):
-    question = ("compare", "resnet18", "--samples", 1000, "-b", 32, "--format", "json")
-    (named,) = rows_of(epochcast(*question, "-g", "RTX 4090"))
-    assert "marketplace" in named["offer"]
-    gpus = {row["gpu"] for row in rows_of(epochcast(*question))}
-    everywhere = {row["gpu"] for row in rows_of(epochcast(*question, "--marketplaces"))}
-    assert ("GeForce RTX 4090" in gpus, "GeForce RTX 4090" in everywhere) == (False, True)
-
-
-def test_cnn_list_shows_the_zoo(epochcast):
-    names = [row["cnn"] for row in rows_of(epochcast("cnn", "list", "--format", "json"))]
-    assert len(names) >= 45
-    assert {"resnet50", "vgg_cifar", "dcgan_generator"} <= set(names)

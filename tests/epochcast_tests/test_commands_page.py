@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-import typer
+from case_tables import each_row
+from command_tree import commands
 from page_runner import ROOT, blocks
 
-from epochcast.command import build_app
 from epochcast.commands.options import complete_gpu
 from predictor.catalogue.devices import all_gpus, find_gpu
 
@@ -22,22 +22,12 @@ EXAMPLES = [
 ]
 
 
-def commands(command=None, path=()):
-    """Every command with its words, depth first."""
-    command = command or typer.main.get_command(build_app())
-    below = getattr(command, "commands", {})
-    if not below or command.invoke_without_command:
-        yield " ".join(path), command
-    for name, sub in below.items():
-        yield from commands(sub, (*path, name))
-
-
 @pytest.mark.parametrize("words", [words for words, _ in commands()])
 def test_every_command_has_an_example(words):
     assert any(f"{line} ".startswith(f"epochcast {words} ") for line in EXAMPLES)
 
 
-def test_every_option_says_what_it_does():
+def test_every_option_says_what_it_does_and_help_shows_the_extras_in_square_brackets(epochcast):
     """`--help` and the site's reference, which is made of the parser, list them."""
     silent = [
         (words, parameter.opts)
@@ -46,10 +36,6 @@ def test_every_option_says_what_it_does():
         if parameter.param_type_name == "option" and not parameter.help
     ]
     assert silent == []
-
-
-def test_help_shows_the_extras_in_square_brackets(epochcast):
-    """Help is rich markup, which takes what stands in unescaped square brackets for a style."""
     named = [
         (words, extra)
         for words, command in commands()
@@ -59,24 +45,11 @@ def test_help_shows_the_extras_in_square_brackets(epochcast):
     lost = [(words, extra) for words, extra in named if extra not in epochcast(*words.split(), "--help").out]
     assert {words for words, _ in named} >= {"offer update", "profile", "predict"}
     assert lost == []
-
-
-def test_the_page_leads_to_the_reference_and_repeats_no_table_of_options():
     assert "](reference/commands.md)" in PAGE
     assert "| option |" not in PAGE
 
 
-@pytest.mark.parametrize(
-    ("typed", "completed"),
-    [
-        ("predict resnet1", {"resnet18", "resnet101"}),
-        ("predict resnet18 --gpu H2", {"H200"}),
-        ("compare resnet18 --data-set cifar", {"cifar10", "cifar100"}),
-        ("explain resnet18 --precision amp", {"amp_fp16", "amp_bf16"}),
-        ("gpu show T", {"T4", "TITAN-RTX"}),
-        ("compare --dead", {"--deadline"}),
-    ],
-)
+@each_row
 def test_shells_complete_names_and_options(typed, completed):
     words = ["epochcast", *typed.split()]
     completion = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
@@ -86,7 +59,7 @@ def test_shells_complete_names_and_options(typed, completed):
         capture_output=True,
         text=True,
     )
-    assert completed <= set(run.stdout.split()), run.stderr
+    assert set(completed) <= set(run.stdout.split()), run.stderr
 
 
 def test_every_completed_gpu_is_one_word_that_is_understood():

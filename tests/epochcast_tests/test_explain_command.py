@@ -45,26 +45,25 @@ def test_json_has_the_whole_explanation_and_csv_the_numbers_of_python(epochcast)
     assert list(frame["convolution_ms"]) == [float(row["convolution_ms"]) for row in rows]
 
 
-def test_a_file_of_an_accumulated_step_is_asked_at_its_own_batch_size(epochcast, tmp_path):
+def test_batch_sizes_are_the_usual_ones_those_of_a_part_or_those_of_a_step_and_ways_to_share_are_shown(
+    epochcast, tmp_path
+):
     step = Step(32, parts=4, optimizer="sgd")
     replace(zoo_cnn("lenet5"), step=step).to_csv(tmp_path / "step.csv")
     run = epochcast("explain", str(tmp_path / "step.csv"), "--gpu", "H200", "--format", "csv")
     assert [row["batch_size"] for row in csv.DictReader(io.StringIO(run.out))] == ["32"]
-
-
-def test_the_usual_batch_sizes_are_those_of_a_part(epochcast):
     question = ("explain", "lenet5", "--gpu", "H200", "--format", "csv", "--gradient-accumulation", "4")
     sizes = [int(row["batch_size"]) for row in csv.DictReader(io.StringIO(epochcast(*question).out))]
     assert sizes
     assert all(size % 4 == 0 for size in sizes)
-
-
-def test_batch_sizes_may_be_left_out(epochcast):
     answer = json.loads(epochcast("explain", "lenet5", "-g", "T4", "--format", "json").out)
     assert answer["rows"][0]["batch_sizes"] == [2**i for i in range(10)]
+    question = ("explain", "lenet5", "-g", "H200", "-b", "64", "--parallel", "4")
+    rows = json.loads(epochcast(*question, "--format", "json").out)["rows"]
+    assert [row["way"] for row in rows] == ["one", "data", "channels", "rows", "layers"]
 
 
-def test_noise_that_a_table_notes_is_said(epochcast, table):
+def test_cnns_and_options_choose_from_a_table_or_data_frame_whose_noise_is_said(epochcast, table):
     notes = [
         "notes",
         "disturbed: other processes used 51 %",
@@ -78,9 +77,6 @@ def test_noise_that_a_table_notes_is_said(epochcast, table):
     output = " ".join(epochcast("explain", table, "resnet50", "--precision", "tf32").out.split())
     assert "noise: 1 of 3 measurements were disturbed by other work" in output
     assert "noise: 1 of 3 measured times are uncertain by more than 10 %, at worst by 55.7 %" in output
-
-
-def test_cnns_and_options_choose_from_a_table_whose_modes_are_side_by_side(epochcast, table):
     question = ("explain", table, "resnet50", "--format", "json")
     [row] = json.loads(epochcast(*question, "--precision", "tf32", "-b", "64").out)["rows"]
     assert (row["iteration_time_ms"], row["low_ms"], row["bound"]) == ([32.2], [None], ["memory"])
@@ -89,18 +85,9 @@ def test_cnns_and_options_choose_from_a_table_whose_modes_are_side_by_side(epoch
         "amp_bf16": [pytest.approx(32.2 / 28.8)],
         "tf32": [None, None, pytest.approx(28.8 / 32.2)],
     }
-
-
-def test_a_data_frame_is_a_table_in_python(table):
     frame = face.explain([face.load_measurements(table), "lenet5"])
     assert list(frame["bound"]) == ["host"]
     assert "Nothing is predicted" in frame.attrs["covers"]
-
-
-def test_ways_to_share_an_iteration_are_shown_beside_one_gpu(epochcast):
-    question = ("explain", "lenet5", "-g", "H200", "-b", "64", "--parallel", "4")
-    rows = json.loads(epochcast(*question, "--format", "json").out)["rows"]
-    assert [row["way"] for row in rows] == ["one", "data", "channels", "rows", "layers"]
 
 
 def test_backward_stands_beside_forward_in_a_hundred_columns(epochcast, monkeypatch, tmp_path):

@@ -15,7 +15,9 @@ KNOWN = {
 }
 
 
-def test_a_wrong_value_is_refused_by_its_flag(epochcast):
+def test_a_wrong_value_is_refused_by_its_flag_in_python_by_its_name_and_in_a_table_by_its_column(
+    epochcast, tmp_path
+):
     wrong = {}
     for name, option in KNOWN.items():
         value = WRONG[option.kind]
@@ -23,15 +25,9 @@ def test_a_wrong_value_is_refused_by_its_flag(epochcast):
         if run.code != 2 or not run.err.startswith(f"Error: {option.flags[0]} "):
             wrong[name] = run.err
     assert wrong == {}
-
-
-def test_the_same_value_is_refused_by_its_name_in_python():
     for name, option in KNOWN.items():
         with pytest.raises(EpochcastError, match=f"^{name} "):
             face.compare("resnet18", "T4", 16, **{"samples": 100, name: WRONG[option.kind]})
-
-
-def test_a_row_of_a_table_is_refused_by_its_column(epochcast, tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("cnn,gpu,batch_size,n_gpus,nodes\nresnet18,H200,12,3,2\n")
     epochcast("predict", "--rows", rows, "--out", tmp_path / "out.csv")

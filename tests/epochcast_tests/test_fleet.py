@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 from waiting import PATIENCE_S, wait_until
 
 from epochcast import fleet as fleets
@@ -160,13 +161,7 @@ def closed():
         yield f"tcp://127.0.0.1:{bound.getsockname()[1]}"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("profile", "--device", "cpu", "--preset", "cnn:lenet5", "--out", "x.csv"),
-        ("predict", "--rows", "rows.csv", "--out", "x.csv"),
-    ],
-)
+@each_row
 def test_a_dead_scheduler_ends_in_an_error_with_its_address(epochcast, closed, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(fleets, "_CONNECT_S", 0.1)
@@ -177,16 +172,15 @@ def test_a_dead_scheduler_ends_in_an_error_with_its_address(epochcast, closed, w
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_scheduler_without_workers_says_how_to_start_one(monkeypatch):
+def test_a_scheduler_without_workers_and_an_environment_without_dask_say_what_to_start_or_install(
+    monkeypatch,
+):
     monkeypatch.setattr(fleets, "_PATIENCE_S", 0.0)
     fleet = object.__new__(Fleet)
     fleet.address = "tcp://10.0.0.5:8786"
     monkeypatch.setattr(Fleet, "_places", lambda *_: 0)
     with pytest.raises(ServiceError, match=r"dask worker tcp://10.0.0.5:8786 --nthreads 1 --resources GPU=1"):
         fleet.places("GPU")
-
-
-def test_without_dask_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[fleet\]'"):
         Fleet("tcp://127.0.0.1:1")

@@ -14,17 +14,16 @@ def fake_host(fake_framework, monkeypatch):
     monkeypatch.setattr(host, "_SECONDS", 0.0)
 
 
-def test_it_prints_each_mode_and_what_a_kernel_takes(epochcast):
+def test_it_prints_each_mode_writes_a_file_that_is_read_back_and_json_has_the_same_times(epochcast, tmp_path):
     run = epochcast("host")
     assert run.code == 0
     assert "amp_bf16" in run.out
     assert "A kernel without work takes 5.00 us to enqueue." in run.out
-
-
-def test_it_writes_a_file_that_is_read_back(epochcast, tmp_path):
     run = epochcast("host", "--device", "cpu", "--out", tmp_path / "host.json")
     assert "There is no GPU" in run.out
     assert len(read_host(tmp_path / "host.json").times) == 1
+    rows = json.loads(epochcast("host", "--format", "json").out)["rows"]
+    assert {row["host_time_ms"] for row in rows} == {0.2}
 
 
 @pytest.mark.parametrize("out", [".", "none/host.json"])
@@ -32,8 +31,3 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(ep
     monkeypatch.setattr(host, "measure_host", lambda *_: pytest.fail("it was measured"))
     run = epochcast("host", "--out", out)
     assert (run.code, run.err.startswith(f"Error: {out}: ")) == (2, True)
-
-
-def test_json_has_the_same_times(epochcast):
-    rows = json.loads(epochcast("host", "--format", "json").out)["rows"]
-    assert {row["host_time_ms"] for row in rows} == {0.2}

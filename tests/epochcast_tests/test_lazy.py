@@ -60,10 +60,7 @@ def test_every_public_name_is_there_and_documented(name):
     assert is_dataclass(public) or ">>> " in public.__doc__
 
 
-def test_public_names_are_listed_before_they_are_loaded():
+def test_public_names_are_listed_before_they_are_loaded_and_an_unknown_one_lists_the_known():
     assert [name for name in dir(epochcast) if not name.startswith("__")] == sorted(epochcast.__all__)
-
-
-def test_an_unknown_name_is_an_attribute_error_that_lists_the_known():
     with pytest.raises(AttributeError, match="has no attribute 'forecast'; it has Cause, Checkup, "):
         epochcast.forecast  # noqa: B018

@@ -44,6 +44,8 @@ def measured(epochcast, fake_framework, monkeypatch, tmp_path):
     Path("mine.py").write_text(CODE)
 
     def profile(*options):
+        for earlier in Path().glob("my table*"):
+            earlier.unlink()
         run = epochcast("profile", *options, "--out", "my table.csv.gz")
         assert run.code == 0, run.err
         return [line.strip() for line in run.out.partition("Next: ")[2].splitlines()]
@@ -85,20 +87,14 @@ def test_every_command_named_after_measuring_works(measured, epochcast, preset, 
         assert run.code == 0, command + "\n" + run.err
 
 
-def test_the_cnn_that_was_measured_is_asked_about(measured):
+def test_what_was_measured_is_asked_about_and_what_predictions_lack_is_said(measured):
     assert measured("--preset", "cnn:lenet5@32", "-b", "4,8")[1] == (
         'epochcast predict lenet5 --image-size 32 --gpu "NVIDIA H200" --precision tf32 --batch-size 4 '
         '--measurements "my table.csv.gz"'
     )
-
-
-def test_whole_cnns_on_a_cpu_say_what_predictions_need(measured):
     steps = measured("--preset", "targets:lenet5", "--device", "cpu")
     assert steps[2].startswith("Predictions need operators, not whole CNNs of a CPU")
     assert not any("fit" in step or "predict " in step for step in steps[:2])
-
-
-def test_operators_of_a_cpu_predict_only_the_cnn_that_they_are_of(measured):
     steps = measured("--preset", "quick", "--device", "cpu", "--limit", 6)
     assert not any("predict " in step for step in steps)
     assert steps[1] == (

@@ -4,6 +4,7 @@ import csv
 
 import option_examples
 import pytest
+from case_tables import each_row, table
 from option_examples import ANCHOR
 
 import epochcast as face
@@ -24,8 +25,10 @@ class AskedError(SchemaError):
     """Ends a command as soon as its question is known."""
 
 
-def test_every_option_has_an_example():
+def test_every_option_has_an_example_and_is_a_column_or_named_as_none():
     assert set(EXAMPLES) == set(KNOWN)
+    columns = {name for name in optional_columns() if not name.startswith("anchor_")}
+    assert set(OF_QUESTION) - columns == NOT_IN_A_ROW
 
 
 def words(name):
@@ -42,22 +45,7 @@ def words(name):
 
 def needs(name):
     """What must be given besides: an epoch, where it follows, GPUs or machines to join, and what is loaded by whom."""
-    besides = {
-        "no_cudnn": ("framework",),
-        "workspace_mib": ("framework",),
-        "nodes": ("n_gpus", "link"),
-        "link": ("n_gpus", "nodes"),
-        "sync_batch_norm": ("n_gpus",),
-        "workers": ("data_set",),
-        "machine_workers": ("data_set",),
-        "loader": ("data_set", "workers"),
-        "samples_per_worker_second": ("workers",),
-        "data_source": ("data_set", "workers"),
-        "input": ("workers",),
-        "interruptions_per_day": ("checkpoint_seconds",),
-        "checkpoint_seconds": ("interruptions_per_day",),
-        "checkpoint_minutes": ("checkpoint_seconds", "interruptions_per_day"),
-    }.get(name, ())
+    besides = table(__file__, "what options need").get(name, ())
     epoch = {} if {"samples", "data_set"} & {name, *besides} else {"samples": 1000}
     return epoch | {name_: EXAMPLES[name_] for name_ in besides}
 
@@ -89,7 +77,7 @@ def options_of_core(monkeypatch):
     return core_options
 
 
-def test_every_option_reaches_the_core_from_the_command_line(epochcast, options_of_core):
+def test_every_option_reaches_the_core_from_the_command_line_and_from_python(epochcast, options_of_core):
     lost = []
     for command, options in (("predict", OF_QUESTION), ("compare", KNOWN), ("explain", OF_QUESTION)):
         for name, option in options.items():
@@ -100,9 +88,6 @@ def test_every_option_reaches_the_core_from_the_command_line(epochcast, options_
             assert run.err == "Error: asked\n"
             lost += [] if options_of_core[name] == EXAMPLES[name] else [(command, name)]
     assert lost == []
-
-
-def test_every_option_reaches_the_core_from_python(options_of_core):
     lost = []
     for ask, options in ((face.compare, KNOWN), (face.predict, OF_QUESTION)):
         for name in options:
@@ -175,28 +160,19 @@ def test_a_rows_cell_and_the_option_give_what_predict_gives(epochcast, tmp_path)
     assert different == []
 
 
-def test_every_option_of_rows_is_a_column_or_named_as_none():
-    columns = {name for name in optional_columns() if not name.startswith("anchor_")}
-    assert set(OF_QUESTION) - columns == NOT_IN_A_ROW
-
-
-def test_a_cell_beats_the_option(epochcast, tmp_path):
+def test_a_cell_beats_the_option_and_validation_samples_follow_each_row_s_own_epoch(epochcast, tmp_path):
     columns, cells = ("cnn", "gpu", "batch_size", "precision"), ("resnet18", "T4", 16, "amp_fp16")
     _, row = predicted(epochcast, tmp_path, columns, cells, "--precision", "fp32")
     assert float(row["iteration_time_ms"]) == pytest.approx(
         face.predict("resnet18", "T4", 16, precision="amp_fp16")["iteration_time_ms"][0]
     )
+    columns, cells = ("cnn", "gpu", "batch_size", "samples"), ("resnet18", "T4", 16, 1000)
+    _, row = predicted(epochcast, tmp_path, columns, cells, "--validation-samples", 500)
+    expected = face.predict("resnet18", "T4", 16, samples=1000, validation_samples=500)["epoch_time_s"][0]
+    assert float(row["epoch_time_s"]) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("columns", "cells", "options"),
-    [
-        (("data_set", "samples"), ("imagenet", 10_000), ()),
-        (("samples",), (10_000,), ("--data-set", "imagenet")),
-        (("data_set",), ("imagenet",), ("--data-set", "cifar10", "--samples", 10_000)),
-        ((), (), ("--data-set", "imagenet", "--samples", 10_000)),
-    ],
-)
+@each_row
 def test_a_row_is_of_a_part_of_a_data_set(epochcast, tmp_path, columns, cells, options):
     columns, cells = ("cnn", "gpu", "batch_size", *columns), ("resnet18", "T4", 16, *cells)
     _, row = predicted(epochcast, tmp_path, columns, cells, *options, "--workers", 2)
@@ -206,14 +182,7 @@ def test_a_row_is_of_a_part_of_a_data_set(epochcast, tmp_path, columns, cells, o
         assert float(row[name]) == pytest.approx(expected[name])
 
 
-@pytest.mark.parametrize(
-    ("columns", "cells", "options"),
-    [
-        (("data_set", "samples"), ("cifar10", 50_001), ()),
-        (("samples",), (50_001,), ("--data-set", "cifar10")),
-        (("data_set",), ("cifar10",), ("--samples", 50_001)),
-    ],
-)
+@each_row
 def test_a_row_of_more_samples_than_its_data_set_has_fails_with_the_range(
     epochcast, tmp_path, columns, cells, options
 ):
@@ -221,10 +190,3 @@ def test_a_row_of_more_samples_than_its_data_set_has_fails_with_the_range(
     run, row = predicted(epochcast, tmp_path, columns, cells, *options)
     assert run.code == 1
     assert "samples 50,001 lies outside 1..50,000, the training images of cifar10" in row["error"]
-
-
-def test_validation_samples_of_all_rows_follow_each_rows_own_epoch(epochcast, tmp_path):
-    columns, cells = ("cnn", "gpu", "batch_size", "samples"), ("resnet18", "T4", 16, 1000)
-    _, row = predicted(epochcast, tmp_path, columns, cells, "--validation-samples", 500)
-    expected = face.predict("resnet18", "T4", 16, samples=1000, validation_samples=500)["epoch_time_s"][0]
-    assert float(row["epoch_time_s"]) == pytest.approx(expected)

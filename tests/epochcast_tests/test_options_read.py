@@ -149,9 +149,14 @@ def examples(tmp_path):
     return EXAMPLES | {"input": str(path)}
 
 
-def test_every_answer_and_every_option_is_walked():
+def test_every_answer_and_option_is_walked_and_names_the_answers_that_read_it():
     assert set(ASK) == set(ANSWERS)
     assert set(EXAMPLES) == set(KNOWN)
+    with pytest.raises(TypeError, match="answers"):
+        option(0.0, "A share.", "number")
+    for declared in KNOWN.values():
+        assert set(declared.answers) <= set(ANSWERS)
+        assert declared.answers
 
 
 @pytest.mark.parametrize("name", ASK)
@@ -203,11 +208,3 @@ def test_a_new_option_changes_the_answers_that_it_names_and_no_other_takes_it():
     for name in set(ANSWERS) - {"predict"}:
         with pytest.raises(SchemaError, match="crop has no effect on"):
             check_read(Cropped(CNN, GPU, BATCH, crop=0.5), name)
-
-
-def test_an_option_names_the_answers_that_read_it():
-    with pytest.raises(TypeError, match="answers"):
-        option(0.0, "A share.", "number")
-    for declared in KNOWN.values():
-        assert set(declared.answers) <= set(ANSWERS)
-        assert declared.answers

@@ -77,7 +77,7 @@ def test_a_wrong_block_is_found(tmp_path):
     assert "no language" in reader.run(made("", "epochcast gpu list\n"))
 
 
-def test_every_page_names_commands_that_exist():
+def test_every_page_names_commands_targets_files_and_links_that_exist():
     commands = set(typer.main.get_command(build_app()).commands)
     named = {
         (page, name)
@@ -85,14 +85,8 @@ def test_every_page_names_commands_that_exist():
         for name in re.findall(r"\bepochcast ([a-z]+)\b(?!\w)", "\n".join([*_typed(page), *_inline(page)]))
     }
     assert sorted((page, name) for page, name in named if name not in commands) == []
-
-
-def test_every_page_names_make_targets_that_exist():
     named = {(page, name) for page in PAGES for name in re.findall(r"`make ([a-z]+)", _text(page))}
     assert sorted((page, name) for page, name in named if f"\n{name}:" not in MAKEFILE) == []
-
-
-def test_every_page_links_to_files_that_exist():
     linked = {
         (page, name)
         for page in PAGES
@@ -101,9 +95,6 @@ def test_every_page_links_to_files_that_exist():
     }
     missing = {(ROOT / page).parent / name for page, name in linked} - MADE
     assert sorted(str(path) for path in missing if not path.exists()) == []
-
-
-def test_every_page_names_files_of_the_checkout_that_exist():
     named = {
         (page, word)
         for page in PAGES

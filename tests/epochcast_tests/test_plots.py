@@ -37,7 +37,9 @@ def test_every_gpu_has_a_panel_that_draws_its_numbers_its_best_batch_size_and_wh
     assert figure._repr_png_().startswith(b"\x89PNG")  # as a notebook shows it
 
 
-def test_every_offer_is_a_point_with_its_interval_and_the_front_is_labelled(ranking):
+def test_every_offer_is_a_point_with_its_interval_and_a_limit_that_nothing_reaches_is_drawn_and_checked(
+    ranking,
+):
     axes = plots.cost_against_time(ranking).axes[0]
     points = sum(len(collection.get_offsets()) for collection in axes.collections)
     assert points == ranking["total_cost_usd"].notna().sum()
@@ -48,11 +50,10 @@ def test_every_offer_is_a_point_with_its_interval_and_the_front_is_labelled(rank
     assert list(first.get_ydata()) == pytest.approx(
         [row["usd_per_hour"] * hours for hours in first.get_xdata()]
     )
-
-
-def test_a_limit_that_nothing_reaches_is_still_in_the_picture(ranking):
     axes = plots.cost_against_time(ranking, budget_usd=1e6, deadline_h=1e6).axes[0]
     assert axes.get_xlim()[1] > 1e6 < axes.get_ylim()[1]
+    with pytest.raises(SchemaError, match="budget_usd -3 is not a positive number"):
+        plots.cost_against_time(ranking, budget_usd=-3)
 
 
 def test_modes_are_drawn_side_by_side_where_a_gpu_has_them(answer):
@@ -77,12 +78,7 @@ def test_what_cannot_be_drawn_says_why(answer, draw, words):
         draw(answer)
 
 
-def test_limits_of_a_picture_are_checked_as_those_of_a_comparison(ranking):
-    with pytest.raises(SchemaError, match="budget_usd -3 is not a positive number"):
-        plots.cost_against_time(ranking, budget_usd=-3)
-
-
-def test_an_answer_without_samples_or_of_two_cnns_is_refused():
+def test_a_cnn_described_in_python_is_answered_like_the_zoo_s_and_two_cnns_or_no_samples_are_not_drawn():
     blind = epochcast.predict("resnet18", "T4", [16])
     for draw in (plots.epoch_times, lambda answer: plots.modes({"fp32": answer})):
         with pytest.raises(SchemaError, match="samples"):
@@ -90,6 +86,13 @@ def test_an_answer_without_samples_or_of_two_cnns_is_refused():
     two_cnns = epochcast.predict(["resnet18", "alexnet"], "T4", 16, data_set="imagenet")
     with pytest.raises(SchemaError, match="one CNN"):
         plots.epoch_times(two_cnns)
+    from predictor.cnns.families.resnet import resnet
+
+    net = epochcast.NetBuilder("my resnet", image_size=224)
+    resnet(net, (2, 2, 2, 2), bottleneck=False)
+    mine, theirs = (epochcast.predict(cnn, "T4", 32) for cnn in (net.table(), "resnet18"))
+    assert mine["iteration_time_ms"].tolist() == theirs["iteration_time_ms"].tolist()
+    assert net.table().source == "python"
 
 
 def test_without_matplotlib_the_extra_is_named(answer, monkeypatch):
@@ -103,16 +106,6 @@ def test_without_matplotlib_the_extra_is_named(answer, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(BackendUnavailableError, match=r"epochcast\[plots\]"):
         plots.epoch_times(answer)
-
-
-def test_a_cnn_described_in_python_is_answered_like_the_same_of_the_zoo():
-    from predictor.cnns.families.resnet import resnet
-
-    net = epochcast.NetBuilder("my resnet", image_size=224)
-    resnet(net, (2, 2, 2, 2), bottleneck=False)
-    mine, theirs = (epochcast.predict(cnn, "T4", 32) for cnn in (net.table(), "resnet18"))
-    assert mine["iteration_time_ms"].tolist() == theirs["iteration_time_ms"].tolist()
-    assert net.table().source == "python"
 
 
 def _scale(answer):

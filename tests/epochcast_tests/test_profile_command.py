@@ -33,14 +33,13 @@ def test_a_table_is_written_that_data_show_reads_and_a_repetition_measures_nothi
     assert frame["cnn"].tolist() == face.load_measurements(out)["cnn"].tolist()
 
 
-def test_after_measuring_a_gpu_the_next_prediction_is_said(epochcast, fake_framework, monkeypatch, tmp_path):
+def test_after_measuring_the_next_question_is_said_of_a_gpu_and_of_a_cpu(
+    epochcast, fake_framework, monkeypatch, tmp_path
+):
     monkeypatch.setattr("proxy_cnns.jobs.open_monitor", lambda _device: Monitor(dict))
-    run = epochcast("profile", "--preset", "cnn:lenet5", "--limit", "2", "--out", tmp_path / "x.csv")
+    run = epochcast("profile", "--preset", "cnn:lenet5", "--limit", "2", "--out", tmp_path / "gpu.csv")
     question = 'predict lenet5 --gpu "NVIDIA H200" --precision tf32 --batch-size 64 --measurements'
     assert question in run.out
-
-
-def test_a_cpu_without_a_preset_measures_a_small_cnn_and_asks_about_it(epochcast, fake_framework, tmp_path):
     run = epochcast("profile", "--device", "cpu", "--out", tmp_path / "x.csv")
     assert "the operators of ResNet-18 at 32 px, batch 32; --preset names others." in run.err
     with (tmp_path / "x.csv").open() as file:
@@ -49,7 +48,7 @@ def test_a_cpu_without_a_preset_measures_a_small_cnn_and_asks_about_it(epochcast
     assert "--precision fp32 --batch-size 32 --measurements" in run.out
 
 
-def test_without_a_preset_a_cpu_takes_the_batch_sizes_asked_for_and_a_gpu_measures_quick():
+def test_every_combination_of_modes_and_sizes_asked_for_is_measured_else_the_presets_or_a_cpus_or_frameworks():
     on_cpu = ProfileRequest(device="cpu", batch_sizes=["8,16"])
     assert {configuration.batch_size for configuration in request_for(on_cpu, "x.csv")[0].configurations} == {
         8,
@@ -58,6 +57,18 @@ def test_without_a_preset_a_cpu_takes_the_batch_sizes_asked_for_and_a_gpu_measur
     assert "batch 8,16;" in default_words(on_cpu)
     assert request_for(ProfileRequest(), "x.csv")[0].name == "quick"
     assert default_words(ProfileRequest()) == ""
+    assert modes_of() == [("tf32", "nchw")]
+    assert modes_of(device="cpu") == [("fp32", "nchw")]
+    assert len(modes_of(precisions=["tf32,amp_bf16"], memory_formats=["nchw", "channels_last"])) == 4
+    request, _ = request_for(
+        ProfileRequest("founding", framework="chainer", memory_formats=["nchw"]), "x.csv"
+    )
+    assert {configuration.mode.precision for configuration in request.configurations} == {"fp32"}
+    targets, _ = request_for(ProfileRequest("targets", framework="chainer", batch_sizes=["4"]), "x.csv")
+    assert {
+        (configuration.mode.precision, configuration.mode.memory_format)
+        for configuration in targets.configurations
+    } == {("tf32", "nchw"), ("fp32", "nchw")}
 
 
 def test_progress_says_whether_the_time_limit_ends_the_run(capsys):
@@ -105,14 +116,13 @@ def test_on_windows_measuring_says_where_it_works():
     assert "WSL" in run.stderr
 
 
-def test_a_dry_run_lists_its_configurations_as_csv_and_writes_nothing(epochcast, tmp_path, monkeypatch):
+def test_a_dry_run_lists_its_configurations_and_the_doctor_names_every_missing_piece(
+    epochcast, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     command = ("profile", "--preset", "founding", "--dry-run")
     assert len(epochcast(*command, "--format", "csv", "-b", "8,16").out.splitlines()) == 1 + 14 * 2
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
     rows = json.loads(epochcast("profile", "doctor", "--format", "json").out)["rows"]
     assert {row["what"] for row in rows} >= {"processor", "PyTorch", "chainer", "CuPy", "nvidia-ml-py"}
     assert all(row["next_step"] for row in rows if row["found"] is None)
@@ -189,21 +199,3 @@ def modes_of(**options):
             for configuration in request.configurations
         }
     )
-
-
-def test_every_combination_of_the_modes_asked_for_is_measured_else_the_presets_or_a_cpus():
-    assert modes_of() == [("tf32", "nchw")]
-    assert modes_of(device="cpu") == [("fp32", "nchw")]
-    assert len(modes_of(precisions=["tf32,amp_bf16"], memory_formats=["nchw", "channels_last"])) == 4
-
-
-def test_modes_of_a_preset_that_the_framework_lacks_are_left_out():
-    request, _ = request_for(
-        ProfileRequest("founding", framework="chainer", memory_formats=["nchw"]), "x.csv"
-    )
-    assert {configuration.mode.precision for configuration in request.configurations} == {"fp32"}
-    targets, _ = request_for(ProfileRequest("targets", framework="chainer", batch_sizes=["4"]), "x.csv")
-    assert {
-        (configuration.mode.precision, configuration.mode.memory_format)
-        for configuration in targets.configurations
-    } == {("tf32", "nchw"), ("fp32", "nchw")}

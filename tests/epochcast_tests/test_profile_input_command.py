@@ -27,12 +27,15 @@ def measurement_arguments(monkeypatch):
     return calls
 
 
-def test_it_prints_rates_and_the_parts_of_an_image(epochcast, measurement_arguments):
+def test_it_prints_rates_and_the_parts_of_an_image_of_the_machine(epochcast, measurement_arguments):
     run = epochcast("profile", "input")
     assert run.code == 0
     assert "3.20" in run.out
     assert "reading 12.0, decoding 2,000, augmenting 900" in " ".join(run.out.split())
     assert measurement_arguments == [None, 224, [], None, 3.0, "jpeg"]
+    answer = json.loads(epochcast("profile", "input", "--format", "json").out)
+    assert [row["workers"] for row in answer["rows"]] == [0, 1, 4]
+    assert (answer["vcpus"], answer["decode_us"]) == (4, 2000.0)
 
 
 def test_options_reach_the_measurement(epochcast, measurement_arguments, tmp_path):
@@ -53,12 +56,6 @@ def test_the_file_that_it_writes_answers_questions(epochcast, measurement_argume
     [row] = json.loads(answer.out)["rows"]
     rate = 100 + (320 / 4 - 100) / 3  # between the rate of 1 worker and that of each of 4
     assert (row["loading_time_ms"], row["bottleneck"]) == (pytest.approx(256_000 / (2 * rate)), "loading")
-
-
-def test_json_has_the_rates_and_the_machine(epochcast, measurement_arguments):
-    answer = json.loads(epochcast("profile", "input", "--format", "json").out)
-    assert [row["workers"] for row in answer["rows"]] == [0, 1, 4]
-    assert (answer["vcpus"], answer["decode_us"]) == (4, 2000.0)
 
 
 def test_a_folder_without_images_is_refused_in_one_line(epochcast, tmp_path):

@@ -1,6 +1,7 @@
 """What was measured is sent to a service: after measuring, or later."""
 
 import pytest
+from case_tables import each_row
 
 from api.store.keys import add_key
 from api.store.measurements import find_rows
@@ -27,14 +28,7 @@ def test_profile_sends_what_it_measured(epochcast, fake_framework, url, app, key
     assert len(find_rows(app.state.store, {"framework": "pytorch", "key": "alice"}).rows) == 3
 
 
-@pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("http://127.0.0.1:9", "does not answer"),
-        ("127.0.0.1:8000", "is not the address of a service"),
-        ("{url}/elsewhere", "is it an epochcast service?"),
-    ],
-)
+@each_row
 def test_before_it_measures_profile_finds_that_nothing_could_be_sent(
     epochcast, fake_framework, url, monkeypatch, tmp_path, address, words
 ):
@@ -52,13 +46,12 @@ def test_without_a_key_it_says_who_makes_them(epochcast, fake_framework, url, mo
     assert (run.code, "Set EPOCHCAST_API_KEY" in run.err) == (2, True)
 
 
-def test_a_table_can_be_sent_later_and_again(epochcast, url, key, table, monkeypatch):
+def test_a_table_can_be_sent_later_and_again_and_white_space_is_no_part_of_a_key(
+    epochcast, url, key, table, monkeypatch
+):
     monkeypatch.setenv("EPOCHCAST_API_KEY", key)
     assert "1 of 1 measurements stored, 0 there already" in epochcast("data", "push", table, url).err
     assert "0 of 1 measurements stored, 1 there already" in epochcast("data", "push", table, url).err
-
-
-def test_white_space_around_a_key_is_no_part_of_it(epochcast, url, key, table, monkeypatch):
     monkeypatch.setenv("EPOCHCAST_API_KEY", f" {key}\r\n")
     run = epochcast("data", "push", table, url)
     assert (run.code, "1 measurements stored" in run.err) == (0, True)

@@ -12,17 +12,11 @@ from page_runner import ROOT, blocks, lines_of
 README, JAPANESE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.ja.md"))
 
 
-def test_the_readme_has_at_most_600_words():
+def test_the_readme_has_at_most_600_words_and_the_answer_first_in_both_languages():
     assert len(re.sub(r"<!--.*?-->", "", README, flags=re.DOTALL).split()) <= 600
-
-
-def test_the_answer_comes_first_and_fits_half_a_screen():
     first = next(block.text for block in blocks("README.md") if block.language == "console")
     assert first.startswith("$ make predict\n")
     assert len(first.splitlines()) <= 23
-
-
-def test_the_japanese_readme_has_the_same_first_screen_and_leads_on():
     shown = [(block.language, block.text) for block in blocks("README.md")]
     assert [(block.language, block.text) for block in blocks("README.ja.md")] == shown[:2]
     assert re.findall(r"!\[[^]]*\]\(([^)]+)\)", JAPANESE) == re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)

@@ -1,6 +1,7 @@
 """Loops of PyTorch Lightning, Hugging Face's Trainer and accelerate, recorded for one iteration as a user runs them."""
 
 import pytest
+from case_tables import each_row
 
 import epochcast
 from predictor.errors import SchemaError
@@ -20,15 +21,7 @@ def batches(as_dict=False):
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "batch_size", "precision"),
-    [
-        ({}, 4, None),
-        ({"accumulate_grad_batches": 2}, 8, None),
-        ({"precision": "bf16-mixed"}, 4, "amp_bf16"),
-        ({"gradient_clip_val": 1.0}, 4, None),
-    ],
-)
+@each_row
 @pytest.mark.usefixtures("torchvision_models")
 def test_fit_of_lightning_is_recorded(options, batch_size, precision):
     pl = pytest.importorskip("pytorch_lightning", reason="PyTorch Lightning is not installed")

@@ -10,7 +10,9 @@ def test_a_wrong_setting_is_named_by_its_variable(epochcast, monkeypatch):
     assert (run.code, "EPOCHCAST_QUEUE_WAIT_S is 'soon'" in run.err) == (2, True)
 
 
-def test_it_listens_on_this_machine_alone_unless_told(epochcast, monkeypatch):
+def test_it_listens_on_this_machine_alone_and_a_taken_port_is_one_line_that_says_to_pick_another(
+    epochcast, monkeypatch
+):
     import uvicorn
 
     server = {}
@@ -18,10 +20,6 @@ def test_it_listens_on_this_machine_alone_unless_told(epochcast, monkeypatch):
     monkeypatch.setattr(uvicorn, "run", lambda app, **options: server.update(options, app=app))
     assert epochcast("serve").code == 0
     assert (server["app"], server["host"], server["port"]) == ("api.main:create_app", "127.0.0.1", 8000)
-
-
-def test_a_port_that_is_taken_is_one_line_that_says_to_pick_another(epochcast, monkeypatch):
-    monkeypatch.setenv("EPOCHCAST_STORE", "")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -27,7 +27,7 @@ def options(function):
     }
 
 
-def test_no_option_hides():
+def test_no_option_hides_and_every_parameter_is_documented_or_refused():
     hidden = {
         name
         for name, function in PUBLIC.items()
@@ -35,9 +35,6 @@ def test_no_option_hides():
         or "**options" in (function.__doc__ or "")
     }
     assert hidden == set()
-
-
-def test_every_parameter_is_documented():
     missing = [
         (name, parameter)
         for name, function in PUBLIC.items()
@@ -45,6 +42,12 @@ def test_every_parameter_is_documented():
         if parameter != "self" and not re.search(rf"\b{parameter}\b", function.__doc__ or "")
     ]
     assert missing == []
+
+    def function(**options):
+        """Say nothing of them."""
+
+    with pytest.raises(ValueError, match=r"no entry \*\*options"):
+        takes_options(Plan, answer="compare")(function)
 
 
 def read_by(answer):
@@ -78,20 +81,9 @@ def test_an_option_shows_its_default_and_what_holds_without_it():
     assert "by default the shipped prices" in epochcast.predict.__doc__
 
 
-def test_every_option_of_profile_is_one_of_the_command():
+def test_every_option_of_profile_is_one_of_the_command_and_an_unknown_one_is_refused_with_the_nearest():
     assert options(epochcast.profile) == {*options_of(ProfileRequest)} - {"preset"}
     command = get_command(build_app()).commands["profile"]
     assert {*options_of(ProfileRequest)} <= {param.name for param in command.params}
-
-
-def test_an_unknown_option_of_profile_is_refused_with_the_nearest():
     with pytest.raises(SchemaError, match=r"no option is called 'batch_size'\. Nearest: 'batch_sizes'"):
         epochcast.profile("mine.csv", batch_size=[32])
-
-
-def test_a_docstring_without_a_place_for_options_is_refused():
-    def function(**options):
-        """Say nothing of them."""
-
-    with pytest.raises(ValueError, match=r"no entry \*\*options"):
-        takes_options(Plan, answer="compare")(function)

@@ -24,13 +24,10 @@ def store(tmp_path, monkeypatch):
     engine.dispose()
 
 
-def test_an_upload_is_deleted(epochcast, store):
+def test_an_upload_is_deleted_and_a_key_replaced(epochcast, store):
     assert "3 rows deleted, 0 kept" in epochcast("store", "delete-upload", "1").err
     assert find_rows(store, {}).rows == []
     assert epochcast("store", "delete-upload", "1").code == 2
-
-
-def test_a_key_is_replaced(epochcast, store):
     secret = epochcast("keys", "rotate", "alice", "--days", "30").out.strip()
     assert find_key(store, secret).expires_at is not None
     assert epochcast("keys", "rotate", "nobody").code == 2

@@ -23,16 +23,15 @@ def measured(tmp_path):
     return path
 
 
-def test_the_command_writes_what_python_gives(epochcast, measured, tmp_path):
+def test_the_command_writes_what_python_gives_and_a_table_of_operators_alone_is_refused(
+    epochcast, measured, tmp_path
+):
     run = epochcast("table", measured, "--out", tmp_path / "table.csv")
     assert "Wrote 2 rows" in run.err  # an operator is no iteration
     pd.testing.assert_frame_equal(
         pd.read_csv(tmp_path / "table.csv"),
         pd.read_csv(StringIO(package.feature_table(measured).to_csv(index=False))),
     )
-
-
-def test_a_table_of_operators_alone_is_refused_with_what_to_measure(measured):
     operators = package.load_measurements(measured).query("kind == 'operator'")
     with pytest.raises(SchemaError, match=r"holds no proxy and no CNN\. Measure some"):
         package.feature_table(operators)

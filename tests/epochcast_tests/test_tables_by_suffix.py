@@ -7,10 +7,9 @@ import sys
 
 import pandas as pd
 import pytest
-import typer
+from command_tree import commands
 
 import epochcast as face
-from epochcast.command import build_app
 
 QUESTION = ("resnet18", "-g", "T4", "-b", "8,16")
 
@@ -64,29 +63,25 @@ def test_a_dash_prints_csv_alone(epochcast, monkeypatch, command):
     assert {row["gpu"] for row in rows} == {"Tesla T4"}
 
 
-def test_measurements_are_read_in_any_form(epochcast, tmp_path, monkeypatch):
+def test_a_measurement_table_comes_in_any_form_and_from_standard_input(epochcast, tmp_path, monkeypatch):
     first, *paths = [measured(tmp_path / f"x{suffix}") for suffix in (".csv", ".csv.gz", ".parquet")]
     words = ("predict", "lenet5", "-g", "T4", "-b", "64", "--json", "--measurements")
     for command in (("data", "show", "--json"), ("explain", "--format", "csv"), words):
         run = epochcast(*command, first)
         assert run.code == 0
         assert [epochcast(*command, path).out for path in paths] == [run.out] * 2
-
-
-def test_a_measurement_table_comes_from_standard_input(epochcast, tmp_path, monkeypatch):
     path = measured(tmp_path / "x.csv")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     assert "3 measurements" in epochcast("data", "show", "-").out
 
 
-def test_a_bad_row_of_parquet_is_named_by_its_number(epochcast, tmp_path):
-    frame = pd.read_parquet(measured(tmp_path / "x.parquet"))
+def test_a_profile_is_written_and_continued_as_parquet_and_a_bad_row_is_named_by_its_number(
+    epochcast, tmp_path, fake_framework
+):
+    frame = pd.read_parquet(measured(tmp_path / "bad.parquet"))
     frame.loc[1, "batch_size"] = 0
-    frame.to_parquet(tmp_path / "x.parquet")
-    assert "x.parquet, row 2" in epochcast("data", "show", tmp_path / "x.parquet").err
-
-
-def test_a_profile_is_written_and_continued_as_parquet(epochcast, fake_framework, tmp_path):
+    frame.to_parquet(tmp_path / "bad.parquet")
+    assert "bad.parquet, row 2" in epochcast("data", "show", tmp_path / "bad.parquet").err
     words = ("profile", "--preset", "cnn:lenet5", "--device", "cpu", "--allow-noise")
     for n in (3, 5):
         run = epochcast(*words, "--out", tmp_path / "x.parquet", "--limit", n)
@@ -102,23 +97,10 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_measured(epochcas
     assert list(tmp_path.iterdir()) == []
 
 
-def formatted(command=None, path=()):
-    """Every command with --format, with its words."""
-    command = command or typer.main.get_command(build_app())
-    if any("--format" in param.opts for param in command.params):
-        yield " ".join(path), command
-    for name, sub in getattr(command, "commands", {}).items():
-        yield from formatted(sub, (*path, name))
-
-
-def test_every_command_that_has_a_format_has_json_beside_it():
-    without = [
-        words
-        for words, command in formatted()
-        if not any("--json" in option.opts for option in command.params)
-    ]
+def test_every_command_that_has_a_format_has_json_beside_it_which_is_format_json(epochcast):
+    flags = {
+        words: {flag for option in command.params for flag in option.opts} for words, command in commands()
+    }
+    without = [words for words in flags if "--format" in flags[words] and "--json" not in flags[words]]
     assert without == []
-
-
-def test_json_is_format_json(epochcast):
     assert epochcast("gpu", "list", "--json").out == epochcast("gpu", "list", "--format", "json").out

@@ -30,7 +30,7 @@ def rows(run):
     return json.loads(run.out)["rows"]
 
 
-def test_predict_explain_compare_and_cnn_show_take_the_cnn_that_a_file_makes(epochcast, own):
+def test_every_command_takes_the_cnn_that_a_file_makes_and_a_zoo_name_beside_it_stays_one(epochcast, own):
     [row] = rows(epochcast("predict", own, *ON_T4, "--format", "json"))
     assert (row["cnn"], row["image_size"]) == ("mine.make_model", 224)
     [explained] = rows(epochcast("explain", own, *ON_T4, "--format", "json"))
@@ -39,14 +39,11 @@ def test_predict_explain_compare_and_cnn_show_take_the_cnn_that_a_file_makes(epo
     assert {row["cnn"] for row in ranked} == {"mine.make_model"}
     layers = rows(epochcast("cnn", "show", f"{own}@32", "--format", "json"))
     assert [row["type"] for row in layers] == ["conv2d", "activation", "avg_pool", "flatten", "linear"]
-
-
-def test_a_zoo_name_beside_it_stays_one(epochcast, own):
     predicted = rows(epochcast("predict", own, "lenet5", "--image-size", 32, *ON_T4, "--format", "json"))
     assert [(row["cnn"], row["image_size"]) for row in predicted] == [("mine.make_model", 32), ("lenet5", 32)]
 
 
-def test_its_image_size_is_said_once_in_any_way_and_two_are_refused(epochcast, own):
+def test_a_cnn_of_a_file_has_one_image_size_and_grey_images_are_asked_about_on_mnist(epochcast, own):
     for words, pixels in (
         ((f"{own}@65",), 65),
         ((own, "--image-size", 48), 48),
@@ -57,9 +54,6 @@ def test_its_image_size_is_said_once_in_any_way_and_two_are_refused(epochcast, o
         assert row["image_size"] == pixels
     run = epochcast("predict", f"{own}@65", "--image-size", 48, *ON_T4)
     assert "'mine.py:make_model@65' and image size 48 differ" in run.err
-
-
-def test_a_cnn_of_grey_images_is_asked_about_on_mnist(epochcast, own):
     Path("mine.py").write_text(CODE.replace("Conv2d(3,", "Conv2d(1,"))
     [row] = rows(epochcast("predict", own, "--dataset", "mnist", *ON_T4, "--format", "json"))
     assert (row["image_size"], row["iterations_per_epoch"]) == (28, 938)

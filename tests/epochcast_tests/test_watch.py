@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from case_tables import each_row
 
 import epochcast
 from epochcast.torch_device import FirstBatch
@@ -58,26 +59,29 @@ def predicted_ms():
     return epochcast.predict("resnet18", "T4", 64)["iteration_time_ms"][0]
 
 
-def test_the_actual_time_is_told_beside_the_predicted(train, lines):
+def test_the_actual_time_is_told_beside_the_predicted_after_some_iterations_and_at_the_epoch_s_end(
+    train, lines
+):
     watched = train().watched
     assert watched.iteration_time_ms == pytest.approx(250.0)
     assert watched.predicted_ms == pytest.approx(predicted_ms())
     assert lines[0].startswith("epochcast: 250 ms an iteration on T4, predicted ")
-
-
-def test_the_first_line_comes_after_some_iterations_and_one_ends_the_epoch(train, lines):
-    train(n=40)
     assert len(lines) == 2
+    train(iteration_s=predicted_ms() / 1000.0)
+    assert " x the prediction" not in lines[-1]
+    train(iteration_s=predicted_ms() / 500.0)
+    assert "2.0 x the prediction" in lines[-1]
+    assert train(iteration_s=0.1, wait_s=0.1).watched.waiting_share == pytest.approx(0.5)
+    assert "50 % of it waits for the loader" in lines[-1]
 
 
-def test_time_and_cost_that_are_left_follow_from_the_epochs(train, lines):
+def test_time_and_cost_that_are_left_follow_from_the_epochs_and_the_cheapest_offer(train, lines):
     watched = train(n=40, iteration_s=0.36, epochs=11, usd_per_hour=10.0).watched
     assert watched.left_s == pytest.approx(400 * 0.36)
     assert watched.left_usd == pytest.approx(0.4)
     assert "2.40 min and US$ 0.400 left" in lines[-1]
-
-
-def test_more_epochs_than_were_said_leave_nothing_to_say(train, lines):
+    assert train(epochs=2).watched.left_usd > 0
+    assert train(epochs=2, gpu="TITAN V").watched.left_usd is None  # nobody rents it out
     watching = train(n=40)
     watching.waits()
     watching.starts()
@@ -87,32 +91,16 @@ def test_more_epochs_than_were_said_leave_nothing_to_say(train, lines):
     assert "left" not in lines[-1]
 
 
-def test_without_a_price_that_of_the_cheapest_offer_counts(train):
-    assert train(epochs=2).watched.left_usd > 0
-    assert train(epochs=2, gpu="TITAN V").watched.left_usd is None  # nobody rents it out
-
-
-def test_a_loop_that_waits_for_its_loader_is_told_so(train, lines):
-    assert train(iteration_s=0.1, wait_s=0.1).watched.waiting_share == pytest.approx(0.5)
-    assert "50 % of it waits for the loader" in lines[-1]
-
-
-def test_a_prediction_that_is_met_needs_no_reason(train, lines):
-    train(iteration_s=predicted_ms() / 1000.0)
-    assert " x the prediction" not in lines[-1]
-    train(iteration_s=predicted_ms() / 500.0)
-    assert "2.0 x the prediction" in lines[-1]
-
-
-def test_the_measurement_that_is_left_anchors_the_next_prediction(train, tmp_path):
+def test_a_measurement_anchors_the_next_prediction_and_says_how_it_ran_where_that_is_known(train, tmp_path):
     out = tmp_path / "mine.csv"
     train(iteration_s=0.5, out=out)
     [row] = epochcast.predict("resnet18", "T4", 64, measurements=out).to_dict("records")
     assert row["method"] == "anchored"
     assert row["iteration_time_ms"] == pytest.approx(500.0, rel=0.02)
+    assert epochcast.load_measurements(out)[["capture", "n_gpus", "autotune"]].isna().all(axis=None)
 
 
-def test_a_second_training_replaces_the_first_and_joins_others(train, tmp_path):
+def test_trainings_are_kept_beside_each_other_by_cnn_and_mode_with_how_they_ran(train, tmp_path):
     out = tmp_path / "mine.csv"
     for model, iteration_s in (("resnet18", 0.5), ("resnet34", 0.7), ("resnet18", 0.4)):
         train(iteration_s=iteration_s, model=model, out=out)
@@ -121,37 +109,21 @@ def test_a_second_training_replaces_the_first_and_joins_others(train, tmp_path):
         "resnet18": 400.0,
         "resnet34": 700.0,
     }
-
-
-def test_a_measurement_says_how_the_training_ran(train, tmp_path):
-    out = tmp_path / "mine.csv"
     ran = {"capture": "compile", "n_gpus": 2, "autotune": True, "optimizer": "adam"}
-    train(iteration_s=0.5, out=out, options=ran)
-    table = epochcast.load_measurements(out)
+    train(iteration_s=0.5, out=tmp_path / "ran.csv", options=ran)
+    table = epochcast.load_measurements(tmp_path / "ran.csv")
     assert {name: table[name][0] for name in ran} == ran
-
-
-def test_how_a_training_ran_that_nobody_said_and_nothing_shows_is_left_blank(train, tmp_path):
-    out = tmp_path / "mine.csv"
-    train(iteration_s=0.5, out=out)
-    assert epochcast.load_measurements(out)[["capture", "n_gpus", "autotune"]].isna().all(axis=None)
-
-
-def test_trainings_in_other_modes_are_kept_beside_each_other(train, tmp_path):
-    out = tmp_path / "mine.csv"
+    out = tmp_path / "modes.csv"
     for options in ({"capture": "compile"}, {"capture": "eager"}, {"n_gpus": 2}, {"capture": "eager"}):
         train(iteration_s=0.5, out=out, options=options)
     assert len(epochcast.load_measurements(out)) == 3
 
 
-def test_a_training_over_several_machines_is_predicted_and_not_kept(train, tmp_path):
+def test_trainings_over_several_machines_and_those_that_wait_for_their_loader_are_not_kept(train, tmp_path):
     out, ran = tmp_path / "mine.csv", {"n_gpus": 2, "nodes": 2, "link": "ethernet_25g"}
     watched = train(iteration_s=0.5, out=out, options=ran).watched
     assert watched.predicted_ms
     assert not out.exists()
-
-
-def test_what_waits_for_its_loader_is_not_kept(train, tmp_path):
     out = tmp_path / "mine.csv"
     train(iteration_s=0.1, wait_s=0.1, out=out)
     assert not out.exists()
@@ -181,10 +153,7 @@ def test_an_iteration_that_the_host_decides_tells_its_speed(small, tmp_path, slo
     assert resnet["host_time_ms"][0] == pytest.approx(slowness * usual_resnet["host_time_ms"][0], rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("model", "n_gpus", "capture"), [("vgg16", 1, "eager"), ("mobilenet_v3_small", 2, "eager"),
-                                     ("mobilenet_v3_small", 1, "graph")],
-)  # fmt: skip
+@each_row
 def test_other_iterations_tell_no_hosts_speed_and_the_way_is_said(train, tmp_path, model, n_gpus, capture):
     out, ran = tmp_path / "mine.csv", {"n_gpus": n_gpus, "capture": capture}
     train(model=model, gpu="H100 SXM", iteration_s=0.05, out=out, options=ran)
@@ -194,15 +163,7 @@ def test_other_iterations_tell_no_hosts_speed_and_the_way_is_said(train, tmp_pat
         epochcast.predict("resnet18", "H100 SXM", 4, host=str(out))
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"model": None}, "no model is given"),
-        ({"gpu": None}, "no gpu is given"),
-        ({"gpu": "H2OO"}, "no GPU is called 'H2OO'"),
-        ({"model": "resnet51"}, "no CNN is called 'resnet51'"),
-    ],
-)
+@each_row
 def test_what_cannot_be_predicted_is_told_and_training_goes_on(train, change, why):
     watched = train(**change).watched
     assert watched.predicted_ms is None
@@ -210,19 +171,13 @@ def test_what_cannot_be_predicted_is_told_and_training_goes_on(train, change, wh
     assert watched.iteration_time_ms == pytest.approx(250.0)
 
 
-def test_an_option_that_makes_no_sense_is_refused_before_training():
+def test_a_loader_is_passed_through_in_every_epoch_and_an_option_that_makes_no_sense_is_refused(capsys):
     with pytest.raises(SchemaError, match="no option is called 'hosts'"):
         epochcast.watch([], hosts="x")
-
-
-def test_a_loader_is_passed_through_in_every_epoch(capsys):
     loader = epochcast.watch(range(12), report_after=1000)
     assert [list(loader), len(loader)] == [list(range(12)), 12]
     assert list(loader) == list(range(12))
     assert capsys.readouterr().out.count("epochcast:") == 2
-
-
-def test_a_loop_that_is_left_early_can_go_on(capsys):
     loader = epochcast.watch(range(100), report_after=1000)
     assert list(itertools.islice(loader, 3)) == [0, 1, 2]
     assert len(list(loader)) == 100
@@ -243,16 +198,7 @@ def test_a_run_is_forecast_on_other_gpus_from_its_own_time(train, lines):
     assert f"; on {anchored.gpu} " in lines[0]
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"gpu": "H2OO"}, "no GPU is called 'H2OO'"),
-        ({"gpu": None}, "no gpu is given; ask epochcast.predict"),
-        ({"iteration_s": 0.1, "wait_s": 0.1}, "the measured time is the loader's"),
-        ({"options": {"n_gpus": 2}}, "2 GPUs train together"),
-        ({"on": ["T5"]}, "no GPU is called 'T5'"),
-    ],
-)
+@each_row
 def test_what_is_not_forecast_elsewhere_is_said_with_the_way_round(train, lines, change, why):
     [forecast] = train(**{"on": ["H100 SXM"], **change}).watched.on
     assert forecast.iteration_time_ms is None

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 
 import epochcast
 
@@ -65,30 +66,34 @@ def test_a_plain_loop_is_watched_and_its_module_read(batches, tmp_path):
         assert list(epochcast.load_measurements(out)["batch_size"]) == [BATCH]
 
 
-def test_a_training_on_this_cpu_is_forecast_on_a_gpu_only_by_asking(batches):
+def test_a_training_on_a_cpu_is_forecast_on_a_gpu_only_by_asking_and_needs_measurements(batches):
     loader = watched(batches, small_cnn(), on="H100 SXM")
     [forecast] = loader.watched.on
     assert forecast.iteration_time_ms is None
     assert "ask epochcast.predict" in forecast.why_not
+    loader = watched(batches, small_cnn())
+    assert loader.watched.gpu.startswith("cpu:")
+    assert loader.watched.not_predicted
+    loader = watched(batches, small_cnn(), gpu="H200")
+    row, _ = loader._watch._predicted()
+    why = list(loader._watch._why(26 * row.iteration_time_ms, 0.0, row))
+    assert why[0] == "26 x the prediction"
+    assert why[1].startswith("it trains on cpu:")
+    assert why[1].endswith(", and the prediction is of NVIDIA H200")
+    assert len(why) == 2
 
 
 def compiled(model):
     return torch.compile(model, backend="eager")
 
 
-def compiled_in_place(model):
-    model.compile(backend="eager")
-    return model
-
-
-def compiled_in_part(model):
-    model[0].compile(backend="eager")
-    return model
-
-
 @pytest.mark.parametrize(
     ("change", "capture"),
-    [(lambda model: model, "eager"), (compiled, "compile"), (compiled_in_place, "compile")],
+    [
+        (lambda model: model, "eager"),
+        (compiled, "compile"),
+        (lambda model: model.compile(backend="eager") or model, "compile"),
+    ],
 )
 def test_a_compiled_module_is_seen(batches, change, capture):
     loader = watched(batches, change(small_cnn()), gpu="A10G")
@@ -97,17 +102,16 @@ def test_a_compiled_module_is_seen(batches, change, capture):
     assert loader.watched.predicted_ms == pytest.approx(expected["iteration_time_ms"][0])
 
 
-def test_a_module_that_is_watched_plain_and_trained_compiled_is_never_taken_as_eager(batches):
+def test_a_module_compiled_after_it_is_watched_or_in_part_is_never_taken_as_eager(batches, tmp_path):
     model = small_cnn()
     loader = epochcast.watch(batches, model, gpu="A10G")
     train(compiled(model), loader)
     first_batch = loader._watch.first_batch
     assert first_batch is None or first_batch.capture == "compile"
-
-
-def test_a_module_of_which_parts_are_compiled_is_neither_predicted_nor_kept(batches, tmp_path):
     out = tmp_path / "mine.csv"
-    loader = watched(batches, compiled_in_part(small_cnn()), gpu="A10G", out=out)
+    model = small_cnn()
+    model[0].compile(backend="eager")
+    loader = watched(batches, model, gpu="A10G", out=out)
     assert "parts of the model are compiled" in loader.watched.not_predicted
     assert not out.exists()
 
@@ -133,33 +137,11 @@ def test_all_processes_share_a_mini_batch_of_all_their_images(batches, processes
     assert loader.watched.predicted_ms == pytest.approx(expected["iteration_time_ms"][0])
 
 
-@pytest.mark.parametrize(
-    ("n_processes", "options", "why"),
-    [
-        ((2, 2), {"n_gpus": 4}, "n_gpus 4 is given, and 2 processes train together"),
-        ((2, None), {}, "on how many machines 2 processes train is not known: pass nodes"),
-    ],
-)
+@each_row
 def test_a_team_that_is_not_known_is_not_predicted(batches, processes, n_processes, options, why):
     processes(*n_processes)
     loader = watched(batches, small_cnn(), gpu="A10G", **options)
     assert loader.watched.not_predicted == why
-
-
-def test_the_modules_own_device_is_taken_and_a_cpu_needs_measurements(batches):
-    loader = watched(batches, small_cnn())
-    assert loader.watched.gpu.startswith("cpu:")
-    assert loader.watched.not_predicted
-
-
-def test_a_training_on_a_cpu_is_not_blamed_on_the_host_of_another_gpu(batches):
-    loader = watched(batches, small_cnn(), gpu="H200")
-    row, _ = loader._watch._predicted()
-    why = list(loader._watch._why(26 * row.iteration_time_ms, 0.0, row))
-    assert why[0] == "26 x the prediction"
-    assert why[1].startswith("it trains on cpu:")
-    assert why[1].endswith(", and the prediction is of NVIDIA H200")
-    assert len(why) == 2
 
 
 def test_autocast_and_channels_last_are_seen_in_the_first_batch(batches):

@@ -229,12 +229,17 @@ def test_budget_and_deadline_stay_in_sight_with_the_chance_to_hold_them_and_how_
     expect(page.locator("#decision h2")).to_contain_text("H200")
 
 
-def test_gpus_that_lack_the_precision_are_left_out_and_named_and_refused_where_none_has_it(open_page):
+def test_gpus_that_lack_the_precision_are_left_out_and_refused_where_none_has_it_and_a_jump_is_told(
+    open_page,
+):
     page = open_page("#precision=amp_bf16&gpu=Tesla+T4&gpu=NVIDIA+H200&batch_sizes=64")
     assert column(page, "#rows-table", "gpu") == ["H200"]
     expect(page.locator("#decision .hint")).to_have_text("Left out, since they lack AMP bf16: T4.")
     page = open_page("#precision=amp_bf16&gpu=Tesla+T4", wait="#precision-error:not(:empty)")
     expect(page.locator("#precision-error")).to_contain_text("It has: fp32")
+    page = open_page("#gpu=NVIDIA+H200&batch_sizes=8+10+12&chosen_only=1")
+    expect(page.locator("#why-facts")).to_contain_text("the time per image changes by a factor of 2.45.")
+    assert "{" not in page.inner_text("#why-facts")
 
 
 def test_a_phone_scrolls_one_way_only_and_folds_the_question_and_offers(open_page, sized):
@@ -278,13 +283,21 @@ def test_the_list_of_gpus_begins_with_those_measured_and_for_rent_and_laptops_fo
     expect(first).to_contain_text(re.compile(r"^GeForce RTX 4090\s*24"))
 
 
-def test_a_part_of_a_data_set_is_asked_about_beside_it(page, ask):
+def test_gpus_are_found_chosen_and_removed_and_a_part_of_a_data_set_is_asked_about(page, ask):
     expect(page.locator("#samples")).to_have_attribute("placeholder", "all 1,281,167")
     page.fill("#samples", "10,000")
     predict(page)
     rows = ask("predictions", _FIRST | {"samples": 10_000})["rows"]
     assert _downloads(page, "#rows-csv", rows)
     expect(page.locator("#asked")).to_contain_text("imagenet: 10,000 samples")
+    page.click("#picker summary")
+    page.fill("#gpu_filter", "titan v")
+    page.locator("#gpu_list label:visible").first.click()
+    expect(page.locator("#chips li").last).to_contain_text(re.compile("^NVIDIA TITAN V"))
+    page.click("#gpus_none")
+    expect(page.locator("#chips button")).to_have_count(0)
+    page.click("#gpus_on_offer")
+    expect(page.locator("#chips button").nth(10)).to_be_visible()
 
 
 def test_a_new_question_gets_its_own_answer(page, ask):
@@ -340,7 +353,7 @@ def test_an_explanation_asks_for_the_precision_of_the_gpu_s_row(first_visit, gpu
     assert waiting.value.post_data_json["precision"] == precision
 
 
-def test_what_extrapolates_says_why(first_visit, ask):
+def test_what_extrapolates_says_why_and_a_point_tells_its_numbers(first_visit, ask):
     gpus, sizes, marks = (column(first_visit, "#rows-table", key) for key in ("gpu", "batch_size", "marks"))
     position = next(i for i, mark in enumerate(marks) if "extrapolates" in mark)
     gpu = gpus[position].rsplit(" +", 1)[0]  # its other batch sizes are folded away: "T4 +5"
@@ -355,6 +368,9 @@ def test_what_extrapolates_says_why(first_visit, ask):
     expect(mark.locator("li").first).to_be_visible()
     reasons = [f"{reason['kind']}: {reason['text']}" for reason in row["extrapolates"]]
     assert mark.locator("li").all_inner_texts() == reasons
+    first_visit.locator("#time-chart .mark-symbol path").last.hover()
+    tip = re.compile("H100 80GB HBM3.*Batch.*90 % interval", re.DOTALL)
+    expect(first_visit.locator("#tip")).to_contain_text(tip)
 
 
 def test_a_link_brings_the_question_back(page, open_page):
@@ -383,17 +399,6 @@ def test_back_shows_the_question_before(page):
     answered(page)
     expect(page.locator("#cnn")).to_have_value("resnet50")
     assert text_rows(page, "#rows-table") == before
-
-
-def test_gpus_are_found_chosen_and_removed(page):
-    page.click("#picker summary")
-    page.fill("#gpu_filter", "titan v")
-    page.locator("#gpu_list label:visible").first.click()
-    expect(page.locator("#chips li").last).to_contain_text(re.compile("^NVIDIA TITAN V"))
-    page.click("#gpus_none")
-    expect(page.locator("#chips button")).to_have_count(0)
-    page.click("#gpus_on_offer")
-    expect(page.locator("#chips button").nth(10)).to_be_visible()
 
 
 def test_of_many_gpus_the_fastest_are_drawn_and_the_others_wait_in_the_legend(page, ask):
@@ -425,27 +430,23 @@ def test_time_by_class_of_operators_is_the_service_s_explanation(first_visit, as
     assert len(text_rows(first_visit, "#modes-table")) == 1 + len(explanation["other_modes"])
 
 
-@pytest.mark.parametrize("what", ["predictions", "comparisons", "explanations"])
-def test_the_python_shown_gets_the_page_s_answer(first_visit, ask, what):
-    first_visit.select_option("#request_what", what)
-    first_visit.select_option("#request_how", "python")
-    printed = subprocess.run(
-        [sys.executable, "-c", first_visit.inner_text("#request-text")], capture_output=True, text=True
-    )
-    answer = json.loads(printed.stdout)
-    rows = answer["explanations" if what == "explanations" else "rows"]
-    if what == "predictions":
-        assert rows == ask("predictions", _FIRST)["rows"]
-    assert rows
-
-
-def test_the_curl_call_shown_gets_the_page_s_answer(first_visit, ask):
-    first_visit.select_option("#request_what", "predictions")
-    first_visit.select_option("#request_how", "curl")
-    printed = subprocess.run(
-        ["bash", "-c", f"{first_visit.inner_text('#request-text')} --silent"], capture_output=True
-    )
-    assert json.loads(printed.stdout)["rows"] == ask("predictions", _FIRST)["rows"]
+@pytest.mark.parametrize(
+    ("answer", "language"),
+    [
+        ("predictions", "python"),
+        ("comparisons", "python"),
+        ("explanations", "python"),
+        ("predictions", "curl"),
+    ],
+)
+def test_the_call_shown_gets_the_page_s_answer(first_visit, ask, answer, language):
+    first_visit.select_option("#request_what", answer)
+    first_visit.select_option("#request_how", language)
+    call = first_visit.inner_text("#request-text")
+    command = [sys.executable, "-c", call] if language == "python" else ["bash", "-c", f"{call} --silent"]
+    printed = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+    rows = printed["explanations" if answer == "explanations" else "rows"]
+    assert rows == ask("predictions", _FIRST)["rows"] if answer == "predictions" else rows
 
 
 def test_it_speaks_japanese(page, open_page, browser):
@@ -490,12 +491,6 @@ def test_it_turns_dark_with_the_system(page):
     page.emulate_media(color_scheme="dark")
     expect(body).not_to_have_css("background-color", light)
     expect(page.locator("#time-legend button:first-child path")).not_to_have_attribute("fill", series)
-
-
-def test_a_point_tells_its_numbers(first_visit):
-    first_visit.locator("#time-chart .mark-symbol path").last.hover()
-    tip = re.compile("H100 80GB HBM3.*Batch.*90 % interval", re.DOTALL)
-    expect(first_visit.locator("#tip")).to_contain_text(tip)
 
 
 def test_gpus_that_nobody_rents_out_have_no_costs_and_one_gpu_and_size_make_an_answer(open_page):
@@ -608,14 +603,12 @@ def test_an_offer_s_time_is_its_epochs_and_a_start_that_says_why_it_is_not_known
         )
 
 
-def test_a_jump_whose_algorithms_are_not_known_leaves_them_out(open_page):
-    page = open_page("#gpu=NVIDIA+H200&batch_sizes=8+10+12&chosen_only=1")
-    expect(page.locator("#why-facts")).to_contain_text("the time per image changes by a factor of 2.45.")
-    assert "{" not in page.inner_text("#why-facts")
-
-
 def test_the_page_checks_compares_and_makes_a_training_fit_as_the_service_does(page, ask):
     page.click("#advice summary")
+    page.fill("#check_speed", "fast")
+    page.click("#checks-ask")
+    expect(page.locator("#checks-problem")).to_contain_text("images_per_s")
+    expect(page.locator("#checks-answer")).to_be_empty()
     page.select_option("#advice_gpu", "NVIDIA H200")
     page.select_option("#advice_batch", "64")
     page.fill("#check_speed", "1,200")
@@ -650,14 +643,6 @@ def test_the_page_checks_compares_and_makes_a_training_fit_as_the_service_does(p
     expect(page.locator("#check_speed")).to_have_value("1,200")
     expect(plan.locator("p")).to_contain_text("再計算")
     expect(plan.locator("li").first).to_contain_text("混合精度なし")
-
-
-def test_a_speed_that_the_service_refuses_is_answered_in_its_words(page):
-    page.click("#advice summary")
-    page.fill("#check_speed", "fast")
-    page.click("#checks-ask")
-    expect(page.locator("#checks-problem")).to_contain_text("images_per_s")
-    expect(page.locator("#checks-answer")).to_be_empty()
 
 
 def test_what_few_visits_need_is_not_loaded_at_first(open_page, window):

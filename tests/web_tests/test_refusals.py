@@ -2,33 +2,12 @@
 
 import re
 
-import pytest
+from case_tables import each_row
 from page_parts import follow
 from playwright.sync_api import expect
 
 
-@pytest.mark.parametrize(
-    ("fragment", "field", "words"),
-    [
-        ("gpu=T5&gpu=T4", "gpus", "no GPU is called 'T5'. Nearest: 'Tesla T4'"),
-        ("cnn=resnet51", "cnn", "Nearest: 'resnet50'"),
-        ("batch_sizes=16%2C0", "batch_sizes", "of at least 1"),
-        ("batch_sizes=16%2C+many", "batch_sizes", "given: 'many'"),
-        ("batch_sizes=", "batch_sizes", "at least 1 item"),
-        ("image_size=999999", "image_size", "16384"),
-        ("data_set=imagenit", "data_set", "Nearest: 'imagenet'"),
-        ("data_set=&samples=-3", "samples", "of at least 1"),
-        ("data_set=", "samples", "needs the samples of an epoch"),
-        ("samples=2000000", "samples", "lies outside 1..1,281,167, the training images of imagenet"),
-        ("precision=tf32&gpu=T4", "precision", "has no tf32"),
-        ("budget_usd=-1", "budget_usd", "above 0"),
-        ("deadline_h=soon", "deadline_h", "'soon' is not a number of hours"),
-        ("epochs=1.5", "epochs", "whole number"),
-        ("validation_samples=x", "validation_samples", "whole number"),
-        ("setup_minutes=-1", "setup_minutes", "of at least 0"),
-        ("host=8088", "host", "host '8088' is not known. Nearest: 'i7-6850K'"),
-    ],
-)
+@each_row
 def test_a_refusal_stands_beside_its_field(first_visit, fragment, field, words):
     follow(first_visit, fragment)
     control, message = first_visit.locator(f"#{field}"), first_visit.locator(f"#{field}-error")
@@ -53,9 +32,13 @@ def test_the_first_field_at_fault_gets_the_focus_and_mending_it_takes_the_messag
     expect(page.locator("#status")).to_contain_text("refused")
 
 
-def test_a_service_that_is_gone_is_said(page):
+def test_a_service_that_is_gone_is_said_and_not_said_to_refuse(page):
     for path in ("predictions", "comparisons"):
         page.route(f"**/v1/{path}", lambda route: route.fulfill(status=503, body="busy"))
     page.click("#ask")
     expect(page.locator("#problem")).to_contain_text("503")
     expect(page.locator("#problem")).to_be_focused()
+    page.route("**/v1/*", lambda route: route.abort())
+    page.click("#ask")
+    expect(page.locator("#problem")).to_contain_text("does not answer")
+    expect(page.locator("#status")).to_be_empty()

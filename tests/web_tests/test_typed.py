@@ -1,6 +1,7 @@
 """What people type is understood or asked back about, never guessed; and what is wrong is in view."""
 
 import pytest
+from case_tables import each_row
 from page_parts import choose, follow
 from playwright.sync_api import expect
 
@@ -10,17 +11,7 @@ NOT_COVERED = """id => {
 }"""
 
 
-@pytest.mark.parametrize(
-    ("fragment", "field", "words"),
-    [
-        ("data_set=&samples=1.000", "samples", "1.000 is not a whole number. Write 1000"),
-        ("epochs=1.000", "epochs", "Write 1000"),
-        ("budget_usd=1.000", "budget_usd", "1.000 may mean two things. Write 1000"),
-        ("batch_sizes=1%2C024", "batch_sizes", "Write 1024, or 1, 24 with a space."),
-        ("batch_sizes=16+%EF%BC%91%EF%BC%8C%EF%BC%90%EF%BC%92%EF%BC%94", "batch_sizes", "Write 1024"),
-        ("batch_sizes=1.024", "batch_sizes", "Write 1024"),
-    ],
-)
+@each_row
 def test_a_number_with_separators_that_may_mean_two_things_is_asked_back_about(
     first_visit, fragment, field, words
 ):
@@ -29,7 +20,9 @@ def test_a_number_with_separators_that_may_mean_two_things_is_asked_back_about(
     expect(first_visit.locator(f"#{field}")).to_be_focused()
 
 
-def test_what_the_page_prints_may_be_typed_and_lists_without_spaces_stay_lists(page):
+def test_the_page_understands_what_it_prints_lists_without_spaces_and_limits_as_the_commands_do(
+    page, open_page
+):
     page.select_option("#data_set", "")
     page.fill("#samples", "1,281,167")
     page.fill("#batch_sizes", "64,128,256")
@@ -39,6 +32,10 @@ def test_what_the_page_prints_may_be_typed_and_lists_without_spaces_stay_lists(p
         page.click("#ask")
     sent = predicted.value.post_data_json
     assert (sent["samples"], sent["batch_sizes"]) == (1281167, [64, 128, 256])
+    page = open_page("#budget_usd=%2480&deadline_h=2d")
+    expect(page.locator(".limits")).to_contain_text("Budget $80 · Deadline 48 h")
+    for limit in ("budget $80", "deadline 2 days"):
+        expect(page.locator("#cost-chart svg")).to_contain_text(limit)
 
 
 @pytest.mark.parametrize(("width", "height"), [(375, 740), (1366, 700)])
@@ -53,13 +50,6 @@ def test_a_field_at_fault_and_its_message_are_in_sight(sized, open_page, width, 
     expect(page.locator(f"#{field}-error")).not_to_be_empty()
     expect(page.locator(f"#{field}")).to_be_focused()
     assert page.evaluate(NOT_COVERED, field)
-
-
-def test_a_service_that_is_gone_is_not_said_to_refuse(page):
-    page.route("**/v1/*", lambda route: route.abort())
-    page.click("#ask")
-    expect(page.locator("#problem")).to_contain_text("does not answer")
-    expect(page.locator("#status")).to_be_empty()
 
 
 def test_a_copied_link_says_every_field(page):
@@ -88,10 +78,3 @@ def test_a_measurement_table_is_no_cnn_and_a_second_wrong_file_replaces_what_was
     page.set_input_files("#file", {"name": "b.json", "mimeType": "text/json", "buffer": b"{}"})
     expect(message).to_contain_text("b.json")
     expect(message).not_to_contain_text("q.csv")
-
-
-def test_a_budget_and_a_deadline_are_understood_as_the_commands_do(open_page):
-    page = open_page("#budget_usd=%2480&deadline_h=2d")
-    expect(page.locator(".limits")).to_contain_text("Budget $80 · Deadline 48 h")
-    for limit in ("budget $80", "deadline 2 days"):
-        expect(page.locator("#cost-chart svg")).to_contain_text(limit)

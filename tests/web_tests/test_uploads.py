@@ -7,6 +7,8 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from case_tables import each_row
+from onnx_files import node, onnx_file
 from page_parts import choose, downloaded, predict
 from playwright.sync_api import Error, expect
 
@@ -31,36 +33,30 @@ def large_onnx(tmp_path_factory):
 
 def _large_onnx():
     import onnx
-    from onnx import TensorProto, helper, numpy_helper
 
     random = np.random.default_rng(0)
 
     def weights(name, *shape):
-        return numpy_helper.from_array(random.random(shape, np.float32), name)
+        return onnx.numpy_helper.from_array(random.random(shape, np.float32), name)
 
-    padded = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}
     nodes = [
-        helper.make_node("Conv", ["image", "w1"], ["a"], **padded),
-        helper.make_node("BatchNormalization", ["a", *_STATISTICS], ["b"]),
-        helper.make_node("Relu", ["b"], ["c"]),
-        helper.make_node("Reshape", ["c", "flat"], ["d"]),
-        helper.make_node("Constant", [], ["bias"], value=weights("", 2000)),
-        helper.make_node("Gemm", ["d", "w2", "bias"], ["e"], transB=1),
-        helper.make_node("Gemm", ["e", "w3"], ["scores"], transB=1),
+        node("Conv", "x w1", "a", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("BatchNormalization", f"a {' '.join(_STATISTICS)}", "b"),
+        node("Relu", "b", "c"),
+        node("Reshape", "c flat", "d"),
+        node("Constant", "", "bias", value=weights("", 2000)),
+        node("Gemm", "d w2 bias", "e", transB=1),
+        node("Gemm", "e w3", "scores", transB=1),
     ]
     initializers = [
         weights("w1", 64, 3, 3, 3),
         *(weights(name, 64) for name in _STATISTICS),
         weights("w2", 2000, 4096),
-        helper.make_tensor("w3", TensorProto.FLOAT, [10, 2000], random.random(20_000)),
-        numpy_helper.from_array(np.array([-1, 4096], np.int64), "flat"),
+        onnx.helper.make_tensor("w3", onnx.TensorProto.FLOAT, [10, 2000], random.random(20_000)),
+        onnx.numpy_helper.from_array(np.array([-1, 4096], np.int64), "flat"),
     ]
-    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 16, 16])
-    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 10])
-    graph = helper.make_graph(nodes, "large", [image], [scores], initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    onnx.checker.check_model(model)
-    return model.SerializeToString()
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    return onnx_file(nodes, initializers, ("batch", 3, 16, 16), opset_imports=opsets)
 
 
 def _expected(table, **more):
@@ -72,34 +68,52 @@ def _same(read_rows, rows):
     assert len(read_rows) == len(rows)
     for got, row in zip(read_rows, rows, strict=True):
         assert got["gpu"] == row["gpu"]
-        for name in [
+        for name in (
             "batch_size",
             "image_size",
             "epoch_time_s",
             "epoch_low_s",
             "peak_memory_gib",
             "cost_usd",
-        ]:
+        ):
             assert float(got[name]) == pytest.approx(row[name], rel=1e-12)
 
 
-def test_a_large_onnx_file_is_sent_without_its_weights(page, large_onnx):
+def test_a_large_onnx_file_is_sent_without_its_weights_and_lacks_nothing_else(page, large_onnx):
     assert large_onnx.stat().st_size > 16 * 2**20
     page.evaluate(_NOTED)
     choose(page, large_onnx)
     expect(page.locator("#file-about")).to_contain_text("KiB")
     predict(page)
-    assert [0 < size < 40_000 for path, size in page.evaluate("window.sent") if size is not None] == [True]
+    assert [0 < size < 40_000 for path, size in page.evaluate("window.sent") if isinstance(size, int)] == [
+        True
+    ]
     _same(downloaded(page, "#rows-csv"), _expected(from_onnx(large_onnx)))
     page.select_option("#request_how", "curl")
     expect(page.locator("#request-text")).to_contain_text("--json @question.json")
+    onnx = pytest.importorskip("onnx")
+    choose(page, large_onnx)
+    script = """async () => {
+        const { withoutWeights } = await import("./web/onnx_strip.js");
+        const bytes = new Uint8Array(await document.getElementById("file").files[0].arrayBuffer());
+        return [...new Uint8Array(await withoutWeights(bytes).arrayBuffer())];
+    }"""
+    small = onnx.load_model_from_string(bytes(page.evaluate(script)))
+    complete_file = onnx.load(large_onnx)
+    for tensor in (*complete_file.graph.initializer, complete_file.graph.node[4].attribute[0].t):
+        if np.prod(tensor.dims) > 1024:
+            for data in ("raw_data", "float_data"):
+                tensor.ClearField(data)
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+    assert small == complete_file
+    assert small.graph.initializer[-1].raw_data == np.array([-1, 4096], np.int64).tobytes()
 
 
 _NOTED = """() => {
     const fetched = fetch;
     window.sent = [];
     window.fetch = (path, { body, ...more }) => {
-        window.sent.push([path, body instanceof FormData ? body.get("onnx").size : null]);
+        window.sent.push([path, body instanceof FormData ? body.get("onnx").size : body]);
         return fetched(path, { body, ...more });
     };
 }"""
@@ -125,26 +139,9 @@ def test_a_file_is_read_once_however_much_is_asked_and_anew_for_another_image_si
     assert [path for path, _ in page.evaluate("window.sent")].count("v1/cnns") == 2
 
 
-def test_a_stripped_file_lacks_its_large_tensors_and_nothing_else(page, large_onnx):
-    onnx = pytest.importorskip("onnx")
-    choose(page, large_onnx)
-    script = """async () => {
-        const { withoutWeights } = await import("./web/onnx_strip.js");
-        const bytes = new Uint8Array(await document.getElementById("file").files[0].arrayBuffer());
-        return [...new Uint8Array(await withoutWeights(bytes).arrayBuffer())];
-    }"""
-    small = onnx.load_model_from_string(bytes(page.evaluate(script)))
-    complete_file = onnx.load(large_onnx)
-    for tensor in (*complete_file.graph.initializer, complete_file.graph.node[4].attribute[0].t):
-        if np.prod(tensor.dims) > 1024:
-            for data in ("raw_data", "float_data"):
-                tensor.ClearField(data)
-            tensor.data_location = onnx.TensorProto.EXTERNAL
-    assert small == complete_file
-    assert small.graph.initializer[-1].raw_data == np.array([-1, 4096], np.int64).tobytes()
-
-
-def test_random_bytes_are_refused_or_stripped_but_never_hang(first_visit):
+def test_random_bytes_are_refused_or_stripped_and_csv_is_read_like_python_s_or_refused_with_the_row(
+    first_visit,
+):
     script = """async seed => {
         const { withoutWeights } = await import("./web/onnx_strip.js");
         const said = new Set();
@@ -156,6 +153,14 @@ def test_random_bytes_are_refused_or_stripped_but_never_hang(first_visit):
         return [...said].sort();
     }"""
     assert first_visit.evaluate(script, 1) == ["RangeError", "read"]
+    written = io.StringIO()
+    names = ['a "b"', "c, d", "", "line\nbreak", " e "]
+    csv.writer(written).writerows([["type", "name"], *(["relu", name] for name in names)])
+    read = """async text => (await import("./web/layer_table.js")).fromCsv(text, "x").layers.map(layer => layer.name)"""
+    assert first_visit.evaluate(read, written.getvalue()) == [name.strip() for name in names]
+    read = """async text => (await import("./web/layer_table.js")).fromCsv(text, "x")"""
+    with pytest.raises(Error, match='row 2 has batch_size "16", row 1 "8"'):
+        first_visit.evaluate(read, "type,batch_size\nflatten,8\nflatten,16\n")
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "api"])
@@ -188,24 +193,9 @@ def _question(cnn):
     return {"cnn": cnn, "gpus": _GPUS, "batch_sizes": _SIZES, "data_set": "imagenet"} | modes
 
 
-def test_a_csv_with_quotes_and_commas_is_read_like_python_s(first_visit):
-    written = io.StringIO()
-    names = ['a "b"', "c, d", "", "line\nbreak", " e "]
-    csv.writer(written).writerows([["type", "name"], *(["relu", name] for name in names)])
-    read = """async text => (await import("./web/layer_table.js")).fromCsv(text, "x").layers.map(layer => layer.name)"""
-    assert first_visit.evaluate(read, written.getvalue()) == [name.strip() for name in names]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("weights.pt", b"PK", "neither .onnx nor .csv nor .json"),
-        ("mine.json", b"{", "no layer table"),
-        ("mine.csv", b"a,b\n1,2\n", "no column type"),
-    ],
-)
+@each_row
 def test_a_file_that_is_none_is_refused_before_anything_is_sent(first_visit, tmp_path, name, content, words):
-    (tmp_path / name).write_bytes(content)
+    (tmp_path / name).write_text(content)
     choose(first_visit, tmp_path / name)
     expect(first_visit.locator("#file-error")).to_contain_text(words)
     expect(first_visit.locator("#file")).to_have_attribute("aria-invalid", "true")
@@ -238,11 +228,7 @@ def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, 
         table.to_csv(file)
     else:
         file.write_text(json.dumps(table.document()))
-    page.evaluate("""() => {
-        const fetched = fetch;
-        window.sent = [];
-        window.fetch = (path, more) => { window.sent.push([path, more.body]); return fetched(path, more); };
-    }""")
+    page.evaluate(_NOTED)
     choose(page, file)
     expect(page.locator("#batch_sizes")).to_have_value("24")
     expect(page.locator("#file-about")).to_contain_text("batch size 24")
@@ -255,9 +241,3 @@ def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, 
     _same(downloaded(page, "#rows-csv"), rows)
     assert {row["precision"] for row in rows} == {"amp_bf16"}
     expect(page.locator("#decision")).to_contain_text("lack AMP bf16: T4, V100-SXM2-16GB")
-
-
-def test_a_recorded_table_whose_rows_differ_is_refused_with_the_row(first_visit):
-    read = """async text => (await import("./web/layer_table.js")).fromCsv(text, "x")"""
-    with pytest.raises(Error, match='row 2 has batch_size "16", row 1 "8"'):
-        first_visit.evaluate(read, "type,batch_size\nflatten,8\nflatten,16\n")

@@ -5,7 +5,7 @@ import random
 import sys
 
 import pytest
-from onnx_model import onnx_model
+from onnx_files import onnx_model
 
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.onnx_file import FUSED_EXPORT, INFERENCE_EXPORT, from_onnx
@@ -29,7 +29,7 @@ def test_weights_in_another_file_are_never_opened(onnx, tmp_path):
 
 
 def test_a_truncated_file_is_refused(onnx):
-    content = onnx_model(onnx, {"nodes": [["Conv", "x w", "y"]], "weights": {"w": (64, 3, 3, 3)}})
+    content = onnx_model({"nodes": [["Conv", "x w", "y"]], "weights": {"w": (64, 3, 3, 3)}})
     for length in (1, len(content) // 2, len(content) - 7):
         with pytest.raises(SchemaError, match="not an ONNX file, or is"):
             from_onnx("cut.onnx", content=content[:length])
@@ -38,7 +38,7 @@ def test_a_truncated_file_is_refused(onnx):
 def test_a_damaged_file_is_read_or_refused_but_never_crashes(onnx):
     window = {"kernel_shape": [2, 2], "strides": [2, 2]}
     nodes = [["Conv", "x w", "c"], ["MaxPool", "c", "p", window], ["Flatten", "p", "f"], ["Gemm", "f d", "y"]]
-    content = onnx_model(onnx, {"nodes": nodes, "weights": {"w": (4, 3, 3, 3), "d": (196, 5)}})
+    content = onnx_model({"nodes": nodes, "weights": {"w": (4, 3, 3, 3), "d": (196, 5)}})
     for seed in range(40):
         luck, damaged = random.Random(seed), bytearray(content)  # noqa: S311  # no secret
         for _ in range(luck.choice((1, 3, 9))):
@@ -57,7 +57,7 @@ def test_a_file_that_is_empty_or_missing_is_refused(onnx, tmp_path):
 def test_a_graph_of_too_many_operators_is_refused(onnx, monkeypatch):
     monkeypatch.setattr("predictor.cnns.onnx_graph._MOST_NODES", 1)
     with pytest.raises(SchemaError, match="has 2 operators"):
-        from_onnx("made.onnx", content=onnx_model(onnx, {"nodes": [["Relu", "x", "r"], ["Relu", "r", "y"]]}))
+        from_onnx("made.onnx", content=onnx_model({"nodes": [["Relu", "x", "r"], ["Relu", "r", "y"]]}))
 
 
 def test_a_file_that_is_too_large_is_refused_unread(onnx, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from onnx_model import onnx_model
+from onnx_files import onnx_model
 from own_module import own_module
 
 from api.layer_tables import LayerTableIn, inline_table
@@ -176,13 +176,13 @@ def torch(torch: ModuleType) -> dict[str, LayerTable]:
     return tables
 
 
-def read_graph(onnx: ModuleType, graph: dict[str, Any], name: str) -> LayerTable:
-    return from_onnx(f"{name}.onnx", graph.get("image_size"), onnx_model(onnx, graph))
+def read_graph(graph: dict[str, Any], name: str) -> LayerTable:
+    return from_onnx(f"{name}.onnx", graph.get("image_size"), onnx_model(graph))
 
 
 @of_framework
 def onnx(onnx: ModuleType) -> dict[str, LayerTable]:
-    return {name: read_graph(onnx, graph, name) for name, graph in GRAPHS["read"].items()}
+    return {name: read_graph(graph, name) for name, graph in GRAPHS["read"].items()}
 
 
 @of_framework
@@ -287,7 +287,7 @@ def test_a_graph_that_cannot_be_read_is_refused_with_the_reason(onnx, name):
     graph = GRAPHS["refused"][name]
     error = OutOfRangeError if graph["error"] == "OutOfRangeError" else SchemaError
     with pytest.raises(error, match=graph["words"]):
-        read_graph(onnx, graph, name)
+        read_graph(graph, name)
 
 
 def write() -> None:

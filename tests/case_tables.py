@@ -1,0 +1,19 @@
+"""Tables of cases that lie in `tables.json` beside the tests that walk them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def table(test_file: str, name: str) -> Any:
+    """The table of this name beside a test file."""
+    return json.loads(Path(test_file).with_name("tables.json").read_text(encoding="utf-8"))[name]
+
+
+def each_row(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test for each row of the table that has its name; the first row names the arguments."""
+    names, *rows = table(test.__code__.co_filename, test.__name__)
+    return pytest.mark.parametrize(names, rows)(test)
