@@ -15,14 +15,11 @@ WIDE = np.full(3, 0.25)
 TRAINING = Question("efficientnet_b4", None, data_set="imagenet")
 
 
-def test_regret_grows_with_the_intervals_and_falls_with_the_distance_of_the_others():
+def test_regret_grows_with_the_intervals_and_a_run_leaves_less_but_one_of_a_known_gpu_as_much():
     assert expected_regrets(NEAR, np.full(3, 0.001)) == pytest.approx((0.0, 0.0), abs=1e-3)
     regrets = [expected_regrets(NEAR, spread * WIDE)[0] for spread in (0.5, 1.0, 2.0)]
     assert regrets == sorted(regrets)
     assert expected_regrets(np.array([100.0, 200.0]), WIDE[:2])[0] < expected_regrets(NEAR[:2], WIDE[:2])[0]
-
-
-def test_a_run_leaves_less_regret_and_one_of_a_known_gpu_as_much():
     now, after = expected_regrets(NEAR, WIDE)
     assert after < 0.7 * now
     now, after = expected_regrets(NEAR, np.array([0.001, 0.25, 0.25]))
@@ -55,11 +52,8 @@ def test_a_verdict_says_what_a_measurement_is_worth_only_where_it_pays():
     assert (worth, of_cents, of_none) == ([Priority.REMEDY], [Priority.VERBOSE], [])
     assert not any("To narrow the interval" in note.text for note in long.hints)
     assert short.measuring is None
-
-
-def test_the_price_is_the_minutes_and_the_set_up_on_that_machine():
     rows = compare(TRAINING, Plan(300)).rows
-    measuring = measuring_of(rows, Plan(300, setup_minutes=30))
+    measuring = measuring_of(rows, Plan(300, setup_minutes=30))  # the minutes and the set-up on that machine are paid
     assert measuring.price_usd == pytest.approx((MINUTES + 30) / 60 * rows[0].usd_per_hour)
 
 
