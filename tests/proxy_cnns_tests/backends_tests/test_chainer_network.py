@@ -9,17 +9,8 @@ from proxy_cnns.backends.chainer.network import network
 
 torch = pytest.importorskip("torch")
 
-CNNS = {
-    "lenet5": 32,
-    "mnist_cnn": 28,
-    "resnet18_cifar": 32,
-    "mobilenet_v2": 32,
-    "googlenet": 32,
-    "efficientnet_b0": 32,
-    "convnext_tiny": 32,
-    "squeezenet1_1": 64,
-    "shufflenet_v2_x0_5": 32,
-}
+_AT_32 = "lenet5 resnet18_cifar mobilenet_v2 googlenet efficientnet_b0 convnext_tiny shufflenet_v2_x0_5"
+CNNS = dict.fromkeys(_AT_32.split(), 32) | {"mnist_cnn": 28, "squeezenet1_1": 64}
 """One CNN for each way in which layers are joined."""
 
 
