@@ -53,7 +53,7 @@ def test_a_verdict_says_what_a_measurement_is_worth_only_where_it_pays():
     assert not any("To narrow the interval" in note.text for note in long.hints)
     assert short.measuring is None
     rows = compare(TRAINING, Plan(300)).rows
-    measuring = measuring_of(rows, Plan(300, setup_minutes=30))  # the minutes and the set-up on that machine are paid
+    measuring = measuring_of(rows, Plan(300, setup_minutes=30))  # both are paid on that machine
     assert measuring.price_usd == pytest.approx((MINUTES + 30) / 60 * rows[0].usd_per_hour)
 
 
