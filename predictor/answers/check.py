@@ -28,16 +28,8 @@ _NOTHING = "none"
 
 _PRIOR = {
     "loading": 3.0,  # the commonest on forums
-    "memory_format": 1.0,
-    "precision": 1.0,
-    "batch": 1.0,
-    "waits": 1.0,
-    "link": 1.0,
-    "host": 0.7,
-    "gpu": 0.7,
-    "process": 0.7,
-    "validation": 0.7,
-    _NOTHING: 0.7,
+    **dict.fromkeys(("memory_format", "precision", "batch", "waits", "link"), 1.0),
+    **dict.fromkeys(("host", "gpu", "process", "validation", _NOTHING), 0.7),
 }
 """Odds before anything is measured. They are stated, not fitted."""
 
@@ -133,28 +125,20 @@ class Checkup:
         speed = f"{number(self.measured_ms)} ms an iteration at batch {self.batch_size:,} on {self.gpu}"
         if self.verdict == "normal":
             return f"Normal: {speed}, {normal}."
-        pace = "slow" if self.verdict == "slow" else "fast"
-        return f"{rounded(self.factor)} times normal, too {pace}: {speed}, {normal}."
+        return f"{rounded(self.factor)} times normal, too {self.verdict}: {speed}, {normal}."
 
     def lines(self, most: int = 3) -> list[str]:
         """The likeliest causes, a line each."""
-        return [
-            f"{percent(cause.probability)}: {cause.what}, "
-            + (
-                f"{estimate(cause.expected_ms, cause.low_ms, cause.high_ms)} ms"
-                if cause.name != _NOTHING
-                else "look for what is not a setting"
-            )
-            + f"{_saved(cause)}. {cause.remedy}"
-            for cause in self.causes[:most]
-        ]
-
-
-def _saved(cause: Cause) -> str:
-    if not cause.saved_h or cause.saved_h <= 0:
-        return ""
-    money = "" if cause.saved_usd is None else f" and {usd(cause.saved_usd)}"
-    return f"; mended saves {rounded_duration(3600 * cause.saved_h)}{money}"
+        lines = []
+        for cause in self.causes[:most]:
+            words = "look for what is not a setting"
+            if cause.name != _NOTHING:
+                words = f"{estimate(cause.expected_ms, cause.low_ms, cause.high_ms)} ms"
+            if cause.saved_h and cause.saved_h > 0:
+                money = "" if cause.saved_usd is None else f" and {usd(cause.saved_usd)}"
+                words += f"; mended saves {rounded_duration(3600 * cause.saved_h)}{money}"
+            lines.append(f"{percent(cause.probability)}: {cause.what}, {words}. {cause.remedy}")
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +156,9 @@ class _Suspect:
     def of(cls, change: Change, odds: float = 1.0, factor: float = 1.0) -> _Suspect:
         """A change of the question, whose answer is multiplied by `factor`."""
         row = change.row()
-        time_ms = factor * row.iteration_time_ms
-        return cls(change.name, change.what, change.remedy, time_ms, _spread(row), odds)
+        return cls(
+            change.name, change.what, change.remedy, factor * row.iteration_time_ms, _spread(row), odds
+        )
 
     def weight(self, measured_ms: float) -> float:
         """Odds before the measurement times the likelihood of the measured time."""
@@ -205,28 +190,20 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     verdict = "normal" if row.low_ms <= measured_ms <= row.high_ms else "slow"
     verdict = "fast" if measured_ms < row.low_ms else verdict
     checked = _Checked(question, speed, row, measured_ms)
-    return Checkup(
-        verdict=verdict,
-        measured_ms=measured_ms,
-        normal_ms=row.iteration_time_ms,
-        low_ms=row.low_ms,
-        high_ms=row.high_ms,
-        gpu=row.gpu if row.gpus_used == 1 else f"{row.gpus_used}x {row.gpu}",
-        batch_size=row.batch_size,
-        causes=() if verdict == "normal" else _ranked(checked, epochs),
-    )
+    gpu = row.gpu if row.gpus_used == 1 else f"{row.gpus_used}x {row.gpu}"
+    times = measured_ms, row.iteration_time_ms, row.low_ms, row.high_ms
+    causes = () if verdict == "normal" else _ranked(checked, epochs)
+    return Checkup(verdict, *times, gpu, row.batch_size, causes)
 
 
 def _only_row(question: Question) -> PredictionRow:
     if question.batch_sizes is None:
-        raise SchemaError(f"{named('batch_size')} is missing: a speed is that of one batch size.").about(
-            "batch_sizes"
-        )
+        text = f"{named('batch_size')} is missing: a speed is that of one batch size."
+        raise SchemaError(text).about("batch_sizes")
     rows = answer(question).rows()
     if len(rows) != 1:
-        raise SchemaError(
-            f"a speed is that of one training, and this asks about {len(rows)}. Give one CNN, GPU and batch size."
-        )
+        asks = f"a speed is that of one training, and this asks about {len(rows)}"
+        raise SchemaError(f"{asks}. Give one CNN, GPU and batch size.")
     return rows[0]
 
 
@@ -261,9 +238,8 @@ def _suspects(checked: _Checked) -> Iterator[_Suspect]:
     links = (_Suspect.of(change, 0.3) for change in link_changes(question, row.link))
     yield from (link for link in links if link.time_ms > _SLOWER * row.iteration_time_ms)
     yield from _of_the_machine(checked)
-    yield _Suspect(
-        _NOTHING, "no setting explains it", "Profile it: epochcast.watch.", row.iteration_time_ms, _ANYTHING
-    )
+    remedy = "Profile it: epochcast.watch."
+    yield _Suspect(_NOTHING, "no setting explains it", remedy, row.iteration_time_ms, _ANYTHING)
 
 
 def _loaders(checked: _Checked) -> Iterator[_Suspect]:
@@ -276,10 +252,8 @@ def _loaders(checked: _Checked) -> Iterator[_Suspect]:
         what = f"the loop waits for its loader in {100 * waiting:.0f} % of the time"
         yield _Suspect("loading", what, remedy, time_ms, _spread(row), _SEEN if waiting >= _WAITING else 1.0)
     elif question.loader != "none" and question.data_set is None:
-        factor, spread = _ANY_LOADER
-        yield _Suspect(
-            "loading", "its loader does not keep up", remedy, factor * row.training_time_ms, spread
-        )
+        time_ms, spread = _ANY_LOADER[0] * row.training_time_ms, _ANY_LOADER[1]
+        yield _Suspect("loading", "its loader does not keep up", remedy, time_ms, spread)
     elif question.loader != "none":
         changes = worker_changes(question, remedy)
         loaders = (_Suspect.of(change, 1 / len(changes)) for change in changes)
@@ -291,45 +265,29 @@ def _of_the_machine(checked: _Checked) -> Iterator[_Suspect]:
     row, speed = checked.row, checked.speed
     gpu_ms, host_ms, spread = row.gpu_time_ms, row.host_time_ms, _spread(row)
     if gpu_ms is not None and host_ms is not None:
-        yield _Suspect(
-            "waits",
-            "the loop waits for the GPU in each iteration (.item(), .cpu(), printing the loss)",
-            "Read losses every hundred iterations.",
-            max(gpu_ms + host_ms, row.iteration_time_ms),
-            spread,
-        )
-        if host_ms * _SLOW_HOST[0] > row.iteration_time_ms:
-            yield _Suspect(
-                "host",
-                "the host is slower than assumed",
-                "Measure it with epochcast host; a larger batch, CUDA graphs or torch.compile need it less.",
-                max(gpu_ms, host_ms * _SLOW_HOST[0]),
-                math.hypot(spread, _SLOW_HOST[1]),
+        what = "the loop waits for the GPU in each iteration (.item(), .cpu(), printing the loss)"
+        time_ms = max(gpu_ms + host_ms, row.iteration_time_ms)
+        yield _Suspect("waits", what, "Read losses every hundred iterations.", time_ms, spread)
+        slow_ms, wide = host_ms * _SLOW_HOST[0], math.hypot(spread, _SLOW_HOST[1])
+        if slow_ms > row.iteration_time_ms:
+            what = "the host is slower than assumed"
+            remedy = (
+                "Measure it with epochcast host; a larger batch, CUDA graphs or torch.compile need it less."
             )
+            yield _Suspect("host", what, remedy, max(gpu_ms, slow_ms), wide)
         slowed = f" ({', '.join(speed.slowed_by)})" if speed.slowed_by else ""
-        yield _Suspect(
-            "gpu",
-            f"the GPU is slower: low clock, power limit or heat{slowed}",
-            "Look at nvidia-smi -q -d PERFORMANCE,CLOCK.",
-            gpu_ms * _SLOW_GPU[0],
-            math.hypot(spread, _SLOW_GPU[1]),
-            _SEEN if speed.slowed_by else 1.0,
-        )
-        yield _Suspect(
-            "process",
-            "another process works on the GPU",
-            "Look at the processes of nvidia-smi.",
-            gpu_ms * _SHARED_GPU[0],
-            math.hypot(spread, _SHARED_GPU[1]),
-        )
+        what = f"the GPU is slower: low clock, power limit or heat{slowed}"
+        slow_ms, wide = gpu_ms * _SLOW_GPU[0], math.hypot(spread, _SLOW_GPU[1])
+        remedy, odds = "Look at nvidia-smi -q -d PERFORMANCE,CLOCK.", _SEEN if speed.slowed_by else 1.0
+        yield _Suspect("gpu", what, remedy, slow_ms, wide, odds)
+        what, remedy = "another process works on the GPU", "Look at the processes of nvidia-smi."
+        slow_ms, wide = gpu_ms * _SHARED_GPU[0], math.hypot(spread, _SHARED_GPU[1])
+        yield _Suspect("process", what, remedy, slow_ms, wide)
     if speed.epoch_time_s is not None and not checked.question.validation_samples:
-        yield _Suspect(
-            "validation",
-            "the epoch's time includes validation, logging or checkpoints",
-            f"Pass {named('validation_samples')}, or time iterations.",
-            row.iteration_time_ms * _VALIDATION[0],
-            math.hypot(spread, _VALIDATION[1]),
-        )
+        what = "the epoch's time includes validation, logging or checkpoints"
+        remedy = f"Pass {named('validation_samples')}, or time iterations."
+        slow_ms, wide = row.iteration_time_ms * _VALIDATION[0], math.hypot(spread, _VALIDATION[1])
+        yield _Suspect("validation", what, remedy, slow_ms, wide)
 
 
 def _ranked(checked: _Checked, epochs: int) -> tuple[Cause, ...]:
@@ -341,9 +299,8 @@ def _ranked(checked: _Checked, epochs: int) -> tuple[Cause, ...]:
         if suspect.name == _NOTHING or suspect.time_ms * sign > row.iteration_time_ms * sign:
             by_name.setdefault(suspect.name, []).append((suspect.weight(measured_ms), suspect))
     total = sum(weight for weighted in by_name.values() for weight, _ in weighted)
-    hours = None
-    if row.iterations_per_epoch is not None:
-        hours = epochs * row.iterations_per_epoch * measured_ms / 3.6e6
+    n = row.iterations_per_epoch
+    hours = None if n is None else epochs * n * measured_ms / 3.6e6
     offer = ResolvedQuestion.of(question).cheapest_of([row.gpu]).get(row.gpu)
     usd_per_hour = None if offer is None else question.nodes * hourly_usd(offer, question.spot)
     causes = []
@@ -351,17 +308,9 @@ def _ranked(checked: _Checked, epochs: int) -> tuple[Cause, ...]:
         suspect = max(weighted, key=lambda pair: pair[0])[1]
         share = 0.0 if name == _NOTHING else 1 - row.iteration_time_ms / suspect.time_ms
         saved_h = None if hours is None else max(0.0, share) * hours
-        half_width = _NORMAL_QUANTILE * suspect.spread
-        cause = Cause(
-            name=name,
-            what=suspect.what,
-            remedy=suspect.remedy,
-            expected_ms=suspect.time_ms,
-            low_ms=suspect.time_ms * math.exp(-half_width),
-            high_ms=suspect.time_ms * math.exp(half_width),
-            probability=sum(weight for weight, _ in weighted) / total,
-            saved_h=saved_h,
-            saved_usd=None if saved_h is None or usd_per_hour is None else saved_h * usd_per_hour,
-        )
-        causes.append(cause)
+        saved_usd = None if saved_h is None or usd_per_hour is None else saved_h * usd_per_hour
+        half_width, time_ms = _NORMAL_QUANTILE * suspect.spread, suspect.time_ms
+        times = time_ms, time_ms * math.exp(-half_width), time_ms * math.exp(half_width)
+        probability = sum(weight for weight, _ in weighted) / total
+        causes.append(Cause(name, suspect.what, suspect.remedy, *times, probability, saved_h, saved_usd))
     return tuple(sorted(causes, key=lambda cause: -cause.probability))

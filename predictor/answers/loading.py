@@ -187,10 +187,7 @@ def with_loading(
 
 
 def starts(
-    feed: Feed | None,
-    devices: Devices,
-    device: NDArray[np.int64],
-    local_batch_sizes: NDArray[np.int64],
+    feed: Feed | None, devices: Devices, device: NDArray[np.int64], local_batch_sizes: NDArray[np.int64]
 ) -> dict[str, Array]:
     """Columns `STARTS`; NaN where no start was measured.
 

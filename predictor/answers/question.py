@@ -27,20 +27,9 @@ from predictor.catalogue.modes import (
     USUAL_WORKSPACE_MIB,
 )
 from predictor.catalogue.offers import Offer
-from predictor.checks import (
-    LONGEST_MS,
-    MAX_BATCH_SIZE,
-    MAX_IMAGE_SIZE,
-    MAX_SAMPLES,
-    as_list,
-    batch_sizes_of,
-)
+from predictor.checks import LONGEST_MS, MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES, as_list, batch_sizes_of
 from predictor.cnns.layer_table import LayerTable, Step
-from predictor.cnns.resolve import (
-    is_compiled,
-    is_layer_csv,
-    resolve_cnn,
-)
+from predictor.cnns.resolve import is_compiled, is_layer_csv, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS, WHOLE_METHODS

@@ -58,11 +58,7 @@ def trained(module, shape):
 def convolutions(*between, conv=nn.Conv2d):
     """Three convolutions with something behind each of the first two."""
     return nn.Sequential(
-        conv(3, 32, 3, padding=1),
-        *between,
-        conv(32, 32, 3, padding=1),
-        *between,
-        conv(32, 8, 3, padding=1),
+        conv(3, 32, 3, padding=1), *between, conv(32, 32, 3, padding=1), *between, conv(32, 8, 3, padding=1)
     )
 
 
