@@ -2,7 +2,7 @@
 
 An option is declared once, as a field of `Question` or `Plan`. What `help`, editors and the reference show of
 `epochcast.predict` is made of these fields, so that none is hidden behind ``**options``. What type checkers and
-completion read is `epochcast.typed_options`, which `python -m epochcast.signatures` prints.
+completion read is the stub `epochcast.typed_options`, which `python -m epochcast.signatures` prints.
 """
 
 import inspect
@@ -104,9 +104,7 @@ def typed_options() -> str:
     for function in _FUNCTIONS:
         bases = [_part(takers) for takers in parts if function in takers]
         text += _typed_dict(f"{function.capitalize()}Options", bases, [f'"""Options of `{function}`."""\n'])
-    head, _, _ = (
-        Path(__file__).with_name("typed_options.py").read_text(encoding="utf-8").partition("\n\n\nclass ")
-    )
+    head, _, _ = Path(__file__).with_name("typed_options.pyi").read_text("utf-8").partition("\n\n\nclass ")
     return f"{head}\n{text}"
 
 

@@ -40,5 +40,5 @@ def test_pyright_refuses_the_wrong_calls_alone(tmp_path):
 
 
 def test_the_types_of_options_are_those_that_are_declared():
-    written = (ROOT / "epochcast" / "typed_options.py").read_text("utf-8")
-    assert written == typed_options(), "python -m epochcast.signatures > epochcast/typed_options.py"
+    written = (ROOT / "epochcast" / "typed_options.pyi").read_text("utf-8")
+    assert written == typed_options(), "python -m epochcast.signatures > epochcast/typed_options.pyi"
