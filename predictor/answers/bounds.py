@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import LAUNCH_MS, Gpu, Rates, is_cpu, rates_of
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.layer_times.law import counted_operators
@@ -23,8 +23,6 @@ from predictor.operators.operators import (
     pass_weights,
 )
 from predictor.operators.work import operator_class, operator_work, roofline_ms
-
-Array = NDArray[np.float64]
 
 GPU_BOUNDS = ("launch", "compute", "memory")
 """What may bound an operator on the GPU: the fixed time of its kernels, arithmetic, memory bandwidth."""

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from predictor.answers.question import Plan
 from predictor.answers.ranking import ComparisonRow
-
-Array = NDArray[np.float64]
+from predictor.arrays import Array
 
 MINUTES = 3.0
 """Of a machine, for a profile or some hundred iterations of the CNN."""

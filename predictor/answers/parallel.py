@@ -65,14 +65,12 @@ def parallel_ways(question: Question) -> list[ParallelWay]:
     """
     resolved = ResolvedQuestion.of(question, "parallel")
     if question.n_gpus < 2:
-        raise SchemaError(
-            f"{named('n_gpus')} {question.n_gpus}: several GPUs share an iteration. Pass 2 or more."
-        )
+        text = f"{named('n_gpus')} {question.n_gpus}: several GPUs share an iteration. Pass 2 or more."
+        raise SchemaError(text)
     if question.batch_sizes is None:
-        raise SchemaError(f"{named('batch_size')} is missing: ways are compared at given ones.").about(
-            "batch_sizes"
-        )
-    _, devices = resolved.known, resolved.devices
+        text = f"{named('batch_size')} is missing: ways are compared at given ones."
+        raise SchemaError(text).about("batch_sizes")
+    devices = resolved.devices
     local_sizes = resolved.local_sizes(question.batch_sizes)
     rentals = rentals_of(resolved, [gpu for gpu, _ in devices])
     sizes = sorted({*question.batch_sizes, *local_sizes})
@@ -125,6 +123,10 @@ def _shares(resolved: ResolvedQuestion, table: LayerTable, sizes: list[int]) -> 
     ]
 
 
+_Exchanged = tuple[str, float, float, int, str]
+"""Name of a way, its iteration in ms, 10^6 bytes and number of its exchanges, and why."""
+
+
 @dataclass(frozen=True)
 class _Shared:
     """An iteration of one mini-batch that a team shares."""
@@ -140,38 +142,18 @@ class _Shared:
 
     def ways(self) -> list[ParallelWay]:
         """One GPU, then the ways from the one that is most used."""
-        alone = float(self.forecast.iteration_time_ms[self._at(self.batch_size)])
-        return [
-            ParallelWay(
-                self.table.cnn,
-                self.gpu.name,
-                self.batch_size,
-                self.team.n_gpus,
-                self.team.link.name,
-                way,
-                time_ms,
-                time_ms / alone,
-                # one process enqueues for all GPUs; where they take turns it does so anyway
-                (
-                    time_ms
-                    if way in ("one", "layers")
-                    else max(time_ms, self.team.n_gpus * self._host_ms(exchanges))
-                )
-                / alone,
-                megabytes,
-                exchanges,
-                why,
-            )
-            for way, time_ms, megabytes, exchanges, why in (
-                ("one", alone, 0.0, 0, ""),
-                self._data(),
-                self._channels(),
-                self._rows(),
-                self._layers(),
-            )
-        ]
+        alone, n_gpus = float(self.forecast.iteration_time_ms[self._at(self.batch_size)]), self.team.n_gpus
+        about = self.table.cnn, self.gpu.name, self.batch_size, n_gpus, self.team.link.name
+        shared = self._data(), self._channels(), self._rows(), self._layers()
+        ways = []
+        for way, time_ms, megabytes, exchanges, why in (("one", alone, 0.0, 0, ""), *shared):
+            # one process enqueues for all GPUs; where they take turns it does so anyway
+            host_ms = 0.0 if way in ("one", "layers") else n_gpus * self._host_ms(exchanges)
+            ratios = time_ms / alone, max(time_ms, host_ms) / alone
+            ways.append(ParallelWay(*about, way, time_ms, *ratios, megabytes, exchanges, why))
+        return ways
 
-    def _data(self) -> tuple[str, float, float, int, str]:
+    def _data(self) -> _Exchanged:
         team = add_data_parallelism(self.forecast, self.table, self.gpu, self.mode, self.team)
         time_ms = float(team.iteration_time_ms[self._at(self._part)])
         gradients = Gradients.of(self.table)
@@ -179,20 +161,19 @@ class _Shared:
         megabytes, why = self._ring * gradients.n_bytes / 1e6, f"sums of gradients add {added_ms:.3g} ms"
         return "data", time_ms, megabytes, gradients.n_buckets, why
 
-    def _channels(self) -> tuple[str, float, float, int, str]:
+    def _channels(self) -> _Exchanged:
         """Each GPU has a part of the output channels: it gathers activations, and sums gradients of its inputs."""
         layers = [layer for layer in self.table if layer.type in _WEIGHTED]
         written = sum(self._bytes(layer, "out") for layer in layers)
         gathered = self._ring / 2 * written
         summed = self._ring * sum(self._bytes(layer, "in") for layer in layers[1:])
-        copies_ms = (
-            2 * written / (1e6 * self.gpu.memory_bandwidth_gb_per_s)
-        )  # the gathered parts are put together
+        # the gathered parts are put together
+        copies_ms = 2 * written / (1e6 * self.gpu.memory_bandwidth_gb_per_s)
         at = self._at(self.batch_size)
         work_ms = float(self.share[at] * self.forecast.gpu_time_ms[at]) + copies_ms
         return self._exchanging("channels", gathered + summed, 2 * len(layers) - 1, work_ms)
 
-    def _rows(self) -> tuple[str, float, float, int, str]:
+    def _rows(self) -> _Exchanged:
         """Each GPU has a part of the rows: it sends the edges of maps, and sums gradients and statistics of norms."""
         edges = [  # rows that a window reads beyond its part of the map
             self._bytes(layer, "in") / max(1, layer.in_height or 1) * (layer.kernel_height - 1)
@@ -203,11 +184,10 @@ class _Shared:
         own_ms = np.array([self.forecast.gpu_time_ms[self._at(self._part)]])
         exchange = Exchange.of(Gradients.of(self.table), self.gpu, self.team)
         gradients_ms = float(added_gpu_ms(own_ms, exchange)[0])
-        return self._exchanging(
-            "rows", 2 * sum(edges), 2 * (len(edges) + norms), float(own_ms[0]) + gradients_ms
-        )
+        exchanges, work_ms = 2 * (len(edges) + norms), float(own_ms[0]) + gradients_ms
+        return self._exchanging("rows", 2 * sum(edges), exchanges, work_ms)
 
-    def _layers(self) -> tuple[str, float, float, int, str]:
+    def _layers(self) -> _Exchanged:
         """Each GPU has some of the layers: one waits for the other."""
         layers = list(self.table)
         positions = (cut * len(layers) // self.team.n_gpus for cut in range(1, self.team.n_gpus))
@@ -217,9 +197,7 @@ class _Shared:
         time_ms = float(self.forecast.iteration_time_ms[self._at(self.batch_size)]) + wire_ms
         return "layers", time_ms, megabytes, 2 * len(cuts), "one GPU works at a time; it only adds memory"
 
-    def _exchanging(
-        self, way: str, n_bytes: float, exchanges: int, work_ms: float
-    ) -> tuple[str, float, float, int, str]:
+    def _exchanging(self, way: str, n_bytes: float, exchanges: int, work_ms: float) -> _Exchanged:
         """An iteration whose exchanges nothing hides, each GPU with `work_ms` of its own."""
         megabytes = n_bytes / 1e6
         wire_ms = megabytes / self._gb_per_s + exchanges * self._latency_ms
