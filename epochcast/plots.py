@@ -68,8 +68,8 @@ def epoch_times(answer: "pd.DataFrame") -> Any:
         axes.remove()
     figure.supxlabel("batch size")
     figure.supylabel(f"epoch ({unit})")
-    legends = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in figure.axes]
-    handles = {label: handle for legend in legends for handle, label in legend}
+    legends = [axes.get_legend_handles_labels() for axes in figure.axes]
+    handles = {label: handle for legend in legends for handle, label in zip(*legend, strict=True)}
     return _with_legend(figure, len(handles), handles.values(), handles.keys())
 
 
@@ -164,9 +164,8 @@ def _new_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise BackendUnavailableError(
-            "matplotlib is not installed: pip install 'epochcast[plots]'."
-        ) from error
+        message = "matplotlib is not installed: pip install 'epochcast[plots]'."
+        raise BackendUnavailableError(message) from error
 
     class Shown(Figure):
         """A figure that notebooks show, whether pyplot is loaded or not."""
@@ -242,9 +241,7 @@ def _scatter(axes: Any, rows: "pd.DataFrame", color: str, label: str) -> None:
     faces = ((rows[~guessed], color, label), (rows[guessed], "white", f"{label}, extrapolates"))
     for points, face, text in faces:
         if len(points):
-            axes.scatter(
-                points["total_time_h"], points["total_cost_usd"], facecolors=face, label=text, **style
-            )
+            axes.scatter("total_time_h", "total_cost_usd", data=points, facecolors=face, label=text, **style)
 
 
 def _label(figure: Any, axes: Any, front: "pd.DataFrame") -> None:

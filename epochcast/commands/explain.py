@@ -15,6 +15,7 @@ from epochcast.tables import Column, Format, Record, print_notes, print_records,
 from predictor.answers.notes import Priority, Reason, notes_of, number
 from predictor.answers.question import Question
 from predictor.catalogue.devices import short_name
+from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
     from predictor.answers.bounds import Switch
@@ -67,12 +68,9 @@ def explain_command(
     options: dict[str, Any],
 ) -> None:
     """Show what the time of an iteration is made of, what bounds it, and what another mode would give."""
-    from predictor.errors import SchemaError
-
     if not what:
-        raise SchemaError(
-            "neither a CNN nor a measurement table is given. Try: epochcast explain resnet50 --gpu H200"
-        )
+        missing = "neither a CNN nor a measurement table is given"
+        raise SchemaError(f"{missing}. Try: epochcast explain resnet50 --gpu H200")
     if parallel is not None:
         _show_ways(what, gpu, batch_size or None, options | {"n_gpus": parallel}, output)
         return
@@ -99,7 +97,6 @@ def _show_ways(
     cnns: list[str], gpu: object, batch_size: object, options: dict[str, Any], output: Format
 ) -> None:
     from predictor.answers.parallel import parallel_ways
-    from predictor.errors import SchemaError
 
     if gpu is None:
         raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200 --parallel 4")
@@ -145,7 +142,10 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool) -> 
     guessed = [f"~ not measured: {', '.join(kinds)}."] if kinds and not verbose else []
     method = f"Method: {explanation.method} ({explanation.trained_on}).{_rungs(explanation)}"
     print_notes([" ".join([method, *guessed])])
-    print_notes(_parts(explanation))
+    for part in explanation.parts:  # what it saves and costs, at the largest batch size
+        saved = f"{-part.saves_ms[-1]:+.3g} ms and {-part.saves_gib[-1]:+.2g} GiB"
+        step = f"at batch {explanation.batch_sizes[-1]}, beside the same step {_WITHOUT[part.part]}"
+        print_notes([f"{part.part.capitalize()} parts: {saved} {step}."])
     jumps = [  # of the time per image, the greatest first
         f"From batch {switch.from_batch_size} to {switch.to_batch_size}, {switch.layer} takes "
         f"{number(switch.factor)} x as long per image."
@@ -175,12 +175,11 @@ def _columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -
         for order, (name, ms) in enumerate(explanation.classes.items())
         if not explanation.terms
     ]
+    of_pass = explanation.pass_ms
     passes = [
-        Column(
-            f"{word} %", percent(*(ms for name in names for ms in explanation.pass_ms.get(name, {}).values()))
-        )
+        Column(f"{word} %", percent(*(ms for name in names for ms in of_pass.get(name, {}).values())))
         for word, names in _PASSES.items()
-        if any(name in explanation.pass_ms for name in names)
+        if any(name in of_pass for name in names)
     ]
     return [
         Column("batch", lambda i: str(explanation.batch_sizes[i])),
@@ -224,9 +223,8 @@ def _mode_columns(explanation: "Explanation", letters: Mapping[Reason, str] | No
 
 
 def _marks(reasons: Sequence[Reason], letters: Mapping[Reason, str] | None) -> str:
-    if letters is None:
-        return "~" if reasons else ""
-    return ",".join(sorted(letters[reason] for reason in reasons))
+    marks = "~" * bool(reasons)
+    return marks if letters is None else ",".join(sorted(letters[reason] for reason in reasons))
 
 
 def _ratios(*values: float) -> str:
@@ -239,15 +237,6 @@ def _rungs(explanation: "Explanation") -> str:
     total = sum(parts.values())
     shares = [f"{100 * ms / total:.0f} % {rung}" for rung, ms in parts.items() if ms >= total / 200]
     return f" GPU time: {', '.join(shares)}." if shares else ""
-
-
-def _parts(explanation: "Explanation") -> list[str]:
-    """What frozen and recomputed parts save and cost, at the largest batch size."""
-    return [
-        f"{part.part.capitalize()} parts: {-part.saves_ms[-1]:+.3g} ms and {-part.saves_gib[-1]:+.2g} GiB at batch "
-        f"{explanation.batch_sizes[-1]}, beside the same step {_WITHOUT[part.part]}."
-        for part in explanation.parts
-    ]
 
 
 _WITHOUT = {"frozen": "with all parameters trained", "recomputed": "without gradient checkpointing"}
@@ -270,13 +259,9 @@ def _kernel_changes(switches: "Sequence[Switch]") -> list[str]:
     """Kernels that change, by the batch sizes between which they do, with the greatest change."""
     notes = []
     named = [switch for switch in switches if switch.after is not None]
-    for (small, large), group in groupby(
-        named, lambda change: (change.from_batch_size, change.to_batch_size)
-    ):
+    for (small, large), group in groupby(named, lambda c: (c.from_batch_size, c.to_batch_size)):
         changes = list(group)
-        most = min(
-            changes, key=lambda change: SequenceMatcher(None, change.before or "", change.after or "").ratio()
-        )
+        most = min(changes, key=lambda c: SequenceMatcher(None, c.before or "", c.after or "").ratio())
         notes.append(
             f"Between batch {small} and {large}, {len(changes)} convolution passes change their kernel, such as "
             f"{most.layer} {most.part}: {_short(most.before)} -> {_short(most.after)}."

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from predictor.answers.answer import Answer
 
 _MANY = "Many at once"
+_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
 
 
 @o.with_options(Question, answer="predict")
@@ -77,9 +78,8 @@ def predict_command(
             )
     from predictor.answers.answer import answer
 
-    question = Question(
-        [o.cnn_or_layers(name, options) for name in cnn or ()], gpu, batch_size or None, **options
-    )
+    cnns = [o.cnn_or_layers(name, options) for name in cnn or ()]
+    question = Question(cnns, gpu, batch_size or None, **options)
     prediction = answer(question)
     if plot is not None:
         from epochcast.plots import epoch_times
@@ -119,13 +119,13 @@ def _show(prediction: "Answer", question: Question, verbose: bool) -> None:
     letters, reasons = legend(chain.from_iterable(prediction.columns["extrapolates"]))
     samples = counted(question.samples, "sample") if question.samples else None
     data = ResolvedQuestion.of(question).part_in_words or question.data_set or samples
+    several = len({(r["cnn"], r["image_size"]) for r in records}) > 1
     for i, (some_cnn, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
         if i:
             print()
         rows = list(group)
         print_notes([_verdict(rows, question)], style="bold")
         print()
-        several = len({(r["cnn"], r["image_size"]) for r in records}) > 1
         name = title(*some_cnn, as_list(question.cnn)) if several else None
         columns = _columns(rows, letters if verbose else None, question)
         print_table(rows, columns, name, group="GPU", strong=lambda r: bool(r["best_batch"]))
@@ -141,7 +141,12 @@ def _verdict(records: Sequence[Record], question: Question) -> str:
     fitting = [record for record in records if record["fits_in_memory"]]
     if not fitting:
         return _what_fits(records, question)
-    best = min((r for r in fitting if r["best_batch"]), default=fitting[0], key=_rank)
+
+    def rank(record: Record) -> tuple[float, ...]:
+        cost = math.inf if record["cost_usd"] is None else record["cost_usd"]
+        return cost, record["iteration_time_ms"] / record["batch_size"]
+
+    best = min((r for r in fitting if r["best_batch"]), default=fitting[0], key=rank)
     several = len({record["gpu"] for record in records}) > 1
     role = ("Fastest: " if best["cost_usd"] is None else "Cheapest: ") if several else ""
     return f"{role}{gpus_in_words(best)} at batch {best['batch_size']:,}: {_time_and_cost(best)}."
@@ -167,11 +172,6 @@ def _what_fits(records: Sequence[Record], question: Question) -> str:
     return f"{text} Batch {row['batch_size']:,} fits{on_gpu}: {_time_and_cost(row)}."
 
 
-def _rank(record: Record) -> tuple[float, ...]:
-    cost, time_ms = record["cost_usd"], record["iteration_time_ms"] / record["batch_size"]
-    return (math.inf if cost is None else cost, time_ms)
-
-
 def _time_and_cost(record: Record) -> str:
     if record["epoch_time_s"] is None:
         return f"{_iteration(record)} ms an iteration"
@@ -183,8 +183,11 @@ def _columns(
     records: Sequence[Record], letters: dict[Reason, str] | None, question: Question
 ) -> list[Column]:
     shared = columns_of(records)
-    more = [] if letters is None else [shared[name] for name in ("watt_hours", "co2_g", "method")]
-    more += [] if letters is None else [notes_column(letters)]
+    more = (
+        []
+        if letters is None
+        else [shared["watt_hours"], shared["co2_g"], shared["method"], notes_column(letters)]
+    )
     return [
         gpus_column(marked=letters is None),
         Column("batch", lambda r: f"{r['batch_size']:,}"),
@@ -206,9 +209,7 @@ def _iteration(record: Record) -> str:
 
 
 def _epoch(record: Record) -> str:
-    if record["epoch_time_s"] is None:
-        return ""
-    return duration_estimate(*(record[name] for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")))
+    return "" if record["epoch_time_s"] is None else duration_estimate(*(record[name] for name in _EPOCH))
 
 
 def _cost(record: Record) -> str:
@@ -217,7 +218,7 @@ def _cost(record: Record) -> str:
     if record["cost_usd"] is None:
         return "no offer"
     per_second = record["cost_usd"] / record["epoch_time_s"]
-    return estimate(*(per_second * record[name] for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")))
+    return estimate(*(per_second * record[name] for name in _EPOCH))
 
 
 def _limits(record: Record) -> str:
