@@ -460,9 +460,8 @@ def explanations(
         cnns = [entry for entry, holds in zip(subjects, is_table, strict=True) if not holds]
         return _of_tables(tables, cnns, gpu, batch_size, options)
     if gpu is None:
-        raise SchemaError(
-            f"{named('gpu')} is missing. Give a name such as 'H200'; `epochcast gpu list` shows them."
-        )
+        message = f"{named('gpu')} is missing. Give a name such as 'H200'; `epochcast gpu list` shows them."
+        raise SchemaError(message)
     question = Question.of(subjects, gpu, batch_size, options)
     if question.batch_sizes is None:  # a recorded step has its own
         question = replace(question, batch_sizes=[question.parts * size for size in USUAL_BATCH_SIZES])

@@ -176,9 +176,8 @@ def _callback_class(name: str, framework: str, *packages: str) -> Any:
             return getattr(import_module(package), name)
         except ImportError:
             continue
-    raise BackendUnavailableError(
-        f"{framework} is not installed: pip install {packages[0].partition('.')[0]}."
-    )
+    message = f"{framework} is not installed: pip install {packages[0].partition('.')[0]}."
+    raise BackendUnavailableError(message)
 
 
 def _cnn_inside(module: Any) -> Any:

@@ -49,9 +49,8 @@ class Fleet:
         try:
             import distributed
         except ModuleNotFoundError:
-            raise BackendUnavailableError(
-                "Dask is not installed, which --scheduler needs: pip install 'epochcast[fleet]'."
-            ) from None
+            message = "Dask is not installed, which --scheduler needs: pip install 'epochcast[fleet]'."
+            raise BackendUnavailableError(message) from None
         for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # errors are raised, once
         self._dask: Any = distributed

@@ -90,9 +90,8 @@ def feature_table(measurements: "Tables | None" = None) -> "pd.DataFrame":
     rows = own_measurements(own) if measurements is None else _one_table(measurements)
     cnn_rows = rows[rows["kind"].fillna("target").isin(("proxy", "target"))].reset_index(drop=True)
     if cnn_rows.empty:
-        raise SchemaError(
-            "the table holds no proxy and no CNN. Measure some: `epochcast profile --preset founding`."
-        )
+        message = "the table holds no proxy and no CNN. Measure some: `epochcast profile --preset founding`."
+        raise SchemaError(message)
     return described(with_layers(cnn_rows))
 
 
@@ -195,15 +194,13 @@ def fit(
     frames = [] if measurements is None else [_one_table(measurements)]
     if methods:
         if measurements is None:
-            raise SchemaError(
-                "methods are fitted on measurements of your own. Pass a table with proxies and CNNs."
-            )
+            message = "methods are fitted on measurements of your own. Pass a table with proxies and CNNs."
+            raise SchemaError(message)
         model = replace(Model.load(), methods=fit_named(methods, rows_of_measurements(frames[0])))
     elif methods_only:
         if out is None:
-            raise SchemaError(
-                "methods_only needs out, the model file whose methods are fitted. Pass its path."
-            )
+            message = "methods_only needs out, the model file whose methods are fitted. Pass its path."
+            raise SchemaError(message)
         model = Model.load(out)
         data = TrainingData.of_table(frames[0]) if frames else TrainingData.of_default(published)
         fitted, columns = data.methods(), ["scenario", "predictor", "n", "mape", "p90"]

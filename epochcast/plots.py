@@ -193,9 +193,8 @@ def _check(frame: "pd.DataFrame", columns: tuple[str, ...]) -> None:
     if frame.empty:
         raise SchemaError("there is nothing to draw: the frame has no rows.")
     if "epoch_time_s" in columns and frame["epoch_time_s"].isna().any():
-        raise SchemaError(
-            f"there are no epoch times to draw. Ask with {named('samples')} or {named('data_set')}."
-        )
+        message = f"there are no epoch times to draw. Ask with {named('samples')} or {named('data_set')}."
+        raise SchemaError(message)
 
 
 def _unit(seconds: float) -> tuple[float, str]:

@@ -48,9 +48,8 @@ class Service:
         try:
             import httpx
         except ModuleNotFoundError:
-            raise BackendUnavailableError(
-                "httpx is not installed, which asking a service needs: pip install 'epochcast[client]'."
-            ) from None
+            message = "httpx is not installed, which asking a service needs: pip install 'epochcast[client]'."
+            raise BackendUnavailableError(message) from None
         self._http = httpx.Client(headers=headers, timeout=timeout_s, follow_redirects=False)
 
     def get(self, path: str) -> "httpx.Response":
@@ -129,9 +128,8 @@ def check_upload(url: str, key: str | None = None) -> None:
         )
     reply = service.get("/healthz")
     if reply.status_code != 200:
-        raise ServiceError(
-            f"{service.url} answers with HTTP status {reply.status_code}: is it an epochcast service?"
-        )
+        message = f"{service.url} answers with HTTP status {reply.status_code}: is it an epochcast service?"
+        raise ServiceError(message)
 
 
 def _reason(reply: "httpx.Response") -> str:
@@ -149,9 +147,8 @@ def _checked_address(text: str) -> str:
     except ValueError:  # a port that is no number, or above 65535
         usable = False
     if not usable:
-        raise SchemaError(
-            f"{text!r} is not the address of a service. Example: https://epochcast.example:8000"
-        )
+        message = f"{text!r} is not the address of a service. Example: https://epochcast.example:8000"
+        raise SchemaError(message)
     return text.rstrip("/")
 
 

@@ -244,9 +244,8 @@ class Watch:
         self.on = [str(gpu) for gpu in as_list(self.on)]
         for name in ("cnn", "batch_size"):
             if name in self.options:
-                raise SchemaError(
-                    f"{name} is no option here: the CNN is the model, and its mini-batches are seen."
-                )
+                message = f"{name} is no option here: the CNN is the model, and its mini-batches are seen."
+                raise SchemaError(message)
         check_read(Question.of(None, None, None, dict(self.options)), "watch")
         if is_module(self.model):
             self._device = TorchDevice(self.model)

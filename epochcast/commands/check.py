@@ -28,9 +28,8 @@ def check_command(
 ) -> None:
     """Say whether a training's speed is normal, and what explains it best if not."""
     if output not in (Format.table, Format.json):
-        raise SchemaError(
-            f"--format {output.value} is a table's, and this is no table. Pass json, or leave it out."
-        )
+        message = f"--format {output.value} is a table's, and this is no table. Pass json, or leave it out."
+        raise SchemaError(message)
     checkup = check_speed(
         o.cnn_or_layers(cnn, options), gpu, batch_size or None, log=log, epochs=epochs, **options
     )

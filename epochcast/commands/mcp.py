@@ -11,7 +11,6 @@ def mcp_command() -> None:
     try:
         import mcp  # noqa: F401 - names what is missing before a client waits
     except ModuleNotFoundError as error:
-        raise BackendUnavailableError(
-            f"{error.name} is not installed, which agents need: pip install 'epochcast[mcp]'."
-        ) from None
+        message = f"{error.name} is not installed, which agents need: pip install 'epochcast[mcp]'."
+        raise BackendUnavailableError(message) from None
     asyncio.run(serve())

@@ -106,9 +106,8 @@ def own_command(
 
     device = find_gpu(gpu)
     if watts is None and device.tdp_w is None:
-        raise SchemaError(
-            f"the power limit of {device.name} is not known. Pass --watts, what the machine draws."
-        )
+        message = f"the power limit of {device.name} is not known. Pass --watts, what the machine draws."
+        raise SchemaError(message)
     draws = watts or (device.tdp_w or 0.0) * gpu_count / device.chips_per_card
     machine, electricity = own_usd_per_hour(paid, years, hours_per_week, draws, usd_per_kwh)
     hourly = round(machine + electricity, 3)

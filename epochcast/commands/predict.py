@@ -58,9 +58,8 @@ def predict_command(
     """Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory."""
     if rows is not None:
         if output is Format.json:
-            raise SchemaError(
-                "--format json has no effect on --rows, whose answers are a table. Leave it out."
-            )
+            message = "--format json has no effect on --rows, whose answers are a table. Leave it out."
+            raise SchemaError(message)
         values = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--plot": plot}
         flags = [name for name, value in values.items() if value]
         _predict_file(rows, out, options | {"device": device}, flags, scheduler)
@@ -73,9 +72,8 @@ def predict_command(
             )
     for name, value in (("CNN", cnn), ("--gpu", gpu)):
         if not value:
-            raise SchemaError(
-                f"{name} is missing. Try: epochcast predict resnet50 --gpu T4 --dataset imagenet"
-            )
+            message = f"{name} is missing. Try: epochcast predict resnet50 --gpu T4 --dataset imagenet"
+            raise SchemaError(message)
     from predictor.answers.answer import answer
 
     cnns = [o.cnn_or_layers(name, options) for name in cnn or ()]

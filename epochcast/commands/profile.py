@@ -66,9 +66,8 @@ def profile_command(
 
     if out is None and not dry_run:
         where = "--device cpu" if options.get("device") == "cpu" else "--preset quick"
-        raise SchemaError(
-            f"--out is missing. Try: epochcast profile {where} --time-limit 180s --out mine.csv.gz"
-        )
+        message = f"--out is missing. Try: epochcast profile {where} --time-limit 180s --out mine.csv.gz"
+        raise SchemaError(message)
     profile_request = ProfileRequest.of(options)
     request, left_out = request_for(profile_request, out or "dry-run.csv")
     unpredicted = _no_prediction(request, on_cpu=profile_request.device == "cpu")

@@ -41,9 +41,8 @@ def serve_command(
         from api.observability import logging_json
         from api.settings import Settings
     except ModuleNotFoundError as error:
-        raise BackendUnavailableError(
-            f"{error.name} is not installed, which the service needs: pip install 'epochcast[api]'."
-        ) from None
+        message = f"{error.name} is not installed, which the service needs: pip install 'epochcast[api]'."
+        raise BackendUnavailableError(message) from None
     settings = {"EPOCHCAST_STORE": store, "EPOCHCAST_MODEL": None if model is None else str(model.resolve())}
     os.environ |= {
         name: value for name, value in settings.items() if value is not None
@@ -89,9 +88,8 @@ def _check_port(host: str, port: int) -> None:
             f"--host {host!r} is not an address ({error.strerror}). Pass one of this machine's, such as 127.0.0.1."
         ) from None
     except PermissionError:
-        raise ServiceError(
-            f"port {port} needs more rights than you have. Pass another --port, such as 8000."
-        ) from None
+        message = f"port {port} needs more rights than you have. Pass another --port, such as 8000."
+        raise ServiceError(message) from None
     except OSError as error:
         raise ServiceError(
             f"cannot listen on {host}, port {port}: {error.strerror}. Is a service running there already? Pass another "
@@ -111,8 +109,7 @@ def _check() -> None:
     except ValidationError as error:
         first = error.errors()[0]
         name = "EPOCHCAST_" + "_".join(str(name_) for name_ in first["loc"]).upper()
-        raise SchemaError(
-            f"{name} is {first['input']!r}: {first['msg']}. Set it right, or leave it out."
-        ) from None
+        message = f"{name} is {first['input']!r}: {first['msg']}. Set it right, or leave it out."
+        raise SchemaError(message) from None
     if app.state.store is not None:
         app.state.store.dispose()
