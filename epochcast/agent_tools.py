@@ -97,15 +97,10 @@ class AgentTool:
     def input_schema(self) -> dict[str, Any]:
         """JSON schema of all arguments."""
         *own, _ = inspect.signature(self.function).parameters.values()
-        schemas = {
-            name: _schema(option)
-            for kind in self.kinds
-            for name, option in options_of(kind, self.answer).items()
-        }
-        for argument in own:
-            schemas[argument.name] = (
-                _ARGUMENTS.get(f"{self.name}.{argument.name}") or _ARGUMENTS[argument.name]
-            )
+        declared = [option for kind in self.kinds for option in options_of(kind, self.answer).items()]
+        schemas = {name: _schema(option) for name, option in declared}
+        for name in (argument.name for argument in own):
+            schemas[name] = _ARGUMENTS.get(f"{self.name}.{name}") or _ARGUMENTS[name]
         required = [argument.name for argument in own if argument.default is inspect.Parameter.empty]
         return {"type": "object", "properties": schemas, "required": required}
 

@@ -5,6 +5,7 @@ The commands call the same functions of the core, and `epochcast` loads this mod
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from itertools import compress
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -288,11 +289,8 @@ def check(
     from predictor.answers.check import Speed
     from predictor.answers.check import check as check_speed
 
-    speeds: dict[str, Any] = {
-        "images_per_s": images_per_s,
-        "iteration_time_ms": iteration_time_ms,
-        "epoch_time_s": epoch_time_s,
-    }
+    names = ("images_per_s", "iteration_time_ms", "epoch_time_s")
+    speeds: dict[str, Any] = dict(zip(names, (images_per_s, iteration_time_ms, epoch_time_s), strict=True))
     if log is not None:
         from pathlib import Path
 
@@ -451,31 +449,19 @@ def explanations(
 ) -> "Explanations":
     """Explanations as `explain` returns them in a frame, and a paragraph on what they cover; errors as of it."""
     from predictor.answers.explain import explain as explained
-    from predictor.answers.explain import is_measurement_table
+    from predictor.answers.explain import explain_measurements, is_measurement_table
 
     subjects = as_list(subject)
     is_table = [is_measurement_table(entry) or type(entry).__name__ == "DataFrame" for entry in subjects]
-    if any(is_table):
-        tables = [entry for entry, holds in zip(subjects, is_table, strict=True) if holds]
-        cnns = [entry for entry, holds in zip(subjects, is_table, strict=True) if not holds]
-        return _of_tables(tables, cnns, gpu, batch_size, options)
-    if gpu is None:
-        message = f"{named('gpu')} is missing. Give a name such as 'H200'; `epochcast gpu list` shows them."
-        raise SchemaError(message)
-    question = Question.of(subjects, gpu, batch_size, options)
-    if question.batch_sizes is None:  # a recorded step has its own
-        question = replace(question, batch_sizes=[question.parts * size for size in USUAL_BATCH_SIZES])
-    return explained(question)
-
-
-def _of_tables(
-    tables: Sequence[object],
-    cnns: Sequence[object],
-    gpu: object,
-    batch_size: Any,
-    options: "Mapping[str, Any]",
-) -> "Explanations":
-    from predictor.answers.explain import explain_measurements
+    if not any(is_table):
+        if gpu is None:
+            raise SchemaError(
+                f"{named('gpu')} is missing. Give a name such as 'H200'; `epochcast gpu list` shows them."
+            )
+        question = Question.of(subjects, gpu, batch_size, options)
+        if question.batch_sizes is None:  # a recorded step has its own
+            question = replace(question, batch_sizes=[question.parts * size for size in USUAL_BATCH_SIZES])
+        return explained(question)
     from predictor.answers.resolved import ResolvedQuestion
     from predictor.measurements.table import canonical_gpu_name
 
@@ -486,6 +472,7 @@ def _of_tables(
                 f"{name} has no meaning for a measurement table, since nothing is predicted. Leave it out, or "
                 "explain a CNN and pass the table as measurements."
             )
+    cnns = [cnn for cnn, holds in zip(subjects, is_table, strict=True) if not holds]
     checked = Question.of(cnns, None, 1, set_options)
     only: dict[str, Any] = {
         "gpu": None if gpu is None else [canonical_gpu_name(str(name)) for name in as_list(gpu)],
@@ -493,5 +480,5 @@ def _of_tables(
         "batch_size": None if batch_size is None else batch_sizes_of(batch_size),
     }
     only |= {name: set_options[name] for name in _OF_A_MODE if name in set_options}
-    names = [str(cnn) for cnn in cnns]
-    return explain_measurements(list(tables), names, ResolvedQuestion.of(checked).samples, **only), _MEASURED
+    tables, names = list(compress(subjects, is_table)), [str(cnn) for cnn in cnns]
+    return explain_measurements(tables, names, ResolvedQuestion.of(checked).samples, **only), _MEASURED

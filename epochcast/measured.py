@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Table = pd.DataFrame | str | PathLike[str]
     Tables = Table | Sequence[str | PathLike[str]]
+    Words = Sequence[str] | None
 
 
 def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":
@@ -272,9 +273,9 @@ def profile(
 
 def evaluation(
     measurements: "Tables | None",
-    published: str | PathLike[str] | None,
-    scenarios: Sequence[str] | None,
-    predictors: Sequence[str] | None,
+    published: Any,
+    scenarios: "Words",
+    predictors: "Words",
     seed: int,
     n_jobs: int,
 ) -> Any:

@@ -157,11 +157,8 @@ def guesses(record: Record) -> list[Reason]:
 def _meanings(records: Records, verbose: bool) -> list[str]:
     """What the mark ~ and the column of the fastest mode mean."""
     kinds = dict.fromkeys(reason.kind.replace("_", " ") for row in records for reason in guesses(row))
-    fast = {
-        mode_in_words(row["fast_precision"], row["fast_memory_format"]): None
-        for row in records
-        if row.get("fast_precision")
-    }
+    faster = (row for row in records if row.get("fast_precision"))
+    fast = dict.fromkeys(mode_in_words(row["fast_precision"], row["fast_memory_format"]) for row in faster)
     return [
         *([f"AMP: {' or '.join(word.removeprefix('AMP ') for word in fast)}."] if fast else []),
         *([f"~ not measured: {', '.join(kinds)}."] if kinds and not verbose else []),
@@ -218,9 +215,8 @@ def _loading_left_out(records: Records, question: "Question") -> str:
         offer = cheapest.get(row["gpu"])
         if offer is None or row["offer"] != f"{offer.provider} {offer.instance}" or not row["fits_in_memory"]:
             continue  # a service may have other offers
-        times = loading_left_out(
-            resolved, row["image_size"], offer, row["local_batch_size"], row["training_time_ms"]
-        )
+        size, time_ms = row["local_batch_size"], row["training_time_ms"]
+        times = loading_left_out(resolved, row["image_size"], offer, size, time_ms)
         if times > _NOTEWORTHY_LOADING:
             slow[row["gpu"]] = max(slow.get(row["gpu"], 0.0), times)
     if not slow:

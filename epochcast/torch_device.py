@@ -69,9 +69,8 @@ def team_of(model: object) -> Team | None:
 
 def is_module(model: object) -> bool:
     """Whether `model` is a torch.nn.Module; does not import torch."""
-    return any(
-        base.__name__ == "Module" and base.__module__.startswith("torch.nn") for base in type(model).__mro__
-    )
+    bases = (base for base in type(model).__mro__ if base.__name__ == "Module")
+    return any(base.__module__.startswith("torch.nn") for base in bases)
 
 
 def images_in(batch: object) -> Any:
@@ -192,14 +191,13 @@ class TorchDevice:
         precision = self._precision(images)
         switched = self._is_cuda and precision is None and torch.get_float32_matmul_precision() != "highest"
         has_tf32 = switched and torch.cuda.get_device_capability(self._device) >= _FIRST_TF32
-        return FirstBatch.of(
-            images,
-            precision=precision,
-            memory_format="channels_last" if last else "nchw",
-            autotune=bool(torch.backends.cudnn.benchmark),
-            capture=capture,
-            float32_matmul_precision="high" if has_tf32 else None,
-        )
+        mode = {
+            "precision": precision,
+            "memory_format": "channels_last" if last else "nchw",
+            "capture": capture,
+        }
+        mode |= {"float32_matmul_precision": "high" if has_tf32 else None}
+        return FirstBatch.of(images, **mode, autotune=bool(torch.backends.cudnn.benchmark))
 
     def _precision(self, images: Any) -> str | None:
         """The word for the arithmetic of this moment; None for the framework's default."""

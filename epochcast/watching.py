@@ -160,20 +160,9 @@ def watch(
     epochcast: ... ms an iteration on ...; not predicted: no model is given...
     190
     """
-    watching = Watch(
-        model,
-        n_batches=length_of(loader),
-        epochs=epochs,
-        samples=length_of(getattr(loader, "dataset", None)),
-        workers=getattr(loader, "num_workers", None),
-        gpu=gpu,
-        out=out,
-        report_after=report_after,
-        usd_per_hour=usd_per_hour,
-        on=on,
-        options=options,
-    )
-    return WatchedLoader(loader, watching)
+    samples, workers = length_of(getattr(loader, "dataset", None)), getattr(loader, "num_workers", None)
+    more = (gpu, out, report_after, usd_per_hour, on, options)
+    return WatchedLoader(loader, Watch(model, length_of(loader), epochs, samples, workers, *more))
 
 
 class WatchedLoader:
@@ -293,21 +282,12 @@ class Watch:
         left_s = None
         if self.n_batches is not None and (left := self.epochs * self.n_batches - self._done) >= 0:
             left_s = left * time_ms / 1000.0
+        left_usd = None if left_s is None or price is None else left_s * price / 3600
+        seen = (len(self._times_s), time_ms, waiting, self._gpu() or "an unknown device")
         predicted_ms, low_ms, high_ms = (getattr(row, name, None) for name in _TIMES)
-        self.watched = Watched(
-            len(self._times_s),
-            time_ms,
-            waiting,
-            self._gpu() or "an unknown device",
-            predicted_ms,
-            low_ms,
-            high_ms,
-            why_not,
-            tuple(self._why(time_ms, waiting, row)),
-            left_s,
-            None if left_s is None or price is None else left_s * price / 3600,
-            tuple(self._elsewhere(gpu, time_ms, waiting, row, why_not) for gpu in self.on),
-        )
+        why = tuple(self._why(time_ms, waiting, row))
+        on = tuple(self._elsewhere(gpu, time_ms, waiting, row, why_not) for gpu in self.on)
+        self.watched = Watched(*seen, predicted_ms, low_ms, high_ms, why_not, why, left_s, left_usd, on)
         self.tell(str(self.watched))
         writes = (team_of(self.model) or Team(1)).rank == 0  # one process, where several train together
         if self.out is not None and writes and row is not None and waiting <= _WAITS and row.nodes == 1:
@@ -369,16 +349,9 @@ class Watch:
         team, first_batch = team_of(self.model), self.first_batch
         if first_batch is None:
             return {}
-        of_batch = {
-            "precision": first_batch.precision,
-            "float32_matmul_precision": first_batch.float32_matmul_precision,
-            "memory_format": first_batch.memory_format,
-            "autotune": first_batch.autotune,
-            "image_size": first_batch.height,
-            "capture": first_batch.capture,
-            "n_gpus": team and team.n_gpus,
-            "nodes": team and team.nodes,
-        }
+        names = ("precision", "float32_matmul_precision", "memory_format", "autotune", "capture")
+        of_batch = {name: getattr(first_batch, name) for name in names} | {"image_size": first_batch.height}
+        of_batch |= {"n_gpus": team and team.n_gpus, "nodes": team and team.nodes}
         return {name: value for name, value in of_batch.items() if value is not None} | dict(self.options)
 
     def _question_on(self, gpu: str, batch_size: int, options: dict[str, Any]) -> Question:

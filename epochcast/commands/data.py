@@ -14,13 +14,8 @@ app = typer.Typer(
     help="Measurement tables: import published ones, show what one holds, upload it.", no_args_is_help=True
 )
 
-
-_To = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of published tables; $EPOCHCAST_PUBLISHED_DATA if not given.", show_default=False
-    ),
-]
+_FOLDER = "Folder of published tables; $EPOCHCAST_PUBLISHED_DATA if not given."
+_To = Annotated[Path | None, typer.Option(help=_FOLDER, show_default=False)]
 
 
 @app.command("list")
@@ -74,9 +69,8 @@ def import_command(
         return
     rejected = [{"line": line, "reason": reason} for line, reason in report.rejected]
     counts = {"read": report.n_read, "kept": report.n_kept, "measurements": report.n_measurements}
-    print_records(
-        rejected, output, ("line", "reason"), source=report.source, **counts, oddities=report.oddities
-    )
+    about = {"source": report.source, **counts, "oddities": report.oddities}
+    print_records(rejected, output, ("line", "reason"), **about)
 
 
 @app.command("push")

@@ -19,24 +19,14 @@ from predictor.errors import OutOfRangeError, SchemaError
 
 _MOST_LAYERS = 8
 _BETWEEN = ".."  # of two revisions
+_BEFORE = f"The CNN as it was: {o.CNN_HELP}; or two revisions of this repository, such as main..HEAD."
+_AFTER = "The CNN as it is; of two revisions, its FILE.py:make_model or layer table."
 
 
 @o.with_options(Question, answer="predict")
 def diff_command(
-    before: Annotated[
-        str,
-        typer.Argument(
-            help=f"The CNN as it was: {o.CNN_HELP}; or two revisions of this repository, such as main..HEAD.",
-            show_default=False,
-        ),
-    ],
-    after: Annotated[
-        str,
-        typer.Argument(
-            help="The CNN as it is; of two revisions, its FILE.py:make_model or layer table.",
-            show_default=False,
-        ),
-    ],
+    before: Annotated[str, typer.Argument(help=_BEFORE, show_default=False)],
+    after: Annotated[str, typer.Argument(help=_AFTER, show_default=False)],
     gpu: Annotated[list[str], o.gpu_option()],
     batch_size: list[str] | None = o.BATCH_SIZES,
     fail_over: str | None = o.option(
@@ -53,9 +43,8 @@ def diff_command(
     limit = None if fail_over is None else _share(fail_over)
     with tempfile.TemporaryDirectory() as folder:
         cnns = _of_revisions(before, after, Path(folder)) if _BETWEEN in before else (before, after)
-        questions = [
-            Question.of(o.cnn_or_layers(cnn, options), gpu, batch_size or None, options) for cnn in cnns
-        ]
+        tables = [o.cnn_or_layers(cnn, options) for cnn in cnns]
+        questions = [Question.of(table, gpu, batch_size or None, options) for table in tables]
     changes = diff(*questions)
     if output is Format.json:
         print_records([asdict(change) | {"sentence": change.sentence} for change in changes], Format.json, ())

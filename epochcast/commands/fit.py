@@ -42,9 +42,7 @@ def fit_command(
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:
         columns = [Column("field", lambda r: r["field"], left=True), Column("value", _text, left=True)]
-        hidden = {"provenance", "accuracy"} | (
-            {"single_layers"} if model.card.get("single_layers") == 0 else set()
-        )
+        hidden = {"provenance", "accuracy", *["single_layers"] * (model.card.get("single_layers") == 0)}
         lines = (line for line in card if line["field"] not in hidden)
         print_table([line for line in lines if _text(line) not in ("", "None")], columns)
         if names := model.layers.modes():

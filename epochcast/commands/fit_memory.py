@@ -32,18 +32,11 @@ def fit_memory_command(
     """Find the cheapest way to train a CNN in the memory of a GPU, and the best without each concession."""
     if output is Format.csv or (code and output is Format.json):
         raise SchemaError(f"--format {output.value} does not go here. Pass --json or --code, or neither.")
-    plans = fit_memory(
-        o.cnn_or_layers(cnn, options),
-        gpu or None,
-        batch_size or None,
-        memory_gib=memory_gib,
-        allow=allow or (),
-        **options,
-    )
+    limits: dict[str, Any] = {"memory_gib": memory_gib, "allow": allow or ()}
+    plans = fit_memory(o.cnn_or_layers(cnn, options), gpu or None, batch_size or None, **limits, **options)
     if output is Format.json:
-        print_records(
-            [asdict(plans.best)], output, (), sentence=plans.sentence, without=asdict(plans)["without"]
-        )
+        about = {"sentence": plans.sentence, "without": asdict(plans)["without"]}
+        print_records([asdict(plans.best)], output, (), **about)
     elif code:
         print(plans.best.code)
     else:

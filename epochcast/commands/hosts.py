@@ -27,10 +27,8 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
         Column("year", lambda r: "" if r["core_year"] is None else str(r["core_year"]), rank=2),
         Column("instances", lambda r: " ".join(r["instances"]), left=True, rank=1),
     ]
-    title = (
-        f"{len(records)} hosts; ms: to enqueue ResNet-18 at 32 px, measured or (by clock) from GHz and year"
-    )
-    print_as(output, records, columns, title)
+    time_in_words = "ms: to enqueue ResNet-18 at 32 px, measured or (by clock) from GHz and year"
+    print_as(output, records, columns, f"{len(records)} hosts; {time_in_words}")
 
 
 def _record(host: Any) -> dict[str, Any]:

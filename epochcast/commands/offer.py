@@ -49,14 +49,9 @@ def list_command(
     from predictor.catalogue.offers import load_offers
 
     gpu_name = None if gpu is None else find_gpu(gpu).name
-    chosen = [
-        offer
-        for offer in load_offers(offers)
-        if (historic or not offer.historic) and gpu_name in (None, offer.gpu)
-    ]
-    records = sorted(
-        (asdict(offer) for offer in chosen), key=lambda r: (r["usd_per_hour"] is None, r["usd_per_hour"])
-    )
+    dated = [offer for offer in load_offers(offers) if historic or not offer.historic]
+    records = [asdict(offer) for offer in dated if gpu_name in (None, offer.gpu)]
+    records.sort(key=lambda r: (r["usd_per_hour"] is None, r["usd_per_hour"]))
     if records or output is not Format.table:
         title = f"{counted(len(records), 'offer')}; US$ per hour of the whole instance"
         print_as(output, records, _COLUMNS, title)

@@ -70,12 +70,8 @@ SCHEDULER = option(
 )
 IMAGE_SIZE = option("Side of the square images in pixels.", "the CNN's")
 OFFERS = option("Your own price file, with the columns of offers.csv.", "the shipped prices")
-STORE = option(
-    "sqlite:///FILE, or postgresql://...",
-    default="sqlite:///epochcast.db",
-    envvar="EPOCHCAST_STORE",
-    metavar="URL",
-)
+_STORE = {"default": "sqlite:///epochcast.db", "envvar": "EPOCHCAST_STORE", "metavar": "URL"}
+STORE = option("sqlite:///FILE, or postgresql://...", **_STORE)
 VERBOSE = option(
     "Print every row, every reason, and what the answer covers.", default=False, flag="--verbose -v"
 )
@@ -175,21 +171,13 @@ def _parameter(option: Option, name: str, shown: str = "", hidden: bool = False)
         "autocompletion": words if option.choices or option.name == "data_set" else None,
     }
     is_flag = option.kind == "flag"
-    about = typer.Option(
-        *option.flags,
-        help=option.help,
-        rich_help_panel=option.panel or None,
-        hidden=hidden,
-        **({} if is_flag else of_value),
-    )
+    more = {"rich_help_panel": option.panel or None, "hidden": hidden} | ({} if is_flag else of_value)
+    about = typer.Option(*option.flags, help=option.help, **more)
     # The question checks values, with its own messages.
     of_text: Any = list[str] | None if option.kind in ("words", "sizes") else str | None
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=False if is_flag else None,
-        annotation=Annotated[bool if is_flag else of_text, about],
-    )
+    annotation: Any = Annotated[bool if is_flag else of_text, about]
+    absent = False if is_flag else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=absent, annotation=annotation)
 
 
 def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":

@@ -117,16 +117,10 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: Form
 
     configurations = request.configurations
     records: list[Record] = [
-        {
-            "kind": configuration.subject.kind,
-            "cnn": configuration.subject.name,
-            "image_size": configuration.subject.image_size,
-            "precision": configuration.mode.precision,
-            "memory_format": configuration.mode.memory_format,
-            "batch_size": configuration.batch_size,
-            "estimated_s": round(estimated_seconds(configuration), 3),
-        }
-        for configuration in configurations
+        {"kind": c.subject.kind, "cnn": c.subject.name, "image_size": c.subject.image_size}
+        | {"precision": c.mode.precision, "memory_format": c.mode.memory_format, "batch_size": c.batch_size}
+        | {"estimated_s": round(estimated_seconds(c), 3)}
+        for c in configurations
     ]
     if output is not Format.table:
         print_records(records, output, records[0] if records else ("kind",))
@@ -190,29 +184,26 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
 
 def _outcome_notes(outcome: "Outcome") -> list[str]:
     disturbed, left, ended, failed = outcome.disturbed, outcome.left, outcome.ended, outcome.failed
-    notes = [
-        (
-            disturbed,
+    notes = []
+    if disturbed:
+        notes.append(
             f"{counted(disturbed, 'measurement')} {'was' if disturbed == 1 else 'were'} disturbed by other work on "
             "this machine, which is noted in the rows and widens the intervals of answers: close other programs for "
-            "narrower ones.",
-        ),
-        (
-            left,
-            f"{left:,} configuration{' is' if left == 1 else 's are'} left: the same command continues where it "
-            "stopped.",
-        ),
-        (ended, f"{len(ended)} series ended before the largest batch size: {_first_three(ended)}"),
-        (failed, f"{counted(len(failed), 'configuration')} failed: {_first_three(failed)}"),
-    ]
-    return [note for is_told, note in notes if is_told]
+            "narrower ones."
+        )
+    if left:
+        remaining = f"{left:,} configuration{' is' if left == 1 else 's are'} left"
+        notes.append(f"{remaining}: the same command continues where it stopped.")
+    if ended:
+        notes.append(f"{len(ended)} series ended before the largest batch size: {_first_three(ended)}")
+    if failed:
+        notes.append(f"{counted(len(failed), 'configuration')} failed: {_first_three(failed)}")
+    return notes
 
 
 def _first_three(lines: tuple[str, ...]) -> str:
-    more = len(lines) - 3
-    return "; ".join(line.rstrip(".") for line in lines[:3]) + (
-        f"; and {more} more (all are in the sidecar)." if more > 0 else "."
-    )
+    more = f"; and {len(lines) - 3} more (all are in the sidecar)" if len(lines) > 3 else ""
+    return f"{'; '.join(line.rstrip('.') for line in lines[:3])}{more}."
 
 
 def _no_prediction(request: "Request", *, on_cpu: bool) -> str:

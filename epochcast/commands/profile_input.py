@@ -49,10 +49,8 @@ def input_command(
     measured = measure_input(folder, image_size, numbers, loader, duration, stored=stored)
     if out is not None:
         write_input(measured, out)
-    rate_of_one = measured.samples_per_worker_second
-    records: list[Record] = [
-        asdict(rate) | {"ratio": rate.samples_per_s / rate_of_one} for rate in measured.rates
-    ]
+    of_one, rates = measured.samples_per_worker_second, measured.rates
+    records: list[Record] = [asdict(rate) | {"ratio": rate.samples_per_s / of_one} for rate in rates]
     if output is not Format.table:
         about = {name: value for name, value in asdict(measured).items() if name != "rates"}
         print_records(records, output, records[0], **about)
@@ -74,12 +72,9 @@ def _input_notes(measured: "InputMeasurement", out: Path | None) -> list[str]:
     read = "lie in memory as arrays" if measured.stored == "array" else "are read from the page cache"
     notes = [f"Images: {where}, {mean}. They {read}."]
     if measured.decode_us is not None:
-        stages = {
-            "reading": measured.read_us,
-            "decoding": measured.decode_us,
-            "augmenting": measured.augment_us,
-        }
-        stages_in_words = ", ".join(f"{name} {number(us)}" for name, us in stages.items() if us is not None)
+        times_us = (measured.read_us, measured.decode_us, measured.augment_us)
+        stages = zip(("reading", "decoding", "augmenting"), times_us, strict=True)
+        stages_in_words = ", ".join(f"{name} {number(us)}" for name, us in stages if us is not None)
         notes.append(f"CPU microseconds of an image: {stages_in_words}.")
     if measured.copy_gb_per_s is not None:
         images = 1e9 * measured.copy_gb_per_s / (12.0 * measured.image_size**2)

@@ -9,9 +9,7 @@ from typing import Any
 
 from epochcast.commands import options as o
 
-_BACKLOG = (
-    64  # connections taken at once between two turns of the event loop, which 1,000 kept busy for seconds
-)
+_BACKLOG = 64  # connections taken at once between two turns of the event loop; 1,000 kept it busy for seconds
 _STOP_S = 8  # for answers in work after SIGTERM: containers are killed after 10 s
 _KEEP_ALIVE_S = 75  # longer than proxies keep connections (60 s), so that none is closed as a request arrives
 
@@ -44,14 +42,10 @@ def serve_command(
         message = f"{error.name} is not installed, which the service needs: pip install 'epochcast[api]'."
         raise BackendUnavailableError(message) from None
     settings = {"EPOCHCAST_STORE": store, "EPOCHCAST_MODEL": None if model is None else str(model.resolve())}
-    os.environ |= {
-        name: value for name, value in settings.items() if value is not None
-    }  # for worker processes
+    os.environ |= {name: value for name, value in settings.items() if value is not None}  # for workers
     _check()
     _check_port(host, port)
-    if (
-        workers > 1 and "PROMETHEUS_MULTIPROC_DIR" not in os.environ
-    ):  # where processes tell their metrics together
+    if workers > 1 and "PROMETHEUS_MULTIPROC_DIR" not in os.environ:  # where they tell their metrics together
         folder = os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="epochcast-metrics-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with logging_json(Settings().log_level):  # once for all workers
