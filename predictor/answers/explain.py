@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from os import PathLike, fspath
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from predictor.answers.answer import SCOPE_COLUMNS, scope_of
 from predictor.answers.bounds import (
@@ -32,6 +32,7 @@ from predictor.answers.grid import TIMES, WORDS, forecasts_of, split_traffic, wi
 from predictor.answers.notes import Reason, as_answered, reason_of
 from predictor.answers.question import Question
 from predictor.answers.resolved import Device, ResolvedQuestion
+from predictor.arrays import Array
 from predictor.catalogue.devices import device_of, is_cpu, rates_of
 from predictor.catalogue.modes import COMPILED, Mode, products_in_fp32
 from predictor.cnns.layer_table import LayerTable
@@ -40,7 +41,7 @@ from predictor.errors import DataError, EpochcastError, OutOfRangeError, SchemaE
 from predictor.measurements.table import disturbed_rows, noise_by_batch_size
 from predictor.models.join import join_shares
 from predictor.models.layer_times.files import library_mode
-from predictor.models.layer_times.law import CLASSES, OperatorTotals, layer_sums
+from predictor.models.layer_times.law import CLASSES, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import NEAR, RUNGS, DeviceMode
 from predictor.operators.kernels import operator_classes_of
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
     from predictor.models.forecast import Anchor, IterationForecast
 
-Array = NDArray[np.float64]
 Numbers = tuple[float, ...]
 
 LAW_TOLERANCE = 0.10
@@ -185,29 +185,20 @@ def small_batch_law(
     last = int(broken[0]) - 1 if broken.size else times.size - 1
     if sizes[last] < 2 * sizes[0]:
         return None
-    first_ms = float(times[0])
-    return SmallBatchLaw(
-        None if k_s_of is None else float(k_s_of(first_ms)),
-        first_ms,
-        int(sizes[0]),
-        int(sizes[last]),
-        bound[0],
-    )
+    k_s = None if k_s_of is None else float(k_s_of(float(times[0])))
+    return SmallBatchLaw(k_s, float(times[0]), int(sizes[0]), int(sizes[last]), bound[0])
 
 
 def explanation_rows(explanation: Explanation) -> list[dict[str, Any]]:
     """A row for each batch size; classes are columns such as ``convolution_ms``, bounds such as ``launch_bound_ms``."""
-    about = {name: getattr(explanation, name) for name in _ABOUT}
+    about, passes = {name: getattr(explanation, name) for name in _ABOUT}, explanation.pass_ms
     return [
         about
         | {"batch_size": size, "bound": explanation.bound[i]}
         | {name: getattr(explanation, name)[i] for name in TIMES}
         | {f"{name}_ms": ms[i] for name, ms in explanation.classes.items()}
         | {f"{name}_bound_ms": ms[i] for name, ms in explanation.bound_ms.items()}
-        | {
-            f"{name}_pass_ms": sum(ms[i] for ms in by_class.values())
-            for name, by_class in explanation.pass_ms.items()
-        }
+        | {f"{name}_pass_ms": sum(ms[i] for ms in by_class.values()) for name, by_class in passes.items()}
         | {name: getattr(explanation, name) for name in WORDS}
         | {"extrapolates": explanation.extrapolates[i]}
         for i, size in enumerate(explanation.batch_sizes)
@@ -240,12 +231,13 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     Samples are needed for the constant of the small-batch law. Errors as of any question: nothing is answered then.
     """
     resolved = ResolvedQuestion.of(question, "explain")
-    explanations = []
-    for table in resolved.tables:
-        anchors = resolved.anchors(table, resolved.training)
-        for device in resolved.devices:
-            subject = _Subject(resolved, table, device, question.batch_sizes, anchors, question.method)
-            explanations.append(_explained(subject))
+    sizes, method = question.batch_sizes, question.method
+    explanations = [
+        _explained(_Subject(resolved, table, device, sizes, anchors, method))
+        for table in resolved.tables
+        for anchors in [resolved.anchors(table, resolved.training)]
+        for device in resolved.devices
+    ]
     columns = {name: [getattr(explanation, name) for explanation in explanations] for name in SCOPE_COLUMNS}
     return explanations, scope_of(resolved, resolved.known.model, columns)
 
@@ -338,13 +330,10 @@ def _classes(forecast: IterationForecast) -> dict[str, Array]:
 
 
 def _passes(subject: _Subject, class_ms: Mapping[str, Array]) -> dict[str, dict[str, Numbers]]:
-    gpu, mode = subject.device
-    rates = (
-        device_rates(gpu.name, mode.precision)
-        if is_cpu(gpu.name)
-        else rates_of(gpu, mode.precision, mode.fp32_products)
-    )
-    by_pass = passes_ms(subject.table, rates, np.asarray(subject.sizes, dtype=float), class_ms)
+    (gpu, mode), sizes = subject.device, np.asarray(subject.sizes, dtype=float)
+    is_host, precision = is_cpu(gpu.name), mode.precision
+    rates = device_rates(gpu.name, precision) if is_host else rates_of(gpu, precision, mode.fp32_products)
+    by_pass = passes_ms(subject.table, rates, sizes, class_ms)
     return {name: _plain_by_name(by_class) for name, by_class in by_pass.items()}
 
 
@@ -352,19 +341,15 @@ def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, 
     """What frozen and recomputed parts save, by one method and without anchors, which were measured with them."""
     method = "auto" if subject.method == "anchored" else subject.method
     table, subject = subject.table, replace(subject, anchors=(), method=method)
-    effects = []
-    for name, plain_table in (
-        ("frozen", table.without_freezing()), ("recomputed", table.without_recomputing()),
-    ):  # fmt: skip
+    sizes, mode, effects = subject.resolved.question.batch_sizes, subject.device[1], []
+    for name, plain_table in {
+        "frozen": table.without_freezing(), "recomputed": table.without_recomputing()
+    }.items():  # fmt: skip
         if plain_table is table:
             continue
-        own_ms, plain_ms = (
-            replace(subject, table=compared).forecast().iteration_time_ms for compared in (table, plain_table)
-        )
-        sizes, mode = subject.resolved.question.batch_sizes, subject.device[1]
-        own_gib, plain_gib = (
-            np.array(peak_memories_gib(compared, sizes, mode)) for compared in (table, plain_table)
-        )
+        tables = (table, plain_table)
+        own_ms, plain_ms = (replace(subject, table=cnn).forecast().iteration_time_ms for cnn in tables)
+        own_gib, plain_gib = (np.array(peak_memories_gib(cnn, sizes, mode)) for cnn in tables)
         saves_ms = forecast.iteration_time_ms * (plain_ms / own_ms - 1.0)
         effects.append(PartEffect(name, _plain(saves_ms), _plain(plain_gib - own_gib)))
     return tuple(effects)
@@ -382,12 +367,9 @@ def _law(subject: _Subject) -> SmallBatchLaw | None:
     forecast = subject.forecast()
     beyond = np.array(["batch" in {reason.kind for reason in reasons} for reasons in forecast.extrapolates])
     within = slice(0, sizes.size - int(np.argmin(beyond[::-1])))
-    law = small_batch_law(
-        sizes[within],
-        forecast.iteration_time_ms[within],
-        bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, subject.by_bound(forecast)),
-        None if samples is None else k_s,
-    )
+    bound = bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, subject.by_bound(forecast))
+    times_ms = forecast.iteration_time_ms[within]
+    law = small_batch_law(sizes[within], times_ms, bound, None if samples is None else k_s)
     return None if law is None else replace(law, extrapolates=bool(beyond[0]))
 
 
@@ -399,9 +381,8 @@ def _switches(subject: _Subject) -> tuple[Switch, ...]:
     library = subject.resolved.known.model.layers.measured_library(library_mode(gpu, mode))
     if library is None:
         return ()
-    subject = replace(subject, sizes=library.batch_sizes, anchors=(), method="auto")
-    gpu_time_ms = subject.forecast().gpu_time_ms.tolist()
-    by_size = dict(zip(library.batch_sizes.tolist(), gpu_time_ms, strict=True))
+    forecast = replace(subject, sizes=library.batch_sizes, anchors=(), method="auto").forecast()
+    by_size = dict(zip(library.batch_sizes.tolist(), forecast.gpu_time_ms.tolist(), strict=True))
     return switches_of_library(library, subject.table, by_size, mode.fp32_products)
 
 
@@ -418,17 +399,10 @@ def _other_mode(subject: _Subject, mode: Mode) -> OtherMode:
         not in own_reasons  # a batch size is beyond the measured ones in both, whatever operators they name
         and not (reason.kind == "batch" and any(own_reason.kind == "batch" for own_reason in own_reasons))
     )
-    return OtherMode(
-        mode.precision,
-        mode.matmul_setting,
-        mode.memory_format,
-        _plain(factor),
-        _plain(factor * np.exp(-width)),
-        _plain(factor * np.exp(width)),
-        _plain(changed.gpu_time_ms / own.gpu_time_ms),
-        changed.method,
-        as_answered(more_reasons),
-    )
+    low, high = _plain(factor * np.exp(-width)), _plain(factor * np.exp(width))
+    factors = _plain(factor), low, high, _plain(changed.gpu_time_ms / own.gpu_time_ms)
+    words = mode.precision, mode.matmul_setting, mode.memory_format
+    return OtherMode(*words, *factors, changed.method, as_answered(more_reasons))
 
 
 def _alike(subject: _Subject, mode: Mode) -> tuple[IterationForecast, IterationForecast]:
@@ -450,14 +424,12 @@ def _alike(subject: _Subject, mode: Mode) -> tuple[IterationForecast, IterationF
 
 def _half_width_of_ratio(own: IterationForecast, changed: IterationForecast) -> Array:
     """Half width of the ln of two times' ratio on one machine, whose host's speed errs alike in both."""
-    pair = (own, changed)
-    squares = [(np.log(forecast.high_ms / forecast.low_ms) / 2.0) ** 2 for forecast in pair]
-    waits = [
-        join_shares(forecast.gpu_time_ms, forecast.host_time_ms, forecast.sharpness)[1] for forecast in pair
-    ]
-    shared = waits[0] * waits[1] * min(own.host_spread, changed.host_spread) ** 2
-    width: Array = np.sqrt(np.maximum(sum(squares) - 2.0 * shared, 0.0))
-    return width
+    variance, waits = np.zeros(own.gpu_time_ms.size), np.ones(own.gpu_time_ms.size)
+    for forecast in (own, changed):
+        variance = variance + (np.log(forecast.high_ms / forecast.low_ms) / 2.0) ** 2
+        waits = waits * join_shares(forecast.gpu_time_ms, forecast.host_time_ms, forecast.sharpness)[1]
+    shared = waits * min(own.host_spread, changed.host_spread) ** 2
+    return np.asarray(np.sqrt(np.maximum(variance - 2.0 * shared, 0.0)))
 
 
 def _plain(values: Array) -> Numbers:
@@ -512,10 +484,8 @@ def explain_measurements(
 
     sources: list[Any] = list(tables) if isinstance(tables, list | tuple) else [tables]
     frames = [
-        read_measurements(source)
-        if isinstance(source, str | PathLike)
-        else check_measurements(source, "the table")
-        for source in sources
+        read_measurements(file) if isinstance(file, str | PathLike) else check_measurements(file, "the table")
+        for file in sources
     ]
     frame = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     operators = frame[frame["kind"] == "operator"]
@@ -525,15 +495,10 @@ def explain_measurements(
 
         libraries = libraries_of(frame)
     rows = _chosen(_whole_cnns(frame), cnns, only)
-    explanations = [
-        _measured(series, libraries, samples, operators)
-        for _, series in rows.groupby([*_SERIES, *_MODE], dropna=False)
-    ]
+    series = (group for _, group in rows.groupby([*_SERIES, *_MODE], dropna=False))
+    explanations = [_measured(group, libraries, samples, operators) for group in series]
     explanations.sort(key=attrgetter("cnn", "image_size", "gpu", "precision"))
-    return [
-        replace(explanation, other_modes=_measured_modes(explanation, explanations))
-        for explanation in explanations
-    ]
+    return [replace(own, other_modes=_measured_modes(own, explanations)) for own in explanations]
 
 
 def _whole_cnns(frame: pd.DataFrame) -> pd.DataFrame:
@@ -569,7 +534,7 @@ def _chosen(rows: pd.DataFrame, cnns: Sequence[str], only: dict[str, Any]) -> pd
 
 def _measured(
     rows: pd.DataFrame,
-    libraries: dict[DeviceMode, OperatorLibrary],
+    libraries: Mapping[DeviceMode, OperatorLibrary],
     samples: int | None,
     operators: pd.DataFrame,
 ) -> Explanation:
@@ -583,9 +548,11 @@ def _measured(
     )
     mode = DeviceMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
     fp32_products = products_in_fp32(framework, precision, setting)
-    table = _zoo_layers(cnn, int(first["image_size"]))
-    classes: dict[str, Array] = {}
-    about = ""
+    try:
+        table = None if Path(cnn).suffix else resolve_cnn(cnn, int(first["image_size"]))
+    except EpochcastError:  # no CNN of the zoo, or an image size that the zoo refuses
+        table = None
+    classes, by_bound, about = dict[str, Array](), dict[str, Array](), ""
     reasons: tuple[Reason, ...] = ()
     switches: tuple[Switch, ...] = ()
     library = None if capture in COMPILED else libraries.get(mode)  # of operators that are not fused
@@ -597,14 +564,19 @@ def _measured(
         alone_ms = layer_sums(library, table, library.batch_sizes, fp32_products).class_ms.sum(axis=0)
         alone_by_size = dict(zip(library.batch_sizes.tolist(), alone_ms.tolist(), strict=True))
         switches = switches_of_library(library, table, alone_by_size, fp32_products)
-    by_bound = {} if table is None else _measured_bounds(table, mode, sizes, gpu_ms, classes, fp32_products)
+    if table is not None:
+        device = device_of(gpu)
+        with suppress(EpochcastError):  # a precision without rates, such as fp32_or_tf32
+            own = bounding_ms(table, device, precision, sizes, classes or None, fp32_products)
+            total = sum(own.values(), np.zeros(len(sizes)))
+            by_bound = {name: ms * gpu_ms / total for name, ms in own.items()}  # a roofline's are scaled
     bound = bounds_of(gpu_ms, host_ms, by_bound, wall_ms)
     noise = noise_by_batch_size(rows)
     epochs = rows["samples_per_epoch"].dropna().unique().tolist()
     n_samples = int(epochs[0]) if samples is None and len(epochs) == 1 else samples
-    unknown: dict[str, Any] = dict.fromkeys(
-        ("low_ms", "high_ms", "gpu_low_ms", "gpu_high_ms"), (math.nan,) * sizes.size
-    )
+    law_constant = None if n_samples is None else lambda ms: n_samples * ms / 1e3
+    unknown: dict[str, Any] = dict.fromkeys(TIMES, (math.nan,) * sizes.size)
+    measured = {"iteration_time_ms": wall_ms, "gpu_time_ms": gpu_ms, "host_time_ms": host_ms}
     return Explanation(
         cnn=cnn,
         image_size=int(first["image_size"]),
@@ -613,16 +585,11 @@ def _measured(
         optimizer=str(first["optimizer"]),
         float32_matmul_precision=setting if (framework, precision) == ("pytorch", "tf32") else None,
         batch_sizes=tuple(sizes.tolist()),
-        iteration_time_ms=_plain(wall_ms),
-        gpu_time_ms=_plain(gpu_ms),
-        host_time_ms=_plain(host_ms),
-        **unknown,
+        **(unknown | _plain_by_name(measured)),
         classes=_plain_by_name(classes),
         bound=bound,
         bound_ms=_plain_by_name(by_bound),
-        small_batch_law=small_batch_law(
-            sizes, wall_ms, bound, None if n_samples is None else lambda ms: n_samples * ms / 1e3
-        ),
+        small_batch_law=small_batch_law(sizes, wall_ms, bound, law_constant),
         switches=(
             *switches_of_times(cnn, sizes.tolist(), gpu_ms.tolist()),
             *switches,
@@ -637,14 +604,6 @@ def _measured(
     )
 
 
-def _zoo_layers(cnn: str, image_size: int) -> LayerTable | None:
-    """Layer table of a zoo CNN; None for other CNNs and for image sizes that the zoo refuses."""
-    try:
-        return None if Path(cnn).suffix else resolve_cnn(cnn, image_size)
-    except EpochcastError:
-        return None
-
-
 def _measured_classes(
     table: LayerTable, library: OperatorLibrary, sizes: Array, gpu_ms: Array, fp32_products: bool
 ) -> tuple[dict[str, Array], str, tuple[Reason, ...]]:
@@ -653,7 +612,11 @@ def _measured_classes(
     `gpu_ms` is NaN where not measured. None and no words where too many operators are unlike any measured.
     """
     sums = layer_sums(library, table, np.asarray(sizes, dtype=float), fp32_products)
-    near, strange = (_largest_share(sums, near=near) for near in (True, False))
+    near, strange = (  # largest shares of the time in operators that are interpolated, and extrapolated
+        float(max(np.sum(shares, axis=0))) if shares else 0.0
+        for is_near in (True, False)
+        for shares in [[share for kind, share in sums.shares.items() if (kind == NEAR) == is_near]]
+    )
     if strange > 1.0 - _LEAST_MEASURED:
         text = f"left out, since {100 * strange:.0f} % of the time is of operators unlike any measured"
         return {}, "", (reason_of("classes", text),)
@@ -667,57 +630,22 @@ def _measured_classes(
     return operator_classes_of(class_ms), about, reasons
 
 
-def _largest_share(sums: OperatorTotals, *, near: bool) -> float:
-    """Largest share over batch sizes of the time in operators that are interpolated, if `near`, else extrapolated."""
-    shares = [share for kind, share in sums.shares.items() if (kind == NEAR) == near]
-    return float(max(np.sum(shares, axis=0))) if shares else 0.0
-
-
-def _measured_bounds(
-    table: LayerTable,
-    mode: DeviceMode,
-    sizes: Array,
-    gpu_ms: Array,
-    classes: dict[str, Array],
-    fp32_products: bool,
-) -> dict[str, Array]:
-    """GPU time by what bounds it: from the classes' times, else from scaled roofline times."""
-    gpu = device_of(mode.gpu)
-    try:
-        by_bound = bounding_ms(table, gpu, mode.precision, sizes, classes or None, fp32_products)
-    except EpochcastError:  # a precision without rates, such as fp32_or_tf32
-        return {}
-    total = sum(by_bound.values(), np.zeros(len(sizes)))
-    return {name: ms * gpu_ms / total for name, ms in by_bound.items()}
-
-
 def _measured_modes(own: Explanation, explanations: Sequence[Explanation]) -> tuple[OtherMode, ...]:
     """The same CNN measured in other precisions and memory formats, where batch sizes are common."""
-    modes = []
+    modes, unknown = [], (math.nan,) * len(own.batch_sizes)
     for changed in explanations:
         is_alike = all(getattr(own, name) == getattr(changed, name) for name in _SERIES)
         is_mode = is_alike and any(getattr(own, name) != getattr(changed, name) for name in _MODE)
         if not is_mode or not set(own.batch_sizes) & set(changed.batch_sizes):
             continue
-        unknown = (math.nan,) * len(own.batch_sizes)
-        factor, gpu_factor = (_ratios(own, changed, name) for name in ("iteration_time_ms", "gpu_time_ms"))
-        modes.append(
-            OtherMode(
-                changed.precision,
-                changed.float32_matmul_precision,
-                changed.memory_format,
-                factor,
-                unknown,
-                unknown,
-                gpu_factor,
-                MEASURED_METHOD,
-                (),
+        factor, gpu_factor = (
+            tuple(
+                ms_of.get(size, math.nan) / ms
+                for size, ms in zip(own.batch_sizes, getattr(own, name), strict=True)
             )
+            for name in ("iteration_time_ms", "gpu_time_ms")
+            for ms_of in [dict(zip(changed.batch_sizes, getattr(changed, name), strict=True))]
         )
+        words = changed.precision, changed.float32_matmul_precision, changed.memory_format
+        modes.append(OtherMode(*words, factor, unknown, unknown, gpu_factor, MEASURED_METHOD, ()))
     return tuple(modes)
-
-
-def _ratios(own: Explanation, changed: Explanation, name: str) -> Numbers:
-    ms_of = dict(zip(changed.batch_sizes, getattr(changed, name), strict=True))
-    own_ms = zip(own.batch_sizes, getattr(own, name), strict=True)
-    return tuple(ms_of.get(size, math.nan) / ms for size, ms in own_ms)
