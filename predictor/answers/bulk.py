@@ -26,6 +26,7 @@ from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs
 from predictor.answers.options import check_read, named_by_flags, options_of
 from predictor.answers.question import ANCHOR_FIELDS, MiniBatch, Question
 from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_model
+from predictor.arrays import Array
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import Mode
@@ -84,7 +85,6 @@ _MOST_TOGETHER = 100_000
 _BLANK, _BAD = -2, -1
 """In place of a whole number: an empty cell, and one that holds none."""
 
-_Floats = NDArray[np.float64]
 _Indices = NDArray[np.int64]
 _Cells = Mapping[str, str]
 
@@ -111,7 +111,7 @@ class Answers:
     """
 
     question_of_row: _Indices
-    numbers: _Floats
+    numbers: Array
     fits: NDArray[np.bool_]
     words: dict[str, NDArray[np.object_]]
 
@@ -141,12 +141,6 @@ class _Grid:
     between: bool  # images are loaded between iterations
     samples: int  # of the data set; 0 without one
 
-    def at(self, places: _Indices, samples: _Indices, validation: _Indices) -> dict[str, NDArray[Any]]:
-        """The numbers at these places, with epochs of these samples."""
-        numbers = {name: values[places] for name, values in self.numbers.items()}
-        samples = np.where(samples > 0, samples, self.samples)
-        return numbers | epochs(numbers, samples, validation, self.model, self.mode, self.between)
-
 
 @dataclass(frozen=True, slots=True)
 class _Group:
@@ -160,12 +154,8 @@ class _Group:
     own: list[Coded]
     numbers: _Indices
 
-    def by_gpu(self, is_checked: NDArray[np.bool_]) -> dict[str, _Indices]:
-        """Places of each GPU's questions among those that are known."""
-        places = np.flatnonzero(is_checked)
-        codes = self.gpus.codes[places]
-        parts = np.split(places, np.flatnonzero(np.diff(codes)) + 1)
-        return {self.gpus.words[self.gpus.codes[own[0]]]: own for own in parts if own.size}
+
+_Grids = dict[str, _Grid | EpochcastError]
 
 
 class BulkAnswers:
@@ -187,7 +177,7 @@ class BulkAnswers:
         if isinstance(defaults.get("offers"), str | PathLike):
             self.defaults["offers"] = load_offers(defaults["offers"])
         self._tables: dict[tuple[str, int | None], LayerTable | EpochcastError] = {}
-        self._grids: dict[tuple[object, ...], _Grid] = {}
+        self._grids: dict[tuple[tuple[tuple[str, str], ...], str], _Grid] = {}
         self._n_kept = 0
 
     def of(self, columns: Mapping[str, Coded]) -> Answers:
@@ -202,14 +192,10 @@ class BulkAnswers:
         answers = Answers(question_of_row, np.full((len(NUMBERS), n), np.nan), np.zeros(n, dtype=bool), words)
         starts = np.flatnonzero((np.diff(of_group, prepend=-1) != 0).any(axis=0)).tolist()
         for start, end in pairwise([*starts, n]):
-            questions = slice(start, end)
-            group = _Group(
-                {name: columns[name].words[i] for name, i in zip(shared, of_group[:, start], strict=True)},
-                Coded(columns["gpu"].words, of_gpu[0, questions]),
-                [Coded(column.words, its[questions]) for column, its in zip(own, of_own, strict=True)],
-                numbers[:, questions],
-            )
-            self._answer(group, answers, start)
+            cells = {name: columns[name].words[i] for name, i in zip(shared, of_group[:, start], strict=True)}
+            gpus = Coded(columns["gpu"].words, of_gpu[0, start:end])
+            coded = [Coded(column.words, codes[start:end]) for column, codes in zip(own, of_own, strict=True)]
+            self._answer(_Group(cells, gpus, coded, numbers[:, start:end]), answers, start)
         return answers
 
     def _answer(self, group: _Group, answers: Answers, start: int) -> None:
@@ -217,10 +203,11 @@ class BulkAnswers:
         numbers, errors = self._numbers(group)
         for index, error in errors.items():
             answers.words["error"][start + index] = error
-        places = group.by_gpu(numbers[0] > 0)
-        grids = self._grids_of(
-            group.cells, {gpu: np.unique(numbers[0, indices]) for gpu, indices in places.items()}
-        )
+        checked = np.flatnonzero(numbers[0] > 0)
+        by_gpu = np.split(checked, np.flatnonzero(np.diff(group.gpus.codes[checked])) + 1)
+        places = {group.gpus.words[group.gpus.codes[own[0]]]: own for own in by_gpu if own.size}
+        sizes_of_gpus = {gpu: np.unique(numbers[0, indices]) for gpu, indices in places.items()}
+        grids = self._grids_of(group.cells, sizes_of_gpus)
         for gpu, indices in places.items():
             grid = grids[gpu]
             if isinstance(grid, EpochcastError):
@@ -228,7 +215,9 @@ class BulkAnswers:
                 continue
             sizes, samples, validation = numbers[:, indices]
             at = np.searchsorted(grid.sizes, sizes)
-            rows = grid.at(at, samples, validation)
+            rows = {name: values[at] for name, values in grid.numbers.items()}
+            samples = np.where(samples > 0, samples, grid.samples)
+            rows |= epochs(rows, samples, validation, grid.model, grid.mode, grid.between)
             answers.numbers[:, start + indices] = [rows[name] for name in NUMBERS]
             answers.fits[start + indices] = rows[FITS]
             for name, text in grid.words.items():
@@ -276,10 +265,9 @@ class BulkAnswers:
         batch_size = whole_number("batch_size", size, high=MAX_BATCH_SIZE)
         parts = self._option(cells, "gradient_accumulation")
         MiniBatch(batch_size, self._option(cells, "n_gpus"), parts).check()
-        own = {"samples": samples, "validation_samples": validation}
         n, more = (
             options[name].checked(text if text.strip() else self.defaults.get(name))
-            for name, text in own.items()
+            for name, text in (("samples", samples), ("validation_samples", validation))
         )
         if n is not None and data_set is not None:
             find_training_set(data_set).part(n)  # refuses more than it has
@@ -287,14 +275,11 @@ class BulkAnswers:
             raise SchemaError(f"validation_samples {more} needs an epoch to follow. Fill in samples, too.")
         return batch_size, n or 0, more
 
-    def _grids_of(
-        self, cells: _Cells, wanted_sizes: Mapping[str, _Indices]
-    ) -> dict[str, _Grid | EpochcastError]:
+    def _grids_of(self, cells: _Cells, sizes_of_gpus: Mapping[str, _Indices]) -> _Grids:
         """Grids of these GPUs with at least these batch sizes: kept ones, or new ones that contain them."""
-        key = tuple(cells.items())
-        grids: dict[str, _Grid | EpochcastError] = {}
+        key, grids = tuple(cells.items()), _Grids()
         missing: dict[str, _Indices] = {}
-        for gpu, sizes in wanted_sizes.items():
+        for gpu, sizes in sizes_of_gpus.items():
             kept = self._grids.get((key, gpu))
             if kept is not None and np.isin(sizes, kept.sizes).all():
                 grids[gpu] = kept
@@ -302,23 +287,21 @@ class BulkAnswers:
                 missing[gpu] = sizes if kept is None else np.union1d(sizes, kept.sizes)
         for sizes_by_gpu in _together(missing):
             grids |= (answered := self._ask(cells, sizes_by_gpu))
-            new: dict[tuple[object, ...], _Grid] = {
-                (key, gpu): grid for gpu, grid in answered.items() if isinstance(grid, _Grid)
-            }
+            new = {(key, gpu): grid for gpu, grid in answered.items() if isinstance(grid, _Grid)}
             n = sum(len(grid.sizes) for grid in new.values())
             if self._n_kept + n > _MOST_KEPT:
                 self._grids, self._n_kept = {}, 0
-            self._grids |= new
+            self._grids.update(new)
             self._n_kept += n
         return grids
 
-    def _ask(self, cells: _Cells, sizes_by_gpu: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
+    def _ask(self, cells: _Cells, sizes_by_gpu: Mapping[str, _Indices]) -> _Grids:
         """Ask about several GPUs at once; if that fails, one by one, so that only those at fault fail.
 
         So are those that are left out.
         """
         sizes = np.unique(np.concatenate(list(sizes_by_gpu.values())))
-        grids: dict[str, _Grid | EpochcastError] = {}
+        grids = _Grids()
         try:
             gpus = {word: device_of(word) for word in sizes_by_gpu}
             by_name = self._gridded(self._question(cells, list(gpus.values()), sizes.tolist()))
@@ -344,30 +327,23 @@ class BulkAnswers:
         grids = {}
         for i, (gpu, mode) in enumerate(devices):
             rows_of_gpu = slice(i * n, (i + 1) * n)
-            numbers = {name: rows.numbers[name][rows_of_gpu] for name in (*_OF_OFFERS, "bottleneck")}
-            grids[gpu.name] = _Grid(
-                sizes=np.array(question.batch_sizes),
-                numbers=numbers,
-                words={
-                    "energy_basis": energy_basis(gpu).text,
-                    "bottleneck": numbers.pop("bottleneck").astype(object),
-                    "mode": ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture)),
-                    "method": rows.iterations.devices.words["method"][i],
-                    "extrapolates": texts[rows_of_gpu],
-                },
-                model=model,
-                mode=mode,
-                between=question.workers == 0,
-                samples=resolved.samples or 0,
-            )
+            words: dict[str, str | NDArray[np.object_]] = {
+                "energy_basis": energy_basis(gpu).text,
+                "bottleneck": rows.numbers["bottleneck"][rows_of_gpu].astype(object),
+                "mode": ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture)),
+                "method": rows.iterations.devices.words["method"][i],
+                "extrapolates": texts[rows_of_gpu],
+            }
+            numbers = {name: rows.numbers[name][rows_of_gpu] for name in _OF_OFFERS}
+            sizes, between = np.array(question.batch_sizes), question.workers == 0
+            grids[gpu.name] = _Grid(sizes, numbers, words, model, mode, between, resolved.samples or 0)
         return grids
 
     def _question(self, cells: _Cells, gpus: list[Gpu], batch_sizes: list[int]) -> Question:
         for name, only in _FIXED.items():
             if cells.get(name, "").strip().casefold() not in ("", only):
-                raise OutOfRangeError(
-                    f"{name} {cells[name]!r} cannot be predicted. Leave it empty, or write {only}."
-                )
+                cell = f"{name} {cells[name]!r}"
+                raise OutOfRangeError(f"{cell} cannot be predicted. Leave it empty, or write {only}.")
         options = {name: cells[name] for name in options_of(Question) if cells.get(name, "").strip()}
         filled = {name: cells.get(_ANCHOR + name, "") for name in ANCHOR_FIELDS}
         anchor = {name: text for name, text in filled.items() if text.strip()}
@@ -465,10 +441,9 @@ def distinct(columns: Sequence[Coded]) -> tuple[_Indices, _Indices]:
 def unrepeated(columns: Mapping[str, Coded]) -> tuple[_Indices, dict[str, Coded]]:
     """Each distinct row once, in as few bytes as its codes need, and which of them every row is."""
     question_of_row, codes = distinct(list(columns.values()))
-    rows = zip(columns.items(), codes, strict=True)
     return question_of_row, {
         name: Coded(column.words, own_codes.astype(np.min_scalar_type(len(column.words))))
-        for (name, column), own_codes in rows
+        for (name, column), own_codes in zip(columns.items(), codes, strict=True)
     }
 
 
@@ -493,9 +468,6 @@ _SPELT_LIKE = 0.84  # "precison" and "sample" are columns misspelt, "notes" is n
 _ROWS_OF_TEXT = 200_000
 _ROWS_OF_ARROW = 500_000
 """Rows of a batch: few enough for the memory, many enough that rows of one CNN and GPU come together."""
-
-_TYPES = dict.fromkeys(NUMBERS, "float64") | {FITS: "bool"}
-"""Added columns that are no text in Parquet."""
 
 _Path = str | PathLike[str]
 
@@ -573,8 +545,8 @@ def _text_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
     with open_table(in_table) as table:
         header = table.header
         _check_header(in_table, header)
-        types = {**table.types, **_TYPES}
-        with writing_table(out_table, [*header, *ADDED_COLUMNS], types) as writer:
+        types = dict.fromkeys(NUMBERS, "float64") | {FITS: "bool"}
+        with writing_table(out_table, [*header, *ADDED_COLUMNS], {**table.types, **types}) as writer:
 
             def write(rows: list[list[str]], answers: Answers) -> None:
                 writer.write_beside(*_beside(rows, len(header), answers))
@@ -586,31 +558,24 @@ def _coded_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Columns
     """Code the columns that decide; a row with too few or too many cells has blank ones, and so no answer."""
     n, blank = len(header), [""] * len(header)
     columns = zip(*(row if len(row) == n else blank for row in rows), strict=True)
-    return {
-        name: Coded.of(cells)
-        for name, cells in zip(header, columns, strict=True)
-        if name in BulkAnswers.columns
-    }
+    by_name = zip(header, columns, strict=True)
+    return {name: Coded.of(cells) for name, cells in by_name if name in BulkAnswers.columns}
 
 
 def _beside(
     rows: list[list[str]], width: int, answers: Answers
 ) -> tuple[list[list[str]], list[int], list[tuple[str, ...]]]:
     """Rows, for each row an index into the added cells, and the added cells; a row of another width is refused."""
-    question_of_row, cells = answers.question_of_row.tolist(), _texts(answers)
+    numbers = [["" if value != value else repr(value) for value in row] for row in answers.numbers.tolist()]
+    fits = np.where(answers.failed, "", np.where(answers.fits, "true", "false")).tolist()
+    cells = list(zip(*numbers, fits, *(answers.words[name].tolist() for name in WORDS), strict=True))
+    question_of_row = answers.question_of_row.tolist()
     for row_index, row in enumerate(rows):
         if len(row) != width:
             rows[row_index], question_of_row[row_index] = [*row, *[""] * width][:width], len(cells)
             message = f"the row has {len(row)} cells, the header {width}."
             cells.append((*[""] * (len(ADDED_COLUMNS) - 1), message))
     return rows, question_of_row, cells
-
-
-def _texts(answers: Answers) -> list[tuple[str, ...]]:
-    """The added cells of each distinct question."""
-    numbers = [["" if value != value else repr(value) for value in row] for row in answers.numbers.tolist()]
-    fits = np.where(answers.failed, "", np.where(answers.fits, "true", "false")).tolist()
-    return list(zip(*numbers, fits, *(answers.words[name].tolist() for name in WORDS), strict=True))
 
 
 @contextmanager
@@ -632,10 +597,8 @@ def _arrow_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
             def batches() -> Iterator[tuple[Any, Columns]]:
                 for batch in parquet_batches(in_table, table, _ROWS_OF_ARROW):
                     columns = zip(map(str.strip, batch.schema.names), batch.columns, strict=True)
-                    yield (
-                        batch,
-                        {name: _coded(cells) for name, cells in columns if name in BulkAnswers.columns},
-                    )
+                    names = BulkAnswers.columns
+                    yield batch, {name: _coded(cells) for name, cells in columns if name in names}
 
             def write(batch: Any, answers: Answers) -> None:
                 columns = [*batch.columns, *_arrow_columns(answers)]
@@ -682,19 +645,10 @@ def _check_header(path: _Path, header: Sequence[str]) -> None:
             f"{path} has the column {', '.join(taken or twice)} "
             f"{'already, which the answer adds' if taken else 'twice'}. Rename or remove it."
         )
-    _check_spelling(path, header)
-
-
-def _check_spelling(path: _Path, header: Sequence[str]) -> None:
-    """Refuse a column that looks like one that is read, or that only all rows can share: it would have no effect."""
-    read = (*REQUIRED_COLUMNS, *optional_columns())
-    unread = [name for name in header if name and name not in read]
-    for name in unread:
+    # a column that looks like one that is read, or that only all rows can share, would have no effect
+    for name in (name for name in header if name and name not in BulkAnswers.columns):
+        unread = f"{path} has the column {name!r}, which is"
         if name in options_of(Question):
-            raise SchemaError(
-                f"{path} has the column {name!r}, which is an option of all rows. Give it as that."
-            )
-        if like := get_close_matches(name.casefold(), read, n=1, cutoff=_SPELT_LIKE):
-            raise SchemaError(
-                f"{path} has the column {name!r}, which is not read. Nearest: {like[0]!r}. Rename it, or remove it."
-            )
+            raise SchemaError(f"{unread} an option of all rows. Give it as that.")
+        if like := get_close_matches(name.casefold(), BulkAnswers.columns, n=1, cutoff=_SPELT_LIKE):
+            raise SchemaError(f"{unread} not read. Nearest: {like[0]!r}. Rename it, or remove it.")

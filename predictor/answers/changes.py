@@ -111,13 +111,11 @@ def batch_changes(question: Question, batch_size: int) -> Iterator[Change]:
     """Half and twice the batch size, and as many images on each of several GPUs; a recorded step knows its batch."""
     if question.step is not None:
         return
-    n_gpus = question.n_gpus
-    sizes = {batch_size * 2, batch_size * n_gpus}
-    if batch_size % (2 * n_gpus) == 0:
+    sizes = {batch_size * 2, batch_size * question.n_gpus}
+    if batch_size % (2 * question.n_gpus) == 0:
         sizes.add(batch_size // 2)
     for size in sorted(sizes - {batch_size}):
-        what = f"batch {size:,} instead of {batch_size:,}"
-        changed = replace(question, batch_sizes=[size])
+        changed, what = replace(question, batch_sizes=[size]), f"batch {size:,} instead of {batch_size:,}"
         yield Change("batch", what, "Compare images/s, not iterations.", changed)
 
 
