@@ -172,8 +172,11 @@ class Comparer:
             common = common_batch_size(largest, samples, shares)
             tried = sorted({*batch_sizes_to_try(largest, samples, shares), common})
         resolved.local_sizes(tried)
+        devices = (
+            resolved.devices
+        )  # what is wrong with the GPUs asked for is said before what is with the reference
         reference = () if plan.relative_to is None else gpus_of(plan.relative_to, question.precision)
-        return cls(resolved, plan, resolved.devices, common, tried, may_share, reference)
+        return cls(resolved, plan, devices, common, tried, may_share, reference)
 
     @property
     def table(self) -> LayerTable:
