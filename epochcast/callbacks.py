@@ -84,14 +84,14 @@ def lightning_callback(
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             """Find the CNN and the training's length."""
-            n_batches = trainer.num_training_batches
-            self.watching = prepared(
-                _cnn_inside(pl_module) if model is None else model,
-                n_batches=None if n_batches == float("inf") else int(n_batches),
-                epochs=max(1, trainer.max_epochs or 1),
-                workers=getattr(trainer.train_dataloader, "num_workers", None),
-                samples=length_of(getattr(trainer.train_dataloader, "dataset", None)),
+            cnn = _cnn_inside(pl_module) if model is None else model
+            loader, n_batches = trainer.train_dataloader, trainer.num_training_batches
+            count = None if n_batches == float("inf") else int(n_batches)
+            samples, workers = (
+                length_of(getattr(loader, "dataset", None)),
+                getattr(loader, "num_workers", None),
             )
+            self.watching = prepared(cnn, count, max(1, trainer.max_epochs or 1), samples, workers)
 
         on_train_epoch_start = _begin_epoch
         on_train_batch_end = _end_step
@@ -153,13 +153,10 @@ def trainer_callback(
 
         def on_train_begin(self, args: Any, state: Any, _control: Any, **training: Any) -> None:
             """Find the CNN and the training's length."""
-            loader = training.get("train_dataloader")
-            self.watching = prepared(
-                training["model"] if model is None else model,
-                n_batches=state.max_steps * args.gradient_accumulation_steps,
-                workers=args.dataloader_num_workers,
-                samples=length_of(getattr(loader, "dataset", None)),
-            )
+            cnn, loader = training["model"] if model is None else model, training.get("train_dataloader")
+            n_batches = state.max_steps * args.gradient_accumulation_steps
+            samples = length_of(getattr(loader, "dataset", None))
+            self.watching = prepared(cnn, n_batches, samples=samples, workers=args.dataloader_num_workers)
 
         on_epoch_begin = _begin_epoch
         on_step_begin = _hook("starts")

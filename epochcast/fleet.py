@@ -100,8 +100,7 @@ class Fleet:
         eight, so that no worker waits for this machine and its memory is bounded. The first error that a job raises is
         raised; ServiceError if the scheduler or all workers are gone, or a job ends its workers.
         """
-        jobs: list[Any] = []
-        more = True
+        jobs, more = list[Any](), True
         try:
             while jobs or more:
                 places = self.places(resource)
@@ -131,9 +130,8 @@ class Fleet:
             info = self._client.scheduler_info(n_workers=-1)
         with self._explained():  # a scheduler that does not answer is no error there
             workers = info["workers"].values()
-        if resource:
-            return int(sum(worker["resources"].get(resource, 0) for worker in workers))
-        return int(sum(worker["nthreads"] for worker in workers))
+        offered = (w["resources"].get(resource, 0) if resource else w["nthreads"] for w in workers)
+        return int(sum(offered))
 
     def _started(self, function: Callable[..., Any], arguments: tuple[Any, ...], resource: str) -> Any:
         needs = {"resources": {resource: 1} if resource else None, "pure": False}
@@ -210,17 +208,14 @@ def _checked(asker: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _names_a_file(name: str, value: Any) -> bool:
-    if name not in _FILES or not isinstance(value, str | PathLike):
-        return False
-    return str(value).casefold().endswith(_FILES[name] or "")
+    names_text = name in _FILES and isinstance(value, str | PathLike)
+    return names_text and str(value).casefold().endswith(_FILES[name] or "")
 
 
 def digest_of(options: Mapping[str, Any]) -> str:
     """Digest of the files that options name, which must be the same on every worker: those of a shared folder are."""
     digest = hashlib.sha256()
-    for name in filter(options.get, _FILES):
-        if not _names_a_file(name, options[name]):
-            continue
+    for name in (name for name in _FILES if options.get(name) and _names_a_file(name, options[name])):
         path = Path(options[name])
         libraries = sorted(path.with_name(f"{path.stem}_operators").glob("*")) if name == "model" else []
         for file in (path, *libraries):

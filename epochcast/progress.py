@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from predictor.answers.notes import duration
 
@@ -24,20 +24,19 @@ def shown_progress() -> "Iterator[Callable[[Progress], None]]":
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.description}", markup=False),
-    )
+    texts = (TextColumn("{task.fields[left]}"), TextColumn("{task.description}", markup=False))
+    columns = (BarColumn(), MofNCompleteColumn(), *texts)
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None, left="")
 
         def report(progress: "Progress") -> None:
             left = _left(progress)
-            bar.update(
-                task, completed=progress.done, total=progress.total, left=left, description=progress.now
-            )
+            done: dict[str, Any] = {
+                "completed": progress.done,
+                "total": progress.total,
+                "description": progress.now,
+            }
+            bar.update(task, left=left, **done)
 
         yield report
 
@@ -49,9 +48,8 @@ def _line_now_and_then() -> "Callable[[Progress], None]":
         nonlocal last
         if time.monotonic() - last >= _EACH_S:
             last = time.monotonic()
-            print(
-                f"{progress.done:,} of {progress.total:,}, {_left(progress)}: {progress.now}", file=sys.stderr
-            )
+            done = f"{progress.done:,} of {progress.total:,}"
+            print(f"{done}, {_left(progress)}: {progress.now}", file=sys.stderr)
 
     return report
 

@@ -231,10 +231,10 @@ class Watch:
         self.epochs = whole_number("epochs", self.epochs)
         self.report_after = whole_number("report_after", self.report_after)
         self.on = [str(gpu) for gpu in as_list(self.on)]
-        for name in ("cnn", "batch_size"):
-            if name in self.options:
-                message = f"{name} is no option here: the CNN is the model, and its mini-batches are seen."
-                raise SchemaError(message)
+        if name := next((name for name in ("cnn", "batch_size") if name in self.options), None):
+            raise SchemaError(
+                f"{name} is no option here: the CNN is the model, and its mini-batches are seen."
+            )
         check_read(Question.of(None, None, None, dict(self.options)), "watch")
         if is_module(self.model):
             self._device = TorchDevice(self.model)
@@ -279,9 +279,8 @@ class Watch:
         waiting = sum(self._waits_s) / sum(self._times_s)
         row, why_not = self._predicted()
         price = self._usd_per_hour()
-        left_s = None
-        if self.n_batches is not None and (left := self.epochs * self.n_batches - self._done) >= 0:
-            left_s = left * time_ms / 1000.0
+        left = -1 if self.n_batches is None else self.epochs * self.n_batches - self._done
+        left_s = left * time_ms / 1000.0 if left >= 0 else None
         left_usd = None if left_s is None or price is None else left_s * price / 3600
         seen = (len(self._times_s), time_ms, waiting, self._gpu() or "an unknown device")
         predicted_ms, low_ms, high_ms = (getattr(row, name, None) for name in _TIMES)

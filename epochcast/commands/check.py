@@ -30,9 +30,8 @@ def check_command(
     if output not in (Format.table, Format.json):
         message = f"--format {output.value} is a table's, and this is no table. Pass json, or leave it out."
         raise SchemaError(message)
-    checkup = check_speed(
-        o.cnn_or_layers(cnn, options), gpu, batch_size or None, log=log, epochs=epochs, **options
-    )
+    layers = o.cnn_or_layers(cnn, options)
+    checkup = check_speed(layers, gpu, batch_size or None, log=log, epochs=epochs, **options)
     if output is Format.json:
         about = asdict(checkup)
         print_records(about.pop("causes"), output, (), sentence=checkup.sentence, **about)

@@ -5,31 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from epochcast import notes as below
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import columns_of, gpus_column, is_delivered, notes_column
-from epochcast.notes import (
-    amp_waits,
-    comparison_notes,
-    legend,
-    limited_by,
-    price_dates,
-    print_notes_below,
-    start_matters,
-)
 from epochcast.tables import Column, Format, Record, counted, print_notes, print_table
-from predictor.answers.notes import (
-    Priority,
-    Reason,
-    co2,
-    duration,
-    duration_estimate,
-    energy,
-    estimate,
-    notes_of,
-    number,
-    percent,
-    rounded_duration,
-)
+from predictor.answers import notes as n
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import NOT_COUNTED, short_offer
@@ -69,25 +49,25 @@ def compare_command(
 def _show(comparison: "Comparison", plan: Plan, question: Question, verbose: bool) -> None:
     records = comparison.records()
     verdict = comparison.verdict
-    changes = " ".join(note.text for note in verdict.hints if note.priority is Priority.CHANGE)
+    changes = " ".join(note.text for note in verdict.hints if note.priority is n.Priority.CHANGE)
     print_notes(filter(None, (verdict.sentence, changes)), style="bold")
     print()
     shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
-    letters, reasons = legend(reason for record in shown for reason in record["extrapolates"])
+    letters, reasons = below.legend(reason for record in shown for reason in record["extrapolates"])
     columns = _columns(shown, plan, letters) if verbose else _short_columns(shown)
     print_table(shown, columns, strong=lambda r: bool(r["pareto"]))
     if len(shown) < len(records):
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
-    hints = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
+    hints = [note for note in verdict.hints if note.priority is not n.Priority.CHANGE]
     uncounted = NOT_COUNTED if question.spot and plan.interruptions_per_day is None else ""
     notes = [
         *hints,
-        *comparison_notes(shown, question),
+        *below.comparison_notes(shown, question),
         *reasons,
-        *notes_of(Priority.DETAIL, uncounted),
-        *notes_of(Priority.VERBOSE, comparison.scope, f"{price_dates(records).capitalize()}."),
+        *n.notes_of(n.Priority.DETAIL, uncounted),
+        *n.notes_of(n.Priority.VERBOSE, comparison.scope, f"{below.price_dates(records).capitalize()}."),
     ]
-    print_notes_below(shown, _training(records, plan, question), notes, verbose)
+    below.print_notes_below(shown, _training(records, plan, question), notes, verbose)
 
 
 def _training(records: Sequence[Record], plan: Plan, question: Question) -> list[str]:
@@ -114,7 +94,7 @@ def _short_columns(records: Sequence[Record]) -> list[Column]:
         gpus_column(marked=True),
         Column("offer", _offer_and_price, left=True, rank=2),
         *([Column("batch", lambda r: f"{r['batch_size']:,}")] * (not _has_one_batch_size(records))),
-        *([replace(shared["epoch_time_s"], rank=4)] * any(map(start_matters, records))),
+        *([replace(shared["epoch_time_s"], rank=4)] * any(map(below.start_matters, records))),
         *_TIME_AND_COST,
         replace(shared["precision"], rank=5),
         Column("AMP", _with_amp, left=True, rank=3),
@@ -122,22 +102,22 @@ def _short_columns(records: Sequence[Record]) -> list[Column]:
     ]
 
 
-def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) -> list[Column]:
+def _columns(records: Sequence[Record], plan: Plan, letters: dict[n.Reason, str]) -> list[Column]:
     """All that --verbose shows."""
     shared = columns_of(records)
-    by_epoch = plan.epochs > 1 or plan.trials > 1 or any(map(start_matters, records))
+    by_epoch = plan.epochs > 1 or plan.trials > 1 or any(map(below.start_matters, records))
     return [
         Column("", lambda r: f"{r['rank'] or ''}"),
         shared["gpu"],
         *([] if _has_one_batch_size(records) else [Column("batch", lambda r: str(r["batch_size"]), rank=3)]),
         Column("offer", _offer, left=True),
-        Column("US$/h", lambda r: number(r["usd_per_hour"]), rank=4),
+        Column("US$/h", lambda r: n.number(r["usd_per_hour"]), rank=4),
         *([shared["epoch_time_s"], shared["cost_usd"]] if by_epoch else []),
         *_TIME_AND_COST,
         shared["precision"],
         Column("AMP", _with_amp, left=True, rank=2),
-        Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
-        Column("CO2", lambda r: co2(r["total_co2_g"]), rank=2),
+        Column("energy", lambda r: n.energy(r["total_watt_hours"]), rank=2),
+        Column("CO2", lambda r: n.co2(r["total_co2_g"]), rank=2),
         *([] if plan.interruptions_per_day is None else [_INTERRUPTED]),
         Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
         shared["method"],
@@ -149,7 +129,7 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) 
 def _offer_and_price(record: Record) -> str:
     if record["usd_per_hour"] is None:
         return str(record["offer"])
-    return f"{_nodes(record)}{short_offer(record['offer'])}, {number(record['usd_per_hour'])}/h"
+    return f"{_nodes(record)}{short_offer(record['offer'])}, {n.number(record['usd_per_hour'])}/h"
 
 
 def _offer(record: Record) -> str:
@@ -167,25 +147,24 @@ def _nodes(record: Record) -> str:
 
 
 def _time(record: Record) -> str:
-    return duration_estimate(*(3600.0 * record[f"total_{end}_h"] for end in ("time", "low", "high")))
+    return n.duration_estimate(*(3600.0 * record[f"total_{end}_h"] for end in ("time", "low", "high")))
 
 
 def _cost(record: Record) -> str:
     values = [record[f"total_{end}_usd"] for end in ("cost", "low", "high")]
-    return "" if None in values else estimate(*values)
+    return "" if None in values else n.estimate(*values)
 
 
 def _chance(record: Record) -> str:
-    if record["chance"] is None:
-        return ""
-    return percent(record["chance"]).replace("over ", ">").replace("under ", "<")
+    chance = "" if record["chance"] is None else n.percent(record["chance"])
+    return chance.replace("over ", ">").replace("under ", "<")
 
 
 def _with_amp(record: Record) -> str:
     """Time in the fastest common mode, and whether image loading limits that."""
     if record["fast_time_h"] is None:
         return ""
-    return f"{rounded_duration(3600.0 * record['fast_time_h'])}{', loading-bound' * amp_waits(record)}"
+    return n.rounded_duration(3600.0 * record["fast_time_h"]) + ", loading-bound" * below.amp_waits(record)
 
 
 def _limits(record: Record) -> str:
@@ -197,17 +176,17 @@ def _limits(record: Record) -> str:
     words = [f"holds no batch {common}"] if common and record["batch_size"] < common else []
     words += ["over budget"] if record["within_budget"] is False else []
     words += ["too late"] if record["within_deadline"] is False else []
-    return ", ".join([*words, *limited_by(record)])
+    return ", ".join([*words, *below.limited_by(record)])
 
 
 _TIME_AND_COST = (
     Column("time", _time, left=True),
     Column("US$", _cost, left=True),
     Column("within", _chance, rank=1),
-    Column("x speed", lambda r: number(r["speedup"]), rank=1),
-    Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
+    Column("x speed", lambda r: n.number(r["speedup"]), rank=1),
+    Column("x cost", lambda r: n.number(r["cost_ratio"]), rank=1),
 )
 """What decides between rows; empty columns, such as those beside a GPU to compare with, are not shown."""
 
-_INTERRUPTED = Column("lost", lambda r: duration(3600 * r["interruption_h"]), rank=1)
+_INTERRUPTED = Column("lost", lambda r: n.duration(3600 * r["interruption_h"]), rank=1)
 """Time lost to interruptions."""

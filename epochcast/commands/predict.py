@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from epochcast.commands import answer_tables as tables
 from epochcast.commands import options as o
-from epochcast.commands.answer_tables import (
-    columns_of,
-    gpus_column,
-    gpus_in_words,
-    is_delivered,
-    notes_column,
-    title,
-)
 from epochcast.notes import legend, limited_by, prediction_notes, price_dates, print_notes_below
 from epochcast.tables import Column, Format, Record, counted, print_notes, print_table
 from predictor.answers.notes import Priority, Reason, duration_estimate, estimate, notes_of
@@ -83,7 +76,7 @@ def predict_command(
         from epochcast.plots import epoch_times
 
         o.write_figure(epoch_times(prediction.frame()), plot)
-    if not is_delivered(prediction.records(), out, output, prediction.scope):
+    if not tables.is_delivered(prediction.records(), out, output, prediction.scope):
         _show(prediction, question, verbose)
 
 
@@ -124,12 +117,12 @@ def _show(prediction: "Answer", question: Question, verbose: bool) -> None:
         rows = list(group)
         print_notes([_verdict(rows, question)], style="bold")
         print()
-        name = title(*some_cnn, as_list(question.cnn)) if several else None
+        name = tables.title(*some_cnn, as_list(question.cnn)) if several else None
         columns = _columns(rows, letters if verbose else None, question)
         print_table(rows, columns, name, group="GPU", strong=lambda r: bool(r["best_batch"]))
     notes = [*prediction_notes(records, question), *reasons]
     notes += notes_of(Priority.VERBOSE, prediction.scope, f"{price_dates(records).capitalize()}.")
-    about = [title(*some_cnn, as_list(question.cnn))] if len({r["cnn"] for r in records}) == 1 else []
+    about = [tables.title(*some_cnn, as_list(question.cnn))] if len({r["cnn"] for r in records}) == 1 else []
     about += [data] if data else []
     print_notes_below(records, about, notes, verbose)
 
@@ -147,7 +140,7 @@ def _verdict(records: Sequence[Record], question: Question) -> str:
     best = min((r for r in fitting if r["best_batch"]), default=fitting[0], key=rank)
     several = len({record["gpu"] for record in records}) > 1
     role = ("Fastest: " if best["cost_usd"] is None else "Cheapest: ") if several else ""
-    return f"{role}{gpus_in_words(best)} at batch {best['batch_size']:,}: {_time_and_cost(best)}."
+    return f"{role}{tables.gpus_in_words(best)} at batch {best['batch_size']:,}: {_time_and_cost(best)}."
 
 
 def _what_fits(records: Sequence[Record], question: Question) -> str:
@@ -156,7 +149,7 @@ def _what_fits(records: Sequence[Record], question: Question) -> str:
     gib = device_of(first["gpu"]).memory_gib
     text = (
         f"Does not fit: batch {first['batch_size']:,} needs {first['peak_memory_gib']:.1f} GiB, "
-        f"a {gpus_in_words(first)} has {gib:g}."
+        f"a {tables.gpus_in_words(first)} has {gib:g}."
     )
     roomiest = max(records, key=lambda r: r["largest_batch_size"] or 0)
     size = roomiest["largest_batch_size"]
@@ -166,7 +159,7 @@ def _what_fits(records: Sequence[Record], question: Question) -> str:
     from predictor.answers.answer import answer
 
     [row] = (r for r in answer(smaller).records() if r["cnn"] == roomiest["cnn"])
-    on_gpu = "" if row["gpu"] == first["gpu"] else f" on a {gpus_in_words(row)}"
+    on_gpu = "" if row["gpu"] == first["gpu"] else f" on a {tables.gpus_in_words(row)}"
     return f"{text} Batch {row['batch_size']:,} fits{on_gpu}: {_time_and_cost(row)}."
 
 
@@ -180,14 +173,11 @@ def _time_and_cost(record: Record) -> str:
 def _columns(
     records: Sequence[Record], letters: dict[Reason, str] | None, question: Question
 ) -> list[Column]:
-    shared = columns_of(records)
-    more = (
-        []
-        if letters is None
-        else [shared["watt_hours"], shared["co2_g"], shared["method"], notes_column(letters)]
-    )
+    shared = tables.columns_of(records)
+    more = [shared["watt_hours"], shared["co2_g"], shared["method"]] if letters is not None else []
+    more += [] if letters is None else [tables.notes_column(letters)]
     return [
-        gpus_column(marked=letters is None),
+        tables.gpus_column(marked=letters is None),
         Column("batch", lambda r: f"{r['batch_size']:,}"),
         *([Column("", _roles_of_sizes(records), left=True)] if question.batch_sizes is None else ()),
         *(_TEAM_COLUMNS if records[0]["gpus_used"] > 1 else ()),
