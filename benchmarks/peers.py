@@ -1,0 +1,277 @@
+"""What a user would take instead of epochcast, asked the same: `python benchmarks/peers.py --published FOLDER`.
+
+Truths are GPU times and memory of CNNs on an H100 and an H200 that no fit has read, and iterations of PROFET and Lambda
+on GPUs that are left out of the fit. A counter of operations becomes a time as a user would make one: three forward
+passes over the GPU's peak, times the share of the peak that CNNs reach on all *other* chips (their median), or over
+the peaks of Lightning's table alone. Tools run in an environment of their own (`peers_env.py`, pins below).
+
+`--entry NAME=FILE` judges a table of yours beside them: `set, cnn, image_size, gpu, precision, memory_format,
+batch_size, predicted_ms`; `--questions FILE` writes the rows to answer, with what was measured.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from machine import heading
+
+from predictor.catalogue.devices import find_gpu, peak_tflop_per_s
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import DataError
+from predictor.evaluation.run import evaluate
+from predictor.evaluation.served import held_out_tables, judge_served
+from predictor.files import data_root, published_data_root
+from predictor.measurements.published import published_features
+from predictor.measurements.table import read_measurements
+from predictor.models.served import Model
+from predictor.operator_types import OPERATOR_TYPES
+from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
+from predictor.operators.work import layer_flops
+
+PINS = (
+    *(
+        "torch==2.13.0",
+        "torchvision==0.28.0",
+        "numpy==2.4.6",
+        "thop==0.1.1.post2209072238",
+        "torchinfo==1.8.0",
+    ),
+    *("fvcore==0.1.5.post20221221", "ptflops==0.7.5", "calflops==0.3.2", "transformers==5.24.0"),
+    *("lightning==2.6.6", "accelerate==1.15.0"),
+)
+OURS = "epochcast"
+TWINS = {
+    "AlexNet": "alexnet", "ResNet18": "resnet18", "ResNet50": "resnet50", "VGG11": "vgg11", "VGG16": "vgg16",
+    "VGG19": "vgg19", "MobileNetV2": "mobilenet_v2",
+}  # fmt: skip
+"""PROFET's names of CNNs that torchvision has, too; those of 224 pixels are asked."""
+
+SCENARIOS = {"unseen-gpu-specs": "PROFET", "unseen-gpu-specs-lambda": "Lambda"}
+LISTED_AS = {"h100 sxm": "h100 80gb hbm3", "h200 sxm1": "h200", "v100 sxm": "v100 sxm", "a6000": "rtx a6000"}
+"""Beginnings of our names of GPUs that Lightning's table calls otherwise."""
+
+LISTED_TYPES = {"fp32": "torch.float32", "amp_bf16": "torch.bfloat16", "amp_fp16": "torch.float16"}
+ROW = ["set", "cnn", "image_size", "gpu", "precision", "memory_format", "batch_size"]
+ORDERED = 1.05
+"""GPUs whose times differ by at most this factor have no order."""
+
+
+def main() -> int:
+    """Ask, judge and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--published", type=Path, help="folder of the published tables")
+    parser.add_argument("--env", type=Path, help="environment with the tools; else one is made and removed")
+    parser.add_argument("--entry", action="append", default=[], metavar="NAME=FILE")
+    parser.add_argument("--questions", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    times = measured_times(published_data_root(options.published))
+    if options.questions:
+        times.drop(columns=["predicted_ms", "low", "high"]).to_csv(options.questions, index=False)
+        return 0
+    memory = measured_memory()
+    answers = answers_of_peers(options.env, times, memory)
+    predicted = {OURS: times["predicted_ms"], **napkins(times, answers)}
+    for entry in options.entry:
+        name, _, path = entry.partition("=")
+        predicted[name] = times[ROW].merge(pd.read_csv(path), on=ROW, how="left")["predicted_ms"]
+    print(heading("peers"))
+    print(table_of_times(times, predicted, answers).to_string(index=False, na_rep="-"), end="\n\n")
+    print(table_of_memory(memory, answers).to_string(index=False, na_rep="-"), end="\n\n")
+    print(table_of_forms(answers).to_string(index=False, na_rep="refused"))
+    return 0
+
+
+def measured_times(published: Path) -> pd.DataFrame:
+    """Rows of `ROW`, `measured_ms`, our `predicted_ms` with `low` and `high`, of CNNs that torchvision has."""
+    own = judge_served(held_out_tables(data_root() / "measurements"), Model.load()).assign(set="Hopper")
+    own = own[own["cnn"] != "resnet18_cifar"]
+    features = published_features(published)
+    judged = evaluate(features, list(SCENARIOS), ["roofline"]).predictions
+    rows = features.iloc[judged["row"].to_numpy()].reset_index(drop=True)
+    judged = judged.assign(
+        set=judged["scenario"].map(SCENARIOS), memory_format=rows["memory_format"], xla=rows["xla"],
+        cnn=judged["cnn"].str.partition("/")[2].replace(TWINS),
+    )  # fmt: skip
+    kept = judged["cnn"].isin([*TWINS.values(), "resnet152", "inception_v3"]) & judged["image_size"].isin(
+        (224, 299)
+    )
+    frame = pd.concat([own, judged[kept & ~judged["xla"].eq(True).fillna(False)]], ignore_index=True)
+    frame = frame.rename(columns={"measured": "measured_ms", "predicted": "predicted_ms"})
+    return frame[[*ROW, "measured_ms", "predicted_ms", "low", "high"]].drop_duplicates(ROW, ignore_index=True)
+
+
+def measured_memory() -> pd.DataFrame:
+    """Peaks in GiB of PyTorch's allocator in fp32 and TF32, without the CUDA context, of CNNs that no fit has read."""
+    frame = pd.concat([read_measurements(path) for path in held_out_tables(data_root() / "measurements")])
+    frame = frame[frame["precision"].isin(("fp32", "tf32")) & (frame["peak_memory_mib"] > 512)]
+    frame = frame[frame["cnn"] != "resnet18_cifar"].drop_duplicates(["cnn", "image_size", "batch_size"])
+    ours = [
+        peak_memory_gib(
+            zoo_cnn(row.cnn, int(row.image_size)), int(row.batch_size), Mode(precision=row.precision)
+        )
+        - CONTEXT_GIB
+        for row in frame.itertuples()
+    ]
+    kept = frame[["cnn", "image_size", "batch_size"]].assign(measured=frame["peak_memory_mib"] / 1024)
+    return kept.assign(**{OURS: ours}).reset_index(drop=True)
+
+
+def answers_of_peers(env: Path | None, times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
+    """Answers of every tool: a row of `tool, what, cnn, image_size, batch_size, value, refused, seconds`."""
+    sizes = memory.groupby(["cnn", "image_size"])["batch_size"].apply(sorted)
+    cnns = [
+        {
+            "cnn": cnn,
+            "image_size": int(side),
+            "batch_sizes": [int(size) for size in sizes.get((cnn, side), [])],
+        }
+        for cnn, side in times[["cnn", "image_size"]].drop_duplicates().itertuples(index=False)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        python = (env or made_env(Path(folder))) / "bin" / "python"
+        program = Path(__file__).with_name("peers_env.py")
+        question = json.dumps({"cnns": cnns, "forms": True})
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        ran = subprocess.run(
+            [python, program], input=question, capture_output=True, text=True, env=clean, check=False
+        )
+    if ran.returncode:
+        raise DataError(f"{program.name} ended with {ran.returncode}: {ran.stderr[-500:]}")
+    return pd.DataFrame([json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")])
+
+
+def made_env(folder: Path) -> Path:
+    """Environment in `folder` with the pinned tools."""
+    venv.create(folder / "env", with_pip=True)
+    subprocess.run([folder / "env" / "bin" / "python", "-m", "pip", "install", "--quiet", *PINS], check=True)
+    return folder / "env"
+
+
+def napkins(times: pd.DataFrame, answers: pd.DataFrame) -> dict[str, pd.Series]:
+    """Times in ms by each counter: three forward passes over peak x share.
+
+    The share is the median of all other chips' medians, those on tensor cores and the others apart.
+    """
+    gpus, modes = [find_gpu(gpu) for gpu in times["gpu"]], times["precision"]
+    in_fp32 = pd.Series([gpu.peak_fp32_tflop_per_s for gpu in gpus], dtype=float)
+    peak = pd.Series([peak_tflop_per_s(*row) for row in zip(gpus, modes, strict=True)], dtype=float).fillna(
+        in_fp32
+    )
+    kind, chip = peak > in_fp32, pd.Series([gpu.chip for gpu in gpus])
+    at_peak_ms, by_counter = {}, {}
+    for tool, counted in answers[answers["what"] == "flops"].groupby("tool", sort=False):
+        flops = counted.set_index(["cnn", "image_size"])["value"]
+        operations = 3 * flops.reindex(pd.MultiIndex.from_frame(times[["cnn", "image_size"]])).to_numpy()
+        at_peak_ms[tool] = operations * times["batch_size"] / peak / 1e9
+        reached = at_peak_ms[tool] / times["measured_ms"]
+        of_chip = reached.groupby([kind, chip]).median()
+        others = [of_chip[kind[row]].drop(chip[row]).median() for row in times.index]
+        by_counter[str(tool)] = at_peak_ms[tool] / others
+    peaks = answers.loc[answers["what"] == "peaks", "peaks"].iloc[0]
+    listed = [listed_peak(peaks, gpu, mode) for gpu, mode in zip(times["gpu"], modes, strict=True)]
+    return by_counter | {
+        "Lightning, its peaks": at_peak_ms["Lightning"] * peak / pd.Series(listed, dtype=float)
+    }
+
+
+def listed_peak(peaks: dict[str, dict[str, float]], gpu: str, precision: str) -> float:
+    """Peak in TFLOP/s of Lightning's table, NaN where it does not list the GPU or the type."""
+    words = re.sub(r"nvidia |geforce |tesla |quadro ", "", gpu.lower()).replace("-", " ")
+    row = next(
+        (row for name, row in peaks.items() if f"{words} ".startswith(f"{LISTED_AS.get(name, name)} ")), {}
+    )
+    return row.get(LISTED_TYPES.get(precision, "tfloat32"), np.nan) / 1e12
+
+
+def table_of_times(
+    times: pd.DataFrame, predicted: dict[str, pd.Series], answers: pd.DataFrame
+) -> pd.DataFrame:
+    """A row for each tool: mean error in % by set, pairs of GPUs in the right order, CNNs refused, seconds a CNN."""
+    seconds = answers[answers["what"] == "flops"].groupby("tool")["seconds"].median()
+    refused = (
+        answers[answers["what"] == "flops"].groupby("tool")["refused"].count() if "refused" in answers else {}
+    )
+    rows = []
+    for name, column in predicted.items():
+        error = 100 * (column / times["measured_ms"] - 1).abs()
+        rows.append(
+            {
+                "time by": name,
+                **{
+                    f"{part}, %": round(error[times["set"] == part].mean(), 1)
+                    for part in times["set"].unique()
+                },
+                "order, %": round(100 * np.mean(list(ordered_pairs(times.assign(answer=column)))), 1),
+                "answered": f"{column.notna().sum()} of {len(times)}",
+                "refused CNNs": refused.get(name, 0),
+                "s a CNN": round(seconds.get(name, np.nan), 2),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def ordered_pairs(times: pd.DataFrame) -> Iterator[bool]:
+    """Whether the answers put two GPUs, measured with the same question, in the measured order."""
+    for _, rows in times.dropna(subset="answer").groupby(
+        ["set", "cnn", "image_size", "precision", "batch_size"]
+    ):
+        for first in range(len(rows)):
+            for second in range(first):
+                measured = rows["measured_ms"].iloc[first] / rows["measured_ms"].iloc[second]
+                if max(measured, 1 / measured) > ORDERED:
+                    yield bool((measured > 1) == (rows["answer"].iloc[first] > rows["answer"].iloc[second]))
+
+
+def table_of_memory(memory: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
+    """A row for each tool: mean error in %, bias, largest error, peaks answered."""
+    rows, key = [], ["cnn", "image_size", "batch_size"]
+    predicted = {OURS: memory[OURS]} | {
+        tool: memory[key].merge(answered, on=key, how="left")["value"]
+        for tool, answered in answers[answers["what"] == "memory"].groupby("tool", sort=False)
+    }
+    for name, column in predicted.items():
+        error = 100 * (column / memory["measured"] - 1)
+        figures = {
+            "error, %": error.abs().mean(),
+            "bias, %": error.mean(),
+            "worst, %": error[error.abs().idxmax()],
+        }
+        answered = f"{column.notna().sum()} of {len(memory)}"
+        rows.append({"memory by": name, **{k: round(v, 1) for k, v in figures.items()}, "answered": answered})
+    return pd.DataFrame(rows)
+
+
+def table_of_forms(answers: pd.DataFrame) -> pd.DataFrame:
+    """Counted over real operations of each form, a column for each tool."""
+    forms = answers[answers["what"] == "form"]
+    table = forms.pivot_table("value", "form", "tool", sort=False).round(2)
+    return table.assign(**{OURS: [counted_over_real(form) for form in table.index]}).reset_index()
+
+
+def counted_over_real(form: str) -> float:
+    """Operations of the forward pass of a form that its recorded table holds, over the real ones."""
+    import torch
+    from peers_forms import CHANNELS, FORMS, SIDE
+
+    from predictor.cnns.torch_step import record
+
+    make, multiply_adds = FORMS[form]
+    table = record(make(), torch.zeros(2, CHANNELS, SIDE, SIDE))
+    products = (layer for layer in table if OPERATOR_TYPES[layer.type].product is not None)
+    return round(sum(layer_flops(layer, "forward", 1) for layer in products) / (2 * multiply_adds), 2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

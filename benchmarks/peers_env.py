@@ -1,0 +1,217 @@
+"""What other tools say of a CNN, in an environment that holds them and not epochcast: `peers.py` runs it.
+
+Standard input is JSON, `{"cnns": [{"cnn", "image_size", "batch_sizes": [...]}], "forms": true}`; for each tool and CNN
+of torchvision a line of JSON says the operations of a forward pass of an image (a multiply-add is two), the memory in
+GiB of a training step at each batch size, or why the tool refuses, and the seconds that it took; for each of `FORMS`
+the counted over the real operations.
+
+A new peer is one function here, and its name in `COUNTERS` or `MEMORIES`.
+"""
+
+import contextlib
+import functools
+import io
+import itertools
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from peers_forms import CHANNELS, FORMS, SIDE
+from torchvision_import import import_torchvision
+
+GIB = 2**30
+
+
+def by_thop(net: nn.Module, images: torch.Tensor) -> float:
+    """Operations of a forward pass."""
+    from thop import profile
+
+    return 2 * profile(net, inputs=(images,), verbose=False)[0]
+
+
+def by_torchinfo(net: nn.Module, images: torch.Tensor) -> float:
+    """Operations of a forward pass."""
+    from torchinfo import summary
+
+    return 2 * summary(net, input_data=images, verbose=0, mode="train").total_mult_adds
+
+
+def by_fvcore(net: nn.Module, images: torch.Tensor) -> float:
+    """Operations of a forward pass."""
+    from fvcore.nn import FlopCountAnalysis
+
+    count = FlopCountAnalysis(net, images).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+    return 2 * count.total()
+
+
+def by_ptflops(net: nn.Module, images: torch.Tensor) -> float:
+    """Operations of a forward pass."""
+    from ptflops import get_model_complexity_info
+
+    shape = tuple(images.shape[1:])
+    macs = get_model_complexity_info(net, shape, as_strings=False, print_per_layer_stat=False)[0]
+    if macs is None:
+        raise ValueError("it counts nothing")
+    return 2 * macs
+
+
+def by_calflops(net: nn.Module, images: torch.Tensor) -> float:
+    """Operations of a forward pass."""
+    from calflops import calculate_flops
+
+    return calculate_flops(
+        net,
+        input_shape=tuple(images.shape),
+        print_results=False,
+        print_detailed=False,
+        output_as_string=False,
+    )[0]
+
+
+def by_flop_counter_mode(net: nn.Module, images: torch.Tensor) -> float:
+    """Operations of a forward and a backward pass over three, as the others count."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        output(net(images)).sum().backward()
+    return counter.get_total_flops() / 3
+
+
+def by_lightning(net: nn.Module, images: torch.Tensor) -> float:
+    """Operations of a forward and a backward pass over three."""
+    from lightning.fabric.utilities.throughput import measure_flops
+
+    return measure_flops(net, lambda: output(net(images)), lambda maps: maps.sum()) / 3
+
+
+def peaks_of_lightning() -> dict[str, dict[str, float]]:
+    """Peaks in operations per second, by GPU and type, by which Lightning computes the share of the peak."""
+    from lightning.fabric.utilities import throughput
+
+    return {
+        gpu: {str(kind): value for kind, value in row.items()} for gpu, row in throughput._CUDA_FLOPS.items()
+    }
+
+
+COUNTERS: dict[str, Callable[[nn.Module, torch.Tensor], float]] = {
+    "thop": by_thop,
+    "torchinfo": by_torchinfo,
+    "fvcore": by_fvcore,
+    "ptflops": by_ptflops,
+    "calflops": by_calflops,
+    "FlopCounterMode": by_flop_counter_mode,
+    "Lightning": by_lightning,
+}
+
+
+def of_accelerate(net: nn.Module, _: torch.Tensor) -> float:
+    """Four times the weights, as `accelerate estimate-memory` says of training with Adam; it knows no batch."""
+    from accelerate.utils import calculate_maximum_sizes
+
+    return 4 * calculate_maximum_sizes(net)[0] / GIB
+
+
+def of_torchinfo(net: nn.Module, images: torch.Tensor) -> float:
+    """Its estimated total size: input, maps of forward and backward pass, weights; maps of two images, scaled."""
+    from torchinfo import summary
+
+    sums = summary(net, input_data=images[:2], verbose=0, mode="train")
+    return ((sums.total_input + sums.total_output_bytes) * len(images) / 2 + sums.total_param_bytes) / GIB
+
+
+def of_mem_tracker(net: nn.Module, images: torch.Tensor) -> float:
+    """Peak of two steps of SGD with momentum on fake tensors, by PyTorch's tracker."""
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    tracker = MemTracker()
+    tracker.track_external(net, optimizer, images)
+    with tracker:
+        for _ in range(2):
+            tracker.reset_mod_stats()
+            optimizer.zero_grad()
+            output(net(images)).sum().backward()
+            optimizer.step()
+    return max(peak["Total"] for peak in tracker.get_tracker_snapshot("peak").values()) / GIB
+
+
+MEMORIES: dict[str, Callable[[nn.Module, torch.Tensor], float]] = {
+    "accelerate": of_accelerate,
+    "torchinfo": of_torchinfo,
+    "MemTracker": of_mem_tracker,
+}
+
+
+def output(maps: Any) -> torch.Tensor:
+    """Main output of a CNN that may have auxiliary ones."""
+    return maps if isinstance(maps, torch.Tensor) else maps[0]
+
+
+def torchvision_cnn(name: str) -> nn.Module:
+    """CNN without weights, in training."""
+    options = {"aux_logits": False, "init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    return import_torchvision().get_model(name, weights=None, **options).train()
+
+
+def asked(
+    function: Callable[[nn.Module, torch.Tensor], float], make: Callable[[], nn.Module], *shape: int
+) -> dict:
+    """What the tool answers of a mini-batch of this shape, or its refusal; with its seconds."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    fake = FakeTensorMode() if function is of_mem_tracker else contextlib.nullcontext()
+    start = time.perf_counter()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), fake:
+            answer: dict[str, Any] = {
+                "value": float(function(make(), torch.zeros(shape, requires_grad=shape[1] > 3)))
+            }
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises is what its user sees
+        answer = {"refused": f"{type(error).__name__}: {error}"[:200]}
+    return {**answer, "seconds": time.perf_counter() - start}
+
+
+def counted(tool: str, make: Callable[[], nn.Module], *shape: int) -> dict:
+    """Operations of a forward pass of one image of this shape; those that run it with its backward pass get two."""
+    n_images = 2 if tool in ("FlopCounterMode", "Lightning") else 1
+    answer = asked(COUNTERS[tool], make, n_images, *shape)
+    return answer | ({"value": answer["value"] / n_images} if "value" in answer else {})
+
+
+def main() -> None:
+    """Answer the question on standard input, a line for each tool, CNN or form, and batch size."""
+
+    def write(tool: str, what: str, **answer: Any) -> None:
+        print(json.dumps({"tool": tool, "what": what, **answer}), flush=True)
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    import_torchvision()
+    question = json.load(sys.stdin)
+    write("Lightning", "peaks", peaks=peaks_of_lightning())
+    for name, (make, multiply_adds) in FORMS.items() if question["forms"] else ():
+        for tool in COUNTERS:
+            answer = counted(tool, make, CHANNELS, SIDE, SIDE)
+            ratio = {"value": answer["value"] / (2 * multiply_adds)} if "value" in answer else {}
+            write(tool, "form", form=name, **answer | ratio)
+    for row in question["cnns"]:
+        cnn, side, batch_sizes = row["cnn"], row["image_size"], row["batch_sizes"]
+        make = functools.partial(torchvision_cnn, cnn)
+        for tool in COUNTERS:
+            write(tool, "flops", cnn=cnn, image_size=side, **counted(tool, make, 3, side, side))
+        for tool, batch_size in itertools.product(MEMORIES, batch_sizes):
+            answer = asked(MEMORIES[tool], make, batch_size, 3, side, side)
+            write(tool, "memory", cnn=cnn, image_size=side, batch_size=batch_size, **answer)
+
+
+if __name__ == "__main__":
+    main()
