@@ -19,6 +19,7 @@ import tempfile
 import venv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -139,10 +140,11 @@ def answers_of_peers(env: Path | None, times: pd.DataFrame, memory: pd.DataFrame
         }
         for cnn, side in times[["cnn", "image_size"]].drop_duplicates().itertuples(index=False)
     ]
+    estimates = [list(row) for row in dict.fromkeys(filter(None, asked_estimates(times)))]
     with tempfile.TemporaryDirectory() as folder:
         python = (env or made_env(Path(folder))) / "bin" / "python"
         program = Path(__file__).with_name("peers_env.py")
-        question = json.dumps({"cnns": cnns, "forms": True})
+        question = json.dumps({"cnns": cnns, "estimates": estimates})
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         ran = subprocess.run(
             [python, program], input=question, capture_output=True, text=True, env=clean, check=False
@@ -150,6 +152,22 @@ def answers_of_peers(env: Path | None, times: pd.DataFrame, memory: pd.DataFrame
     if ran.returncode:
         raise DataError(f"{program.name} ended with {ran.returncode}: {ran.stderr[-500:]}")
     return pd.DataFrame([json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")])
+
+
+def asked_estimates(times: pd.DataFrame) -> list[tuple[Any, ...] | None]:
+    """What PyTorch's RuntimeEstimator is asked of each row: those on Hopper without autocast; None of the others."""
+    return [
+        (
+            row.cnn,
+            row.image_size,
+            row.batch_size,
+            peak_tflop_per_s(gpu, row.precision),
+            gpu.memory_bandwidth_gb_per_s,
+        )
+        if row.set == "Hopper" and row.precision in ("fp32", "tf32") and row.memory_format == "nchw"
+        else None
+        for row, gpu in zip(times.itertuples(), map(find_gpu, times["gpu"]), strict=True)
+    ]
 
 
 def made_env(folder: Path) -> Path:
@@ -179,6 +197,11 @@ def napkins(times: pd.DataFrame, answers: pd.DataFrame) -> dict[str, pd.Series]:
         of_chip = reached.groupby([kind, chip]).median()
         others = [of_chip[kind[row]].drop(chip[row]).median() for row in times.index]
         by_counter[str(tool)] = at_peak_ms[tool] / others
+    estimated = answers[answers["what"] == "estimate"]
+    estimates = dict(zip(map(tuple, estimated["estimated"]), estimated["value"], strict=True))
+    by_counter["RuntimeEstimator"] = pd.Series(
+        [estimates.get(row, np.nan) for row in asked_estimates(times)], dtype=float
+    )
     peaks = answers.loc[answers["what"] == "peaks", "peaks"].iloc[0]
     listed = [listed_peak(peaks, gpu, mode) for gpu, mode in zip(times["gpu"], modes, strict=True)]
     return by_counter | {
@@ -199,7 +222,7 @@ def table_of_times(
     times: pd.DataFrame, predicted: dict[str, pd.Series], answers: pd.DataFrame
 ) -> pd.DataFrame:
     """A row for each tool: mean error in % by set, pairs of GPUs in the right order, CNNs refused, seconds a CNN."""
-    seconds = answers[answers["what"] == "flops"].groupby("tool")["seconds"].median()
+    seconds = answers[answers["what"].isin(("flops", "estimate"))].groupby("tool")["seconds"].median()
     refused = (
         answers[answers["what"] == "flops"].groupby("tool")["refused"].count() if "refused" in answers else {}
     )

@@ -1,6 +1,7 @@
 """What other tools say of a CNN, in an environment that holds them and not epochcast: `peers.py` runs it.
 
-Standard input is JSON, `{"cnns": [{"cnn", "image_size", "batch_sizes": [...]}], "forms": true}`; for each tool and CNN
+Standard input is JSON, `{"cnns": [{"cnn", "image_size", "batch_sizes": [...]}], "estimates": [[CNN, image size, batch
+size, TFLOP/s, GB/s], ...]}`; for each tool and CNN
 of torchvision a line of JSON says the operations of a forward pass of an image (a multiply-add is two), the memory in
 GiB of a training step at each batch size, or why the tool refuses, and the seconds that it took; for each of `FORMS`
 the counted over the real operations.
@@ -151,6 +152,34 @@ MEMORIES: dict[str, Callable[[nn.Module, torch.Tensor], float]] = {
 }
 
 
+def by_runtime_estimator(cnn: str, side: int, batch_size: int, tflop_per_s: float, gb_per_s: float) -> float:
+    """Milliseconds of a step of SGD with momentum by PyTorch's roofline of operators, given the GPU's peaks."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.runtime_estimator import RuntimeEstimator
+    from torch.utils import _runtime_estimation
+
+    patched: Any = _runtime_estimation  # it would ask the GPU at hand
+    patched.get_device_tflops, patched.get_gpu_dram_gbps = lambda _: tflop_per_s, lambda: gb_per_s
+    torch.cuda.is_available = lambda: True  # type: ignore[method-assign]
+    try:
+        with FakeTensorMode():
+            net, images = torchvision_cnn(cnn), torch.randn(batch_size, 3, side, side)
+            optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+
+            def step() -> None:
+                output(net(images)).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+            step()  # makes the momentum
+            estimator = RuntimeEstimator()
+            with estimator(estimate_mode_type="operator-level-cost-model"):
+                step()
+        return float(estimator.total_runtime)
+    finally:
+        torch.cuda.is_available = lambda: False  # type: ignore[method-assign]
+
+
 def output(maps: Any) -> torch.Tensor:
     """Main output of a CNN that may have auxiliary ones."""
     return maps if isinstance(maps, torch.Tensor) else maps[0]
@@ -198,7 +227,11 @@ def main() -> None:
     import_torchvision()
     question = json.load(sys.stdin)
     write("Lightning", "peaks", peaks=peaks_of_lightning())
-    for name, (make, multiply_adds) in FORMS.items() if question["forms"] else ():
+    for row in question["estimates"]:
+        start = time.perf_counter()
+        answer = {"value": by_runtime_estimator(*row), "seconds": time.perf_counter() - start}
+        write("RuntimeEstimator", "estimate", estimated=row, **answer)
+    for name, (make, multiply_adds) in FORMS.items():
         for tool in COUNTERS:
             answer = counted(tool, make, CHANNELS, SIDE, SIDE)
             ratio = {"value": answer["value"] / (2 * multiply_adds)} if "value" in answer else {}

@@ -8,8 +8,11 @@ import pytest
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, layer_complaint
 from predictor.cnns.torch_module import from_torch
+from predictor.cnns.torch_step import record
 from predictor.cnns.zoo import ZOO, minimum_image_size, zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError
+from predictor.operator_types import OPERATOR_TYPES
+from predictor.operators.work import layer_flops
 
 OURS_ALONE = {
     *("airbench94", "dcgan_discriminator", "dcgan_generator", "densenet_bc_cifar", "inception_v4", "lenet5"),
@@ -96,3 +99,56 @@ def test_one_pixel_less_than_the_smallest_image_fails_in_torchvision(name, torch
 def test_every_name_of_the_zoo_is_compared_with_torchvision_or_ours_alone(torchvision_models):
     compared = {name for name in zoo_names() if hasattr(torchvision_models, name)}
     assert compared == set(TORCHVISION_NAMES)
+
+
+def dispatched(torch, net, *shape):
+    """Operations of the dispatched products of a forward pass of an image, without any table of ours."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
+
+    class Counter(TorchDispatchMode):
+        flops = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **kwargs or {})
+            formula = flop_registry.get(func.overloadpacket)
+            self.flops += formula(*args, **kwargs or {}, out_val=result) if formula else 0
+            return result
+
+    with Counter() as counter:
+        net.to("meta")(torch.empty(shape, device="meta"))
+    return counter.flops / shape[0]
+
+
+def counted(table):
+    products = (layer for layer in table if OPERATOR_TYPES[layer.type].product is not None)
+    return sum(layer_flops(layer, "forward", 1) for layer in products)
+
+
+def test_a_cnn_of_the_zoo_has_the_operations_that_torchvisions_dispatches(torch, torchvision_cnn):
+    names = [*TRACED, "mnasnet1_0", "regnet_y_800mf"]
+    ours = {name: counted(zoo_cnn(name, 224)) for name in names}
+    assert ours == {name: dispatched(torch, torchvision_cnn(name).train(), 2, 3, 224, 224) for name in names}
+
+
+def test_forms_that_other_counters_miss_have_their_operations(torch):
+    from peers_forms import CHANNELS, FORMS, SIDE
+
+    shape = 2, CHANNELS, SIDE, SIDE
+    for form, (make, multiply_adds) in FORMS.items():
+        ours = counted(record(make(), torch.zeros(shape)))
+        assert ours == dispatched(torch, make(), *shape) == 2 * multiply_adds, form
+
+
+SEGMENTERS = ("deeplabv3_mobilenet_v3_large", "fcn_resnet50", "lraspp_mobilenet_v3_large")
+ON_PARAMETERS = {"swin_v2_t": 0.998}
+"""Networks that compute products of parameters alone, once for all images: a row beside the layers has these."""
+
+
+@pytest.mark.parametrize("name", ["vit_b_16", "swin_t", *SEGMENTERS, *ON_PARAMETERS])
+def test_a_recorded_network_has_the_operations_that_it_dispatches(torch, name, torchvision_models):
+    models = torchvision_models.segmentation if name in SEGMENTERS else torchvision_models
+    options = {"weights": None} | ({"weights_backbone": None} if name in SEGMENTERS else {})
+    make, shape = (lambda: getattr(models, name)(**options).train()), (2, 3, 224, 224)
+    share = counted(record(make(), torch.zeros(shape))) / dispatched(torch, make(), *shape)
+    assert share == pytest.approx(1.0) if name not in ON_PARAMETERS else ON_PARAMETERS[name] < share < 1.0
