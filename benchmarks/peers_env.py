@@ -10,6 +10,7 @@ A new peer is one function here, and its name in `COUNTERS` or `MEMORIES`.
 """
 
 import contextlib
+import copy
 import functools
 import io
 import itertools
@@ -17,7 +18,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,6 @@ MEMORIES: dict[str, Callable[[nn.Module, torch.Tensor], float]] = {
 
 def by_runtime_estimator(cnn: str, side: int, batch_size: int, tflop_per_s: float, gb_per_s: float) -> float:
     """Milliseconds of a step of SGD with momentum by PyTorch's roofline of operators, given the GPU's peaks."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.runtime_estimator import RuntimeEstimator
     from torch.utils import _runtime_estimation
 
@@ -162,8 +162,8 @@ def by_runtime_estimator(cnn: str, side: int, batch_size: int, tflop_per_s: floa
     patched.get_device_tflops, patched.get_gpu_dram_gbps = lambda _: tflop_per_s, lambda: gb_per_s
     torch.cuda.is_available = lambda: True  # type: ignore[method-assign]
     try:
-        with FakeTensorMode():
-            net, images = torchvision_cnn(cnn), torch.randn(batch_size, 3, side, side)
+        with without_numbers(torchvision_cnn(cnn)) as net:
+            images = torch.randn(batch_size, 3, side, side)
             optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
 
             def step() -> None:
@@ -178,6 +178,18 @@ def by_runtime_estimator(cnn: str, side: int, batch_size: int, tflop_per_s: floa
         return float(estimator.total_runtime)
     finally:
         torch.cuda.is_available = lambda: False  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def without_numbers(net: nn.Module) -> Iterator[nn.Module]:
+    """Copy of a module whose tensors, like all made in the block, have shapes and no numbers."""
+    from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+
+    mode = FakeTensorMode()
+    with FakeCopyMode(mode):
+        copied = copy.deepcopy(net)
+    with mode:
+        yield copied
 
 
 def output(maps: Any) -> torch.Tensor:
@@ -195,14 +207,12 @@ def asked(
     function: Callable[[nn.Module, torch.Tensor], float], make: Callable[[], nn.Module], *shape: int
 ) -> dict:
     """What the tool answers of a mini-batch of this shape, or its refusal; with its seconds."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    fake = FakeTensorMode() if function is of_mem_tracker else contextlib.nullcontext()
     start = time.perf_counter()
+    made = without_numbers(make()) if function is of_mem_tracker else contextlib.nullcontext(make())
     try:
-        with contextlib.redirect_stdout(io.StringIO()), fake:
+        with contextlib.redirect_stdout(io.StringIO()), made as net:
             answer: dict[str, Any] = {
-                "value": float(function(make(), torch.zeros(shape, requires_grad=shape[1] > 3)))
+                "value": float(function(net, torch.zeros(shape, requires_grad=shape[1] > 3)))
             }
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is what its user sees
         answer = {"refused": f"{type(error).__name__}: {error}"[:200]}

@@ -26,6 +26,17 @@ class Attention(nn.Module):
         return self.attention(tokens, tokens, tokens, need_weights=False)[0]
 
 
+class Dense(nn.Module):
+    """A linear layer over the positions of a map, as in a ConvNeXt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(CHANNELS, CHANNELS, bias=False)
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        return self.linear(maps.permute(0, 2, 3, 1))
+
+
 class Recurrent(nn.Module):
     """An LSTM that reads the positions one after the other."""
 
@@ -79,6 +90,7 @@ FORMS: dict[str, tuple[Callable[[], nn.Module], int]] = {
         lambda: nn.Sequential(nn.ConvTranspose2d(CHANNELS, CHANNELS, 2, 2, bias=False)),
         _POSITIONS * CHANNELS**2 * 4,
     ),
+    "linear over a map": (Dense, _POSITIONS * CHANNELS**2),
     "attention": (Attention, 4 * _POSITIONS * CHANNELS**2 + 2 * _POSITIONS**2 * CHANNELS),
     "LSTM": (Recurrent, _POSITIONS * 4 * CHANNELS * 2 * CHANNELS),
     "functional": (Functional, _POSITIONS * CHANNELS**2 * 9),
