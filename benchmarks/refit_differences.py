@@ -52,7 +52,7 @@ def read(path: Path) -> object:
 
 
 def differences(before: object, after: object, where: str = "") -> Iterator[tuple[str, float]]:
-    """Yield each place where two contents differ, and the difference over the larger number; else infinity."""
+    """Places, but keys of `ABOUT`, where contents differ: numbers by difference over the larger, else infinity."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after} - {*ABOUT}):
             yield from differences(before.get(key), after.get(key), f"{where}.{key}")

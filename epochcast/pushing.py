@@ -57,7 +57,7 @@ class Service:
         return self._repeated("GET", path)
 
     def post(self, path: str, body: bytes, content_type: str) -> "httpx.Response":
-        """Send a body, gzipped; ServiceError if nothing answers."""
+        """Send a body, gzipped; gives the answer, a refusal too; ServiceError only if nothing answers."""
         headers = {"Content-Type": content_type, "Content-Encoding": "gzip"}
         return self._repeated("POST", path, content=gzip.compress(body, 5), headers=headers)
 

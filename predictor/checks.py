@@ -120,7 +120,7 @@ def of_kind(name: str, value: Any, kinds: type | tuple[type, ...], right: str) -
 
 
 def shown_value(value: object) -> str:
-    """A value of a wrong type in a message: a short one as it is, a long one by its type."""
+    """A value of a wrong type in a message: None, a truth value, a number or bytes as it is, all else by its type."""
     plain = value is None or isinstance(value, bool | int | float | bytes)
     return repr(value) if plain else f"of type {type(value).__name__}"
 

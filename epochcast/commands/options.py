@@ -30,7 +30,7 @@ def complete_cnn() -> list[str]:
 
 
 def complete_gpu() -> list[str]:
-    """GPUs, each as one word."""
+    """What completes ``--gpu``: ``all``, then every GPU as one word."""
     from predictor.catalogue.devices import all_gpus, short_name
 
     return ["all", *(short_name(gpu.name).replace(" ", "-") for gpu in all_gpus())]

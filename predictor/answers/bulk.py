@@ -90,7 +90,7 @@ _Cells = Mapping[str, str]
 
 
 def optional_columns() -> tuple[str, ...]:
-    """Columns that a table may have beside the required ones: the options of a question, and an anchor's fields."""
+    """Columns beside the required ones: options of a question, an anchor's fields, `_FIXED` of one allowed value."""
     return (*options_of(Question, "cell"), *(f"{_ANCHOR}{name}" for name in ANCHOR_FIELDS), *_FIXED)
 
 

@@ -63,7 +63,7 @@ class Host:
 
     @property
     def performance(self) -> float | None:
-        """Clock in GHz x what core designs gained since 2014; None where the clock is unknown."""
+        """Clock in GHz x what core designs gained since 2014; None where the clock or the year is unknown."""
         if self.max_ghz is None or self.core_year is None:
             return None
         return self.max_ghz * _YEARLY ** (self.core_year - _FIRST_YEAR)

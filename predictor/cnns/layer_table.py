@@ -547,7 +547,9 @@ _RESHAPES = ("other", "permute", "pad")  # their output shape may differ from th
 
 
 def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
-    """Find the first layer whose input shape contradicts the layer that it reads: position, column, and reason.
+    """Find the first layer that contradicts the others: position, column and reason; None if there is none.
+
+    First `backward_after`, `old_gradient` and `overwrites` that cannot be, then an input shape unlike what it reads.
 
     Without this check an edited table, or one made at another image size, would give the time of a CNN that cannot
     exist. Unknown (None) sizes are not checked, nor are layers of several inputs, which broadcast or join, a concat of

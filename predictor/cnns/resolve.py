@@ -82,7 +82,7 @@ def is_compiled(cnn: object) -> bool:
 
 
 def is_layer_csv(cnn: Any) -> bool:
-    """Whether `cnn` is the path of a layer table's CSV."""
+    """Whether `cnn` is named like a layer table's CSV, which need not exist; SchemaError for a wrong ``@SIZE``."""
     return isinstance(cnn, str | PathLike) and name_and_size(fspath(cnn))[0].casefold().endswith(".csv")
 
 

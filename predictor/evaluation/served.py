@@ -39,7 +39,8 @@ def judge_served(paths: Sequence[Path], model: Model) -> pd.DataFrame:
     """Measured and predicted GPU time of every timed row of measurement tables.
 
     Columns are GPU, mode, CNN, image size, batch size; in ms `measured`, `predicted` and the ends of the 90 % interval
-    `low` and `high`; and `method`. DataError or SchemaError if a table cannot be read, or a CNN is unknown.
+    `low` and `high`; and `method`. Rows of a CNN of unknown layers are left out. DataError or SchemaError if a table
+    cannot be read.
     """
     import pandas as pd
 

@@ -145,7 +145,7 @@ class SplitTable:
         return timed[self.in_modes_of(timed, self.operators if operators is None else operators)]
 
     def middle_batch_size(self) -> tuple[int, NDArray[np.bool_]]:
-        """The interior batch size nearest to 64, as a ratio, and whether each row is a CNN with this batch size."""
+        """The interior batch size nearest to 64, as a ratio, and rows of CNNs with it; DataError if there is none."""
         sizes = np.unique(self.batch_sizes[self.rows])[1:-1]
         if not sizes.size:
             raise DataError(
@@ -198,7 +198,7 @@ def interior_rows(table: SplitTable, rows: Positions) -> dict[int, Positions]:
 
 
 def deal_into_groups(names: list[str], n_groups: int, seed: int) -> list[list[str]]:
-    """`names` shuffled with `seed` and dealt into `n_groups` groups whose sizes differ by one at most."""
+    """`names` shuffled with `seed`, dealt into at most `n_groups` groups, none empty, of sizes one apart at most."""
     shuffled = np.random.default_rng(seed).permutation(sorted(names))
     return [[str(name) for name in shuffled[i::n_groups]] for i in range(min(n_groups, len(names)))]
 

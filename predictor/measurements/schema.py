@@ -58,7 +58,7 @@ class Column:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Words of a column of that form."""
+        """Words that a column of words may hold; none of another form."""
         return _WORDS.get(self.name, ()) if self.form == "word" else ()
 
 

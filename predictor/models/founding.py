@@ -95,7 +95,7 @@ class _LinearStudy(WholePredictor):
         raise NotImplementedError(f"{type(self).__name__} has no terms.")
 
     def coefficients_of(self, case: Case) -> dict[str, float]:
-        """Coefficients of `terms` by name."""
+        """Coefficients of the regression by term (`terms`); NotFittedError before a fit."""
         raise NotImplementedError(f"{type(self).__name__} has no coefficients.")
 
     def parts(self, case: Case) -> dict[str, Array]:

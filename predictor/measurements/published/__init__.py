@@ -47,7 +47,7 @@ def import_measurements(
 def load_published(
     folder: str | os.PathLike[str] | None = None, names: Iterable[str] | None = None
 ) -> pd.DataFrame:
-    """Import the published data sets of these names (all unless given) into one measurement table."""
+    """Measurement table of published data sets, all unless `names` are given; `folder` as of `published_features`."""
     import pandas as pd
 
     root = published_data_root(folder)

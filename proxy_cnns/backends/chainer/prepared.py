@@ -30,7 +30,7 @@ class ChainerPrepared(PreparedProgram):
         self._wait_ms: float | None = None
 
     def capture(self) -> str | None:
-        """Find how long the GPU must wait for the host to be ahead; the reason why there is no graph."""
+        """Find and keep how long the GPU waits for the host to be ahead; gives the reason for no graph, always."""
         if self._gpu is None:
             return "a CPU has no CUDA graphs"
         host_ms = self.host_time_ms(3) * self.copies

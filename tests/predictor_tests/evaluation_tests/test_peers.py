@@ -23,6 +23,12 @@ ANSWERS = pd.DataFrame(
     [
         {"tool": "Lightning", "what": "peaks", "peaks": PEAKS},
         {"tool": "Lightning", "what": "flops", "cnn": "x", "image_size": 224, "value": 1e9},
+        {
+            "tool": "RuntimeEstimator",
+            "what": "estimate",
+            "estimated": ["x", 224, 10, 60.0, 3000.0],
+            "value": 1.0,
+        },
     ]
 )
 
