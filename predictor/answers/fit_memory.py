@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -82,9 +83,8 @@ class MemoryPlan:
         row, blocks = self.row, self.recomputed
         changes = [mode_in_words(row.precision, row.memory_format)]
         if blocks:
-            names = ", ".join(blocks)
-            names = names if len(blocks) <= 3 else f"{len(blocks)} blocks from {blocks[0]} to {blocks[-1]}"
-            changes.append(f"recompute {names}")
+            many = f"{len(blocks)} blocks from {blocks[0]} to {blocks[-1]}"
+            changes.append(f"recompute {', '.join(blocks) if len(blocks) <= 3 else many}")
         if self.parts > 1:
             images = MiniBatch(row.local_batch_size, 1, self.parts).part
             changes.append(f"{self.parts} x {images:,} images")
@@ -159,6 +159,9 @@ def fit_memory(
         if name not in ALLOWED:
             without[name] = search.planned(min(keeping, key=search.rank)) if keeping else None
     return MemoryPlans(search.planned(best), without, limits_in_words(search.plan))
+
+
+_ChoicesOf = Callable[["_Share"], Iterator["_Choices"]]
 
 
 class _Choices(NamedTuple):
@@ -244,12 +247,10 @@ class _Search:
         sides = [side]
         if "image_size" in self.allow:
             sides += [smaller for share in _SIDES if (smaller := int(share * side) // 32 * 32) > 0]
-        for smaller in dict.fromkeys(sides):
-            for optimizer in optimizers:
-                changed = ["optimizer"] * (optimizer != optimizers[0]) + ["image_size"] * (smaller != side)
-                image_size = question.image_size if smaller == side else smaller
-                changed_question = replace(question, optimizer=optimizer, image_size=image_size)
-                yield _Variant(self, changed_question, tuple(changed))
+        for smaller, optimizer in product(dict.fromkeys(sides), optimizers):
+            changed = ("optimizer",) * (optimizer != optimizers[0]) + ("image_size",) * (smaller != side)
+            image_size = question.image_size if smaller == side else smaller
+            yield _Variant(self, replace(question, optimizer=optimizer, image_size=image_size), changed)
 
     def rank(self, candidate: _Candidate) -> tuple[bool, float, float, float]:
         """A key that is least for the candidate that ranks first, as comparisons rank."""
@@ -337,17 +338,14 @@ class _Variant:
         first = list(dict.fromkeys([*ranked, *self.search.gpus]))[:_RECOMPUTED_GPUS]
         return plain + self._answered([self.search.gpus[name] for name in first], self._with_recomputing)
 
-    def _answered(
-        self, gpus: Iterable[Gpu], choices_of: Callable[[_Share], Iterator[_Choices]]
-    ) -> list[_Candidate]:
+    def _answered(self, gpus: Iterable[Gpu], choices_of: _ChoicesOf) -> list[_Candidate]:
         """Candidates of these GPUs: those of one mode and with the same choices are one comparison."""
         gpus_by_change: dict[tuple[str, str, _Choices], list[Gpu]] = {}
         for gpu in gpus:
             for mode in self._modes(gpu):
                 choices = (choice for share in self._shares(gpu, mode) for choice in choices_of(share))
                 for choice in dict.fromkeys(choices):
-                    change = (mode.precision, mode.memory_format, choice)
-                    gpus_by_change.setdefault(change, []).append(gpu)
+                    gpus_by_change.setdefault((mode.precision, mode.memory_format, choice), []).append(gpu)
         candidates = []
         for (precision, memory_format, choice), compared in gpus_by_change.items():
             usable = [replace(gpu, memory_gib=self.search.usable_gib[gpu.name]) for gpu in compared]
@@ -411,8 +409,7 @@ class _Variant:
             key = share.mode, share.images, parts, share.limit_gib
             if key not in self._blocks:
                 self._blocks[key] = share.blocks(parts)
-            blocks = self._blocks[key]
-            if blocks is not None:
+            if (blocks := self._blocks[key]) is not None:
                 yield _Choices(parts, blocks, share.is_shared)
 
     def recomputing(self, blocks: Sequence[Block]) -> LayerTable:
@@ -431,12 +428,8 @@ class _Variant:
         self, precision: str, memory_format: str, choices: _Choices, gpus: Sequence[Gpu]
     ) -> tuple[Comparer, Priced]:
         """The comparison of GPUs that train so."""
-        question = replace(
-            self.question,
-            cnn=self.recomputing(choices.blocks),
-            image_size=None,
-            gradient_accumulation=1 if self.question.step is not None else choices.parts,
-        )
+        cnn, parts = self.recomputing(choices.blocks), 1 if self.question.step is not None else choices.parts
+        question = replace(self.question, cnn=cnn, image_size=None, gradient_accumulation=parts)
         resolved = ResolvedQuestion.of(in_mode(question, gpus, precision, memory_format), "compare")
         comparer = Comparer.of(resolved, self.search.plan, may_share=choices.shares)
         return comparer, comparer.priced(*comparer.answers())
@@ -540,6 +533,14 @@ def knapsack(saved: Sequence[float], cost: Sequence[float], need: float) -> list
     return chosen[::-1]
 
 
+_RECOMPUTED_STAGE = """\
+def recomputed(x, layers={layers}):
+    done = 0
+    for first, last in {children}:
+        x = checkpoint(layers[first : last + 1], layers[done:first](x), use_reentrant=False)
+        done = last + 1
+    return layers[done:](x)
+{layers}.forward = recomputed"""
 _AUTOCAST = {"amp_fp16": "torch.float16", "amp_bf16": "torch.bfloat16"}
 _CHILD = re.compile(r"(?:(?P<parent>.+)\.)?(?P<child>\d+)(?:\..*)?")
 
@@ -584,14 +585,7 @@ def _model_lines(precision: str, memory_format: str, blocks: Sequence[Block], n_
         elif not block.is_module:
             yield f"# recompute the layers {block.name}: checkpoint(..., use_reentrant=False)"
     for parent, children in runs.items():
-        layers = f"model.get_submodule({parent!r})"
-        yield f"def recomputed(x, layers={layers}):"
-        yield "    done = 0"
-        yield f"    for first, last in {children}:"
-        yield "        x = checkpoint(layers[first : last + 1], layers[done:first](x), use_reentrant=False)"
-        yield "        done = last + 1"
-        yield "    return layers[done:](x)"
-        yield f"{layers}.forward = recomputed"
+        yield _RECOMPUTED_STAGE.format(layers=f"model.get_submodule({parent!r})", children=children)
     if n_gpus > 1:
         yield f"model = torch.nn.parallel.DistributedDataParallel(model)  # torchrun --nproc-per-node {n_gpus}"
 
@@ -608,21 +602,20 @@ def _step_lines(precision: str, memory_format: str, parts: int, n_gpus: int) -> 
     scaled = precision == "amp_fp16"
     if scaled:
         yield 'scaler = torch.amp.GradScaler("cuda")'
-    yield from ("", "", "def train_step(images, labels):")
-    yield "    optimizer.zero_grad()"
+    yield from ("", "", "def train_step(images, labels):", "    optimizer.zero_grad()")
     margin, share = "    ", ""
     if parts > 1:
         yield f"    for images, labels in zip(images.chunk({parts}), labels.chunk({parts})):"
         margin, share = "        ", f" / {parts}"
-    if parts > 1 and n_gpus > 1:
-        yield "        # all but the last part under model.no_sync()"
+        if n_gpus > 1:
+            yield "        # all but the last part under model.no_sync()"
     to = '"cuda", torch.half' if precision == "fp16" else '"cuda"'
     to += ", memory_format=torch.channels_last" if memory_format == "channels_last" else ""
     yield f'{margin}images, labels = images.to({to}), labels.to("cuda")'
+    loss_margin = margin
     if precision in _AUTOCAST:
         yield f'{margin}with torch.autocast("cuda", {_AUTOCAST[precision]}):'
-        yield f"{margin}    loss = criterion(model(images), labels){share}"
-    else:
-        yield f"{margin}loss = criterion(model(images), labels){share}"
+        loss_margin += "    "
+    yield f"{loss_margin}loss = criterion(model(images), labels){share}"
     yield f"{margin}{'scaler.scale(loss)' if scaled else 'loss'}.backward()"
     yield from ("    scaler.step(optimizer)", "    scaler.update()") if scaled else ("    optimizer.step()",)
