@@ -59,7 +59,12 @@ def bounding_ms(
     if is_cpu(gpu.name):
         return {}
     rates = rates_of(gpu, precision, fp32_products)
-    least = _least_ms(table, rates, np.asarray(batch_sizes, dtype=float) / table.parts)
+    batches = np.asarray(batch_sizes, dtype=float) / table.parts
+    least: dict[str, Array] = {}  # roofline time of each class by what bounds its operators, (3, n_batches)
+    for operator, count in operators_of(table).items():
+        parts = _parts_ms(operator, rates, batches)
+        sums = least.setdefault(operator_class(operator), np.zeros((len(GPU_BOUNDS), batches.size)))
+        sums[parts.argmax(axis=0), np.arange(batches.size)] += count * parts.max(axis=0)
     if class_ms is None:
         return {name: sum(by[i] for by in least.values()) for i, name in enumerate(GPU_BOUNDS)}
     ms_by_bound = {name: np.zeros(len(batch_sizes)) for name in GPU_BOUNDS}
@@ -95,19 +100,6 @@ def bounds_of(
     return tuple("host" if waits[i] else on_gpu[i] if busy[i] else "unknown" for i in range(len(gpu_time_ms)))
 
 
-def _least_ms(table: LayerTable, rates: Rates, batches: Array) -> dict[str, Array]:
-    """Roofline time of each class, split by what bounds its operators; shape (3, n_batches)."""
-    least_ms_by_class: dict[str, Array] = {}
-    for operator, count in operators_of(table).items():
-        parts = _parts_ms(operator, rates, batches)
-        bound, least = parts.argmax(axis=0), parts.max(axis=0)
-        sums = least_ms_by_class.setdefault(
-            operator_class(operator), np.zeros((len(GPU_BOUNDS), batches.size))
-        )
-        sums[bound, np.arange(batches.size)] += count * least
-    return least_ms_by_class
-
-
 def _parts_ms(operator: Operator, rates: Rates, batches: Array) -> Array:
     """Time of launches, arithmetic and memory traffic of one operator; shape (3, n_batches)."""
     flops, elements, fixed, fixed_bytes, wide, launches = operator_work(operator)
@@ -115,13 +107,8 @@ def _parts_ms(operator: Operator, rates: Rates, batches: Array) -> Array:
     rate = rates.product_flop_per_ms if is_product(operator) else rate
     widening = wide * max(0.0, _FP32_BYTES - rates.element_bytes)
     bytes_moved = (elements * batches + fixed) * rates.element_bytes + fixed_bytes + widening * batches
-    return np.array(
-        [
-            np.full(batches.size, launches * LAUNCH_MS),
-            flops * batches / rate,
-            bytes_moved / rates.bytes_per_ms,
-        ]
-    )
+    launch_ms = np.full(batches.size, launches * LAUNCH_MS)
+    return np.array([launch_ms, flops * batches / rate, bytes_moved / rates.bytes_per_ms])
 
 
 _RISE = 1.05  # of time per image: a larger batch should not need more
@@ -167,15 +154,15 @@ def switches_of_library(
         if operator not in row_of_operator or operator.type == "optimizer":
             continue
         times = np.exp(library.log_ms[row_of_operator[operator]])
-        measured = np.flatnonzero(np.isfinite(times))
-        for small_index, large_index in pairwise(measured):
-            small, large = float(library.batch_sizes[small_index]), float(library.batch_sizes[large_index])
-            factor = float(times[large_index] / times[small_index]) * small / large
-            effect = count * _excess_ms(float(times[small_index]), float(times[large_index]), large / small)
+        measured = [
+            (float(library.batch_sizes[i]), float(times[i])) for i in np.flatnonzero(np.isfinite(times))
+        ]
+        for (small, small_ms), (large, large_ms) in pairwise(measured):
+            factor = large_ms / small_ms * small / large
+            switch = Switch(operator.name, None, int(small), int(large), None, None, factor)
+            effect = count * _excess_ms(small_ms, large_ms, large / small)
             if effect > _LEAST_SHARE * gpu_time_ms.get(large, np.inf):
-                switches_by_effect.append(
-                    (effect, Switch(operator.name, None, int(small), int(large), None, None, factor))
-                )
+                switches_by_effect.append((effect, switch))
     return tuple(switch for _, switch in sorted(switches_by_effect, key=lambda pair: -pair[0]))
 
 
@@ -198,14 +185,11 @@ def switches_of_algorithms(
 
     Batch sizes ascend; an algorithm is JSON, layer -> {forward, backward_data, backward_filter}, or None.
     """
-    algorithms_by_size = [
-        (size, chosen)
-        for size, text in zip(batch_sizes, algorithms, strict=True)
-        if (chosen := _chosen(text, size))
-    ]
+    by_size = ((size, _chosen(text, size)) for size, text in zip(batch_sizes, algorithms, strict=True))
+    chosen_by_size = [(size, chosen) for size, chosen in by_size if chosen]
     return tuple(
         Switch(*layer_pass, small, large, before[layer_pass], name, None)
-        for (small, before), (large, after) in pairwise(algorithms_by_size)
+        for (small, before), (large, after) in pairwise(chosen_by_size)
         for layer_pass, name in after.items()
         if layer_pass in before and before[layer_pass] != name
     )
@@ -281,9 +265,8 @@ def _weights(table: LayerTable, rates: Rates, sizes: Array) -> dict[str, dict[st
         by_pass[pass_] = by_pass.get(pass_, np.zeros(sizes.size)) + ms
 
     by_layer = layer_operators(table)
-    for (position, operator), least in zip(
-        by_layer.items(), roofline_ms(list(by_layer.values()), sizes, rates), strict=True
-    ):
+    layers_ms = roofline_ms(list(by_layer.values()), sizes, rates)
+    for (position, operator), least in zip(by_layer.items(), layers_ms, strict=True):
         layer = table.layers[position]
         weights, again = pass_weights(layer), table.recomputations(layer)
         gradients = (int(operator.input_gradient), 1)
@@ -295,9 +278,7 @@ def _weights(table: LayerTable, rates: Rates, sizes: Array) -> dict[str, dict[st
         for pass_, runs, weight in zip(PASSES_OF_STEP, (first, again, *gradients), order, strict=False):
             if runs * weight:
                 add(operator_class(operator), pass_, least * runs * weight / once)
-        if has_bias(
-            layer
-        ):  # a kernel of its own where the law is one of kernels: it reads and writes, then reads
+        if has_bias(layer):  # a kernel of its own in a law of kernels: it reads and writes, then reads
             for pass_, numbers in zip(PASSES_OF_STEP, (2 * first, 2 * again, 0, gradients[1]), strict=False):
                 if numbers:
                     add("bias", pass_, sizes * numbers * layer.repeats * (layer.out_channels or 1)
@@ -305,9 +286,8 @@ def _weights(table: LayerTable, rates: Rates, sizes: Array) -> dict[str, dict[st
     other_operators = {
         op: n for op, n in operators_of(table).items() if op.passes == "forward" or op.type in _PASSES_OF
     }
-    for (operator, count), least in zip(
-        other_operators.items(), roofline_ms(list(other_operators), sizes, rates), strict=True
-    ):
+    others_ms = roofline_ms(list(other_operators), sizes, rates)
+    for (operator, count), least in zip(other_operators.items(), others_ms, strict=True):
         passes = _PASSES_OF.get(operator.type, ("backward_input",))
         for pass_ in passes:
             add(operator_class(operator), pass_, count * least / len(passes))

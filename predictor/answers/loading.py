@@ -69,14 +69,10 @@ def feed_of_rentals(
     vcpus = []
     for offer in offers:
         if offer is None or offer.vcpus is None:
-            what = (
-                "there is no offer"
-                if offer is None
-                else f"the vCPUs of {offer.provider} {offer.instance} are not known"
-            )
-            raise SchemaError(
-                f"workers is missing, and {what} to take them from. Pass workers, those of each GPU."
-            ).about("workers")
+            rent = "" if offer is None else f"{offer.provider} {offer.instance}"
+            why = f"the vCPUs of {rent} are not known" if rent else "there is no offer"
+            text = f"workers is missing, and {why} to take them from. Pass workers, those of each GPU."
+            raise SchemaError(text).about("workers")
         vcpus.append(offer.vcpus)
     return images.feed(np.array(vcpus))
 
@@ -160,27 +156,20 @@ def with_loading(
     bounds = np.where(np.isnan(gpu_ms), "unknown", np.where(host_ms >= gpu_ms, "host", "gpu"))
     if feed is None or loading is None:
         columns = dict.fromkeys(LOADING_TIMES, unknown) | dict.fromkeys(WAITS, np.zeros(gpu_ms.shape))
-        return {
-            **dict(zip(ENDS, ends, strict=True)),
-            **columns,
-            "bottleneck": bounds,
-            "workers_needed": unknown,
-        }
+        columns |= zip(ENDS, ends, strict=True)
+        return {**columns, "bottleneck": bounds, "workers_needed": unknown}
     waits = loading.time_ms > ends[0]
     helps = (waits | loading.between) & ~loading.is_reading
-    as_measured = {
-        end: waited_ms * _MEASURED_SPREAD**power for end, power in zip(ENDS, (0, -1, 1), strict=True)
-    }
-    joined = dict(zip(ENDS, loading.joined_ms(*ends), strict=True))
+    as_measured = [waited_ms * _MEASURED_SPREAD**power for power in (0, -1, 1)]
+    joined = zip(loading.joined_ms(*ends), as_measured, strict=True)
+    iteration_ms = (np.where(np.isnan(waited_ms), ms, measured_ms) for ms, measured_ms in joined)
+    loading_ms = map(np.fmin, loading.ends_ms, as_measured)
     needed = feed.workers_needed(local_batch_sizes, ends[0]) if helps.any() else unknown
     wait_s = np.nan_to_num(feed.first_mini_batch_s(local_batch_sizes / parts, n_gpus))
     return {
-        **{end: np.where(np.isnan(waited_ms), joined[end], as_measured[end]) for end in ENDS},
+        **dict(zip(ENDS, iteration_ms, strict=True)),
         **dict(zip(WAITS, (wait_s, wait_s / feed.spread, wait_s * feed.spread), strict=True)),
-        **{
-            name: np.fmin(ms, as_measured[end])
-            for name, ms, end in zip(LOADING_TIMES, loading.ends_ms, ENDS, strict=True)
-        },
+        **dict(zip(LOADING_TIMES, loading_ms, strict=True)),
         "bottleneck": np.where(waits, np.where(loading.is_reading, "reading", "loading"), bounds),
         "workers_needed": np.where(helps, needed, math.nan),
     }
@@ -314,12 +303,9 @@ class _Images:
         workers = options.machine_workers or (options.workers or 0) * self.resolved.team.per_node
         of_each = measured.rate_of_each(min(workers, measured.most_workers))
         few = options.has_number and measured.most_workers < measured.vcpus
-        busy = (
-            share * (ratio * measured.samples_per_worker_second)
-            if few
-            else ratio * measured.samples_per_vcpu_second
-        )
-        return _Rates(ratio * of_each, busy, _MEASURED_SPREAD * self._size_doubt(measured))
+        busy = ratio * (measured.samples_per_worker_second if few else measured.samples_per_vcpu_second)
+        doubt = _MEASURED_SPREAD * self._size_doubt(measured)
+        return _Rates(ratio * of_each, share * busy if few else busy, doubt)
 
     def _rate_ratio(self, measured: InputMeasurement) -> float:
         """Rate of the question's images over that of the measured ones, by what both sizes take.
@@ -350,9 +336,8 @@ class _Images:
         loader, between = self.loader, self.options.between
         source = find_source(self.options.data_source or "memory")
         slowness = slowness_of_cpu(self.resolved.question.host)
-        core_us = (
-            loader.sample_us(data_set.megapixels, self.image_size, data_set.channels) + source.cpu_us
-        ) * slowness
+        image_us = loader.sample_us(data_set.megapixels, self.image_size, data_set.channels)
+        core_us = (image_us + source.cpu_us) * slowness
         busy_us = core_us / loader.vcpu_share
         own_us = core_us if between else busy_us  # the training process has a core to itself
         alone = 1.0 if between else busy_us / core_us

@@ -18,9 +18,6 @@ MEASURE_IT = (
 _MEASURE_LAYERS = (
     "measure the CNN's own layers (epochcast profile --preset cnn:NAME), or give one run as an anchor"
 )
-_NAME_HOST = (
-    "name the machine around the GPU (--host), or measure 3 minutes on it (epochcast profile --preset quick)"
-)
 _MEASURE_TOGETHER = "measure these GPUs training together (epochcast profile --preset ddp)"
 
 _KINDS_OF: dict[str | None, tuple[Kind, ...]] = {

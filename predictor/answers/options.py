@@ -82,6 +82,14 @@ class Option:
             raise
 
 
+def _whole(declared: Option, value: Any) -> int:
+    return whole_number(declared.shown, value, int(declared.low), int(declared.high))
+
+
+def _flag(declared: Option, value: Any) -> bool:
+    return value if isinstance(value, bool) else yes_or_no(declared.shown, str(value))
+
+
 def _number(declared: Option, value: Any) -> float:
     """A number above 0; 0, too, where it is the default."""
     if declared.default == 0 and str(value).strip() in _ZERO:
@@ -169,33 +177,18 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "whole": Kind(
-        lambda declared, value: whole_number(declared.shown, value, int(declared.low), int(declared.high)),
-        "int",
-        ("integer",),
-        "N",
-    ),
+    "whole": Kind(_whole, "int", ("integer",), "N"),
     "number": Kind(_number, "float", ("number",), "X"),
     "hours": Kind(_hours, "float | str", ("number", "string"), "X"),
     "usd": Kind(_usd, "float | str", ("number", "string"), "X"),
     "share": Kind(_share, "float", ("number",), "X"),
     "choice": Kind(_choice, "str", ("string",), "WORD"),
     "word": Kind(lambda _, value: str(value).strip(), "str", ("string",), "NAME"),
-    "flag": Kind(
-        lambda declared, value: value if isinstance(value, bool) else yes_or_no(declared.shown, str(value)),
-        "bool",
-        ("boolean",),
-        "",
-    ),
+    "flag": Kind(_flag, "bool", ("boolean",), ""),
     "file": Kind(_file, "str | PathLike[str]", ("string",), "FILE"),
     "words": Kind(lambda _, value: tuple(as_list(value)), "str | Sequence[str]", ("array",), "WORD"),
     "sizes": Kind(lambda _, value: tuple(as_list(value)), "int | str | Sequence[int | str]", ("array",), "N"),
-    "anchors": Kind(
-        _anchors,
-        "Iterable[Anchor | Mapping[str, Any]]",
-        ("array",),
-        "",
-    ),
+    "anchors": Kind(_anchors, "Iterable[Anchor | Mapping[str, Any]]", ("array",), ""),
 }
 
 
@@ -220,9 +213,7 @@ def options_of(kind: type[Any], answer: str | None = None) -> Mapping[str, Optio
     """The options that a dataclass declares with `option`, by name, in order; those that an answer reads, if given."""
     kind_: Any = kind
     options = _declared(kind_)
-    if answer is None:
-        return options
-    return {name: declared for name, declared in options.items() if answer in declared.answers}
+    return {name: own for name, own in options.items() if answer in own.answers} if answer else options
 
 
 def check_options(question: Any) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WEIGHTED = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.weights == "filters")
+_SHARED_COUNTS = ("out_channels", "parameters", "in_channels", "groups")
 _CALL_MS = 0.03
 """Host time of one exchange: the least that an all-reduce of some bytes took in our tables, the call included."""
 
@@ -92,22 +93,14 @@ def split_channels(table: LayerTable, n: int) -> LayerTable:
     Convolutions and linear layers read all channels and write a part of them; grouped ones read only their groups.
     All other layers work on a part.
     """
-    layers = tuple(_part_of(layer, n) for layer in table)
-    return replace(table, cnn=f"{table.cnn} of 1/{n} channels", layers=layers)
-
-
-def _part_of(layer: Layer, n: int) -> Layer:
-    def part(count: int | None) -> int | None:
-        return None if count is None else ceil(count / n)
-
-    whole_input = layer.type in _WEIGHTED and (layer.groups or 1) == 1
-    return replace(
-        layer,
-        in_channels=layer.in_channels if whole_input else part(layer.in_channels),
-        out_channels=part(layer.out_channels),
-        groups=layer.groups if whole_input else part(layer.groups),
-        parameters=part(layer.parameters) or 0,
-    )
+    layers = []
+    for layer in table:
+        reads_all = layer.type in _WEIGHTED and (layer.groups or 1) == 1
+        shared = ("out_channels", "parameters") if reads_all else _SHARED_COUNTS
+        counts = {name: getattr(layer, name) for name in shared}
+        parts = {name: ceil(count / n) for name, count in counts.items() if count is not None}
+        layers.append(replace(layer, **parts))
+    return replace(table, cnn=f"{table.cnn} of 1/{n} channels", layers=tuple(layers))
 
 
 def _shares(resolved: ResolvedQuestion, table: LayerTable, sizes: list[int]) -> list[NDArray[np.float64]]:
@@ -193,14 +186,14 @@ class _Shared:
         positions = (cut * len(layers) // self.team.n_gpus for cut in range(1, self.team.n_gpus))
         cuts = [self._bytes(layers[cut - 1], "out") for cut in positions if 0 < cut < len(layers)]
         megabytes = 2 * sum(cuts) / 1e6
-        wire_ms = megabytes / self._gb_per_s + 2 * len(cuts) * self._latency_ms
-        time_ms = float(self.forecast.iteration_time_ms[self._at(self.batch_size)]) + wire_ms
+        time_ms = float(self.forecast.iteration_time_ms[self._at(self.batch_size)])
+        time_ms += self._wire_ms(megabytes, 2 * len(cuts))
         return "layers", time_ms, megabytes, 2 * len(cuts), "one GPU works at a time; it only adds memory"
 
     def _exchanging(self, way: str, n_bytes: float, exchanges: int, work_ms: float) -> _Exchanged:
         """An iteration whose exchanges nothing hides, each GPU with `work_ms` of its own."""
         megabytes = n_bytes / 1e6
-        wire_ms = megabytes / self._gb_per_s + exchanges * self._latency_ms
+        wire_ms = self._wire_ms(megabytes, exchanges)
         busy, host = np.array([work_ms + wire_ms]), np.array([self._host_ms(exchanges)])
         time_ms = float(join_host(busy, host, self.forecast.sharpness)[0])
         why = f"every layer waits for activations: {wire_ms:.3g} ms that nothing hides"
@@ -224,19 +217,12 @@ class _Shared:
         """Share of its bytes that a GPU sends in an all-reduce; half of it in a gather."""
         return 2 * (self.team.n_gpus - 1) / self.team.n_gpus
 
-    @property
-    def _gb_per_s(self) -> float:
-        return self.team.link.bandwidth_gb_per_s(self.team.joined)
-
-    @property
-    def _latency_ms(self) -> float:
-        return self.team.link.latency_us / 1000
-
-    @property
-    def _number_bytes(self) -> int:
-        return 2 if self.mode.precision.startswith(("amp", "fp16")) else 4
+    def _wire_ms(self, megabytes: float, exchanges: int) -> float:
+        link = self.team.link
+        return megabytes / link.bandwidth_gb_per_s(self.team.joined) + exchanges * link.latency_us / 1000
 
     def _bytes(self, layer: Layer, map_: str) -> float:
         """Bytes of a layer's maps, ``in`` or ``out``, of the whole mini-batch."""
         sides = (getattr(layer, f"{map_}_{side}") or 1 for side in ("channels", "height", "width"))
-        return float(self.batch_size * layer.repeats * prod(sides) * self._number_bytes)
+        number_bytes = 2 if self.mode.precision.startswith(("amp", "fp16")) else 4
+        return float(self.batch_size * layer.repeats * prod(sides) * number_bytes)

@@ -168,22 +168,18 @@ def _candidates(name: str) -> tuple[Gpu, ...]:
 @cache
 def _index() -> tuple[Mapping[str, tuple[Gpu, ...]], Mapping[str, tuple[Gpu, ...]]]:
     """Names with vendor words, and names without, each with its GPUs."""
-    exact: dict[str, tuple[Gpu, ...]] = {}
-    bare: dict[str, tuple[Gpu, ...]] = {}
+    exact: dict[str, dict[Gpu, None]] = {}
+    bare: dict[str, dict[Gpu, None]] = {}
     for gpu in all_gpus():
-        for label in (gpu.name, *gpu.aliases):
-            _add(exact, _key(label), gpu)
-            _add(bare, _bare_key(label), gpu)
-            if gpu.name.startswith("GeForce"):
-                _add(bare, re.sub("^[gr]tx(?=[0-9])", _SERIES, _bare_key(label)), gpu)
-        for label in gpu.shared_names:
-            _add(bare, _bare_key(label), gpu)
-    return exact, bare
-
-
-def _add(index: dict[str, tuple[Gpu, ...]], key: str, gpu: Gpu) -> None:
-    held = index.get(key, ())
-    index[key] = held if gpu in held else (*held, gpu)
+        labels = (gpu.name, *gpu.aliases)
+        keys = [_bare_key(label) for label in (*labels, *gpu.shared_names)]
+        if gpu.name.startswith("GeForce"):
+            keys += [re.sub("^[gr]tx(?=[0-9])", _SERIES, _bare_key(label)) for label in labels]
+        for label in labels:
+            exact.setdefault(_key(label), {})[gpu] = None
+        for key in keys:
+            bare.setdefault(key, {})[gpu] = None
+    return {key: tuple(gpus) for key, gpus in exact.items()}, {key: tuple(gpus) for key, gpus in bare.items()}
 
 
 def _key(name: str) -> str:
@@ -299,9 +295,6 @@ def precisions_of(gpu: Gpu) -> tuple[str, ...]:
     return ("fp32", *tf32, *half, *bf16)
 
 
-_TF32_BY_DEFAULT = ("pytorch", "tensorflow")
-
-
 _AMP_BF16, _AMP_FP16 = 8.0, 7.0  # compute capability from which tensor cores have them
 
 
@@ -328,7 +321,7 @@ def default_precision(gpu: Gpu, framework: str) -> str:
     products in fp32 (`torch.set_float32_matmul_precision`); TensorFlow computes both in TF32 from 2.4 on (its RFC 287),
     Chainer's CuPy in fp32 (`CUPY_TF32` is off).
     """
-    return "tf32" if framework in _TF32_BY_DEFAULT and "tf32" in precisions_of(gpu) else "fp32"
+    return "tf32" if framework in ("pytorch", "tensorflow") and "tf32" in precisions_of(gpu) else "fp32"
 
 
 def default_memory_format(framework: str, precision: str) -> str:
@@ -439,9 +432,8 @@ def rates_of(gpu: Gpu, precision: str, fp32_products: bool = False) -> Rates:
         )
     kepler = gpu.generation == "kepler"
     clock = sustained_clock_ghz(gpu) / gpu.boost_clock_ghz * (_KEPLER_ISSUE_SHARE if kepler else 1.0)
-    memory = (_HBM_SHARE if gpu.memory_type.startswith("HBM") else _GDDR_SHARE) * (
-        _KEPLER_MEMORY_SHARE if kepler else 1.0
-    )
+    memory = _HBM_SHARE if gpu.memory_type.startswith("HBM") else _GDDR_SHARE
+    memory *= _KEPLER_MEMORY_SHARE if kepler else 1.0
     fp32 = gpu.peak_fp32_tflop_per_s * 1e9 * clock
     peak = _tensor_peak(gpu, precision)
     flop_per_ms = fp32 if peak is None else peak * 1e9 * clock

@@ -81,19 +81,16 @@ class Host:
             return HostSpeed(self.name, self.measured_ms, _MEASURED)
         measured = [host for host in others or all_hosts() if host.measured_ms and host.performance]
         logs = [math.log(host.measured_ms * host.performance) for host in measured]  # type: ignore[operator]
-        return HostSpeed(
-            self.name, math.exp(sum(logs) / len(logs)) / (self.performance or math.nan), _BY_CLOCK
-        )
+        reference_ms = math.exp(sum(logs) / len(logs)) / (self.performance or math.nan)
+        return HostSpeed(self.name, reference_ms, _BY_CLOCK)
 
 
 def find_host(name: str) -> HostSpeed | None:
     """Speed of the host of a name: a CPU (``EPYC 7R32``) or an instance (``aws/g5.2xlarge``); None if none has it."""
     key = name.strip().casefold()
     for host in all_hosts():
-        if key in (
-            host.name.casefold(),
-            host.name.casefold().partition(" ")[2],
-        ):  # with its maker, and without
+        whole_name = host.name.casefold()
+        if key in (whole_name, whole_name.partition(" ")[2]):  # with its maker, and without
             return host.speed()
     for offer in load_offers():
         if key in (offer.instance.casefold(), f"{offer.provider}/{offer.instance}".casefold()):

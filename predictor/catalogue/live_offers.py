@@ -88,9 +88,10 @@ def live_offers(catalogue: Iterable[CatalogueItem], today: date) -> OfferUpdate:
         if isinstance(gpu, str):
             skipped[gpu] += 1
             continue
-        prices = prices_by_instance.setdefault(
-            (_provider(listing), _instance(listing, gpu), gpu.name, listing.gpu_count), {}
-        )
+        provider, instance = _provider(listing), listing.instance_name
+        if provider in _MARKETPLACES:
+            instance = f"{listing.gpu_count}x {short_name(gpu.name)} (marketplace)"
+        prices = prices_by_instance.setdefault((provider, instance, gpu.name, listing.gpu_count), {})
         prices.setdefault(listing.spot, []).append(listing)
     spot_only = [key for key, prices in prices_by_instance.items() if False not in prices]
     if spot_only:
@@ -123,12 +124,6 @@ def _gpu_of(listing: CatalogueItem, shipped_gpus: dict[tuple[str, str], str]) ->
         if listing.gpu_memory is None or abs(gpu.memory_gib / listing.gpu_memory - 1) <= _MEMORY_TOLERANCE:
             return gpu
     return f"{listing.gpu_name} of {listing.gpu_memory or 0:g} GB"
-
-
-def _instance(listing: CatalogueItem, gpu: Gpu) -> str:
-    if _provider(listing) not in _MARKETPLACES:
-        return listing.instance_name
-    return f"{listing.gpu_count}x {short_name(gpu.name)} (marketplace)"
 
 
 def _usual(listings: list[CatalogueItem]) -> CatalogueItem:

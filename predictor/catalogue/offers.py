@@ -187,8 +187,15 @@ def _value(field: Field[Any], text: str, where: str) -> Any:
     if not text:
         return field.default
     if field.type in (float, float | None):
-        high = _MOST_GPUS if field.name == "gpu_count" else LARGEST
-        return _number(text, where, may_be_zero=field.name == "usd_per_hour", high=high)
+        high, may_be_zero = _MOST_GPUS if field.name == "gpu_count" else LARGEST, field.name == "usd_per_hour"
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= high or (value == 0 and not may_be_zero):
+            least = "of at least" if may_be_zero else "above"
+            raise SchemaError(f"{where} {text!r} is not a number {least} 0, and at most {high:,.0f}.")
+        return value
     if field.type is bool:
         return yes_or_no(where, text)
     if field.type == date | None:
@@ -197,14 +204,3 @@ def _value(field: Field[Any], text: str, where: str) -> Any:
         except ValueError:
             raise SchemaError(f"{where} {text!r} is not a date like 2026-07-20.") from None
     return text
-
-
-def _number(text: str, where: str, *, may_be_zero: bool, high: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= high or (value == 0 and not may_be_zero):
-        least = "of at least" if may_be_zero else "above"
-        raise SchemaError(f"{where} {text!r} is not a number {least} 0, and at most {high:,.0f}.")
-    return value

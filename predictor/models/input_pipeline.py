@@ -43,11 +43,8 @@ def beside_workers(
     """
     slowed, spread = host_beside_workers() * host_ms, ratios_of("loader").host_spread
     low, high = (np.hypot(np.log(end / time_ms), spread) for end in (low_ms, high_ms))
-    return (
-        np.fmax(time_ms, slowed),
-        np.fmax(low_ms, slowed / np.exp(low)),
-        np.fmax(high_ms, slowed * np.exp(high)),
-    )
+    slowed_ends = np.fmax(low_ms, slowed / np.exp(low)), np.fmax(high_ms, slowed * np.exp(high))
+    return np.fmax(time_ms, slowed), *slowed_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +93,14 @@ class Feed:
         workers = self._workers_of_one(n_gpus)
         if self.measured and workers is not None:
             return np.asarray(self._measured_of(workers))
-        own = math.inf if workers is None else self._own_rate(np.where(workers > 0, workers, 1), n_gpus)
+        own: float | Array = math.inf
+        if workers is not None:  # were there no bound for all; faster where vCPUs are idle
+            at_least_one = np.where(workers > 0, workers, 1)
+            busy = np.where(np.isinf(self.vcpus), 1.0, at_least_one * n_gpus / self.vcpus)
+            own = at_least_one * self.per_worker * self.alone ** np.maximum(0.0, 1.0 - busy)
         in_all = np.minimum(self.in_all, self.vcpus * self.per_vcpu)
         shared: Array = np.minimum(own, in_all / np.asarray(n_gpus, dtype=float))
         return shared
-
-    def _own_rate(self, workers: Array, n_gpus: int | NDArray[np.int64]) -> Array:
-        """Samples per second of each GPU's workers, were there no bound for all; faster where vCPUs are idle."""
-        busy = np.where(np.isinf(self.vcpus), 1.0, workers * n_gpus / self.vcpus)
-        own: Array = workers * self.per_worker * self.alone ** np.maximum(0.0, 1.0 - busy)
-        return own
 
     def _workers_of_one(self, n_gpus: int | NDArray[np.int64]) -> float | Array | None:
         """Workers of each of `n_gpus` GPUs of the machine; None for as many as keep every vCPU busy."""
@@ -145,10 +140,8 @@ class Feed:
         if self.measured:
             numbers = range(1, math.floor(self.measured[-1][0]) + 1)
             rates = [(n, self._measured_of(n)) for n in numbers]
-            fast_enough = (
-                next((n for n, rate in rates if rate >= least), math.nan) for least in needed.ravel()
-            )
-            return np.array(list(fast_enough), dtype=float).reshape(needed.shape)
+            fewest = [next((n for n, rate in rates if rate >= least), math.nan) for least in needed.ravel()]
+            return np.array(fewest, dtype=float).reshape(needed.shape)
         sharing = min(self.per_worker, self.per_vcpu)
         workers: Array = np.ceil(needed / np.where(np.isinf(self.vcpus), self.per_worker, sharing))
         return workers
