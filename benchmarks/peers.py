@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -223,6 +224,7 @@ def table_of_times(
 ) -> pd.DataFrame:
     """A row for each tool: mean error in % by set, pairs of GPUs in the right order, CNNs refused, seconds a CNN."""
     seconds = answers[answers["what"].isin(("flops", "estimate"))].groupby("tool")["seconds"].median()
+    seconds[OURS] = own_seconds(sorted(set(times["cnn"])))
     refused = (
         answers[answers["what"] == "flops"].groupby("tool")["refused"].count() if "refused" in answers else {}
     )
@@ -243,6 +245,16 @@ def table_of_times(
             }
         )
     return pd.DataFrame(rows)
+
+
+def own_seconds(cnns: list[str]) -> float:
+    """Median seconds of a first answer about a CNN on an H100: its layers, operators, time and interval."""
+    model, seconds = Model.load(), []
+    for cnn in cnns:
+        start = time.perf_counter()
+        model.forecast(zoo_cnn(cnn), find_gpu("H100 SXM"), Mode(), [64])
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
 
 
 def ordered_pairs(times: pd.DataFrame) -> Iterator[bool]:
