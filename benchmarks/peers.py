@@ -18,7 +18,8 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from machine import heading
 
 from predictor.catalogue.devices import find_gpu, peak_tflop_per_s
 from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
 from predictor.evaluation.run import evaluate
@@ -41,15 +43,9 @@ from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 from predictor.operators.work import layer_flops
 
 PINS = (
-    *(
-        "torch==2.13.0",
-        "torchvision==0.28.0",
-        "numpy==2.4.6",
-        "thop==0.1.1.post2209072238",
-        "torchinfo==1.8.0",
-    ),
-    *("fvcore==0.1.5.post20221221", "ptflops==0.7.5", "calflops==0.3.2", "transformers==5.24.0"),
-    *("lightning==2.6.6", "accelerate==1.15.0"),
+    *("torch==2.13.0", "torchvision==0.28.0", "numpy==2.4.6", "transformers==5.24.0", "lightning==2.6.6"),
+    *("thop==0.1.1.post2209072238", "torchinfo==1.8.0", "fvcore==0.1.5.post20221221", "ptflops==0.7.5"),
+    *("calflops==0.3.2", "accelerate==1.15.0"),
 )
 OURS = "epochcast"
 TWINS = {
@@ -63,6 +59,9 @@ LISTED_AS = {"h100 sxm": "h100 80gb hbm3", "h200 sxm1": "h200", "v100 sxm": "v10
 """Beginnings of our names of GPUs that Lightning's table calls otherwise."""
 
 LISTED_TYPES = {"fp32": "torch.float32", "amp_bf16": "torch.bfloat16", "amp_fp16": "torch.float16"}
+NO_TORCHVISION = "resnet18_cifar"
+"""The one held-out CNN that torchvision lacks."""
+
 ROW = ["set", "cnn", "image_size", "gpu", "precision", "memory_format", "batch_size"]
 ORDERED = 1.05
 """GPUs whose times differ by at most this factor have no order."""
@@ -98,7 +97,7 @@ def main() -> int:
 def measured_times(published: Path) -> pd.DataFrame:
     """Rows of `ROW`, `measured_ms`, our `predicted_ms` with `low` and `high`, of CNNs that torchvision has."""
     own = judge_served(held_out_tables(data_root() / "measurements"), Model.load()).assign(set="Hopper")
-    own = own[own["cnn"] != "resnet18_cifar"]
+    own = own[own["cnn"] != NO_TORCHVISION]
     features = published_features(published)
     judged = evaluate(features, list(SCENARIOS), ["roofline"]).predictions
     rows = features.iloc[judged["row"].to_numpy()].reset_index(drop=True)
@@ -118,7 +117,7 @@ def measured_memory() -> pd.DataFrame:
     """Peaks in GiB of PyTorch's allocator in fp32 and TF32, without the CUDA context, of CNNs that no fit has read."""
     frame = pd.concat([read_measurements(path) for path in held_out_tables(data_root() / "measurements")])
     frame = frame[frame["precision"].isin(("fp32", "tf32")) & (frame["peak_memory_mib"] > 512)]
-    frame = frame[frame["cnn"] != "resnet18_cifar"].drop_duplicates(["cnn", "image_size", "batch_size"])
+    frame = frame[frame["cnn"] != NO_TORCHVISION].drop_duplicates(["cnn", "image_size", "batch_size"])
     ours = [
         peak_memory_gib(
             zoo_cnn(row.cnn, int(row.image_size)), int(row.batch_size), Mode(precision=row.precision)
@@ -262,11 +261,11 @@ def ordered_pairs(times: pd.DataFrame) -> Iterator[bool]:
     for _, rows in times.dropna(subset="answer").groupby(
         ["set", "cnn", "image_size", "precision", "batch_size"]
     ):
-        for first in range(len(rows)):
-            for second in range(first):
-                measured = rows["measured_ms"].iloc[first] / rows["measured_ms"].iloc[second]
-                if max(measured, 1 / measured) > ORDERED:
-                    yield bool((measured > 1) == (rows["answer"].iloc[first] > rows["answer"].iloc[second]))
+        for (first_ms, first), (second_ms, second) in combinations(
+            zip(rows["measured_ms"], rows["answer"], strict=True), 2
+        ):
+            if max(first_ms / second_ms, second_ms / first_ms) > ORDERED:
+                yield bool((second_ms > first_ms) == (second > first))
 
 
 def table_of_memory(memory: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
@@ -304,8 +303,13 @@ def counted_over_real(form: str) -> float:
 
     make, multiply_adds = FORMS[form]
     table = record(make(), torch.zeros(2, CHANNELS, SIDE, SIDE))
-    products = (layer for layer in table if OPERATOR_TYPES[layer.type].product is not None)
-    return round(sum(layer_flops(layer, "forward", 1) for layer in products) / (2 * multiply_adds), 2)
+    return round(product_flops(table, ["forward"]) / (2 * multiply_adds), 2)
+
+
+def product_flops(table: LayerTable, passes: Iterable[str]) -> float:
+    """Operations of an image in the products and convolutions of a table, which counters count, in these passes."""
+    products = [layer for layer in table if OPERATOR_TYPES[layer.type].product is not None]
+    return sum(layer_flops(layer, pass_, 1) for layer in products for pass_ in passes)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """What other tools say of a CNN, in an environment that holds them and not epochcast: `peers.py` runs it.
 
 Standard input is JSON, `{"cnns": [{"cnn", "image_size", "batch_sizes": [...]}], "estimates": [[CNN, image size, batch
-size, TFLOP/s, GB/s], ...]}`; for each tool and CNN
-of torchvision a line of JSON says the operations of a forward pass of an image (a multiply-add is two), the memory in
-GiB of a training step at each batch size, or why the tool refuses, and the seconds that it took; for each of `FORMS`
-the counted over the real operations.
+size, TFLOP/s, GB/s], ...]}`. For each tool and CNN of torchvision a line of JSON says the operations of a forward pass
+of an image (a multiply-add is two), the memory in GiB of a training step at each batch size, or why the tool refuses,
+and the seconds that it took; for each of `FORMS` the counted over the real operations.
 
 A new peer is one function here, and its name in `COUNTERS` or `MEMORIES`.
 """
@@ -21,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -158,26 +158,25 @@ def by_runtime_estimator(cnn: str, side: int, batch_size: int, tflop_per_s: floa
     from torch.distributed._tools.runtime_estimator import RuntimeEstimator
     from torch.utils import _runtime_estimation
 
-    patched: Any = _runtime_estimation  # it would ask the GPU at hand
-    patched.get_device_tflops, patched.get_gpu_dram_gbps = lambda _: tflop_per_s, lambda: gb_per_s
-    torch.cuda.is_available = lambda: True  # type: ignore[method-assign]
-    try:
-        with without_numbers(torchvision_cnn(cnn)) as net:
-            images = torch.randn(batch_size, 3, side, side)
-            optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    with (
+        patch.object(_runtime_estimation, "get_device_tflops", lambda _: tflop_per_s),  # of the GPU at hand
+        patch.object(_runtime_estimation, "get_gpu_dram_gbps", lambda: gb_per_s),
+        patch.object(torch.cuda, "is_available", lambda: True),
+        without_numbers(torchvision_cnn(cnn)) as net,
+    ):
+        images = torch.randn(batch_size, 3, side, side)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
 
-            def step() -> None:
-                output(net(images)).sum().backward()
-                optimizer.step()
-                optimizer.zero_grad()
+        def step() -> None:
+            output(net(images)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
 
-            step()  # makes the momentum
-            estimator = RuntimeEstimator()
-            with estimator(estimate_mode_type="operator-level-cost-model"):
-                step()
-        return float(estimator.total_runtime)
-    finally:
-        torch.cuda.is_available = lambda: False  # type: ignore[method-assign]
+        step()  # makes the momentum
+        estimator = RuntimeEstimator()
+        with estimator(estimate_mode_type="operator-level-cost-model"):
+            step()
+    return float(estimator.total_runtime)
 
 
 @contextlib.contextmanager

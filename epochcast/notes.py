@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from epochcast.tables import Record, print_notes
-from predictor.answers import notes as n
+from predictor.answers.notes import (
+    Note,
+    Priority,
+    Reason,
+    duration_estimate,
+    notes_of,
+    remedy_of,
+    rounded_duration,
+)
 from predictor.catalogue.devices import short_name
 from predictor.catalogue.modes import COMPILED, mode_in_words
 
@@ -35,7 +43,7 @@ _BEWARE: "dict[Kind, str]" = {
 }
 
 
-def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[n.Note], verbose: bool) -> None:
+def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[Note], verbose: bool) -> None:
     """Print what is trained (`about`), what a table's marks mean, and the three notes that matter most; or all."""
     first = records[0]
     modes = [first["framework"]] if first["framework"] != "pytorch" else []
@@ -56,60 +64,60 @@ def limited_by(record: Record) -> list[str]:
     return ["loading-bound"] * _waits(record) + ["host-bound"] * (record["bottleneck"] == "host")
 
 
-def most_important(notes: Iterable[n.Note], verbose: bool) -> list[str]:
+def most_important(notes: Iterable[Note], verbose: bool) -> list[str]:
     """The texts of the three notes that matter most; of all if `verbose`."""
     ordered = sorted(notes, key=lambda note: note.priority)
-    shown = [note for note in ordered if note.priority < n.Priority.VERBOSE][:_MOST_NOTES]
+    shown = [note for note in ordered if note.priority < Priority.VERBOSE][:_MOST_NOTES]
     return [note.text for note in (ordered if verbose else shown)]
 
 
-def legend(reasons: Iterable[n.Reason]) -> tuple[dict[n.Reason, str], list[n.Note]]:
+def legend(reasons: Iterable[Reason]) -> tuple[dict[Reason, str], list[Note]]:
     """A letter for each distinct reason, and the notes that explain them."""
     alphabet = [chr(ord("a") + i) for i in range(26)]
     alphabet += [first + second for first in alphabet for second in alphabet]
     letters = dict(zip(dict.fromkeys(reasons), alphabet, strict=False))
-    return letters, [n.Note(n.Priority.VERBOSE, f"({letter}) {reason}") for reason, letter in letters.items()]
+    return letters, [Note(Priority.VERBOSE, f"({letter}) {reason}") for reason, letter in letters.items()]
 
 
-def beware(reasons: Iterable[n.Reason]) -> list[n.Note]:
+def beware(reasons: Iterable[Reason]) -> list[Note]:
     """Reasons in full that say what may be wrong: with the CNN's layers, an anchor, measurements, a method."""
     worrying = (reason for reason in dict.fromkeys(reasons) if reason.kind in _BEWARE)
-    return n.notes_of(n.Priority.BEWARE, *(_BEWARE[reason.kind].format(reason.text) for reason in worrying))
+    return notes_of(Priority.BEWARE, *(_BEWARE[reason.kind].format(reason.text) for reason in worrying))
 
 
-def prediction_notes(records: Records, question: "Question") -> list[n.Note]:
+def prediction_notes(records: Records, question: "Question") -> list[Note]:
     """Notes on predictions."""
     return [
         *_shared_notes(records, question, "once in a training"),
-        *n.notes_of(n.Priority.LIMIT, _loading(records, question), _loading_left_out(records, question)),
-        *n.notes_of(n.Priority.REMEDY, _remedy(records)),
-        *n.notes_of(n.Priority.DETAIL, _default_precision(records, question), _idle(records)),
-        *n.notes_of(n.Priority.VERBOSE, _COST, _energy(records)),
+        *notes_of(Priority.LIMIT, _loading(records, question), _loading_left_out(records, question)),
+        *notes_of(Priority.REMEDY, _remedy(records)),
+        *notes_of(Priority.DETAIL, _default_precision(records, question), _idle(records)),
+        *notes_of(Priority.VERBOSE, _COST, _energy(records)),
     ]
 
 
-def comparison_notes(records: Records, question: "Question") -> list[n.Note]:
+def comparison_notes(records: Records, question: "Question") -> list[Note]:
     """Notes on a comparison beside its verdict's, which say what limits the best row and would narrow its interval."""
     return [
         *_shared_notes(records, question, "which each time holds once"),
-        *n.notes_of(n.Priority.DETAIL, _idle(records)),
-        *n.notes_of(n.Priority.VERBOSE, _loading(records, question), _COST, _PARETO, _energy(records)),
+        *notes_of(Priority.DETAIL, _idle(records)),
+        *notes_of(Priority.VERBOSE, _loading(records, question), _COST, _PARETO, _energy(records)),
     ]
 
 
-def _shared_notes(records: Records, question: "Question", start_is: str) -> list[n.Note]:
+def _shared_notes(records: Records, question: "Question", start_is: str) -> list[Note]:
     """What may be wrong, that the host limits rows, and their start."""
     from predictor.answers.resolved import ResolvedQuestion
 
     # An unknown start is missed of compiled trainings, and where loading is counted.
     is_missed = question.capture in COMPILED or any(row["loading_time_ms"] for row in records)
     is_missed &= all(row["start_s"] is None for row in records)
-    priority = n.Priority.DETAIL if any(map(start_matters, records)) or is_missed else n.Priority.VERBOSE
+    priority = Priority.DETAIL if any(map(start_matters, records)) or is_missed else Priority.VERBOSE
     return [
         *beware(reason for row in records for reason in row["extrapolates"]),
-        *n.notes_of(n.Priority.BEWARE, *ResolvedQuestion.of(question).other_forms),
-        *n.notes_of(n.Priority.LIMIT, _host(records)),
-        *n.notes_of(priority, _start(records, question, start_is)),
+        *notes_of(Priority.BEWARE, *ResolvedQuestion.of(question).other_forms),
+        *notes_of(Priority.LIMIT, _host(records)),
+        *notes_of(priority, _start(records, question, start_is)),
     ]
 
 
@@ -139,7 +147,7 @@ def _waits(record: Record) -> bool:
     return record["bottleneck"] in _OF_LOADING
 
 
-def guesses(record: Record) -> list[n.Reason]:
+def guesses(record: Record) -> list[Reason]:
     """The reasons why a row extrapolates; the error of a method that was named is none."""
     return [reason for reason in record["extrapolates"] if reason.kind != "method"]
 
@@ -155,7 +163,7 @@ def _meanings(records: Records, verbose: bool) -> list[str]:
 
 def _remedy(records: Records) -> str:
     """What would narrow most of the intervals."""
-    remedies = Counter(filter(None, (n.remedy_of(row["extrapolates"]) for row in records)))
+    remedies = Counter(filter(None, (remedy_of(row["extrapolates"]) for row in records)))
     return f"To narrow the interval: {remedies.most_common(1)[0][0]}." if remedies else ""
 
 
@@ -232,9 +240,9 @@ def _start(records: Records, question: "Question", where: str) -> str:
         epochs = any(row["epoch_time_s"] for row in records)
         return f"The start of the first epoch is not counted: not measured {why}." if epochs else ""
     least, most = (pick(row["start_s"] for row in started) for pick in (min, max))
-    start = "" if least == most else f"{n.rounded_duration(least)} to "
+    start = "" if least == most else f"{rounded_duration(least)} to "
     low, high = min(row["start_low_s"] for row in started), max(row["start_high_s"] for row in started)
-    longer = f"{start}{n.duration_estimate(most, low, high)} longer"
+    longer = f"{start}{duration_estimate(most, low, high)} longer"
     if question.capture in COMPILED:
         why = "it is compiled, again for a smaller last mini-batch"
     elif any(row["memory_format"] == "channels_last" or "fp16" in row["precision"] for row in started):

@@ -315,9 +315,8 @@ def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
     run = Run()
     for path in rows_paths(out):
         recent: list[Key] = []
-        for number, line in enumerate(
-            path.read_bytes().split(b"\n")[:-1], 1
-        ):  # what follows the last is torn
+        lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last is torn
+        for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
             except ValueError as error:

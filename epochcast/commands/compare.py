@@ -9,7 +9,19 @@ from epochcast import notes as below
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import columns_of, gpus_column, is_delivered, notes_column
 from epochcast.tables import Column, Format, Record, counted, print_notes, print_table
-from predictor.answers import notes as n
+from predictor.answers.notes import (
+    Priority,
+    Reason,
+    co2,
+    duration,
+    duration_estimate,
+    energy,
+    estimate,
+    notes_of,
+    number,
+    percent,
+    rounded_duration,
+)
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import NOT_COUNTED, short_offer
@@ -49,7 +61,7 @@ def compare_command(
 def _show(comparison: "Comparison", plan: Plan, question: Question, verbose: bool) -> None:
     records = comparison.records()
     verdict = comparison.verdict
-    changes = " ".join(note.text for note in verdict.hints if note.priority is n.Priority.CHANGE)
+    changes = " ".join(note.text for note in verdict.hints if note.priority is Priority.CHANGE)
     print_notes(filter(None, (verdict.sentence, changes)), style="bold")
     print()
     shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
@@ -58,14 +70,14 @@ def _show(comparison: "Comparison", plan: Plan, question: Question, verbose: boo
     print_table(shown, columns, strong=lambda r: bool(r["pareto"]))
     if len(shown) < len(records):
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
-    hints = [note for note in verdict.hints if note.priority is not n.Priority.CHANGE]
+    hints = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
     uncounted = NOT_COUNTED if question.spot and plan.interruptions_per_day is None else ""
     notes = [
         *hints,
         *below.comparison_notes(shown, question),
         *reasons,
-        *n.notes_of(n.Priority.DETAIL, uncounted),
-        *n.notes_of(n.Priority.VERBOSE, comparison.scope, f"{below.price_dates(records).capitalize()}."),
+        *notes_of(Priority.DETAIL, uncounted),
+        *notes_of(Priority.VERBOSE, comparison.scope, f"{below.price_dates(records).capitalize()}."),
     ]
     below.print_notes_below(shown, _training(records, plan, question), notes, verbose)
 
@@ -102,7 +114,7 @@ def _short_columns(records: Sequence[Record]) -> list[Column]:
     ]
 
 
-def _columns(records: Sequence[Record], plan: Plan, letters: dict[n.Reason, str]) -> list[Column]:
+def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) -> list[Column]:
     """All that --verbose shows."""
     shared = columns_of(records)
     by_epoch = plan.epochs > 1 or plan.trials > 1 or any(map(below.start_matters, records))
@@ -111,13 +123,13 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[n.Reason, str]
         shared["gpu"],
         *([] if _has_one_batch_size(records) else [Column("batch", lambda r: str(r["batch_size"]), rank=3)]),
         Column("offer", _offer, left=True),
-        Column("US$/h", lambda r: n.number(r["usd_per_hour"]), rank=4),
+        Column("US$/h", lambda r: number(r["usd_per_hour"]), rank=4),
         *([shared["epoch_time_s"], shared["cost_usd"]] if by_epoch else []),
         *_TIME_AND_COST,
         shared["precision"],
         Column("AMP", _with_amp, left=True, rank=2),
-        Column("energy", lambda r: n.energy(r["total_watt_hours"]), rank=2),
-        Column("CO2", lambda r: n.co2(r["total_co2_g"]), rank=2),
+        Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
+        Column("CO2", lambda r: co2(r["total_co2_g"]), rank=2),
         *([] if plan.interruptions_per_day is None else [_INTERRUPTED]),
         Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
         shared["method"],
@@ -129,7 +141,7 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[n.Reason, str]
 def _offer_and_price(record: Record) -> str:
     if record["usd_per_hour"] is None:
         return str(record["offer"])
-    return f"{_nodes(record)}{short_offer(record['offer'])}, {n.number(record['usd_per_hour'])}/h"
+    return f"{_nodes(record)}{short_offer(record['offer'])}, {number(record['usd_per_hour'])}/h"
 
 
 def _offer(record: Record) -> str:
@@ -147,16 +159,16 @@ def _nodes(record: Record) -> str:
 
 
 def _time(record: Record) -> str:
-    return n.duration_estimate(*(3600.0 * record[f"total_{end}_h"] for end in ("time", "low", "high")))
+    return duration_estimate(*(3600.0 * record[f"total_{end}_h"] for end in ("time", "low", "high")))
 
 
 def _cost(record: Record) -> str:
     values = [record[f"total_{end}_usd"] for end in ("cost", "low", "high")]
-    return "" if None in values else n.estimate(*values)
+    return "" if None in values else estimate(*values)
 
 
 def _chance(record: Record) -> str:
-    chance = "" if record["chance"] is None else n.percent(record["chance"])
+    chance = "" if record["chance"] is None else percent(record["chance"])
     return chance.replace("over ", ">").replace("under ", "<")
 
 
@@ -164,7 +176,7 @@ def _with_amp(record: Record) -> str:
     """Time in the fastest common mode, and whether image loading limits that."""
     if record["fast_time_h"] is None:
         return ""
-    return n.rounded_duration(3600.0 * record["fast_time_h"]) + ", loading-bound" * below.amp_waits(record)
+    return rounded_duration(3600.0 * record["fast_time_h"]) + ", loading-bound" * below.amp_waits(record)
 
 
 def _limits(record: Record) -> str:
@@ -183,10 +195,10 @@ _TIME_AND_COST = (
     Column("time", _time, left=True),
     Column("US$", _cost, left=True),
     Column("within", _chance, rank=1),
-    Column("x speed", lambda r: n.number(r["speedup"]), rank=1),
-    Column("x cost", lambda r: n.number(r["cost_ratio"]), rank=1),
+    Column("x speed", lambda r: number(r["speedup"]), rank=1),
+    Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
 )
 """What decides between rows; empty columns, such as those beside a GPU to compare with, are not shown."""
 
-_INTERRUPTED = Column("lost", lambda r: n.duration(3600 * r["interruption_h"]), rank=1)
+_INTERRUPTED = Column("lost", lambda r: duration(3600 * r["interruption_h"]), rank=1)
 """Time lost to interruptions."""

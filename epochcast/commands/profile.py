@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from epochcast import tables as t
 from epochcast.commands import options as o
 from epochcast.commands.data import push_table
 from epochcast.commands.profile_input import input_command
 from epochcast.profiling import HOW_LONG, ProfileRequest, default_words, request_for, run_profile
 from epochcast.progress import shown_progress
+from epochcast.tables import (
+    Column,
+    Format,
+    Record,
+    counted,
+    print_as,
+    print_notes,
+    print_records,
+    print_table,
+)
 from predictor.answers.notes import duration
 from predictor.catalogue.devices import is_cpu
 
@@ -45,7 +54,7 @@ def profile_command(
     push: str | None = o.option(
         "Then send the table to this service, with the key in $EPOCHCAST_API_KEY.", metavar="URL"
     ),
-    output: o.OutputFormat = t.Format.table,
+    output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -81,7 +90,7 @@ def profile_command(
 
 @app.command("doctor")
 @o.with_json
-def doctor_command(output: o.OutputFormat = t.Format.table) -> None:
+def doctor_command(output: o.OutputFormat = Format.table) -> None:
     """List what this machine has for measuring, what is missing, and how to install it."""
     from epochcast.installation import PACKAGES, shadowed
     from proxy_cnns.doctor import Finding, examine
@@ -91,29 +100,29 @@ def doctor_command(output: o.OutputFormat = t.Format.table) -> None:
     own = Finding("packages", packages, "every command", " ".join(hidden))
     records = [asdict(finding) for finding in (own, *examine())]
     columns = [
-        t.Column("what", lambda r: r["what"], left=True),
-        t.Column("found", lambda r: r["found"] or "missing", left=True),
-        t.Column("for", lambda r: r["purpose"], left=True, rank=2),
-        t.Column("next step", lambda r: r["next_step"], left=True, rank=1),
+        Column("what", lambda r: r["what"], left=True),
+        Column("found", lambda r: r["found"] or "missing", left=True),
+        Column("for", lambda r: r["purpose"], left=True, rank=2),
+        Column("next step", lambda r: r["next_step"], left=True, rank=1),
     ]
-    t.print_as(output, records, columns, "What this machine has for measuring", Finding.__slots__)
+    print_as(output, records, columns, "What this machine has for measuring", Finding.__slots__)
 
 
 app.command("input")(input_command)
 
 
-def _show_plan(request: "Request", left_out: "list[Configuration]", output: t.Format) -> None:
+def _show_plan(request: "Request", left_out: "list[Configuration]", output: Format) -> None:
     from proxy_cnns.estimates import estimated_seconds
 
     configurations = request.configurations
-    records: list[t.Record] = [
+    records: list[Record] = [
         {"kind": c.subject.kind, "cnn": c.subject.name, "image_size": c.subject.image_size}
         | {"precision": c.mode.precision, "memory_format": c.mode.memory_format, "batch_size": c.batch_size}
         | {"estimated_s": round(estimated_seconds(c), 3)}
         for c in configurations
     ]
-    if output is not t.Format.table:
-        t.print_records(records, output, records[0] if records else ("kind",))
+    if output is not Format.table:
+        print_records(records, output, records[0] if records else ("kind",))
         return
     names = ("kind", "precision", "memory_format", "batch_size")
     groups: dict[tuple[object, ...], Counter[str]] = {}
@@ -122,7 +131,7 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: t.Fo
         sums["configurations"] += 1
         sums["milliseconds"] += round(1000 * record["estimated_s"])
     rows = [dict(zip(names, key, strict=True)) | dict(sums) for key, sums in groups.items()]
-    t.print_table(rows, _PLAN_COLUMNS, f"{request.name}: {t.counted(len(configurations), 'configuration')}")
+    print_table(rows, _PLAN_COLUMNS, f"{request.name}: {counted(len(configurations), 'configuration')}")
     total = sum(record["estimated_s"] for record in records) / len(request.devices)
     notes = [f"About {duration(total)} on an H200, in this order; another device takes its own time."]
     if left_out:
@@ -135,31 +144,31 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: t.Fo
     if request.budget_s is not None:
         limit = duration(request.budget_s)
         notes.append(f"The time limit ends it after {limit}; the same command then continues it.")
-    t.print_notes(notes)
+    print_notes(notes)
 
 
 _PLAN_COLUMNS = (
-    t.Column("kind", lambda r: r["kind"], left=True),
-    t.Column("precision", lambda r: r["precision"], left=True),
-    t.Column("memory format", lambda r: r["memory_format"], left=True),
-    t.Column("batch", lambda r: str(r["batch_size"])),
-    t.Column("configurations", lambda r: f"{r['configurations']:,}"),
-    t.Column("estimate", lambda r: duration(r["milliseconds"] / 1000)),
+    Column("kind", lambda r: r["kind"], left=True),
+    Column("precision", lambda r: r["precision"], left=True),
+    Column("memory format", lambda r: r["memory_format"], left=True),
+    Column("batch", lambda r: str(r["batch_size"])),
+    Column("configurations", lambda r: f"{r['configurations']:,}"),
+    Column("estimate", lambda r: duration(r["milliseconds"] / 1000)),
 )
 
 
-def _show_outcome(outcome: "Outcome", request: "Request", output: t.Format) -> None:
+def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> None:
     """Print what was measured, and commands that work on the table.
 
     Operators predict any CNN on a GPU and their own CNN on a CPU; whole CNNs predict themselves on a GPU; other tables
     can only be shown.
     """
     record = asdict(outcome) | {"out": str(outcome.out)}
-    if output is not t.Format.table:
-        t.print_records([record], output, record)
+    if output is not Format.table:
+        print_records([record], output, record)
         return
-    typer.echo(f"{outcome.out}: {t.counted(outcome.rows, 'measurement')}, {outcome.new:,} of them new.")
-    t.print_notes(_outcome_notes(outcome))
+    typer.echo(f"{outcome.out}: {counted(outcome.rows, 'measurement')}, {outcome.new:,} of them new.")
+    print_notes(_outcome_notes(outcome))
     if outcome.rows:
         out = _quoted(str(outcome.out))
         steps = [f"Next: epochcast data show {out}"]
@@ -176,7 +185,7 @@ def _outcome_notes(outcome: "Outcome") -> list[str]:
     notes = []
     if disturbed:
         notes.append(
-            f"{t.counted(disturbed, 'measurement')} {'was' if disturbed == 1 else 'were'} disturbed by other work on "
+            f"{counted(disturbed, 'measurement')} {'was' if disturbed == 1 else 'were'} disturbed by other work on "
             "this machine, which is noted in the rows and widens the intervals of answers: close other programs for "
             "narrower ones."
         )
@@ -186,7 +195,7 @@ def _outcome_notes(outcome: "Outcome") -> list[str]:
     if ended:
         notes.append(f"{len(ended)} series ended before the largest batch size: {_first_three(ended)}")
     if failed:
-        notes.append(f"{t.counted(len(failed), 'configuration')} failed: {_first_three(failed)}")
+        notes.append(f"{counted(len(failed), 'configuration')} failed: {_first_three(failed)}")
     return notes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -342,9 +342,8 @@ def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, 
     method = "auto" if subject.method == "anchored" else subject.method
     table, subject = subject.table, replace(subject, anchors=(), method=method)
     sizes, mode, effects = subject.resolved.question.batch_sizes, subject.device[1], []
-    for name, plain_table in {
-        "frozen": table.without_freezing(), "recomputed": table.without_recomputing()
-    }.items():  # fmt: skip
+    plain_tables = {"frozen": table.without_freezing(), "recomputed": table.without_recomputing()}
+    for name, plain_table in plain_tables.items():
         if plain_table is table:
             continue
         tables = (table, plain_table)
@@ -612,11 +611,8 @@ def _measured_classes(
     `gpu_ms` is NaN where not measured. None and no words where too many operators are unlike any measured.
     """
     sums = layer_sums(library, table, np.asarray(sizes, dtype=float), fp32_products)
-    near, strange = (  # largest shares of the time in operators that are interpolated, and extrapolated
-        float(max(np.sum(shares, axis=0))) if shares else 0.0
-        for is_near in (True, False)
-        for shares in [[share for kind, share in sums.shares.items() if (kind == NEAR) == is_near]]
-    )
+    near = _largest_share(share for kind, share in sums.shares.items() if kind == NEAR)
+    strange = _largest_share(share for kind, share in sums.shares.items() if kind != NEAR)
     if strange > 1.0 - _LEAST_MEASURED:
         text = f"left out, since {100 * strange:.0f} % of the time is of operators unlike any measured"
         return {}, "", (reason_of("classes", text),)
@@ -630,6 +626,12 @@ def _measured_classes(
     return operator_classes_of(class_ms), about, reasons
 
 
+def _largest_share(shares: Iterable[Array]) -> float:
+    """Largest sum of these shares of the time over the batch sizes; 0 without shares."""
+    of_kinds = list(shares)
+    return float(max(np.sum(of_kinds, axis=0))) if of_kinds else 0.0
+
+
 def _measured_modes(own: Explanation, explanations: Sequence[Explanation]) -> tuple[OtherMode, ...]:
     """The same CNN measured in other precisions and memory formats, where batch sizes are common."""
     modes, unknown = [], (math.nan,) * len(own.batch_sizes)
@@ -638,14 +640,14 @@ def _measured_modes(own: Explanation, explanations: Sequence[Explanation]) -> tu
         is_mode = is_alike and any(getattr(own, name) != getattr(changed, name) for name in _MODE)
         if not is_mode or not set(own.batch_sizes) & set(changed.batch_sizes):
             continue
-        factor, gpu_factor = (
-            tuple(
-                ms_of.get(size, math.nan) / ms
-                for size, ms in zip(own.batch_sizes, getattr(own, name), strict=True)
-            )
-            for name in ("iteration_time_ms", "gpu_time_ms")
-            for ms_of in [dict(zip(changed.batch_sizes, getattr(changed, name), strict=True))]
-        )
+        factor, gpu_factor = (_ratios(own, changed, name) for name in ("iteration_time_ms", "gpu_time_ms"))
         words = changed.precision, changed.float32_matmul_precision, changed.memory_format
         modes.append(OtherMode(*words, factor, unknown, unknown, gpu_factor, MEASURED_METHOD, ()))
     return tuple(modes)
+
+
+def _ratios(own: Explanation, changed: Explanation, name: str) -> tuple[float, ...]:
+    """A time of another mode over our own at each of our batch sizes, NaN where the other was not measured."""
+    other_ms = dict(zip(changed.batch_sizes, getattr(changed, name), strict=True))
+    sizes = zip(own.batch_sizes, getattr(own, name), strict=True)
+    return tuple(other_ms.get(size, math.nan) / ms for size, ms in sizes)

@@ -482,9 +482,8 @@ def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mo
             )
         iterations = math.ceil(whole_number(_shown_in_anchor("samples"), cells["samples"]) / batch_size)
         time_ms = 1000.0 * value / iterations
-        for _ in range(
-            50
-        ):  # an epoch's overhead is a few percent: t <- t * measured / predicted(t) converges soon
+        # an epoch's overhead is a few percent: t <- t * measured / predicted(t) converges soon
+        for _ in range(50):
             predicted = float(model.epoch_time_s([iterations], [time_ms], mode)[0])
             time_ms *= value / predicted
             if abs(predicted / value - 1.0) < 1e-9:

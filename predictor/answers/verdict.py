@@ -192,13 +192,8 @@ class _Words:
         if_fast: ComparisonRow | None,
         compiled: Compiled | None,
     ) -> None:
-        self.rows, self.plan, self.changed, self.if_fast, self.compiled = (
-            rows,
-            plan,
-            changed,
-            if_fast,
-            compiled,
-        )
+        self.rows, self.plan = rows, plan
+        self.changed, self.if_fast, self.compiled = changed, if_fast, compiled
         self.fitting = [row for row in rows if row.fits_in_memory]
         best = self.best = self.fitting[0]
         rentable = [row for row in self.fitting if row.total_cost_usd is not None] or self.fitting

@@ -335,7 +335,8 @@ def _of_preset(table: SplitTable, *, largest: str) -> Iterator[Fold]:
     return _without_own(table, chosen)
 
 
-preset_quick, preset_library = (partial(_of_preset, largest=name) for name in LIBRARIES)
+preset_quick = partial(_of_preset, largest="quick")
+preset_library = partial(_of_preset, largest="library")
 
 
 def _without_own(table: SplitTable, operators: Positions) -> Iterator[Fold]:

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from peers import product_flops
 
 from api.layer_tables import LayerTableIn, inline_table
 from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.torch_step import record
 from predictor.errors import SchemaError
-from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.memory import peak_memory
-from predictor.operators.work import PASSES, layer_flops
+from predictor.operators.work import PASSES
 
 FOLDER = Path(__file__).with_name("recorded_steps")
 TABLES = FOLDER / "tables"
@@ -152,10 +152,8 @@ def flops_of_step(torch: Any, step: Callable[[], object]) -> float:
 
 def flops_of_table(table: LayerTable) -> float:
     """FLOPs of products and convolutions of a step: every pass as often as it runs."""
-    products = (layer for layer in table if OPERATOR_TYPES[layer.type].product is not None)
-    flops = sum(layer_flops(layer, pass_, 1) for layer in products for pass_ in PASSES)
     assert table.step is not None
-    return flops * table.step.batch_size / table.parts
+    return product_flops(table, PASSES) * table.step.batch_size / table.parts
 
 
 def test_the_work_of_a_habit_is_that_which_pytorch_counts_as_it_runs(torch, steps, tables):

@@ -5,14 +5,13 @@ from collections.abc import Hashable
 from dataclasses import fields
 
 import pytest
+from peers import product_flops
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, layer_complaint
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.torch_step import record
 from predictor.cnns.zoo import ZOO, minimum_image_size, zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError
-from predictor.operator_types import OPERATOR_TYPES
-from predictor.operators.work import layer_flops
 
 OURS_ALONE = {
     *("airbench94", "dcgan_discriminator", "dcgan_generator", "densenet_bc_cifar", "inception_v4", "lenet5"),
@@ -121,8 +120,7 @@ def dispatched(torch, net, *shape):
 
 
 def counted(table):
-    products = (layer for layer in table if OPERATOR_TYPES[layer.type].product is not None)
-    return sum(layer_flops(layer, "forward", 1) for layer in products)
+    return product_flops(table, ["forward"])
 
 
 def test_a_cnn_of_the_zoo_has_the_operations_that_torchvisions_dispatches(torch, torchvision_cnn):
