@@ -257,7 +257,7 @@ def own_seconds(cnns: list[str]) -> float:
 
 
 def ordered_pairs(times: pd.DataFrame) -> Iterator[bool]:
-    """Whether the answers put two GPUs, measured with the same question, in the measured order."""
+    """Whether the answers put two GPUs, measured with the same question, in the measured order; equal answers do not."""
     for _, rows in times.dropna(subset="answer").groupby(
         ["set", "cnn", "image_size", "precision", "batch_size"]
     ):
@@ -265,7 +265,7 @@ def ordered_pairs(times: pd.DataFrame) -> Iterator[bool]:
             zip(rows["measured_ms"], rows["answer"], strict=True), 2
         ):
             if max(first_ms / second_ms, second_ms / first_ms) > ORDERED:
-                yield bool((second_ms > first_ms) == (second > first))
+                yield bool(first != second and (second_ms > first_ms) == (second > first))
 
 
 def table_of_memory(memory: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:

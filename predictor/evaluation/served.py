@@ -9,6 +9,7 @@ import numpy as np
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.catalogue.modes import Mode
+from predictor.errors import DataError
 from predictor.measurements.hosts import WATCHED, HostMeasurement, HostTime
 from predictor.models.base import Case, Predictor, cases_of, table_of
 from predictor.models.fit import HELD_OUT
@@ -39,8 +40,8 @@ def judge_served(paths: Sequence[Path], model: Model) -> pd.DataFrame:
     """Measured and predicted GPU time of every timed row of measurement tables.
 
     Columns are GPU, mode, CNN, image size, batch size; in ms `measured`, `predicted` and the ends of the 90 % interval
-    `low` and `high`; and `method`. Rows of a CNN of unknown layers are left out. DataError or SchemaError if a table
-    cannot be read.
+    `low` and `high`; and `method`. DataError or SchemaError if a table cannot be read, and DataError with the CNNs
+    whose layers nobody knows.
     """
     import pandas as pd
 
@@ -48,7 +49,13 @@ def judge_served(paths: Sequence[Path], model: Model) -> pd.DataFrame:
     from predictor.measurements.table import read_measurements
 
     frame = feature_table(pd.concat([read_measurements(path) for path in paths], ignore_index=True))
-    timed = frame[frame["gpu_time_ms"].notna() & frame["layer_table"].notna()]
+    timed = frame[frame["gpu_time_ms"].notna()]
+    unknown = sorted(set(timed.loc[timed["layer_table"].isna(), "cnn"]))
+    if unknown:
+        raise DataError(
+            f"no layers are known of {', '.join(map(repr, unknown))}. Leave these rows out, or add the CNNs' layer "
+            "tables to the measurements' folder."
+        )
     return pd.concat([_judged(rows, model) for _, rows in timed.groupby(_SERIES)], ignore_index=True)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from predictor.catalogue.devices import find_gpu
 from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import DataError
 from predictor.evaluation.run import evaluate
 from predictor.evaluation.served import MODE, held_out_tables, judge_served
 from predictor.files import data_root
@@ -93,3 +94,11 @@ def cold_features():
 def test_a_cold_refit_predicts_no_worse_than_the_committed_figure(cold_features, scenario):
     result = evaluate(cold_features, [scenario], {"layer-times": LayerTimes(calibrate=False)})
     assert result.table(scenario)["mape"].item() <= COLD_MAPE[scenario] + NOISE
+
+
+def test_a_table_with_a_cnn_of_unknown_layers_is_not_judged(tmp_path):
+    table = next(iter(held_out_tables(data_root() / "measurements")))
+    stranger = pd.read_csv(table).head(1).assign(cnn="nobody_knows_it")
+    stranger.to_csv(tmp_path / "stranger.csv", index=False)
+    with pytest.raises(DataError, match="no layers are known of 'nobody_knows_it'"):
+        judge_served([tmp_path / "stranger.csv"], Model.load())

@@ -47,3 +47,8 @@ def test_a_gpu_that_lightning_does_not_list_has_no_peak():
 def test_gpus_as_fast_as_each_other_have_no_order(times):
     times["measured_ms"] = [10.0, 10.2, 20.0]
     assert list(peers.ordered_pairs(times.assign(answer=[2.0, 1.0, 1.5]))) == [False, True]
+
+
+def test_equal_answers_put_no_gpus_in_order(times):
+    times["measured_ms"] = [10.0, 20.0, 40.0]
+    assert list(peers.ordered_pairs(times.assign(answer=[1.0, 1.0, 2.0]))) == [False, True, True]
