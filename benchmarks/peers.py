@@ -257,7 +257,7 @@ def own_seconds(cnns: list[str]) -> float:
 
 
 def ordered_pairs(times: pd.DataFrame) -> Iterator[bool]:
-    """Whether the answers put two GPUs, measured with the same question, in the measured order; equal answers do not."""
+    """Whether the answers put two GPUs, of one question, in the measured order; equal answers do not."""
     for _, rows in times.dropna(subset="answer").groupby(
         ["set", "cnn", "image_size", "precision", "batch_size"]
     ):
