@@ -217,6 +217,12 @@ _RECURRENT = OperatorType(
     keeps_output=True, amp_output="narrow",
 )  # fmt: skip
 
+# Like a pooling run backwards.
+_RESIZED = OperatorType(
+    operator_class="pooling", kernel_class="avg_pool", work=Work((7, 7, 0), _READ_WRITE, _READ_WRITE_BACK),
+    element_passes=(2.0, 2.0),
+)  # fmt: skip
+
 # fmt: off
 OPERATOR_TYPES: dict[str, OperatorType] = {
     "conv2d": _CONVOLUTION,
@@ -308,10 +314,9 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
     "prelu": replace(
         _MULTIPLY, amp_output="narrow", torch=("_prelu_kernel",), onnx=("PRelu",), chainer=("PReLUFunction",),
     ),
-    # Bilinear: four products and three sums for each number. Like a pooling run backwards.
-    "upsample": OperatorType(
-        operator_class="pooling", kernel_class="avg_pool", work=Work((7, 7, 0), _READ_WRITE, _READ_WRITE_BACK),
-        element_passes=(2.0, 2.0),
+    # Bilinear, or linear along a line: four products and three sums for each number.
+    "upsample": replace(
+        _RESIZED,
         torch=_names(
             "upsample_nearest2d upsample_bilinear2d upsample_bicubic2d upsample_linear1d upsample_nearest1d "
             "upsample_nearest3d upsample_trilinear3d _upsample_nearest_exact2d _upsample_bilinear2d_aa "
@@ -319,6 +324,13 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         ),
         onnx=("Resize", "Upsample"), chainer=("ResizeImages", "Unpooling2D", "UnpoolingND"),
     ),
+    "upsample_nearest": replace(_RESIZED, work=_COPY),
+    # Sixteen products and fifteen sums for each number.
+    "upsample_bicubic": replace(_RESIZED, work=Work((31, 31, 0), _READ_WRITE, _READ_WRITE_BACK)),
+    # Of volumes: eight products and seven sums.
+    "upsample_trilinear": replace(_RESIZED, work=Work((15, 15, 0), _READ_WRITE, _READ_WRITE_BACK)),
+    # Bilinear or bicubic over a window that widens as the map shrinks.
+    "upsample_antialias": replace(_RESIZED),
     # A product of two feature maps, `groups` of them for each image; its input is both factors.
     "matmul": OperatorType(
         operator_class="linear", kernel_class="matmul", work=Work(None, _READ_WRITE, _HALF, _HALF), product="matmul",

@@ -68,6 +68,8 @@ RARE = {
     "instance_norm": Rare(same_shape("instance_norm", 6, 8), (2, 6, 8, 8), False),
     "prelu": Rare(same_shape("prelu", 8, 4, parameters=8), (2, 8, 4, 4)),
     "upsample": Rare(from_to("upsample", (8, 4, 4), (8, 8, 8)), (2, 8, 8, 8)),
+    "upsample_nearest": Rare(from_to("upsample_nearest", (8, 4, 4), (8, 8, 8)), (2, 8, 8, 8), False),
+    "upsample_bicubic": Rare(from_to("upsample_bicubic", (8, 4, 4), (8, 6, 8)), (2, 8, 6, 8), False),
     "clamp": Rare(same_shape("clamp", 8, 4), (2, 8, 4, 4)),
     "roll": Rare(same_shape("roll", 8, 4), (2, 8, 4, 4), False),
     "mean": Rare(from_to("mean", (8, 4, 4), (1, 4, 4)), (2, 1, 4, 4)),

@@ -14,8 +14,9 @@ from proxy_cnns.presets import PRESETS
 
 COMMON_CNNS, LIBRARY_CNNS = (PRESETS[name]["cnns"] for name in ("quick", "library"))
 _WITHOUT_TIME = {"flatten", "pad", "other"}
-_MEASURED_APART = {"instance_norm", "lstm", "gru", "rnn"}  # in tables of their own
-_BY_TRAFFIC = {"prelu"}  # in none yet
+_RESIZED = {"upsample_nearest", "upsample_bicubic", "upsample_antialias"}
+_MEASURED_APART = {"instance_norm", "lstm", "gru", "rnn", *_RESIZED}  # in tables of their own
+_BY_TRAFFIC = {"prelu", "upsample_trilinear"}  # in none yet
 
 
 @pytest.fixture(scope="module")

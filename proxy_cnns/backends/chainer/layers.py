@@ -66,7 +66,6 @@ def _makers() -> dict[str, Callable[[Numbers], Any]]:
         "dropout": lambda n: partial(F.dropout, ratio=DROPPED[n.layer.type]),
         "stochastic_depth": lambda n: partial(_drop_images, kept=1 - DROPPED[n.layer.type]),
         "pad": lambda n: partial(F.pad, pad_width=((0, 0), (0, 0), *n.added), mode="constant"),
-        # bilinear: a layer table does not say how values between pixels are found
         "upsample": lambda n: partial(F.resize_images, output_shape=n.out_size, align_corners=False),
         "clamp": lambda _: partial(F.clip, x_min=-1.0, x_max=1.0),
         "mean": lambda n: partial(F.mean, axis=n.reduced_axes, keepdims=True),

@@ -60,6 +60,9 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
         layer = kind(n.in_channels, hidden, batch_first=True, bidirectional=is_bidirectional, device=device)
         return own["outputs"](layer)
 
+    def resized(mode: str, n: Numbers) -> Any:
+        return nn.Upsample(size=n.out_size, mode=mode)
+
     def mean(n: Numbers) -> Any:
         axes = n.reduced_axes
         return own["of_function"](lambda x: x.mean(axes, keepdim=True))
@@ -82,8 +85,12 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
         "dropout": lambda n: nn.Dropout(DROPPED[n.layer.type]),
         "stochastic_depth": lambda n: own["stochastic_depth"](DROPPED[n.layer.type]),
         "pad": lambda n: nn.ZeroPad2d((*n.added[1], *n.added[0])),
-        # bilinear: a layer table does not say how values between pixels are found
-        "upsample": lambda n: nn.Upsample(size=n.out_size, mode="bilinear"),
+        "upsample": partial(resized, "bilinear"),
+        "upsample_nearest": partial(resized, "nearest"),
+        "upsample_bicubic": partial(resized, "bicubic"),
+        "upsample_antialias": lambda n: own["of_function"](
+            partial(nn.functional.interpolate, size=n.out_size, mode="bilinear", antialias=True)
+        ),
         "clamp": lambda _: own["of_function"](lambda x: x.clamp(-1, 1)),
         # by one pixel: no kernel's time depends on how far
         "roll": lambda _: own["of_function"](lambda x: x.roll((1, 1), (2, 3))),
