@@ -194,7 +194,7 @@ def held_out_starts(epochs: pd.DataFrame) -> pd.DataFrame:
 
 
 def fit_start(epochs: pd.DataFrame) -> dict[str, float]:
-    """Fit the ratios' entry ``start``: least squares of ln seconds with a soft-L1 loss."""
+    """Ratios' entry ``start``, seconds by name, fitted by least squares of ln seconds with a soft-L1 loss."""
     designs, measured = _start_designs(epochs), np.log(epochs["start_s"])
     solution = least_squares(
         lambda numbers: np.log(designs @ numbers) - measured,

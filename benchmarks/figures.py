@@ -255,7 +255,7 @@ def kept(group: list[Figure], folder: Path, state: str) -> pd.DataFrame | None:
 
 
 def keep(judged: pd.DataFrame, group: list[Figure], folder: Path, state: str, seconds: float) -> None:
-    """Write judged rows for `kept` to find in the same state."""
+    """Write judged rows to the file that `kept` reads in the same state; print the `seconds` to stderr."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = [
         "scenario", "error", "gpu", "precision", "memory_format", "cnn", "predictor", "part", "measured", "predicted",

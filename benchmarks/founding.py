@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def founding_rows(folder: Path, mode: str) -> pd.DataFrame:
-    """Feature table of the project's proxies and CNNs in a mode with measured proxies; some CNNs are in no fit."""
+    """Feature table of our proxies and CNNs in a mode, on GPUs with proxies in it; some CNNs are in no fit."""
     paths = [path for kind in _TABLES for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
     tables = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
     chosen = np.logical_and.reduce([tables[column] == word for column, word in _MODES[mode].items()])

@@ -116,14 +116,14 @@ COUNTERS: dict[str, Callable[[nn.Module, torch.Tensor], float]] = {
 
 
 def of_accelerate(net: nn.Module, _: torch.Tensor) -> float:
-    """Four times the weights, as `accelerate estimate-memory` says of training with Adam; it knows no batch."""
+    """GiB of training with Adam by `accelerate estimate-memory`: four times the weights; it knows no batch."""
     from accelerate.utils import calculate_maximum_sizes
 
     return 4 * calculate_maximum_sizes(net)[0] / GIB
 
 
 def of_torchinfo(net: nn.Module, images: torch.Tensor) -> float:
-    """Its estimated total size: input, maps of forward and backward pass, weights; maps of two images, scaled."""
+    """GiB of input, maps of forward and backward pass, and weights; input and maps are those of two images, scaled."""
     from torchinfo import summary
 
     sums = summary(net, input_data=images[:2], verbose=0, mode="train")
@@ -131,7 +131,7 @@ def of_torchinfo(net: nn.Module, images: torch.Tensor) -> float:
 
 
 def of_mem_tracker(net: nn.Module, images: torch.Tensor) -> float:
-    """Peak of two steps of SGD with momentum on fake tensors, by PyTorch's tracker."""
+    """Peak in GiB of two steps of SGD with momentum on fake tensors, by PyTorch's tracker."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)

@@ -196,8 +196,9 @@ def explain(
         CNNs as for `predict`; or measurement tables, for which nothing is predicted, with the names of their CNNs to
         explain (all by default).
     gpu, batch_size
-        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default, or that of a recorded step. Of a table: all by
-        default. Of the options it takes `image_size`, `samples` or `data_set`, and those of the mode.
+        As for `predict`; a CNN needs `gpu`, and batch sizes are 1, 2, 4, ... 512 by default, or that of a recorded
+        step. Of a table: all by default. Of the options it takes `image_size`, `samples` or `data_set`, and those of
+        the mode.
     **options
         Those of `predictor.answers.question.Question`.
 
@@ -447,7 +448,7 @@ def parallel_ways(
 def explanations(
     subject: object, gpu: object, batch_size: Any, options: "Mapping[str, Any]"
 ) -> "Explanations":
-    """Explanations as `explain` returns them in a frame, and a paragraph on what they cover; errors as of it."""
+    """The `Explanation`s behind the rows of `explain`, and a text on what they cover; errors are those of `explain`."""
     from predictor.answers.explain import explain as explained
     from predictor.answers.explain import explain_measurements, is_measurement_table
 

@@ -34,8 +34,12 @@ def load_measurements(path: str | PathLike[str], source: str | None = None) -> "
 
     Raises
     ------
+    DataError
+        If the file does not exist or is not what its suffix says, or no importer is called `source`.
     SchemaError
         If a column is missing, a time is 0 or NaN, or the table is of another format version.
+    UnknownGpuError
+        If a GPU's name is unknown or fits several GPUs.
 
     Examples
     --------

@@ -53,11 +53,11 @@ class Service:
         self._http = httpx.Client(headers=headers, timeout=timeout_s, follow_redirects=False)
 
     def get(self, path: str) -> "httpx.Response":
-        """Ask for what lies at a path; ServiceError if nothing answers."""
+        """Response to a GET of a path, a refusal too; ServiceError only if nothing answers."""
         return self._repeated("GET", path)
 
     def post(self, path: str, body: bytes, content_type: str) -> "httpx.Response":
-        """Send a body, gzipped; gives the answer, a refusal too; ServiceError only if nothing answers."""
+        """Response to a POST of a body, sent gzipped, a refusal too; ServiceError only if nothing answers."""
         headers = {"Content-Type": content_type, "Content-Encoding": "gzip"}
         return self._repeated("POST", path, content=gzip.compress(body, 5), headers=headers)
 
@@ -90,7 +90,8 @@ def upload(path: Path, url: str, key: str | None = None) -> UploadReceipt:
 
     Each row is stored once, so that an upload that broke off can be repeated. Columns that the measurement schema lacks
     are not sent. DataError, SchemaError or UnknownGpuError if the table is not valid; nothing is sent then.
-    ServiceError if the service refuses the key or does not answer; what it acknowledged before is stored.
+    ServiceError if the service refuses, as it does without a key, or does not answer; what it acknowledged before is
+    stored. Other errors as of `Service`.
     """
     from predictor.measurements.schema import COLUMNS
     from predictor.measurements.table import read_measurements

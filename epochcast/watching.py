@@ -241,11 +241,11 @@ class Watch:
             self._device.on_first_batch(self.model, partial(setattr, self, "first_batch"))
 
     def waits(self) -> None:
-        """The loop asks for a batch."""
+        """Note that the loop asks for a batch; the wait for data begins."""
         self._asked_at = self.clock()
 
     def starts(self, batch: object = None) -> None:
-        """The loop has a batch; without a module, its first array of four dimensions is taken as the images."""
+        """Start an iteration on a batch; without a module, its first array of four dimensions is the images."""
         self._was_idle = self._device is None or self._device.is_idle()
         asked_at, self._asked_at = self._asked_at, None
         self._waited_s = self.clock() - asked_at if self._was_idle and asked_at is not None else 0.0
@@ -253,7 +253,7 @@ class Watch:
             self.first_batch = FirstBatch.of(images)
 
     def ends(self) -> None:
-        """An iteration is over."""
+        """End an iteration: keep the time since the last one ended, once warm; report after `report_after` of them."""
         self._done += 1
         if self._device is not None:
             self._device.marks_end()
@@ -267,7 +267,7 @@ class Watch:
                 self.reports()
 
     def ends_epoch(self) -> None:
-        """The loader is exhausted: report, and leave out what happens before the next epoch."""
+        """End an epoch: report, and leave out what happens before the next one."""
         self.reports()
         self._ended_at = None
 

@@ -72,7 +72,7 @@ def add_key(engine: Engine, name: str, days: float | None = None) -> str:
 
 
 def rotate_key(engine: Engine, name: str, days: float | None = None, keep_old_days: float = 0.0) -> str:
-    """Replace the key of a name and return the new secret; SchemaError if no valid key has this name.
+    """Replace the key of a name and return the new secret; SchemaError if none has the name, or it was revoked.
 
     The new key is valid for `days`, or until it is revoked; the old one for `keep_old_days` more.
     """
@@ -93,7 +93,7 @@ def rotate_key(engine: Engine, name: str, days: float | None = None, keep_old_da
 def revoke_key(engine: Engine, name: str) -> None:
     """Refuse this key from now on; what was uploaded with it stays, attributed to it.
 
-    SchemaError if no valid key has this name.
+    SchemaError if no key has this name, or it was revoked before; a key that expired can be revoked.
     """
     with writing(engine) as connection:
         valid = api_keys.c.revoked_at.is_(None)

@@ -53,7 +53,7 @@ def show_command(
     batch_size: int = o.option("Images per mini-batch.", default=1, flag="--batch-size -b"),
     output: o.OutputFormat = Format.table,
 ) -> None:
-    """Show a CNN's layers, with the work of a training pass."""
+    """Show a CNN's layers, with their work in a forward pass and in a whole iteration."""
     from dataclasses import asdict
 
     from predictor.checks import MAX_BATCH_SIZE, whole_number

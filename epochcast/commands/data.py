@@ -83,7 +83,7 @@ def push_command(
 
 
 def push_table(path: Path, url: str) -> None:
-    """Upload a table and report on stderr how many of its rows were new."""
+    """Upload a table and report on stderr how many of its rows were new; errors as of `upload`."""
     from epochcast.pushing import upload
 
     receipt = upload(path, url)

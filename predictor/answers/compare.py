@@ -450,7 +450,10 @@ class Comparer:
         return Compiled(compiled_rows[0], compiled_rows[1] if n > 1 else None, compile_seconds(self.table))
 
     def ranked_rows(self, priced: Priced, ranked: Places, fast: Priced | None) -> list[ComparisonRow]:
-        """The rows of these places, best first, with all that compares them with each other."""
+        """Rows of the places `ranked`, best first, with ranks (None where memory is short), Pareto front and ratios.
+
+        `fast`: the same trainings in each GPU's fastest mode; if None, the ``fast_`` fields are None.
+        """
         columns = self._columns(priced, ranked) | _fast_columns(priced, ranked, fast)
         for gpu in self.reference:
             devices = self.resolved.training.on_each([gpu])

@@ -84,7 +84,7 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """The difference in one sentence."""
+        """Change of the iteration's time with its interval, both times, and change of peak memory, in one sentence."""
         change = 100 * (self.ratio - 1)
         span = f"{100 * (self.low - 1):+.1f} to {100 * (self.high - 1):+.1f} %"
         gib = self.after.peak_memory_gib - self.before.peak_memory_gib

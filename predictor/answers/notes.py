@@ -131,7 +131,7 @@ _SHARP = 1.05  # upper / lower end of an interval up to which a third digit mean
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """`value` with `digits` significant digits, without exponent; empty for None and NaN."""
+    """`value` with `digits` significant digits or more, as in ``1,234``; empty for None, NaN and infinity."""
     if value is None or not math.isfinite(value):
         return ""
     if value == 0:

@@ -241,14 +241,17 @@ def energy_basis(gpu: Gpu) -> EnergyBasis:
 
 
 def _grid(region: str | None, offer: Offer | None) -> Grid | None:
-    """The grid of a region, or else of the offer; None where it is not known."""
+    """Grid of the region if one is given, SchemaError as `find_grid`; else of the offer, None where it is not known."""
     if region is not None:
         return find_grid(region)
     return None if offer is None else grid_of(offer)
 
 
 def co2_basis(region: str | None, offer: Offer | None) -> Co2Basis:
-    """Power grid of a region, else of the offer's place; ``unknown`` with the cause where neither has a grid."""
+    """Power grid of the region if one is given, else of the offer's place.
+
+    ``unknown``, with the cause, if the offer has no known grid; SchemaError as `find_grid` for an unknown region.
+    """
     grid = _grid(region, offer)
     if grid is not None:
         return Co2Basis("published", str(grid))

@@ -394,11 +394,11 @@ class ResolvedQuestion:
 
 
 def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
-    """GPUs among `gpus` that train in `precision` and with `capture`.
+    """GPUs among `gpus` that train in `precision`; only ``"all"`` leaves out those that lack `capture`.
 
-    They are named as of `find_gpu`, or ``cpu:<model>`` for a CPU whose operators were measured; ``"all"`` is every GPU.
-    UnknownGpuError if a name is unknown or fits several GPUs; OutOfRangeError if all lack the precision, with those
-    that the first has.
+    They are named as of `find_gpu`, or ``cpu:<model>`` for a CPU whose operators were measured. SchemaError if none is
+    given; UnknownGpuError if a name is unknown or fits several GPUs; OutOfRangeError if all lack the precision, with
+    those that the first has.
     """
     chosen: dict[str, Gpu] = {}
     for gpu in as_list(gpus):
@@ -569,7 +569,7 @@ class OwnMeasurements:
         )
 
     def runs_of(self, table: LayerTable) -> list[tuple[str, int, Mapping[Any, Any]]]:
-        """GPU and batch size of each measurement of this CNN at its image size, in any mode, and all its columns."""
+        """GPU, batch size and all columns of each measurement in any mode, by name and image size of this CNN."""
         cnn = table.cnn, table.image_size
         rows = [row for row in self.targets if (row["cnn"], row["image_size"]) == cnn]
         return [(str(row["gpu"]), int(row["batch_size"]), row) for row in rows]

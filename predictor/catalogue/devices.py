@@ -315,7 +315,7 @@ def fast_mode_of(gpu: Gpu, framework: str, memory_format: str = "nchw") -> tuple
 
 
 def default_precision(gpu: Gpu, framework: str) -> str:
-    """What a framework computes in on a GPU unless its user chooses: TF32 where the GPU has it, else fp32.
+    """Precision unless a user chooses: TF32 in PyTorch and TensorFlow where the GPU has it, else fp32.
 
     PyTorch computes convolutions in TF32 by default (`torch.backends.cudnn.allow_tf32`) and, since 1.12, matrix
     products in fp32 (`torch.set_float32_matmul_precision`); TensorFlow computes both in TF32 from 2.4 on (its RFC 287),

@@ -75,7 +75,8 @@ class Host:
     def speed(self, others: Iterable[Host] | None = None) -> HostSpeed:
         """Its speed: as measured, else by its clock beside `others` (by default all) that were measured.
 
-        Time = c / `performance`, c the geometric mean of time x performance of measured CPUs.
+        Time = c / `performance`, c the geometric mean of time x performance of measured CPUs, at least one; NaN
+        where `performance` is unknown.
         """
         if self.measured_ms is not None:
             return HostSpeed(self.name, self.measured_ms, _MEASURED)

@@ -43,7 +43,7 @@ def percent(fraction: float | None) -> str:
 
 
 def scenario_text(result: EvaluationResult, scenario: str) -> str:
-    """One scenario's table as plain text: its question, start, goal and noise, then a line per predictor."""
+    """One scenario as plain text: question, MAPE to beat (start), goal, noise; a line per predictor, then its notes."""
     about, table = SCENARIOS[scenario], result.table(scenario)
     start, goal = result.start_and_goal(scenario)
     answered = table[table["n"] > 0]

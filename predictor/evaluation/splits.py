@@ -211,7 +211,7 @@ def problem_scaling(table: SplitTable) -> Iterator[Fold]:
 
 
 def unseen_batch_size(table: SplitTable) -> Iterator[Fold]:
-    """Hold out one batch size of whole CNNs everywhere, the interior one nearest to 64."""
+    """Hold out the interior batch size nearest to 64 of whole CNNs everywhere; DataError if none is interior."""
     size, gone = table.middle_batch_size()
     yield Fold(f"batch size {size}", np.flatnonzero(~gone), _NOTHING, table.rows[gone[table.rows]])
 
@@ -270,7 +270,10 @@ def unseen_gpu_anchored(table: SplitTable) -> Iterator[Fold]:
 
 
 def problem_and_hardware_scaling(table: SplitTable) -> Iterator[Fold]:
-    """Hold out one chip, and the interior batch size nearest to 64 everywhere."""
+    """Test one chip at the interior batch size nearest to 64; a fit sees neither the chip nor this batch size.
+
+    The CNNs' runs that a fit sees are anchors. DataError if no batch size lies between others.
+    """
     size, gone = table.middle_batch_size()
     for chip, test, _ in leave_one_out(table.chips, table.rows[gone[table.rows]]):
         out = gone | (table.chips == chip)

@@ -30,8 +30,8 @@ class MachineFile(Generic[M]):
     def read(self, path: Path) -> M:
         """Read the file that the command wrote.
 
-        SchemaError if it is no such file, of another version, or holds what the measurement refuses; the message names
-        it.
+        SchemaError if it cannot be read, is no such file, is of another version, or holds what the measurement
+        refuses; the message names it.
         """
         try:
             document = json.loads(path.read_text(encoding="utf-8-sig"))

@@ -120,7 +120,7 @@ class RowNames:
 
 
 def text_column(values: Sequence[str | None]) -> pd.Series:
-    """Make a text column (dtype object) in which missing values are None, in every version of pandas."""
+    """Text column (dtype object) of `values` as they are: None stays None in every version of pandas."""
     import pandas as pd
 
     return pd.Series(list(values), dtype=object)

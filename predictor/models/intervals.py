@@ -68,7 +68,10 @@ class Spread:
     kernel: float = 0.0
 
     def variance(self, is_new: bool | NDArray[np.bool_], steps: Array | float, shares: Shares) -> Array:
-        """Variance of ln(measured / predicted); arguments broadcast."""
+        """Variance of ln(measured / predicted); arguments broadcast.
+
+        `is_new`: whether the GPU was never measured. `steps`: its generations beyond the measured ones.
+        """
         design = _design(np.asarray(is_new), np.asarray(steps, dtype=float), shares)
         return np.asarray(sum(size * column for size, column in zip(astuple(self), design, strict=True)))
 
@@ -92,7 +95,7 @@ them, 0.7 on average; by 0.5 to 100 times its square."""
 
 
 def generations_from(gpus: Sequence[Gpu], measured: Collection[str]) -> Array:
-    """Generations of each GPU beyond the oldest or newest measured one, shape (n_gpus,); 0 if none was measured.
+    """Generations of each GPU beyond the oldest or newest name of `measured`, shape (n_gpus,); 0 if that is empty.
 
     A generation between measured ones is predicted as well as these.
     """

@@ -312,7 +312,7 @@ def _moved(work: Array, batch_sizes: Array, element_bytes: int) -> Array:
 
 
 def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
-    """Roofline time of operators, with a launch per pass, in ms; shape (n_operators, n_batches).
+    """Roofline time of all passes that operators run, with their launches, in ms; shape (n_operators, n_batches).
 
     SchemaError if an operator lacks a shape.
 
@@ -356,7 +356,8 @@ def unmeasured_share(
 def shape_columns(operators: Sequence[Operator]) -> Array:
     """Features of an operator's shape; shape (n_operators, len(SHAPE_COLUMNS)).
 
-    Sizes are base-2 logarithms: a difference of 1 is a factor of 2. Flags are 0 or 1.
+    Sizes are base-2 logarithms: a difference of 1 is a factor of 2; one missing or 0 counts as 1. Flags are 0 or 1.
+    SchemaError if an operator other than the optimizer has no input channels.
     """
     return np.array([_shape(operator) for operator in operators], dtype=float).reshape(-1, len(SHAPE_COLUMNS))
 

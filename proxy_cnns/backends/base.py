@@ -322,7 +322,7 @@ def refusing_failures(
 
 
 def user_cnn(subject: Subject, of_type: type, framework: str, type_name: str) -> Any:
-    """The CNN that a user's own function makes, checked to be of the framework's type; SchemaError if it is not."""
+    """CNN of a user's own function; SchemaError if it is not of the framework's type; errors as `make_model`."""
     if subject.builder is None:
         raise SchemaError(
             f"{subject.name!r} of kind {subject.kind!r} has neither a layer table nor a builder."

@@ -39,7 +39,7 @@ def forward_algorithms(names: pd.Series) -> pd.Series:
 
 
 def square_shapes(rows: pd.DataFrame, out_size: pd.Series) -> pd.DataFrame:
-    """Shapes of square convolutions, for `operator_columns`: their rows name each side once, as `in_size`."""
+    """Channels, and height and width of input, output, kernel and stride, from rows that name each side once."""
     sizes = {"in": rows["in_size"], "out": out_size, "kernel": rows["kernel_size"], "stride": rows["stride"]}
     both = {f"{name}_{side}": size for name, size in sizes.items() for side in ("height", "width")}
     return rows[["in_channels", "out_channels"]].assign(**both)

@@ -122,6 +122,7 @@ def fit_laws(
     """Fit the law of each mode; its prior is the law in `earlier`, else the one fitted on all modes together.
 
     A mode without targets gets the law in `earlier`, else that of its library's base or of the most similar mode here.
+    With `calibrate`, half widths come from leaving each CNN out in turn.
     """
     designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries if mode in rows}
     designs = {mode: design for mode, design in designs.items() if design.gpu_ms.size}
