@@ -105,6 +105,11 @@ class StepIn(BaseModel):
     last_wait: Annotated[int, Field(ge=0, le=MAX_LAYERS)] | None = None
     beside: Annotated[int, Field(ge=1, le=100_000)] | None = None
     update_waits: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    optimizer_states: Annotated[float, Field(ge=0, lt=10**6)] | None = None
+    optimizer_passes: Annotated[float, Field(ge=0, lt=10**6)] | None = None
+    optimizer_copies: Annotated[float, Field(ge=0, lt=10**6)] | None = None
+    optimizer_form: Literal["foreach", "fused", "loop"] | None = None
+    parallel: Literal["dp"] | None = None
 
 
 class LayerTableIn(BaseModel):

@@ -4,7 +4,9 @@
  */
 
 const COUNTS = ["image_size", "batch_size", "parts", "waits", "first_wait", "last_wait", "beside", "update_waits"];
-const OF_WHOLE = [...COUNTS, "precision", "memory_format", "optimizer", "capture", "warnings"];
+const DECIMALS = ["optimizer_states", "optimizer_passes", "optimizer_copies"];
+const WORDS = ["precision", "memory_format", "optimizer", "optimizer_form", "capture", "parallel", "warnings"];
+const OF_WHOLE = [...COUNTS, ...DECIMALS, ...WORDS];
 const TEXT = new Set(["name", "type", "kind"]);
 const COMPUTED = new Set([
   "forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity",
@@ -37,7 +39,7 @@ function ofWhole(columns, rows) {
     const [first, ...others] = rows.map((row) => (row[columns.indexOf(column)] ?? "").trim());
     const differing = others.findIndex((cell) => cell !== first);
     if (differing >= 0) throw new Error(`row ${differing + 2} has ${column} ${JSON.stringify(others[differing])}, row 1 ${JSON.stringify(first)}`);
-    if (first) said[column] = COUNTS.includes(column) ? whole(first) : first;
+    if (first) said[column] = COUNTS.includes(column) ? whole(first) : DECIMALS.includes(column) ? decimal(first) : first;
   }
   const { image_size, warnings, ...step } = said;
   return {
@@ -83,6 +85,10 @@ function csvLayer(columns, cells) {
 /** A whole number; anything else stays as it is, so that the service can name it. */
 function whole(text) {
   return /^-?\d{1,15}$/.test(text) ? Number(text) : text;
+}
+
+function decimal(text) {
+  return /^\d{1,6}(\.\d{1,6})?$/.test(text) ? Number(text) : text;
 }
 
 /** Rows of cells (RFC 4180). */

@@ -37,14 +37,18 @@ _STEP_WORDS = {
     "memory_format": MEMORY_FORMATS,
     "optimizer": OPTIMIZERS,
     "capture": CAPTURES,
+    "optimizer_form": ("foreach", "fused", "loop"),
+    "parallel": ("dp",),
 }
 _STEP_COUNTS = ("waits", "first_wait", "last_wait", "beside", "update_waits")
+_STEP_NUMBERS = ("optimizer_states", "optimizer_passes", "optimizer_copies")
 _WARNING_KINDS = ("cnn", "frozen", "operator")
 _TEXT_COLUMNS = ("name", "type", "kind")
 _OPTIONAL_COLUMNS = ("inputs", *OPTIONAL_COLUMNS)
 _COMPUTED_COLUMNS = ("forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity")
 _USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name not in USUAL_CELLS)
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
+_DECIMAL = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?", re.ASCII)
 
 
 def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> LayerTable:
@@ -125,7 +129,8 @@ def _step(about: Mapping[str, str], path: Path) -> Step | None:
             raise SchemaError(f"{path}: unknown {name} {word!r}. Nearest: {close}.")
     counts = {name: _counted(about, name, path) for name in _STEP_COUNTS}
     parts = _counted(about, "parts", path) or 1
-    return replace(Step(batch_size, parts, **counts), **words)  # type: ignore[arg-type]
+    numbers = {name: _decimal(about[name], name, path) for name in _STEP_NUMBERS if about[name]}
+    return replace(Step(batch_size, parts, **counts), **words, **numbers)  # type: ignore[arg-type]
 
 
 def _warnings(about: Mapping[str, str], path: Path) -> tuple[TableWarning, ...]:
@@ -220,6 +225,12 @@ def _number(text: str, column: str, where: str) -> int | None:
             f"{where}: {column} is {text!r}, not a whole number of at least 0 (empty = unknown)."
         )
     return int(text)
+
+
+def _decimal(text: str, column: str, path: Path) -> float:
+    if not _DECIMAL.fullmatch(text):
+        raise SchemaError(f"{path}: {column} is {text!r}, not a number of at least 0, such as 2.0.")
+    return float(text)
 
 
 def _inputs(text: str, index: int, where: str) -> tuple[int, ...] | None:

@@ -139,6 +139,15 @@ class Step:
     GPU: from the layer of index `first_wait` to that before `last_wait`, the GPU has nothing to do until the host
     enqueues the next one. `update_waits` is how often it waits between the first backward pass and the last update,
     which the GPU then waits for. `beside` is what the host does beside the passes of layers, in those of a mean layer.
+
+    `optimizer` is the word of answers for the class of the optimizer that updates most numbers, unknown where it has
+    none. What the optimizers do by what they run, whatever their class, is unknown where none of PyTorch's updates:
+    `optimizer_states` are the numbers that they keep for each number that they update, in its type (0 by SGD, 1 with
+    momentum, 2 by Adam, 3 by AMSGrad, 0.5 by an Adam of 8 bits); `optimizer_passes` are those that all updates of a
+    step read and write for it, once the states exist (3 by SGD, 8 with momentum, 18 by Adam, 7 by a fused Adam);
+    `optimizer_copies` are those held beside for a moment, at most (1 by Adam in lists, 0 fused, 2 by Adadelta);
+    `optimizer_form` is "foreach", "fused", or "loop" over tensors, of the most numbers. `parallel` is "dp" where
+    `torch.nn.DataParallel` spreads the mini-batch over GPUs.
     """
 
     batch_size: int
@@ -152,6 +161,11 @@ class Step:
     last_wait: int | None = None
     beside: int | None = None
     update_waits: int | None = None
+    optimizer_states: float | None = None
+    optimizer_passes: float | None = None
+    optimizer_copies: float | None = None
+    optimizer_form: Literal["foreach", "fused", "loop"] | None = None
+    parallel: Literal["dp"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from itertools import groupby
 from math import ceil, prod
 from typing import Any
 
+from predictor.catalogue.modes import OPTIMIZERS
 from predictor.cnns.layer_table import (
     IMAGE,
     ON_PARAMETERS,
@@ -26,7 +27,8 @@ from predictor.cnns.layer_table import (
 )
 from predictor.cnns.recorder import CREATIONS, PRODUCTS, Recorder, tensors_of
 from predictor.cnns.torch_batch import Samples, is_folded, nothing_runs
-from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, import_torch, storage_of
+from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, import_torch, storage_of
+from predictor.cnns.torch_updates import Update
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
@@ -41,8 +43,7 @@ _MASKED = {"convolution_backward", "native_batch_norm_backward", "cudnn_batch_no
 _MASKED |= {"native_layer_norm_backward", "native_group_norm_backward"}
 _ALIASES = ("t", "view", "_unsafe_view", "transpose", "permute", "expand", "detach", "alias", "squeeze")
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
-_LIKE_THEMSELVES = ("SGD", "Adam", "AdamW", "NAdam", "RMSprop", "Adadelta", "Adagrad", "Lamb")
-_OPTIMIZERS = {name: name.lower() for name in _LIKE_THEMSELVES} | {"RAdam": "adam"}
+_OPTIMIZERS = {name: name for name in OPTIMIZERS} | {"radam": "adam"}
 _UPDATE, _GROUP, _ONE_BY_ONE, _CLIPPED, _OTHER = 13.7, 0.54, 0.29, 0.09, 0.12
 """Host time over that of a mean layer's passes (measured at the tag `campaigns`): of a further update, a further group
 of parameters, a tensor that an optimizer updates without foreach calls, one whose gradient is clipped, and one that is
@@ -401,6 +402,8 @@ class StepReader:
             *self._waits([wait for wait in trace.waits if wait < begins]),
             self._beside(trace),
             update_waits,
+            **_of_updates(trace.updates),
+            parallel="dp" if trace.has_data_parallel else None,
         )
         root = next((event.path[0][0] for event in trace.events if event.path), "step")
         cautions = (*self.recorder.warnings(), *self._warnings(), *samples.warnings_of(step))
@@ -622,8 +625,23 @@ def _optimizer(updates: Sequence[Update]) -> tuple[str | None, list[str]]:
     if not updates:
         return None, []
     largest = max(updates, key=lambda update: update.parameters)
-    word = _OPTIMIZERS.get(largest.optimizer)
+    word = _OPTIMIZERS.get(largest.optimizer.lower())
     if largest.has_momentum and word in ("sgd", "rmsprop"):
         word = "momentum" if word == "sgd" else None
     doubt = f"the update by {largest.optimizer} is counted as momentum's"
     return word, [] if word else [doubt]
+
+
+def _of_updates(updates: Sequence[Update]) -> dict[str, Any]:
+    """Columns of a step about what its optimizers keep and pass for a number that they train."""
+    trained = {update.by: update for update in updates}.values()
+    size = sum(update.bytes for update in trained)
+    if not size:
+        return {}
+    largest = max(trained, key=lambda update: update.bytes)
+    return {
+        "optimizer_states": round(sum(update.kept for update in trained) / size, 3),
+        "optimizer_passes": round(sum(update.passed for update in updates) / size, 2),
+        "optimizer_copies": round(max(update.copied for update in updates) / size, 3),
+        "optimizer_form": largest.form,
+    }

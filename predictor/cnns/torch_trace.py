@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -21,11 +20,12 @@ from weakref import WeakSet
 from predictor.cnns.recorder import RECURRENT, RULES, tensors_of
 from predictor.cnns.torch_kept import BOXES_PER_IMAGE, DECIDED, Kept, has_masks
 from predictor.cnns.torch_recurrent import packed_refusal, run_recurrent
+from predictor.cnns.torch_updates import Rehearsal, Update, following_optimizers
 from predictor.cnns.untouched import Note
 from predictor.errors import BackendUnavailableError, SchemaError
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
 """Names of convolutions at dispatch, by what PyTorch was built with."""
@@ -81,22 +81,6 @@ class Event:
     of_optimizer: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
-    """One update by an optimizer: its class, the numbers and tensors that it updates, and those taken one by one.
-
-    `groups` of parameters have a foreach call each.
-    """
-
-    optimizer: str
-    has_momentum: bool
-    parameters: int
-    by: int  # the optimizer's number, from 0
-    tensors: int
-    one_by_one: int = 0
-    groups: int = 1
-
-
 @dataclass(slots=True)
 class Trace:
     """What a step ran; `n_forward` of the events are those of the callable without what follows it.
@@ -105,7 +89,7 @@ class Trace:
     are not there decide how much is kept (`Kept`).
     `own_updates`: how often the step writes parameters itself after a backward pass, without an optimizer of PyTorch.
     `freed` holds how many events ran before the gradient of a parameter, by its id, was set to None; `saved` how many
-    ran before autograd kept a storage for the backward pass.
+    ran before autograd kept a storage for the backward pass. `has_data_parallel`: `torch.nn.DataParallel` runs.
     """
 
     events: list[Event]
@@ -116,6 +100,7 @@ class Trace:
     freed: dict[int, int]
     saved: list[tuple[int, int]]
     own_updates: int = 0
+    has_data_parallel: bool = False
 
 
 def storage_of(tensor: Any) -> int:
@@ -155,7 +140,7 @@ def traced(
     updates: list[Update] = []
     freed: dict[int, int] = {}
     handles = _follow_modules(torch, mode, note) if note else []
-    optimizers = _following_optimizers(updates, mode, note) if note else nullcontext()
+    optimizers = following_optimizers(updates, mode, note) if note else nullcontext()
     ours = [*_freeing(torch, mode.events, freed), *_loading(torch)] if note else []
     saved: list[tuple[int, int]] = []
 
@@ -182,7 +167,15 @@ def traced(
         for handle in handles:
             handle.remove()
     return Trace(
-        mode.events, updates, n_forward, mode.waits, mode.kept.is_used, freed, saved, mode.own_updates
+        mode.events,
+        updates,
+        n_forward,
+        mode.waits,
+        mode.kept.is_used,
+        freed,
+        saved,
+        mode.own_updates,
+        mode.has_data_parallel,
     )
 
 
@@ -308,9 +301,11 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self._twin_of: dict[int, tuple[Any, Any]] = {}
             self._next = int(torch.autograd._get_sequence_nr())
             self.updating = 0  # optimizers that are running, one within another
+            self.rehearsal: Rehearsal | None = None  # of an update that runs once more
             self._numbers_read = 0
             self.waits: list[int] = []
             self.own_updates, self._went_back = 0, False
+            self.has_data_parallel = False
             self._parameters: dict[int, Any] = {}  # by their storage
             self.kept = Kept(torch, boxes, self._maker, self._true_elements)
             self._flags: set[int] = set()  # of GradScaler: whether a gradient is infinite
@@ -340,6 +335,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 if parts is not NotImplemented:
                     return parts
             result = self._run(func, operator, args, kwargs)
+            if self.rehearsal is not None:
+                self.rehearsal.add(func, args, kwargs, result)
+                return result
             self.kept.note(operator, args, result)
             if operator in CONVOLUTIONS and self.kept.images is None:
                 self.kept.images = int(args[0].shape[0])
@@ -373,6 +371,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 of_optimizer=self.updating > 0,
                 **(self._callers() if node is None else {}),
             )
+            if func._schema.is_mutable and not results:  # such as a function on lists
+                for tensor in tensors_of(args[:1]):
+                    self._written[tensor.untyped_storage()._cdata] = None
             for number, tensor in enumerate(results):
                 self._made_by[id(tensor)] = func, args, kwargs, operator, number
                 if func._schema.is_mutable:
@@ -552,12 +553,13 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
 def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     """Note composite operators whole; leave tensors where they are, wherever a step sends them: no GPU is needed.
 
-    A module of `DistributedDataParallel` runs as on one GPU: questions say how many exchange gradients. Autocast of a
-    GPU is that of the processor, whose rules are much the same, where there is no GPU; so is that of the
+    A module of `DistributedDataParallel` or `DataParallel` runs as on one GPU: questions say how many there are.
+    Autocast of a GPU is that of the processor, whose rules are much the same, where there is no GPU; so is that of the
     device of a meta tensor, which a module may ask for.
     """
     import numpy
     from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.optim import optimizer as optimizers
     from torch.overrides import TorchFunctionMode
 
     composites, functional = _composites(torch), torch.nn.functional
@@ -634,7 +636,11 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
         missing = device_type == "meta" or (device_type == "cuda" and not has_gpu)
         autocast(self, "cpu" if missing else device_type, *args, **kwargs)
 
-    parallel: Any = torch.nn.parallel.DistributedDataParallel
+    def of_replicas(self: Any, *args: Any, **kwargs: Any) -> Any:
+        mode.has_data_parallel = True
+        return self.module(*args, **kwargs)
+
+    parallel: Any = torch.nn.parallel
     boxes: Any = sys.modules.get("torchvision.ops.boxes")
     # Functions written in Python call these without this mode.
     inner = ((functional, "linear"), (functional, "scaled_dot_product_attention"), (torch, "instance_norm"))
@@ -646,9 +652,15 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     ours: list[_Replacement] = [
         (torch.autocast, "__init__", on_processor),
         (torch.amp.GradScaler, "step", scaled),
-        (parallel, "forward", lambda self, *args, **kwargs: self.module(*args, **kwargs)),
-        # Joins gradients in lists on a GPU only.
+        (
+            parallel.DistributedDataParallel,
+            "forward",
+            lambda self, *args, **kwargs: self.module(*args, **kwargs),
+        ),
+        (parallel.DataParallel, "forward", of_replicas),
+        # Gradients are joined, and parameters updated, in lists on a GPU only.
         (torch.nn.utils.clip_grad, "_has_foreach_support", lambda *_, **__: True),
+        (optimizers, "_get_foreach_kernels_supported_devices", lambda: ["cuda", "cpu"]),
         *((module, name, partial(whole, getattr(module, name))) for module, name in inner),
         *((module, _ASSIGNS, partial(assigned, vars(module)[_ASSIGNS])) for module in assigns),
     ]
@@ -707,53 +719,6 @@ def _loading(torch: Any) -> list[_Replacement]:
         # Workers that persist go on with what they were made for.
         (torch.utils.data.DataLoader, "__iter__", lambda self: self._get_iterator()),
     ]
-
-
-@contextmanager
-def _following_optimizers(updates: list[Update], mode: Any, note: Note) -> Iterator[None]:
-    """Collect the updates by optimizers, and tell the mode while one runs."""
-    from torch.optim import optimizer as hooks
-
-    numbers: dict[int, int] = {}
-
-    def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        if not mode.is_on():
-            return None
-        note(optimizer)
-        mode.updating += 1
-        named_arguments = dict(zip(("closure",), args[1:], strict=False)) | kwargs
-        closure, groups = named_arguments.get("closure"), optimizer.param_groups
-        learns = [p for group in groups for p in group["params"] if closure or p.grad is not None]
-        has_momentum = any(group.get("momentum") for group in groups)
-        number = numbers.setdefault(id(optimizer), len(numbers))
-        numbers_updated = sum(p.numel() for p in learns if p.requires_grad)
-        one_by_one = len(learns) if any(group.get("foreach") is False for group in groups) else 0
-        called = sum(any(closure or p.grad is not None for p in group["params"]) for group in groups)
-        named, lists = type(optimizer).__name__, 1 if one_by_one else max(1, called)
-        updates.append(Update(named, has_momentum, numbers_updated, number, len(learns), one_by_one, lists))
-        return closure and (args[:1], named_arguments | {"closure": partial(outside, closure)})
-
-    def outside(closure: Callable[[], object]) -> object:
-        """Run the forward and backward passes that an optimizer is given to run."""
-        mode.updating -= 1
-        try:
-            return closure()
-        finally:
-            mode.updating += 1
-
-    def after(*_: Any) -> None:
-        mode.updating -= mode.is_on()
-
-    # In dictionaries of their own: optimizers of other threads may be going through those that are there.
-    added = {"_global_optimizer_pre_hooks": before, "_global_optimizer_post_hooks": after}
-    usual = {name: getattr(hooks, name) for name in added}
-    try:
-        for name, hook in added.items():
-            setattr(hooks, name, OrderedDict({**usual[name], id(hook): hook}))
-        yield
-    finally:
-        for name, theirs in usual.items():
-            setattr(hooks, name, theirs)
 
 
 def _freeing(torch: Any, events: list[Event], freed: dict[int, int]) -> list[_Replacement]:

@@ -221,7 +221,8 @@ def test_a_link_to_a_file_says_that_it_is_needed_again_and_shows_no_empty_cards(
 @pytest.mark.parametrize("ending", ["csv", "json"])
 def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, ask, tmp_path, ending):
     waits = {"first_wait": 3, "last_wait": 6, "beside": 7, "update_waits": 1}
-    step = Step(24, 2, "amp_bf16", "channels_last", "adam", "compile", 2, **waits)
+    optimizer = {"optimizer_states": 2.0, "optimizer_passes": 18.5, "optimizer_form": "foreach"}
+    step = Step(24, 2, "amp_bf16", "channels_last", "adam", "compile", 2, **waits, **optimizer)
     table = replace(zoo_cnn("lenet5"), step=step, warnings=(TableWarning("operator", "a, b: c"),))
     file = tmp_path / f"step.{ending}"
     if ending == "csv":

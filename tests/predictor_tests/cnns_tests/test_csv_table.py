@@ -151,9 +151,12 @@ def test_a_file_without_layers_is_refused(tmp_path):
             read_layer_table_csv(path)
 
 
+STEP = Step(256, 4, "amp_bf16", "channels_last", "adam")
+
+
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    step = Step(256, 4, "amp_bf16", "channels_last", "adam")
+    step = replace(STEP, optimizer_states=2.0, optimizer_passes=18.25, optimizer_form="loop", parallel="dp")
     doubts = (TableWarning("operator", "fft_c2c, stft"), TableWarning("cnn", "momentum's update is counted"))
     replace(TABLE, image_size=448, step=step, warnings=doubts).to_csv(tmp_path / "step.csv")
     return tmp_path / "step.csv"
@@ -161,7 +164,8 @@ def recorded(tmp_path: Path) -> Path:
 
 def test_a_recorded_step_is_read_again_with_its_mode_and_its_warnings(recorded):
     table = read_layer_table_csv(recorded)
-    assert table.step == Step(256, 4, "amp_bf16", "channels_last", "adam")
+    also = {"optimizer_states": 2.0, "optimizer_passes": 18.25, "optimizer_form": "loop", "parallel": "dp"}
+    assert table.step == replace(STEP, **also)
     assert (table.image_size, [warning.about for warning in table.warnings]) == (
         448,
         ["fft_c2c, stft", "momentum's update is counted"],
@@ -175,6 +179,8 @@ def test_a_recorded_step_is_read_again_with_its_mode_and_its_warnings(recorded):
         ("448,256,4", "448,0,4", "batch_size is 0. Valid: 1 to 65,536"),
         ("448,256,4", "448,,4", "parts is '4', but batch_size is empty"),
         ("amp_bf16", "amp_bf61", "unknown precision 'amp_bf61'. Nearest: 'amp_bf16'"),
+        ("18.25", "-1", "optimizer_passes is '-1', not a number of at least 0"),
+        ("loop", "loops", "unknown optimizer_form 'loops'. Nearest: 'loop'"),
         ("operator: fft", "operators: fft", "warnings has 'operators: fft_c2c, stft'"),
     ],
 )

@@ -102,7 +102,8 @@ def passes(table, type_):
 def test_a_step_of_a_module_has_the_modules_layers(torch, network):
     table, expected = record(step_of(torch, network)), from_torch(network, 16)
     assert [replace(row, name="") for row in table] == [replace(row, name="") for row in expected]
-    assert table.step == Step(4, optimizer="momentum")
+    of_momentum = {"optimizer_states": 1.0, "optimizer_passes": 8.0, "optimizer_copies": 0.0}
+    assert table.step == Step(4, optimizer="momentum", optimizer_form="foreach", **of_momentum)
 
 
 def test_the_host_enqueues_a_recomputed_layer_twice_as_long(torch):
