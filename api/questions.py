@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
     Tag,
     TypeAdapter,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
     create_model,
     model_validator,
 )
 
 from api.layer_tables import STRICT, LayerTableIn, Name, inline_table
 from predictor.answers.fit_memory import ALLOWED
-from predictor.answers.options import Option, options_of
-from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
+from predictor.answers.options import KINDS, Option, options_of, renewed
+from predictor.answers.question import ANCHOR_FIELDS, OPTIONS, RETIRED, Plan, Question
 from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_model
 from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
@@ -107,11 +108,11 @@ def _no_dust(value: float) -> float:
 
 
 def _or_text(number: Any, option: Option) -> Any:
-    """Numbers of hours or US$, or a text that the core reads: ``2d``, ``$100``."""
+    """Numbers, or a text that the core reads: ``2d``, ``$100``, ``6/machine``."""
 
-    def read(value: object) -> object:
+    def read(value: object, check: ValidatorFunctionWrapHandler) -> object:
         if not isinstance(value, str):
-            return value
+            return check(value)
         if not 1 <= len(value) <= _LONGEST_TEXT:
             raise ValueError(f"Give a number, or a text of 1 to {_LONGEST_TEXT} characters")
         try:
@@ -119,15 +120,16 @@ def _or_text(number: Any, option: Option) -> Any:
         except EpochcastError as error:
             raise ValueError(str(error)) from None
 
-    schema = TypeAdapter(number).json_schema()
     text = {"type": "string", "minLength": 1, "maxLength": _LONGEST_TEXT}
-    return Annotated[number, BeforeValidator(read), WithJsonSchema({"anyOf": [schema, text]})]
+    kinds = [TypeAdapter(number).json_schema(), text]
+    return Annotated[number, WrapValidator(read), WithJsonSchema({"anyOf": kinds})]
 
 
 def _type_of(option: Option) -> Any:
     """The type of an option's values, None not counted."""
-    if option.kind == "whole":
-        return Annotated[int, Field(ge=int(option.low), le=int(option.high))]
+    if option.kind in ("whole", "workers"):
+        whole = Annotated[int, Field(ge=int(option.low), le=int(option.high))]
+        return whole if option.kind == "whole" else _or_text(whole, option)
     if option.kind in ("number", "hours", "usd"):
         high = min(option.high, LARGEST)
         if option.default is not None:  # such as minutes, which may be 0
@@ -139,7 +141,7 @@ def _type_of(option: Option) -> Any:
         return Literal[option.choices]
     if option.kind == "anchors":
         return Annotated[list[AnchorIn], Field(max_length=MAX_ANCHORS)]
-    return {"word": Name, "flag": bool}[option.kind]
+    return {"word": Name, "loader": Name, "flag": bool}[option.kind]
 
 
 def _field_of(option: Option, *, needed: bool = False) -> tuple[Any, Any]:
@@ -149,7 +151,11 @@ def _field_of(option: Option, *, needed: bool = False) -> tuple[Any, Any]:
         return kind, Field(description=option.help)
     usual = f" Null: {option.usual}." if option.usual else ""
     default = list(option.default) if isinstance(option.default, tuple) else option.default
-    return kind | None if default is None else kind, Field(default, description=option.help + usual)
+    text = option.help + usual
+    if option.now:
+        text = f"Retired: now `{option.now[0]}`, {option.now[1].format(KINDS[option.kind].metavar)}."
+    about = Field(default, description=text, deprecated=bool(option.now) or None)
+    return kind | None if default is None else kind, about
 
 
 def _with_options(
@@ -230,10 +236,10 @@ if TYPE_CHECKING:
     _Compared = CnnQuestion
     _Checked = CnnQuestion
 else:
-    _Predicted = _with_options(CnnQuestion, options_of(Question, "predict"), without=tuple(LISTED))
+    _Predicted = _with_options(CnnQuestion, options_of(Question, "predict") | RETIRED, without=tuple(LISTED))
     _Explained = _with_options(CnnQuestion, options_of(Question, "explain"))
-    _Checked = _with_options(CnnQuestion, options_of(Question, "predict"))
-    _Compared = _with_options(CnnQuestion, {**options_of(Question, "compare"), **options_of(Plan)})
+    _Checked = _with_options(CnnQuestion, options_of(Question, "predict") | RETIRED)
+    _Compared = _with_options(CnnQuestion, options_of(Question, "compare") | RETIRED | options_of(Plan))
 
 _Gpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_GPUS)]
 _FewGpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)]
@@ -275,8 +281,12 @@ _Positive = Annotated[float, Field(gt=0, le=LARGEST), AfterValidator(_no_dust)]
 class CheckQuestion(_Checked):
     """Whether the speed of one training is normal; give exactly one of the three times."""
 
-    gpus: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field(description="The one that trains.")
-    batch_sizes: _BatchSize = Field(description="Images of an iteration, on all GPUs.")
+    gpu: Name | None = Field(None, description="The one that trains; needed, or `gpus`.")
+    gpus: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field([], description="`gpu` as a list.")
+    batch_size: _MiniBatch | None = Field(
+        None, description="Images of an iteration, on all GPUs; needed, or `batch_sizes`."
+    )
+    batch_sizes: _BatchSize = Field([], description="`batch_size` as a list.")
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1, description="Of the training, for what mending saves."
     )
@@ -286,6 +296,16 @@ class CheckQuestion(_Checked):
     waiting_share: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         None, description="Share of the time that the loop waits for its loader."
     )
+
+    @model_validator(mode="after")
+    def _one_training(self) -> "CheckQuestion":
+        for name in ("gpu", "batch_size"):
+            value = getattr(self, name)
+            if (value is None) != bool(getattr(self, f"{name}s")):
+                raise ValueError(f"neither or both of {name} and {name}s are given. Give {name}.")
+            if value is not None:
+                setattr(self, f"{name}s", [value])
+        return self
 
 
 class StoredRows(BaseModel):
@@ -380,13 +400,13 @@ def core_question(posted: CnnQuestion, gpus: object, served: Model, offers: Sequ
     SchemaError, OutOfRangeError or UnknownCnnError if options contradict each other, or the CNN makes no sense.
     """
     cnn = _cnn_of(posted)
-    options = {
-        name: getattr(posted, name) for name in options_of(Question) if name in type(posted).model_fields
-    }
-    if is_host_file(str(options["host"])):
-        raise SchemaError(
-            f"host {options['host']!r} is a file, which a service does not read. Give a host's name, or ask locally."
-        )
+    fields = posted.__dict__  # where pydantic does not warn of deprecated ones
+    options = renewed({name: fields[name] for name in OPTIONS if fields.get(name) is not None}, OPTIONS)
+    for name in ("host", "loader"):
+        if is_host_file(str(options.get(name))):
+            raise SchemaError(
+                f"{name} {options[name]!r} is a file, which a service does not read. Give its name, or ask locally."
+            ).about(name)
     own = {
         "anchors": [anchor.model_dump(exclude_none=True) for anchor in posted.anchors],
         "measurements": None,

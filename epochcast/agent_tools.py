@@ -145,10 +145,10 @@ def _schema(option: Option) -> dict[str, Any]:
     types = KINDS[option.kind].json
     schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else list(types)}
     schema["description"] = f"{option.help}{file}{usual}"
-    if option.choices:
+    if option.kind == "choice":
         schema["enum"] = list(option.choices)
     if option.kind == "anchors":
-        fields = {name: _schema(field) for name, field in ANCHOR_FIELDS.items()}
+        fields = {name: _schema(field) for name, field in ANCHOR_FIELDS.items() if not field.now}
         schema["items"] = {"type": "object", "properties": fields, "required": ["gpu", "batch_size"]}
     return schema
 

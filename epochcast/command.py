@@ -16,7 +16,7 @@ from epochcast.installation import shadowed
 
 try:
     from epochcast.usage import UsageError, usage_message
-    from predictor.errors import EpochcastError, LeftOutWarning
+    from predictor.errors import EpochcastError, LeftOutWarning, RetiredOptionWarning
 except ImportError:
     if not shadowed():
         raise
@@ -78,6 +78,7 @@ def main() -> None:
     # Before numpy is loaded: our matrices are small, and threads that wait for each other take what other work needs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     warnings.simplefilter("always", LeftOutWarning)
+    warnings.simplefilter("default", RetiredOptionWarning)
     warnings.showwarning = _show_warning
     called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     words = sys.argv[1:]
@@ -128,8 +129,8 @@ def _options(
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *location: Any, **stream: Any) -> None:
-    """Print which GPUs an answer leaves out as one line; other warnings as Python does."""
-    if issubclass(category, LeftOutWarning):
+    """Print which GPUs an answer leaves out, and retired options, as one line; other warnings as Python does."""
+    if issubclass(category, LeftOutWarning | RetiredOptionWarning):
         typer.echo(str(message), err=True)
     else:
         _PYTHON_SHOWS(message, category, *location, **stream)

@@ -23,10 +23,10 @@ from predictor.errors import BackendUnavailableError, SchemaError, ServiceError
 if TYPE_CHECKING:
     from predictor.answers.bulk import Answers, BulkAnswers, Columns
 
-_FILES = {"model": (), "measurements": (), "offers": (), "input": (), "host": (".json",)}
+_FILES = {"model": (), "measurements": (), "offers": (), "loader": (".json",), "host": (".json",)}
 """Options that name files, and suffixes that tell their names from others; () where any text is a file's."""
 
-_FILE_CELLS = {"cnn": (".csv", ".onnx"), "host": (".json",), "input": ("",)}
+_FILE_CELLS = {"cnn": (".csv", ".onnx"), "host": (".json",), "loader": (".json",), "input": ("",)}
 """Columns of rows that may name a file, by the end of the text."""
 
 _MOST_AHEAD = 8

@@ -82,7 +82,7 @@ _OF_FILES = {"measurements": "pd.DataFrame | str | PathLike[str]"}
 """Where a file is not as the field has it."""
 
 _FUNCTIONS = ("predict", "compare", "explain", "parallel", "memory", "watch", "profile")
-_OWN = {"watch": {"loader", "model"}, "profile": {"preset"}}
+_OWN = {"watch": {"model"}, "profile": {"preset"}}
 """Options that are parameters of the function."""
 
 

@@ -41,8 +41,6 @@ class _OfPredictCompare(TypedDict, total=False):
     """Chainer without cuDNN: im2col and matrix products."""
     workspace_mib: float
     """Memory that Chainer allows cuDNN for a convolution, in MiB."""
-    loader: Literal["torchvision", "pillow_simd", "dali", "none"] | None
-    """What decodes images: torchvision, pillow_simd, dali; none leaves loading out, as with images on the GPU. By default torchvision."""
     marketplaces: bool
     """Count marketplaces, whose hosts differ, for GPUs that clouds rent, too."""
     usd_per_hour: float | str | None
@@ -98,18 +96,12 @@ class _OfPredictCompareParallelWatch(TypedDict, total=False):
 
 
 class _OfPredictCompareWatch(TypedDict, total=False):
-    workers: int | None
-    """Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations. By default loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy."""
-    machine_workers: int | None
-    """Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs. By default by the workers of each GPU."""
-    samples_per_worker_second: float | None
-    """Images that one worker reads, decodes and augments in a second. By default by the loader and the data set."""
-    images_per_second: float | None
-    """Images that all workers of a machine deliver in a second, however many they are. By default by the workers."""
+    workers: int | str | None
+    """Processes that load images for each GPU (num_workers of a DataLoader), or on each machine: 6/machine; 0 loads between iterations. By default loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy."""
+    loader: str | PathLike[str] | None
+    """What decodes images (torchvision, pillow_simd, dali), or images/s of a worker (300/worker) or of all of a machine (2000/machine), or the .json file of `epochcast profile input`; none leaves loading out, as with images on the GPU. By default torchvision."""
     data_source: Literal["folder", "nfs", "lmdb", "hdf5", "memory"] | None
     """Where images are read from: folder, nfs, lmdb, hdf5, memory. By default reading is taken as faster than decoding."""
-    input: str | PathLike[str] | None
-    """Rates measured on this machine: the file of `epochcast profile input`."""
 
 
 class _OfPredictCompareExplainParallel(TypedDict, total=False):

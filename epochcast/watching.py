@@ -102,7 +102,8 @@ class Watched:
 
 @takes_options(Question, answer="watch")
 def watch(
-    loader: Iterable[Any],
+    batches: Iterable[Any],
+    /,
     model: "Cnn | None" = None,
     *,
     epochs: int = 1,
@@ -117,7 +118,7 @@ def watch(
 
     Parameters
     ----------
-    loader : iterable
+    batches : iterable
         Such as a PyTorch `DataLoader`; its batches come through unchanged.
     model : torch.nn.Module, str or LayerTable, optional
         What is trained: the module, whose first forward pass shows precision and memory format; or a zoo name.
@@ -160,9 +161,9 @@ def watch(
     epochcast: ... ms an iteration on ...; not predicted: no model is given...
     190
     """
-    samples, workers = length_of(getattr(loader, "dataset", None)), getattr(loader, "num_workers", None)
+    samples, workers = length_of(getattr(batches, "dataset", None)), getattr(batches, "num_workers", None)
     more = (gpu, out, report_after, usd_per_hour, on, options)
-    return WatchedLoader(loader, Watch(model, length_of(loader), epochs, samples, workers, *more))
+    return WatchedLoader(batches, Watch(model, length_of(batches), epochs, samples, workers, *more))
 
 
 class WatchedLoader:

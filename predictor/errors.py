@@ -93,5 +93,9 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
     return ", ".join(repr(by_key[k]) for k in matches) or "nothing is similar"
 
 
+class RetiredOptionWarning(FutureWarning):
+    """An option was given by a name that the next minor version does not take."""
+
+
 class LeftOutWarning(UserWarning):
     """A GPU that was named is not among the answer's, since it lacks the precision that another one has."""

@@ -14,7 +14,7 @@ from api.caching import KeptRoute
 from api.problems import only_known_parameters
 from api.questions import LISTED, is_served
 from api.serving import ServingState, client_of, serving_of
-from predictor.answers.options import options_of
+from predictor.answers.options import KINDS, options_of
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import TrainingSet, training_sets
 from predictor.catalogue.devices import Gpu, find_gpu, gpus_of_generation, precisions_of
@@ -37,6 +37,7 @@ _ANSWERS = {
     "predictions": "predict", "comparisons": "compare", "explanations": "explain", "checks": "predict",
     "memory_plans": "compare", "differences": "predict",
 }  # fmt: skip
+_UNSERVED = ("file", "share", "words", "sizes")  # kinds of options that no question over REST has
 _NEEDS = {"method": {name: "anchors" for name, entry in PREDICTORS.items() if entry.needs_runs}}
 
 
@@ -74,9 +75,7 @@ class KnownOption(BaseModel):
     """An option of a question: what a form or a client needs to offer it."""
 
     name: str
-    kind: str = Field(
-        json_schema_extra={"enum": ["whole", "number", "hours", "usd", "choice", "word", "flag", "anchors"]}
-    )
+    kind: str = Field(json_schema_extra={"enum": [kind for kind in KINDS if kind not in _UNSERVED]})
     help: str
     default: str | float | bool | list[str] | None
     usual: str = Field(description="What holds where the default is null.")

@@ -25,7 +25,7 @@ export const FIRST = {
  */
 let options = [];
 const UNSEEN = ["anchors", "relative_to"]; // no field takes the first, no table shows the second
-const NUMBERS = ["whole", "number", "hours", "usd"];
+const NUMBERS = ["whole", "number", "hours", "usd", "workers"];
 const MOST_BATCH_SIZE = 65536;
 
 /**

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Annotated
+from warnings import warn
 
 import typer
 
@@ -83,7 +84,7 @@ def update_command(
 @app.command("own")
 def own_command(
     gpu: Annotated[str, typer.Argument(help="GPU of your machine.", autocompletion=o.complete_gpu)],
-    paid: Annotated[float, typer.Option(help="What the machine cost, US$.", min=0)],
+    machine_usd: float | None = o.option("What the machine cost, US$.", min=0),
     years: float = o.option("Years that it is used.", default=3.0, min=0.01),
     hours_per_week: float = o.option("Hours of a week in which it trains.", default=40.0, min=0.1, max=168),
     usd_per_kwh: float = o.option("Price of electricity, US$ per kWh.", default=0.3, min=0),
@@ -93,26 +94,35 @@ def own_command(
     gpu_count: int = o.option("GPUs in the machine.", default=1, flag="--gpus", min=1),
     vcpus: float | None = o.option("Hardware threads of its CPU.", min=1),
     out: Path | None = o.option("Price file to write: the shipped offers and your machine."),
+    paid: float | None = o.option("Retired: now --machine-usd.", min=0, hidden=True),
 ) -> None:
     """Work out what an hour of a machine of your own costs: its price spread over its hours, and electricity."""
     from predictor.catalogue.devices import find_gpu
     from predictor.catalogue.offers import Offer, load_offers, own_usd_per_hour, write_offers
-    from predictor.errors import SchemaError
+    from predictor.errors import RetiredOptionWarning, SchemaError
 
+    if paid is not None:
+        warn(
+            RetiredOptionWarning("--paid goes with the next minor version. Write --machine-usd X."),
+            stacklevel=2,
+        )
+    cost_usd = paid if machine_usd is None else machine_usd
+    if cost_usd is None:
+        raise SchemaError("--machine-usd is missing: what the machine cost, US$.")
     device = find_gpu(gpu)
     if watts is None and device.tdp_w is None:
         message = f"the power limit of {device.name} is not known. Pass --watts, what the machine draws."
         raise SchemaError(message)
     draws = watts or (device.tdp_w or 0.0) * gpu_count / device.chips_per_card
-    machine, electricity = own_usd_per_hour(paid, years, hours_per_week, draws, usd_per_kwh)
+    machine, electricity = own_usd_per_hour(cost_usd, years, hours_per_week, draws, usd_per_kwh)
     hourly = round(machine + electricity, 3)
     typer.echo(
-        f"US$ {hourly:g} an hour: {machine:.3f} for the machine ({paid:,.0f} over {years:g} years of "
+        f"US$ {hourly:g} an hour: {machine:.3f} for the machine ({cost_usd:,.0f} over {years:g} years of "
         f"{hours_per_week:g} h a week), {electricity:.3f} for {draws:g} W."
     )
     if out is None:
         typer.echo(
-            f"Use it: --price {hourly:g}; --out offers.csv writes a price file to compare it with offers."
+            f"Use it: --usd-per-hour {hourly:g}; --out offers.csv writes a price file to compare it with offers."
         )
         return
     own = Offer("own", "machine", device.name, gpu_count, hourly, vcpus=vcpus, retrieved_on=date.today())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.tables import Format
-from predictor.answers.options import KINDS, Option, named_by_flags, options_of
-from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, check_names
+from predictor.answers.options import KINDS, Option, named_by_flags, options_of, renewed
+from predictor.answers.question import ANCHOR_FIELDS, OPTIONS, RETIRED, Plan, Question, check_names
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def with_options(
         # The command line measures no other image size than the question's.
         names = [name for name in ANCHOR_FIELDS if name != "image_size"]
         derived += [_parameter(ANCHOR_FIELDS[name], _ANCHOR + name) for name in names]
+    derived += [_parameter(option, option.name) for option in RETIRED.values() if answer in option.answers]
     # Options of a whole training are taken only to say which command reads them.
     elsewhere = {} if Plan in kinds else options_of(Plan)
     derived += [_parameter(option, option.name, hidden=True) for option in elsewhere.values()]
@@ -122,6 +123,7 @@ def with_options(
             if anchor:
                 options["anchors"] = [{name.removeprefix(_ANCHOR): value for name, value in anchor.items()}]
             with named_by_flags():  # as rows of a table do not
+                options = renewed(options, OPTIONS)
                 check_names(options.keys() & elsewhere.keys(), declared)
                 for name, value in options.items():
                     declared[name].checked(value)
@@ -171,7 +173,9 @@ def _parameter(option: Option, name: str, shown: str = "", hidden: bool = False)
         "autocompletion": words if option.choices or option.name == "data_set" else None,
     }
     is_flag = option.kind == "flag"
-    more = {"rich_help_panel": option.panel or None, "hidden": hidden} | ({} if is_flag else of_value)
+    more = {"rich_help_panel": option.panel or None, "hidden": hidden or bool(option.now)} | (
+        {} if is_flag else of_value
+    )
     about = typer.Option(*option.flags, help=option.help, **more)
     # The question checks values, with its own messages.
     of_text: Any = list[str] | None if option.kind in ("words", "sizes") else str | None

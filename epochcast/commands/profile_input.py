@@ -31,7 +31,7 @@ def input_command(
         "The images lie in memory as arrays of the image size, as CIFAR-10's.", default=False, flag="--arrays"
     ),
     seconds: str = o.option("Time for each number of workers: 3s, 1min.", default="3s"),
-    out: Path | None = o.option("JSON file to write, which questions take as --input."),
+    out: Path | None = o.option("JSON file to write, which questions take as --loader."),
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Measure reading, decoding and augmenting images here: for one worker, and for several together."""
@@ -87,6 +87,6 @@ def _input_notes(measured: "InputMeasurement", out: Path | None) -> list[str]:
     if out is not None:
         notes += [
             f"Written to {out}.",
-            f"Next: epochcast predict resnet50 --gpu T4 --workers 4 --input {shlex.quote(str(out))}",
+            f"Next: epochcast predict resnet50 --gpu T4 --workers 4 --loader {shlex.quote(str(out))}",
         ]
     return notes

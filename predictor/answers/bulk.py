@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
 from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
-from predictor.answers.options import check_read, named_by_flags, options_of
-from predictor.answers.question import ANCHOR_FIELDS, MiniBatch, Question
+from predictor.answers.options import check_read, named_by_flags, options_of, renewed
+from predictor.answers.question import ANCHOR_FIELDS, OPTIONS, RETIRED, MiniBatch, Question
 from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_model
 from predictor.arrays import Array
 from predictor.catalogue.data_sets import find_training_set
@@ -91,11 +91,13 @@ _Cells = Mapping[str, str]
 
 def optional_columns() -> tuple[str, ...]:
     """Columns beside the required ones: options of a question, an anchor's fields, `_FIXED` of one allowed value."""
-    return (*options_of(Question, "cell"), *(f"{_ANCHOR}{name}" for name in ANCHOR_FIELDS), *_FIXED)
+    retired = (name for name, option in RETIRED.items() if "cell" in option.answers)
+    return (*options_of(Question, "cell"), *retired, *(f"{_ANCHOR}{name}" for name in ANCHOR_FIELDS), *_FIXED)
 
 
 def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse an option that is unknown, of the wrong kind or without effect before any row is read."""
+    defaults = renewed(defaults, OPTIONS)
     epoch = {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}  # rows have theirs
     question = Question.of(None, None, 1, {**epoch, **defaults})
     check_read(question, "bulk")
@@ -344,7 +346,7 @@ class BulkAnswers:
             if cells.get(name, "").strip().casefold() not in ("", only):
                 cell = f"{name} {cells[name]!r}"
                 raise OutOfRangeError(f"{cell} cannot be predicted. Leave it empty, or write {only}.")
-        options = {name: cells[name] for name in options_of(Question) if cells.get(name, "").strip()}
+        options = renewed({name: cells[name] for name in OPTIONS if cells.get(name, "").strip()}, OPTIONS)
         filled = {name: cells.get(_ANCHOR + name, "") for name in ANCHOR_FIELDS}
         anchor = {name: text for name, text in filled.items() if text.strip()}
         more = {"anchors": [anchor]} if anchor else {}

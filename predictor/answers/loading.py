@@ -13,7 +13,7 @@ from predictor.answers.grid import ENDS
 from predictor.answers.question import LoadingOptions, named
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.hosts import slowness_of_cpu
-from predictor.catalogue.loading_rates import USUAL_LOADER, Loader, find_loader, find_source
+from predictor.catalogue.loading_rates import Loader, find_loader, find_source
 from predictor.errors import SchemaError
 from predictor.models.epoch_start import first_image_s, start_factor
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
@@ -217,13 +217,14 @@ class _Images:
     @property
     def loader(self) -> Loader:
         """The loader asked for, or the usual one."""
-        return find_loader(self.options.loader or USUAL_LOADER, self.stored)
+        return find_loader(self.options.decoder, self.stored)
 
     def feed(self, vcpus: float | Array, bound: str = "") -> Feed:
         """What feeds machines of these vCPUs; `bound` are words on the vCPUs."""
         options, rates = self.options, self._rates()
-        if options.images_per_second is not None:
-            rate = f"{options.images_per_second:,.0f} images/s on each machine as given"
+        in_all = options.rate_of("machine")
+        if in_all is not None:
+            rate = f"{in_all:,.0f} images/s on each machine as given"
             words = f"data loading is included ({rate}, within a factor of {_MEASURED_SPREAD:g})"
         else:
             words = (
@@ -233,13 +234,13 @@ class _Images:
         return Feed(
             rates.per_worker,
             rates.per_vcpu,
-            options.workers,
+            options.workers_of_gpu,
             vcpus,
             self._reading(),
             rates.spread,
             decodes=self.stored == "jpeg",
-            in_all=options.images_per_second or math.inf,
-            machine_workers=options.machine_workers,
+            in_all=in_all or math.inf,
+            machine_workers=options.workers_of_machine,
             alone=rates.alone,
             words=words,
         )
@@ -247,10 +248,10 @@ class _Images:
     def feed_of_workers(self) -> Feed:
         """Of the workers asked for: where several were measured together, their rates on that machine."""
         feed, measured, options = self.feed(math.inf), self.resolved.input, self.options
-        if options.images_per_second is not None or measured is None or measured.most_workers <= 1:
+        if measured is None or measured.most_workers <= 1:
             return feed
         n_gpus = self.resolved.team.per_node
-        busy = min(options.machine_workers or max(1, options.workers or 0) * n_gpus, measured.vcpus)
+        busy = min(options.workers_of_machine or max(1, options.workers_of_gpu or 0) * n_gpus, measured.vcpus)
         headroom = max(1.0, busy / measured.most_workers)
         alike = self._rate_ratio(measured)
         rates = tuple((workers, alike * rate) for workers, rate in measured.rates_of_each(n_gpus))
@@ -265,42 +266,41 @@ class _Images:
         return replace(feed, words=words)
 
     def _workers_in_words(self) -> str:
-        if self.options.machine_workers is not None:
-            return f"{self.options.machine_workers} workers on each machine"
-        return "workers" if self.options.workers is None else f"{self.options.workers} workers for each GPU"
+        options = self.options
+        if options.workers_of_machine is not None:
+            return f"{options.workers_of_machine} workers on each machine"
+        return "workers" if options.workers is None else f"{options.workers} workers for each GPU"
 
     def _rates(self) -> _Rates:
         """Rates as asked, else as measured, else those of the tables; infinite where that of all workers is given."""
         options, data_set, measured = self.options, self.resolved.data_set, self.resolved.input
-        if options.images_per_second is not None:
+        if options.rate_of("machine") is not None:
             return _Rates(math.inf, math.inf, _MEASURED_SPREAD)
         if measured is not None and data_set is not None and data_set.stored != measured.stored:
             arrays = "" if measured.stored == "array" else "--arrays "
-            path = str(self.resolved.question.input)
             raise SchemaError(
-                f"{named('input')} {path!r} measured images that are stored as {measured.stored}, and "
+                f"{named('loader')} {options.file!r} measured images that are stored as {measured.stored}, and "
                 f"{data_set.name} is stored as {data_set.stored}. Measure those: epochcast profile input {arrays}"
-                f"--image-size {self.image_size}; or pass {named('samples_per_worker_second')}, the rate of one "
-                "worker."
-            ).about("input")
+                f"--image-size {self.image_size}; or pass the rate of one worker, such as "
+                "300/worker."
+            ).about("loader")
         share = self.loader.vcpu_share
-        if options.samples_per_worker_second is not None:
-            rate = options.samples_per_worker_second
+        rate = options.rate_of("worker")
+        if rate is not None:
             return _Rates(rate, share * rate, _MEASURED_SPREAD)
         if measured is not None:
             return self._measured_rates(measured, share)
         if data_set is None:
             raise SchemaError(
-                "how fast a worker loads these images is not known. Pass "
-                f"{named('samples_per_worker_second')}, {named('images_per_second')}, {named('input')} (the file of "
-                "`epochcast profile input`), or a data set."
-            ).about("samples_per_worker_second")
+                f"how fast a worker loads these images is not known. Pass {named('loader')} 300/worker, 2000/machine "
+                "or the file of `epochcast profile input`, or a data set."
+            ).about("loader")
         return self._rates_of_tables(data_set)
 
     def _measured_rates(self, measured: InputMeasurement, share: float) -> _Rates:
         """Rates of each of the workers asked for, where several were measured together; of one where none were."""
         options, ratio = self.options, self._rate_ratio(measured)
-        workers = options.machine_workers or (options.workers or 0) * self.resolved.team.per_node
+        workers = options.workers_of_machine or (options.workers_of_gpu or 0) * self.resolved.team.per_node
         of_each = measured.rate_of_each(min(workers, measured.most_workers))
         few = options.has_number and measured.most_workers < measured.vcpus
         busy = ratio * (measured.samples_per_worker_second if few else measured.samples_per_vcpu_second)
@@ -357,5 +357,5 @@ class _Images:
             return source.read_mb_per_s / measured.mean_mb
         raise SchemaError(
             f"{named('data_source')} {self.options.data_source!r}: how large an image is stored is not known. Pass a "
-            f"data set, or {named('input')} (the file of `epochcast profile input`)."
+            f"data set, or the file of `epochcast profile input` as {named('loader')}."
         ).about("data_source")

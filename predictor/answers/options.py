@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from os import PathLike
 from typing import Any
+from warnings import warn
 
 from predictor.checks import as_list, of_kind, positive_number, whole_number, yes_or_no
-from predictor.errors import EpochcastError, OutOfRangeError, SchemaError, nearest
+from predictor.errors import EpochcastError, OutOfRangeError, RetiredOptionWarning, SchemaError, nearest
 
 ANSWERS = ("predict", "compare", "bulk", "cell", "watch", "explain", "parallel", "memory")
 """What reads options: predictions, comparisons, tables of questions (for all rows, and in a row's own cell), watched
@@ -40,7 +41,8 @@ class Option:
     allows US$ 0, `choices` lists words. `flag` holds the names on the command line if they differ from `name`; `usual`
     describes a default of None, `hint` what to pass instead of a word that is no choice. `remote` is False if a service
     uses its own value. `answers` are the words of `ANSWERS` that it changes, and all others refuse it; of an option of
-    `epochcast profile` only ``profile``.
+    `epochcast profile` only ``profile``. `now`: of a retired option, the name of the one that replaces it, and the
+    form of its value, with {} for the old one.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Option:
     remote: bool = True
     answers: tuple[str, ...] = ()
     free: bool = False
+    now: tuple[str, str] | None = None
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -150,6 +153,33 @@ def _choice(declared: Option, value: Any) -> str:
     return word
 
 
+def _workers(declared: Option, value: Any) -> int | str:
+    """Workers of each GPU, or of a machine: ``6/machine``."""
+    number, slash, unit = str(value).partition("/")
+    if not slash:
+        return _whole(declared, value)
+    if unit.strip() != "machine":
+        raise SchemaError(
+            f"{declared.shown} {value!r} is of no known unit. Write those of each GPU, 4, or of a machine: 6/machine."
+        )
+    return f"{whole_number(declared.shown, number, 1, int(declared.high))}/machine"
+
+
+def _loader(declared: Option, value: Any) -> str:
+    """A choice, a rate such as ``300/worker`` or ``2000/machine``, or the path of a JSON file."""
+    text = str(value).strip()
+    number, _, unit = text.rpartition("/")
+    if unit in ("worker", "machine"):
+        return f"{positive_number(declared.shown, number)}/{unit}"
+    if text not in declared.choices and not text.casefold().endswith(".json"):
+        raise SchemaError(
+            f"{declared.shown} {value!r} is not known. Nearest: {nearest(text, declared.choices)}; known: "
+            f"{', '.join(declared.choices)}, images/s such as 300/worker or 2000/machine, and the .json file of "
+            "`epochcast profile input`."
+        )
+    return text
+
+
 def _file(declared: Option, value: Any) -> Any:
     """A path, or what a file would hold: a table, offers, a model."""
     if value is None or isinstance(value, bool | int | float | bytes):
@@ -183,6 +213,8 @@ KINDS: dict[str, Kind] = {
     "usd": Kind(_usd, "float | str", ("number", "string"), "X"),
     "share": Kind(_share, "float", ("number",), "X"),
     "choice": Kind(_choice, "str", ("string",), "WORD"),
+    "workers": Kind(_workers, "int | str", ("integer", "string"), "N"),
+    "loader": Kind(_loader, "str | PathLike[str]", ("string",), "WORD"),
     "word": Kind(lambda _, value: str(value).strip(), "str", ("string",), "NAME"),
     "flag": Kind(_flag, "bool", ("boolean",), ""),
     "file": Kind(_file, "str | PathLike[str]", ("string",), "FILE"),
@@ -214,6 +246,26 @@ def options_of(kind: type[Any], answer: str | None = None) -> Mapping[str, Optio
     kind_: Any = kind
     options = _declared(kind_)
     return {name: own for name, own in options.items() if answer in own.answers} if answer else options
+
+
+def renewed(options: Mapping[str, Any], declared: Mapping[str, Option]) -> dict[str, Any]:
+    """Options with the retired ones under their new names and with new values; a RetiredOptionWarning tells of it.
+
+    SchemaError if an option is given by its old name and its new one.
+    """
+    new = {name: value for name, value in options.items() if name not in declared or not declared[name].now}
+    for name in (name for name in options if name not in new):
+        old = declared[name]
+        if old.now is None or (value := old.checked(options[name])) is None:
+            continue
+        new_name, form = old.now
+        shown = declared[new_name].shown
+        if new.get(new_name) is not None:
+            raise SchemaError(f"{old.shown} is {shown} by its old name, and both are given. Pass {shown}.")
+        new[new_name] = form.format(value)
+        text = f"{old.shown} goes with the next minor version. Write {shown} {form.format(KINDS[old.kind].metavar)}."
+        warn(RetiredOptionWarning(text), stacklevel=3)
+    return new
 
 
 def check_options(question: Any) -> None:

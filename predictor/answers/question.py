@@ -7,16 +7,16 @@ tables derive theirs from `options_of` (`predictor.answers.options`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.options import Option, check_known, check_options, option, options_of
+from predictor.answers.options import Option, check_known, check_options, option, options_of, renewed
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.grids import find_grid
 from predictor.catalogue.links import find_link
-from predictor.catalogue.loading_rates import LOADERS, SOURCES
+from predictor.catalogue.loading_rates import LOADERS, SOURCES, USUAL_LOADER
 from predictor.catalogue.modes import (
     CAPTURES,
     FLOAT32_MATMUL_PRECISIONS,
@@ -81,17 +81,31 @@ ANCHOR_FIELDS = {
         Option("iteration_time_ms", "Milliseconds of one iteration.", "number", None, _ANCHOR, 0.0, LONGEST_MS),
         Option("epoch_time_s", "Or seconds of an epoch, with its samples.", "number", None, _ANCHOR),
         Option("samples", "Training samples of that epoch.", "whole", None, _ANCHOR, 1, MAX_SAMPLES),
-        Option("throughput_samples_per_s", "Or samples per second.", "number", None, _ANCHOR,
-               flag="--anchor-throughput"),
+        Option("images_per_s", "Or images a second.", "number", None, _ANCHOR),
         Option("image_size", "Its image size, if it differs from the table's.", "whole", None, _ANCHOR, 1,
                MAX_IMAGE_SIZE),
         Option("workers",
                "Workers of the loader, where its time holds the waits for them: of as many it is the answer.", "whole",
                None, _ANCHOR, 0, MAX_WORKERS),
+        Option("throughput_samples_per_s", "An old name.", "number", None, _ANCHOR, flag="--anchor-throughput",
+               now=("images_per_s", "{}")),
     )
 }
 # fmt: on
 """Options of an anchor: its GPU, its batch size and exactly one time."""
+
+_retired = partial(Option, help="An old name.", default=None, panel="", answers=_LOADED)
+RETIRED = {
+    declared.name: declared
+    for declared in (
+        _retired("machine_workers", kind="whole", low=1, high=MAX_WORKERS, now=("workers", "{}/machine")),
+        _retired("samples_per_worker_second", kind="number", now=("loader", "{}/worker")),
+        _retired("images_per_second", kind="number", now=("loader", "{}/machine")),
+        _retired("input", kind="file", remote=False, now=("loader", "{}")),
+        _retired("price", kind="usd", remote=False, free=True, answers=_COSTS, now=("usd_per_hour", "{}")),
+    )
+}
+"""Options by the names of the last minor version, which this one still takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,26 +161,16 @@ class Question:
     host: str | None = _timed(None,
         "The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or `profile`.",
         usual="a usual machine")
-    workers: int | None = _loaded(None,
-        "Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations.", "whole",
-        low=0, high=MAX_WORKERS,
+    workers: int | str | None = _loaded(None,
+        "Processes that load images for each GPU (num_workers of a DataLoader), or on each machine: 6/machine; 0 loads "
+        "between iterations.", "workers", low=0, high=MAX_WORKERS,
         usual="loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy")
-    machine_workers: int | None = _loaded(None,
-        "Processes that load images on each machine, shared by its GPUs: 6 for 4 GPUs.", "whole", low=1,
-        high=MAX_WORKERS, usual="by the workers of each GPU")
-    loader: str | None = _loaded(None,
-        f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.", "choice",
-        choices=(*LOADERS, "none"), usual="torchvision")
-    samples_per_worker_second: float | None = _loaded(None,
-        "Images that one worker reads, decodes and augments in a second.", "number",
-        usual="by the loader and the data set")
-    images_per_second: float | None = _loaded(None,
-        "Images that all workers of a machine deliver in a second, however many they are.", "number",
-        usual="by the workers")
+    loader: str | PathLike[str] | None = _loaded(None,  # noqa: RUF009 - as all options
+        f"What decodes images ({', '.join(LOADERS)}), or images/s of a worker (300/worker) or of all of a machine "
+        "(2000/machine), or the .json file of `epochcast profile input`; none leaves loading out, as with images on "
+        "the GPU.", "loader", choices=(*LOADERS, "none"), usual="torchvision")
     data_source: str | None = _loaded(None, f"Where images are read from: {', '.join(SOURCES)}.", "choice",
         choices=SOURCES, usual="reading is taken as faster than decoding")
-    input: str | PathLike[str] | None = _loaded(None,  # noqa: RUF009 - as all options
-        "Rates measured on this machine: the file of `epochcast profile input`.", "file", remote=False)
     offers: str | PathLike[str] | Sequence[Offer] | None = option(None,
         "Your own price file, with the columns of offers.csv.", "file", _PRICES, usual="the shipped prices",
         remote=False, answers=(*_COSTS, "watch", "parallel"))
@@ -175,7 +179,7 @@ class Question:
         "flag", _PRICES, answers=_COSTS)
     usd_per_hour: float | None = option(None,
         "US$ per hour of a machine of your own, instead of offers (`epochcast offer own` works it out).", "usd",
-        _PRICES, flag="--price", usual="the offers' prices", free=True, answers=_COSTS)
+        _PRICES, usual="the offers' prices", free=True, answers=_COSTS)
     region: str | None = option(None,
         "Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA).",
         panel=_PRICES, usual="the offer's, where it is known", answers=("predict", "compare"))
@@ -275,8 +279,13 @@ class Question:
     @classmethod
     def of(cls, cnn: object, gpus: object, batch_sizes: Any, options: Mapping[str, Any]) -> Question:
         """Make a question from options by name; SchemaError with the nearest names for an unknown one."""
+        options = renewed(options, OPTIONS)
         check_names(options, options_of(cls))
         return cls(cnn, gpus, batch_sizes, **options)
+
+
+OPTIONS = {**options_of(Question), **RETIRED}
+"""Options of a question, those with retired names too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,10 +389,6 @@ class TeamOptions:
             ).about("sync_batch_norm")
 
 
-_OF_RATES = ("loader", "samples_per_worker_second", "input", "images_per_second")
-_OF_NUMBERS = ("workers", "machine_workers", "images_per_second")
-
-
 @dataclass(frozen=True, slots=True)
 class LoadingOptions:
     """Options of loading, which are checked together; any of them has an answer count it, but for ``loader="none"``.
@@ -391,54 +396,62 @@ class LoadingOptions:
     SchemaError if loading is both asked for and left out, or two options say the same.
     """
 
-    workers: int | None = None
-    machine_workers: int | None = None
+    workers: int | str | None = None
     loader: str | None = None
-    samples_per_worker_second: float | None = None
-    images_per_second: float | None = None
     data_source: str | None = None
-    input: str | PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        names = self._given()
-        if self.loader == "none" and len(names) > 1:
-            beside = next(name for name in names if name != "loader")
+        beside = [name for name in ("workers", "data_source") if getattr(self, name) is not None]
+        if self.loader == "none" and beside:
             raise SchemaError(
-                f"{named('loader')} 'none' leaves loading out, and {named(beside)} is given, too. Pass one of them."
+                f"{named('loader')} 'none' leaves loading out, and {named(beside[0])} is given, too. Pass one of them."
             ).about("loader")
-        rates = self._given(_OF_RATES)
-        if len(rates) > 1:
+        if self.workers is not None and self.rate_of("machine") is not None:
             raise SchemaError(
-                f"{' and '.join(map(named, rates))} say each how fast images are loaded. Pass one of them."
-            ).about(rates[0])
-        numbers = self._given(_OF_NUMBERS)
-        if len(numbers) > 1:
-            raise SchemaError(
-                f"{' and '.join(map(named, numbers))} are given: {named('workers')} are those of each GPU, "
-                f"{named('machine_workers')} those of a machine, {named('images_per_second')} the rate of all. Pass "
-                "one of them, or "
-                f"{named('samples_per_worker_second')} with either number of workers."
-            ).about(numbers[-1])
+                f"{named('loader')} {self.loader} is the rate of all workers of a machine, and {named('workers')} is "
+                "given, too. Pass one of them, or the rate of one worker: 300/worker."
+            ).about("loader")
 
     @property
     def is_asked(self) -> bool:
         """Whether an option has loading counted."""
-        return bool(self._given()) and self.loader != "none"
+        options = (self.workers, self.loader, self.data_source)
+        return any(value is not None for value in options) and self.loader != "none"
 
     @property
     def has_number(self) -> bool:
         """Whether a number of workers is given, or the rate of all."""
-        return bool(self._given(_OF_NUMBERS))
+        return self.workers is not None or self.rate_of("machine") is not None
 
     @property
     def between(self) -> bool:
         """Whether the training process loads by itself, between iterations."""
         return self.workers == 0
 
-    def _given(self, names: Sequence[str] = ()) -> list[str]:
-        """Those of the names, or of all options, that are given."""
-        all_names = names or [column.name for column in fields(self)]
-        return [name for name in all_names if getattr(self, name) is not None]
+    @property
+    def workers_of_gpu(self) -> int | None:
+        """Workers of each GPU, where they are given so."""
+        return self.workers if isinstance(self.workers, int) else None
+
+    @property
+    def workers_of_machine(self) -> int | None:
+        """Workers that the GPUs of a machine share, where they are given so."""
+        return int(self.workers.partition("/")[0]) if isinstance(self.workers, str) else None
+
+    @property
+    def decoder(self) -> str:
+        """The loader of ``loaders.csv`` that decodes images."""
+        return self.loader if self.loader in LOADERS else USUAL_LOADER
+
+    @property
+    def file(self) -> str | None:
+        """File of measured rates."""
+        return self.loader if (self.loader or "").casefold().endswith(".json") else None
+
+    def rate_of(self, unit: str) -> float | None:
+        """Images per second of a ``worker`` or of all of a ``machine``, where `loader` is such a rate."""
+        number, _, of = (self.loader or "").partition("/")
+        return float(number) if of == unit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,6 +493,7 @@ class Plan:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
         """Split options by name into a plan and the remaining options."""
+        options = renewed(options, OPTIONS)
         check_names(options, {**options_of(Question), **options_of(Plan)})
         own = {name: value for name, value in options.items() if name in options_of(Plan)}
         return cls(**own), {name: value for name, value in options.items() if name not in own}

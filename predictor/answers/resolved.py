@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from warnings import warn
 
-from predictor.answers.options import check_read
+from predictor.answers.options import check_read, renewed
 from predictor.answers.question import (
     ANCHOR_FIELDS,
     MAX_WORKERS,
@@ -342,8 +342,8 @@ class ResolvedQuestion:
 
     @cached_property
     def input(self) -> InputMeasurement | None:
-        """The rates of the file `input`; None if none is given."""
-        return None if self.question.input is None else read_input(Path(self.question.input))
+        """The rates of the loader's file; None if none is given."""
+        return None if self.loading.file is None else read_input(Path(self.loading.file))
 
     @cached_property
     def loading(self) -> LoadingOptions:
@@ -447,7 +447,7 @@ def load_model(model: Model | str | PathLike[str] | None) -> Model:
 
 def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mode]) -> Anchor:
     """Anchor from a mapping with the keys of `ANCHOR_FIELDS`; SchemaError without GPU, batch size or one time."""
-    cells = {key: value for key, value in cells.items() if value not in (None, "")}
+    cells = renewed({key: value for key, value in cells.items() if value not in (None, "")}, ANCHOR_FIELDS)
     missing = [key for key in ("gpu", "batch_size") if key not in cells]
     unknown = sorted(set(cells) - set(ANCHOR_FIELDS))
     if missing or unknown:
@@ -459,12 +459,12 @@ def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mo
     check_precision(gpu, mode.precision)
     batch_size = whole_number(_shown_in_anchor("batch_size"), cells["batch_size"], high=MAX_BATCH_SIZE)
     shown = {name: anchor_field.shown for name, anchor_field in ANCHOR_FIELDS.items()}
-    times = [key for key in ("iteration_time_ms", "epoch_time_s", "throughput_samples_per_s") if key in cells]
+    times = [key for key in ("iteration_time_ms", "epoch_time_s", "images_per_s") if key in cells]
     if len(times) != 1:
         raise SchemaError(
             f"the anchor has {len(times)} times ({', '.join(times) or 'none'}). Give exactly one: "
             f"{shown['iteration_time_ms']}, {shown['epoch_time_s']} with {shown['samples']}, or "
-            f"{shown['throughput_samples_per_s']}."
+            f"{shown['images_per_s']}."
         )
     [kind] = times
     time_ms = value = positive_number(_shown_in_anchor(kind), cells[kind], high=ANCHOR_FIELDS[kind].high)
@@ -473,7 +473,7 @@ def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mo
             f"the anchor's {shown['samples']} belongs to {shown['epoch_time_s']}, and {shown[kind]} is given. Leave it "
             "out."
         )
-    if kind == "throughput_samples_per_s":
+    if kind == "images_per_s":
         time_ms = 1000.0 * batch_size / value
     elif kind == "epoch_time_s":
         if "samples" not in cells:

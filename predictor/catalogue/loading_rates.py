@@ -62,7 +62,7 @@ def find_loader(name: str, stored: str) -> Loader:
         names = ", ".join(loader for loader, form in _loaders() if form == stored)
         raise SchemaError(
             f"loader {name!r}: its rate for images stored as {stored} is not known. Known: {names}. "
-            "Or pass samples_per_worker_second."
+            "Or pass the rate of one worker as loader: 300/worker."
         )
     return loader
 

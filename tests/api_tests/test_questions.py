@@ -5,13 +5,13 @@ import pytest
 from api import questions
 from api.questions import ComparisonQuestion, ExplanationQuestion, PredictionQuestion
 from predictor.answers.options import Option, options_of
-from predictor.answers.question import Plan, Question
+from predictor.answers.question import RETIRED, Plan, Question
+from predictor.errors import RetiredOptionWarning, SchemaError
 
 LISTS = {"precision": "precisions", "memory_format": "memory_formats"}
 OF_EPOCHS_AND_SEVERAL_GPUS = {
     "validation_samples", "spot", "marketplaces", "usd_per_hour", "no_cudnn", "workspace_mib", "n_gpus", "nodes",
-    "link", "sync_batch_norm", "workers", "machine_workers", "loader", "samples_per_worker_second",
-    "images_per_second", "data_source", "region",
+    "link", "sync_batch_norm", "workers", "loader", "data_source", "region",
 }  # fmt: skip
 """Options that explanations, which are of one GPU and without epochs, do not take."""
 
@@ -24,7 +24,16 @@ def another(option: Option) -> object:
         return next(word for word in option.choices if word != option.default)
     if option.name == "region":
         return "FRA"
-    return {"whole": 7, "number": 7.0, "hours": 7.0, "usd": 7.0, "flag": True, "word": "word"}[option.kind]
+    return {
+        "whole": 7,
+        "workers": "7/machine",
+        "loader": "7.0/worker",
+        "number": 7.0,
+        "hours": 7.0,
+        "usd": 7.0,
+        "flag": True,
+        "word": "word",
+    }[option.kind]
 
 
 def asked_of_a_service():
@@ -55,6 +64,21 @@ def test_every_option_is_a_field_of_its_questions_and_reaches_the_core():
     for name in ("model", "offers"):
         for kind in (PredictionQuestion, ComparisonQuestion, ExplanationQuestion):
             assert name not in kind.model_fields
+
+
+def test_retired_options_answer_as_the_new_ones_and_are_deprecated_and_a_loader_is_no_file():
+    document = PredictionQuestion.model_json_schema()["properties"]
+    deprecated = {name for name, schema in document.items() if schema.get("deprecated")}
+    assert deprecated == {name for name, option in RETIRED.items() if option.remote}
+    for name in deprecated:
+        posted = PredictionQuestion.model_validate(GIVEN | {name: 6})
+        new_name, form = RETIRED[name].now
+        with pytest.warns(RetiredOptionWarning, match=f"{name} goes"):
+            core = questions.core_question(posted, posted.gpus, None, ())
+        assert getattr(core, new_name) == options_of(Question)[new_name].checked(form.format(6))
+    posted = PredictionQuestion.model_validate(GIVEN | {"loader": "input.json"})
+    with pytest.raises(SchemaError, match="is a file, which a service does not read"):
+        questions.core_question(posted, posted.gpus, None, ())
 
 
 @pytest.mark.parametrize("name", ["precisions", "memory_formats"])

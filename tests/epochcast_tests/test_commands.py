@@ -283,14 +283,14 @@ def test_offers_are_those_of_today_of_history_of_ones_own_machine_or_of_a_market
     assert {row["gpu"] for row in old} == {"Tesla K80"}
     assert any(row["historic"] for row in old)
     prices = tmp_path / "offers.csv"
-    machine = ("RTX 4090", "--paid", 2400, "--years", 3, "--hours-per-week", 40, "--usd-per-kwh", 0.3)
+    machine = ("RTX 4090", "--machine-usd", 2400, "--years", 3, "--hours-per-week", 40, "--usd-per-kwh", 0.3)
     run = epochcast("offer", "own", *machine, "--out", prices)
     assert run.out.startswith("US$ 0.518 an hour: 0.383 for the machine")
     assert "0.135 for 450 W." in run.out
     listed = rows_of(epochcast("offer", "list", "--offers", prices, "--format", "json"))
     assert [row["usd_per_hour"] for row in listed if row["provider"] == "own"] == [0.518]
     assert len(listed) == 1 + len(rows_of(epochcast("offer", "list", "--format", "json")))
-    question = ("compare", "resnet18", "--samples", 1000, "--price", 0.12)
+    question = ("compare", "resnet18", "--samples", 1000, "--usd-per-hour", 0.12)
     (row,) = rows_of(epochcast(*question, "-g", "RTX 4090", "-b", 32, "--format", "json"))
     assert (row["offer"], row["usd_per_hour"]) == ("own machine", 0.12)
     question = ("compare", "resnet18", "--samples", 1000, "-b", 32, "--format", "json")
@@ -318,5 +318,5 @@ def test_offer_update_writes_a_price_file_and_counts_what_it_skips(epochcast, tm
 @pytest.mark.parametrize("price", ["0", "$0.00"])
 def test_a_machine_of_ones_own_may_cost_nothing(epochcast, price):
     question = ("compare", "resnet18", "--samples", 1000, "-g", "T4", "-b", 32, "--epochs", 2)
-    (row,) = rows_of(epochcast(*question, "--price", price, "--format", "json"))
+    (row,) = rows_of(epochcast(*question, "--usd-per-hour", price, "--format", "json"))
     assert (row["usd_per_hour"], row["total_cost_usd"]) == (0, 0)

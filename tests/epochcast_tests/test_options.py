@@ -10,8 +10,8 @@ from option_examples import ANCHOR
 import epochcast as face
 from predictor.answers.bulk import optional_columns
 from predictor.answers.options import options_of
-from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
-from predictor.errors import SchemaError
+from predictor.answers.question import ANCHOR_FIELDS, RETIRED, Plan, Question
+from predictor.errors import RetiredOptionWarning, SchemaError
 from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_input
 
 EXAMPLES = option_examples.EXAMPLES | {"link": "infiniband_100g"}  # which joins machines, as `nodes` needs
@@ -115,6 +115,51 @@ def written_input(path):
     return path
 
 
+RENEWED = {
+    "machine_workers": (6, {"workers": "6/machine"}),
+    "samples_per_worker_second": (300, {"loader": "300/worker"}),
+    "images_per_second": (100, {"loader": "100/machine"}),
+    "input": ("input.json", {"loader": "input.json"}),
+    "price": (1.5, {"usd_per_hour": 1.5}),
+    "throughput_samples_per_s": (100.0, {"images_per_s": 100.0}),
+}
+"""Retired options with a value, and what says the same today."""
+
+
+def test_every_retired_option_still_answers_alike_on_every_face_and_warns(epochcast, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written_input(tmp_path / "input.json")
+    assert set(RENEWED) == {*RETIRED, *(name for name, field in ANCHOR_FIELDS.items() if field.now)}
+    question = ("predict", "resnet18", "-g", "T4", "-b", 16, "--data-set", "imagenet", "--json")
+    for name, (value, today) in RENEWED.items():
+        [(new_name, new_value)] = today.items()
+        if name in ANCHOR_FIELDS:
+            run = {"gpu": "T4", "batch_size": 16}
+            old, new = ({"anchors": [run | own]} for own in ({name: value}, today))
+            old_words, new_words = ("--anchor-throughput", value), ("--anchor-images-per-s", new_value)
+            besides = ("--anchor-gpu", "T4", "--anchor-batch-size", 16)
+            columns = {f"anchor_{key}": cell for key, cell in (run | {name: value}).items()}
+        else:
+            old, new, columns, besides = {name: value}, today, {name: value}, ()
+            old_words, new_words = (f"--{key.replace('_', '-')}" for key in (name, new_name))
+            old_words, new_words = (old_words, value), (new_words, new_value)
+        with pytest.warns(
+            RetiredOptionWarning, match=f"{name} goes with the next minor version. Write {new_name} "
+        ):
+            answer = face.predict("resnet18", "T4", 16, data_set="imagenet", **old)
+        expected = face.predict("resnet18", "T4", 16, data_set="imagenet", **new)
+        assert answer.equals(expected), name
+        typed = epochcast(*question, *besides, *old_words)
+        assert typed.out == epochcast(*question, *besides, *new_words).out, name
+        assert f"{old_words[0]} goes with the next minor version. Write {new_words[0]} " in typed.err
+        if name != "price":  # no column of rows
+            base = {"cnn": "resnet18", "gpu": "T4", "batch_size": 16, "data_set": "imagenet", **columns}
+            _, row = predicted(epochcast, tmp_path, base, base.values())
+            assert numbers_of_a_row(row) == pytest.approx(list(expected.iloc[0][list(NUMBERS)]), rel=1e-12)
+    with pytest.raises(SchemaError, match="machine_workers is workers by its old name, and both are given"):
+        face.predict("resnet18", "T4", 16, workers=2, machine_workers=2)
+
+
 def in_a_row(name):
     if name == "anchors":
         return {f"anchor_{key}": value for key, value in ANCHOR.items()}
@@ -134,7 +179,7 @@ def test_a_rows_cell_and_the_option_give_what_predict_gives(epochcast, tmp_path)
     measured.write_text(
         "gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nT4,resnet18,224,16,fp32,60\n"
     )
-    files = {"measurements": measured, "input": written_input(tmp_path / "input.json")}
+    files = {"measurements": measured}
     different = []
     for name in {name for name, option in OF_QUESTION.items() if "bulk" in option.answers} - {
         "offers",

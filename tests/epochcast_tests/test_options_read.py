@@ -19,7 +19,6 @@ from predictor.answers.parallel import parallel_ways
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.offers import Offer
 from predictor.errors import SchemaError
-from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_input
 from predictor.models.layer_times.files import LayerModels
 from predictor.models.served import Model
 
@@ -51,12 +50,8 @@ NEEDS: dict[str, dict[str, Any]] = {
     "link": TEAM,
     "sync_batch_norm": TEAM,
     "workers": {"data_set": "imagenet"},
-    "machine_workers": {"data_set": "imagenet"},
     "loader": LOADED,
-    "samples_per_worker_second": LOADED,
-    "images_per_second": {"data_set": "imagenet"},
     "data_source": LOADED,
-    "input": LOADED,
     "offers": EPOCH,
     "spot": {**EPOCH, "offers": PRICES},
     "marketplaces": {**EPOCH, "offers": (*PRICES, AT_HOSTS)},
@@ -140,15 +135,6 @@ ASK = {
 }
 
 
-@pytest.fixture
-def examples(tmp_path):
-    """Examples, with the files that some name."""
-    rates = (WorkerRate(1, 20.0), WorkerRate(2, 30.0))
-    path = tmp_path / "input.json"
-    write_input(InputMeasurement("a host", 2, "torchvision", 224, 200, 0.1, 0.2, rates), path)
-    return EXAMPLES | {"input": str(path)}
-
-
 def test_every_answer_and_option_is_walked_and_names_the_answers_that_read_it():
     assert set(ASK) == set(ANSWERS)
     assert set(EXAMPLES) == set(KNOWN)
@@ -160,7 +146,7 @@ def test_every_answer_and_option_is_walked_and_names_the_answers_that_read_it():
 
 
 @pytest.mark.parametrize("name", ASK)
-def test_an_option_changes_an_answer_or_is_refused_by_it(name, examples, tmp_path):
+def test_an_option_changes_an_answer_or_is_refused_by_it(name, tmp_path):
     ask, wrong, without = ASK[name], [], {}  # answers without the option, by what it needs
     for option_name, declared in KNOWN.items():
         if option_name in options_of(Plan) and name != "compare":
@@ -169,7 +155,7 @@ def test_an_option_changes_an_answer_or_is_refused_by_it(name, examples, tmp_pat
             key: value for key, value in NEEDS.get(option_name, {}).items() if name in KNOWN[key].answers
         }
         joined = {"link": "ethernet_25g"} if option_name == "nodes" and name in declared.answers else {}
-        values = {**needed, option_name: examples[option_name], **joined}
+        values = {**needed, option_name: EXAMPLES[option_name], **joined}
         if name in declared.answers:
             if repr(needed) not in without:
                 without[repr(needed)] = repr(ask(needed, tmp_path))
@@ -178,7 +164,7 @@ def test_an_option_changes_an_answer_or_is_refused_by_it(name, examples, tmp_pat
         elif name != "cell":
             besides = EPOCH if option_name == "validation_samples" else {}
             with pytest.raises(SchemaError, match="has no effect on"):
-                ask({option_name: examples[option_name], **besides}, tmp_path)
+                ask({option_name: EXAMPLES[option_name], **besides}, tmp_path)
     assert not wrong, "\n".join(wrong)
 
 

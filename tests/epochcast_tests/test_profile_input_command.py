@@ -1,4 +1,4 @@
-"""`epochcast profile input` prints rates by workers, and writes the file that questions take as --input."""
+"""`epochcast profile input` prints rates by workers, and writes the file that questions take as --loader."""
 
 import json
 
@@ -49,10 +49,10 @@ def test_options_reach_the_measurement(epochcast, measurement_arguments, tmp_pat
 def test_the_file_that_it_writes_answers_questions(epochcast, measurement_arguments, tmp_path):
     path = tmp_path / "input.json"
     run = epochcast("profile", "input", "--out", path)
-    assert f"--input {path}" in " ".join(run.out.split()).replace("\n", "")
+    assert f"--loader {path}" in " ".join(run.out.split()).replace("\n", "")
     assert read_input(path) == MEASURED
     question = ("predict", "resnet50", "-g", "H200", "-b", 256, "--samples", 50_000, "--workers", 2)
-    answer = epochcast(*question, "--input", path, "--json")
+    answer = epochcast(*question, "--loader", path, "--json")
     [row] = json.loads(answer.out)["rows"]
     rate = 100 + (320 / 4 - 100) / 3  # between the rate of 1 worker and that of each of 4
     assert (row["loading_time_ms"], row["bottleneck"]) == (pytest.approx(256_000 / (2 * rate)), "loading")

@@ -60,8 +60,7 @@ WITH_OPTIONS = {
     "explain": read_by("explain"),
     "parallel_ways": read_by("parallel"),
     "largest_batch_size": read_by("memory"),
-    "watch": read_by("watch") - {"model", "loader"}
-    | {"epochs", "gpu", "on", "out", "report_after", "usd_per_hour"},
+    "watch": read_by("watch") - {"model"} | {"epochs", "gpu", "on", "out", "report_after", "usd_per_hour"},
 }
 
 

@@ -54,7 +54,7 @@ def test_a_model_of_an_older_version_is_refused_with_the_next_step(tmp_path, ver
 
 
 @pytest.mark.parametrize(
-    ("option", "command"), [("host", "epochcast host"), ("input", "epochcast profile input")]
+    ("option", "command"), [("host", "epochcast host"), ("loader", "epochcast profile input")]
 )
 def test_a_measured_machine_of_another_version_is_refused_with_the_next_step(tmp_path, option, command):
     path = tmp_path / "machine.json"

@@ -112,10 +112,7 @@ def _words(name: str, value: Any) -> list[str]:
 
 def _anchor_words(anchors: list[Record]) -> list[str]:
     [anchor] = anchors
-    short = {"throughput_samples_per_s": "throughput"}
-    return [
-        word for name, value in anchor.items() for word in _words(f"anchor_{short.get(name, name)}", value)
-    ]
+    return [word for name, value in anchor.items() for word in _words(f"anchor_{name}", value)]
 
 
 def _command(arguments: list[str], code: int = 0) -> str:

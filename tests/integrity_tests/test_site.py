@@ -41,7 +41,7 @@ def test_every_command_and_option_is_in_the_reference(site):
         flag
         for _, command in commands()
         for parameter in command.params
-        if parameter.param_type_name == "option"
+        if parameter.param_type_name == "option" and not parameter.hidden
         for flag in parameter.opts
     }
     assert sorted(name for name in named | options if name not in page) == []

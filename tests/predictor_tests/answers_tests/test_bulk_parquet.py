@@ -39,7 +39,7 @@ def grid():
     "more",
     [
         {"validation_samples": 1_000},
-        {"workers": 0, "samples_per_worker_second": 300, "validation_samples": 1_000},
+        {"workers": 0, "loader": "300/worker", "validation_samples": 1_000},
         {"n_gpus": 4, "link": "pcie4", "spot": True},
         {"data_set": "imagenet", "precision": "fp32"},
     ],

@@ -70,7 +70,7 @@ def test_a_training_takes_the_energy_of_all_its_epochs_and_trials():
 def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_waits_as_long():
     question = Question("resnet18", "H100 SXM", 1024, data_set="imagenet", precision="amp_bf16", n_gpus=8)
     offered = next(row for row in compare(question).rows if row.bottleneck == "loading")
-    fed = {"precision": "amp_bf16", "n_gpus": 8, "samples_per_worker_second": 1e9}
+    fed = {"precision": "amp_bf16", "n_gpus": 8, "loader": "1e9/worker"}
     alone = row_of("H100 SXM", 1024, cnn="resnet18", **fed)
     assert offered.power_w < alone.power_w
     idle_wh = 8 * POWER["idle"] * 700 * (offered.epoch_time_s - alone.epoch_time_s) / 3600
@@ -79,7 +79,7 @@ def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_wait
 
 @pytest.mark.parametrize("n_workers", [None, 2])
 def test_a_comparison_has_the_energy_of_the_prediction_on_its_offer(n_workers):
-    options = {"data_set": "cifar10", "samples_per_worker_second": 200.0, "workers": n_workers}
+    options = {"data_set": "cifar10", "loader": "200.0/worker", "workers": n_workers}
     for gpu in ("Quadro RTX 6000", "H100 SXM", "Tesla T4"):
         [row] = compare(Question("resnet18_cifar", gpu, 256, **options)).rows
         alone = row_of(gpu, 256, cnn="resnet18_cifar", **options)

@@ -43,11 +43,11 @@ def best(plan=None, **options):
 
 def test_tensorflow_waits_for_the_copy_of_images_that_are_loaded_and_none_is_of_synthetic_ones():
     of = {"framework": "tensorflow", "precision": "fp32"}
-    synthetic, loaded = one(**of), one(**of, images_per_second=1e6)
+    synthetic, loaded = one(**of), one(**of, loader="1e6/machine")
     megabytes = 256 * 3 * 224 * 224 * 4 / 1e6
     assert 0.1 < (loaded.training_time_ms - synthetic.training_time_ms) / megabytes < 0.4
     assert one(**of, loader="none").training_time_ms == synthetic.training_time_ms
-    assert one(images_per_second=1e6).training_time_ms == one().training_time_ms  # PyTorch copies beside it
+    assert one(loader="1e6/machine").training_time_ms == one().training_time_ms  # PyTorch copies beside it
     assert best(**of).training_time_ms == pytest.approx(loaded.training_time_ms)  # JPEGs are loaded unasked
     assert best(**of, loader="none").training_time_ms == pytest.approx(synthetic.training_time_ms)
 
@@ -62,7 +62,7 @@ def test_too_few_workers_bound_an_epoch_and_the_named_number_frees_it():
 
 
 def test_epoch_cost_and_throughput_follow_the_slower_one():
-    options = {"samples": 25_600, "data_set": None, "workers": 1, "samples_per_worker_second": 256.0}
+    options = {"samples": 25_600, "data_set": None, "workers": 1, "loader": "256.0/worker"}
     without, validated = (one(**options, validation_samples=n).epoch_time_s for n in (0, 2_560))
     assert validated - without == pytest.approx(10 * 1.0 + 1.0 + workers_start_s())
     few, free = one(workers=2), one()
@@ -72,17 +72,17 @@ def test_epoch_cost_and_throughput_follow_the_slower_one():
     assert few.throughput_samples_per_s * ratio == pytest.approx(free.throughput_samples_per_s)
 
 
-SHARED = {"samples_per_worker_second": 64.0, "n_gpus": 4, "batch_size": 1024}
+SHARED = {"loader": "64.0/worker", "n_gpus": 4, "batch_size": 1024}
 
 
 @pytest.mark.parametrize(
     ("options", "images_per_s", "workers_needed"),
     [
-        ({"workers": 4, "samples_per_worker_second": 64.0}, 256.0, True),  # a rate is that of a worker
-        (SHARED | {"machine_workers": 6}, 1.5 * 64.0, True),  # a machine's workers are shared by its GPUs
+        ({"workers": 4, "loader": "64.0/worker"}, 256.0, True),  # a rate is that of a worker
+        (SHARED | {"workers": "6/machine"}, 1.5 * 64.0, True),  # a machine's workers are shared by its GPUs
         (SHARED | {"workers": 2}, 2 * 64.0, True),  # and each GPU has its own
-        ({"images_per_second": 2560.0}, 2560.0, False),
-        ({"images_per_second": 2560.0, "n_gpus": 2, "batch_size": 512}, 1280.0, False),
+        ({"loader": "2560.0/machine"}, 2560.0, False),
+        ({"loader": "2560.0/machine", "n_gpus": 2, "batch_size": 512}, 1280.0, False),
     ],
 )
 def test_rates_are_those_of_a_worker_or_of_a_machine(options, images_per_s, workers_needed):
@@ -93,11 +93,11 @@ def test_rates_are_those_of_a_worker_or_of_a_machine(options, images_per_s, work
 
 
 def test_rates_of_a_machine_hold_in_a_comparison():
-    [row] = compared(images_per_second=2560.0, offers=(offer(None),)).rows
+    [row] = compared(loader="2560.0/machine", offers=(offer(None),)).rows
     assert row.loading_time_ms == pytest.approx(100.0)
-    workers = {"machine_workers": 6, "samples_per_worker_second": 64.0}
+    workers = {"workers": "6/machine", "loader": "64.0/worker"}
     assert best(**workers, offers=(offer(2),)).loading_time_ms > one(**workers).loading_time_ms
-    assert one(images_per_second=1e5).bottleneck == "gpu"
+    assert one(loader="1e5/machine").bottleneck == "gpu"
     row = one(cnn="alexnet", batch_size=1024, workers=64, data_source="nfs")
     assert (row.bottleneck, row.workers_needed) == ("reading", None)  # no worker can help a network drive
     assert best(offers=(offer(None),), workers=2).bottleneck == "loading"  # of vCPUs that are not known
@@ -130,7 +130,7 @@ RATES = {0: 45, 1: 50, 2: 70, 3: 112.5, 4: 160, 16: 160}
             (one, UP_TO_4, {"workers": n, "n_gpus": 2}, rate)
             for n, rate in ((0, 35), (1, 35), (2, 80), (8, 80))
         ),
-        (one, ((1, 100.0), (8, 480.0)), {"machine_workers": 8, "n_gpus": 4, "batch_size": 1024}, 120),
+        (one, ((1, 100.0), (8, 480.0)), {"workers": "8/machine", "n_gpus": 4, "batch_size": 1024}, 120),
         *((best, UP_TO_4, {"workers": n, "offers": (offer(64.0),)}, RATES[n]) for n in (1, 3, 4)),
         (best, UP_TO_4, {"workers": 4, "offers": (offer(2.0),)}, 80),  # its two vCPUs are busy
         (best, ((1, 200.0), (4, 640.0)), {"workers": 4, "offers": (offer(4.0),)}, 640),  # all were measured
@@ -139,13 +139,13 @@ RATES = {0: 45, 1: 50, 2: 70, 3: 112.5, 4: 160, 16: 160}
 )
 def test_a_measured_machine_answers_by_the_rates_of_its_workers(tmp_path, ask, rates, options, rate):
     vcpus = max(4, rates[-1][0])
-    assert images_per_s(ask(**options, input=measured_input(tmp_path, *rates, vcpus=vcpus))) == rate
+    assert images_per_s(ask(**options, loader=measured_input(tmp_path, *rates, vcpus=vcpus))) == rate
 
 
 def test_a_folder_unlike_the_data_set_widens_the_interval_to_what_that_takes(tmp_path):
     def answered(mean_megapixels, folder):
         path = measured_input(tmp_path, (1, 50.0), (4, 160.0), megapixels=mean_megapixels, folder=folder)
-        row = one(workers=4, input=path, data_set="imagenet_160", image_size=128)
+        row = one(workers=4, loader=path, data_set="imagenet_160", image_size=128)
         return row.loading_low_ms, row.loading_time_ms, row.loading_high_ms
 
     made, own, alike = answered(0.19, None), answered(0.19, "mine"), answered(0.034, "mine")
@@ -157,13 +157,13 @@ def test_a_folder_unlike_the_data_set_widens_the_interval_to_what_that_takes(tmp
 
 def test_the_workers_needed_are_those_that_were_measured_fast_enough(tmp_path):
     path = measured_input(tmp_path, (1, 2000.0), (2, 2100.0), (8, 6000.0), vcpus=8)
-    needed = one(workers=1, input=path).workers_needed
-    assert one(workers=needed, input=path).bottleneck != "loading"
-    assert one(workers=needed - 1, input=path).bottleneck == "loading"
-    slow = one(workers=1, input=measured_input(tmp_path, (1, 50.0), (2, 70.0)))
+    needed = one(workers=1, loader=path).workers_needed
+    assert one(workers=needed, loader=path).bottleneck != "loading"
+    assert one(workers=needed - 1, loader=path).bottleneck == "loading"
+    slow = one(workers=1, loader=measured_input(tmp_path, (1, 50.0), (2, 70.0)))
     assert (slow.bottleneck, slow.workers_needed) == ("loading", None)
     busy, idle = (  # beyond those measured they may be faster where vCPUs were idle
-        one(workers=8, input=measured_input(tmp_path, (1, 50.0), (2, 90.0), vcpus=vcpus)) for vcpus in (2, 8)
+        one(workers=8, loader=measured_input(tmp_path, (1, 50.0), (2, 90.0), vcpus=vcpus)) for vcpus in (2, 8)
     )
     assert (idle.loading_time_ms, idle.loading_high_ms) == (busy.loading_time_ms, busy.loading_high_ms)
     assert busy.loading_low_ms == pytest.approx(4 * idle.loading_low_ms)
@@ -173,8 +173,8 @@ def test_the_scope_says_what_was_counted(tmp_path):
     rates = measured_input(tmp_path, (1, 198.0), (2, 224.0), vcpus=2)
     measured_words = "224 images/s for each GPU as measured on a host with up to 2 workers"
     for options, words in (
-        ({"workers": 2, "input": rates}, measured_words),
-        ({"images_per_second": 500.0}, "500 images/s on each machine as given"),
+        ({"workers": 2, "loader": rates}, measured_words),
+        ({"loader": "500.0/machine"}, "500 images/s on each machine as given"),
     ):
         assert words in answer(Question("resnet50", "H100 SXM", 256, **IMAGENET, **options)).scope
     for options, words in (
@@ -189,17 +189,27 @@ def test_the_scope_says_what_was_counted(tmp_path):
     ("options", "message"),
     [
         ({"workers": 4, "loader": "none"}, "loader 'none' leaves loading out, and workers is given"),
-        ({"loader": "dali", "samples_per_worker_second": 9.0}, "loader and samples_per_worker_second say"),
-        ({"workers": 4, "images_per_second": 9.0}, "workers and images_per_second are given"),
-        ({"workers": 4, "machine_workers": 6}, "workers and machine_workers are given"),
+        (
+            {"loader": "dalli"},
+            "'dalli' is not known. Nearest: 'dali'.* 300/worker or 2000/machine, and the .json",
+        ),
+        ({"loader": "-9/worker"}, "loader '-9' is not a positive number"),
+        (
+            {"workers": "6/node"},
+            "'6/node' is of no known unit. Write those of each GPU, 4, or of a machine: 6/machine",
+        ),
+        (
+            {"workers": 4, "loader": "9.0/machine"},
+            "loader 9.0/machine is the rate of all workers of a machine",
+        ),
         (
             {"workers": 4, "data_set": None, "samples": 1000},
-            "samples_per_worker_second, images_per_second, input",
+            "Pass loader 300/worker, 2000/machine or the file",
         ),
         (SHARED | {"workers": 1, "data_set": None, "data_source": "nfs"}, "data_source 'nfs'"),
         ({"loader": "torchvision", "offers": ()}, "workers is missing, and there is no offer"),
         ({"loader": "torchvision", "offers": (offer(None),)}, "the vCPUs of lab box-None are not known"),
-        ({"workers": 2, "input": "nowhere.json"}, "nowhere.json is not a file of"),
+        ({"workers": 2, "loader": "nowhere.json"}, "nowhere.json is not a file of"),
     ],
 )
 def test_what_cannot_be_answered_names_the_next_step(options, message):
@@ -223,11 +233,11 @@ def loading_hints(answered):
 
 
 def test_a_hint_asks_for_workers_only_where_the_machine_has_vcpus_for_them():
-    [few] = loading_hints(compared(offers=(offer(16.0),), workers=1, samples_per_worker_second=500.0))
+    [few] = loading_hints(compared(offers=(offer(16.0),), workers=1, loader="500.0/worker"))
     assert int(re.search(r"needs (\d+) workers: ", few)[1]) <= 16
     [bound] = loading_hints(compared(offers=(offer(2.0),)))
     assert int(re.search(r"needs (\d+) vCPUs: ", bound)[1]) > 2
-    [hint] = loading_hints(compared(offers=(offer(2.0),), images_per_second=50.0))
+    [hint] = loading_hints(compared(offers=(offer(2.0),), loader="50.0/machine"))
     assert hint.count(":") == 0  # no number of workers helps
     boxes = (
         offer(4.0),
@@ -266,9 +276,9 @@ def test_workers_are_bound_by_the_vcpus_of_an_offer_and_faster_where_most_of_the
 def test_a_file_of_decoded_images_does_not_answer_for_arrays(tmp_path):
     path = measured_input(tmp_path, (1, 200.0))
     with pytest.raises(SchemaError, match=r"stored as jpeg, and cifar10.* input --arrays --image-size 32"):
-        one(data_set="cifar10", cnn="resnet18_cifar", workers=2, input=path)
+        one(data_set="cifar10", cnn="resnet18_cifar", workers=2, loader=path)
     arrays = measured_input(tmp_path, (1, 4000.0), (8, 24000.0), stored="array", image_size=32)
-    at_32, at_96 = (HOST_BOUND | {"input": arrays, "image_size": side} for side in (32, 96))
+    at_32, at_96 = (HOST_BOUND | {"loader": arrays, "image_size": side} for side in (32, 96))
     assert images_per_s(one(**at_32, workers=8)) == 24000
     assert images_per_s(one(**at_96, workers=8)) == pytest.approx(12000, rel=0.01)
 
@@ -277,7 +287,7 @@ def test_made_images_answer_for_others_by_what_their_sizes_take(tmp_path):
     made = measured_input(tmp_path, (1, 200.0), (8, 1600.0), folder=None)
     asked_of = {"cnn": "resnet18", "workers": 8}
     own, *smaller = (
-        [images_per_s(one(data_set=name, input=path, **asked_of)).expected for path in (made, None)]
+        [images_per_s(one(data_set=name, loader=path, **asked_of)).expected for path in (made, None)]
         for name in ("imagenet", "imagenet_256", "imagenet_160")
     )
     assert own[0] == pytest.approx(1600, rel=0.05)

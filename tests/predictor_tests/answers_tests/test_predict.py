@@ -112,7 +112,7 @@ def test_an_anchor_beyond_the_interval_is_adopted_and_the_answer_says_by_how_muc
 
 def test_an_anchor_may_be_told_in_three_ways(ask):
     of_epoch = {"epoch_time_s": epoch_s(200.0), "samples": 1000}
-    for speed in ({"iteration_time_ms": 200.0}, {"throughput_samples_per_s": 320.0}, of_epoch):
+    for speed in ({"iteration_time_ms": 200.0}, {"images_per_s": 320.0}, of_epoch):
         (plain,), (row,) = ask(), ask(anchors=[{"gpu": "T4", "batch_size": 64, **speed}])
         assert row.iteration_time_ms == pytest.approx(2 * plain.iteration_time_ms)
         assert row.method == "anchored"

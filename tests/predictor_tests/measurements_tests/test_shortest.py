@@ -85,7 +85,7 @@ def test_fits_refuse_it(face):
     "runs",
     [
         {"anchors": [{"gpu": "T4", "batch_size": 64, "iteration_time_ms": 0.6}]},
-        {"anchors": [{"gpu": "T4", "batch_size": 64, "throughput_samples_per_s": 1e5}]},
+        {"anchors": [{"gpu": "T4", "batch_size": 64, "images_per_s": 1e5}]},
         {"measurements": pd.DataFrame([{**ROW, "iteration_time_ms": 0.6}])},
     ],
 )
