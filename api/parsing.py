@@ -41,9 +41,9 @@ Answering = Callable[[Q, Question], bytes]
 
 
 async def json_of(request: Request) -> bytes:
-    """Read the JSON body of a question.
+    """Read the body of a question, and unpack it if it is gzip; whether it is JSON is for `question_of` to check.
 
-    HTTPException: 413, 415 or 400 where it is too large, of another type or damaged.
+    HTTPException 413 if it is too large, 415 for another Content-Type or packing, 400 for damaged gzip.
     """
     form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
     if form != "application/json":

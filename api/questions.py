@@ -52,7 +52,7 @@ MAX_ANCHORS = 200
 MAX_MEASUREMENTS = 5_000
 MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
 MAX_RUNS = 500
-"""Runs of one CNN in one mode among measurements: each corrects every time of it."""
+"""Runs of one CNN at one image size in one precision among measurements: each corrects every time of it."""
 
 MOST_WORK = 6_000_000
 """Times of a layer in an answer, about a second's work."""
@@ -463,7 +463,7 @@ def check_work(question: Question, gpus: float, modes: int = 1, *, rows: int = 0
 
 
 def check_runs(frame: "pd.DataFrame") -> None:
-    """Refuse measurements with more than `MAX_RUNS` runs of one CNN in one mode; SchemaError."""
+    """SchemaError if measurements hold more than `MAX_RUNS` runs of one CNN at one image size in one precision."""
     targets = frame[frame["kind"].fillna("target") == "target"]
     runs = Counter(zip(targets["cnn"], targets["image_size"], targets["precision"], strict=True))
     for (cnn, size, precision), count in runs.items():

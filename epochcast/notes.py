@@ -135,7 +135,7 @@ def amp_waits(record: Record) -> bool:
 
 
 def start_matters(record: Record) -> bool:
-    """Whether the epochs of a row, one of a prediction, do not add up to the time of the training."""
+    """Whether the start of a row, one of a prediction, takes more than `_NOTEWORTHY_START` of its epochs' time."""
     epochs_s = record.get("epochs", 1) * (record["epoch_time_s"] or math.inf)
     return bool((record["start_s"] or 0.0) > _NOTEWORTHY_START * epochs_s)
 

@@ -93,7 +93,7 @@ def print_table(
     group: str | None = None,
     strong: Callable[[Any], bool] | None = None,
 ) -> None:
-    """Print records as a table that fits where it goes, with a title above and notes below, wrapped.
+    """Print records to stdout as a table that fits the terminal, with a title above and notes below, wrapped.
 
     `group` is the header of a column whose repeated cells are left blank, `strong` says whether a record's line stands
     out.
@@ -118,7 +118,7 @@ def print_table(
 
 
 def print_notes(notes: Iterable[str], style: str = "dim") -> None:
-    """Print paragraphs, each wrapped to at most 100 columns."""
+    """Print paragraphs to stdout, each wrapped to at most 100 columns."""
     console, width = _console()
     for note in notes:
         text = textwrap.fill(note, min(width, 100), subsequent_indent="  ", break_on_hyphens=False)

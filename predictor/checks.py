@@ -126,7 +126,7 @@ def shown_value(value: object) -> str:
 
 
 def as_list(values: object) -> list[object]:
-    """One name, GPU or CNN, or a sequence of them, as a list."""
+    """Members of a sequence or set as a list; another value, also None, as its only member."""
     if isinstance(values, Sequence | set | frozenset) and not isinstance(values, str | bytes):
         return list(values)
     return [values]

@@ -50,7 +50,7 @@ class TableReader:
     types: Mapping[str, Any] = field(default_factory=dict)
 
     def batches(self, size: int = _ROWS_OF_A_BATCH) -> Iterator[list[list[str]]]:
-        """The rows in lists of at most `size`."""
+        """The rows that are not read yet, without the header, in lists of at most `size`."""
         while batch := list(islice(self.rows, size)):
             yield batch
 

@@ -74,7 +74,7 @@ class DataParallelBackend:
         return _Together(team, configuration)
 
     def launches(self) -> Launches:
-        """Unknown: every process has a queue of its own."""
+        """All None: every process has a queue of its own."""
         return Launches()
 
     def _working(self) -> "_Team":

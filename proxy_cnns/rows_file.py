@@ -294,7 +294,7 @@ def _drop_torn_line(file: int) -> int:
 
 
 def sidecar_path(out: Path) -> Path:
-    """Path of the sidecar, with repeats, environment and device states: ``x.json`` beside ``x.csv``."""
+    """Path of the sidecar of a table: ``x.json`` of ``x.csv`` or ``x.parquet``, ``x.json.gz`` of ``x.csv.gz``."""
     name, zipped = out.name.removesuffix(".gz"), ".gz" if out.name.endswith(".gz") else ""
     return out.with_name(name.removesuffix(".csv").removesuffix(".parquet") + ".json" + zipped)
 

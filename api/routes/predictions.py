@@ -46,9 +46,9 @@ def answer_to(posted: PredictionQuestion, question: Question, max_rows: int) -> 
 
 
 def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> dict[str, Any]:
-    """The answer to a core question in every precision and memory format that was asked.
+    """The answer in every precision and memory format that was asked: the fields of `PredictionAnswer`.
 
-    OutOfRangeError if these are more than `max_rows` rows, or no GPU has any of the precisions.
+    OutOfRangeError if these are more than `max_rows` rows or too much work, or no GPU has any of the precisions.
     """
     precisions = [*dict.fromkeys(posted.precisions or (question.precision,))]
     questions = _by_mode(posted, question, precisions)

@@ -37,13 +37,13 @@ def complete_gpu() -> list[str]:
 
 
 def option(text: str, usual: str | None = None, *, default: Any = None, flag: str = "", **more: Any) -> Any:
-    """An option with its help, its default or in words what holds without it, and its name if typer's is not right."""
+    """A typer.Option: `usual` says what holds without it; `flag`: its names, if not typer's; `more`: typer's own."""
     shown = usual or default is not None
     return typer.Option(default, *flag.split(), help=text, show_default=shown, **more)
 
 
 def argument(text: str, usual: str | None = None, **more: Any) -> Any:
-    """An argument that may be left out, with its help, and in words what holds without it."""
+    """A typer.Argument that may be left out: `usual` says what holds without it; `more`: typer's own."""
     return typer.Argument(None, help=text, show_default=usual or False, **more)
 
 

@@ -168,7 +168,7 @@ class Answer:
         return len(self.columns["gpu"])
 
     def records(self) -> list[dict[str, Any]]:
-        """A dict per row."""
+        """A dict per row, with `COLUMNS` as keys."""
         firsts = zip(*(column[:: self.block] for column in self.columns.values()), strict=True)
         first_rows = [dict(zip(self.columns, first, strict=True)) for first in firsts]
         if self.block == 1:
@@ -185,7 +185,7 @@ class Answer:
         return rows
 
     def rows(self) -> list[PredictionRow]:
-        """An object per row."""
+        """A `PredictionRow` per row."""
         return [PredictionRow(*row) for row in zip(*(self.columns[name] for name in COLUMNS), strict=True)]
 
     def frame(self) -> pd.DataFrame:

@@ -128,7 +128,7 @@ class Checkup:
         return f"{rounded(self.factor)} times normal, too {self.verdict}: {speed}, {normal}."
 
     def lines(self, most: int = 3) -> list[str]:
-        """The likeliest causes, a line each."""
+        """The likeliest causes, a line each, `most` at most; none where the speed is normal."""
         lines = []
         for cause in self.causes[:most]:
             words = "look for what is not a setting"

@@ -312,7 +312,7 @@ class Comparer:
         return tried[chosen].tolist(), tried[fast].tolist(), best[np.arange(len(chosen)), chosen]
 
     def in_modes(self, usual: GpuAnswers, modes: Sequence[tuple[Training, Sequence[int]]]) -> GpuAnswers:
-        """The same rows of some GPUs, given by their places, in other modes than the question's.
+        """The rows of `usual` in other modes, in the order of `modes`: each with its GPUs' positions in `gpus`.
 
         Measurements in such a mode correct it. Where there are none, those in the question's mode do: they change the
         times of both modes in the same ratio.

@@ -396,6 +396,7 @@ class ResolvedQuestion:
 def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
     """GPUs among `gpus` that train in `precision`; only ``"all"`` leaves out those that lack `capture`.
 
+    A named GPU that lacks `capture` is returned: `predictor.models.compiled.check_compiles` refuses it in the answer.
     They are named as of `find_gpu`, or ``cpu:<model>`` for a CPU whose operators were measured. SchemaError if none is
     given; UnknownGpuError if a name is unknown or fits several GPUs; OutOfRangeError if all lack the precision, with
     those that the first has.
@@ -512,9 +513,9 @@ class OwnMeasurements:
 
     @classmethod
     def of(cls, table: pd.DataFrame | str | PathLike[str], model: Model) -> OwnMeasurements:
-        """Read a measurement table, and add layer models fitted on its operators to `model`.
+        """Read a measurement table, and fit its operators and proxies on top of a copy of `model`.
 
-        DataError or SchemaError if the table cannot be read, or holds neither operators nor CNNs as trained.
+        DataError or SchemaError if the table cannot be read, or holds neither operators, proxies nor CNNs as trained.
         """
         import pandas as pd
 

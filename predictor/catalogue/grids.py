@@ -40,8 +40,8 @@ def all_grids() -> tuple[Grid, ...]:
 def find_grid(name: str, called: str = "region") -> Grid:
     """The grid of a region: a cloud's (``us-central1``, ``us-east-1``, ``eastus``), a country's code, or a place.
 
-    SchemaError, with the nearest names, if none is called so, or several are; messages say that it is given as
-    `called`.
+    SchemaError if none is called so, with the nearest names, or several are, with their regions; messages say that it
+    is given as `called`.
 
     >>> find_grid("us-east-1").place, find_grid("iowa").region
     ('Northern Virginia', 'us-central1')

@@ -15,7 +15,7 @@ from statistics import median
 from predictor.catalogue.devices import Gpu, all_gpus, generations
 from predictor.catalogue.offers import Offer, load_offers
 from predictor.catalogue.rows import read_rows
-from predictor.errors import OutOfRangeError, SchemaError, nearest
+from predictor.errors import DataError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file
 
 REFERENCE_CNN = ("resnet18", 32)
@@ -75,12 +75,18 @@ class Host:
     def speed(self, others: Iterable[Host] | None = None) -> HostSpeed:
         """Its speed: as measured, else by its clock beside `others` (by default all) that were measured.
 
-        Time = c / `performance`, c the geometric mean of time x performance of measured CPUs, at least one; NaN
-        where `performance` is unknown.
+        Time = c / `performance`, c the geometric mean of time x performance of measured CPUs; NaN where `performance`
+        is unknown. DataError if no other CPU has both a time and a performance.
         """
         if self.measured_ms is not None:
             return HostSpeed(self.name, self.measured_ms, _MEASURED)
-        measured = [host for host in others or all_hosts() if host.measured_ms and host.performance]
+        peers = all_hosts() if others is None else others
+        measured = [host for host in peers if host.measured_ms and host.performance]
+        if not measured:
+            raise DataError(
+                f"no CPU beside {self.name} has a measured time and a known clock and year. Pass others that have, or "
+                "leave them out for those of hosts.csv."
+            )
         logs = [math.log(host.measured_ms * host.performance) for host in measured]  # type: ignore[operator]
         reference_ms = math.exp(sum(logs) / len(logs)) / (self.performance or math.nan)
         return HostSpeed(self.name, reference_ms, _BY_CLOCK)

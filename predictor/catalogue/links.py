@@ -40,7 +40,7 @@ class Link:
     overlaps: bool = True
 
     def bandwidth_gb_per_s(self, n: int) -> float:
-        """Bus bandwidth in GB/s among `n`: interpolated linearly in log n, constant outside the known numbers."""
+        """Bus bandwidth in GB/s among `n` of what the link `joins`: linear in log n, constant outside the known n."""
         bandwidths = sorted(self.bus_bandwidth_gb_per_s.items())
         for (low, slow), (high, fast) in pairwise(bandwidths):
             if low <= n <= high:

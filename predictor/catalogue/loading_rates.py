@@ -56,7 +56,7 @@ class Source:
 
 
 def find_loader(name: str, stored: str) -> Loader:
-    """Rates of a loader for images stored as JPEGs or arrays; SchemaError if they are not known."""
+    """CPU times of a loader for images `stored` as ``jpeg`` or ``array``; SchemaError if they are not known."""
     loader = _loaders().get((name, stored))
     if loader is None:
         names = ", ".join(loader for loader, form in _loaders() if form == stored)
@@ -68,7 +68,7 @@ def find_loader(name: str, stored: str) -> Loader:
 
 
 def find_source(name: str) -> Source:
-    """Rates of a source, one of `SOURCES`."""
+    """CPU time, wait and MB/s of a source, one of `SOURCES`; KeyError for another name."""
     return _sources()[name]
 
 

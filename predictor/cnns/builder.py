@@ -135,7 +135,7 @@ class NetBuilder:
         return self._same_shape("layer_norm", x, name, parameters=2 * x.channels)
 
     def activation(self, x: FeatureMap, name: str, kind: str = "relu") -> FeatureMap:
-        """One of `layers.ACTIVATION_KINDS`."""
+        """Activation of a `kind` of `predictor.operator_types.ACTIVATION_KINDS`, which is not checked here."""
         return self._same_shape("activation", x, name, kind=kind)
 
     def conv_norm(

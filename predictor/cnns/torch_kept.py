@@ -76,7 +76,7 @@ class Kept:
         return self.number(before[0]) if before and operator in _SAME else 1
 
     def compares(self, tensor: Any) -> bool | None:
-        """Whether a count compares as a step asks, such as ``mask.sum() > 1``; None where it asks something else."""
+        """Result of a comparison of a count, such as ``mask.sum() > 1``; None if `tensor` is no such comparison."""
         made = self._made_by(tensor)
         if made is None:
             return None

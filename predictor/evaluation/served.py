@@ -87,18 +87,18 @@ class ShippedModel(Predictor):
     """
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> ShippedModel:  # noqa: ARG002 - it was fitted
-        """Load the model."""
+        """Load the shipped model; X and y are not used."""
         from predictor.models.served import Model
 
         self.model_ = Model.load()
         return self
 
     def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Array:  # noqa: ARG002 - it uses none
-        """Times in ms, shape (n_rows,); OutOfRangeError where a question is refused."""
+        """Times in ms, shape (n_rows,); OutOfRangeError where a question is refused. `anchors` are not used."""
         return self._answers(X)[0]
 
     def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Array, Array]:  # noqa: ARG002
-        """Ends of the 90 % intervals in ms, each of shape (n_rows,)."""
+        """Ends of the 90 % intervals in ms, each of shape (n_rows,); `anchors` and errors as of `predict`."""
         _, low, high = self._answers(X)
         return low, high
 

@@ -134,7 +134,7 @@ class SplitTable:
     def in_modes_of(
         self, rows: Positions, operators: Positions, *, on_own_gpu: bool = True
     ) -> NDArray[np.bool_]:
-        """Whether any of these operators was measured in each row's mode, on its GPU or on any; shape (n_rows,)."""
+        """For each of `rows`, whether any of these operators was measured in its mode, on its GPU or on any."""
         first = 0 if on_own_gpu else 1  # a mode's first field is its GPU
         measured = {self.modes[i][first:] for i in operators}
         return np.array([self.modes[i][first:] in measured for i in rows], dtype=bool)
@@ -145,7 +145,7 @@ class SplitTable:
         return timed[self.in_modes_of(timed, self.operators if operators is None else operators)]
 
     def middle_batch_size(self) -> tuple[int, NDArray[np.bool_]]:
-        """The interior batch size nearest to 64, as a ratio, and rows of CNNs with it; DataError if there is none."""
+        """Interior batch size nearest to 64 by ratio, and whether a row is a whole CNN at it; DataError if none is."""
         sizes = np.unique(self.batch_sizes[self.rows])[1:-1]
         if not sizes.size:
             raise DataError(

@@ -100,9 +100,9 @@ class InputMeasurement:
 
     @property
     def samples_per_vcpu_second(self) -> float:
-        """Samples per second of each vCPU while all are busy, as one worker per vCPU was measured.
+        """Samples per second of each vCPU while all are busy: those of the most workers measured, divided by vCPUs.
 
-        OutOfRangeError if fewer workers than vCPUs were measured.
+        OutOfRangeError if these workers are fewer than the vCPUs.
         """
         most = self.rates[-1]
         if most.workers < self.vcpus:

@@ -165,8 +165,8 @@ def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Non
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """Count the rows of a measurement table, one row per (source, framework, kind, pass, precision, gpu).
 
-    Gives these six columns, the numbers of measurements, CNNs and image sizes, and the ranges of batch size and
-    iteration_time_ms.
+    Columns: these six; the counts `measurements`, `cnns` and `image_sizes`; `smallest_batch_size`,
+    `largest_batch_size`, `shortest_iteration_time_ms` and `longest_iteration_time_ms`.
     """
     keys = ["source", "framework", "kind", "pass", "precision", "gpu"]
     return (

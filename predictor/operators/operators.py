@@ -213,7 +213,7 @@ def is_product(operator: Layer | Operator) -> bool:
 
 
 def in_fp32(operator: Operator) -> Operator:
-    """The operator as it runs in TF32 with matrix products in fp32."""
+    """The operator as it runs in TF32 with matrix products in fp32: unchanged unless `is_product`."""
     return replace(operator, fp32_product=True) if is_product(operator) else operator
 
 
@@ -483,7 +483,7 @@ def layer_inputs(table: LayerTable) -> list[tuple[int, ...]]:
 
 
 def has_bias(layer: Layer | Operator) -> bool:
-    """Whether a convolution or dense layer trains more numbers than its weights."""
+    """Whether a convolution or dense layer trains more numbers than its weights; False for other types."""
     if OPERATOR_TYPES[layer.type].weights != "filters":
         return False
     area = (layer.kernel_height or 1) * (layer.kernel_width or 1)
@@ -492,7 +492,7 @@ def has_bias(layer: Layer | Operator) -> bool:
 
 
 def is_depthwise(layer: Layer | Operator) -> bool:
-    """Whether a convolution has a group for each of its input's channels."""
+    """Whether a convolution has a group for each of several input channels; False for transposed and other types."""
     groups = layer.groups or 1
     is_convolution = OPERATOR_TYPES[layer.type].product == "convolution"
     return is_convolution and groups > 1 and groups == layer.in_channels

@@ -37,10 +37,10 @@ def n_optimizer_copies(operator: Operator, cache_bytes: int, most_tensors: int) 
 def functions_of(
     operator: Operator, copies: int, plain: Mapping[str, Function], layer: Callable[[], Function]
 ) -> list[Function]:
-    """The function of each copy.
+    """The function of each copy; SchemaError for ``flatten``, a view that takes no time.
 
     `plain`: functions without parameters, which all copies share, by type. `layer`: makes the function of any other
-    type, one for each copy where it has parameters.
+    type, one for each copy where the operator has parameters, else one for all.
     """
     if operator.type == "flatten":
         raise SchemaError("flatten is a view: it takes no time and cannot be measured.")

@@ -47,7 +47,7 @@ def import_measurements(
 def load_published(
     folder: str | os.PathLike[str] | None = None, names: Iterable[str] | None = None
 ) -> pd.DataFrame:
-    """Measurement table of published data sets, all unless `names` are given; `folder` as of `published_features`."""
+    """Measurement table of published data sets, all unless `names` are given; errors as of `import_measurements`."""
     import pandas as pd
 
     root = published_data_root(folder)
@@ -80,7 +80,7 @@ def published_features(
     `folder`: where the published tables lie; `$EPOCHCAST_PUBLISHED_DATA` by default. `sources`: keys of `DATA_SETS`;
     all unless given. Gives features as of `feature_table`; of single layers `OPERATORS_PER_GPU` rows of each source and
     GPU. Rejected rows are left out, and so are CNNs whose layers are unpublished (four rows of PROFET's, most of
-    timm's). DataError if the folder or a table is missing.
+    timm's). DataError if a source is unknown, or the folder or a table is missing.
     """
     measurements = load_published(folder, sources)
     tables = published_layer_tables(folder)

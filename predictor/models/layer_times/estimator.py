@@ -65,7 +65,7 @@ class LayerTimes(Predictor):
         self.random_state = random_state
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> LayerTimes:
-        """Build libraries of the operator rows, and fit weights on the whole CNNs; y holds the quantity `answers`.
+        """Build libraries of the operator rows, and fit weights on the whole CNNs; y: `answers` in ms.
 
         SchemaError if there are no operator rows, or `answers` is unknown.
         """

@@ -87,7 +87,7 @@ class Curves:
 
     @classmethod
     def of(cls, batch_sizes: Array, is_measured: NDArray[np.bool_]) -> Curves:
-        """Curves of operators; `is_measured` (n_operators, n_batches) marks the measured batch sizes."""
+        """Curves over ascending `batch_sizes`; `is_measured` (n_operators, n_batches) marks those of each operator."""
         number: dict[bytes, int] = {}
         keys = [packed.tobytes() for packed in np.packbits(is_measured, axis=1)]
         members = np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.intp)
@@ -95,16 +95,16 @@ class Curves:
         return cls(np.log(batch_sizes), is_measured[first], members)
 
     def of_rows(self, kept: NDArray[np.bool_]) -> Curves:
-        """The curves of some of the operators."""
+        """Curves of the operators that `kept` (n_operators,) marks."""
         return Curves(self.at, self.patterns, self.member[kept])
 
     def along(
         self, rows: NDArray[np.intp], values: Array, batch_sizes: Array
     ) -> tuple[Array, NDArray[np.int8]]:
-        """Values of some operators at these batch sizes; -1 where these are below the measured ones, 1 where above.
+        """Values of the operators at the positions `rows`, and -1 below, 1 above their measured batch sizes, else 0.
 
-        `values` (n_rows, n_batches) holds the measured values. A curve is constant beyond its ends; it is 0 for an
-        operator without measurements.
+        Both have shape (n_rows, n_sizes). `values` (n_rows, n_batches) holds the measured values. A curve is
+        constant beyond its ends; it is 0 for an operator without measurements.
         """
         log_sizes, member = np.log(batch_sizes), self.member[rows]
         curves = np.zeros((rows.size, log_sizes.size))
@@ -186,12 +186,12 @@ class Neighbourhood:
     closeness: Array
 
     def mean(self, values: Array) -> Array:
-        """Weighted mean of the library's `values` (n_library, ...) over the neighbours of each operator."""
+        """Weighted means (n_asked, ...) of the library's `values` (n_library, ...) over each operator's neighbours."""
         mean: Array = np.einsum("ak,ak...->a...", self.weights, values[self.rows])
         return mean
 
     def shrunk(self, rows: NDArray[np.intp], values: Array) -> Array:
-        """Weighted mean of `values` over the neighbours, multiplied by `closeness`: 0 for far neighbours."""
+        """`mean` of the operators at positions `rows`, times their `closeness`: 0 where no neighbour is near."""
         near = np.einsum("ak,ak...->a...", self.weights[rows], values[self.rows[rows]])
         shrunk: Array = self.closeness[rows].reshape(-1, *[1] * (near.ndim - 1)) * near
         return shrunk
@@ -211,7 +211,7 @@ class KnownShapes:
         return cls(operators, _by_type(operators))
 
     def of_rows(self, kept: NDArray[np.bool_]) -> KnownShapes:
-        """Shapes of the kept operators."""
+        """Shapes of the operators that `kept` (n_operators,) marks."""
         moved = np.cumsum(kept) - 1
         fewer = KnownShapes([self.operators[int(i)] for i in np.flatnonzero(kept)], {})
         for type_, rows in self.positions.items():

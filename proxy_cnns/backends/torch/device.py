@@ -128,7 +128,7 @@ class CudaDevice:
         return [first.elapsed_time(second) / replays for first, second in pairwise(events)]
 
     def launches(self) -> Launches:
-        """Medians of a few graphs and of a few queues of kernels on one number each."""
+        """Cost of a kernel on one number in microseconds: median of a few queues of them, and of a few graphs."""
         import torch
 
         if self._empty is None:  # what enqueues them, and their graph, which owns no memory and is kept
@@ -175,13 +175,13 @@ class CudaDevice:
         torch.cuda.empty_cache()
 
     def used_mib(self) -> float:
-        """Memory that tensors occupy."""
+        """Memory that tensors occupy, in MiB."""
         import torch
 
         return float(torch.cuda.memory_allocated(self.index)) / 2**20
 
     def peak_mib(self, run: Callable[[], None]) -> float:
-        """Most memory that tensors occupied while `run` ran."""
+        """Most memory that tensors occupied while `run` ran, in MiB."""
         import torch
 
         torch.cuda.synchronize(self.index)

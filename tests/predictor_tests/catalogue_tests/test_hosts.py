@@ -4,6 +4,7 @@ import pytest
 
 from predictor.catalogue.devices import all_gpus, find_gpu, generations
 from predictor.catalogue.hosts import all_hosts, find_host, usual_host
+from predictor.errors import DataError
 
 
 def test_a_measured_cpu_left_out_is_told_by_its_clock_within_15_percent():
@@ -12,6 +13,13 @@ def test_a_measured_cpu_left_out_is_told_by_its_clock_within_15_percent():
         peers = [peer for peer in measured if peer is not host]
         by_clock = replace(host, measured_ms=None).speed(peers)
         assert by_clock.reference_ms == pytest.approx(host.measured_ms, rel=0.15), host.name
+
+
+def test_a_speed_by_the_clock_of_cpus_that_were_not_measured_is_refused():
+    unmeasured = [replace(host, measured_ms=None) for host in all_hosts()]
+    for others in (unmeasured, []):
+        with pytest.raises(DataError, match=r"has a measured time.*leave them out for those of hosts\.csv"):
+            unmeasured[0].speed(others)
 
 
 def test_a_host_is_named_by_its_cpu_with_its_maker_or_without_or_by_its_instance():
