@@ -27,6 +27,7 @@ let options = [];
 const UNSEEN = ["anchors", "relative_to"]; // no field takes the first, no table shows the second
 const NUMBERS = ["whole", "number", "hours", "usd", "workers"];
 const MOST_BATCH_SIZE = 65536;
+const RETIRED = { machine_workers: ["workers", "machine"], samples_per_worker_second: ["loader", "worker"], images_per_second: ["loader", "machine"] };
 
 /**
  * A question as the part of a link after #.
@@ -59,6 +60,7 @@ export function fromFragment(fragment) {
     const text = link.get(name).slice(0, 2000);
     state[name] = typeof first === "boolean" ? text === "1" : text;
   }
+  for (const [old, [name, unit]] of Object.entries(RETIRED)) if (link.get(old)) state[name] = `${link.get(old).slice(0, 100)}/${unit}`;
   if (link.has("gpu")) state.gpus = [...new Set(link.getAll("gpu").filter(Boolean))].slice(0, 200);
   else state.gpus = [...FIRST.gpus];
   return { state, language: link.get("lang") };

@@ -13,7 +13,7 @@ from predictor.answers.grid import ENDS
 from predictor.answers.question import LoadingOptions, named
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.hosts import slowness_of_cpu
-from predictor.catalogue.loading_rates import Loader, find_loader, find_source
+from predictor.catalogue.loading_rates import LOADERS, USUAL_LOADER, Loader, find_loader, find_source
 from predictor.errors import SchemaError
 from predictor.models.epoch_start import first_image_s, start_factor
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
@@ -217,7 +217,8 @@ class _Images:
     @property
     def loader(self) -> Loader:
         """The loader asked for, or the usual one."""
-        return find_loader(self.options.decoder, self.stored)
+        loader = self.options.loader
+        return find_loader(loader if loader in LOADERS else USUAL_LOADER, self.stored)
 
     def feed(self, vcpus: float | Array, bound: str = "") -> Feed:
         """What feeds machines of these vCPUs; `bound` are words on the vCPUs."""
@@ -234,13 +235,13 @@ class _Images:
         return Feed(
             rates.per_worker,
             rates.per_vcpu,
-            options.workers_of_gpu,
+            options.workers_of("gpu"),
             vcpus,
             self._reading(),
             rates.spread,
             decodes=self.stored == "jpeg",
             in_all=in_all or math.inf,
-            machine_workers=options.workers_of_machine,
+            machine_workers=options.workers_of("machine"),
             alone=rates.alone,
             words=words,
         )
@@ -251,7 +252,9 @@ class _Images:
         if measured is None or measured.most_workers <= 1:
             return feed
         n_gpus = self.resolved.team.per_node
-        busy = min(options.workers_of_machine or max(1, options.workers_of_gpu or 0) * n_gpus, measured.vcpus)
+        busy = min(
+            options.workers_of("machine") or max(1, options.workers_of("gpu") or 0) * n_gpus, measured.vcpus
+        )
         headroom = max(1.0, busy / measured.most_workers)
         alike = self._rate_ratio(measured)
         rates = tuple((workers, alike * rate) for workers, rate in measured.rates_of_each(n_gpus))
@@ -267,8 +270,9 @@ class _Images:
 
     def _workers_in_words(self) -> str:
         options = self.options
-        if options.workers_of_machine is not None:
-            return f"{options.workers_of_machine} workers on each machine"
+        together = options.workers_of("machine")
+        if together is not None:
+            return f"{together} workers on each machine"
         return "workers" if options.workers is None else f"{options.workers} workers for each GPU"
 
     def _rates(self) -> _Rates:
@@ -279,7 +283,7 @@ class _Images:
         if measured is not None and data_set is not None and data_set.stored != measured.stored:
             arrays = "" if measured.stored == "array" else "--arrays "
             raise SchemaError(
-                f"{named('loader')} {options.file!r} measured images that are stored as {measured.stored}, and "
+                f"{named('loader')} {options.loader!r} measured images that are stored as {measured.stored}, and "
                 f"{data_set.name} is stored as {data_set.stored}. Measure those: epochcast profile input {arrays}"
                 f"--image-size {self.image_size}; or pass the rate of one worker, such as "
                 "300/worker."
@@ -300,7 +304,9 @@ class _Images:
     def _measured_rates(self, measured: InputMeasurement, share: float) -> _Rates:
         """Rates of each of the workers asked for, where several were measured together; of one where none were."""
         options, ratio = self.options, self._rate_ratio(measured)
-        workers = options.workers_of_machine or (options.workers_of_gpu or 0) * self.resolved.team.per_node
+        workers = (
+            options.workers_of("machine") or (options.workers_of("gpu") or 0) * self.resolved.team.per_node
+        )
         of_each = measured.rate_of_each(min(workers, measured.most_workers))
         few = options.has_number and measured.most_workers < measured.vcpus
         busy = ratio * (measured.samples_per_worker_second if few else measured.samples_per_vcpu_second)

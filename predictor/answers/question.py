@@ -16,7 +16,7 @@ from predictor.answers.options import Option, check_known, check_options, option
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.grids import find_grid
 from predictor.catalogue.links import find_link
-from predictor.catalogue.loading_rates import LOADERS, SOURCES, USUAL_LOADER
+from predictor.catalogue.loading_rates import LOADERS, SOURCES
 from predictor.catalogue.modes import (
     CAPTURES,
     FLOAT32_MATMUL_PRECISIONS,
@@ -415,8 +415,7 @@ class LoadingOptions:
     @property
     def is_asked(self) -> bool:
         """Whether an option has loading counted."""
-        options = (self.workers, self.loader, self.data_source)
-        return any(value is not None for value in options) and self.loader != "none"
+        return self.loader != "none" and (self.workers, self.loader, self.data_source) != (None, None, None)
 
     @property
     def has_number(self) -> bool:
@@ -428,25 +427,10 @@ class LoadingOptions:
         """Whether the training process loads by itself, between iterations."""
         return self.workers == 0
 
-    @property
-    def workers_of_gpu(self) -> int | None:
-        """Workers of each GPU, where they are given so."""
-        return self.workers if isinstance(self.workers, int) else None
-
-    @property
-    def workers_of_machine(self) -> int | None:
-        """Workers that the GPUs of a machine share, where they are given so."""
-        return int(self.workers.partition("/")[0]) if isinstance(self.workers, str) else None
-
-    @property
-    def decoder(self) -> str:
-        """The loader of ``loaders.csv`` that decodes images."""
-        return self.loader if self.loader in LOADERS else USUAL_LOADER
-
-    @property
-    def file(self) -> str | None:
-        """File of measured rates."""
-        return self.loader if (self.loader or "").casefold().endswith(".json") else None
+    def workers_of(self, unit: str) -> int | None:
+        """Workers of each ``gpu``, or those that the GPUs of a ``machine`` share, where they are given so."""
+        number, _, of = str(self.workers).partition("/")
+        return int(number) if self.workers is not None and unit == (of or "gpu") else None
 
     def rate_of(self, unit: str) -> float | None:
         """Images per second of a ``worker`` or of all of a ``machine``, where `loader` is such a rate."""

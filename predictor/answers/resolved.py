@@ -343,7 +343,8 @@ class ResolvedQuestion:
     @cached_property
     def input(self) -> InputMeasurement | None:
         """The rates of the loader's file; None if none is given."""
-        return None if self.loading.file is None else read_input(Path(self.loading.file))
+        loader = self.loading.loader or ""
+        return read_input(Path(loader)) if loader.casefold().endswith(".json") else None
 
     @cached_property
     def loading(self) -> LoadingOptions:

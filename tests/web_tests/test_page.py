@@ -373,6 +373,12 @@ def test_what_extrapolates_says_why_and_a_point_tells_its_numbers(first_visit, a
     expect(first_visit.locator("#tip")).to_contain_text(tip)
 
 
+def test_an_old_link_s_workers_and_rates_are_said_as_today(open_page):
+    page = open_page("#gpu=NVIDIA+H200&batch_sizes=64&machine_workers=6&samples_per_worker_second=300")
+    expect(page.locator("#workers")).to_have_value("6/machine")
+    expect(page.locator("#loader")).to_have_value("300/worker")
+
+
 def test_a_link_brings_the_question_back(page, open_page):
     page.select_option("#cnn", "densenet121")
     page.fill("#batch_sizes", "8, 16")
