@@ -7,6 +7,7 @@ import pytest
 from case_tables import table
 
 from epochcast.timm_arguments import with_timm_arguments
+from predictor.errors import SchemaError
 
 TYPED = table(__file__, "typed of timm arguments")
 
@@ -30,14 +31,44 @@ def test_what_changes_an_iteration_and_is_not_counted_is_named():
 
 @pytest.mark.parametrize("typed", TYPED)
 def test_what_is_typed_for_timm_is_read_as_options(typed):
-    words, note = with_timm_arguments(["predict", "--args", typed, "--gpu", "H200"])
+    words, note = with_timm_arguments(["compare", "--args", typed, "--gpu", "H200"])
     assert [word.removeprefix("timm:") for word in words] == [
-        "predict",
+        "compare",
         *TYPED[typed].split(),
         "--gpu",
         "H200",
     ]
     assert "not counted" not in note
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "left"),
+    [
+        ("predict", "--batch-size 128 --n-gpus 2 --optimizer momentum --workers 8", "--epochs"),
+        ("explain", "--batch-size 64 --optimizer momentum", "--epochs, --n-gpus, --workers"),
+    ],
+)
+def test_what_a_command_has_no_option_for_is_left_out_and_named(command, options, left):
+    typed = "./distributed_train.sh 2 /data --model resnet50 -b 64 --epochs 90 -j 8"
+    words, note = with_timm_arguments([command, "--args", typed])
+    assert words[2:] == options.split()
+    assert note.endswith(f"not counted: {left}")
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("distributed_train.sh /data --model resnet50", "distributed_train.sh '/data' is no number of GPUs"),
+        ("train.py --model resnet50 --lr-scheduler=cosine", "is an argument of torchvision's references"),
+        (
+            "train.py --model resnet50 --data-path /data --train-crop-size 176",
+            "'--data-path' is an argument of",
+        ),
+    ],
+)
+def test_what_is_typed_for_another_program_is_refused_by_its_name(typed, message):
+    with pytest.raises(SchemaError, match=message):
+        with_timm_arguments(["compare", "--args", typed])
 
 
 def test_the_command_answers_what_is_typed_for_timm_as_its_own_options():
