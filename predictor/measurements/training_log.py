@@ -1,11 +1,14 @@
-"""The speed of a training from what it printed: progress bars, lines of well-known training scripts, CSV logs."""
+"""The speed of a training from what it printed: progress bars, lines and tables of well-known scripts, CSV logs."""
 
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -15,6 +18,7 @@ _Reading = tuple[str, float, float | None]
 """What is read (a name of `predictor.answers.check.TIMES`), its value, and the share that waits for data."""
 
 _NUMBER = r"(\d+(?:[.,]\d+)*)"
+_NUMBER_UNREAD = r"\d+(?:[.,]\d+)*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,25 @@ def _in_unit(match: re.Match[str]) -> _Reading:
     return "iteration_time_ms", 1000.0 * (1.0 / value) if match[2] == "it/s" else value * ms, None
 
 
+def _data_first(match: re.Match[str]) -> _Reading:
+    seconds = _value(match[2])
+    return "iteration_time_ms", 1000.0 * seconds, min(_value(match[1]) / seconds, 0.999) if seconds else None
+
+
 # fmt: off
 FORMS: dict[str, tuple[str, Callable[[re.Match[str]], _Reading]]] = {
     "timm": (rf"Time: {_NUMBER}s,.*?/s\).*?Data: {_NUMBER} \(", _with_data),
     "torchvision": (rf"\btime: {_NUMBER}\s+data: {_NUMBER}", _with_data),
     "PyTorch's ImageNet example": (rf"\bTime\s+{_NUMBER} \(.*?\)\s+Data\s+{_NUMBER} \(", _with_data),
+    "OpenMMLab and detectron2": (
+        rf"^(?!.*\((?:val|test)\)).*?\btime: {_NUMBER},?\s+(?:last_time: {_NUMBER_UNREAD},?\s+)?data_time: {_NUMBER}",
+        _with_data,
+    ),
+    "their JSON lines": (rf'"data_time": {_NUMBER}.*?"time": {_NUMBER}', _data_first),
+    "NVIDIA's ImageNet examples (apex, DALI)": (
+        rf"Epoch: \[.*?\bTime\s+{_NUMBER} \(.*?\)\s+Speed\s",
+        lambda match: ("iteration_time_ms", 1000.0 * _value(match[1]), None),
+    ),
     "Keras": (rf"{_NUMBER}(us|ms|s)/step", _in_unit),
     "nnU-Net": (rf"Epoch time: {_NUMBER} s", lambda match: ("epoch_time_s", _value(match[1]), None)),
     "images/s": (
@@ -66,21 +84,24 @@ _COLUMNS = {"samples_per_sec": "images_per_s", "batches_per_sec": "iteration_tim
 def read_training_log(path: Path) -> LoggedSpeed:
     """Median speed in a training's log.
 
-    `path`: text that a training printed, or the CSV file of a logger. SchemaError if no line has a form that is known;
-    the message lists these.
+    `path`: text that a training printed, or the file of a logger (CSV, Chainer's JSON). SchemaError if no line has a
+    form that is known; the message lists these.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
+    lines = re.split(r"[\r\n]+", text)
     if (speed := _of_columns(text)) is not None:
         return speed
-    lines = re.split(r"[\r\n]+", text)
+    if readings := _of_rows(_rows_of_json(text) or _rows_of_table(lines)):
+        return _median(readings)
     for pattern, reading in FORMS.values():
         matches = (re.search(pattern, line) for line in lines)
         readings = [reading(match) for match in matches if match and _value(match[1])]
         if readings:
             return _median(readings)
     raise SchemaError(
-        f"{path} has no line that tells a speed. Known: {', '.join(FORMS)}, and Lightning's CSV with its throughput "
-        "monitor. Pass the speed itself: images/s, or the time of an iteration."
+        f"{path} has no line that tells a speed. Known: {', '.join(FORMS)}, tables of fastai and of Chainer's "
+        "PrintReport (with elapsed_time), Chainer's LogReport, and Lightning's CSV with its throughput monitor. Pass "
+        "the speed itself: images/s, or the time of an iteration."
     )
 
 
@@ -90,6 +111,45 @@ def _median(readings: Sequence[_Reading]) -> LoggedSpeed:
     shares = [share for _, _, share in counted if share is not None]
     value = median(value for _, value, _ in counted)
     return LoggedSpeed(counted[0][0], value, median(shares) if shares else None)
+
+
+def _rows_of_json(text: str) -> list[dict[str, str]]:
+    """Rows of the file of Chainer's LogReport; none where the text is another."""
+    with suppress(json.JSONDecodeError):
+        if text.lstrip().startswith("["):
+            rows = json.loads(text)
+            return [
+                {name: str(value) for name, value in row.items()} for row in rows if isinstance(row, dict)
+            ]
+    return []
+
+
+def _rows_of_table(lines: Sequence[str]) -> list[dict[str, str]]:
+    """Rows below a heading of fastai or of Chainer's PrintReport, whose columns begin where their names do."""
+    for position, heading in enumerate(lines):
+        columns = {match[0]: match.start() for match in re.finditer(r"\S+", heading)}
+        if {"epoch", "iteration"} & columns.keys() and {"time", "elapsed_time"} & columns.keys():
+            ends = [*columns.values(), None]
+            slices = {name: slice(*span) for name, span in zip(columns, pairwise(ends), strict=True)}
+            return [
+                {name: line[own].strip() for name, own in slices.items()} for line in lines[position + 1 :]
+            ]
+    return []
+
+
+def _of_rows(rows: Sequence[dict[str, str]]) -> list[_Reading]:
+    """Times of epochs as fastai states them, or of iterations or epochs as Chainer's elapsed time grows."""
+    clocks = [re.fullmatch(r"(?:(\d+):)?(\d+):(\d\d)", row.get("time", "")) for row in rows]
+    stated = [3600.0 * int(clock[1] or 0) + 60 * int(clock[2]) + int(clock[3]) for clock in clocks if clock]
+    if stated:
+        return [("epoch_time_s", seconds, None) for seconds in stated if seconds]
+    for counter, name, unit in (("iteration", "iteration_time_ms", 1000.0), ("epoch", "epoch_time_s", 1.0)):
+        cells = [(row.get(counter, ""), row.get("elapsed_time", "")) for row in rows]
+        ends = [(float(n), _value(s)) for n, s in cells if n.isdecimal() and re.fullmatch(_NUMBER, s)]
+        spans = [(n - before, s - start) for (before, start), (n, s) in pairwise([(0.0, 0.0), *ends])]
+        if readings := [(name, unit * seconds / n, None) for n, seconds in spans if n > 0 and seconds > 0]:
+            return readings
+    return []
 
 
 def _of_columns(text: str) -> LoggedSpeed | None:
