@@ -19,7 +19,7 @@ def check_command(
     batch_size: list[str] | None = o.BATCH_SIZES,
     log: Path | None = o.option(
         "Instead of its speed, what the training printed: a progress bar's, timm's, torchvision's, Keras's or "
-        "nnU-Net's lines, or Lightning's CSV."
+        "nnU-Net's lines, Lightning's CSV and others (docs/advice.md)."
     ),
     epochs: int = o.option("Epochs of the training, for what mending saves.", default=1, min=1),
     output: o.OutputFormat = Format.table,
