@@ -50,8 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays: the collector need not walk it again for each test, which took a tenth of the time."""
+    """What is imported stays, and the collector walks the rest rarely: at its defaults it took a sixth of the time."""
     gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
 
 
 _NO_AUXILIARY = {"aux_logits": False, "init_weights": False}

@@ -18,7 +18,7 @@ def generate_client(document, folder):
     (folder / "config.yaml").write_text(_CONFIG, encoding="utf-8")
     tool = Path(sys.executable).with_name("openapi-python-client")
     options = ["--path", "openapi.json", "--output-path", "made", "--config", "config.yaml"]
-    environment = {**os.environ, "PATH": f"{tool.parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{tool.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     done = subprocess.run(
         [tool, "generate", *options], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

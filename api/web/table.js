@@ -62,6 +62,7 @@ export class Table {
     const button = make("button", { type: "button", class: "quiet all", text: text() });
     button.addEventListener("click", () => {
       this.place.classList.toggle("whole");
+      this.#fill();
       button.textContent = text();
     });
     return [button];
@@ -94,10 +95,11 @@ export class Table {
     this.rows.sort((a, b) => compared(column.value(a), column.value(b), sign));
   }
 
+  /** The lines that are shown: making hundreds of others takes longer than all else of a page. */
   #fill() {
-    const lines = this.group ? this.#grouped() : this.rows.map((row) => this.#line(row));
+    const most = (list) => (list.length > MOST_SHOWN && !this.place.classList.contains("whole") ? list.slice(0, FIRST_ROWS) : list);
+    const lines = this.group ? most(this.#grouped()) : most(this.rows).map((row) => this.#line(row));
     if (!lines.length) lines.push(make("tr", { role: "row" }, make("td", { role: "cell", class: "text line", colspan: this.columns.length, text: t("none_found") })));
-    if (lines.length > MOST_SHOWN) lines.slice(FIRST_ROWS).forEach((line) => line.classList.add("rest"));
     this.body.replaceChildren(...lines);
   }
 

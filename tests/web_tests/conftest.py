@@ -1,5 +1,6 @@
 """A real service, a real Chromium, and a page that may ask nobody else and may not complain."""
 
+import functools
 import json
 import shutil
 import sys
@@ -27,6 +28,8 @@ _REFUSED = (  # said of every refusal, and where a test cuts the service off
     "Failed to load resource: the server responded with a status of",
     "Failed to load resource: net::ERR_FAILED",
 )
+_FREE = "web/icon.svg"
+"""What a page shows that no test uses: of the same service, else the next one gets a process of its own."""
 
 Open = Callable[..., Any]
 
@@ -74,10 +77,11 @@ def open_page(service: str, window: Any) -> Iterator[Open]:
     yield from _pages(service, window)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def sized(browser: Any) -> Callable[..., Any]:
-    """A window of a width and height, in pixels, for `open_page`'s `context`."""
+    """A window of a width and height, in pixels, for `open_page`'s `context`; the same one for the same arguments."""
 
+    @functools.cache
     def make(width: int, height: int, locale: str = "en-US", **options: Any) -> Any:
         return browser.new_context(viewport={"width": width, "height": height}, locale=locale, **options)
 
@@ -102,14 +106,19 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
     pages: list[Any] = []
     complaints: list[str] = []
     requested: list[str] = []
+    listeners: dict[str, Callable[[Any], None]] = {
+        "console": lambda message: complaints.append(f"{message.type}: {message.text}"),
+        "pageerror": lambda error: complaints.append(str(error)),
+        "request": lambda request: requested.append(request.url),
+    }
 
     def opened(fragment: str = "", context: Any = None, wait: str | None = None) -> Any:
-        page = (context or window).new_page()
+        shared = context or window
+        page = next((page for page in shared.pages if page.url.endswith(_FREE)), None) or shared.new_page()
         pages.append(page)
-        page.context.set_default_timeout(_PATIENCE_MS)
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: requested.append(request.url))
+        shared.set_default_timeout(_PATIENCE_MS)
+        for event, listener in listeners.items():
+            page.on(event, listener)
         page.goto(f"{service}/{fragment}")
         if wait is None:
             answered(page)
@@ -121,6 +130,10 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
 
     yield opened
     for page in pages:
-        page.close()
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
+        page.unroute_all()
+        page.emulate_media(media="null")
+        page.goto(f"{service}/{_FREE}")
     assert [text for text in complaints if not any(message in text for message in _REFUSED)] == []
     assert [url for url in requested if not url.startswith((service, "data:", f"blob:{service}"))] == []

@@ -1,12 +1,10 @@
-"""An ordinary day of a service that has just started beside busy cores: nobody is refused, no page is broken.
+"""An ordinary day of a service that has just started: nobody is refused, no page is broken.
 
 How long a turn at the model may take is the machine's business, so it may take long; every bound of a number holds.
 """
 
 import importlib
 import json
-import os
-import subprocess
 import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -29,18 +27,7 @@ PATIENT = {"EPOCHCAST_QUEUE_WAIT_S": "300"}
 
 
 @pytest.fixture
-def busy_cores():
-    """Half of the cores work on something else."""
-    half = max(1, (os.cpu_count() or 1) // 2)
-    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(half)]
-    yield
-    for process in burning:
-        process.kill()
-        process.wait()
-
-
-@pytest.fixture
-def fresh(busy_cores):
+def fresh():
     with Service(**PATIENT) as service:
         yield service.url
 

