@@ -95,11 +95,18 @@ def page(open_page: Open) -> Any:
 
 
 @pytest.fixture(scope="module")
-def first_visit(service: str, window: Any) -> Iterator[Any]:
-    """The same for tests that ask nothing new."""
+def shared_first_visit(service: str, window: Any) -> Iterator[Any]:
+    """The same, one for all tests of a module."""
     pages = _pages(service, window)
     yield next(pages)()
     next(pages, None)
+
+
+@pytest.fixture
+def first_visit(shared_first_visit: Any) -> Any:
+    """The same for tests that ask nothing new."""
+    shared_first_visit.bring_to_front()  # the browser draws no other page
+    return shared_first_visit
 
 
 def _pages(service: str, window: Any) -> Iterator[Open]:
@@ -115,6 +122,7 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
     def opened(fragment: str = "", context: Any = None, wait: str | None = None) -> Any:
         shared = context or window
         page = next((page for page in shared.pages if page.url.endswith(_FREE)), None) or shared.new_page()
+        page.bring_to_front()
         pages.append(page)
         shared.set_default_timeout(_PATIENCE_MS)
         for event, listener in listeners.items():
