@@ -1,13 +1,12 @@
 """A real service, a real Chromium, and a page that may ask nobody else and may not complain."""
 
-import functools
 import json
 import shutil
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from services import Service
@@ -32,6 +31,14 @@ _FREE = "web/icon.svg"
 """What a page shows that no test uses: of the same service, else the next one gets a process of its own."""
 
 Open = Callable[..., Any]
+
+
+class Sized(NamedTuple):
+    """A window at a width and height, in pixels; those of a desktop if not said."""
+
+    context: Any
+    width: int = 1280
+    height: int = 900
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +75,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def window(browser: Any) -> Any:
     """What pages of a desktop share, such as kept files."""
-    return browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-US", accept_downloads=True)
+    return browser.new_context(locale="en-US", accept_downloads=True)
 
 
 @pytest.fixture
@@ -78,12 +85,15 @@ def open_page(service: str, window: Any) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="session")
-def sized(browser: Any) -> Callable[..., Any]:
-    """A window of a width and height, in pixels, for `open_page`'s `context`; the same one for the same arguments."""
+def sized(browser: Any, window: Any) -> Callable[..., Sized]:
+    """A window of a width and height, in pixels, for `open_page`: the desktop's, where no option differs."""
+    windows: dict[tuple[Any, ...], Any] = {("en-US",): window}
 
-    @functools.cache
-    def make(width: int, height: int, locale: str = "en-US", **options: Any) -> Any:
-        return browser.new_context(viewport={"width": width, "height": height}, locale=locale, **options)
+    def make(width: int, height: int, locale: str = "en-US", **options: Any) -> Sized:
+        key = (locale, *options.items())
+        if key not in windows:
+            windows[key] = browser.new_context(locale=locale, **options)
+        return Sized(windows[key], width, height)
 
     return make
 
@@ -119,10 +129,11 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
         "request": lambda request: requested.append(request.url),
     }
 
-    def opened(fragment: str = "", context: Any = None, wait: str | None = None) -> Any:
-        shared = context or window
+    def opened(fragment: str = "", size: Sized | None = None, wait: str | None = None) -> Any:
+        shared, width, height = size or Sized(window)
         page = next((page for page in shared.pages if page.url.endswith(_FREE)), None) or shared.new_page()
         page.bring_to_front()
+        page.set_viewport_size({"width": width, "height": height})
         pages.append(page)
         shared.set_default_timeout(_PATIENCE_MS)
         for event, listener in listeners.items():
@@ -132,7 +143,7 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
             answered(page)
         else:
             sync_api.expect(page.locator(wait).first).to_be_visible()
-        if page.viewport_size["width"] > _PHONE and "folded" in page.get_attribute("#question", "class"):
+        if width > _PHONE and "folded" in page.get_attribute("#question", "class"):
             page.evaluate("document.getElementById('fold').click()")  # all fields in sight; the focus stays
         return page
 

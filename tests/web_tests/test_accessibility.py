@@ -10,7 +10,7 @@ from predictor.cnns.zoo import zoo_cnn
 
 @pytest.mark.parametrize(("scheme", "language"), [("light", "en"), ("dark", "ja")])
 def test_axe_finds_nothing_on_a_desktop(open_page, sized, scheme, language, tmp_path):
-    page = open_page(f"#lang={language}", context=sized(1366, 768, bypass_csp=True, color_scheme=scheme))
+    page = open_page(f"#lang={language}", size=sized(1366, 768, bypass_csp=True, color_scheme=scheme))
     page.click("#fold")
     violations = {"first visit": _violations(page)}
     page.emulate_media(media="print")
@@ -41,10 +41,10 @@ def test_axe_finds_nothing_on_a_desktop(open_page, sized, scheme, language, tmp_
 
 def test_axe_finds_nothing_on_a_phone(open_page, sized):
     phone = sized(360, 740, bypass_csp=True)
-    violations = {"first visit": _violations(open_page(context=phone))}
+    violations = {"first visit": _violations(open_page(size=phone))}
     refused = open_page(
         "#gpu=T5&batch_sizes=0&budget_usd=-1",
-        context=phone,
+        size=phone,
         wait="#gpus-error:not(:empty), #batch_sizes-error:not(:empty)",
     )
     violations["refusal"] = _violations(refused)
@@ -117,7 +117,7 @@ def test_every_stop_of_the_keyboard_has_a_name_and_is_seen(page):
 
 
 def test_a_field_with_the_focus_is_in_sight(sized, open_page):
-    page = open_page(context=sized(1366, 768))
+    page = open_page(size=sized(1366, 768))
     page.evaluate("for (const part of document.querySelectorAll('#question details')) part.open = true")
     page.focus("#cnn")
     script = """() => {

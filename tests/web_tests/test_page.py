@@ -243,7 +243,7 @@ def test_gpus_that_lack_the_precision_are_left_out_and_refused_where_none_has_it
 
 
 def test_a_phone_scrolls_one_way_only_and_folds_the_question_and_offers(open_page, sized):
-    page = open_page(context=sized(390, 844))
+    page = open_page(size=sized(390, 844))
     expect(page.locator("#batch_sizes")).to_be_hidden()
     page.click("#fold")
     expect(page.locator("#batch_sizes")).to_be_visible()
@@ -253,7 +253,7 @@ def test_a_phone_scrolls_one_way_only_and_folds_the_question_and_offers(open_pag
     cell = page.locator("#offers-table td[data-label=Precision]").first
     assert cell.evaluate("each => getComputedStyle(each, '::before').content") == '"Precision"'
     assert page.evaluate("document.documentElement.scrollWidth") == 390
-    page = open_page(context=sized(360, 740))
+    page = open_page(size=sized(360, 740))
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     page.click("#fold")
     predict(page)
@@ -457,7 +457,7 @@ def test_the_call_shown_gets_the_page_s_answer(first_visit, ask, answer, languag
     assert rows == ask("predictions", _FIRST)["rows"] if answer == "predictions" else rows
 
 
-def test_it_speaks_japanese(page, open_page, browser):
+def test_it_speaks_japanese(page, open_page, sized):
     page.click("#language")
     expect(page.locator("html")).to_have_attribute("lang", "ja")
     expect(page.locator("#ask")).to_have_text("予測する")
@@ -468,13 +468,13 @@ def test_it_speaks_japanese(page, open_page, browser):
         .filter(each => !/[ぁ-んァ-ヶ一-龥]/.test(each.textContent)).map(each => each.dataset.i18n)"""
     )
     assert left == ["nav_api", "cnn", "gpus", "gpu"]  # the same in both languages
-    japanese = open_page(context=browser.new_context(locale="ja-JP"))
+    japanese = open_page(size=sized(1280, 720, "ja-JP"))
     expect(japanese.locator("html")).to_have_attribute("lang", "ja")
 
 
 @pytest.mark.parametrize("language", ["en-US", "ja-JP"])
 def test_the_first_screen_of_a_phone_holds_the_answer_and_the_rest_unfolds(open_page, sized, language):
-    page = open_page(context=sized(390, 844, language))
+    page = open_page(size=sized(390, 844, language))
     for selector in ("h2", "dd >> nth=0", "dd >> nth=1", ".caution p", ".changes button >> nth=0"):
         box = page.locator(f"#decision {selector}").bounding_box()
         assert box["y"] + box["height"] <= 844
@@ -484,7 +484,7 @@ def test_the_first_screen_of_a_phone_holds_the_answer_and_the_rest_unfolds(open_
 
 @pytest.mark.parametrize("width", [1366, 1920])
 def test_no_table_is_cut_off_on_a_desktop(open_page, sized, width):
-    page = open_page(context=sized(width, 768))
+    page = open_page(size=sized(width, 768))
     cut = "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => each.ariaLabel)"
     assert page.eval_on_selector_all(".scroll", cut) == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -559,7 +559,7 @@ def test_filters_leave_their_offers_in_table_and_chart(page, ask):
 
 
 def test_print_cuts_nothing_off(open_page, sized):
-    page = open_page(context=sized(718, 1000))
+    page = open_page(size=sized(718, 1000))
     page.emulate_media(media="print")
     cut = "all => all.filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.ariaLabel)"
     assert page.eval_on_selector_all(".scroll", cut) == []

@@ -41,7 +41,7 @@ def test_the_page_understands_what_it_prints_lists_without_spaces_and_limits_as_
 @pytest.mark.parametrize(("width", "height"), [(375, 740), (1366, 700)])
 @pytest.mark.parametrize("field", ["batch_sizes", "budget_usd", "validation_samples"])
 def test_a_field_at_fault_and_its_message_are_in_sight(sized, open_page, width, height, field):
-    page = open_page(context=sized(width, height))
+    page = open_page(size=sized(width, height))
     if width < 900:
         page.click("#fold")
     page.evaluate("document.getElementById('more').open = true")
