@@ -6,7 +6,9 @@ the model was fitted on its measurements, `is_measured` stays False.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Literal, NamedTuple
 
 Product = Literal["convolution", "transposed", "linear", "matmul", "attention", "recurrent"]
@@ -34,6 +36,35 @@ class Work(NamedTuple):
     forward: Traffic
     backward_input: Traffic
     backward_weight: Traffic = Traffic()
+
+
+class Loops(NamedTuple):
+    """What PyTorch's kernels of few threads take for an image beside the operator's traffic.
+
+    A thread loops over images, and perhaps channels: `us_nchw` and `us_last` are microseconds of its steps for one
+    image in each memory format, 0 where no kernel loops. They wait for memory, on an H100 as on other GPUs. `threads`
+    run side by side. `added`: numbers whose pass in float32 takes as long as atomic additions of gradients.
+    """
+
+    us_nchw: float = 0.0
+    us_last: float = 0.0
+    threads: float = 1.0
+    added: float = 0.0
+
+
+def _bilinear(channels: float, inputs: float, outputs: float) -> Loops:
+    """A thread for each position; backward each number adds four gradients, to fewer numbers the more a map widens."""
+    return Loops(0.35 * channels, 0.0, outputs, 4.0 * max(1.0, sqrt(outputs / inputs)) * channels * outputs)
+
+
+def _nearest(channels: float, inputs: float, outputs: float) -> Loops:
+    """A thread for each number of the input, which sums the gradients that the number had."""
+    return Loops(0.7 + 0.085 * outputs / inputs, 0.0, channels * inputs)
+
+
+def _over_positions(us_nchw: float, us_last: float) -> Callable[[float, float, float], Loops]:
+    """A thread for each position, forward and backward, with these steps over channels."""
+    return lambda channels, _, outputs: Loops(us_nchw * channels, us_last * channels, outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +104,8 @@ class OperatorType:
         Whether it reads channels at each position, with channels last.
     gates : int
         Products of each position of a recurrent layer, such as the four gates of an LSTM; 0 for all others.
+    loops : callable, optional
+        `Loops` of a layer's channels, and of the positions of its input and output.
     has_depth : bool
         Whether it slides over volumes: depth, height and width.
     is_measured : bool
@@ -98,6 +131,7 @@ class OperatorType:
     has_window: bool = False
     positionwise: bool = False
     gates: int = 0
+    loops: Callable[[float, float, float], Loops] | None = None
     has_depth: bool = False
     is_measured: bool = False
     torch: tuple[str, ...] = ()
@@ -217,10 +251,10 @@ _RECURRENT = OperatorType(
     keeps_output=True, amp_output="narrow",
 )  # fmt: skip
 
-# Like a pooling run backwards.
+# Like a pooling run backwards; autocast computes it in float32.
 _RESIZED = OperatorType(
     operator_class="pooling", kernel_class="avg_pool", work=Work((7, 7, 0), _READ_WRITE, _READ_WRITE_BACK),
-    element_passes=(2.0, 2.0),
+    element_passes=(2.0, 2.0), amp_output="wide",
 )  # fmt: skip
 
 # fmt: off
@@ -316,7 +350,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
     ),
     # Bilinear, or linear along a line: four products and three sums for each number.
     "upsample": replace(
-        _RESIZED,
+        _RESIZED, loops=_bilinear,
         torch=_names(
             "upsample_nearest2d upsample_bilinear2d upsample_bicubic2d upsample_linear1d upsample_nearest1d "
             "upsample_nearest3d upsample_trilinear3d _upsample_nearest_exact2d _upsample_bilinear2d_aa "
@@ -324,13 +358,17 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         ),
         onnx=("Resize", "Upsample"), chainer=("ResizeImages", "Unpooling2D", "UnpoolingND"),
     ),
-    "upsample_nearest": replace(_RESIZED, work=_COPY),
+    "upsample_nearest": replace(_RESIZED, work=_COPY, loops=_nearest),
     # Sixteen products and fifteen sums for each number.
-    "upsample_bicubic": replace(_RESIZED, work=Work((31, 31, 0), _READ_WRITE, _READ_WRITE_BACK)),
+    "upsample_bicubic": replace(
+        _RESIZED, work=Work((31, 31, 0), _READ_WRITE, _READ_WRITE_BACK), loops=_over_positions(2.8, 6.0)
+    ),
     # Of volumes: eight products and seven sums.
-    "upsample_trilinear": replace(_RESIZED, work=Work((15, 15, 0), _READ_WRITE, _READ_WRITE_BACK)),
+    "upsample_trilinear": replace(
+        _RESIZED, work=Work((15, 15, 0), _READ_WRITE, _READ_WRITE_BACK), loops=_over_positions(1.8, 1.8)
+    ),
     # Bilinear or bicubic over a window that widens as the map shrinks.
-    "upsample_antialias": replace(_RESIZED),
+    "upsample_antialias": replace(_RESIZED, element_passes=(16.0, 26.0)),
     # A product of two feature maps, `groups` of them for each image; its input is both factors.
     "matmul": OperatorType(
         operator_class="linear", kernel_class="matmul", work=Work(None, _READ_WRITE, _HALF, _HALF), product="matmul",
@@ -388,6 +426,9 @@ VOLUME_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.has
 
 RECURRENT_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.is_recurrent)
 """Types that run through positions one after the other."""
+
+RESIZING_TYPES = tuple(name for name in OPERATOR_TYPES if name.startswith("upsample"))
+"""Types that give a map another size, by the values between its pixels."""
 
 VIEW_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_view)
 """Types that run no kernel."""

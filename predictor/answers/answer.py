@@ -385,7 +385,6 @@ def scope_of(
         *([f"An epoch is {resolved.part_in_words}."] if resolved.part_in_words else []),
         *([f"Epochs include {validation}."] if resolved.samples is not None else []),
         *_compiling(resolved),
-        "Times of the GPU do not depend on the optimizer: the training data does not distinguish it.",
         _MEMORY[memory_estimate_validated(question.framework)],
         *([_COMPILED_MEMORY] if question.capture in COMPILED else []),
     ]

@@ -107,8 +107,8 @@ def chainer_lacks(mode: Mode) -> str | None:
     return next((name for name, has in CHAINER.items() if getattr(mode, name) not in has), None)
 
 
-TIMED_ALIKE = ("momentum", "sgd", "adam")
-"""Optimizers whose updates PyTorch's training data does not tell apart; it has no states or passes of others."""
+TIMED_BY_PASSES = tuple(name for name in OPTIMIZERS if name != "lamb")
+"""Optimizers of PyTorch, whose updates take the time of what they read and write."""
 
 USUAL_WORKSPACE_MIB = 8.0
 """Memory that Chainer allows cuDNN for a convolution."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, design_of, find_gpu, rates_of
-from predictor.catalogue.modes import TIMED_ALIKE, Mode
+from predictor.catalogue.modes import TIMED_BY_PASSES, Mode
 from predictor.cnns.layer_table import SECOND_DERIVATIVES, LayerTable, TableWarning
 from predictor.models.forecast import WIDENS, IterationForecast, Kind, Reason
 from predictor.operator_types import VIEW_TYPES
@@ -211,7 +211,7 @@ def _of_any_gpu(
         name
         for name in _DECISIVE
         if all(words[name] != own_words[name] for words in with_framework)
-        and not (name == "optimizer" and mode.framework == "pytorch" and mode.optimizer in TIMED_ALIKE)
+        and not (name == "optimizer" and mode.framework == "pytorch" and mode.optimizer in TIMED_BY_PASSES)
     ]
     texts = [{"True": name, "False": f"no {name}"}.get(own_words[name], own_words[name]) for name in lacking]
     lacking_reasons = [

@@ -22,7 +22,7 @@ from predictor.models.base import KnownHost, Measuring
 from predictor.models.join import LAUNCHED, sharpness_of
 from predictor.models.ratios import ratios_of
 from predictor.operator_types import RECURRENT_TYPES
-from predictor.operators.operators import RECOMPUTING, parameter_tensors
+from predictor.operators.operators import RECOMPUTING, is_on_chip, parameter_tensors
 
 if TYPE_CHECKING:
     from predictor.models.roofline.law import RooflineLaw
@@ -36,9 +36,9 @@ LIST_WEIGHT = 0.25
 
 Both by five detectors on an H100, 9 % off in iterations; five others, 5.6."""
 
-_RECURRENT_LAYERS, _PER_POSITION, _SMALL_STATE = 11.0, 0.4, 128
-"""Host time of a recurrent layer over a CNN's mean layer, and of each position in each direction where the state is
-larger than this: of smaller ones cuDNN runs all positions in one kernel (20 shapes on an H100)."""
+_RECURRENT_LAYERS, _PER_POSITION = 11.0, 0.4
+"""Host time of a recurrent layer over a CNN's mean layer, and of each position in each direction where no kernel runs
+all positions (20 shapes on an H100)."""
 
 _CHECKPOINT = 4.3
 """Host time of a part that gradient checkpointing runs again, beside its passes, over that of a mean layer's passes
@@ -118,10 +118,8 @@ def _weight(layer: Layer, table: LayerTable) -> float:
     if layer.name in (ON_PARAMETERS, SUPPRESSION) or layer.name.startswith(BY_LAW):
         return 0.0  # the step's `beside` holds all but the second
     if layer.type in RECURRENT_TYPES:
-        directions = layer.groups or 1
-        is_large = (layer.out_channels or 0) > _SMALL_STATE * directions
-        positions = (layer.out_height or 1) * (layer.out_width or 1)
-        return _RECURRENT_LAYERS + _PER_POSITION * is_large * positions * directions
+        positions = (layer.out_height or 1) * (layer.out_width or 1) * (layer.groups or 1)
+        return _RECURRENT_LAYERS + _PER_POSITION * positions * (not is_on_chip(layer))
     chooses = table.step is not None and bool(table.step.waits)
     is_list = (layer.in_height, layer.in_width) == (1, 1) and not layer.parameters
     return LIST_WEIGHT if chooses and is_list else 1.0

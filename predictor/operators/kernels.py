@@ -19,15 +19,18 @@ from predictor.errors import SchemaError
 from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
 from predictor.operators.operators import (
     RECOMPUTING,
-    RECURRENT_LAUNCHES,
     functions_of_lists,
     has_bias,
     is_depthwise,
+    is_on_chip,
+    launches_per_position,
+    layer_inputs,
     list_length,
     parameter_tensors,
     share_of_passes,
+    wide_outputs,
 )
-from predictor.operators.work import multiply_adds
+from predictor.operators.work import loops_of, multiply_adds
 
 KERNEL_CLASSES = (
     "conv_forward", "conv_backward_input", "conv_backward_weight", "depthwise_forward", "depthwise_backward_input",
@@ -74,17 +77,21 @@ class _Kernel(NamedTuple):
     kernel_width: float = 1.0
     stride: float = 1.0
     groups: float = 1.0
+    loop_us_nchw: float = 0.0
+    loop_us_last: float = 0.0
+    loop_threads: float = 1.0
+    added: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernels:
     """Distinct kernels of one CNN; arrays of shape (n_kernels,).
 
-    `flops` and `elements` (tensor elements read and written) grow with the batch size, `elements_fixed` (weights)
-    does not. `gemm_m`, `gemm_n`, `gemm_k` are the sizes of the matrix product of a convolution pass over one image.
-    `first_elements` is the number of input elements of one image, `parameters` and `parameter_tensors` the
-    numbers and tensors that the optimizer updates, `operators` the number of layers that the host enqueues. An
-    iteration runs `parts` of its mini-batch one after the other, and a kernel of each counts.
+    `flops`, `elements` (tensor elements read and written) and loops (`Loops`) grow with the
+    batch size, `elements_fixed` (weights) does not. `gemm_m`, `gemm_n`, `gemm_k` are the sizes of the matrix product of
+    a convolution pass over one image. `first_elements` is the number of input elements of one image, `parameters` and
+    `parameter_tensors` the numbers and tensors that the optimizer updates, `operators` the number of layers that the
+    host enqueues. An iteration runs `parts` of its mini-batch one after the other, and a kernel of each counts.
     """
 
     kernel_class: NDArray[np.int64]
@@ -101,8 +108,11 @@ class Kernels:
 
 
 @lru_cache(maxsize=512)
-def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
-    """Kernels of a CNN's training iteration; without `optimizer`, only of its forward and backward passes.
+def kernels_of(table: LayerTable, *, update: float = 1.0, launches: float = 0.0) -> Kernels:
+    """Kernels of a CNN's training iteration.
+
+    `update`: passes of its update over those that times were measured with; 0 for forward and backward passes only.
+    `launches`: kernels that the update takes as long as, at least.
 
     SchemaError if a layer lacks the shape that its work is computed from; the message names layer and column.
     """
@@ -111,8 +121,9 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
         for kernel, count in _counted_kernels(table, position, layer):
             counted[kernel] = counted.get(kernel, 0.0) + count
     parameters = float(table.parameters)
-    if optimizer and parameters:
-        counted[_Kernel("optimizer", elements_fixed=3.0 * parameters)] = 1.0
+    if update and parameters:
+        n = max(1.0, launches)
+        counted[_Kernel("optimizer", elements_fixed=3.0 * parameters * update / n)] = n
     return Kernels(
         *_as_arrays(counted),
         image_elements=_elements(table, table.layers[0], "in"),
@@ -134,13 +145,14 @@ def forward_kernels_of(table: LayerTable) -> Kernels:
 
     SchemaError if a layer lacks the shape that its work is computed from.
     """
-    kernels = kernels_of(table.trained_whole(), optimizer=False)
+    kernels = kernels_of(table.trained_whole(), update=0.0)
     names = np.array([KERNEL_CLASSES[number] for number in kernels.kernel_class])
     kept = ~np.isin(names, _NO_FORWARD)
     names = names[kept]
     columns = {name: values[kept] for name, values in kernels.columns.items()}
     products = (names == "conv_forward") | (names == "depthwise_forward") | (names == "matmul")
     columns["elements"] = columns["elements"] * np.where(products, 1.0, _FORWARD_SHARE)
+    columns["added"] = np.zeros(names.size)
     count = kernels.count[kept] / np.where(names == "matmul", 3.0, 1.0)
     return replace(kernels, kernel_class=kernels.kernel_class[kept], count=count, columns=columns)
 
@@ -294,7 +306,8 @@ def _attention_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
 def _recurrent_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
     """Products with the inputs of all positions, then for each position a product with the state, and its gates.
 
-    The weights' gradients of all positions are products behind the last one.
+    With weights on chip, positions take as long as some launches. The weights' gradients of all positions are products
+    behind the last one.
     """
     ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
     positions = _need(table, layer, "out_height") * _need(table, layer, "out_width")
@@ -316,9 +329,12 @@ def _recurrent_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
             out_channels=n,
         )
 
-    steps = round(RECURRENT_LAUNCHES / 2 * positions)
+    launches = launches_per_position(layer) * positions
     state = _Kernel("activation", elements=repeats * (gates + 2.0) * co, out_channels=co, positions=1.0)
     states = co / groups
+    if is_on_chip(layer):
+        return [product(ci, positions)] * 3 + [product(states, positions)] * 3 + [state] * round(launches)
+    steps = round(launches / 2)
     return [product(ci, positions)] * 3 + [product(states, 1.0), state] * steps + [product(states, positions)]
 
 
@@ -355,13 +371,23 @@ def _element_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Ke
     if layer.type == "activation" and position > 0 and has_bias(table.layers[position - 1]):
         name = "activation_after_bias"
     channels = float(layer.out_channels or 1)
+    us_nchw, us_last, threads, added = loops_of(layer)
+    if us_nchw > us_last and position < len(table) and not _reads_nchw(table, position):
+        us_nchw = us_last
     kernel = _Kernel(
-        name, elements=into * x + out * y, out_channels=channels, positions=y / channels / layer.repeats
-    )
+        name, elements=into * x + out * y, out_channels=channels, positions=y / channels / layer.repeats,
+        loop_us_nchw=us_nchw, loop_us_last=us_last, loop_threads=threads, added=added,
+    )  # fmt: skip
     if layer.type != "add":
         return [kernel]
     # The tensor that a residual block adds was read twice: its two gradients are summed on the way back.
     return [kernel, kernel._replace(kernel_class="fan_out", elements=3.0 * x)]
+
+
+def _reads_nchw(table: LayerTable, position: int) -> bool:
+    """Whether a layer's inputs lie in NCHW in a CNN of this memory format."""
+    _, in_nchw = wide_outputs(table)
+    return all(in_nchw[source] for source in layer_inputs(table)[position])
 
 
 def _need(table: LayerTable, layer: Layer, column: str) -> float:

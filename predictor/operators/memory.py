@@ -33,6 +33,7 @@ from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
 from predictor.operators.operators import amp_output, wide_outputs
+from predictor.operators.optimizers import Update, update_of
 
 MEASURED_FRAMEWORKS = ("pytorch",)
 """Frameworks for which the estimate was compared with measured peaks."""
@@ -56,12 +57,6 @@ activation that overwrites a view, such as an instance norm's output."""
 
 _STEPS_OF_DERIVED = 3.0
 """Tensors of a parameter's size that exist while the gradient of derived weights goes back to the parameters."""
-
-_OPTIMIZER_STATES = {
-    "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "nadam": 2, "rmsprop": 1, "adadelta": 2, "adagrad": 1, "lamb": 2,
-}  # fmt: skip
-"""Tensors as large as a parameter that an optimizer keeps for it, with the defaults of PyTorch."""
-
 
 Bytes = NDArray[np.float64]
 
@@ -100,7 +95,8 @@ def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) ->
     bytes per weight, s optimizer states, b the batch size; while the backward pass is at layer l, g_l are bytes of
     weight gradients (of l and the layers behind it, and old ones), c_l of AMP's copies of weights and of numbers
     derived from weights (of l and the layers before it), A_l bytes per image of kept activations, G_l of their
-    gradients, W_l of the workspace. The weight update, P w (2 + s), is the last of these steps.
+    gradients, W_l of the workspace. The weight update, P w (2 + s + m) with m copies of each
+    parameter for a moment, is the last of these steps.
     """
     law = _law(table, mode or Mode())
     at = int(np.argmax(law.fixed + batch_size * law.per_image))
@@ -201,11 +197,11 @@ _AS_LARGE = {"tf32": "fp32", "amp_bf16": "amp_fp16"}
 
 
 def _law(table: LayerTable, mode: Mode) -> _Law:
-    return _law_of(table, _AS_LARGE.get(mode.precision, mode.precision), mode.optimizer)
+    return _law_of(table, _AS_LARGE.get(mode.precision, mode.precision), update_of(table, mode))
 
 
 @lru_cache(maxsize=256)
-def _law_of(table: LayerTable, precision: str, optimizer: str) -> _Law:
+def _law_of(table: LayerTable, precision: str, update: Update) -> _Law:
     """Cached: one CNN is predicted on many GPUs and at many batch sizes."""
     weight = 2.0 if precision == "fp16" else _FP32_BYTES
     parameters = np.array([0.0 if layer.is_frozen else float(layer.parameters) for layer in table])
@@ -217,6 +213,7 @@ def _law_of(table: LayerTable, precision: str, optimizer: str) -> _Law:
     buffers = sum(8.0 * (layer.out_channels or 0) for layer in table if layer.type == "batch_norm")
     derived = np.cumsum([float(layer.derived or 0) for layer in table])
     derived += _STEPS_OF_DERIVED * np.array([layer.parameters if layer.derived else 0 for layer in table])
+    in_update = table.parameters * weight * update.copies
     waiting, old = _old_gradients(table, parameters)
     images = _kept(table, precision), _gradients(table, precision), _workspace(table, precision)
     kept, gradients, workspace = (
@@ -225,9 +222,9 @@ def _law_of(table: LayerTable, precision: str, optimizer: str) -> _Law:
     )
     return _Law(
         weights=sum(layer.parameters for layer in table) * weight + buffers,
-        optimizer_state=table.parameters * weight * _OPTIMIZER_STATES[optimizer],
+        optimizer_state=table.parameters * weight * update.states,
         gradients=weight * np.concatenate([gone_through + old, [table.parameters], list(waiting.values())]),
-        copies=np.concatenate([copies + weight * derived, [0.0], copies[list(waiting)]]),
+        copies=np.concatenate([copies + weight * derived, [in_update], copies[list(waiting)]]),
         images=(kept, gradients, workspace),
     )
 

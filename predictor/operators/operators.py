@@ -36,9 +36,10 @@ class Operator:
     gradients of a tensor read twice, a ``concat`` that joins those of a split one. A ``permute`` with `groups` shuffles
     channels, one without changes the layout in memory. `wide_input`: under automatic
     mixed precision the input arrives in float32; unless it is the image, it lies channels-last in memory, as a layer
-    norm leaves it. `wide_in_nchw`: it lies in NCHW, as a group norm leaves it; `narrow_last`: a depthwise convolution's
-    input is narrow and lies channels-last, as a dense layer on a map leaves it (both: `as_run`). `fp32_product`: its
-    matrix product is computed in fp32 in a mode of TF32 (`in_fp32`). `repeats` is as of `Layer`.
+    norm leaves it. `wide_in_nchw`: it lies in NCHW, as a group norm leaves it; `narrow_last`: the input of a
+    depthwise convolution or a resizing is narrow and lies channels-last, as a dense layer on a map leaves it (both:
+    `as_run`). `fp32_product`: its matrix product is computed in fp32 in a mode of TF32 (`in_fp32`). `repeats` is as of
+    `Layer`.
     """
 
     type: str
@@ -123,10 +124,27 @@ An H100's machine took 31 ms for a ResNet-50 of which three of four segments are
 checkpoints, and 16 without: hooks keep and find each tensor of both forward passes."""
 
 
-RECURRENT_LAUNCHES = 4.0
-"""Kernels of one position of a recurrent layer, forward and backward together: in both a product, then the gates.
+_RECURRENT_LAUNCHES, _ON_CHIP_STATE = 4.0, 128
+"""Kernels of one position of a recurrent layer with a large state, forward and backward together: in both a product,
+then the gates. Up to the state on chip cuDNN runs all positions in one kernel, with the weights in registers (the same
+bound as in PyTorch's RNN.cpp for backward passes, on GPUs since Pascal)."""
 
-Twenty shapes in two precisions took an H100 4.2 launches of 4 us for a position (median; 0.5 to 16)."""
+
+def is_on_chip(layer: Layer | Operator) -> bool:
+    """Whether one kernel runs all positions of a recurrent layer."""
+    is_recurrent = OPERATOR_TYPES[layer.type].is_recurrent
+    return is_recurrent and (layer.out_channels or 0) <= _ON_CHIP_STATE * (layer.groups or 1)
+
+
+def launches_per_position(layer: Layer | Operator) -> float:
+    """Launches that take as long as one position of a recurrent layer, forward and backward together.
+
+    With weights on chip 1 us, and 1 us for each 32 numbers of the state, in each direction: LSTMs of 32 to 128 took an
+    H200 0.7 to 12 us a position. Those of 256 to 1,024, whose directions run side by side, took 10 to 80.
+    """
+    if not is_on_chip(layer):
+        return _RECURRENT_LAUNCHES
+    return (layer.groups or 1) / 4 + (layer.out_channels or 0) / 128
 
 
 @lru_cache(maxsize=4096)
@@ -235,7 +253,7 @@ def as_run(operator: Operator, framework: str, memory_format: str, precision: st
         return replace(operator, narrow_last=False, wide_input=wide)
     if not operator.wide_in_nchw:
         return operator
-    narrows = OPERATOR_TYPES[operator.type].product is not None
+    narrows = OPERATOR_TYPES[operator.type].product is not None or OPERATOR_TYPES[operator.type].loops
     wide = narrow and (not narrows or memory_format == "channels_last" or framework != "pytorch")
     return replace(operator, wide_in_nchw=False, wide_input=wide)
 
@@ -331,7 +349,7 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
                 of_image = not input_gradient or IMAGE in float32
                 behind = not of_image and all(in_nchw[source] for source in float32)
                 operator = replace(operator, wide_in_nchw=behind)
-            elif has_small_windows(operator):
+            elif has_small_windows(operator) or OPERATOR_TYPES[layer.type].loops:
                 operator = replace(operator, narrow_last=not all(in_nchw[source] for source in sources))
             operators[position] = replace(operator, groups=2) if shuffles else operator
     return operators

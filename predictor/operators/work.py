@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,15 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import LAUNCH_MS, Rates, all_gpus, find_gpu, is_cpu, rates_of
 from predictor.cnns.layer_table import DIMENSIONS, IMAGE, Layer, LayerTable, side
 from predictor.errors import OutOfRangeError, SchemaError, nearest
-from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES, Traffic, Work
+from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES, Loops, Traffic, Work
 from predictor.operators.operators import (
     OF_LAYERS,
-    RECURRENT_LAUNCHES,
     Operator,
     Operators,
     has_bias,
     is_depthwise,
+    is_on_chip,
+    launches_per_position,
     operators_of,
 )
 
@@ -311,6 +313,48 @@ def _moved(work: Array, batch_sizes: Array, element_bytes: int) -> Array:
     return moved
 
 
+def loops_of(layer: Layer | Operator) -> Loops:
+    """Loops of a layer's kernels for one image; of a type whose kernels have none, no time."""
+    loops = OPERATOR_TYPES[layer.type].loops
+    if loops is None:
+        return Loops()
+    inputs, outputs = (
+        float((getattr(layer, f"{of}_height") or 1) * (getattr(layer, f"{of}_width") or 1))
+        for of in ("in", "out")
+    )
+    us_nchw, us_last, threads, added = loops(float(layer.out_channels or 1), inputs, outputs)
+    return Loops(us_nchw * layer.repeats, us_last * layer.repeats, threads, added * layer.repeats)
+
+
+def looping_ms(us: Any, threads: Any, added: Any, batch_size: Any, rates: Rates, xp: ModuleType = np) -> Any:
+    """Time of loops, and of atomic additions, in ms; arguments as of `Loops`, which broadcast.
+
+    A multiprocessor runs a block of 1,024 threads; of more, they take turns.
+    """
+    turns = xp.maximum(threads / _BLOCK / rates.multiprocessors, 1.0)
+    return batch_size * (us * turns / 1e3 + _FP32_BYTES * added / rates.bytes_per_ms)
+
+
+_BLOCK = 1024
+
+
+def base_ms(
+    operators: Sequence[Operator], batch_sizes: Array, rates: Rates, memory_format: str | None
+) -> Array:
+    """Roofline time of operators, and of what kernels loop over in a memory format; (n_operators, n_batches).
+
+    `memory_format`: of PyTorch on a GPU; None elsewhere, where no kernel is known to loop.
+    """
+    least = roofline_ms(operators, batch_sizes, rates)
+    for i, operator in enumerate(operators if memory_format else ()):
+        if OPERATOR_TYPES[operator.type].loops:
+            us_nchw, us_last, threads, added = loops_of(operator)
+            of_layer_norm = operator.wide_input and operator.input_gradient
+            us = us_last if memory_format == "channels_last" or of_layer_norm else us_nchw
+            least[i] += looping_ms(us, threads, added, np.asarray(batch_sizes, dtype=float), rates)
+    return least
+
+
 def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
     """Roofline time of all passes that operators run, with their launches, in ms; shape (n_operators, n_batches).
 
@@ -377,7 +421,19 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
     three = operator.parameters or OPERATOR_TYPES[operator.type].product == "matmul"
     launches = 1.0 if operator.passes == "forward" else 3.0 if three else 2.0
     if OPERATOR_TYPES[operator.type].is_recurrent:
-        launches += RECURRENT_LAUNCHES * (operator.out_height or 1) * (operator.out_width or 1)
+        positions = (operator.out_height or 1) * (operator.out_width or 1)
+        launches += launches_per_position(operator) * positions
+        if not is_on_chip(operator):  # each position reads the state's weights, forward and backward
+            states = (operator.out_channels or 0) / (operator.groups or 1)
+            gates = OPERATOR_TYPES[operator.type].gates * (operator.out_channels or 0)
+            return (
+                flops,
+                second - first,
+                2 * first - second + 2 * positions * gates * states,
+                0.0,
+                0.0,
+                launches,
+            )
     wide = float(inputs) if operator.wide_input else 0.0
     return flops, second - first, 2 * first - second, 0.0, wide, launches
 

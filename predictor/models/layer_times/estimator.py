@@ -22,7 +22,7 @@ from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary, OperatorSource
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.times import DeviceMode
-from predictor.operator_types import RECURRENT_TYPES
+from predictor.operator_types import OPERATOR_TYPES, RECURRENT_TYPES
 from predictor.operators.operators import Operator, has_small_windows, in_fp32, is_product, operator_from_row
 from predictor.operators.work import operator_class
 
@@ -212,9 +212,10 @@ def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[Device
     """The operator of fp32 in TF32, or the reverse, where it runs the same kernels; a matrix product in any layout.
 
     All do but convolutions, recurrent layers, and matrix products in TF32. A recurrent layer reads no maps. In NCHW a
-    depthwise convolution of small windows runs as in channels-last where its map lies so.
+    depthwise convolution of small windows, or a resizing, runs as in channels-last where its map lies so.
     """
-    if mode.memory_format == "channels_last" and has_small_windows(operator) and not operator.wide_input:
+    depends_on_layout = has_small_windows(operator) or OPERATOR_TYPES[operator.type].loops
+    if mode.memory_format == "channels_last" and depends_on_layout and not operator.wide_input:
         yield mode._replace(memory_format="nchw"), replace(operator, wide_input=True)
     if operator.type in RECURRENT_TYPES:
         for memory_format in MEMORY_FORMATS:

@@ -35,6 +35,7 @@ from predictor.models.layer_times.library import (
 )
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator
+from predictor.operators.optimizers import update_of
 
 FORMAT_VERSION = 3
 _FLAGS = ("input_gradient", "in_place", "wide_input", "fp32_product")
@@ -54,7 +55,8 @@ class LayerModel:
 
     def sums(self, case: Case) -> OperatorTotals:
         """Totals of the operators of a case's CNN at its batch sizes; errors as of `layer_sums`."""
-        return layer_sums(self.library, table_of(case), case.batch_sizes, case.mode.fp32_products)
+        table, mode = table_of(case), case.mode
+        return layer_sums(self.library, table, case.batch_sizes, mode.fp32_products, update_of(table, mode))
 
     def to_json(self) -> dict[str, Any]:
         """Operators, times and weights as plain lists and dicts; of a base only its mode.

@@ -37,7 +37,7 @@ from predictor.models.layer_times.interpolation import (
 from predictor.models.layer_times.law import SIZES, OperatorTotals, SummingLaw, counted_operators, layer_sums
 from predictor.models.layer_times.library import CarriedOver, OperatorLibrary, cards_of_the_chip
 from predictor.models.layer_times.times import DeviceMode
-from predictor.operator_types import RECURRENT_TYPES, VOLUME_TYPES
+from predictor.operator_types import RECURRENT_TYPES, RESIZING_TYPES, VOLUME_TYPES
 from predictor.operators.operators import Operator
 from predictor.operators.work import device_rates, device_sm_count, roofline_ms
 from predictor.stopping import check_stop
@@ -454,7 +454,8 @@ _SAMPLE = 1000
 """Operators above which a library knows its shapes better than kernels of another precision or memory format do."""
 
 _CARRIED = (
-    *VOLUME_TYPES, *RECURRENT_TYPES, "instance_norm", "pad", "softmax", "softmax of maps", WIDE_WINDOWS,
+    *VOLUME_TYPES, *RECURRENT_TYPES, *(f"{name} on chip" for name in RECURRENT_TYPES), *RESIZING_TYPES,
+    "instance_norm", "pad", "softmax", "softmax of maps", WIDE_WINDOWS,
 )  # fmt: skip
 """Families without trees, measured on one card."""
 _FEW_HELD_OUT = 12  # operators below which no held-out error can be estimated

@@ -14,7 +14,7 @@ from predictor.arrays import Array
 from predictor.catalogue.devices import Rates
 from predictor.errors import ArtifactError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
-from predictor.operators.operators import Operator, is_depthwise
+from predictor.operators.operators import Operator, is_depthwise, is_on_chip
 from predictor.operators.work import SHAPE_COLUMNS, operator_work, roofline_ms, shape_columns
 
 TILE_COLUMNS = (
@@ -276,8 +276,10 @@ def family_of(operator: Operator) -> str:
 
     A softmax reads its channels three times, and depthwise windows from 9 x 9 are PyTorch's slowest: by other
     activations and by small windows, an H100 was answered a sixth of the time of a softmax over 150 classes, and a
-    tenth of that of windows of 31 x 31.
+    tenth of that of windows of 31 x 31. A recurrent layer with weights on chip waits for no launches.
     """
+    if is_on_chip(operator):
+        return f"{operator.type} on chip"
     if operator.fp32_product:
         return f"{operator.type} in fp32"
     if operator.kind == "softmax":

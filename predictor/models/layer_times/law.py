@@ -19,6 +19,7 @@ from predictor.models.layer_times.library import OperatorSource
 from predictor.models.layer_times.times import BEYOND, CARRIED, FARAWAY, NEAR, RUNG_OF, UNKNOWN, DeviceMode
 from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators.operators import Operator, Operators, as_run, in_fp32, operators_of
+from predictor.operators.optimizers import Update, loop_ms, passes_over_measured
 from predictor.operators.work import copies_ms, device_cache_bytes, device_rates, moved_bytes, operator_class
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
@@ -265,9 +266,13 @@ class SummingLaw:
 
 
 def layer_sums(
-    library: OperatorSource, table: LayerTable, batch_sizes: Array, fp32_products: bool = False
+    library: OperatorSource,
+    table: LayerTable,
+    batch_sizes: Array,
+    fp32_products: bool = False,
+    update: Update | None = None,
 ) -> OperatorTotals:
-    """Add up a CNN's operators by class; `fp32_products` is as of `Mode`.
+    """Add up a CNN's operators by class; `fp32_products` is as of `Mode`, `update` that measured unless given.
 
     SchemaError if an operator lacks the shape from which its work is computed; the message names it.
     """
@@ -283,6 +288,10 @@ def layer_sums(
     if mode.framework == "pytorch" and not is_cpu(mode.gpu):
         copied_ms = copies_ms(operators, batch_sizes, rates, mode.memory_format)
     weighted = counts[:, None] * (times.gpu_ms + copied_ms)
+    for i, operator in enumerate(operators if update else ()):
+        if update and operator.type == "optimizer":
+            weighted[i] *= passes_over_measured(update, mode.framework)
+            weighted[i] = np.maximum(weighted[i], loop_ms(update, operator.n_tensors))
     class_of, gradients = _classes_of(operators)
     sizes, cache = tuple(batch_sizes.tolist()), device_cache_bytes(mode.gpu)
     shares = weighted[:, :, None] * _shares_by_size(operators, sizes, rates.element_bytes, cache)

@@ -44,12 +44,12 @@ from predictor.models.layer_times.times import (
 )
 from predictor.operators.operators import Operator, Operators, has_bias, is_view
 from predictor.operators.work import (
+    base_ms,
     device_rates,
     device_sm_count,
     moved_bytes,
     operator_class,
     operator_work,
-    roofline_ms,
 )
 
 _USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one
@@ -225,15 +225,15 @@ class OperatorLibrary:
             new = lookup.new
             log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(lookup, batches)
         if self.base is None:
-            base_ms = roofline_ms(operators, batches, self._rates())
+            of_base = base_ms(operators, batches, self._rates(), self.mode.kernel_layout)
         else:
             base = self.base.times(operators, batches)
-            base_ms = base.gpu_ms
+            of_base = base.gpu_ms
             if self.mode.autotune:  # which algorithm runs takes no host time
                 host = base.host_ms.copy()
-            surer = base.surer_than(OperatorTimes(base_ms, host, shape, beyond))
+            surer = base.surer_than(OperatorTimes(of_base, host, shape, beyond))
             shape, beyond = np.where(surer, base.shape, shape), np.where(surer, base.beyond, beyond)
-        gpu_ms = base_ms * np.exp(log_ratio)
+        gpu_ms = of_base * np.exp(log_ratio)
         gpu_ms[lookup.views], host[lookup.views] = 0.0, 0.0
         shape[lookup.views], beyond[lookup.views] = MEASURED, 0
         return OperatorTimes(gpu_ms, host, shape, beyond)
@@ -241,7 +241,7 @@ class OperatorLibrary:
     def _base_ms(self, operators: Sequence[Operator], batch_sizes: Array) -> Array:
         """Times that measurements are compared with, of shape (n_operators, n_batches)."""
         if self.base is None:
-            return roofline_ms(operators, batch_sizes, self._rates())
+            return base_ms(operators, batch_sizes, self._rates(), self.mode.kernel_layout)
         return self.base.times(operators, batch_sizes).gpu_ms
 
     def _times_of_repeated(self, operators: Sequence[Operator], batches: Array) -> OperatorTimes:
@@ -499,7 +499,9 @@ class CarriedOver:
         precisions = self.mode.precision, self.source.mode.precision
         if precisions[0] != precisions[1]:
             rates = [device_rates(self.source.mode.gpu, precision) for precision in precisions]
-            ratio = np.divide(*(roofline_ms(operators, batch_sizes, of_precision) for of_precision in rates))
+            ratio = np.divide(
+                *(base_ms(operators, batch_sizes, rate, self.mode.kernel_layout) for rate in rates)
+            )
         if self.mode.gpu != self.source.mode.gpu:
             ratio = ratio * self._card_ratio(operators, batch_sizes, source_ms * ratio)
         return ratio

@@ -11,7 +11,7 @@ import numpy as np
 
 from predictor.arrays import Array
 from predictor.catalogue.devices import is_cpu
-from predictor.catalogue.modes import TIMED_ALIKE, Mode
+from predictor.catalogue.modes import TIMED_BY_PASSES, Mode
 from predictor.cnns.layer_table import BY_LAW, LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.base import Case, check_image_size, table_of
@@ -176,7 +176,7 @@ def _reasons(
 ) -> tuple[tuple[Reason, ...], ...]:
     common = [model.library.reason] if isinstance(model.library, CarriedOver) else []
     common += of_table(table)
-    if mode.optimizer not in TIMED_ALIKE:
+    if mode.optimizer not in (TIMED_BY_PASSES if mode.framework == "pytorch" else (_OPTIMIZER,)):
         common.append(Reason("optimizer", f"operators were measured with {_OPTIMIZER}, not {mode.optimizer}"))
     of_sums = sums.reasons()
     by_id = {id(at_size): (*at_size, *common) for at_size in of_sums}  # batch sizes share their tuples

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.arrays import Array
+from predictor.catalogue.devices import is_cpu
 
 MEASURED, CARRIED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(6)
 """Support of a time, best first: measured (at this batch size or interpolated between two), carried over from another
@@ -36,6 +37,11 @@ class DeviceMode(NamedTuple):
     precision: str = "fp32"
     memory_format: str = "nchw"
     autotune: bool = False
+
+    @property
+    def kernel_layout(self) -> str | None:
+        """Memory format that decides how PyTorch's kernels on a GPU loop; None elsewhere."""
+        return None if self.framework != "pytorch" or is_cpu(self.gpu) else self.memory_format
 
     def __str__(self) -> str:
         return " ".join([*self[:4], *(["autotuned"] if self.autotune else [])])

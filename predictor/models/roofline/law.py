@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.arrays import Array
-from predictor.catalogue.devices import all_gpus
+from predictor.catalogue.devices import Rates, all_gpus
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.base import finite
 from predictor.models.intervals import Calibration, Shares
@@ -46,6 +46,7 @@ from predictor.models.roofline.terms import (
     terms_under,
 )
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
+from predictor.operators.work import looping_ms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,6 +195,8 @@ class RooflineLaw:
                 times -= xp.where(faster, gained_by, 0.0)
             times = xp.exp(times)
             times *= kernel_base_ms(*shape)
+            if group.loops:
+                times += _looping_ms(group.columns, contexts, sizes, rates, xp)
             times *= group.count
             for name, rows in group.classes.items():
                 class_ms[name] = xp.sum(times[:, rows, :], axis=1)
@@ -272,6 +275,7 @@ class _Group:
     columns: dict[str, Any]  # (n_kernels, 1), of the library that computes
     count: Any  # likewise
     classes: dict[str, slice]
+    loops: bool
 
     def weights_of_each(self, weights: Array) -> Array:
         """The weights of each kernel's features, (n_weights, n_features, n_kernels)."""
@@ -294,8 +298,33 @@ def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
         chosen = np.concatenate(rows)
         columns = {key: xp.asarray(values[chosen][:, None]) for key, values in kernels.columns.items()}
         classes = {name: slice(*span) for name, span in zip(members, pairwise(ends), strict=True)}
-        groups.append(_Group(group, columns, xp.asarray(kernels.count[chosen][:, None]), classes))
+        loops = bool(np.any(kernels["loop_us_nchw"][chosen] + kernels["added"][chosen]))
+        groups.append(_Group(group, columns, xp.asarray(kernels.count[chosen][:, None]), classes, loops))
     return groups
+
+
+def _looping_ms(
+    columns: Mapping[str, Any],
+    contexts: Sequence[KernelContext],
+    batch_sizes: Any,
+    rates: Rates,
+    xp: ModuleType,
+) -> Any:
+    """What PyTorch's kernels over positions take beside their traffic, (n_contexts, n_kernels, n_batches)."""
+
+    def of_contexts(values: list[float]) -> Any:
+        return xp.asarray(np.array(values)[:, None, None])
+
+    own = of_contexts([float(context.framework == "pytorch") for context in contexts])
+    last = of_contexts([float(context.memory_format == "channels_last") for context in contexts])
+    slower = of_contexts([_NARROW_ADDS if context.precision == "fp16" else 1.0 for context in contexts])
+    us = columns["loop_us_nchw"] * (1.0 - last) + columns["loop_us_last"] * last
+    added = columns["added"] * slower
+    return own * looping_ms(us, columns["loop_threads"], added, batch_sizes, rates, xp)
+
+
+_NARROW_ADDS = 2.0
+"""Time of atomic additions in 16 bits over that in 32: 1.5 to 4.5 on an H100, the more the map widens."""
 
 
 def _weighted(weights: Array, number: NDArray[np.intp], features: Sequence[Array], xp: ModuleType) -> Array:

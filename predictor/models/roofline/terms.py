@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from predictor.arrays import Array
-from predictor.catalogue.devices import Gpu, Rates, design_of, find_gpu, generations, rates_of
+from predictor.catalogue.devices import LAUNCH_MS, Gpu, Rates, design_of, find_gpu, generations, rates_of
 from predictor.models.base import Case, table_of
 from predictor.models.forecast import Anchor
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF, FEATURES_OF_FAMILY
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, forward_kernels_of, kernels_of
+from predictor.operators.operators import parameter_tensors
+from predictor.operators.optimizers import loop_ms, passes_over_measured, update_of
 
 Term = tuple[str, str, str]
 """Kernels (a class, or a family of classes), feature, and the condition ``kind:label`` under which it applies."""
@@ -98,10 +100,14 @@ class KernelContext:
 
 def kernels_of_case(case: Case) -> Kernels:
     """Kernels of the passes that a case measures; OutOfRangeError if the layers of its CNN are unknown."""
-    passes = case.measuring.passes
+    passes, table = case.measuring.passes, table_of(case)
     if passes == _FORWARD:
-        return forward_kernels_of(table_of(case))
-    return kernels_of(table_of(case), optimizer=passes == "training")
+        return forward_kernels_of(table)
+    if passes != "training":
+        return kernels_of(table, update=0.0)
+    update = update_of(table, case.mode)
+    launches = loop_ms(update, sum(map(parameter_tensors, table))) / LAUNCH_MS
+    return kernels_of(table, update=passes_over_measured(update, case.mode.framework), launches=launches)
 
 
 def known_as(context: KernelContext) -> tuple[str, str] | None:

@@ -79,12 +79,14 @@ def test_a_cnn_without_them_has_no_such_reason_and_an_explanation_has_them_as_a_
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "nadam", "rmsprop", "adadelta", "adagrad", "lamb"])
-def test_an_optimizer_that_was_not_measured_is_answered_with_its_states_and_the_doubt(optimizer):
+def test_an_optimizer_is_answered_with_its_states_and_passes_and_timms_with_a_doubt(optimizer):
     [row], [momentum] = (
         epochcast.predict("resnet18", "T4", 64, optimizer=name).to_dict("records")
         for name in (optimizer, "momentum")
     )
-    assert row["high_ms"] / row["low_ms"] > momentum["high_ms"] / momentum["low_ms"]
-    assert any(optimizer in str(why) for why in row["extrapolates"])
+    assert row["gpu_time_ms"] > momentum["gpu_time_ms"]
+    is_wider = row["high_ms"] / row["low_ms"] > 1.02 * momentum["high_ms"] / momentum["low_ms"]
+    doubted = any(optimizer in str(why) for why in row["extrapolates"])
+    assert (is_wider, doubted) == (optimizer == "lamb",) * 2
     one_state = optimizer in ("rmsprop", "adagrad")
     assert (row["peak_memory_gib"] == momentum["peak_memory_gib"]) == one_state

@@ -64,5 +64,5 @@ def test_kernels_multiply_as_often_as_layers_do(type_):
     layer = Layer(
         1, "x", type_, None, (0,), 8, 4, 4, 16, 4, 4, 3, 3, 1, 1, 1, 1, 1, 2, parameters=5, repeats=3
     )
-    kernels = kernels_of(LayerTable("one", 4, (layer,)), optimizer=False)
+    kernels = kernels_of(LayerTable("one", 4, (layer,)), update=0.0)
     assert (kernels.count * kernels["flops"]).sum() == sum(layer_flops(layer, pass_, 1) for pass_ in PASSES)

@@ -110,7 +110,7 @@ def test_every_number_of_a_kernel_is_finite_and_at_least_zero():
 
 def test_without_optimizer_one_kernel_is_missing():
     table = zoo_cnn("lenet5")
-    assert kernels_of(table).count.sum() - kernels_of(table, optimizer=False).count.sum() == 1
+    assert kernels_of(table).count.sum() - kernels_of(table, update=0.0).count.sum() == 1
 
 
 BARE_LAYERS = [Layer(0, "conv0", type_, inputs=(IMAGE,)) for type_ in LAYER_TYPES if type_ != "flatten"]
@@ -143,7 +143,7 @@ def test_a_single_pass_of_a_layer_is_one_convolution_kernel_and_one_that_it_does
 
 def test_a_forward_pass_has_no_gradients_and_less_of_the_rest():
     table = zoo_cnn("resnet50")
-    trained, forward = kernels_of(table, optimizer=False), forward_kernels_of(table)
+    trained, forward = kernels_of(table, update=0.0), forward_kernels_of(table)
     names = {KERNEL_CLASSES[number] for number in forward.kernel_class}
     assert {"conv_forward", "batch_norm", "matmul", "add"} <= names
     assert not [name for name in names if "backward" in name or name in ("optimizer", "fan_out")]
