@@ -155,7 +155,7 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool) -> 
     kernels = _kernel_changes(explanation.switches)
     notes = [
         *beware(chain.from_iterable(explanation.extrapolates)),
-        *notes_of(Priority.LIMIT, _law(explanation)),
+        *notes_of(Priority.LIMIT, *filter(None, [explanation.resizing]), _law(explanation)),
         *notes_of(Priority.DETAIL, *jumps[:1], *kernels[:1]),
         *notes_of(Priority.VERBOSE, *jumps[1:], *kernels[1:]),
         *meanings,

@@ -16,6 +16,7 @@ from predictor.answers.changes import Change, batch_changes, link_changes, mode_
 from predictor.answers.notes import estimate, number, percent, rounded, rounded_duration, usd
 from predictor.answers.options import check_options, option
 from predictor.answers.question import Question, named
+from predictor.answers.resizing import resizing_ms
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.offers import hourly_usd
 from predictor.errors import SchemaError
@@ -28,7 +29,7 @@ _NOTHING = "none"
 
 _PRIOR = {
     "loading": 3.0,  # the commonest on forums
-    **dict.fromkeys(("memory_format", "precision", "batch", "waits", "link"), 1.0),
+    **dict.fromkeys(("memory_format", "precision", "batch", "waits", "link", "resizing"), 1.0),
     **dict.fromkeys(("host", "gpu", "process", "validation", _NOTHING), 0.7),
 }
 """Odds before anything is measured. They are stated, not fitted."""
@@ -235,11 +236,26 @@ def _suspects(checked: _Checked) -> Iterator[_Suspect]:
         counted = checked.speed.iteration_time_ms is None
         yield _Suspect.of(change, factor=row.batch_size / size if counted else 1.0)
     yield from _loaders(checked)
+    yield from _resizing(checked)
     links = (_Suspect.of(change, 0.3) for change in link_changes(question, row.link))
     yield from (link for link in links if link.time_ms > _SLOWER * row.iteration_time_ms)
     yield from _of_the_machine(checked)
     remedy = "Profile it: epochcast.watch."
     yield _Suspect(_NOTHING, "no setting explains it", remedy, row.iteration_time_ms, _ANYTHING)
+
+
+def _resizing(checked: _Checked) -> Iterator[_Suspect]:
+    """Maps resized bilinearly in NCHW, where the CNN resizes them by nearest or in channels-last."""
+    row, resolved = checked.row, ResolvedQuestion.of(checked.question)
+    [table], [device] = resolved.tables, resolved.devices
+    size = row.batch_size / checked.question.n_gpus
+    own_ms = resizing_ms(table, device, size, device[1].memory_format)
+    slow_ms = row.iteration_time_ms + resizing_ms(table, device, size, "nchw", "upsample") - own_ms
+    if slow_ms > _SLOWER * row.iteration_time_ms:
+        what = "its maps are resized bilinearly in NCHW"
+        yield _Suspect(
+            "resizing", what, "Resize by mode='nearest', or in channels-last.", slow_ms, _spread(row)
+        )
 
 
 def _loaders(checked: _Checked) -> Iterator[_Suspect]:

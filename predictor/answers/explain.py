@@ -31,6 +31,7 @@ from predictor.answers.changes import other_modes
 from predictor.answers.grid import TIMES, WORDS, forecasts_of, split_traffic, with_shares
 from predictor.answers.notes import Reason, as_answered, reason_of
 from predictor.answers.question import Question
+from predictor.answers.resizing import advice_on_resizing
 from predictor.answers.resolved import Device, ResolvedQuestion
 from predictor.arrays import Array
 from predictor.catalogue.devices import device_of, is_cpu, rates_of
@@ -129,7 +130,8 @@ class Explanation:
     interpolated, extrapolated, specifications. It is empty where whole iterations were measured, or predicted whole.
     `pass_ms` splits them by pass of the training step (`predictor.answers.bounds.PASSES_OF_STEP`); it is empty where
     `rung_ms` is. `parts` holds what frozen and recomputed parts save, if there are any.
-    `terms` has the coefficients and features of a method that is a regression.
+    `terms` has the coefficients and features of a method that is a regression. `resizing` says what resizing maps in
+    another way saves, where that is much of the GPU's time at the largest batch size; else it is empty.
     `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an iteration waits for. NaN: not measured. `method` is
     ``measured`` where a measurement table is explained.
     """
@@ -166,6 +168,7 @@ class Explanation:
     trained_on: str
     extrapolates: tuple[tuple[Reason, ...], ...]
     terms: tuple[ExplainedTerm, ...] = ()
+    resizing: str = ""
 
 
 def small_batch_law(
@@ -305,6 +308,7 @@ def _explained(subject: _Subject) -> Explanation:
         pass_ms=_passes(subject, class_ms),
         parts=_parts(subject, forecast),
         small_batch_law=_law(subject),
+        resizing=advice_on_resizing(table, subject.device, sizes[-1], float(forecast.gpu_time_ms[-1])),
         switches=_switches(subject),
         other_modes=tuple(_other_mode(subject, changed) for changed in other_modes(gpu, mode)),
     )
