@@ -77,23 +77,20 @@ class _Gzip:
     def unpacked(self, chunk: bytes) -> Iterator[bytes]:
         """Unpacked content of a chunk, piece by piece; HTTPException 400 if the gzip is damaged."""
         while chunk:
-            if self._unpacker.eof:
-                self._begin_member()
+            if self._unpacker.eof:  # the next member begins; each costs time, however short
+                self._members += 1
+                if self._members > _MOST_MEMBERS:
+                    raise HTTPException(
+                        400,
+                        f"the body is gzip of more than {_MOST_MEMBERS:,} members. Pack it as one: gzip does.",
+                    )
+                self._unpacker = zlib.decompressobj(wbits=_GZIP)
             try:
                 yield self._unpacker.decompress(chunk, _STEP)
             except zlib.error as error:
                 raise HTTPException(400, f"the body is damaged gzip ({error}). Send it again.") from None
             self.complete = self._unpacker.eof
             chunk = self._unpacker.unused_data if self.complete else self._unpacker.unconsumed_tail
-
-    def _begin_member(self) -> None:
-        """Begin the next member; HTTPException 400 after too many, since each costs time, however short."""
-        self._members += 1
-        if self._members > _MOST_MEMBERS:
-            raise HTTPException(
-                400, f"the body is gzip of more than {_MOST_MEMBERS:,} members. Pack it as one: gzip does."
-            )
-        self._unpacker = zlib.decompressobj(wbits=_GZIP)
 
 
 def _too_large(limit: int, next_step: str) -> HTTPException:

@@ -96,18 +96,13 @@ def file_response(request: Request, file: File, more: Mapping[str, str] | None =
     headers = {"Vary": "Accept-Encoding", **(more or {})}
     if file.etag:
         headers |= {"Cache-Control": file.caching, "ETag": file.etag}
-        if _has_already(request.headers, file.etag):
+        etags = request.headers.get("if-none-match", "")  # compared weakly (RFC 9110, 13.1.2); `*` is any
+        if etags.strip() == "*" or _ETAG.findall(file.etag)[0] in _ETAG.findall(etags):
             return Response(status_code=304, headers=headers)
     if file.packed is None or not accepts_gzip(request.headers):
         return Response(file.content, media_type=file.media_type, headers=headers)
     headers["Content-Encoding"] = "gzip"
     return Response(file.packed, media_type=file.media_type, headers=headers)
-
-
-def _has_already(headers: Headers, etag: str) -> bool:
-    """Whether a client has the content that `etag` names (RFC 9110, 13.1.2: ETags compare weakly; `*` is any)."""
-    etags = headers.get("if-none-match", "")
-    return etags.strip() == "*" or _ETAG.findall(etag)[0] in _ETAG.findall(etags)
 
 
 def accepts_gzip(headers: Headers) -> bool:

@@ -20,7 +20,11 @@ _LOG = logging.getLogger("epochcast.proxy")
 
 
 class KnownHosts:
-    """ASGI layer that refuses requests to names that are not the service's, with a problem document of status 400."""
+    """ASGI layer that refuses requests to names that are not the service's, with a problem document of status 400.
+
+    Any address, this machine and the names may be asked. Another page's script reaches a service by a name that was
+    made to point to it (DNS rebinding); an address cannot be made to point elsewhere.
+    """
 
     def __init__(self, app: ASGIApp, names: Sequence[str]) -> None:
         self._app, self._names = app, frozenset(name.casefold() for name in names)
@@ -36,32 +40,19 @@ class KnownHosts:
             return None
         if len(hosts) != 1:
             detail = f"the request names {len(hosts)} hosts. Send exactly one Host."
-        elif not is_allowed_host(hosts[0], self._names):
-            detail = (
-                f"this service is not called {hosts[0][:80]!r}. Ask it by its address; its operator names it in "
-                "EPOCHCAST_HOSTS."
-            )
+            return problem(400, detail, {"Connection": "close"})
+        name = hosts[0].strip().casefold()
+        if name.startswith("["):
+            name = name.partition("]")[0].removeprefix("[")
         else:
+            name = name.partition(":")[0].removesuffix(".")
+        if {"*", name} & self._names or _is_local(name) or _address_in(name) is not None:
             return None
+        detail = (
+            f"this service is not called {hosts[0][:80]!r}. Ask it by its address; its operator names it in "
+            "EPOCHCAST_HOSTS."
+        )
         return problem(400, detail, {"Connection": "close"})
-
-
-def host_name(host: str) -> str:
-    """The name or address in a `Host`, without its port, in small letters and without a last dot."""
-    name = host.strip().casefold()
-    if name.startswith("["):
-        return name.partition("]")[0].removeprefix("[")
-    return name.partition(":")[0].removesuffix(".")
-
-
-def is_allowed_host(host: str, allowed: frozenset[str]) -> bool:
-    """Whether a service of these names may be asked as `host`: any address, this machine, and the names.
-
-    Another page's script reaches a service by a name that was made to point to it (DNS rebinding); an address cannot be
-    made to point elsewhere.
-    """
-    name = host_name(host)
-    return "*" in allowed or name in allowed or _is_local(name) or _address_in(name) is not None
 
 
 def warn_without_proxy(host: str) -> None:

@@ -105,19 +105,15 @@ class Metrics:
         """Metrics of all processes in the text format of Prometheus."""
         if self._folder is None:
             return generate_latest(self.registry)
-        self._forget_dead()
-        together = CollectorRegistry()
-        multiprocess.MultiProcessCollector(together, self._folder)  # type: ignore[no-untyped-call]
-        return generate_latest(together)
-
-    def _forget_dead(self) -> None:
-        """Drop the gauges of processes that were killed."""
-        for file in Path(self._folder or "").glob("gauge_live*_*.db"):
+        for file in Path(self._folder).glob("gauge_live*_*.db"):
             process = int(file.stem.rpartition("_")[2])
             try:
                 os.kill(process, 0)
-            except ProcessLookupError:
+            except ProcessLookupError:  # it was killed: its gauges go
                 multiprocess.mark_process_dead(process, self._folder)  # type: ignore[no-untyped-call]
+        together = CollectorRegistry()
+        multiprocess.MultiProcessCollector(together, self._folder)  # type: ignore[no-untyped-call]
+        return generate_latest(together)
 
 
 @router.get(

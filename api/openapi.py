@@ -104,14 +104,6 @@ _OTHER_WORDS: dict[str, tuple[str, ...]] = {
 """Words of fields that are no options."""
 
 
-def _words() -> dict[str, tuple[str, ...]]:
-    """Words that a field of answers may have, by the name of the field, for fields with few words."""
-    names = ("framework", "capture", "optimizer", "precision", "memory_format")
-    words = {name: option.choices for name, option in options_of(Question).items() if name in names}
-    fast_modes = {f"fast_{name}": words[name] for name in ("precision", "memory_format")}
-    return words | fast_modes | _OTHER_WORDS
-
-
 def question_body(model: type[CnnQuestion]) -> dict[str, Any]:
     """The request body of a route that takes a question as JSON."""
     ref = {"$ref": _REF.format(model=model.__name__)}
@@ -159,8 +151,10 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
 
 
 def _add_words(schemas: dict[str, Any]) -> None:
-    """Name the words of fields that have few."""
-    words = _words()
+    """Name the words that fields of answers may have, by the name of the field, where these are few."""
+    names = ("framework", "capture", "optimizer", "precision", "memory_format")
+    words = {name: option.choices for name, option in options_of(Question).items() if name in names}
+    words |= {f"fast_{name}": words[name] for name in ("precision", "memory_format")} | _OTHER_WORDS
     for schema in schemas.values():
         for name, field in schema.get("properties", {}).items():
             for kind in (field, field.get("items", {}), *field.get("anyOf", ())):

@@ -77,10 +77,9 @@ class Document:
     async def _in_turns(self) -> File:
         for example in self._examples.values():
             await self._queue.run(self, example)
-        return await asyncio.to_thread(self._file)
-
-    def _file(self) -> File:
-        return File.kept(orjson.dumps(self._make()), "application/json", _ASK_EACH_TIME)
+        return await asyncio.to_thread(
+            lambda: File.kept(orjson.dumps(self._make()), "application/json", _ASK_EACH_TIME)
+        )
 
 
 @router.get("/openapi.json")

@@ -195,14 +195,12 @@ _MiniBatch = Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
 _BatchSizes = Annotated[list[_MiniBatch], Field(min_length=1, max_length=MAX_BATCHES)]
 
 
-def _with_examples(schema: dict[str, Any], kind: type[Any]) -> None:
-    schema["examples"] = [*EXAMPLES[kind.__name__].values()]
-
-
 class CnnQuestion(BaseModel):
     """A question about a CNN, without the options that the core declares."""
 
-    model_config = STRICT | ConfigDict(json_schema_extra=_with_examples)
+    model_config = STRICT | ConfigDict(
+        json_schema_extra=lambda schema, kind: schema.update(examples=[*EXAMPLES[kind.__name__].values()])
+    )
 
     layer_table: LayerTableIn | None = Field(
         None, description="A CNN of your own, instead of `cnn`; `POST /v1/cnns` makes it from an ONNX file."

@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from cachetools import LRUCache
 from fastapi import HTTPException
@@ -88,9 +88,12 @@ class Queue:
         took_s: list[float] = []
         bounded = partial(self._bounded, answer, took_s, partial(call, *args, **kwargs))
         running = self._threads.submit(partial(context.run, bounded))
-        running.add_done_callback(
-            lambda done: _soon(loop, partial(self._hand_over, client, sum(took_s), done, answer))
-        )
+
+        def ended(done: "Future[T]") -> None:
+            if not loop.is_closed():  # it is once the server has ended
+                loop.call_soon_threadsafe(self._hand_over, client, sum(took_s), done, answer)
+
+        running.add_done_callback(ended)
         return await answer
 
     def _bounded(self, answer: "asyncio.Future[T]", took_s: list[float], call: Callable[[], T]) -> T:
@@ -178,9 +181,3 @@ class Queue:
         self._turns[client].remove(turn)
         if not self._turns[client]:
             del self._turns[client]
-
-
-def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> None:
-    """Call in the loop's thread, unless the loop has ended with its server."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(call)

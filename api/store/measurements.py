@@ -84,9 +84,13 @@ def store_rows(engine: Engine, rows: Sequence[Row], key_id: int) -> UploadReceip
         _wait_for_deletions(connection)
         row = {"key_id": key_id, "received_at": now(), "n_rows": len(rows), "n_stored": 0}
         upload = int(connection.execute(insert(uploads).values(row).returning(uploads.c.id)).scalar_one())
+        ids: dict[str, tuple[int, int]] = {}  # of a row, and of the upload that brought it, by hash
         for start in range(0, len(distinct), _CHUNK):
-            _insert(connection, distinct[start : start + _CHUNK], upload)
-        ids = _ids(connection, distinct)
+            chunk = distinct[start : start + _CHUNK]
+            _insert(connection, chunk, upload)
+            m, hashes = measurements.c, [row.sha256 for row in chunk]
+            query = select(m.content_sha256, m.id, m.upload_id).where(m.content_sha256.in_(hashes))
+            ids |= {sha256: (id_, by) for sha256, id_, by in connection.execute(query)}
         stored = sum(by == upload for _, by in ids.values())
         again = [{"measurement_id": id_, "upload_id": upload} for id_, by in ids.values() if by != upload]
         if again:
@@ -214,14 +218,3 @@ def _insert(connection: Connection, rows: Sequence[Row], upload: int) -> None:
         for row in rows
     ]
     connection.execute(statement, values)
-
-
-def _ids(connection: Connection, rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
-    """Number of each row and of the upload that brought it, by its hash."""
-    m = measurements.c
-    numbers: dict[str, tuple[int, int]] = {}
-    for start in range(0, len(rows), _CHUNK):
-        hashes = [row.sha256 for row in rows[start : start + _CHUNK]]
-        query = select(m.content_sha256, m.id, m.upload_id).where(m.content_sha256.in_(hashes))
-        numbers |= {sha256: (id_, upload) for sha256, id_, upload in connection.execute(query)}
-    return numbers

@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ _MOST_COMMAS = 1_000  # of a header: a million take 120 MiB before the first nam
 _LONGER = {"conv_algorithms": 100_000, "notes": 2_000}
 _AT_MOST = {"batch_size": MAX_BATCH_SIZE, "image_size": MAX_IMAGE_SIZE}
 _FILLED = ("format_version", "device_kind", "float32_matmul_precision")  # by the check, where missing
+_LINE_BREAKS = "\n\r\t\v\f\x1c\x1d\x1e\x1f\x85"
 _FORMULA = ("=", "+", "-", "@")
 
 
@@ -53,7 +54,7 @@ class Table:
         return f"the upload, {self.unit} {self.numbers[position]}"
 
 
-def csv_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
+def csv_table(body: bytes) -> Table:
     """Read an upload in CSV.
 
     SchemaError if it is not UTF-8 or CSV, has no or too many rows, more columns than a measurement, or a row has more
@@ -76,7 +77,7 @@ def csv_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
             if names is None:
                 names = _header([cell.strip() for cell in line])
                 continue
-            _check_row(len(cells), max_rows, "line", reader.line_num)
+            _check_row(len(cells), "line", reader.line_num)
             if len(line) != len(names):
                 raise SchemaError(
                     f"the upload, line {reader.line_num} has {len(line)} cells, the header {len(names)}. "
@@ -90,12 +91,12 @@ def csv_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
     return Table("line", numbers, dict(zip(names or [], map(list, columns), strict=True)))
 
 
-def json_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
+def json_table(body: bytes) -> Table:
     """Read an upload in JSON: a list of objects, or an object with such a list as ``rows``.
 
     SchemaError if it is not UTF-8 or JSON, or not of this form; a value is text, a finite number, true, false or null.
     """
-    return table_of_rows(parsed_json(body), max_rows)
+    return table_of_rows(parsed_json(body))
 
 
 def parsed_json(body: bytes, name: str = "the upload") -> Any:
@@ -110,14 +111,14 @@ def parsed_json(body: bytes, name: str = "the upload") -> Any:
         raise SchemaError(f"{name} is not JSON: {error}.") from None
 
 
-def table_of_rows(document: Any, max_rows: int = MAX_ROWS) -> Table:
+def table_of_rows(document: Any) -> Table:
     """Table of a parsed JSON document, a list of objects; a column that a row lacks is an empty cell."""
     rows = document.get("rows") if isinstance(document, dict) else document
     if not isinstance(rows, list):
         raise SchemaError('the upload is not a list of rows. Send {"rows": [{"gpu": "Tesla T4", ...}, ...]}.')
     columns: dict[str, list[str]] = {}
     for i, row in enumerate(rows):
-        _check_row(i, max_rows, "row", i + 1)
+        _check_row(i, "row", i + 1)
         if not isinstance(row, dict):
             raise SchemaError(f"the upload, row {i + 1} is {shortened(row)}, not an object with columns.")
         for name, value in row.items():
@@ -128,14 +129,16 @@ def table_of_rows(document: Any, max_rows: int = MAX_ROWS) -> Table:
     return Table("row", list(range(1, len(rows) + 1)), columns)
 
 
-def table_of_columns(columns_sent: Mapping[str, Sequence[Any]], max_rows: int = MAX_ROWS) -> Table:
-    """Take apart a table sent column by column, lists of the same length; null is an empty cell.
+def table_sent(columns_sent: list[dict[str, Any]] | dict[str, list[Any]]) -> Table:
+    """Take apart measurements as a question brings them: rows, or columns of the same length; null is an empty cell.
 
     SchemaError if a column is unknown, longer or shorter than the others, or a cell is neither text nor a finite
     number.
     """
+    if isinstance(columns_sent, list):
+        return table_of_rows(columns_sent)
     n_rows = max((len(cells) for cells in columns_sent.values()), default=0)
-    _check_row(n_rows - 1, max_rows, "row", n_rows)
+    _check_row(n_rows - 1, "row", n_rows)
     for name, cells in columns_sent.items():
         if column(name) is not None and len(cells) != n_rows:
             raise SchemaError(
@@ -147,11 +150,6 @@ def table_of_columns(columns_sent: Mapping[str, Sequence[Any]], max_rows: int = 
         for name in _header([*columns_sent])
     }
     return Table("row", list(range(1, n_rows + 1)), columns)
-
-
-def table_sent(measurements: list[dict[str, Any]] | dict[str, list[Any]]) -> Table:
-    """Take apart measurements as a question brings them, row by row or column by column; SchemaError."""
-    return table_of_columns(measurements) if isinstance(measurements, dict) else table_of_rows(measurements)
 
 
 def _text(body: bytes) -> str:
@@ -177,10 +175,10 @@ def _header(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _check_row(n_before: int, max_rows: int, unit: str, number: int) -> None:
-    if n_before >= max_rows:
+def _check_row(n_before: int, unit: str, number: int) -> None:
+    if n_before >= MAX_ROWS:
         raise SchemaError(
-            f"the upload has more than {max_rows:,} rows (see {unit} {number}). Send it in several parts: "
+            f"the upload has more than {MAX_ROWS:,} rows (see {unit} {number}). Send it in several parts: "
             "rows that come twice are stored once."
         )
 
@@ -266,7 +264,9 @@ def _check_text(name: str, cells: list[str], table: Table) -> None:
     for i, cell in enumerate(cells):
         if len(cell) > limit:
             _refuse(table, i, name, cell, f"at most {limit:,} characters")
-        if not cell.isprintable() and not all(letter.isprintable() or _is_space(letter) for letter in cell):
+        if not cell.isprintable() and not all(
+            letter.isprintable() or (letter.isspace() and letter not in _LINE_BREAKS) for letter in cell
+        ):
             _refuse(table, i, name, cell, "text without control characters")
         if is_formula(cell) and (entry := column(name)) is not None and entry.form == "text":
             _refuse(table, i, name, cell, "text that begins with none of = + - @, which spreadsheets execute")
@@ -275,11 +275,6 @@ def _check_text(name: str, cells: list[str], table: Table) -> None:
 def is_formula(cell: str) -> bool:
     """Whether a spreadsheet may execute a cell; wide signs of East Asian keyboards count, too."""
     return unicodedata.normalize("NFKC", cell[:50]).strip().startswith(_FORMULA)
-
-
-def _is_space(letter: str) -> bool:
-    """Whether a letter is a space, maybe of another script, and breaks no line."""
-    return letter.isspace() and letter not in "\n\r\t\v\f\x1c\x1d\x1e\x1f\x85"
 
 
 def _check_size(entry: Column, frame: pd.DataFrame, table: Table) -> None:

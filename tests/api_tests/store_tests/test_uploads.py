@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from api.store import uploads
 from api.store.uploads import csv_table, json_table, rows_of
 from predictor.errors import EpochcastError, SchemaError
 
@@ -75,9 +76,10 @@ def test_text_in_other_scripts_and_a_small_spread_are_kept(column, cell, value):
     assert json.loads(rows_of(table)[1][0].content)[column] == value
 
 
-def test_too_many_rows_are_refused_before_they_are_read():
+def test_too_many_rows_are_refused_before_they_are_read(monkeypatch):
+    monkeypatch.setattr(uploads, "MAX_ROWS", 2)
     with pytest.raises(SchemaError, match=r"more than 2 rows .see line 4.*several parts"):
-        csv_table(f"{HEADER}\n{GOOD}\n{GOOD}\n{GOOD}\n".encode(), max_rows=2)
+        csv_table(f"{HEADER}\n{GOOD}\n{GOOD}\n{GOOD}\n".encode())
 
 
 def test_empty_lines_and_a_byte_order_mark_are_no_rows():

@@ -38,11 +38,6 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["key_id"], ["api_keys.id"], name="fk_uploads_key_id"),
     )
     op.create_index("ix_uploads_key_id", "uploads", ["key_id"])
-    _measurements()
-    _repeats()
-
-
-def _measurements() -> None:
     op.create_table(
         "measurements",
         sa.Column("id", _ID, nullable=False),
@@ -65,9 +60,6 @@ def _measurements() -> None:
     op.create_index("ix_measurements_upload_id", "measurements", ["upload_id"])
     op.create_index("ix_measurements_gpu_kind", "measurements", ["gpu", "kind"])
     op.create_index("ix_measurements_cnn", "measurements", ["cnn"])
-
-
-def _repeats() -> None:
     op.create_table(
         "repeats",
         sa.Column("measurement_id", _ID, nullable=False),
