@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from predictor.arrays import Array
-from predictor.catalogue.devices import is_cpu, peak_tflop_per_s
+from predictor.catalogue.devices import design_of, device_of, is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import Mode
-from predictor.cnns.proxies import FOUNDING_PROXIES
+from predictor.cnns.proxies import FOUNDING_PROXIES, proxy_table
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.base import (
     INSTEAD,
@@ -32,7 +32,12 @@ from predictor.models.base import (
     times_of,
 )
 from predictor.models.forecast import WIDENS, Reason, Term
-from predictor.operators.nearest_proxy import moved_bytes_per_image, proxy_work, unlike_layers
+from predictor.operators.nearest_proxy import (
+    moved_bytes_per_image,
+    proxy_work,
+    streaming_proxy,
+    unlike_layers,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -333,23 +338,48 @@ _LEAST_OF_CNN, _FOLDS_OF_SIZES = 2, 4
 _NEAR_GENERAL = 0.3
 """Pull of the general coefficients in a CNN's own fit: relative weight of a term that makes all of the time."""
 
-_TERMS = ("proxies", "host", "limit")
-_Key = tuple[str, int, ModeWords, bool]
-_Range = tuple[float, float, tuple[str, ...]]
+_TERMS = ("proxies", "host", "limit", "elementwise")
+_Key = tuple[str, int, ModeWords, str]
+"""CNN, image size, mode and chip that a law is of."""
+
+_CARD = "card"
+"""Key of the half width on another card of the chip."""
+
+_FROM_CHIP_TO_CHIP = 0.6
+"""Half width of ln time on a chip without measured CNNs: 90 % of times from one to another of K80, M60 and V100 lie
+inside (benchmarks/founding.py). Fits of one chip have no evidence of their own."""
+
+_OWN_SHARE = 0.5
+"""Share of a CNN's ln(measured / general) that other chips take: better than 0 and 1 from K80 to M60 and back."""
+
+
+class _OwnLaw(NamedTuple):
+    """Coefficients of a CNN on a chip: batch sizes low to high were measured on `gpus`.
+
+    `factor`: what the general coefficients are multiplied by on other chips.
+    """
+
+    coefficients: dict[str, float]
+    factor: float
+    low: float
+    high: float
+    gpus: tuple[str, ...]
 
 
 class ProxyTimes(_LinearStudy):
     """Approach 2: iteration time of a CNN from the times of proxies on the same GPU and the batch size.
 
-    `power`, `positive`: as of the base. `general_`: coefficients of every CNN without its own, by term. `gpus_`:
+    `power`, `positive`: as of the base. `general_`: by framework and kind of device, coefficients by term. `gpus_`:
     devices whose CNNs the coefficients were fitted on.
 
-    time^power = sum of (coefficient x term)^power over three terms, each in ms. ``proxies`` sums over the layers the
+    time^power = sum of (coefficient x term)^power over four terms, each in ms. ``proxies`` sums over the layers the
     GPU time of the nearest proxy, at the batch size at which the proxy does the layer's work; ``limit`` is the line
-    through the origin that it follows at large batches; ``host`` is layers x the host's time of a proxy's iteration.
-    Where no GPU time was measured, as on CPUs, ``proxies`` is of whole iterations and ``host`` is 0. Rows of kind
-    ``proxy`` are the proxies; the general coefficients are fitted on GPUs' other rows of the same sources, and those of
-    each CNN and mode near them.
+    through the origin that it follows at large batches; ``host`` is layers x the host's time of a proxy's iteration;
+    ``elementwise`` is the bytes of all layers but products x the time for a byte of the proxy that moves most for its
+    operations. Where no GPU time was measured, as on CPUs, ``proxies`` is of whole iterations and ``host`` is 0. Rows
+    of kind ``proxy`` are the proxies. The general coefficients of a framework on GPUs, or on processors, are fitted on
+    all other rows of the same sources; those of each CNN, mode and chip near them. On a chip where the CNN was not
+    measured the general ones answer, times a factor of the CNN.
     """
 
     carries_by_proxies: ClassVar[bool] = True
@@ -375,16 +405,13 @@ class ProxyTimes(_LinearStudy):
             raise SchemaError(
                 "no CNN of known layers was measured beside the proxies. Measure some on the same GPU in the same mode."
             )
-        on_gpus = [pair for pair in measured_cases if not is_cpu(pair[0].gpu.name)] or measured_cases
-        terms = _table_of([self.terms(case) for case, _ in on_gpus])
-        measured = np.concatenate([measured for _, measured in on_gpus])
-        self.general_ = self._regression(terms, measured, np.ones(len(terms)))
+        self.general_ = self._general_laws(measured_cases)
         self.gpus_ = tuple(sorted({case.gpu.name for case, _ in measured_cases}))
-        self.laws_, self.ranges_ = self._own_laws(measured_cases)
+        self.laws_ = self._own_laws(measured_cases)
         return self
 
     def terms(self, case: Case) -> Terms:
-        """Features of the three terms in ms; OutOfRangeError on devices and in modes without proxies."""
+        """Features of the four terms in ms; OutOfRangeError on devices and in modes without proxies."""
         proxies, table = self._proxies(case), table_of(case)
         work = proxy_work(table, tuple(proxies.curves))
         sizes = np.append(case.batch_sizes, _LARGE)
@@ -392,33 +419,74 @@ class ProxyTimes(_LinearStudy):
         busy = np.sum([curve.at(sizes[:, None] * ratios).sum(axis=1) for curve, ratios in curves], axis=0)
         layers = sum(share.n_layers for share in work.values())
         host = np.full(case.batch_sizes.size, layers * proxies.host_ms)
-        return dict(zip(_TERMS, (busy[:-1], host, case.batch_sizes * busy[-1] / _LARGE), strict=True))
+        limit = case.batch_sizes * busy[-1] / _LARGE
+        name = streaming_proxy(tuple(proxies.curves))
+        ms_per_byte = proxies.curves[name].at(sizes[-1:]) / _LARGE / moved_bytes_per_image(proxy_table(name))
+        elementwise = case.batch_sizes * moved_bytes_per_image(table, elementwise=True) * ms_per_byte
+        return dict(zip(_TERMS, (busy[:-1], host, limit, elementwise), strict=True))
 
     def coefficients_of(self, case: Case) -> dict[str, float]:
-        """Coefficients of the CNN in the mode, else the general ones."""
+        """Coefficients of the CNN in the mode on this chip, else the general ones x its factor on other chips."""
         self._check_fitted("general_")
-        return self.laws_.get(_key(case), self.general_)
+        law = self.laws_.get(_key(case))
+        if law is not None:
+            return law.coefficients
+        factors = [law.factor for law in self._laws_elsewhere(case)]
+        factor = float(np.exp(np.mean(np.log(factors)))) if factors else 1.0
+        return {name: factor * coefficient for name, coefficient in self._general(case).items()}
+
+    def _general(self, case: Case) -> dict[str, float]:
+        """Coefficients of all CNNs in the framework on the kind of device; OutOfRangeError if none was measured."""
+        general = self.general_.get(_kind(case))
+        if general is None:
+            raise OutOfRangeError(
+                f"method proxy-times was fitted on CNNs of {', '.join(sorted(self.general_))}, and {case.gpu.name} is "
+                f"asked in {_kind(case)}: its law does not carry over. Measure a CNN at two batch sizes beside the "
+                f"proxies: `epochcast profile --preset targets:vgg_cifar@32`. {INSTEAD}."
+            )
+        return general
+
+    def _laws_elsewhere(self, case: Case) -> list[_OwnLaw]:
+        """Laws of the CNN in the mode on other devices of the kind: GPUs, or processors."""
+        *of_cnn, chip = _key(case)
+        others = self.laws_.items()
+        return [law for key, law in others if [*key[:-1]] == of_cnn and is_cpu(key[-1]) == is_cpu(chip)]
 
     def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution; refused are devices and modes without proxies."""
         proxies = self._proxies(case)
+        self.coefficients_of(case)
         always = _counted(case, tuple(proxies.curves))
         if case.gpu.name not in self.gpus_:
-            text = "proxy-times was fitted on CNNs of other GPUs, and on its proxies"
+            is_card = any(design_of(device_of(gpu)) == design_of(case.gpu) for gpu in self.gpus_)
+            where = "another card of its chip" if is_card else "other chips"
+            text = f"proxy-times was fitted on CNNs of {where}, and on its proxies"
             always = (Reason("gpu", text, 1.0), *always)
-        if _key(case) not in self.laws_:
+        law = self.laws_.get(_key(case))
+        laws = self._laws_elsewhere(case) if law is None else [law]
+        if not laws:
             always = (Reason("cnn", "proxy-times was fitted on other CNNs in this mode", 1.0), *always)
-        low, high, _ = self.ranges_.get(_key(case), (*proxies.range(), ()))
+        ends = [(law.low, law.high) for law in laws] or [proxies.range()]
+        low, high = min(low for low, _ in ends), max(high for _, high in ends)
         return tuple((*always, *at_size) for at_size in _beyond("proxy-times", case.batch_sizes, low, high))
 
     def half_width(self, case: Case) -> float:
-        """Half width of ln time: of unseen batch sizes if the CNN was measured on the GPU, else of unseen GPUs.
+        """Half width of ln time: of batch sizes, of other cards of a chip on which the CNN was measured, or of chips.
 
-        Between runs on other days the host differs as it does between GPUs, whichever CNN it is.
+        Between runs on other days the host differs as it does between cards. A CNN that was not measured counts as a
+        chip that was not.
         """
-        most = max(self.half_widths_.values())
-        *_, gpus = self.ranges_.get(_key(case), (0.0, 0.0, ()))
-        return self.half_widths_.get(MEASURED, most) if case.gpu.name in gpus else most
+        widths, law = self.half_widths_, self.laws_.get(_key(case))
+        if law is None:
+            return max(widths.values())
+        of_card = widths.get(_CARD, max(widths.values()))
+        return widths.get(MEASURED, of_card) if case.gpu.name in law.gpus else of_card
+
+    def calibrate(self, X: pd.DataFrame, y: Array) -> ProxyTimes:
+        """As of the base; chips that were not measured have at least the width of published ones."""
+        super().calibrate(X, y)
+        self.half_widths_[UNSEEN] = max(self.half_widths_.get(UNSEEN, 0.0), _FROM_CHIP_TO_CHIP)
+        return self
 
     def with_measurements(self, X: pd.DataFrame) -> ProxyTimes:
         """Copy with the proxies of a user's table and coefficients of its CNNs; the general ones stay."""
@@ -428,8 +496,9 @@ class ProxyTimes(_LinearStudy):
             return self
         more = copy(self)
         more.measured_ = self.measured_ | _measured(X[is_proxy], times[is_proxy])
-        laws, ranges = more._own_laws(list(more._known(X, times, is_proxy)))
-        more.laws_, more.ranges_ = self.laws_ | laws, self.ranges_ | ranges
+        measured_cases = list(more._known(X, times, is_proxy))
+        more.general_ = more._general_laws(measured_cases) | self.general_
+        more.laws_ = self.laws_ | more._own_laws(measured_cases)
         return more
 
     def _proxies(self, case: Case) -> _Proxies:
@@ -456,25 +525,40 @@ class ProxyTimes(_LinearStudy):
             if case.table is not None and (case.gpu.name, _words(case.mode)) in self.measured_:
                 yield case, times[at[rows]]
 
-    def _own_laws(
-        self, measured_cases: Sequence[tuple[Case, Array]]
-    ) -> tuple[dict[_Key, dict[str, float]], dict[_Key, _Range]]:
-        """Coefficients and range of each CNN in each mode with two batch sizes or more."""
+    def _general_laws(self, measured_cases: Sequence[tuple[Case, Array]]) -> dict[str, dict[str, float]]:
+        """Coefficients of all CNNs together, by framework and kind of device."""
+        by_kind: dict[str, list[tuple[Case, Array]]] = {}
+        for case, measured in measured_cases:
+            by_kind.setdefault(_kind(case), []).append((case, measured))
+        laws: dict[str, dict[str, float]] = {}
+        for kind, members in by_kind.items():
+            terms = _table_of([self.terms(case) for case, _ in members])
+            times = np.concatenate([measured for _, measured in members])
+            laws[kind] = self._regression(terms, times, np.ones(len(terms)))
+        return laws
+
+    def _own_laws(self, measured_cases: Sequence[tuple[Case, Array]]) -> dict[_Key, _OwnLaw]:
+        """Law of each CNN in each mode on each chip with two batch sizes or more."""
+        import pandas as pd
+
         by_key: dict[_Key, list[tuple[Case, Array]]] = {}
         for case, measured in measured_cases:
             by_key.setdefault(_key(case), []).append((case, measured))
-        laws: dict[_Key, dict[str, float]] = {}
-        ranges: dict[_Key, _Range] = {}
+        laws: dict[_Key, _OwnLaw] = {}
         for key, members in by_key.items():
             sizes = np.concatenate([case.batch_sizes for case, _ in members])
             if np.unique(sizes).size >= _LEAST_OF_CNN:
+                general = pd.Series(self._general(members[0][0]))
                 terms = _table_of([self.terms(case) for case, _ in members])
-                laws[key] = self._own_law(terms, np.concatenate([ms for _, ms in members]))
+                times = np.concatenate([ms for _, ms in members])
+                general_ms = np.linalg.norm(terms * general, self.power, axis=1)
+                factor = float(np.exp(_OWN_SHARE * np.log(times / general_ms).mean()))
                 gpus = tuple(sorted({case.gpu.name for case, _ in members}))
-                ranges[key] = (float(sizes.min()), float(sizes.max()), gpus)
-        return laws, ranges
+                of_cnn = self._own_law(terms, times, general)
+                laws[key] = _OwnLaw(of_cnn, factor, float(sizes.min()), float(sizes.max()), gpus)
+        return laws
 
-    def _own_law(self, terms: pd.DataFrame, times: Array) -> dict[str, float]:
+    def _own_law(self, terms: pd.DataFrame, times: Array, general: pd.Series[float]) -> dict[str, float]:
         """Coefficients of one CNN, pulled to the general ones by one more row for each term.
 
         Such a row has only the mean of its term; its target is that term's part of the time by the general ones.
@@ -482,7 +566,6 @@ class ProxyTimes(_LinearStudy):
         import pandas as pd
 
         share = (terms.div(times, axis=0) ** self.power).mean() ** (1 / self.power)
-        general = pd.Series(self.general_)
         held = share.index[(share > 0) & (general > 0)]
         alone = pd.DataFrame(np.diag(share), share.index, share.index).loc[held]
         in_general = (share * general)[held].to_numpy()
@@ -492,16 +575,27 @@ class ProxyTimes(_LinearStudy):
         return self._regression(rows, measured, np.append(np.ones(len(times)), pull))
 
     def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
-        """Rows that calibration leaves out: inner batch sizes in four folds, then the CNNs of each GPU with proxies."""
+        """Rows that calibration leaves out: inner batch sizes in four folds, the CNNs of each card, then of each chip.
+
+        Cards and chips are those with proxies; a card counts where another one of its chip has CNNs, too.
+        """
         target = (X["kind"].fillna("target") == "target").to_numpy()
         series = X.groupby(["cnn", "image_size", "precision", "framework"], dropna=False)["batch_size"]
         rank, last = series.rank("dense").to_numpy() - 1, series.transform("nunique").to_numpy() - 1
         inner = target & (rank > 0) & (rank < last)
         for k in range(_FOLDS_OF_SIZES):
             yield MEASURED, np.flatnonzero(inner & (rank % _FOLDS_OF_SIZES == k))
-        having = set(X.loc[X["kind"] == "proxy", "gpu"])
-        for gpu in sorted(having & set(X.loc[target, "gpu"])):
-            yield UNSEEN, np.flatnonzero(target & (X["gpu"] == gpu).to_numpy())
+        gpus = X["gpu"].to_numpy(dtype=str)
+        designs = np.array([design_of(device_of(gpu)) for gpu in gpus])
+        having = sorted(set(gpus[~target]) & set(gpus[target]))
+        by_design = {
+            design: [gpu for gpu in having if design_of(device_of(gpu)) == design] for design in designs
+        }
+        for design, cards in sorted(by_design.items()):
+            for gpu in cards if len(cards) > 1 else ():
+                yield _CARD, np.flatnonzero(target & (gpus == gpu))
+            if cards and len(by_design) > 1:
+                yield UNSEEN, np.flatnonzero(target & (designs == design))
 
     def _learned(self) -> dict[str, Any]:
         self._check_fitted("general_")
@@ -517,11 +611,8 @@ class ProxyTimes(_LinearStudy):
             }
             for (device, mode), proxies in self.measured_.items()
         ]
-        names = ("cnn", "image_size", "mode", "cpu")
-        laws = [
-            {**dict(zip(names, key, strict=True)), "coefficients": law, "range": list(self.ranges_[key])}
-            for key, law in self.laws_.items()
-        ]
+        names = ("cnn", "image_size", "mode", "chip")
+        laws = [dict(zip(names, key, strict=True)) | law._asdict() for key, law in self.laws_.items()]
         return {"measured": measured, "general": self.general_, "gpus": list(self.gpus_), "laws": laws}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
@@ -535,23 +626,27 @@ class ProxyTimes(_LinearStudy):
             )
             for entry in learned["measured"]
         }
-        self.general_ = {name: finite(learned["general"][name]) for name in _TERMS}
+        self.general_ = {
+            kind: {name: finite(law[name]) for name in _TERMS} for kind, law in learned["general"].items()
+        }
         self.gpus_ = tuple(learned["gpus"])
-        keys = {
-            (str(entry["cnn"]), int(entry["image_size"]), tuple(entry["mode"]), bool(entry["cpu"])): entry
+        self.laws_ = {
+            (str(entry["cnn"]), int(entry["image_size"]), tuple(entry["mode"]), str(entry["chip"])): _OwnLaw(
+                {name: finite(entry["coefficients"][name]) for name in _TERMS},
+                *(finite(entry[name]) for name in ("factor", "low", "high")),
+                tuple(entry["gpus"]),
+            )
             for entry in learned["laws"]
         }
-        self.laws_ = {
-            key: {name: finite(entry["coefficients"][name]) for name in _TERMS} for key, entry in keys.items()
-        }
-        ranges = {key: entry["range"] for key, entry in keys.items()}
-        self.ranges_ = {
-            key: (finite(low), finite(high), tuple(gpus)) for key, (low, high, gpus) in ranges.items()
-        }
+
+
+def _kind(case: Case) -> str:
+    """Framework and kind of device, which share their general coefficients."""
+    return f"{case.mode.framework} on {'processors' if is_cpu(case.gpu.name) else 'GPUs'}"
 
 
 def _key(case: Case) -> _Key:
-    return case.cnn, case.image_size, _words(case.mode), is_cpu(case.gpu.name)
+    return case.cnn, case.image_size, _words(case.mode), design_of(case.gpu)
 
 
 def _measured(X: pd.DataFrame, times: Array) -> dict[tuple[str, ModeWords], _Proxies]:

@@ -69,9 +69,24 @@ def proxy_work(table: LayerTable, proxies: tuple[str, ...]) -> dict[str, ProxyWo
 
 
 @lru_cache(maxsize=512)
-def moved_bytes_per_image(table: LayerTable) -> float:
-    """Bytes (10^9) that the three passes of all layers read and write for one more image, in fp32."""
-    return sum(layer_bytes(layer, p, 2) - layer_bytes(layer, p, 1) for layer in table for p in PASSES) / 1e9
+def moved_bytes_per_image(table: LayerTable, elementwise: bool = False) -> float:
+    """Bytes (10^9) that the three passes of layers read and write for one more image, in fp32.
+
+    All layers count, or only those that are no product if `elementwise`.
+    """
+    layers = [layer for layer in table if not (elementwise and _is_product(layer))]
+    return sum(layer_bytes(layer, p, 2) - layer_bytes(layer, p, 1) for layer in layers for p in PASSES) / 1e9
+
+
+@lru_cache(maxsize=64)
+def streaming_proxy(proxies: tuple[str, ...]) -> str:
+    """The proxy with the fewest operations for a byte that it moves: its time says how fast memory is."""
+
+    def flops_per_byte(name: str) -> float:
+        table = proxy_table(name)
+        return sum(layer_flops(layer, p, 1) for layer in table for p in PASSES) / moved_bytes_per_image(table)
+
+    return min(proxies, key=flops_per_byte)
 
 
 @lru_cache(maxsize=512)
@@ -91,9 +106,11 @@ def unlike_layers(table: LayerTable, proxies: tuple[str, ...]) -> tuple[int, int
 
 
 def _products(table: LayerTable) -> Iterator[Layer]:
-    for layer in table:
-        if layer.type in _PRODUCTS or layer.type == "linear":
-            yield layer
+    return filter(_is_product, table)
+
+
+def _is_product(layer: Layer) -> bool:
+    return layer.type in _PRODUCTS or layer.type == "linear"
 
 
 class _Shape(NamedTuple):

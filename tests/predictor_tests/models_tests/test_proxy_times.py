@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import device_of, find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
@@ -93,6 +93,70 @@ def test_gpu_and_host_times_of_proxies_are_told_apart_where_they_were_measured(f
     case = _case("resnet50", [1.0])
     assert _fit(split).terms(case)["host"][0] > 0
     assert _fit(first_gpu).terms(case)["host"][0] == 0
+
+
+def _calibrated(rows):
+    times = rows["iteration_time_ms"].to_numpy()
+    return ProxyTimes().fit(rows, times).calibrate(rows, times)
+
+
+def _as_card(rows, gpu):
+    return rows.assign(gpu=gpu)
+
+
+def test_a_chip_is_left_out_whole_and_one_chip_has_the_width_that_published_chips_show(first_gpu):
+    hopper = _on(first_gpu, "Tesla K80")
+    cards = pd.concat([_as_card(hopper, "NVIDIA H200"), _as_card(hopper, "NVIDIA H100 80GB HBM3")])
+    one, two = _calibrated(_as_card(hopper, "NVIDIA H200")), _calibrated(cards)
+    assert set(one.half_widths_) == {"unseen"}  # nine interior batch sizes tell no width
+    assert set(two.half_widths_) == {"measured", "card", "unseen"}
+    assert one.half_widths_["unseen"] == two.half_widths_["unseen"] == pytest.approx(0.6)
+    assert two.half_widths_["card"] < 0.1  # the other card is the same GPU here
+
+
+def test_widths_are_of_the_chip_on_which_the_cnn_was_measured(features_with_proxies):
+    others = _proxies(_on(features_with_proxies, "NVIDIA H200"))
+    fitted = _calibrated(pd.concat([_on(features_with_proxies, "Tesla K80", "Tesla T4"), others]))
+    cases = {
+        gpu: Case("deep", 32, zoo_cnn("vgg16"), find_gpu(gpu), Mode(precision="fp32"), np.array([64.0]))
+        for gpu in ("Tesla K80", "NVIDIA H200")
+    }
+    assert fitted.half_width(cases["Tesla K80"]) == fitted.half_widths_["measured"]
+    assert fitted.half_width(cases["NVIDIA H200"]) == fitted.half_widths_["unseen"] >= 0.6
+
+
+def test_another_chip_takes_half_of_what_a_cnn_differs_from_all(first_gpu):
+    factor = first_gpu["cnn"].map({"wide": 2.0}).fillna(1.0)
+    fitted = _fit(first_gpu, factor)
+    [law] = [law for key, law in fitted.laws_.items() if key[0] == "wide"]
+    case = Case(
+        "wide", 32, zoo_cnn("vgg16"), find_gpu("NVIDIA H200"), Mode(precision="fp32"), np.array([64.0])
+    )
+    general = fitted.general_["pytorch on GPUs"]
+    assert fitted.coefficients_of(case) == {name: law.factor * c for name, c in general.items()}
+    assert 1.0 < law.factor < 2.0  # half of the ln of what it differs by
+
+
+def test_elementwise_work_follows_the_proxy_that_streams(first_gpu):
+    streams = (first_gpu["cnn"] == "32_3_64").to_numpy()
+    twice = _fit(first_gpu, np.where(streams, 2.0, 1.0))
+    case = _case("resnet50", [64.0], "Tesla K80")
+    once = _fit(first_gpu).terms(case)["elementwise"]
+    assert twice.terms(case)["elementwise"] == pytest.approx(2 * once)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [({"gpu": "cpu:AMD EPYC"}, "pytorch on processors"), ({"framework": "chainer"}, "chainer on GPUs")],
+)
+def test_a_law_is_carried_neither_to_processors_nor_to_other_frameworks(first_gpu, changed, words):
+    more = _proxies(_on(first_gpu, "Tesla K80")).assign(**changed)
+    fitted = _fit(pd.concat([first_gpu, more], ignore_index=True))
+    mode = Mode(framework=changed.get("framework", "pytorch"), precision="fp32")
+    device = device_of(changed.get("gpu", "Tesla K80"))
+    case = Case("resnet50", 224, zoo_cnn("resnet50"), device, mode, np.array([64.0]))
+    with pytest.raises(OutOfRangeError, match=f"fitted on CNNs of pytorch on GPUs.*{words}.*Measure a CNN"):
+        fitted.scope(case)
 
 
 def test_json_holds_the_proxies_and_every_law(first_gpu):
