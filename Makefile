@@ -15,7 +15,7 @@ SAY_SIZE_OF_CUDA = case "$$(uname) $(TORCH)" in Linux*cpu*) ;; Linux*) \
   $(BIN)/python -m pip index versions torch 2>/dev/null | grep -qF '$(patsubst torch==%,%,$(TORCH))+cpu' || \
   echo "Installing PyTorch with CUDA, 5.4 GB; a CPU build is enough: make setup PIP_EXTRA_INDEX_URL=<index with $(TORCH)+cpu>";; esac
 
-.PHONY: predict setup check test lint bench figures model notebooks docs containers installed release clean apt
+.PHONY: predict setup check test lint bench figures model notebooks docs containers installed release clean apt study
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
 DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
@@ -23,6 +23,21 @@ DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80
 
 predict: $(VENV)/.core
 	@$(BIN)/epochcast $(DEMO)
+
+# The founding study on this machine, from nothing to a service that answers by it: ten minutes on a laptop's processor.
+STUDY := build/study
+DEVICE ?= cpu
+study: $(VENV)/.study
+	mkdir -p $(STUDY)
+	$(BIN)/epochcast profile --framework chainer --device $(DEVICE) --preset founding --batch-size 4,16,64 --time-limit 3min --out $(STUDY)/proxies.csv
+	$(BIN)/epochcast profile --framework chainer --device $(DEVICE) --preset targets:lenet5@28,vgg_cifar@32 --batch-size 4,8,16,32 --longest 20s --time-limit 4min --out $(STUDY)/cnns.csv
+	$(BIN)/epochcast fit $(STUDY)/proxies.csv $(STUDY)/cnns.csv --method proxy-times --method gpu-specs --out $(STUDY)/model.json
+	$(BIN)/epochcast serve --model $(STUDY)/model.json
+
+$(VENV)/.study: pyproject.toml $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[api]' 'setuptools>=70.1,<82' wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation chainer==7.8.1
+	@touch $@
 
 setup: $(VENV)/.dev
 

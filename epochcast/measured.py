@@ -158,14 +158,17 @@ def fit(
     out : path, optional
         The JSON file to write.
     accuracy : path or list of path, optional
-        `summary.csv` of evaluations, whose figures are written to the model's card, and to its named methods.
+        `summary.csv` of evaluations, whose figures are written to the model's card, and to its named methods; of fits
+        of `methods` to these alone.
     store : str, optional
         URL of a measurement store, whose uploaded measurements are fitted together with the others, or on their own.
     methods_only : bool
         Fit only the named methods (``gpu-specs``, ``proxy-times``, ``flops-ratio``) of the model in `out` again, and
         leave the rest of it.
     methods : list of str, optional
-        Fit only these named methods on the measurements, proxies among them; the rest is the shipped model.
+        Fit only these named methods on the measurements, proxies among them; the rest is the shipped model. Those that
+        lack rows are left out with a warning, the others judged in the study's three scalings, unless `accuracy` has
+        their errors.
 
     Returns
     -------
@@ -175,7 +178,7 @@ def fit(
     Raises
     ------
     SchemaError
-        If there is nothing to fit on, or both `measurements` and `published` are given.
+        If there is nothing to fit on, both `measurements` and `published` are given, or no method can be fitted.
 
     Examples
     --------
@@ -201,7 +204,10 @@ def fit(
         if measurements is None:
             message = "methods are fitted on measurements of your own. Pass a table with proxies and CNNs."
             raise SchemaError(message)
-        model = replace(Model.load(), methods=fit_named(methods, rows_of_measurements(frames[0])))
+        rows = rows_of_measurements(frames[0])
+        fitted = fit_named(methods, rows)
+        judged = [] if summaries else [_in_scalings(rows, fitted.fitted)]
+        model = replace(Model.load(), methods=errors_of(summaries or judged, fitted))
     elif methods_only:
         if out is None:
             message = "methods_only needs out, the model file whose methods are fitted. Pass its path."
@@ -228,6 +234,14 @@ def fit(
     if out is not None:
         model.save(out)
     return model
+
+
+def _in_scalings(rows: "pd.DataFrame", methods: Iterable[str]) -> "pd.DataFrame":
+    """Errors of methods and of the default in the study's three scalings, as far as a feature table tells them."""
+    from predictor.evaluation.run import evaluate as run_evaluation
+    from predictor.evaluation.scenarios import DEFAULT, SCALINGS
+
+    return run_evaluation(rows, [*SCALINGS.values()], [*methods, DEFAULT]).table()
 
 
 @takes_options(ProfileRequest, answer="profile")

@@ -98,4 +98,4 @@ class RetiredOptionWarning(FutureWarning):
 
 
 class LeftOutWarning(UserWarning):
-    """A GPU that was named is not among the answer's, since it lacks the precision that another one has."""
+    """What was named is not in the answer: a GPU without the precision that another one has, a method without rows."""

@@ -1,12 +1,16 @@
 """`epochcast fit`: fits a model on your own measurements, or the shipped one again."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, Record, print_records, print_table
+from epochcast.tables import Column, Format, Record, counted, print_records, print_table
 from predictor.files import check_replaceable
+
+if TYPE_CHECKING:
+    from predictor.models.named import Methods
 
 
 @o.with_json
@@ -39,6 +43,9 @@ def fit_command(
         raise SchemaError("--out is missing. Try: epochcast fit measurements.csv --out model.json")
     check_replaceable(out)
     model = fit(measurements or None, published, out, accuracy or None, store, methods_only, method or None)
+    if method and output is Format.table:
+        _print_methods(model.named_methods(), out)
+        return
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:
         columns = [Column("field", lambda r: r["field"], left=True), Column("value", _text, left=True)]
@@ -51,6 +58,23 @@ def fit_command(
             typer.echo(f"Methods in {out.with_name(f'{out.stem}_methods.json.gz')}: {', '.join(fitted)}.")
     else:
         print_records(card, output, ("field", "value"))
+
+
+def _print_methods(methods: "Methods", out: Path) -> None:
+    """What was fitted, and how far each method is off in each scaling."""
+    for name, predictor in methods.fitted.items():
+        typer.echo(f"{name}: {predictor.trained_on_}.")
+        errors = methods.errors.get(name, ())
+        for error in errors:
+            typer.echo(f"  misses {error}: {counted(error.n, 'row')} that no fit saw.")
+        if not errors:
+            typer.echo(
+                "  The rows do not tell how far it is off: it takes CNNs at three batch sizes, or on two GPUs."
+            )
+    named = next(iter(methods.fitted))
+    typer.echo(
+        f"Next: epochcast predict CNN --gpu GPU --method {named} --model {out}, or epochcast serve --model {out}"
+    )
 
 
 def _text(line: Record) -> str:

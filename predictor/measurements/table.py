@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from predictor.catalogue.devices import find_gpu, is_cpu
 from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
@@ -107,11 +107,7 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
     if str(path) != STANDARD and not path.is_file():
         raise DataError(
             f"there is no measurement table at {path}. "
-            + (
-                "Its run was stopped: repeat the command that measured, with --time-limit 1s to write what there is."
-                if path.with_name(f"{path.name}.rows.jsonl").is_file()
-                else f"Pass the path of a {', '.join(SUFFIXES)} file."
-            )
+            + (_unfinished(path) or f"Pass the path of a {', '.join(SUFFIXES)} file.")
         )
     frame = read_frame(path)
     if not len(frame.columns):
@@ -121,6 +117,32 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
         return _check(frame, RowNames(str(path), "row", range(1, len(frame) + 1)))
     frame = frame[(frame.fillna("") != "").any(axis="columns")]  # an empty line is no measurement
     return _check(frame, RowNames(str(path), "line", [int(position) + 2 for position in frame.index]))
+
+
+def _unfinished(table: Path) -> str:
+    """What to do about the run that has not yet written a table; empty if there is none."""
+    rows = table.with_name(f"{table.name}.rows.jsonl")
+    if not rows.is_file():
+        return ""
+    with rows.open("rb") as lines:
+        if _is_locked(lines):
+            return "Its run goes on: the table comes at its end, or when Ctrl-C ends it."
+    return (
+        "Its run was stopped: repeat the command that measured, with --time-limit 1s to write what there is."
+    )
+
+
+def _is_locked(file: BinaryIO) -> bool:
+    """Whether another process holds the file's lock, as a run does while it measures."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows, where nothing is measured
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def read_own_tables(kind: str, command: str, folder: Path | None = None) -> pd.DataFrame:

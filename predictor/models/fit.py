@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from predictor.errors import DataError, SchemaError
+from predictor.errors import DataError
 from predictor.measurements.flags import is_compiled
 from predictor.measurements.shortest import check_rows_not_too_short
 from predictor.measurements.table import check_measurements, disturbed_rows, noise_of
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.library import OperatorLibrary
-from predictor.models.named import Methods, fit_methods
+from predictor.models.named import Methods, fit_methods, read_summary
 from predictor.models.registry import METHODS
 from predictor.models.served import Model
 
@@ -229,16 +229,7 @@ def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
 
     SchemaError if the file is not the `summary.csv` of an evaluation.
     """
-    import pandas as pd
-
-    columns = ["scenario", "predictor", "n", "mape", "median", "p90", "coverage", "worst_coverage"]
-    try:
-        table = pd.read_csv(summary)[columns]
-    except (OSError, KeyError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise SchemaError(
-            f"{summary} is not the summary of an evaluation ({error}). "
-            "Write one with `epochcast evaluate --out FOLDER`."
-        ) from error
+    table = read_summary(summary)
     served = table[table["predictor"].str.split().str[0].isin(METHODS) & (table["n"] > 0)].round(4)
     return [{str(k): None if v != v else v for k, v in row.items()} for row in served.to_dict("records")]
 

@@ -14,6 +14,7 @@ from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
+from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.modes import Mode, mode_words
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
+from predictor.errors import ArtifactError, LeftOutWarning, OutOfRangeError, SchemaError, nearest
 from predictor.files import content_of, is_written_through, replace_file
 from predictor.models.base import INSTEAD, Case, WholePredictor, check_image_size
 from predictor.models.forecast import Anchor, IterationForecast, Reason
@@ -47,13 +48,20 @@ _DEFAULT_WITH_RUNS, _DEFAULT, _BESIDE_PROXIES = "anchored", "roofline", "default
 
 @dataclass(frozen=True, slots=True)
 class MethodError:
-    """Mean absolute percentage error (a fraction) of a method and of the default in a scenario of an evaluation."""
+    """Mean absolute percentage error (a fraction) of a method and of the default in a scenario of an evaluation.
+
+    `default_mape` is None where the default refuses, as on processors whose operators were not measured.
+    """
 
     scenario: str
     n: int
     mape: float
     p90: float
-    default_mape: float
+    default_mape: float | None
+
+    def __str__(self) -> str:
+        beside = "" if self.default_mape is None else f" (the default by {_percent(self.default_mape)})"
+        return f"{ERRORS_IN.get(self.scenario, self.scenario)} by {_percent(self.mape)}{beside}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,11 +147,7 @@ class Methods:
                 shown.setdefault(words, errors[scenario])
         if not shown:
             return Reason("method", f"the error of {name} was not evaluated for this model", 1.0)
-        texts = (
-            f"{words} by {_percent(error.mape)} (the default by {_percent(error.default_mape)})"
-            for words, error in shown.items()
-        )
-        return Reason("method", f"{name} misses {', '.join(texts)} on average", 1.0)
+        return Reason("method", f"{name} misses {', '.join(map(str, shown.values()))} on average", 1.0)
 
 
 def _percent(share: float) -> str:
@@ -202,7 +206,8 @@ def fit_methods(features: pd.DataFrame, measurements: pd.DataFrame | None = None
 def fit_named(names: Sequence[str], rows: pd.DataFrame) -> Methods:
     """Fit predictors that a question may name on rows of `rows_of_measurements`.
 
-    SchemaError if there is no such method, or it lacks rows of what it needs.
+    Those that lack rows of what they need are left out with a `LeftOutWarning`. SchemaError if there is no such method,
+    or none can be fitted.
     """
     for name in names:
         if name not in WHOLE_METHODS:
@@ -214,13 +219,24 @@ def fit_named(names: Sequence[str], rows: pd.DataFrame) -> Methods:
         raise SchemaError(
             "the table holds no iteration of a CNN with known layers. Name CNNs as the zoo does."
         )
-    fitted = {name: _fitted(name, rows) for name in names}
-    for name, predictor in fitted.items():
-        if not predictor.half_widths_:
-            raise SchemaError(
-                f"{len(rows)} rows are too few to know how far {name} is off. Measure its CNNs at more batch sizes, "
-                "or more CNNs."
+    fitted, left_out = {}, []
+    for name in dict.fromkeys(names):
+        try:
+            predictor = _fitted(name, rows)
+        except SchemaError as error:
+            left_out.append(f"{name} is not fitted: {error}")
+            continue
+        if predictor.half_widths_:
+            fitted[name] = predictor
+        else:
+            few = f"{len(rows)} rows are too few to know how far it is off"
+            left_out.append(
+                f"{name} is not fitted: {few}. Measure its CNNs at more batch sizes, or more CNNs."
             )
+    if not fitted:
+        raise SchemaError("\n".join(left_out))
+    for words in left_out:
+        warn(LeftOutWarning(words), stacklevel=3)
     return Methods(fitted)
 
 
@@ -272,11 +288,26 @@ def _iterations(features: pd.DataFrame, with_cpus: bool = False) -> pd.DataFrame
     return chosen.assign(**mode, **unknown, xla=False).reset_index(drop=True)
 
 
+def read_summary(path: str | PathLike[str]) -> pd.DataFrame:
+    """The `summary.csv` of an evaluation; SchemaError if the file is none."""
+    import pandas as pd
+
+    columns = ["scenario", "predictor", "n", "mape", "median", "p90", "coverage", "worst_coverage"]
+    try:
+        table: pd.DataFrame = pd.read_csv(path)[columns]
+    except (OSError, KeyError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise SchemaError(
+            f"{path} is not the summary of an evaluation ({error}). "
+            "Write one with `epochcast evaluate --out FOLDER`."
+        ) from error
+    return table
+
+
 def errors_of(summaries: Sequence[pd.DataFrame | str | PathLike[str]], methods: Methods) -> Methods:
     """The methods with their errors and the default's, from the `summary.csv` of evaluations."""
     import pandas as pd
 
-    tables = [table if isinstance(table, pd.DataFrame) else pd.read_csv(table) for table in summaries]
+    tables = [table if isinstance(table, pd.DataFrame) else read_summary(table) for table in summaries]
     answered = pd.concat(tables).query("n > 0")
     judged = answered.drop_duplicates(["scenario", "predictor"], keep="last").to_dict("records")
     mape = {(str(row["scenario"]), str(row["predictor"])): float(row["mape"]) for row in judged}
@@ -287,7 +318,6 @@ def errors_of(summaries: Sequence[pd.DataFrame | str | PathLike[str]], methods: 
             with_runs = [_DEFAULT_WITH_RUNS] * estimator_class(name).uses_anchors
             defaults = [(scenario, default) for default in (_BESIDE_PROXIES, *with_runs, _DEFAULT)]
             default_mapes = [mape[key] for key in defaults if key in mape]
-            if default_mapes:
-                errors = int(row["n"]), mape[scenario, name], float(row["p90"]), default_mapes[0]
-                by_method.setdefault(name, []).append(MethodError(scenario, *errors))
+            errors = int(row["n"]), mape[scenario, name], float(row["p90"]), next(iter(default_mapes), None)
+            by_method.setdefault(name, []).append(MethodError(scenario, *errors))
     return replace(methods, errors={name: tuple(errors) for name, errors in by_method.items()})

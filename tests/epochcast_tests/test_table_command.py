@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import epochcast as package
-from predictor.errors import SchemaError
+from predictor.errors import DataError, SchemaError
 
 COLUMNS = "gpu,cnn,image_size,batch_size,precision,kind,iteration_time_ms"
 ROWS = (
@@ -35,3 +35,16 @@ def test_the_command_writes_what_python_gives_and_a_table_of_operators_alone_is_
     operators = package.load_measurements(measured).query("kind == 'operator'")
     with pytest.raises(SchemaError, match=r"holds no proxy and no CNN\. Measure some"):
         package.feature_table(operators)
+
+
+def test_a_table_whose_run_goes_on_says_so_and_one_whose_run_was_stopped_how_to_go_on(tmp_path):
+    import fcntl
+
+    rows = tmp_path / "mine.csv.rows.jsonl"
+    rows.write_text("{}\n")
+    with rows.open() as run:
+        fcntl.flock(run, fcntl.LOCK_EX)
+        with pytest.raises(DataError, match="Its run goes on: the table comes at its end"):
+            package.feature_table(tmp_path / "mine.csv")
+    with pytest.raises(DataError, match="Its run was stopped: repeat the command"):
+        package.feature_table(tmp_path / "mine.csv")

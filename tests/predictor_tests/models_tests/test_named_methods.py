@@ -20,7 +20,7 @@ from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn, zoo_names
-from predictor.errors import ArtifactError
+from predictor.errors import ArtifactError, LeftOutWarning, SchemaError
 from predictor.files import data_root
 from predictor.measurements.features import feature_table
 from predictor.measurements.table import read_measurements
@@ -144,6 +144,41 @@ def test_a_method_is_fitted_by_itself_on_any_table_with_proxies_and_cnns(refitte
     assert own == pytest.approx(shipped, rel=0.5)
 
 
+@pytest.fixture(scope="module")
+def of_processor():
+    """The project's proxies and CNNs of a processor by Chainer: five rows of CNNs."""
+    tables = (_table("cpu_chainer_founding_proxies"), _table("cpu_chainer_cnns"))
+    return pd.concat([read_measurements(table) for table in tables], ignore_index=True)
+
+
+def test_a_fit_takes_the_methods_that_have_rows_and_says_how_far_each_is_off(of_processor):
+    with pytest.warns(
+        LeftOutWarning, match="gpu-specs is not fitted: no row has a CNN .* on a GPU with all spec"
+    ):
+        model = epochcast.fit(of_processor, methods=["proxy-times", "gpu-specs"])
+    methods = model.named_methods()
+    assert methods.fitted.keys() == {"proxy-times"}
+    [error] = methods.errors["proxy-times"]  # LeNet at batch size 16; the default knows no such processor
+    assert (error.scenario, error.n, error.default_mape) == ("scaling-problem", 1, None)
+    assert str(error) == f"an unseen batch size by {100 * error.mape:.1f} %"
+    asked = {"method": "proxy-times", "framework": "chainer", "image_size": 28, "model": model}
+    row = epochcast.predict("lenet5", "cpu:AMD EPYC", 32, **asked).iloc[0]
+    assert row["low_ms"] < 15.0 < row["high_ms"]  # 8.5 ms at 16, 27.4 at 64
+
+
+def test_a_fit_of_methods_without_rows_for_any_is_refused(of_processor):
+    with pytest.raises(SchemaError, match="gpu-specs is not fitted: no row has a CNN"):
+        epochcast.fit(of_processor, methods=["gpu-specs"])
+
+
+def test_a_fit_of_methods_reads_the_errors_of_an_evaluation(of_processor, tmp_path):
+    numbers = {"n": 7, "mape": 0.25, "median": 0.2, "p90": 0.5, "coverage": 0.9, "worst_coverage": 0.8}
+    summary = pd.DataFrame([{"scenario": "scaling-both", "predictor": "proxy-times", **numbers}])
+    summary.to_csv(tmp_path / "summary.csv", index=False)
+    model = epochcast.fit(of_processor, methods=["proxy-times"], accuracy=tmp_path / "summary.csv")
+    assert [str(error) for error in model.named_methods().errors["proxy-times"]] == ["both by 25 %"]
+
+
 def test_methods_lie_beside_their_model_as_json(refitted, tmp_path):
     read = Methods.beside(tmp_path / "mine.json", refitted.save(tmp_path / "mine.json"))()
     question = RESNET, [(H200, TF32)], np.array([64.0]), []
@@ -165,7 +200,9 @@ def test_errors_are_read_beside_those_of_the_default():
     scenarios, predictors = ["problem-scaling"] * 2 + ["unseen-cnn"], ["gpu-specs", "roofline", "gpu-specs"]
     table = pd.DataFrame({"scenario": scenarios, "predictor": predictors, "mape": [7.0, 0.06, 9.0], "n": 5})
     table = table.assign(p90=2 * table["mape"])
-    [error] = errors_of([table, table], Methods()).errors["gpu-specs"]  # as from a card and its evaluation
+    # as from a card and its evaluation
+    error, alone = errors_of([table, table], Methods()).errors["gpu-specs"]
+    assert (alone.scenario, alone.default_mape) == ("unseen-cnn", None)  # which the default did not answer
     assert (error.scenario, error.mape, error.default_mape) == ("problem-scaling", 7.0, 0.06)
 
 
