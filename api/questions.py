@@ -34,6 +34,7 @@ from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
 from predictor.checks import LARGEST, MAX_BATCH_SIZE, SMALLEST
 from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.proxies import is_proxy_name
 from predictor.cnns.resolve import name_and_size
 from predictor.cnns.zoo import ZOO
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError, UnknownCnnError, nearest
@@ -422,7 +423,8 @@ def _cnn_of(posted: CnnQuestion) -> str | LayerTable:
         raise SchemaError(f"{named} given. Give one CNN: as cnn (a name) or as layer_table.").about("cnn")
     if posted.layer_table is not None:
         return inline_table(posted.layer_table)
-    if name_and_size(str(posted.cnn))[0] not in ZOO:
+    name = name_and_size(str(posted.cnn))[0]
+    if name not in ZOO and not is_proxy_name(name):
         raise UnknownCnnError(
             f"no CNN is called {posted.cnn!r}. Nearest: {nearest(str(posted.cnn), ZOO)}. `GET /v1/cnns` lists all; "
             "send any other as layer_table."

@@ -8,6 +8,7 @@ a chip and by the ways between K80 and M60. Approach 1 on published GPUs: `epoch
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from itertools import permutations
@@ -17,6 +18,9 @@ import numpy as np
 import pandas as pd
 from machine import heading
 
+import epochcast
+from predictor.answers.parallel import ParallelWay, parallel_ways
+from predictor.answers.question import Question
 from predictor.cnns.proxies import FOUNDING_PROXIES, proxy_table
 from predictor.errors import OutOfRangeError
 from predictor.evaluation.run import EvaluationResult, evaluate, registered_predictors
@@ -55,8 +59,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("--out", help="CSV file for `epochcast fit --accuracy`")
     parser.add_argument("--published", type=Path, help="folder of published tables: judge from chip to chip")
+    parser.add_argument("--slides", action="store_true", help="answer every printed figure of the slides")
     options = parser.parse_args(arguments)
     print(heading("founding"))
+    if options.slides:
+        print(slides_in_markdown())
+        return 0
     if options.published:
         hopper = founding_rows(options.measurements, "tf32")
         print_from_chip_to_chip(pd.concat([chip_rows(options.published), hopper], ignore_index=True))
@@ -207,6 +215,82 @@ def _asked(law: GpuSpecs | ProxyTimes, train: pd.DataFrame, tested: pd.DataFrame
         return tested.iloc[:0]
     columns = tested[["cnn", "image_size", "batch_size"]]
     return columns.assign(predicted=predicted, measured=tested["iteration_time_ms"], low=low, high=high)
+
+
+_SLIDES, _SLIDE_PROXIES = (Path(__file__).with_name(name) for name in ("slides.csv", "slides_proxies.csv"))
+_WITHOUT_INTERVAL = (float("nan"), float("nan"))
+
+
+def slide_answers() -> pd.DataFrame:
+    """Every printed figure of the founding slides that can be asked, and what is answered by the shipped model.
+
+    A figure of several CNNs, as of a GAN's step, sums them; one `over` another question divides them, at independent
+    errors. VGG's epochs on GPU 1 are answered by proxies of the slides' own table.
+    """
+    slides = pd.read_csv(_SLIDES, keep_default_na=False)
+    answers = [_slide_answer(row) for row in slides.to_dict("records")]
+    table = slides[["figure", "printed", "unit"]].join(
+        pd.DataFrame(answers, columns=["answered", "low", "high"])
+    )
+    inside = table["printed"].between(table["low"], table["high"]).map({True: "yes", False: "no"})
+    return table.assign(inside=inside.where(table["low"].notna(), "no interval"))
+
+
+def _slide_answer(row: dict[str, str]) -> tuple[float, float, float]:
+    question = json.loads(row["question"])
+    if row["unit"] == "x, one process":
+        ways = [_ways({**question, "cnn": cnn}) for cnn in question.pop("cnn")]
+        whole_ms = sum(way["one"].iteration_time_ms for way in ways)
+        split_ms = sum(way["one"].iteration_time_ms * way["channels"].one_process_ratio for way in ways)
+        return (split_ms / whole_ms, *_WITHOUT_INTERVAL)
+    times = _times(question, "total_s" if row["unit"] == "s" else "ms")
+    if row["unit"] == "iterations/s":
+        return 1e3 / times[0], 1e3 / times[2], 1e3 / times[1]
+    if not row["over"]:
+        return times
+    over = _times(json.loads(row["over"]), "ms")
+    ratio = (
+        over[0] / times[0]
+        if row["unit"] == "share" or row["figure"].startswith("static")
+        else times[0] / over[0]
+    )
+    spread = np.exp(np.hypot(np.log(times[2] / times[1]), np.log(over[2] / over[1])) / 2)
+    return ratio, ratio / spread, ratio * spread
+
+
+def _times(question: dict[str, object], unit: str) -> tuple[float, float, float]:
+    """Time of a question's CNNs together and the ends of its interval: of an iteration in ms, of all epochs in s."""
+    options = {name: value for name, value in question.items() if name not in ("cnn", "gpus", "batch_sizes")}
+    if options.get("method") == "proxy-times":
+        options["measurements"] = pd.read_csv(_SLIDE_PROXIES).query("kind == 'proxy'")
+    epochs = options.pop("epochs", 1)
+    rows = [
+        epochcast.predict(cnn, question["gpus"], question["batch_sizes"], **options).iloc[0]
+        for cnn in question["cnn"]
+    ]
+    iteration, low, high = (
+        sum(row[name] for row in rows) for name in ("iteration_time_ms", "low_ms", "high_ms")
+    )
+    factor = 1.0 if unit == "ms" else epochs * sum(row["epoch_time_s"] for row in rows) / iteration
+    return iteration * factor, low * factor, high * factor
+
+
+def _ways(question: dict[str, object]) -> dict[str, ParallelWay]:
+    cnn, gpus, sizes = (question.pop(name) for name in ("cnn", "gpus", "batch_sizes"))
+    return {way.way: way for way in parallel_ways(Question(cnn, gpus, sizes, **question))}
+
+
+def slides_in_markdown() -> str:
+    """The table of docs/study.md."""
+    rows = slide_answers().to_dict("records")
+    lines = ["| figure of the slides | unit | printed | answered | inside |", "|---|---|---|---|---|"]
+    for row in rows:
+        ends = "" if row["inside"] == "no interval" else f" ({row['low']:.3g}-{row['high']:.3g})"
+        answered = f"{row['answered']:.3g}{ends}"
+        lines.append(
+            f"| {row['figure']} | {row['unit']} | {row['printed']:g} | {answered} | {row['inside']} |"
+        )
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ from predictor.catalogue.hosts import all_hosts
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import Layer
-from predictor.cnns.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
+from predictor.cnns.proxies import FOUNDING_PROXIES, is_proxy_name, proxy_table
+from predictor.cnns.resolve import resolve_cnn
+from predictor.cnns.zoo import minimum_image_size, zoo_cnn, zoo_names
 from predictor.models.registry import METHODS, PREDICTORS
 from predictor.models.served import Model
 from predictor.operators.work import cnn_flops
@@ -193,8 +195,8 @@ def _known_gpus(gpus: Sequence[Gpu], serving: ServingState) -> list[KnownGpu]:
 
 
 def cnn_in_json(name: str, image_size: int | None = None) -> bytes:
-    """A CNN of the zoo as `get_cnn` answers it."""
-    table = zoo_cnn(name, image_size)
+    """A CNN of the zoo, or a proxy, as `get_cnn` answers it."""
+    table = resolve_cnn(name, image_size) if is_proxy_name(name) else zoo_cnn(name, image_size)
     own = {name: getattr(table, name) for name in ("cnn", "image_size", "parameters")}
     answer = CnnLayers(**own, training_flops_per_image=cnn_flops(table, 1), layers=list(table.layers))
     return answer.model_dump_json().encode()
@@ -221,12 +223,13 @@ def _known_options() -> list[KnownOption]:
 def _known_cnns() -> list[KnownCnn]:
     return [
         KnownCnn(
-            cnn=name,
-            usual_image_size=usual_image_size(name),
-            minimum_image_size=minimum_image_size(name),
-            layers=len(table := zoo_cnn(name)),
+            cnn=table.cnn,
+            usual_image_size=table.image_size,
+            minimum_image_size=least,
+            layers=len(table),
             parameters=table.parameters,
             training_flops_per_image=cnn_flops(table, 1),
         )
-        for name in zoo_names()
+        for table, least in [(zoo_cnn(name), minimum_image_size(name)) for name in zoo_names()]
+        + [(table, table.image_size) for table in map(proxy_table, FOUNDING_PROXIES)]
     ]

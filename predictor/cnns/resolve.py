@@ -14,19 +14,20 @@ from typing import Any
 
 from predictor.checks import MAX_IMAGE_SIZE, shown_value
 from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.proxies import is_proxy_name, proxy_table
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
 
 
 def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     """Layer table of a CNN, however it is given.
 
-    `cnn`: a name of the zoo, whatever its case and dashes; a path ending in ``.csv`` (a layer table), ``.onnx`` or
-    ``.keras``; ``timm:NAME``, ``torchvision:NAME`` or ``hf:FOLDER/config.json`` of an installed library; or the CNN
-    itself. A text may end in @ and the image size: ``resnet18@32``. `image_size`: height and width of the images, in
-    pixels. By default the zoo's usual size, or the size that a table, file or Keras model was made for; a module or
-    chain needs it. UnknownCnnError if it is neither a name of the zoo nor a CNN; OutOfRangeError if the CNN does not
-    allow this image size, or its table is for another; SchemaError if a file or module cannot be read;
-    BackendUnavailableError if reading it needs a package that is not installed.
+    `cnn`: a name of the zoo, whatever its case and dashes; a proxy's, such as ``16_128_128``; a path ending in
+    ``.csv`` (a layer table), ``.onnx`` or ``.keras``; ``timm:NAME``, ``torchvision:NAME`` or ``hf:FOLDER/config.json``
+    of an installed library; or the CNN itself. A text may end in @ and the image size: ``resnet18@32``. `image_size`:
+    height and width of the images, in pixels. By default the zoo's usual size, or the size that a table, file or Keras
+    model was made for; a module or chain needs it. UnknownCnnError if it is neither a name of the zoo nor a CNN;
+    OutOfRangeError if the CNN does not allow this image size, or its table is for another; SchemaError if a file or
+    module cannot be read; BackendUnavailableError if reading it needs a package that is not installed.
 
     >>> resolve_cnn("resnet18", image_size=64).image_size
     64
@@ -87,8 +88,8 @@ def is_layer_csv(cnn: Any) -> bool:
 
 
 def has_own_image_size(cnn: Any) -> bool:
-    """Whether a CNN is of one image size: a layer table, a file, a name with @, or a Keras model's own."""
-    if isinstance(cnn, str) and name_and_size(cnn)[1]:
+    """Whether a CNN is of one image size: a layer table, a file, a proxy, a name with @, or a Keras model's own."""
+    if isinstance(cnn, str) and (name_and_size(cnn)[1] or is_proxy_name(cnn.strip())):
         return True
     if isinstance(cnn, LayerTable) or str(cnn).casefold().endswith((".csv", ".onnx", ".keras")):
         return True
@@ -131,6 +132,8 @@ def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
             f"{name!r} is Python code, which only the epochcast commands run. Give the torch.nn.Module, "
             "keras.Model or chainer.Chain that it makes, or its layer table."
         )
+    if is_proxy_name(name):
+        return _of_size(proxy_table(name), image_size)
     return _of_zoo(name, image_size)
 
 
@@ -191,7 +194,7 @@ def _zoo_name(name: str) -> str:
         raise UnknownCnnError(f"{name!r} fits several CNNs. Say which: {', '.join(map(repr, alike))}.")
     raise UnknownCnnError(
         f"no CNN is called {name!r}. Nearest: {nearest(name, names)}. `epochcast cnn list` shows "
-        f"all {len(names)}; a path must end in .csv (a layer table), .onnx or .keras."
+        f"all {len(names)}; a path must end in .csv (a layer table), .onnx or .keras, a proxy is named 16_128_128."
     )
 
 

@@ -349,6 +349,9 @@ _FROM_CHIP_TO_CHIP = 0.6
 """Half width of ln time on a chip without measured CNNs: 90 % of times from one to another of K80, M60 and V100 lie
 inside (benchmarks/founding.py). Fits of one chip have no evidence of their own."""
 
+_OF_PROXY = {"proxies": 1.0, "host": 0.5, "limit": 0.0, "elementwise": 0.0}
+"""Coefficients of a measured proxy: its own times. Its host's time counts once, and it has two products."""
+
 _CHIP_WORDS = "from chip to chip (K80, M60, V100) it errs by 24 % on average"
 
 _OWN_SHARE = 0.5
@@ -433,6 +436,8 @@ class ProxyTimes(_LinearStudy):
         law = self.laws_.get(_key(case))
         if law is not None:
             return law.coefficients
+        if case.cnn in self._proxies(case).curves:
+            return _OF_PROXY
         factors = [law.factor for law in self._laws_elsewhere(case)]
         factor = float(np.exp(np.mean(np.log(factors)))) if factors else 1.0
         return {name: factor * coefficient for name, coefficient in self._general(case).items()}
@@ -488,6 +493,15 @@ class ProxyTimes(_LinearStudy):
     def calibrate(self, X: pd.DataFrame, y: Array) -> ProxyTimes:
         """As of the base; chips that were not measured have at least the width of published ones."""
         super().calibrate(X, y)
+        known = list(self._known(X, y, (X["kind"] == "proxy").to_numpy()))
+        n_rows, cnns = (
+            sum(len(times) for _, times in known),
+            {(case.cnn, case.image_size) for case, _ in known},
+        )
+        n_devices = f"{len(self.gpus_)} device{'s' * (len(self.gpus_) > 1)}"
+        self.trained_on_ = (
+            f"{n_rows:,} iterations of {len(cnns)} CNNs (by image size) beside proxies on {n_devices}"
+        )
         self.half_widths_[UNSEEN] = max(self.half_widths_.get(UNSEEN, 0.0), _FROM_CHIP_TO_CHIP)
         return self
 

@@ -11,6 +11,7 @@ from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import training_sets
 from predictor.catalogue.devices import all_gpus, precisions_of
 from predictor.catalogue.offers import load_offers
+from predictor.cnns.proxies import FOUNDING_PROXIES
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 
 KNOWN = {**options_of(Question), **options_of(Plan)}
@@ -38,7 +39,7 @@ def test_gpus_offers_and_cnns_are_listed_and_shown_and_can_be_asked_about(client
     assert len(answer_of(client, "/v1/offers?historic=true")) == len(load_offers())
     assert {offer["gpu"] for offer in answer_of(client, "/v1/offers?gpu=T4")} == {"Tesla T4"}
     assert client.get("/v1/offers?gpu=T5").status_code == 404
-    assert [cnn_row["cnn"] for cnn_row in answer_of(client, "/v1/cnns")] == zoo_names()
+    assert [cnn_row["cnn"] for cnn_row in answer_of(client, "/v1/cnns")] == [*zoo_names(), *FOUNDING_PROXIES]
     shown = answer_of(client, "/v1/cnns/resnet18?image_size=64")
     assert shown["layers"] == json.loads(json.dumps([asdict(layer) for layer in zoo_cnn("resnet18", 64)]))
     shown = answer_of(client, "/v1/cnns/mobilenet_v2")
@@ -84,3 +85,11 @@ def test_what_changes_rarely_is_kept_by_clients_and_a_refusal_is_not(client, pat
     again = client.get(f"/v1/{path}", headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert "etag" not in client.get("/v1/gpus/T5").headers
+
+
+def test_a_proxy_is_a_cnn_of_every_shape_that_its_name_can_say(client):
+    assert answer_of(client, "/v1/cnns/16_128_128")["image_size"] == 16
+    question = {"cnn": "56_64_256_k1_s1_g1", "gpus": ["T4"], "batch_sizes": [32]}
+    assert client.post("/v1/predictions", json=question).json()["rows"][0]["iteration_time_ms"] > 0
+    refused = client.post("/v1/predictions", json=question | {"cnn": "56_64_256_k1_s1_g3"})
+    assert (refused.status_code, "3 groups do not divide" in refused.json()["detail"]) == (422, True)

@@ -9,6 +9,8 @@ from case_tables import table
 
 from predictor.answers.answer import PredictionRow, predict
 from predictor.cnns.zoo import zoo_cnn
+from predictor.files import data_root
+from predictor.measurements.table import read_measurements
 
 ASKED = {"cnn": "resnet50", "gpus": ["T4", "H200"], "batch_sizes": [32, 64], "data_set": "imagenet"}
 
@@ -105,3 +107,21 @@ def test_a_layer_table_and_a_name_with_an_image_size_are_answered_like_the_cnn_t
     assert answer["rows"] == anchored["rows"]
     assert answer["rows"][0]["method"] == "anchored"
     assert ask(client, cnn="resnet18@32")["rows"] == ask(client, cnn="resnet18", image_size=32)["rows"]
+
+
+def test_proxies_among_the_measurements_answer_a_gpu_that_no_model_knows(client):
+    rows = read_measurements(data_root() / "measurements" / "h200_pytorch_founding_more_proxies.csv.gz")
+    columns = ["cnn", "image_size", "batch_size", "kind", "iteration_time_ms", "gpu_time_ms", "host_time_ms"]
+    proxies = rows[columns].assign(gpu="Tesla K80", precision="fp32").to_dict("records")
+    question = {
+        "cnn": "resnet18",
+        "image_size": 32,
+        "gpus": ["K80"],
+        "batch_sizes": [64],
+        "method": "proxy-times",
+    }
+    assert client.post("/v1/predictions", json=question).status_code == 422
+    answer = client.post("/v1/predictions", json=question | {"measurements": proxies}).json()
+    [row] = answer["rows"]
+    assert (row["method"], row["gpu"]) == ("proxy-times", "Tesla K80")
+    assert row["high_ms"] / row["low_ms"] > 3.0  # another chip than those of the fit

@@ -6,6 +6,7 @@ import pytest
 
 from predictor.catalogue.devices import device_of, find_gpu
 from predictor.catalogue.modes import Mode
+from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.models.base import Case
@@ -157,6 +158,17 @@ def test_a_law_is_carried_neither_to_processors_nor_to_other_frameworks(first_gp
     case = Case("resnet50", 224, zoo_cnn("resnet50"), device, mode, np.array([64.0]))
     with pytest.raises(OutOfRangeError, match=f"fitted on CNNs of pytorch on GPUs.*{words}.*Measure a CNN"):
         fitted.scope(case)
+
+
+def test_a_measured_proxy_is_answered_by_its_own_times(first_gpu):
+    table = proxy_table("32_64_64")
+    case = Case("32_64_64", 32, table, find_gpu("Tesla K80"), Mode(precision="fp32"), np.array([64.0]))
+    [measured] = first_gpu.query("cnn == '32_64_64' and gpu == 'Tesla K80' and batch_size == 64")[
+        "iteration_time_ms"
+    ]
+    assert np.sum(list(_fit(first_gpu).parts(case).values())) == pytest.approx(
+        measured, rel=0.2
+    )  # the linear layer counts, too
 
 
 def test_json_holds_the_proxies_and_every_law(first_gpu):
