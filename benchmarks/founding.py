@@ -29,7 +29,8 @@ from predictor.files import data_root
 from predictor.measurements.features import feature_table
 from predictor.measurements.published import published_features
 from predictor.measurements.table import read_measurements
-from predictor.models.founding import GpuSpecs, ProxyTimes
+from predictor.models.base import Case
+from predictor.models.founding import GpuSpecs, ProxyTimes, Terms
 from predictor.models.named import rows_of_measurements
 
 _TABLES = ("proxies", "cnns", "targets", "resnet50", "vgg_cifar", "more")
@@ -97,6 +98,24 @@ def judged(rows: pd.DataFrame, n_jobs: int = 1) -> EvaluationResult:
     return evaluate(
         rows, list(SCALINGS.values()), _FORMS | registered_predictors([DEFAULT, "flops-ratio"]), n_jobs=n_jobs
     )
+
+
+class WithoutTerms(ProxyTimes):
+    """Approach 2 without some of its terms: what these are worth."""
+
+    left_out: tuple[str, ...] = ()
+
+    def terms(self, case: Case) -> Terms:
+        """Features by term, 0 for those left out."""
+        return {name: feature * (name not in self.left_out) for name, feature in super().terms(case).items()}
+
+
+def _laws_from_chip_to_chip() -> dict[str, GpuSpecs | ProxyTimes]:
+    laws: dict[str, GpuSpecs | ProxyTimes] = {"gpu-specs": GpuSpecs(), "proxy-times": ProxyTimes()}
+    for left_out in (("host",), ("elementwise",), ("host", "elementwise")):
+        law = laws[f"proxy-times without {' and '.join(left_out)}"] = WithoutTerms()
+        law.left_out = left_out
+    return laws
 
 
 _CHIPS = ("Tesla K80", "Tesla M60", "Tesla V100-SXM2-16GB")
@@ -194,9 +213,9 @@ def from_chip_to_chip(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
         held_out += [("both", rows["batch_size"].isin(sizes[k::4]).to_numpy()) for k in range(4)]
         for scaling, gone in held_out:
             tested = rows[asked & (gone if scaling == "both" else True)]
-            for name, law in (("gpu-specs", GpuSpecs()), ("proxy-times", ProxyTimes())):
+            for name, law in _laws_from_chip_to_chip().items():
                 train = rows[known & ~(gone & is_target)]
-                train = train if name == "proxy-times" else train[train["kind"] == "target"]
+                train = train[train["kind"] == "target"] if name == "gpu-specs" else train
                 yield _asked(law, train, tested).assign(
                     scaling=scaling, predictor=name, way=f"{first} > {second}"
                 )
@@ -208,7 +227,9 @@ def _asked(law: GpuSpecs | ProxyTimes, train: pd.DataFrame, tested: pd.DataFrame
     if tested.empty:
         return tested
     try:
-        fitted = law.fit(train, times).calibrate(train, times)
+        fitted = law.fit(train, times)
+        if not isinstance(law, WithoutTerms):
+            fitted.calibrate(train, times)
         low, high = fitted.predict_interval(tested)
         predicted = fitted.predict(tested)
     except OutOfRangeError:

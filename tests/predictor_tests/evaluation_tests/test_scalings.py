@@ -78,8 +78,9 @@ def test_approaches_the_default_and_a_baseline_stand_side_by_side_and_approach_2
     table = evaluate(features, [SCALINGS["hardware"]]).table().set_index("predictor")
     assert {*table.index} == {"gpu-specs", "proxy-times", "default", "flops-ratio"}
     assert (table["n"] == (features["kind"] == "target").sum()).all()
-    # approach 1 does not see the proxies, and no specification says 8 times as slow
-    assert table.loc["proxy-times", "mape"] < 0.05 < table.loc["gpu-specs", "mape"]
+    # approach 1 does not see the proxies, and no specification says 8 times as slow; approach 2 takes half of what
+    # each of the three CNNs differs from all by
+    assert table.loc["proxy-times", "mape"] < 0.45 < table.loc["gpu-specs", "mape"]
 
 
 def test_the_default_is_judged_on_the_host_that_a_row_names(features):
