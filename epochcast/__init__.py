@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         predict,
     )
     from epochcast.callbacks import lightning_callback, trainer_callback
+    from epochcast.frames import AnswerFrame
     from epochcast.measured import evaluate, feature_table, fit, load_measurements, profile
     from epochcast.watching import watch
     from predictor.answers.answer import PredictionRow
@@ -38,16 +39,17 @@ if TYPE_CHECKING:
     from predictor.cnns.torch_step import record
 
 __all__ = [
-    "Cause", "Checkup", "ComparisonRow", "Difference", "Explanation", "MemoryPlan", "MemoryPlans", "NetBuilder",
-    "ParallelWay", "PredictionRow", "Verdict", "check", "compare", "diff", "evaluate", "explain", "feature_table",
-    "fit", "fit_memory", "largest_batch_size", "lightning_callback", "load_measurements", "parallel_ways",
-    "predict", "profile", "record", "trainer_callback", "watch",
+    "AnswerFrame", "Cause", "Checkup", "ComparisonRow", "Difference", "Explanation", "MemoryPlan", "MemoryPlans",
+    "NetBuilder", "ParallelWay", "PredictionRow", "Verdict", "check", "compare", "diff", "evaluate", "explain",
+    "feature_table", "fit", "fit_memory", "largest_batch_size", "lightning_callback", "load_measurements",
+    "parallel_ways", "predict", "profile", "record", "trainer_callback", "watch",
 ]  # fmt: skip
 
 _HOME = dict.fromkeys(__all__, "epochcast.api") | {
     **dict.fromkeys(
         ("evaluate", "feature_table", "fit", "load_measurements", "profile"), "epochcast.measured"
     ),
+    "AnswerFrame": "epochcast.frames",
     "Cause": "predictor.answers.check",
     "Checkup": "predictor.answers.check",
     "ComparisonRow": "predictor.answers.ranking",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from epochcast.arguments import BatchSizes, Cnn, Cnns, Gpus
+    from epochcast.frames import AnswerFrame
     from epochcast.typed_options import (
         CompareOptions,
         ExplainOptions,
@@ -48,7 +49,7 @@ _MEASURED = (
 @takes_options(Question, answer="predict")
 def predict(
     cnn: "Cnns", gpu: "Gpus", batch_size: "BatchSizes | None" = None, **options: "Unpack[PredictOptions]"
-) -> "pd.DataFrame":
+) -> "AnswerFrame":
     """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
 
     Parameters
@@ -65,8 +66,9 @@ def predict(
 
     Returns
     -------
-    DataFrame
-        A row per CNN, GPU and batch size with the columns of `epochcast.PredictionRow`; times in
+    AnswerFrame
+        A data frame that shows its `sentence` and the command's table, and draws itself by ``plot()``: a row per CNN,
+        GPU and batch size with the columns of `epochcast.PredictionRow`; times in
         milliseconds and seconds, money in US$ per epoch. ``attrs["covers"]`` says what the answer covers.
 
     Raises
@@ -87,9 +89,11 @@ def predict(
     >>> bool(v100 < t4)
     True
     """
+    from epochcast.frames import prediction_frame
     from predictor.answers.answer import answer
 
-    return answer(Question.of(cnn, gpu, batch_size, options)).frame()
+    question = Question.of(cnn, gpu, batch_size, options)
+    return prediction_frame(answer(question), question)
 
 
 @takes_options(Plan, Question, answer="compare")
@@ -98,7 +102,7 @@ def compare(
     gpu: "Gpus | None" = None,
     batch_size: "BatchSizes | None" = None,
     **options: "Unpack[CompareOptions]",
-) -> "pd.DataFrame":
+) -> "AnswerFrame":
     """Which GPU to rent: time and cost of training one CNN on each GPU, ranked, with a verdict.
 
     Parameters
@@ -114,10 +118,10 @@ def compare(
 
     Returns
     -------
-    DataFrame
-        Best first, with the columns of `epochcast.ComparisonRow`; what holds budget and deadline comes
-        before what does not. ``attrs["verdict"]`` is a `epochcast.Verdict`: one sentence, and as data
-        what to rent, what is cheapest, fastest and safest; ``attrs["covers"]`` as for `predict`.
+    AnswerFrame
+        Shown as that of `predict`. Best first, with the columns of `epochcast.ComparisonRow`; what holds budget and
+        deadline comes before what does not. `verdict` is a `epochcast.Verdict`: one sentence, and as data what to
+        rent, what is cheapest, fastest and safest; ``attrs["covers"]`` as for `predict`.
 
     Examples
     --------
@@ -127,13 +131,15 @@ def compare(
     [1, 2]
     >>> ranking["total_cost_usd"].is_monotonic_increasing
     True
-    >>> print(ranking.attrs["verdict"].sentence)
+    >>> print(ranking.sentence)
     Rent 1x T4 at aws g4dn.xlarge: ...
     """
+    from epochcast.frames import comparison_frame
     from predictor.answers.compare import compare as compare_gpus
 
     plan, options_of_question = Plan.of(options)
-    return compare_gpus(Question.of(cnn, gpu, batch_size, options_of_question), plan).frame()
+    question = Question.of(cnn, gpu, batch_size, options_of_question)
+    return comparison_frame(compare_gpus(question, plan), question, plan)
 
 
 @takes_options(Question, answer="memory")
@@ -187,7 +193,7 @@ def explain(
     gpu: "Gpus | None" = None,
     batch_size: "BatchSizes | None" = None,
     **options: "Unpack[ExplainOptions]",
-) -> "pd.DataFrame":
+) -> "AnswerFrame":
     """What the time of an iteration is made of, what bounds it, and what another mode would give.
 
     Parameters
@@ -204,11 +210,11 @@ def explain(
 
     Returns
     -------
-    DataFrame
-        A row per CNN, GPU, mode and batch size: times in ms, `bound`, a column ``<class>_ms`` for each class of
-        operators, ``<bound>_bound_ms`` for each bound, ``<pass>_pass_ms`` for each pass, which each add up to
-        `gpu_time_ms`. ``attrs["explanations"]`` holds all else (`epochcast.Explanation`),
-        ``attrs["covers"]`` what the answer covers.
+    AnswerFrame
+        Shown as the command shows it. A row per CNN, GPU, mode and batch size: times in ms, `bound`, a column
+        ``<class>_ms`` for each class of operators, ``<bound>_bound_ms`` for each bound, ``<pass>_pass_ms`` for each
+        pass, which each add up to `gpu_time_ms`. `rows` holds all else (`epochcast.Explanation`), ``attrs["covers"]``
+        what the answer covers.
 
     Raises
     ------
@@ -223,20 +229,21 @@ def explain(
        batch_size   bound
     0           1    host
     1         256  memory
-    >>> [explanation] = answer.attrs["explanations"]
+    >>> [explanation] = answer.rows
     >>> other = explanation.other_modes[-1]
     >>> other.precision, other.memory_format, other.factor[1] < 1
     ('amp_bf16', 'channels_last', True)
     """
     import pandas as pd
 
+    from epochcast.frames import explanation_frame
     from predictor.answers.explain import explanation_rows, row_columns
 
     explained, scope = explanations(what, gpu, batch_size, options)
     rows = [row for explanation in explained for row in explanation_rows(explanation)]
     frame = pd.DataFrame(rows, columns=row_columns(explained))
     frame.attrs |= {"explanations": explained, "covers": scope}
-    return frame
+    return explanation_frame(frame, explained, scope, what)
 
 
 @takes_options(Question, answer="predict")

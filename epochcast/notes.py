@@ -43,8 +43,13 @@ _BEWARE: "dict[Kind, str]" = {
 }
 
 
-def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[Note], verbose: bool) -> None:
-    """Print what is trained (`about`), what a table's marks mean, and the three notes that matter most; or all."""
+def print_notes_below(
+    records: Records, about: Iterable[str], notes: Iterable[Note], verbose: bool | None
+) -> None:
+    """Print what is trained (`about`), what a table's marks mean, and the three notes that matter most; or all.
+
+    `verbose`: all; False names the flag for it, None does not.
+    """
     first = records[0]
     modes = [first["framework"]] if first["framework"] != "pytorch" else []
     modes += [" or ".join({mode_in_words(row["precision"], row["memory_format"]): None for row in records})]
@@ -52,7 +57,9 @@ def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[No
     is_dated = any(row["priced_on"] for row in records) or all(row["cost_usd"] is None for row in records)
     dates = [] if is_dated else [price_dates(records)]
     line = f"90 % intervals; {', '.join([*about, *modes, *loading, *dates])}."
-    print_notes([" ".join([line, *_meanings(records, verbose), *([] if verbose else ["More: --verbose"])])])
+    print_notes(
+        [" ".join([line, *_meanings(records, verbose), *(["More: --verbose"] if verbose is False else [])])]
+    )
     texts = most_important(notes, verbose)
     if texts:
         print()
@@ -64,7 +71,7 @@ def limited_by(record: Record) -> list[str]:
     return ["loading-bound"] * _waits(record) + ["host-bound"] * (record["bottleneck"] == "host")
 
 
-def most_important(notes: Iterable[Note], verbose: bool) -> list[str]:
+def most_important(notes: Iterable[Note], verbose: bool | None) -> list[str]:
     """The texts of the three notes that matter most; of all if `verbose`."""
     ordered = sorted(notes, key=lambda note: note.priority)
     shown = [note for note in ordered if note.priority < Priority.VERBOSE][:_MOST_NOTES]
@@ -152,7 +159,7 @@ def guesses(record: Record) -> list[Reason]:
     return [reason for reason in record["extrapolates"] if reason.kind != "method"]
 
 
-def _meanings(records: Records, verbose: bool) -> list[str]:
+def _meanings(records: Records, verbose: bool | None) -> list[str]:
     """What the mark ~ and the column of the fastest mode mean."""
     kinds = dict.fromkeys(reason.kind.replace("_", " ") for row in records for reason in guesses(row))
     faster = (row for row in records if row.get("fast_precision"))

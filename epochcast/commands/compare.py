@@ -55,10 +55,11 @@ def compare_command(
 
         o.write_figure(cost_against_time(comparison.frame(), plan.budget_usd, plan.deadline_h), plot)
     if not is_delivered(comparison.records(), out, output, comparison.scope, verdict=comparison.verdict):
-        _show(comparison, plan, question, verbose)
+        show_comparison(comparison, plan, question, verbose)
 
 
-def _show(comparison: "Comparison", plan: Plan, question: Question, verbose: bool) -> None:
+def show_comparison(comparison: "Comparison", plan: Plan, question: Question, verbose: bool | None) -> None:
+    """Print the verdict, the ranking, and notes; `verbose` as of `epochcast.notes.print_notes_below`."""
     records = comparison.records()
     verdict = comparison.verdict
     changes = " ".join(note.text for note in verdict.hints if note.priority is Priority.CHANGE)
@@ -66,10 +67,12 @@ def _show(comparison: "Comparison", plan: Plan, question: Question, verbose: boo
     print()
     shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
     letters, reasons = below.legend(reason for record in shown for reason in record["extrapolates"])
-    columns = _columns(shown, plan, letters) if verbose else _short_columns(shown)
+    columns = _columns(shown, plan, letters) if verbose else short_columns(shown)
     print_table(shown, columns, strong=lambda r: bool(r["pareto"]))
     if len(shown) < len(records):
-        print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
+        print_notes(
+            [f"... and {len(records) - len(shown)} more{': --verbose shows all' * (verbose is False)}."]
+        )
     hints = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
     uncounted = NOT_COUNTED if question.spot and plan.interruptions_per_day is None else ""
     notes = [
@@ -99,7 +102,7 @@ def _has_one_batch_size(records: Sequence[Record]) -> bool:
     return len({record["batch_size"] for record in records}) == 1
 
 
-def _short_columns(records: Sequence[Record]) -> list[Column]:
+def short_columns(records: Sequence[Record]) -> list[Column]:
     """What decides between the rows, within 100 columns."""
     shared = columns_of(records)
     return [

@@ -85,12 +85,22 @@ def explain_command(
         rows = [row for explanation in explained for row in explanation_rows(explanation)]
         print_records(rows, output, row_columns(explained))
     else:
-        for explanation in explained:
-            _show(explanation, () if of_table else subject, verbose)
-            print()
-        bounds = dict.fromkeys(name for explanation in explained for name in explanation.bound)
-        meanings = [f"bound {name}: {_BOUNDS[name]}." for name in bounds]
-        print_notes([*meanings, scope if verbose else "More: --verbose"])
+        show_explanations(explained, scope, () if of_table else subject, verbose)
+
+
+def show_explanations(
+    explained: "Sequence[Explanation]", scope: str, cnns: Sequence[object], verbose: bool | None
+) -> None:
+    """Print the tables of each explanation, and what its bounds mean; `cnns` are those of the question.
+
+    `verbose` is as of `epochcast.notes.print_notes_below`.
+    """
+    for explanation in explained:
+        _show(explanation, cnns, verbose)
+        print()
+    bounds = dict.fromkeys(name for explanation in explained for name in explanation.bound)
+    meanings = [f"bound {name}: {_BOUNDS[name]}." for name in bounds]
+    print_notes([*meanings, *([scope] if verbose else ["More: --verbose"] if verbose is False else [])])
 
 
 def _show_ways(
@@ -122,7 +132,7 @@ def _show_ways(
     print_notes([_WAYS])
 
 
-def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool) -> None:
+def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool | None) -> None:
     subject = title(explanation.cnn, explanation.image_size, cnns)
     about = [subject, short_name(explanation.gpu), _arithmetic(explanation), explanation.memory_format]
     about += [explanation.capture, *["autotune"] * explanation.autotune]

@@ -77,7 +77,7 @@ def predict_command(
 
         o.write_figure(epoch_times(prediction.frame()), plot)
     if not tables.is_delivered(prediction.records(), out, output, prediction.scope):
-        _show(prediction, question, verbose)
+        show_prediction(prediction, question, verbose)
 
 
 def _predict_file(
@@ -103,7 +103,8 @@ def _predict_file(
         raise typer.Exit(1)
 
 
-def _show(prediction: "Answer", question: Question, verbose: bool) -> None:
+def show_prediction(prediction: "Answer", question: Question, verbose: bool | None) -> None:
+    """Print the sentence of each CNN, its table, and notes; `verbose` as of `epochcast.notes.print_notes_below`."""
     from predictor.answers.resolved import ResolvedQuestion
 
     records = prediction.records()
@@ -115,10 +116,10 @@ def _show(prediction: "Answer", question: Question, verbose: bool) -> None:
         if i:
             print()
         rows = list(group)
-        print_notes([_verdict(rows, question)], style="bold")
+        print_notes([f"{some_cnn[0]}: " * several + sentence_of(rows, question)], style="bold")
         print()
         name = tables.title(*some_cnn, as_list(question.cnn)) if several else None
-        columns = _columns(rows, letters if verbose else None, question)
+        columns = prediction_columns(rows, letters if verbose else None, question)
         print_table(rows, columns, name, group="GPU", strong=lambda r: bool(r["best_batch"]))
     notes = [*prediction_notes(records, question), *reasons]
     notes += notes_of(Priority.VERBOSE, prediction.scope, f"{price_dates(records).capitalize()}.")
@@ -127,7 +128,7 @@ def _show(prediction: "Answer", question: Question, verbose: bool) -> None:
     print_notes_below(records, about, notes, verbose)
 
 
-def _verdict(records: Sequence[Record], question: Question) -> str:
+def sentence_of(records: Sequence[Record], question: Question) -> str:
     """What fits and is cheapest, or fastest where nothing has a price; else what would fit."""
     fitting = [record for record in records if record["fits_in_memory"]]
     if not fitting:
@@ -170,9 +171,10 @@ def _time_and_cost(record: Record) -> str:
     return f"{_epoch(record)} an epoch{cost}"
 
 
-def _columns(
+def prediction_columns(
     records: Sequence[Record], letters: dict[Reason, str] | None, question: Question
 ) -> list[Column]:
+    """Columns of predictions; `letters` mark notes, and ask for all that --verbose shows."""
     shared = tables.columns_of(records)
     more = [shared["watt_hours"], shared["co2_g"], shared["method"]] if letters is not None else []
     more += [] if letters is None else [tables.notes_column(letters)]

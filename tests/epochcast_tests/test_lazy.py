@@ -62,5 +62,5 @@ def test_every_public_name_is_there_and_documented(name):
 
 def test_public_names_are_listed_before_they_are_loaded_and_an_unknown_one_lists_the_known():
     assert [name for name in dir(epochcast) if not name.startswith("__")] == sorted(epochcast.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'forecast'; it has Cause, Checkup, "):
+    with pytest.raises(AttributeError, match="has no attribute 'forecast'; it has AnswerFrame, Cause, "):
         epochcast.forecast  # noqa: B018
