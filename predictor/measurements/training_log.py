@@ -147,7 +147,10 @@ def _of_rows(rows: Sequence[dict[str, str]]) -> list[_Reading]:
         cells = [(row.get(counter, ""), row.get("elapsed_time", "")) for row in rows]
         ends = [(float(n), _value(s)) for n, s in cells if n.isdecimal() and re.fullmatch(_NUMBER, s)]
         spans = [(n - before, s - start) for (before, start), (n, s) in pairwise([(0.0, 0.0), *ends])]
-        if readings := [(name, unit * seconds / n, None) for n, seconds in spans if n > 0 and seconds > 0]:
+        readings: list[_Reading] = [
+            (name, unit * seconds / n, None) for n, seconds in spans if n > 0 and seconds > 0
+        ]
+        if readings:
             return readings
     return []
 
