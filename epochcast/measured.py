@@ -158,8 +158,8 @@ def fit(
     out : path, optional
         The JSON file to write.
     accuracy : path or list of path, optional
-        `summary.csv` of evaluations, whose figures are written to the model's card, and to its named methods; if `methods`
-        are fitted, to these only.
+        `summary.csv` of evaluations, whose figures are written to the model's card, and to its named methods; to these
+        only if `methods` are fitted.
     store : str, optional
         URL of a measurement store, whose uploaded measurements are fitted together with the others, or on their own.
     methods_only : bool
